@@ -21,7 +21,6 @@ from allocator.cluster.canonical_requests import encode_requests
 from allocator.cluster.verdict_cache import SearchCosts
 from allocator.model.usage import gather_usage
 from allocator.pods.claims import Name, claim_name
-from clusterstate.kinds import Changes, Kind
 from kube.api.core import Pod
 from kube.cel.scope import AnswerInterrupted, Meter, evaluating
 from kube.collections.least_recently_used import LeastRecentlyUsed
@@ -391,11 +390,10 @@ class DecisionMaker:
             claim_name(claim): with_allocation(claim, allocation)
             for claim, allocation in placement.allocations
         }
-        return self._snapshot({Kind.CLAIM: promised_claims})
+        return self._with_room(self._state.snapshot_with(promised_claims))
 
-    def _snapshot(self, changes: Changes) -> Snapshot:
-        """Apply changes; return the snapshot with what nodes have left."""
-        snapshot = self._state.snapshot(changes)
+    def _with_room(self, snapshot: Snapshot) -> Snapshot:
+        """Return a snapshot with what nodes have left."""
         return replace(snapshot, room=self._room.view(snapshot.cluster, snapshot.weights))
 
     @property
@@ -417,7 +415,7 @@ class DecisionMaker:
         def run() -> T:
             began = self._clock()
             try:
-                snapshot = self._snapshot(changes)
+                snapshot = self._with_room(self._state.snapshot(changes))
                 with self._counted(snapshot.cluster.costs):
                     return decide(snapshot)
             finally:

@@ -1,7 +1,8 @@
 """Rejections of pods: a code for programs, a sentence for the pod's status.
 
 The sentence becomes the pod's condition, and each change of it is a write. So it has no number and no
-name that differs from one attempt to the next.
+name that differs from one attempt to the next, but for what a DeviceQuota leaves: a pod that waits for
+it is tried again when there is enough.
 """
 
 from enum import StrEnum
@@ -50,8 +51,16 @@ class Code(StrEnum):
     DRIVER_NOT_OWNED = "driverNotOwned"
     """Only devices of a driver that the bridge does not own are free, or the fence of their driver
     is open. `drawbridge bridge status` says which."""
+    EXCEEDS_DEVICE_QUOTA = "exceedsDeviceQuota"
+    """The devices that the pod would get are more than a DeviceQuota leaves to its tenant. The pod waits
+    until claims of the tenant are released, or the quota is raised; the message says what is left."""
+    EXCEEDS_PER_REQUEST_QUOTA = "exceedsPerRequestQuota"
+    """One request of the pod, or one device, is larger than a DeviceQuota allows for one."""
     EXTENDED_RESOURCE = "extendedResource"
     """The pod requests an extended resource that a DeviceClass maps. Request the device by a claim."""
+    NAMESPACE_UNKNOWN = "namespaceUnknown"
+    """The sidecar has not seen the pod's namespace yet, whose labels say which DeviceQuotas it has. The pod
+    is tried again."""
     NO_DEVICES = "noDevices"
     """No node has free devices for the claims, or those that are free are kept for pods for which
     others were evicted. `drawbridge why pod` has the reasons."""

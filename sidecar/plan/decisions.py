@@ -5,13 +5,13 @@ Unlike upstream, a pod that fits nowhere is rejected once and not on every node,
 considered: ADR 6.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from typing import Final
 
 import msgspec
 
 from allocator.cluster.ranking import Limits, RankedNodes
-from allocator.model.outcome import AttemptFailed
+from allocator.model.outcome import AttemptFailed, BudgetExhausted
 from allocator.model.plan import Plan
 from allocator.model.requests import PendingClaims
 from allocator.pods.claims import PodClaims
@@ -21,15 +21,18 @@ from kube.api.core import Pod
 from kube.api.resource import ResourceClaim
 from kube.cel.scope import AnswersPending, metered
 from sidecar.commit.binding import binding_rejection, binding_state
-from sidecar.model.protocol import MAX_NODES, ResourceRequests, ScoredNode
+from sidecar.model.protocol import MAX_NODES, ResourceRequests, ScoredNode, Verdict
 from sidecar.model.rejections import Code, Rejection, unfinished, unresolvable, unschedulable
 from sidecar.plan.nominations import nominated_rivals, pools_of, priority_of, with_rivals
+from sidecar.plan.occupancy import Occupancy
 from sidecar.plan.placement import (
     NODE_STEPS,
+    OverBudget,
     are_available,
     attempt_failed,
     budget_for,
     choose_strategy,
+    find_plan,
     is_owned,
     not_owned,
     place,
@@ -39,6 +42,15 @@ from sidecar.plan.pod_claims import find_placeable_claims
 from sidecar.plan.room import with_ranks
 from sidecar.plan.search_budget import SearchBudget
 from sidecar.plan.snapshot import Snapshot
+from sidecar.plan.tenant_budget import (
+    Excesses,
+    TenantBudget,
+    closest,
+    has_victims,
+    over_budget,
+    tenant_budget,
+    tenant_namespaces,
+)
 
 ANSWER_LIMITS: Final = Limits(nodes=128, searches=64, steps=2_000)
 """The cost of one part of an answer about a request that was not asked for before, some 20 ms."""
@@ -54,6 +66,9 @@ ANSWER_STEPS: Final = 50_000
 half a second. What was searched and evaluated is remembered, so that the next answer goes on from there."""
 EVALUATING: Final = "the selectors of the pod's ResourceClaims are being evaluated"
 SEARCHING: Final = "the search for devices goes on with the next attempt"
+MAX_OWN_SEARCHES: Final = 128
+"""Searches of single nodes for one answer, where a DeviceQuota charges the nodes of a class differently; nodes
+beyond count as not fitting."""
 _KNOWN_ONLY: Final = Limits(nodes=0, searches=0, steps=0)
 
 _NEVER: Final = "Never"
@@ -84,6 +99,7 @@ def find_nodes(
     all_nodes: bool = False,
     keeps_nominations: bool = True,
     requests: ResourceRequests | None = None,
+    occupancy: Occupancy | None = None,
     limits: Limits = ANSWER_LIMITS,
     max_parts: int = MAX_PARTS,
 ) -> Outcome:
@@ -95,6 +111,7 @@ def find_nodes(
             others were evicted for them.
         requests: What the pod requests beside devices: nodes that have it left come first. None if it
             is not known.
+        occupancy: Other amounts of tenants in use than there are; its devices do not count.
         limits: Cost of a part of the answer.
         max_parts: Parts while no node fits.
     """
@@ -116,8 +133,16 @@ def find_nodes(
     strategy = choose_strategy(pod, claims.open, snapshot)
     rivals = nominated_rivals(pod, snapshot) if keeps_nominations else ()
     with metered(ANSWER_STEPS):
+        tenant = tenant_budget(pod.metadata.namespace, snapshot, occupancy or snapshot.occupancy)
         question = _Question(
-            pod, claims, pending, strategy, snapshot, rivals=rivals, requests=requests
+            pod,
+            claims,
+            pending,
+            strategy,
+            snapshot,
+            rivals=rivals,
+            requests=requests,
+            tenant=tenant,
         )
         return question.answer(limits, max_parts, all_nodes=all_nodes)
 
@@ -135,8 +160,14 @@ class _Question:
         *,
         rivals: Sequence[Pod],
         requests: ResourceRequests | None,
+        tenant: TenantBudget | None,
     ) -> None:
         self._pod = pod
+        self._tenant = tenant
+        # Plans, and the forms of the devices of the nodes that they are for, to whether they are affordable.
+        self._affordable: dict[Hashable, bool] = {}
+        self._excesses: Excesses | None = None
+        self._searches_left = MAX_OWN_SEARCHES
         self._rivals = rivals
         self._claims = claims
         self._pending = pending
@@ -150,7 +181,7 @@ class _Question:
             for request in alternatives
         )
         self._highest_score = 100 if has_alternatives else 0
-        self._not_owned = self._has_ineligible = False
+        self._not_owned = self._has_ineligible = self._is_cut_off = False
         self._is_eligible = snapshot.eligible_nodes.of(pod)
         # Of a hundred nodes in an answer most share a plan.
         self._owned: dict[int, bool] = {}
@@ -172,7 +203,8 @@ class _Question:
             kept_nodes = self._kept_nodes(nodes)
             nodes = tuple(node for node in nodes if node.name not in kept_nodes)
             if nodes:
-                return Fits(nodes=nodes, complete=ranked_nodes.complete)
+                is_complete = ranked_nodes.complete and not self._is_cut_off
+                return Fits(nodes=nodes, complete=is_complete)
             if not all_nodes and not ranked_nodes.complete:
                 return self.answer(limits, max_parts, all_nodes=True)
             if ranked_nodes.is_known:
@@ -189,16 +221,23 @@ class _Question:
         if not self._rivals:
             return frozenset()
         cluster, budget = self._snapshot.cluster, self._budget
-        usage, unknown_nodes = with_rivals(cluster.usage, self._rivals, self._snapshot, budget)
+        occupancy, unknown_nodes = with_rivals(
+            self._snapshot.occupancy, self._rivals, self._snapshot, budget
+        )
         pools = {
-            pool for pool, use in usage.pools.items() if use is not cluster.usage.pools.get(pool)
+            pool
+            for pool, use in occupancy.usage.pools.items()
+            if use is not cluster.usage.pools.get(pool)
         }
+        shares_budget = self._tenant is not None and not occupancy.charged.keys().isdisjoint(
+            self._tenant.accounts
+        )
 
         def is_kept(node: str) -> bool:
-            if pools.isdisjoint(pools_of(node, self._snapshot)):
+            if not shares_budget and pools.isdisjoint(pools_of(node, self._snapshot)):
                 return node in unknown_nodes
             steps = min(NODE_STEPS, budget.left)
-            placement = place(self._pod, node, self._snapshot, usage=usage, steps=steps)
+            placement = place(self._pod, node, self._snapshot, occupancy=occupancy, steps=steps)
             return isinstance(placement, Rejection)
 
         return frozenset(node.name for node in nodes if is_kept(node.name))
@@ -237,9 +276,54 @@ class _Question:
         if not may_take:
             self._not_owned = True
             return False
-        is_eligible = self._may_use(name)
-        self._has_ineligible |= not is_eligible
-        return is_eligible
+        if not self._may_use(name):
+            self._has_ineligible = True
+            return False
+        return self._tenant is None or self._is_affordable(name, plan, self._tenant)
+
+    def _is_affordable(self, name: str, plan: Plan, tenant: TenantBudget) -> bool:
+        """Return whether a node has a plan that keeps within what is left to the tenant."""
+        forms = tenant.forms(self._snapshot.cluster.node_devices(name))
+        # Where devices differ in what they are charged with, equal nodes may have different ones free.
+        key: Hashable = name if forms is None else (id(plan), forms)
+        is_affordable = self._affordable.get(key)
+        if is_affordable is None:
+            is_known = forms is not None and tenant.has_forms(plan, forms)
+            is_affordable = self._has_affordable_plan(name, plan if is_known else None, tenant)
+            self._affordable[key] = is_affordable
+        return is_affordable
+
+    def _has_affordable_plan(
+        self, name: str, first_plan: Plan | None, tenant: TenantBudget
+    ) -> bool:
+        """Search a node for a plan within the budget.
+
+        Args:
+            first_plan: A plan with the charge of the one that the node has without a bound; None for none.
+        """
+        if first_plan is not None:
+            excesses = tenant.excesses(first_plan)
+            if not excesses:
+                return True
+            self._excesses = closest(self._excesses, excesses)
+        if not self._searches_left or self._budget.is_spent:
+            self._is_cut_off = True
+            return False
+        self._searches_left -= 1
+        outcome = find_plan(
+            self._pending,
+            name,
+            self._snapshot,
+            strategy=self._strategy,
+            budget=budget_for(self._strategy, NODE_STEPS),
+            usage=self._snapshot.cluster.usage,
+            tenant=tenant,
+            first_plan=first_plan,
+        )
+        if isinstance(outcome, OverBudget):
+            self._excesses = closest(self._excesses, outcome.excesses)
+        self._is_cut_off |= isinstance(outcome, BudgetExhausted)
+        return isinstance(outcome, Plan)
 
     def _may_use(self, name: str) -> bool:
         """Return whether the pod may use a node, without regard to free devices."""
@@ -256,9 +340,11 @@ class _Question:
         return all(score >= self._highest_score for _, score in best_nodes)
 
     def _rejection(self, ranked_nodes: RankedNodes) -> Rejection:
+        if self._excesses is not None and not self._is_cut_off:
+            return self._over_budget(self._excesses)
         if self._not_owned and not self._has_ineligible:
             return self._not_owned_rejection()
-        if ranked_nodes.cut_off:
+        if ranked_nodes.cut_off or self._is_cut_off:
             return self._by_victims(Code.BUDGET_EXHAUSTED, "the search for devices was cut off")
         if self._has_ineligible:
             return self._by_victims(
@@ -269,6 +355,16 @@ class _Question:
         return self._by_victims(
             Code.NO_DEVICES, "no node has free devices for the pod's ResourceClaims"
         )
+
+    def _over_budget(self, excesses: Excesses) -> Rejection:
+        """Return that the tenant has too little left; only victims of the same tenant could help."""
+        rejection = over_budget(excesses)
+        if rejection.verdict is Verdict.UNSCHEDULABLE and not (
+            could_preempt(self._pod, self._snapshot)
+            and has_victims(self._pod, tenant_namespaces(excesses, self._snapshot), self._snapshot)
+        ):
+            return unresolvable(rejection.code, rejection.message)
+        return rejection
 
     def _not_owned_rejection(self) -> Rejection:
         """Return that devices are free of other drivers only; owned ones may be in use by victims."""

@@ -7,12 +7,12 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
 from allocator.model.devices import PoolId
-from allocator.model.usage import Usage, without_claim
 from allocator.pods.claims import Name, allocation_of, claim_name
 from kube.api.core import Pod
 from kube.api.resource import ResourceClaim
 from sidecar.commit.writes import consumers
 from sidecar.model.rejections import Rejection
+from sidecar.plan.occupancy import Occupancy, without_claims
 from sidecar.plan.placement import NODE_STEPS, Placement, place, with_placement
 from sidecar.plan.search_budget import SearchBudget
 from sidecar.plan.snapshot import Snapshot
@@ -52,36 +52,39 @@ def rivals_near(pod: Pod, nodes: Iterable[str], snapshot: Snapshot) -> Sequence[
 
 
 def with_rivals(
-    usage: Usage, rivals: Iterable[Pod], snapshot: Snapshot, budget: SearchBudget
-) -> tuple[Usage, frozenset[str]]:
-    """Return the usage with nominated pods on their nodes, and the nodes of those that it was too late for."""
+    occupancy: Occupancy, rivals: Iterable[Pod], snapshot: Snapshot, budget: SearchBudget
+) -> tuple[Occupancy, frozenset[str]]:
+    """Return the occupancy with nominated pods on their nodes, and the nodes of those that it was too late for."""
     unknown_nodes: set[str] = set()
     for rival in rivals:
         node = nominated_node(rival)
         if budget.is_spent:
             unknown_nodes.add(node)
         else:
-            usage = with_nominated(usage, rival, node, snapshot, budget)
-    return usage, frozenset(unknown_nodes)
+            occupancy = with_nominated(occupancy, rival, node, snapshot, budget)
+    return occupancy, frozenset(unknown_nodes)
 
 
 def with_nominated(
-    usage: Usage, pod: Pod, node: str, snapshot: Snapshot, budget: SearchBudget
-) -> Usage:
-    """Return the usage with a nominated pod on a node; the same if it needs no devices, or gets none.
+    occupancy: Occupancy, pod: Pod, node: str, snapshot: Snapshot, budget: SearchBudget
+) -> Occupancy:
+    """Return the occupancy with a nominated pod on a node; the same if it needs no devices, or gets none.
 
     While its victims end, it does not fit yet. Then it is placed as if they were gone, so that what it
-    takes of the free devices is kept, too.
+    takes of the free devices is kept, too. What is left to a tenant may be less until they are gone.
     """
-    placement = place(pod, node, snapshot, usage=usage, steps=min(RIVAL_STEPS, budget.left))
+    steps = min(RIVAL_STEPS, budget.left)
+    placement = place(pod, node, snapshot, occupancy=occupancy, steps=steps)
     if not isinstance(placement, Placement):
         claims = ending_claims(pod, node, snapshot)
         if not claims:
-            return usage
-        freed_usage = without_claims(usage, claims, snapshot)
+            return occupancy
+        freed_occupancy = without_claims(occupancy, claims, snapshot.cluster.options.features)
         steps = min(RIVAL_STEPS, budget.left)
-        placement = place(pod, node, snapshot, usage=freed_usage, steps=steps)
-    return with_placement(usage, placement, snapshot) if isinstance(placement, Placement) else usage
+        placement = place(pod, node, snapshot, occupancy=freed_occupancy, steps=steps)
+    if not isinstance(placement, Placement):
+        return occupancy
+    return with_placement(occupancy, placement, snapshot)
 
 
 def place_beside_rivals(pod: Pod, node: str, snapshot: Snapshot) -> Placement | Rejection:
@@ -89,18 +92,11 @@ def place_beside_rivals(pod: Pod, node: str, snapshot: Snapshot) -> Placement | 
     rivals = rivals_near(pod, [node], snapshot)
     if rivals:
         budget = SearchBudget(snapshot.cluster.costs, RESERVED_STEPS)
-        usage, _ = with_rivals(snapshot.cluster.usage, rivals, snapshot, budget)
-        placement = place(pod, node, snapshot, usage=usage, steps=budget.left)
+        occupancy, _ = with_rivals(snapshot.occupancy, rivals, snapshot, budget)
+        placement = place(pod, node, snapshot, occupancy=occupancy, steps=budget.left)
         if isinstance(placement, Placement):
             return placement
     return place(pod, node, snapshot)
-
-
-def without_claims(usage: Usage, claims: Iterable[ResourceClaim], snapshot: Snapshot) -> Usage:
-    """Return the usage without claims."""
-    for claim in claims:
-        usage = without_claim(usage, claim, snapshot.cluster.options.features)
-    return usage
 
 
 def ending_claims(pod: Pod, node: str, snapshot: Snapshot) -> list[ResourceClaim]:

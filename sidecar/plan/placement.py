@@ -4,15 +4,17 @@ Source of the verdicts: k8s.io/kubernetes v1.37.1, pkg/scheduler/framework/plugi
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from typing import Final
 
 import msgspec
 from msgspec.structs import replace
 
+from allocator.cluster.verdicts import Outcome
 from allocator.model.outcome import AttemptFailed, BudgetExhausted
 from allocator.model.plan import Budget, Plan
 from allocator.model.requests import PendingClaims
-from allocator.model.usage import Usage, with_claim
+from allocator.model.usage import Usage
 from allocator.pods.claims import allocation_of
 from allocator.pods.node_eligibility import is_for
 from allocator.search.results import allocation, share_ids
@@ -25,8 +27,10 @@ from kube.api.resource import AllocationResult, ResourceClaim, ResourceClaimStat
 from kube.cel.scope import AnswersPending, BudgetSpent, evaluating, metered
 from kube.errors import FieldError
 from sidecar.model.rejections import Code, Rejection, failed_rejection, unresolvable, unschedulable
+from sidecar.plan.occupancy import Occupancy, with_allocated
 from sidecar.plan.pod_claims import find_placeable_claims
 from sidecar.plan.snapshot import Snapshot
+from sidecar.plan.tenant_budget import Excesses, TenantBudget, over_budget, tenant_budget
 
 NODE_STEPS: Final = 20_000
 """Steps of the search on one node: with 10 to 30 us a step up to half a second, in which no other pod is
@@ -39,13 +43,28 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True):
     allocations: tuple[tuple[ResourceClaim, AllocationResult], ...]
 
 
+class OverBudget(msgspec.Struct, frozen=True, kw_only=True):
+    """Every plan of a node exceeds what is left to the tenant.
+
+    Attributes:
+        excesses: Those of the plan that the node has without a bound.
+    """
+
+    excesses: Excesses
+
+
 def place(
-    pod: Pod, node: str, snapshot: Snapshot, *, usage: Usage | None = None, steps: int = NODE_STEPS
+    pod: Pod,
+    node: str,
+    snapshot: Snapshot,
+    *,
+    occupancy: Occupancy | None = None,
+    steps: int = NODE_STEPS,
 ) -> Placement | Rejection:
     """Return the devices that a pod's claims get on one node.
 
     Args:
-        usage: Other usage than there is.
+        occupancy: Other devices in use, and amounts of tenants, than there are.
         steps: The number of steps after which the search is cut off.
     """
     claims = find_placeable_claims(pod, snapshot)
@@ -61,7 +80,9 @@ def place(
     return (
         _cut_off()
         if steps <= 0
-        else _place_open(pod, claims.open, node, snapshot, usage=usage, steps=steps)
+        else _place_open(
+            pod, claims.open, node, snapshot, occupancy or snapshot.occupancy, steps=steps
+        )
     )
 
 
@@ -70,8 +91,8 @@ def _place_open(
     claims: Sequence[ResourceClaim],
     node: str,
     snapshot: Snapshot,
+    occupancy: Occupancy,
     *,
-    usage: Usage | None,
     steps: int,
 ) -> Placement | Rejection:
     pending = resolve(claims, snapshot)
@@ -82,9 +103,17 @@ def _place_open(
     try:
         # What has to be evaluated first is another pod's to wait for, where this one is a rival.
         with evaluating(tenant=pod.metadata.namespace), metered(steps):
-            outcome = snapshot.cluster.verdict(
-                pending, node, strategy=strategy, budget=budget, usage=usage
+            outcome = find_plan(
+                pending,
+                node,
+                snapshot,
+                strategy=strategy,
+                budget=budget,
+                usage=occupancy.usage,
+                tenant=tenant_budget(pod.metadata.namespace, snapshot, occupancy),
             )
+        if isinstance(outcome, OverBudget):
+            return over_budget(outcome.excesses)
         if isinstance(outcome, Plan):
             if not is_owned(outcome, snapshot.drivers):
                 return not_owned()
@@ -98,12 +127,52 @@ def _place_open(
     return unschedulable(Code.NO_DEVICES, "the node has no free devices for the ResourceClaims")
 
 
-def with_placement(usage: Usage, placement: Placement, snapshot: Snapshot) -> Usage:
-    """Return the usage with the devices that a placement allocates."""
+def find_plan(
+    pending: PendingClaims,
+    node: str,
+    snapshot: Snapshot,
+    *,
+    strategy: Strategy,
+    budget: Budget,
+    usage: Usage,
+    tenant: TenantBudget | None,
+    first_plan: Plan | None = None,
+) -> Outcome | OverBudget:
+    """Search a node, and again within what is left to the tenant where the first plan exceeds that.
+
+    Args:
+        budget: Maximum cost of each search.
+        usage: The devices in use.
+        tenant: What is left to the tenant; None where nothing limits it.
+        first_plan: A plan with the charge of the first one, which saves its search; None for none.
+
+    Raises:
+        AttemptFailed: The attempt fails.
+        AnswerInterrupted: There is no outcome, for the reason that the class of the error says.
+    """
+    cluster, drivers = snapshot.cluster, snapshot.drivers
+    search = partial(cluster.verdict, pending, node, strategy=strategy, budget=budget, usage=usage)
+    outcome = search() if first_plan is None else first_plan
+    if tenant is None or not isinstance(outcome, Plan) or not is_owned(outcome, drivers):
+        return outcome
+    excesses = tenant.excesses(outcome)
+    if not excesses:
+        return outcome
+    bounded_outcome = search(bounds=tenant.bounds(cluster.node_devices(node)))
+    if isinstance(bounded_outcome, BudgetExhausted):
+        return bounded_outcome
+    if isinstance(bounded_outcome, Plan) and is_owned(bounded_outcome, drivers):
+        return bounded_outcome
+    return OverBudget(excesses=excesses)
+
+
+def with_placement(occupancy: Occupancy, placement: Placement, snapshot: Snapshot) -> Occupancy:
+    """Return the occupancy with what a placement allocates."""
     features = snapshot.cluster.options.features
     for claim, result in placement.allocations:
-        usage = with_claim(usage, with_allocation(claim, result), features)
-    return usage
+        allocated_claim = with_allocation(claim, result)
+        occupancy = with_allocated(occupancy, allocated_claim, features, snapshot.quotas)
+    return occupancy
 
 
 def with_allocation(claim: ResourceClaim, result: AllocationResult) -> ResourceClaim:

@@ -13,7 +13,7 @@ from clusterstate.parameter_bounds import MAX_PARAMETER_VALUES, has_dropped_para
 from kube.api.core import Pod, PodResourceClaim
 from kube.api.resource import ResourceClaim
 from sidecar.commit.writes import MAX_CONSUMERS, consumers, is_reserved_for
-from sidecar.model.rejections import Code, Rejection, unresolvable
+from sidecar.model.rejections import Code, Rejection, failed_rejection, unresolvable
 from sidecar.plan.snapshot import Snapshot
 
 NO_CLAIMS: Final = PodClaims()
@@ -25,6 +25,11 @@ def find_placeable_claims(pod: Pod, snapshot: Snapshot) -> PodClaims | Rejection
     if isinstance(claims, Rejection) or not claims.open:
         return claims
     namespace = pod.metadata.namespace
+    if snapshot.quotas is not None and namespace not in snapshot.quotas.tenants.namespaces:
+        return failed_rejection(
+            Code.NAMESPACE_UNKNOWN,
+            "the namespace is not known yet, whose labels choose DeviceQuotas",
+        )
     if namespace in snapshot.exhausted_namespaces:
         return unresolvable(
             Code.DEVICES_HELD_BACK,

@@ -21,8 +21,8 @@ from sidecar.plan.nominations import (
     rivals_near,
     with_nominated,
     with_rivals,
-    without_claims,
 )
+from sidecar.plan.occupancy import without_claims
 from sidecar.plan.placement import Placement, place
 from sidecar.plan.pod_claims import find_placeable_claims
 from sidecar.plan.search_budget import SearchBudget
@@ -81,15 +81,16 @@ def fits_with(
     removed_uids = frozenset(removed_pods)
     names = {name for uid in removed_uids for name in snapshot.claims_of.get(uid, ())}
     claims = (snapshot.claims.get(name) for name in sorted(names))
-    usage = without_claims(
-        snapshot.cluster.usage,
+    features = snapshot.cluster.options.features
+    occupancy = without_claims(
+        snapshot.occupancy,
         (
             claim
             for claim in claims
             # A shared claim is freed only if all of its consumers are removed.
             if claim is not None and {consumer.uid for consumer in consumers(claim)} <= removed_uids
         ),
-        snapshot,
+        features,
     )
     added_uids = [uid for uid in added_pods if uid != pod.metadata.uid]
     nominated_pods = [
@@ -99,9 +100,9 @@ def fits_with(
     ]
     # The most important pod chooses first, since it gets devices before the others.
     for nominated_pod in by_importance(nominated_pods):
-        usage = with_nominated(usage, nominated_pod, node, snapshot, budget)
+        occupancy = with_nominated(occupancy, nominated_pod, node, snapshot, budget)
     try:
-        return place(pod, node, snapshot, usage=usage, steps=budget.left)
+        return place(pod, node, snapshot, occupancy=occupancy, steps=budget.left)
     finally:
         # Nominated pods count, too: their searches also delay the scheduler.
         dry_run.spend(costs.steps - steps_before)
@@ -123,16 +124,17 @@ def awaited_claims(pod: Pod, snapshot: Snapshot) -> frozenset[Name]:
         return frozenset()
     budget = SearchBudget(snapshot.cluster.costs, RELEASE_STEPS)
     rivals = rivals_near(pod, nodes, snapshot)
-    usage, _ = with_rivals(snapshot.cluster.usage, rivals, snapshot, budget)
-    freed_usage = without_claims(snapshot.cluster.usage, released_claims.values(), snapshot)
-    freed_usage, _ = with_rivals(freed_usage, rivals, snapshot, budget)
+    features = snapshot.cluster.options.features
+    occupancy, _ = with_rivals(snapshot.occupancy, rivals, snapshot, budget)
+    freed_occupancy = without_claims(snapshot.occupancy, released_claims.values(), features)
+    freed_occupancy, _ = with_rivals(freed_occupancy, rivals, snapshot, budget)
 
     def fits(node: str, *, is_freed: bool) -> bool:
         placement = place(
             pod,
             node,
             snapshot,
-            usage=freed_usage if is_freed else usage,
+            occupancy=freed_occupancy if is_freed else occupancy,
             steps=min(FILTER_STEPS, budget.left),
         )
         return isinstance(placement, Placement)

@@ -12,7 +12,9 @@ from allocator.strategies import registry
 from allocator.strategies.capacity_weights import NO_WEIGHTS, CapacityWeights
 from kube.api.core import Pod
 from kube.api.resource import DeviceClass, ResourceClaim
+from quotas.device_quotas.book import QuotaBook
 from sidecar.commit.binding import NEVER
+from sidecar.plan.occupancy import Occupancy
 from sidecar.plan.room import Room
 
 
@@ -32,6 +34,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         lowest_priority: The lowest priority of the pods that have devices; None if none has.
         exhausted_namespaces: The namespaces that have as many devices held back as a namespace may.
         drivers: Drivers whose devices may be given.
+        quotas: The DeviceQuotas, and what is charged to them; None without any.
         eligible_nodes: A check whether a pod may use a node.
         default_strategy: The strategy if neither the pod nor a class names one.
         weights: The weights of the capacities in loads.
@@ -52,8 +55,14 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     lowest_priority: int | None = None
     exhausted_namespaces: frozenset[str] = frozenset()
     drivers: frozenset[str]
+    quotas: QuotaBook | None = None
     eligible_nodes: EligibleNodes = msgspec.field(default_factory=EligibleNodes)
     default_strategy: str = registry.DEFAULT
     weights: CapacityWeights = NO_WEIGHTS
     room: Room = msgspec.field(default_factory=Room)
     binding_cutoff: datetime = NEVER
+
+    @property
+    def occupancy(self) -> Occupancy:
+        """What is in use now."""
+        return Occupancy(usage=self.cluster.usage)

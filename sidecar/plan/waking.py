@@ -5,19 +5,18 @@ again. So those are tried again that could be placed: the most important first, 
 before it leave. Nothing is promised to them. Who is woken is answered as any other pod is.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
 
 from allocator.cluster.canonical_requests import encode_requests
-from allocator.model.usage import Usage
 from allocator.pods.claims import Name, claim_name
 from allocator.strategies.strategy import Strategy
 from kube.api.core import Pod
 from kube.cel.scope import evaluating, metered
 from sidecar.model.protocol import Verdict
-from sidecar.model.rejections import Rejection
+from sidecar.model.rejections import Code, Rejection
 from sidecar.plan.decisions import Fits, NoDevicesNeeded, find_nodes
 from sidecar.plan.placement import Placement, choose_strategy, place, with_placement
 from sidecar.plan.pod_claims import find_placeable_claims
@@ -101,7 +100,7 @@ class _Plan:
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
-        self._usage: Usage = snapshot.cluster.usage
+        self._occupancy = snapshot.occupancy
         costs = snapshot.cluster.costs
         self._limits = (costs.searched + MAX_SEARCHES, costs.steps + MAX_STEPS)
         self._answers: dict[Question, Fits | NoDevicesNeeded | Rejection] = {}
@@ -120,18 +119,23 @@ class _Plan:
         if answer is None:
             if self._is_spent() or len(self._answers) >= MAX_QUESTIONS:
                 return True
-            answer = self._answers[question] = find_nodes(
-                # Who is nominated comes first by its importance.
-                pod,
-                self._snapshot,
-                keeps_nominations=False,
-                max_parts=1,
-            )
+            answer = self._answers[question] = self._ask(pod)
         if isinstance(answer, Rejection):
             return answer.verdict is Verdict.ERROR or answer.is_unfinished
         if isinstance(answer, NoDevicesNeeded):
             return True
         return self._takes_node(entry, question, answer) or not answer.complete
+
+    def _ask(self, pod: Pod) -> Fits | NoDevicesNeeded | Rejection:
+        """Return the nodes for a pod, with what those before it leave to its tenant."""
+        return find_nodes(
+            pod,
+            self._snapshot,
+            # Who is nominated comes first by its importance.
+            keeps_nominations=False,
+            occupancy=self._occupancy,
+            max_parts=1,
+        )
 
     def _is_spent(self) -> bool:
         """Return whether the plan has cost enough."""
@@ -146,11 +150,15 @@ class _Plan:
                 continue
             if self._is_spent():
                 return True
-            placement = place(entry.pod, node.name, self._snapshot, usage=self._usage)
+            placement = place(entry.pod, node.name, self._snapshot, occupancy=self._occupancy)
             if isinstance(placement, Placement):
-                self._usage = with_placement(self._usage, placement, self._snapshot)
+                self._occupancy = with_placement(self._occupancy, placement, self._snapshot)
                 return True
             self._exhausted.add((question, node.name))
+            if placement.code is Code.EXCEEDS_DEVICE_QUOTA:
+                # Most nodes have the same charge: those that are still affordable are asked for at once.
+                fewer = self._answers[question] = self._ask(entry.pod)
+                return isinstance(fewer, Fits) and self._takes_node(entry, question, fewer)
         return False
 
 
@@ -167,10 +175,21 @@ def question_of(pod: Pod, snapshot: Snapshot) -> Question | None:
             pod.spec.node_selector,
             pod.spec.affinity,
             pod.spec.tolerations,
+            _account_names(pod.metadata.namespace, snapshot),
         ),
         enc_hook=str,
     )
     return parts, strategy
+
+
+def _account_names(namespace: str, snapshot: Snapshot) -> Sequence[tuple[str, str, str]]:
+    """Return the names of what limits a namespace, which its tenant shares."""
+    if snapshot.quotas is None:
+        return ()
+    return [
+        (account.limit.quota, account.limit.name, account.namespace)
+        for account in snapshot.quotas.accounts(namespace, snapshot.drivers)
+    ]
 
 
 def _ending_claims(snapshot: Snapshot) -> frozenset[Name]:

@@ -17,6 +17,7 @@ from clusterstate.kinds import Kind
 from clusterstate.parameter_bounds import bounded_config, bounded_spec
 from clusterstate.projections import PROJECTIONS
 from kube.api.core import Pod, PodSpec, PodStatus, ResourceRequirements
+from kube.api.device_quota import DeviceQuota
 from kube.api.meta import ObjectMeta, OwnerReference, decode
 from kube.api.ownership import AllocatorOwnership
 from kube.api.resource import DeviceClass, ResourceClaim, ResourceClaimStatus
@@ -139,6 +140,12 @@ def project_own_ownership(raw: bytes) -> AllocatorOwnership:
             resource_version=metadata.resource_version,
         ),
     )
+
+
+def project_quota(raw: bytes) -> DeviceQuota:
+    """Project a DeviceQuota to its spec."""
+    quota = decode(raw, DeviceQuota)
+    return DeviceQuota(metadata=ObjectMeta(name=quota.metadata.name), spec=quota.spec)
 
 
 def project_fence_policy(raw: bytes) -> Policy:

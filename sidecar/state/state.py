@@ -7,11 +7,10 @@ answer, which applies them.
 import asyncio
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
-from itertools import takewhile
 from typing import Any, Final
 
 from allocator.model.feature_gates import Features
-from allocator.pods.claims import Name, allocation_of, claim_name
+from allocator.pods.claims import Name, allocation_of
 from allocator.pods.eligible_nodes import EligibleNodes
 from allocator.search.attempt import AllocatorOptions
 from allocator.strategies.capacity_weights import driver_weights
@@ -36,15 +35,14 @@ from sidecar.commit.ledger import Hold, Step
 from sidecar.commit.writes import consumers
 from sidecar.ownership.fence import Fence
 from sidecar.ownership.held_back import (
-    as_claim,
     held_key,
     held_name,
     may_run,
-    without_counted,
 )
 from sidecar.plan.snapshot import Snapshot
 from sidecar.state.consumers import ConsumerIndex
 from sidecar.state.device_view import DeviceView, NextView
+from sidecar.state.effective_claims import EffectiveClaims
 from sidecar.state.fence_view import FenceView
 from sidecar.state.held_back import HeldBackDevices, HeldBackLimits
 from sidecar.state.projections import (
@@ -53,6 +51,7 @@ from sidecar.state.projections import (
     project_own_ownership,
     project_pod,
 )
+from sidecar.state.quota_view import QuotaObjects, QuotaView, StateChanges
 
 SYNC_PERIOD_S: Final = 0.05
 """Seconds between checks whether an optional resource has been listed, or cannot be."""
@@ -68,6 +67,7 @@ class ClusterState:
         holds: UID of a claim to what is promised to it.
         consumers: Pods, and the claims that are reserved for them.
         held_back: Devices of pods that were deleted by force.
+        quotas: The DeviceQuotas, and what is charged to them.
         features: The gates of allocation.
         now: The wall clock.
         on_end: Called with the UID of each pod that was bound or deleted.
@@ -135,11 +135,16 @@ class ClusterState:
         self.on_end: Callable[[str], None] = lambda _: None
         self.wakeups = 0
         self._served: frozenset[str] = drivers
-        # UID to name of each claim that is allocated in the API.
-        self._allocated: dict[str, Name] = {}
         self._has_read_status = False
         self.held_back: Final = HeldBackDevices(
             now=now, limits=held_back_limits, on_change=self._held_back_changed
+        )
+        self._effective: Final = EffectiveClaims(self.claims.store, self.holds, self.held_back)
+        self.quotas: Final = QuotaView(
+            informers,
+            features,
+            everything=self._counted_objects,
+            on_change=self._quotas_changed,
         )
         self.version = self.slices_version = 0
 
@@ -147,7 +152,7 @@ class ClusterState:
         """Return the resources whose first lists are not complete; empty when all are."""
         # A policy that is not known yet has to be waited for; one that cannot be known, has not.
         optional = [subscription for subscription in self._optional if subscription.is_available]
-        return unsynced_resources((*self._required, *optional))
+        return unsynced_resources((*self._required, *optional, *self.quotas.subscriptions))
 
     async def wait_synced(self) -> None:
         """Return once the first lists are complete that no cluster is without."""
@@ -256,11 +261,12 @@ class ClusterState:
 
     # --- answers ----------------------------------------------------------------------------------
 
-    def take_changes(self) -> Changes:
+    def take_changes(self) -> StateChanges:
         """Return the changes since the last call; called while no snapshot is in use."""
         if self._view.has_news:
             self.version += 1
-        return self._view.take_changes(self._driver_settings)
+        devices = self._view.take_changes(self._driver_settings)
+        return StateChanges(devices, self.quotas.take_changes())
 
     @property
     def allocator_options(self) -> AllocatorOptions:
@@ -282,18 +288,28 @@ class ClusterState:
         """Settings of the owned drivers, as the view of the devices has them."""
         return self._view.settings
 
-    def is_cheap(self, changes: Changes) -> bool:
+    def is_cheap(self, changes: StateChanges) -> bool:
         """Return whether changes are applied within a few milliseconds."""
-        return self._view.cache.is_cheap(changes)
+        return self._view.cache.is_cheap(changes.devices) and changes.quotas.is_cheap
 
-    def snapshot(self, changes: Changes) -> Snapshot:
+    def snapshot(self, changes: StateChanges) -> Snapshot:
         """Apply changes and return the snapshot, which is valid until the next call.
 
         Args:
             changes: The changes that `take_changes` returned.
         """
+        self._view.cache.apply(changes.devices)
+        self.quotas.apply(changes.quotas)
+        return self._snapshot()
+
+    def snapshot_with(self, claims: Mapping[Name, ResourceClaim]) -> Snapshot:
+        """Return a snapshot with promises that are queued as changes, too, on top of the last one."""
+        self._view.cache.apply({Kind.CLAIM: claims})
+        self.quotas.charge(claims)
+        return self._snapshot()
+
+    def _snapshot(self) -> Snapshot:
         cache = self._view.cache
-        cache.apply(changes)
         return Snapshot(
             cluster=cache.cluster,
             claims=cache.claims,
@@ -309,6 +325,7 @@ class ClusterState:
                 self.slices, self.slices_version, cache.cluster.nodes
             ),
             drivers=self.drivers,
+            quotas=self.quotas.book,
             eligible_nodes=self._eligible_nodes,
             default_strategy=self._default_strategy,
             weights=driver_weights(self.applied_settings),
@@ -317,15 +334,12 @@ class ClusterState:
 
     def claims_in_use(self) -> tuple[ResourceClaim, ...]:
         """Return the claims that count as users of devices: allocated, promised and held ones."""
-        reserved_claims = (
-            ledger.with_hold(claim, self.hold_of(claim)) for claim in self.claims.store.values()
-        )
-        held_claims = map(self._effective_held, self.held_back.claims.values())
-        return (*reserved_claims, *(claim for claim in held_claims if claim is not None))
+        return tuple(claim for claim in self._effective.all().values() if claim is not None)
 
     def rebuild(self) -> None:
         """Begin the view of the devices anew, which may be wrong after a bug."""
         self._view.rebuild(self._driver_settings)
+        self.quotas.rebuild()
         self.version += 1
 
     def renew_view(self) -> None:
@@ -344,13 +358,15 @@ class ClusterState:
 
     def _everything(self) -> Changes:
         """Return all objects that the view of the devices is made of."""
-        claims = {name: self._effective_claim(name) for name in self.claims.store}
-        claims |= {
-            held_name(key): self._effective_held(held_claim)
-            for key, held_claim in self.held_back.claims.items()
-        }
         inventory = {kind: subscription.store for kind, subscription in self._inventory.items()}
-        return {**inventory, Kind.CLAIM: claims}
+        return {**inventory, Kind.CLAIM: self._effective.all()}
+
+    def _counted_objects(self) -> QuotaObjects:
+        """Return all objects that charges to quotas are made of."""
+        stores = (self._inventory[Kind.CLASS].store, self._inventory[Kind.SLICE].store)
+        classes, slices = ({name: new for (_, name), new in store.items()} for store in stores)
+        claims = {name: self._effective.find(name) for name in self.claims.store}
+        return QuotaObjects({}, {}, classes, slices, claims)
 
     # --- changes ----------------------------------------------------------------------------------
 
@@ -370,12 +386,8 @@ class ClusterState:
             self._hold_back_of(old, new)
 
     def _note_allocation(self, claim: ResourceClaim, *, is_there: bool) -> None:
-        uid = claim.metadata.uid
-        if is_there and allocation_of(claim) is not None:
-            self._allocated[uid] = claim_name(claim)
-        else:
-            self._allocated.pop(uid, None)
-        self._queue_held(uid)
+        self._effective.note(claim, is_there=is_there)
+        self._queue_held(claim.metadata.uid)
 
     def _hold_back_of(self, old: ResourceClaim, new: ResourceClaim | None) -> None:
         """Hold back the devices of consumers that left a claim while their containers may run.
@@ -440,6 +452,7 @@ class ClusterState:
             if old != new:  # Most changes are of fields that are not projected.
                 self.version += 1
                 self._note(kind, key, new)
+                self.quotas.put(kind, key, new)
                 self.inventory_changed.set()
                 if kind is Kind.SLICE:
                     self.slices_version += 1
@@ -447,6 +460,10 @@ class ClusterState:
                     self.held_back.slice_changed(new)
 
         return mark_changed
+
+    def _quotas_changed(self) -> None:
+        self.version += 1
+        self.inventory_changed.set()
 
     def _put(self, hold: Hold) -> None:
         self.holds[hold.uid] = hold
@@ -467,34 +484,16 @@ class ClusterState:
     def _queue_claim(self, name: Name) -> None:
         """Queue a claim with the devices that are promised to it."""
         self.version += 1
-        self._note(Kind.CLAIM, name, self._effective_claim(name))
-
-    def _effective_claim(self, name: Name) -> ResourceClaim | None:
-        claim = self.claims.store.get(name)
-        return None if claim is None else ledger.with_hold(claim, self.hold_of(claim))
+        claim = self._effective.find(name)
+        self._note(Kind.CLAIM, name, claim)
+        self.quotas.put(Kind.CLAIM, name, claim)
 
     def _queue_held(self, uid: str) -> None:
         """Queue the devices that are held back of a claim, as far as the claim does not have them."""
         if not self.held_back.claims:
             return
-        for held_claim in self.held_back.of_claim(uid):
-            name = held_name(held_key(held_claim))
-            self._note(Kind.CLAIM, name, self._effective_held(held_claim))
-
-    def _effective_held(self, held_claim: HeldBackClaim) -> ResourceClaim | None:
-        uid = held_claim.claim_uid
-        earlier = takewhile(lambda other: other is not held_claim, self.held_back.of_claim(uid))
-        uncounted_claim = without_counted(held_claim, self._allocation_now(uid), earlier)
-        return None if uncounted_claim is None else as_claim(uncounted_claim)
-
-    def _allocation_now(self, uid: str) -> AllocationResult | None:
-        """Return a claim's allocation; its promised one if it has none yet."""
-        name = self._allocated.get(uid)
-        claim = self.claims.store.get(name) if name is not None else None
-        if claim is not None and claim.metadata.uid == uid:
-            return allocation_of(claim)
-        hold = self.holds.get(uid)
-        return hold.allocation if hold is not None else None
+        for name, claim in self._effective.held_of(uid).items():
+            self._note(Kind.CLAIM, name, claim)
 
     def _note(self, kind: Kind, name: Name, new: object) -> None:
         self._view.put(kind, name, new)

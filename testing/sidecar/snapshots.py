@@ -1,14 +1,16 @@
 """Pods, claims and small clusters, as the decisions of the sidecar see them."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from msgspec.structs import replace
 
 from allocator.cluster.cluster import Cluster
-from allocator.pods.claims import claim_name
+from allocator.model.feature_gates import Features
+from allocator.pods.claims import allocation_of, claim_name
 from allocator.search.attempt import AllocatorOptions
 from kube.api.core import Node, Pod
+from kube.api.device_quota import DeviceQuota
 from kube.api.extended_resources import extended_resources
 from kube.api.meta import convert
 from kube.api.resource import (
@@ -18,6 +20,9 @@ from kube.api.resource import (
     ResourceClaimStatus,
     ResourceSlice,
 )
+from quotas.device_quotas.book import QuotaBook
+from quotas.device_quotas.tenants import Labels
+from sidecar.plan.occupancy import counted_claim
 from sidecar.plan.snapshot import Snapshot
 from sidecar.state.consumers import ConsumerIndex
 from testing.allocation.builders import (
@@ -31,6 +36,8 @@ from testing.allocation.builders import (
     slice_of,
 )
 
+NAMESPACES: Final[Mapping[str, Labels]] = {"default": {}}
+
 
 def pod(
     *claims: str,
@@ -38,6 +45,7 @@ def pod(
     priority: int = 0,
     nominated: str = "",
     is_deleted: bool = False,
+    namespace: str = "default",
     **spec: Any,
 ) -> Pod:
     """A pod with these claims: `pod("gpu", nodeName="node-1")`."""
@@ -45,7 +53,7 @@ def pod(
         {
             "metadata": {
                 "name": name,
-                "namespace": "default",
+                "namespace": namespace,
                 "uid": f"uid-{name}",
                 "deletionTimestamp": "2026-11-21T00:00:00Z" if is_deleted else None,
             },
@@ -70,6 +78,8 @@ def snapshot(
     classes: Sequence[DeviceClass] = (device_class(),),
     pods: Sequence[Pod] = (),
     drivers: Sequence[str] = (DRIVER,),
+    quotas: Sequence[DeviceQuota] = (),
+    namespaces: Mapping[str, Labels] = NAMESPACES,
 ) -> Snapshot:
     """A cluster, by default of two nodes with gpu-0 and gpu-1 each.
 
@@ -98,7 +108,30 @@ def snapshot(
         releasing=frozenset(index.releasing),
         lowest_priority=index.lowest_priority,
         drivers=frozenset(drivers),
+        quotas=quota_book(quotas, namespaces, by_name, slices, claims) if quotas else None,
     )
+
+
+def quota_book(
+    quotas: Iterable[DeviceQuota],
+    namespaces: Mapping[str, Labels],
+    classes: Mapping[str, DeviceClass],
+    slices: Iterable[ResourceSlice],
+    claims: Iterable[ResourceClaim],
+) -> QuotaBook:
+    """Quotas, with the claims that are allocated charged to them."""
+    book = QuotaBook(Features())
+    for name, device_class_ in classes.items():
+        book.replace_class(name, device_class_)
+    book.replace_slices({slice_.metadata.name: slice_ for slice_ in slices})
+    for name, labels in namespaces.items():
+        book.replace_namespace(name, labels)
+    for quota in quotas:
+        book.replace_quota(quota.metadata.name, quota)
+    for claim_ in claims:
+        if allocation_of(claim_) is not None:
+            book.put_claim(claim_name(claim_), counted_claim(claim_))
+    return book
 
 
 def used_by(claim_: ResourceClaim, *uids: str) -> ResourceClaim:

@@ -566,7 +566,7 @@ async def test_limits_and_weights_of_the_allocator_ownership_count_as_soon_as_th
             version = sidecar.state.version
             await until(lambda: sidecar.state.version > version)
             assert names(await scheduler.prefilter(pod)) == ["node-1", "node-2"]
-            snapshot = sidecar.state.snapshot({})
+            snapshot = sidecar.state.snapshot(sidecar.state.take_changes())
             assert snapshot.weights.weights_of(driver) == {"memory": 2}
 
 

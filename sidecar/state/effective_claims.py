@@ -1,0 +1,84 @@
+"""Claims as they count: allocated, promised, or held back of pods that were deleted by force."""
+
+from collections.abc import Mapping
+from itertools import takewhile
+
+from allocator.pods.claims import Name, allocation_of, claim_name
+from kube.api.ownership import HeldBackClaim
+from kube.api.resource import AllocationResult, ResourceClaim
+from sidecar.commit import ledger
+from sidecar.commit.ledger import Hold
+from sidecar.ownership.held_back import as_claim, held_key, held_name, without_counted
+from sidecar.state.held_back import HeldBackDevices
+
+
+class EffectiveClaims:
+    """The claims of the API, with what is promised and held back of them."""
+
+    def __init__(
+        self,
+        claims: Mapping[Name, ResourceClaim],
+        holds: Mapping[str, Hold],
+        held_back: HeldBackDevices,
+    ) -> None:
+        """Begin without an allocation.
+
+        Args:
+            claims: A live view of all claims.
+            holds: A live view of the holds, by UID of the claim.
+            held_back: The devices that are held back.
+        """
+        self._claims = claims
+        self._holds = holds
+        self._held_back = held_back
+        # UID to name of each claim that is allocated in the API.
+        self._allocated: dict[str, Name] = {}
+
+    def note(self, claim: ResourceClaim, *, is_there: bool) -> None:
+        """Take note of a claim that was seen, or is gone."""
+        uid = claim.metadata.uid
+        if is_there and allocation_of(claim) is not None:
+            self._allocated[uid] = claim_name(claim)
+        else:
+            self._allocated.pop(uid, None)
+
+    def all(self) -> Mapping[Name, ResourceClaim | None]:
+        """Return all of them; None for what is held back of a claim that has it itself."""
+        claims = {name: self.find(name) for name in self._claims}
+        claims |= {
+            held_name(key): self.held(held_claim)
+            for key, held_claim in self._held_back.claims.items()
+        }
+        return claims
+
+    def find(self, name: Name) -> ResourceClaim | None:
+        """Return a claim with the devices that are promised to it; None if there is none."""
+        claim = self._claims.get(name)
+        return None if claim is None else ledger.with_hold(claim, self.hold_of(claim))
+
+    def hold_of(self, claim: ResourceClaim) -> Hold | None:
+        """Return the hold on a claim."""
+        return self._holds.get(claim.metadata.uid)
+
+    def held_of(self, uid: str) -> Mapping[Name, ResourceClaim | None]:
+        """Return what is held back of a claim."""
+        return {
+            held_name(held_key(held_claim)): self.held(held_claim)
+            for held_claim in self._held_back.of_claim(uid)
+        }
+
+    def held(self, held_claim: HeldBackClaim) -> ResourceClaim | None:
+        """Return what is held back of a claim, as far as it does not have it itself; None for nothing."""
+        uid = held_claim.claim_uid
+        earlier = takewhile(lambda other: other is not held_claim, self._held_back.of_claim(uid))
+        uncounted_claim = without_counted(held_claim, self._allocation_now(uid), earlier)
+        return None if uncounted_claim is None else as_claim(uncounted_claim)
+
+    def _allocation_now(self, uid: str) -> AllocationResult | None:
+        """Return a claim's allocation; its promised one if it has none yet."""
+        name = self._allocated.get(uid)
+        claim = self._claims.get(name) if name is not None else None
+        if claim is not None and claim.metadata.uid == uid:
+            return allocation_of(claim)
+        hold = self._holds.get(uid)
+        return hold.allocation if hold is not None else None

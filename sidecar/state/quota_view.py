@@ -1,0 +1,192 @@
+"""DeviceQuotas and what is charged to them, as decisions see them.
+
+Objects change on the event loop, and decisions may be made on a thread. So changes wait until the next
+decision takes them. Without a DeviceQuota nothing is kept but the labels of namespaces.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple
+
+from allocator.model.feature_gates import Features
+from allocator.pods.claims import Name, allocation_of
+from clusterstate.kinds import Changes, Kind
+from clusterstate.projections import project_namespace_labels
+from kube.api.device_quota import DeviceQuota
+from kube.api.resource import DeviceClass, ResourceClaim, ResourceSlice
+from kube.api.urls import DEVICE_QUOTAS, NAMESPACES
+from kube.runtime.informers import InformerFactory, Subscription
+from quotas.device_quotas.book import QuotaBook
+from quotas.device_quotas.tenants import Labels
+from sidecar.plan.occupancy import counted_claim
+from sidecar.state.projections import project_quota
+
+MAX_CHEAP: Final = 32
+"""Changes of claims that are applied in a few milliseconds."""
+
+
+class QuotaObjects(NamedTuple):
+    """Objects that decide about quotas by name; None for what is gone.
+
+    Attributes:
+        claims: With what is promised to them.
+    """
+
+    quotas: dict[str, DeviceQuota | None]
+    namespaces: dict[str, Labels | None]
+    classes: dict[str, DeviceClass | None]
+    slices: dict[str, ResourceSlice | None]
+    claims: dict[Name, ResourceClaim | None]
+
+
+class QuotaChanges(NamedTuple):
+    """The changes that wait for the next decision.
+
+    Attributes:
+        objects: The objects that changed.
+        begins_anew: They are all objects that there are.
+        is_needed: There are DeviceQuotas.
+    """
+
+    objects: QuotaObjects
+    begins_anew: bool = False
+    is_needed: bool = False
+
+    @property
+    def is_cheap(self) -> bool:
+        """Return whether they are applied within a few milliseconds."""
+        *others, claims = self.objects
+        return not self.begins_anew and not any(others) and len(claims) <= MAX_CHEAP
+
+
+class StateChanges(NamedTuple):
+    """The changes that wait for the next decision, of the devices and of quotas."""
+
+    devices: Changes
+    quotas: QuotaChanges
+
+
+class QuotaView:
+    """The quotas, and the changes that the book of charges lacks.
+
+    Attributes:
+        book: The book as of the latest decision; None without quotas.
+    """
+
+    def __init__(
+        self,
+        informers: InformerFactory,
+        features: Features,
+        *,
+        everything: Callable[[], QuotaObjects],
+        on_change: Callable[[], None],
+    ) -> None:
+        """Subscribe to quotas and namespaces.
+
+        Args:
+            everything: Returns all classes, slices and claims, without quotas and namespaces.
+            on_change: Called when a quota or the labels of a namespace changed.
+        """
+        self.book: QuotaBook | None = None
+        self._features = features
+        self._everything = everything
+        self._on_change = on_change
+        self._waiting = nothing()
+        self._begins_anew = True
+        self._quotas: Subscription[DeviceQuota] = informers.subscribe(
+            DEVICE_QUOTAS, project_quota, handlers=[self._quota_changed]
+        )
+        self._namespaces: Subscription[Mapping[str, str]] = informers.subscribe(
+            NAMESPACES, project_namespace_labels, handlers=[self._namespace_changed]
+        )
+
+    @property
+    def subscriptions(self) -> tuple[Subscription[Any], ...]:
+        """What has to be listed before a decision: namespaces in any case where there are quotas."""
+        subscriptions = (self._quotas, self._namespaces)
+        return tuple(
+            subscription
+            for subscription in subscriptions
+            if subscription.is_available or (subscription is self._namespaces and self.count)
+        )
+
+    @property
+    def count(self) -> int:
+        """The number of DeviceQuotas."""
+        return len(self._quotas.store)
+
+    def put(self, kind: Kind, name: Name, new: Any) -> None:
+        """Take a change; only those of classes, slices and claims make a difference."""
+        if self._begins_anew:
+            return
+        if kind is Kind.CLASS:
+            self._waiting.classes[name[1]] = new
+        elif kind is Kind.SLICE:
+            self._waiting.slices[name[1]] = new
+        elif kind is Kind.CLAIM:
+            self._waiting.claims[name] = new
+
+    def rebuild(self) -> None:
+        """Begin anew with the next decision."""
+        self._waiting, self._begins_anew = nothing(), True
+
+    def take_changes(self) -> QuotaChanges:
+        """Return the changes since the last call; called while no decision is made."""
+        if not self.count:
+            self.rebuild()
+            return QuotaChanges(nothing())
+        if not self._begins_anew:
+            changes, self._waiting = self._waiting, nothing()
+            return QuotaChanges(changes, is_needed=True)
+        self._begins_anew = False
+        everything = self._everything()
+        everything.quotas.update({name: quota for (_, name), quota in self._quotas.store.items()})
+        everything.namespaces.update(
+            {name: labels for (_, name), labels in self._namespaces.store.items()}
+        )
+        return QuotaChanges(everything, begins_anew=True, is_needed=True)
+
+    def apply(self, changes: QuotaChanges) -> None:
+        """Apply changes to the book; may be called on another thread."""
+        if not changes.is_needed:
+            self.book = None
+            return
+        if changes.begins_anew or self.book is None:
+            self.book = QuotaBook(self._features)
+        objects, book = changes.objects, self.book
+        for name, device_class in objects.classes.items():
+            book.replace_class(name, device_class)
+        if objects.slices:
+            book.replace_slices(objects.slices)
+        for name, labels in objects.namespaces.items():
+            book.replace_namespace(name, labels)
+        for name, quota in objects.quotas.items():
+            book.replace_quota(name, quota)
+        self.charge(objects.claims)
+
+    def charge(self, claims: Mapping[Name, ResourceClaim | None]) -> None:
+        """Charge claims that have devices or are promised some, and release others."""
+        if self.book is None:
+            return
+        for name, claim in claims.items():
+            if claim is None or allocation_of(claim) is None:
+                self.book.remove_claim(name)
+            else:
+                self.book.put_claim(name, counted_claim(claim))
+
+    def _quota_changed(self, key: Name, old: DeviceQuota | None, new: DeviceQuota | None) -> None:
+        if old != new:
+            if not self._begins_anew:
+                self._waiting.quotas[key[1]] = new
+            self._on_change()
+
+    def _namespace_changed(self, key: Name, old: Labels | None, new: Labels | None) -> None:
+        if old != new:
+            if not self._begins_anew:
+                self._waiting.namespaces[key[1]] = new
+            if self.count:
+                self._on_change()
+
+
+def nothing() -> QuotaObjects:
+    """Return no objects."""
+    return QuotaObjects({}, {}, {}, {}, {})
