@@ -4,15 +4,15 @@ Not of Kubernetes. A bound never turns a later no into a yes: amounts are not ne
 """
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Sequence
-from typing import Final, TypeVar
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import Final, Protocol, TypeVar
 
-from allocator.features.consumable_capacity import CapacityConstraint
 from allocator.model.amount_bound import AmountBound, Counted, capacity_amount
 from allocator.model.constraint import RemainingDemand
 from allocator.model.devices import NodeDevices
 from allocator.model.outcome import AttemptFailed, Reason, RejectionReason
 from allocator.model.requests import Request
+from kube.quantity import Quantity
 
 T = TypeVar("T")
 
@@ -21,11 +21,23 @@ _EXCEEDED: Final = RejectionReason(
 )
 
 
+class Shares(Protocol):
+    """The consumption of shares, of which the allocator's constraint on capacities knows."""
+
+    def consumed_capacity(self, request: Request, position: int) -> Mapping[str, Quantity] | None:
+        """Return the consumed capacity in the result of a share; None for a dedicated device.
+
+        Raises:
+            AttemptFailed: It cannot be computed.
+        """
+        ...
+
+
 def build_constraint(
     node: NodeDevices,
     bounds: Sequence[AmountBound],
     requests: Sequence[Request],
-    capacity: CapacityConstraint | None,
+    capacity: Shares | None,
 ) -> "AmountBounds | None":
     """Return the constraint on a node; None without bounds.
 
@@ -44,7 +56,7 @@ class AmountBounds:
         node: NodeDevices,
         bounds: Iterable[AmountBound],
         requests: Sequence[Request],
-        capacity: CapacityConstraint | None,
+        capacity: Shares | None,
     ) -> None:
         self._requests = requests
         self._sums = tuple(_Sums(node, bound, capacity) for bound in bounds)
@@ -89,9 +101,7 @@ class AmountBounds:
 class _Sums:
     """The sums of one bound."""
 
-    def __init__(
-        self, node: NodeDevices, bound: AmountBound, capacity: CapacityConstraint | None
-    ) -> None:
+    def __init__(self, node: NodeDevices, bound: AmountBound, capacity: Shares | None) -> None:
         self._bound = bound
         self._capacity = capacity
         self._amounts = [bound.amounts.get(device.id) for device in node.devices]

@@ -46,7 +46,7 @@ class EffectiveClaims:
         """Return all of them; None for what is held back of a claim that has it itself."""
         claims = {name: self.find(name) for name in self._claims}
         claims |= {
-            held_name(key): self.held(held_claim)
+            held_name(key): self.find_held(held_claim)
             for key, held_claim in self._held_back.claims.items()
         }
         return claims
@@ -60,14 +60,14 @@ class EffectiveClaims:
         """Return the hold on a claim."""
         return self._holds.get(claim.metadata.uid)
 
-    def held_of(self, uid: str) -> Mapping[Name, ResourceClaim | None]:
+    def find_held_of(self, uid: str) -> Mapping[Name, ResourceClaim | None]:
         """Return what is held back of a claim."""
         return {
-            held_name(held_key(held_claim)): self.held(held_claim)
+            held_name(held_key(held_claim)): self.find_held(held_claim)
             for held_claim in self._held_back.of_claim(uid)
         }
 
-    def held(self, held_claim: HeldBackClaim) -> ResourceClaim | None:
+    def find_held(self, held_claim: HeldBackClaim) -> ResourceClaim | None:
         """Return what is held back of a claim, as far as it does not have it itself; None for nothing."""
         uid = held_claim.claim_uid
         earlier = takewhile(lambda other: other is not held_claim, self._held_back.of_claim(uid))

@@ -492,7 +492,7 @@ class ClusterState:
         """Queue the devices that are held back of a claim, as far as the claim does not have them."""
         if not self.held_back.claims:
             return
-        for name, claim in self._effective.held_of(uid).items():
+        for name, claim in self._effective.find_held_of(uid).items():
             self._note(Kind.CLAIM, name, claim)
 
     def _note(self, kind: Kind, name: Name, new: object) -> None:
