@@ -151,14 +151,16 @@ soak: setup ## load with faults for MINUTES=n, an hour without: of the webhook, 
 .PHONY: chaos
 chaos: setup ## schedules of the allocation protocol, faults that are planted into it, stories of the bridge at full size; SEEDS=n, FIRST=seed for one run again
 	$(BIN)/python -m testing.sidecar.chaos --seeds "$(or $(SEEDS),100000)" --first "$(or $(FIRST),0)"
+	@$(if $(SEEDS)$(FIRST),,$(BIN)/python -m testing.sidecar.chaos --quota --seeds 20000)
 	@for fault in no-fence unfenced-consumers no-wait settled-by-reading same-identity no-drain \
-	  unsettled-release stale-list; do \
+	  unsettled-release stale-list promised-is-forgotten; do \
 	  $(BIN)/python -m testing.sidecar.chaos --seeds 1000 --fault $$fault || exit 1; done
 	@$(BIN)/python -m testing.sidecar.chaos --seeds 12000 --fault no-wait-before
 	$(if $(SEEDS)$(FIRST),,DRAWBRIDGE_E2E_FULL="$(or $(FULL),100 3)" \
 	  DRAWBRIDGE_E2E_NODES="$(or $(NODES),1000)" DRAWBRIDGE_E2E_WAITING="$(or $(WAITING),500)" \
-	  DRAWBRIDGE_E2E_PLACEMENT="$(or $(PLACEMENT),200 2000)" $(PYTEST) $(UNIT) -m e2e \
-	  $(patsubst %,e2e/test_bridge_%.py,until_full many_nodes waiting) e2e/test_placement_of_pods.py)
+	  DRAWBRIDGE_E2E_PLACEMENT="$(or $(PLACEMENT),200 2000)" DRAWBRIDGE_E2E_QUOTA_ROUNDS=500 \
+	  $(PYTEST) $(UNIT) -m e2e $(patsubst %,e2e/test_bridge_%.py,until_full many_nodes waiting) \
+	  e2e/test_placement_of_pods.py e2e/test_quota_bridge.py)
 
 .PHONY: rehearsal
 rehearsal: setup ## a cluster of 41 nodes moves to DRA by the runbooks of a plan, judged by a checker without our code; half an hour at most

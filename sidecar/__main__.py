@@ -39,6 +39,7 @@ from sidecar.answers.server import SchedulerServer
 from sidecar.answers.service import Service
 from sidecar.answers.view_updates import ViewUpdater
 from sidecar.commit.ledger import Step
+from sidecar.model.rejections import Code
 from sidecar.model.settings import VARIABLES, Settings
 from sidecar.plan.undecided import UNDECIDED, read_undecided, write_undecided
 from sidecar.reports.explainer import Explainer
@@ -221,6 +222,9 @@ class Leadership:
         metrics, state = self._parts.metrics, self.state
         metrics.show_reservations(lambda: len(self.service.reservations.by_pod))
         metrics.show_held_back(lambda: len(state.held_back.claims))
+        metrics.show_waiting_for_quota(
+            lambda: self.service.count_waiting(Code.EXCEEDS_DEVICE_QUOTA)
+        )
         metrics.show_unfenced(lambda: len(state.unfenced_drivers))
         for step in Step:
             metrics.show_holds(step, partial(_count_holds, state, step))

@@ -95,6 +95,8 @@ class DeviceQuotaLedger:
         """Begin without entries."""
         self._entries: dict[Hashable, Entry] = {}
         self._totals: dict[Account, dict[Stage, int]] = {}
+        # The sums of what is used and promised, which every decision reads.
+        self._committed: dict[Account, int] = {}
         self._by_namespace: dict[Account, dict[str, dict[Stage, int]]] = {}
         self._incomplete: dict[Account, int] = {}
 
@@ -154,7 +156,7 @@ class DeviceQuotaLedger:
         for account, amount in charges.items():
             if amount <= 0 or not account.limit.is_enforced:
                 continue
-            committed = self._committed(account, ignored_entries) + also.get(account, 0)
+            committed = self._sum_committed(account, ignored_entries) + also.get(account, 0)
             if committed + amount > account.limit.available_max:
                 excesses.append(Excess(account, amount, committed))
         return tuple(excesses)
@@ -172,14 +174,17 @@ class DeviceQuotaLedger:
             besides: As in `excesses`.
             also: As in `excesses`.
         """
-        committed = self._committed(account, self._find(besides)) + also.get(account, 0)
+        committed = self._sum_committed(account, self._find(besides)) + also.get(account, 0)
         return account.limit.available_max - committed
 
     def _find(self, keys: Iterable[Hashable]) -> Sequence[Entry]:
         return [entry for key in keys if (entry := self._entries.get(key))]
 
-    def _committed(self, account: Account, ignored_entries: Iterable[Entry]) -> int:
-        return self.totals(account).committed - sum(
+    def _sum_committed(self, account: Account, ignored_entries: Sequence[Entry]) -> int:
+        committed = self._committed.get(account, 0)
+        if not ignored_entries:
+            return committed
+        return committed - sum(
             entry.charges.get(account, 0)
             for entry in ignored_entries
             if entry.stage is not Stage.WAITING
@@ -188,6 +193,8 @@ class DeviceQuotaLedger:
     def _count(self, entry: Entry, sign: int) -> None:
         for account, amount in entry.charges.items():
             _add(self._totals.setdefault(account, {}), entry.stage, sign * amount)
+            if entry.stage is not Stage.WAITING:
+                self._committed[account] = self._committed.get(account, 0) + sign * amount
             by_namespace = self._by_namespace.setdefault(account, {})
             sums = by_namespace.setdefault(entry.namespace, {})
             _add(sums, entry.stage, sign * amount)
@@ -195,6 +202,7 @@ class DeviceQuotaLedger:
                 del by_namespace[entry.namespace]
             if not by_namespace:
                 del self._by_namespace[account], self._totals[account]
+                self._committed.pop(account, None)
             if not entry.is_complete:
                 self._incomplete[account] = self._incomplete.get(account, 0) + sign
 

@@ -355,6 +355,10 @@ class Service:
         """Return the promises that the API does not show yet."""
         return reservations_view(self.reservations, self._state)
 
+    def count_waiting(self, code: Code) -> int:
+        """Return the number of waiting pods that were turned away for a reason."""
+        return self._waiting.count(code)
+
     # --- reservations -----------------------------------------------------------------------------
 
     @property

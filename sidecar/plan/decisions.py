@@ -44,6 +44,7 @@ from sidecar.plan.search_budget import SearchBudget
 from sidecar.plan.snapshot import Snapshot
 from sidecar.plan.tenant_budget import (
     Excesses,
+    Forms,
     TenantBudget,
     closest,
     has_victims,
@@ -166,6 +167,9 @@ class _Question:
         self._tenant = tenant
         # Plans, and the forms of the devices of the nodes that they are for, to whether they are affordable.
         self._affordable: dict[Hashable, bool] = {}
+        self._latest_forms: Forms | None = None
+        self._latest_plan: Plan | None = None
+        self._is_latest_affordable = False
         self._excesses: Excesses | None = None
         self._searches_left = MAX_OWN_SEARCHES
         self._rivals = rivals
@@ -279,11 +283,24 @@ class _Question:
         if not self._may_use(name):
             self._has_ineligible = True
             return False
-        return self._tenant is None or self._is_affordable(name, plan, self._tenant)
+        if self._tenant is None:
+            return True
+        forms = self._tenant.forms(self._snapshot.cluster.node_devices(name))
+        if forms is not None and forms is self._latest_forms and plan is self._latest_plan:
+            return self._is_latest_affordable  # Most of a hundred nodes are like the one before.
+        self._is_latest_affordable = self._is_affordable(name, plan, forms, self._tenant)
+        self._latest_forms, self._latest_plan = forms, plan
+        return self._is_latest_affordable
 
-    def _is_affordable(self, name: str, plan: Plan, tenant: TenantBudget) -> bool:
-        """Return whether a node has a plan that keeps within what is left to the tenant."""
-        forms = tenant.forms(self._snapshot.cluster.node_devices(name))
+    def _is_affordable(
+        self, name: str, plan: Plan, forms: Forms | None, tenant: TenantBudget
+    ) -> bool:
+        """Return whether a node has a plan that keeps within what is left to the tenant.
+
+        Args:
+            plan: The plan of a node of its class.
+            forms: The forms of its devices.
+        """
         # Where devices differ in what they are charged with, equal nodes may have different ones free.
         key: Hashable = name if forms is None else (id(plan), forms)
         is_affordable = self._affordable.get(key)

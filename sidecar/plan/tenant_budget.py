@@ -5,13 +5,13 @@ part of a question that verdicts are cached for, so the verdicts about a cluster
 """
 
 from collections.abc import Hashable, Iterable, Sequence
-from functools import lru_cache
 from typing import Final
 
 from allocator.model.amount_bound import AmountBound
 from allocator.model.devices import NodeDevices
 from allocator.model.plan import Plan
 from kube.api.core import Pod
+from kube.collections.least_recently_used import LeastRecentlyUsed
 from quotas.device_quotas.book import CapBreach, QuotaBook
 from quotas.device_quotas.bounds import ChargedProperties, charge_form, charged_properties
 from quotas.device_quotas.ledger import Excess
@@ -22,8 +22,58 @@ from sidecar.plan.snapshot import Snapshot
 
 Excesses = tuple[Excess | CapBreach, ...]
 
-MAX_FORMS: Final = 16_384
-"""Forms of the devices of a node that are remembered, one for each measure."""
+Forms = tuple[Hashable, ...]
+"""What tells the devices of a node apart from those of others, for each limit."""
+
+MAX_PROFILES: Final = 64
+MAX_NODES: Final = 8_192
+"""Nodes whose forms are remembered, for each profile."""
+
+
+class ChargeProfile:
+    """What limits charge devices by; tenants with limits of the same form share it.
+
+    Attributes:
+        properties: One for each limit.
+    """
+
+    def __init__(self, properties: tuple[ChargedProperties, ...]) -> None:
+        """Begin without nodes."""
+        self.properties = properties
+        # The devices of a node are compared by identity, which is cheap.
+        self._forms: dict[NodeDevices, Forms | None] = {}
+        self._different: dict[Forms, Forms] = {}
+
+    def forms(self, node: NodeDevices) -> Forms | None:
+        """Return the form of all devices of each driver on a node, equal ones as one object.
+
+        Returns:
+            None where some devices of a driver differ.
+
+        Raises:
+            AnswerInterrupted: The budget does not last to evaluate the limits' selectors.
+        """
+        forms = self._forms.get(node, ())
+        if forms == ():
+            if len(self._forms) >= MAX_NODES:
+                self._forms.clear()
+                self._different.clear()
+            forms = self._forms[node] = self._find_forms(node)
+        return forms
+
+    def _find_forms(self, node: NodeDevices) -> Forms | None:
+        forms: list[Hashable] = []
+        for properties in self.properties:
+            of_devices = {
+                charge_form(device, properties)
+                for device in node.devices
+                if device.id.driver == properties.driver and not properties.is_constant
+            }
+            if len(of_devices) > 1:
+                return None
+            forms.append(next(iter(of_devices), None))
+        of_node = tuple(forms)
+        return self._different.setdefault(of_node, of_node)
 
 
 class TenantBudget:
@@ -31,6 +81,8 @@ class TenantBudget:
 
     Attributes:
         accounts: The enforced limits of owned drivers.
+        forms: Returns what one device of each limit's driver is like on a node; None where they differ.
+            Plans of nodes of the same class and with the same forms are charged alike.
     """
 
     def __init__(
@@ -44,7 +96,9 @@ class TenantBudget:
         self.accounts = accounts
         self._quotas = quotas
         self._occupancy = occupancy
-        self._properties = [charged_properties(account.limit) for account in accounts]
+        properties = tuple([charged_properties(account.limit) for account in accounts])
+        self._profile = _profiles.get(properties) or _new_profile(properties)
+        self.forms: Final = self._profile.forms
 
     def excesses(self, plan: Plan) -> Excesses:
         """Return what a plan exceeds; nothing if it keeps within the budget."""
@@ -64,25 +118,12 @@ class TenantBudget:
             also=self._occupancy.charged,
         )
 
-    def forms(self, node: NodeDevices) -> tuple[Hashable, ...] | None:
-        """Return what one device of each limit's driver is like on a node; None where they differ.
-
-        Plans of nodes of the same class and with the same forms are charged alike.
-        """
-        forms = tuple(
-            [
-                None if properties.is_constant else _uniform_form(node, properties)
-                for properties in self._properties
-            ]
-        )
-        return None if _MIXED in forms else forms
-
-    def has_forms(self, plan: Plan, forms: Iterable[Hashable]) -> bool:
+    def has_forms(self, plan: Plan, forms: Forms) -> bool:
         """Return whether the devices of a plan are like this, so that its charge is that of such a node."""
         devices = [choice.device for choices in plan.choices for choice in choices]
         return all(
             properties.is_constant or charge_form(device, properties) == form
-            for properties, form in zip(self._properties, forms, strict=True)
+            for properties, form in zip(self._profile.properties, forms, strict=True)
             for device in devices
             if device.id.driver == properties.driver
         )
@@ -143,18 +184,12 @@ def has_victims(pod: Pod, namespaces: frozenset[str], snapshot: Snapshot) -> boo
     )
 
 
-_MIXED: Final = object()
+_profiles: Final = LeastRecentlyUsed[tuple[ChargedProperties, ...], ChargeProfile](MAX_PROFILES)
 
 
-@lru_cache(maxsize=MAX_FORMS)
-def _uniform_form(node: NodeDevices, properties: ChargedProperties) -> Hashable:
-    """Return the form of all devices of a driver on a node; `_MIXED` where they differ."""
-    forms = {
-        charge_form(device, properties)
-        for device in node.devices
-        if device.id.driver == properties.driver
-    }
-    return _MIXED if len(forms) > 1 else next(iter(forms), None)
+def _new_profile(properties: tuple[ChargedProperties, ...]) -> ChargeProfile:
+    profile = _profiles[properties] = ChargeProfile(properties)
+    return profile
 
 
 def _distance(excesses: Excesses) -> tuple[int, int, str]:

@@ -6,7 +6,7 @@ from typing import Final
 from allocator.pods.claims import Name
 from kube.api.core import Pod
 from sidecar.model.protocol import Verdict
-from sidecar.model.rejections import Rejection
+from sidecar.model.rejections import Code, Rejection
 from sidecar.plan.decisions import Fits, NoDevicesNeeded
 from sidecar.plan.waking import WaitingPod
 
@@ -53,7 +53,7 @@ class WaitingPods:
             if outcome.complete:
                 self._add(pod, frozenset(node.name for node in outcome.nodes))
         elif isinstance(outcome, Rejection) and outcome.verdict is not Verdict.ERROR:
-            self._add(pod, is_unfinished=outcome.is_unfinished)
+            self._add(pod, is_unfinished=outcome.is_unfinished, code=outcome.code)
 
     def await_release(self, pod: Pod, claims: frozenset[Name]) -> None:
         """Have a pod tried again at the latest when none of these claims is being released."""
@@ -106,14 +106,23 @@ class WaitingPods:
             if entry is not None:
                 self._entries[pod.metadata.uid] = entry._replace(woken_s=self._clock())
 
+    def count(self, code: Code) -> int:
+        """Return the number of pods that were turned away for a reason."""
+        return sum(entry.code is code for entry in self._entries.values())
+
     def _add(
-        self, pod: Pod, tried: frozenset[str] = frozenset(), *, is_unfinished: bool = False
+        self,
+        pod: Pod,
+        tried: frozenset[str] = frozenset(),
+        *,
+        is_unfinished: bool = False,
+        code: Code | None = None,
     ) -> None:
         self._number += 1
         if len(self._entries) >= MAX_WAITING:
             del self._entries[next(iter(self._entries))]
         self._entries[pod.metadata.uid] = WaitingPod(
-            pod, self._number, tried, is_unfinished=is_unfinished
+            pod, self._number, tried, is_unfinished=is_unfinished, code=code
         )
 
 

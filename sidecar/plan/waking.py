@@ -42,6 +42,7 @@ class WaitingPod(NamedTuple):
         woken_s: The time at which the pod was woken, in seconds; None if it was tried since.
         awaited: Claims whose release it waits for instead of evicting a pod.
         is_unfinished: There was no answer about it yet.
+        code: The reason for which it was turned away; None if a node has devices for it.
     """
 
     pod: Pod
@@ -50,6 +51,7 @@ class WaitingPod(NamedTuple):
     woken_s: float | None = None
     awaited: frozenset[Name] = frozenset()
     is_unfinished: bool = False
+    code: Code | None = None
 
     def has_waited(self, ending_claims: frozenset[Name]) -> bool:
         """Return whether the releases that it waits for are over, whomever they helped."""

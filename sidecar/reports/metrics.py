@@ -93,6 +93,11 @@ class SidecarMetrics:
             "Owned drivers whose devices are not given, since the fence does not keep others from them.",
             registry=registry,
         )
+        self._waiting_for_quota = Gauge(
+            "drawbridge_sidecar_pods_waiting_for_quota",
+            "Pods that wait until a DeviceQuota leaves enough to their tenant.",
+            registry=registry,
+        )
         self._drift = Counter(
             "drawbridge_sidecar_drift",
             "Total checks after which the devices in use had to be counted anew.",
@@ -154,6 +159,10 @@ class SidecarMetrics:
     def show_unfenced(self, count: Callable[[], int]) -> None:
         """Show the number of owned drivers that the fence keeps nobody from."""
         self._unfenced.set_function(lambda: float(count()))
+
+    def show_waiting_for_quota(self, count: Callable[[], int]) -> None:
+        """Show the number of pods that wait for a DeviceQuota."""
+        self._waiting_for_quota.set_function(lambda: float(count()))
 
     def count_drift(self) -> None:
         """Count one check that found drift."""

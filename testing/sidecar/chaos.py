@@ -15,6 +15,9 @@ that ends in good order say that its writes have ended when they have not, `no-w
 that has not waited for those of the leader before it, `unsettled-release` forgets a release without an
 answer, and `stale-list` reads from a cache of the API server, and not from a quorum.
 
+With `--quota` there are devices for all claims, and a DeviceQuota that allows one: no version may have more
+of them allocated. The fault `promised-is-forgotten` charges only what is seen in the API.
+
 Not simulated: a Binding by a scheduler whose Lease is over. Nothing fences it, as with kube-scheduler; the
 kubelet starts no pod whose claims are not reserved for it.
 """
@@ -30,8 +33,10 @@ from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
+from allocator.model.feature_gates import Features
 from allocator.pods.claims import Name, allocation_of, claim_name
 from kube.api.core import Node
+from kube.api.device_quota import QuotaLimit
 from kube.api.meta import ObjectMeta, version_number
 from kube.api.resource import (
     AllocationResult,
@@ -43,12 +48,16 @@ from kube.api.resource import (
 )
 from kube.runtime import leader
 from kube.runtime.leader import Lease, LeaseSpec
+from quotas.device_quotas.book import QuotaBook
+from quotas.device_quotas.charges import ONE
 from sidecar.commit import ledger, steps
 from sidecar.commit.ledger import Hold, Step
 from sidecar.commit.pending_writes import PendingWrites, version_of
 from sidecar.commit.steps import Candidate, ClaimWrite, Kind
 from sidecar.commit.unsettled import UnsettledWrites
 from sidecar.commit.writes import FINALIZER, Outcome, consumers, is_reserved_for
+from sidecar.plan.occupancy import counted_claim
+from testing.device_quotas import device_limit, quota
 
 CLAIMS: Final = 3
 DEVICES: Final = 1
@@ -71,6 +80,7 @@ BINDING_FAILS: Final = 0.5
 EARLY_END: Final = 0.2
 """Share of the leaders that end within the time for which they wait."""
 CLIENT_S: Final = WRITE_TIMEOUT_S + 0.5
+ONE_DEVICE: Final = device_limit(1)
 NODE: Final = Node(metadata=ObjectMeta(name="node"))
 
 
@@ -87,10 +97,14 @@ class Fault(StrEnum):
     NO_WAIT_BEFORE = "no-wait-before"
     UNSETTLED_RELEASE = "unsettled-release"
     STALE_LIST = "stale-list"
+    PROMISED_IS_FORGOTTEN = "promised-is-forgotten"
 
 
 class BrokenPromise(Exception):
-    """A device belongs to two claims, or was taken from a pod that runs; the message has the schedule."""
+    """A device belongs to two claims, was taken from a pod that runs, or is beyond a quota.
+
+    The message has the schedule.
+    """
 
 
 class ClaimKey(NamedTuple):
@@ -298,9 +312,13 @@ def allocation_with(device: str) -> AllocationResult:
 class World:
     """One schedule: what happens when, drawn from a seed."""
 
-    def __init__(self, seed: int, fault: Fault = Fault.NONE) -> None:
+    def __init__(
+        self, seed: int, fault: Fault = Fault.NONE, limit: QuotaLimit | None = None
+    ) -> None:
         self._random = random.Random(seed)
         self._fault = fault
+        self._limit = limit
+        self._devices = DEVICES if limit is None else CLAIMS
         self._seed = seed
         self._now = 0.0
         self._events: list[tuple[float, int, str, Callable[[], None]]] = []
@@ -320,7 +338,8 @@ class World:
         """Play the schedule.
 
         Raises:
-            BrokenPromise: A device belonged to two claims, or was taken from a pod that ran.
+            BrokenPromise: A device belonged to two claims, was taken from a pod that ran, or was beyond
+                the quota.
         """
         self._at(0.0, "stir", self._stir)
         for process in self._processes:
@@ -347,6 +366,10 @@ class World:
                 if device in owners:
                     self._fail(f"{device} belongs to {owners[device]} and {name}")
                 owners[device] = name
+        if self._limit is not None and len(owners) > self._limit.max.nanos // ONE:
+            self._fail(
+                f"{len(owners)} devices are allocated, {self._limit.max} allowed by the quota"
+            )
         for pod, key in self._server.running.items():
             if not self._server.is_reserved(pod, key):
                 self._fail(f"{pod} runs, and {key.name} was taken from it")
@@ -449,13 +472,28 @@ class World:
             return
         hold = process.holds.get(uid)
         if allocation_of(claim) is None:
-            free = sorted({f"gpu-{n}" for n in range(DEVICES)} - process.devices_in_use())
-            if hold is None and not free:
+            free = sorted({f"gpu-{n}" for n in range(self._devices)} - process.devices_in_use())
+            if hold is None and not (free and self._is_within_quota(process, claim)):
                 return
             allocation = allocation_with(free[0]) if hold is None else hold.allocation
             process.holds[uid] = ledger.reserve(hold, claim, allocation, pod)
         process.attempts[pod] = ClaimKey(claim_name(claim), uid)
         self.trace.append(f"         {process.name} reserves {claim_name(claim)[1]} for {pod}")
+
+    def _is_within_quota(self, process: Process, claim: ResourceClaim) -> bool:
+        """Return whether the quota leaves enough for a claim, as a sidecar counts."""
+        if self._limit is None:
+            return True
+        book = QuotaBook(Features())
+        book.replace_namespace(claim.metadata.namespace, {})
+        book.replace_quota("team", quota(self._limit))
+        holds = {} if self._fault is Fault.PROMISED_IS_FORGOTTEN else process.holds
+        for name, seen_claim in process.seen.items():
+            effective_claim = ledger.with_hold(seen_claim, holds.get(seen_claim.metadata.uid))
+            if allocation_of(effective_claim) is not None:
+                book.put_claim(name, counted_claim(effective_claim))
+        accounts = book.accounts(claim.metadata.namespace)
+        return not book.ledger.excesses(dict.fromkeys(accounts, ONE))
 
     def _waiting_pod(self, process: Process, uid: str) -> str | None:
         """Return a pod of a claim that neither runs nor is being scheduled; None if there is none."""
@@ -739,12 +777,18 @@ class World:
         process.seen_version, process.is_listing = version, False
 
 
-def play(seeds: range, fault: Fault = Fault.NONE) -> Mapping[int, str]:
-    """Return the seeds whose schedules broke a promise, with the stories."""
+def play(
+    seeds: range, fault: Fault = Fault.NONE, limit: QuotaLimit | None = None
+) -> Mapping[int, str]:
+    """Return the seeds whose schedules broke a promise, with the stories.
+
+    Args:
+        limit: The limit of a quota for all claims; None for no quota.
+    """
     texts: dict[int, str] = {}
     for seed in seeds:
         try:
-            World(seed, fault).run()
+            World(seed, fault, limit).run()
         except BrokenPromise as broken:
             texts[seed] = str(broken)
     return texts
@@ -756,8 +800,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seeds", type=int, default=1000, help="how many schedules")
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--fault", type=Fault, default=Fault.NONE, choices=list(Fault))
+    parser.add_argument("--quota", action="store_true", help="with a DeviceQuota")
     namespace = parser.parse_args(arguments)
-    texts = play(range(namespace.first, namespace.first + namespace.seeds), namespace.fault)
+    has_quota = namespace.quota or namespace.fault is Fault.PROMISED_IS_FORGOTTEN
+    seeds = range(namespace.first, namespace.first + namespace.seeds)
+    texts = play(seeds, namespace.fault, ONE_DEVICE if has_quota else None)
     sys.stdout.write(
         f"{namespace.seeds:,} schedules, fault {namespace.fault}: {len(texts):,} broken\n"
     )

@@ -3,11 +3,21 @@ nor taken from a pod that runs."""
 
 import pytest
 
-from testing.sidecar.chaos import Fault, main, play
+from testing.sidecar.chaos import ONE_DEVICE, Fault, main, play
 
 
 def test_no_schedule_breaks_a_promise() -> None:
     assert play(range(60)) == {}
+
+
+def test_no_schedule_gives_a_tenant_more_than_its_quota() -> None:
+    assert play(range(40), limit=ONE_DEVICE) == {}
+
+
+def test_a_promise_that_is_not_charged_is_found() -> None:
+    broken = play(range(3), Fault.PROMISED_IS_FORGOTTEN, ONE_DEVICE)
+
+    assert any("allowed by the quota" in story for story in broken.values())
 
 
 @pytest.mark.parametrize(
