@@ -9,9 +9,19 @@ from typing import NamedTuple
 import pytest
 
 from kube.api.device_quota import Budget, DeviceQuota
-from kube.api.urls import DEVICE_QUOTAS, NAMESPACES, PODS, RESOURCE_CLAIMS
+from kube.api.urls import (
+    ALLOCATOR_OWNERSHIPS,
+    DEVICE_QUOTAS,
+    EVENTS,
+    NAMESPACES,
+    PODS,
+    RESOURCE_CLAIMS,
+)
 from kube.runtime.informers import InformerFactory
+from sidecar.model.rejections import Code
+from sidecar.model.settings import SidecarSettings
 from sidecar.state.state import ClusterState
+from testing.allocation.builders import DRIVER
 from testing.builders import Document
 from testing.device_quotas import capacity_limit, device_limit, quota
 from testing.fake_api_server import Call, FakeApiServer, quick_informers, running, until
@@ -22,6 +32,7 @@ from testing.sidecar.scheduler import (
     pod_with,
     publish,
     put_claim,
+    put_fence,
     sidecar_beside,
 )
 from tests.sidecar.test_state import state_with
@@ -283,6 +294,51 @@ async def test_a_namespace_that_is_not_known_yet_is_waited_for(tmp_path: Path) -
 async def test_capacity_that_no_device_has_limits_nothing(tmp_path: Path) -> None:
     async with scene(tmp_path, quota(capacity_limit("memory", "1Gi"))) as stage:
         await stage.give(put_pod(stage.server, "a"))
+
+
+async def test_who_waits_is_told_in_an_event_and_counted(tmp_path: Path) -> None:
+    async with scene(tmp_path, quota(device_limit(0))) as stage:
+        pod = put_pod(stage.server, "a")
+        assert await stage.code(pod) == "exceedsDeviceQuota"
+
+        await until(lambda: len(stage.server.objects(EVENTS)) > 0)
+
+        (event,) = stage.server.objects(EVENTS)
+        assert event["note"] == (
+            "DeviceQuota team, limit devices: 1 device needed, 0 devices of 0 devices left"
+        )
+        assert event["regarding"]["name"] == "a"
+        service = stage.sidecar.service
+        assert service is not None
+        assert service.count_waiting(Code.EXCEEDS_DEVICE_QUOTA) == 1
+        stage.server.remove(PODS, "a", "default")
+        await until(lambda: service.count_waiting(Code.EXCEEDS_DEVICE_QUOTA) == 0)
+
+
+async def test_claims_from_before_the_driver_was_owned_count(tmp_path: Path) -> None:
+    """Limits of a driver that others allocate are not ours; what they gave counts once it is owned."""
+    async with FakeApiServer() as server:
+        publish(server, "node-1", per_node=4)
+        put_namespace(server, "default", TEAM)
+        put_quota(server, quota(device_limit(1)))
+        stored = put_claim(server, "theirs")
+        result = {"request": "req-0", "driver": DRIVER, "pool": "node-1", "device": "gpu-0"}
+        allocation = {"devices": {"results": [result]}}
+        server.put(RESOURCE_CLAIMS, {**stored, "status": {"allocation": allocation}})
+        async with sidecar_beside(server, tmp_path, SidecarSettings()) as sidecar:
+            scheduler = FakeScheduler(sidecar.socket)
+            await scheduler.hello()
+            pod = put_pod(server, "a")
+            assert (await scheduler.prefilter(pod))["code"] == "driverNotOwned"
+
+            put_fence(server, DRIVER)
+            server.put(
+                ALLOCATOR_OWNERSHIPS,
+                {"metadata": {"name": "default"}, "spec": {"drivers": [{"name": DRIVER}]}},
+            )
+            await until(lambda: DRIVER in sidecar.state.drivers)
+
+            assert (await scheduler.prefilter(pod))["code"] == "exceedsDeviceQuota"
 
 
 # --- what has to be known -------------------------------------------------------------------------

@@ -21,6 +21,8 @@ from testing.allocation.builders import (
     allocated_claim,
     alternative,
     claim,
+    consumes,
+    counter_set,
     device,
     devices,
     first_of,
@@ -29,7 +31,7 @@ from testing.allocation.builders import (
     result,
     slice_of,
 )
-from testing.device_quotas import capacity_limit, claim_limit, device_limit, quota
+from testing.device_quotas import capacity_limit, claim_limit, counter_limit, device_limit, quota
 from testing.sidecar.snapshots import pod, snapshot, used_by
 
 SMALL = device("small", capacity={"memory": "40Gi"})
@@ -136,6 +138,51 @@ def test_the_next_alternative_is_taken() -> None:
 
     assert ["node-1", "node-2"] == names(find_nodes(pod("gpu"), tight))
     assert ["gpu-0"] == placed(place(pod("gpu"), "node-1", tight))
+
+
+def test_shares_count_what_they_consume() -> None:
+    """30Gi and 30Gi are too much; 30Gi and then 20Gi are not."""
+    shared = device("gpu-0", shared=True, capacity={"memory": "80Gi"})
+    sizes = [alternative(f"of-{size}", capacity={"memory": f"{size}Gi"}) for size in (30, 20)]
+    tight = cluster(
+        capacity_limit("memory", "50Gi"),
+        requests=[first_of("a", *sizes), first_of("b", *sizes)],
+        slices=(on("node-1", shared), on("node-2")),
+    )
+
+    placement = place(pod("gpu"), "node-1", tight)
+
+    assert isinstance(placement, Placement)
+    ((_, allocation),) = placement.allocations
+    assert ["a/of-30", "b/of-20"] == [
+        result_.request for result_ in allocation.devices.results or ()
+    ]
+
+
+def test_a_claim_counts_once_whatever_it_has() -> None:
+    two = request(count=2)
+    pairs = [on(name, *devices("gpu-0", "gpu-1")) for name in ("node-1", "node-2")]
+
+    assert isinstance(
+        find_nodes(pod("gpu"), cluster(claim_limit(1), requests=[two], slices=pairs)), Fits
+    )
+    beside = cluster(claim_limit(1), held=[claim(request(), name="more")], slices=pairs)
+    assert rejected(find_nodes(pod("gpu", "more"), beside)).code is Code.EXCEEDS_DEVICE_QUOTA
+
+
+def test_a_smaller_partition_is_taken_for_a_counter() -> None:
+    partitions = [device(f"of-{slices}", consumes("card", slices=slices)) for slices in (4, 2)]
+    card = counter_set("card", slices=7)
+    tight = cluster(
+        counter_limit("slices", 3),
+        slices=(
+            slice_of(*partitions, pool="node-1", node="node-1", count=2),
+            slice_of(name="counters", pool="node-1", node="node-1", count=2, counters=[card]),
+            on("node-2"),
+        ),
+    )
+
+    assert ["of-2"] == placed(place(pod("gpu"), "node-1", tight))
 
 
 @pytest.mark.parametrize(
