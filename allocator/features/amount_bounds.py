@@ -33,21 +33,6 @@ class Shares(Protocol):
         ...
 
 
-def build_constraint(
-    node: NodeDevices,
-    bounds: Sequence[AmountBound],
-    requests: Sequence[Request],
-    capacity: Shares | None,
-) -> "AmountBounds | None":
-    """Return the constraint on a node; None without bounds.
-
-    Args:
-        requests: All requests and alternatives of the attempt.
-        capacity: What shares consume; None where there are none.
-    """
-    return AmountBounds(node, bounds, requests, capacity) if bounds else None
-
-
 class AmountBounds:
     """Several bounds, each with the sums so far."""
 
@@ -58,6 +43,12 @@ class AmountBounds:
         requests: Sequence[Request],
         capacity: Shares | None,
     ) -> None:
+        """Begin with sums of nothing.
+
+        Args:
+            requests: All requests and alternatives of the attempt.
+            capacity: What shares consume; None where there are none.
+        """
         self._requests = requests
         self._sums = tuple(_Sums(node, bound, capacity) for bound in bounds)
 

@@ -300,7 +300,9 @@ class _Layout:
                 node, usage, self._pending, options.uniform_config_drivers, self._features
             ),
             consumer_limits.build_constraint(node, usage, options.consumer_limits),
-            amount_bounds.build_constraint(node, self._bounds, self._requests, self._capacity),
+            amount_bounds.AmountBounds(node, self._bounds, self._requests, self._capacity)
+            if self._bounds
+            else None,
         )
         return tuple(constraint for constraint in constraints if constraint is not None)
 

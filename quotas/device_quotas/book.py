@@ -20,7 +20,7 @@ from kube.api.resource import AllocationResult, DeviceClaim, DeviceClass, Resour
 from kube.cel.scope import current_scope, evaluating
 from kube.quantity import Quantity
 from quotas.device_quotas.bounds import amount_bound
-from quotas.device_quotas.charges import ClaimCharges, Estimate
+from quotas.device_quotas.charges import Charge, ClaimCharges, Estimate
 from quotas.device_quotas.ledger import NOTHING, DeviceQuotaLedger, Entry, Excess, Stage
 from quotas.device_quotas.limits import Limit
 from quotas.device_quotas.published import PublishedDevices
@@ -194,15 +194,49 @@ class QuotaBook:
             besides: Claims that do not count: the pod's own, and those of victims.
             also: Amounts that count as committed, too.
         """
-        charges: dict[Account, int] = dict.fromkeys(accounts, 0)
-        breaches: list[CapBreach] = []
+        charges = self.charges_of_plan([account.limit for account in accounts], choices)
+        return self.excesses_of_charges(accounts, charges, besides=besides, also=also)
+
+    def charges_of_plan(
+        self, limits: Sequence[Limit], choices: Iterable[Sequence[Choice]]
+    ) -> tuple[Charge, ...]:
+        """Return what devices that a plan gives to a pod's claims are charged with, for each limit.
+
+        It depends on limits and devices alone, and not on what is in use.
+        """
+        totals = [Charge()] * len(limits)
         for of_claim in choices:
-            for account in accounts:
-                charge = self._charges.planned(of_claim, account.limit)
-                charges[account] += charge.total
-                if account.limit.is_enforced:
-                    breaches += _breaches(account.limit, charge.request, charge.device)
-        return (*breaches, *self.ledger.excesses(charges, besides=besides, also=also))
+            for place, limit in enumerate(limits):
+                charge, before = self._charges.planned(of_claim, limit), totals[place]
+                totals[place] = Charge(
+                    total=before.total + charge.total,
+                    request=max(before.request, charge.request),
+                    device=max(before.device, charge.device),
+                )
+        return tuple(totals)
+
+    def excesses_of_charges(
+        self,
+        accounts: Sequence[Account],
+        charges: Sequence[Charge],
+        *,
+        besides: Iterable[Hashable] = (),
+        also: Mapping[Account, int] = NOTHING,
+    ) -> tuple[Excess | CapBreach, ...]:
+        """Return what charges to some accounts would exceed.
+
+        Args:
+            charges: One for each account.
+            besides: As in `excesses_of_plan`.
+            also: As in `excesses_of_plan`.
+        """
+        breaches: list[CapBreach] = []
+        totals: dict[Account, int] = {}
+        for account, charge in zip(accounts, charges, strict=True):
+            totals[account] = charge.total
+            if account.limit.is_enforced:
+                breaches += _breaches(account.limit, charge.request, charge.device)
+        return (*breaches, *self.ledger.excesses(totals, besides=besides, also=also))
 
     def bounds(
         self,

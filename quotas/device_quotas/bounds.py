@@ -45,9 +45,10 @@ def amount_bound(limit: Limit, left: int, devices: Collection[PublishedDevice]) 
 
 
 class ChargedProperties(NamedTuple):
-    """The properties of a device that its charge depends on; equal for limits that charge devices alike.
+    """What a charge depends on beside the devices; equal for limits that charge devices alike.
 
     Attributes:
+        classes: The classes whose requests count; all without any.
         devices: The devices that count; None for all of the driver.
     """
 
@@ -55,6 +56,7 @@ class ChargedProperties(NamedTuple):
     measure: Measure
     capacity: tuple[str, str]
     counter: str
+    classes: frozenset[str]
     devices: DeviceFilter | None
 
     @property
@@ -64,9 +66,11 @@ class ChargedProperties(NamedTuple):
 
 
 def charged_properties(limit: Limit) -> ChargedProperties:
-    """Return the properties that charges to a limit depend on."""
+    """Return what charges to a limit depend on."""
     devices = None if limit.devices.counts_all else limit.devices
-    return ChargedProperties(limit.driver, limit.measure, limit.capacity, limit.counter, devices)
+    return ChargedProperties(
+        limit.driver, limit.measure, limit.capacity, limit.counter, limit.classes, devices
+    )
 
 
 def charge_form(device: PublishedDevice, properties: ChargedProperties) -> Hashable:

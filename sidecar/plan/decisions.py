@@ -5,13 +5,13 @@ Unlike upstream, a pod that fits nowhere is rejected once and not on every node,
 considered: ADR 6.
 """
 
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 import msgspec
 
 from allocator.cluster.ranking import Limits, RankedNodes
-from allocator.model.outcome import AttemptFailed, BudgetExhausted
+from allocator.model.outcome import AttemptFailed
 from allocator.model.plan import Plan
 from allocator.model.requests import PendingClaims
 from allocator.pods.claims import PodClaims
@@ -23,16 +23,15 @@ from kube.cel.scope import AnswersPending, metered
 from sidecar.commit.binding import binding_rejection, binding_state
 from sidecar.model.protocol import MAX_NODES, ResourceRequests, ScoredNode, Verdict
 from sidecar.model.rejections import Code, Rejection, unfinished, unresolvable, unschedulable
+from sidecar.plan.affordable_nodes import AffordableNodes
 from sidecar.plan.nominations import nominated_rivals, pools_of, priority_of, with_rivals
 from sidecar.plan.occupancy import Occupancy
 from sidecar.plan.placement import (
     NODE_STEPS,
-    OverBudget,
     are_available,
     attempt_failed,
     budget_for,
     choose_strategy,
-    find_plan,
     is_owned,
     not_owned,
     place,
@@ -44,9 +43,7 @@ from sidecar.plan.search_budget import SearchBudget
 from sidecar.plan.snapshot import Snapshot
 from sidecar.plan.tenant_budget import (
     Excesses,
-    Forms,
     TenantBudget,
-    closest,
     has_victims,
     over_budget,
     tenant_budget,
@@ -67,9 +64,6 @@ ANSWER_STEPS: Final = 50_000
 half a second. What was searched and evaluated is remembered, so that the next answer goes on from there."""
 EVALUATING: Final = "the selectors of the pod's ResourceClaims are being evaluated"
 SEARCHING: Final = "the search for devices goes on with the next attempt"
-MAX_OWN_SEARCHES: Final = 128
-"""Searches of single nodes for one answer, where a DeviceQuota charges the nodes of a class differently; nodes
-beyond count as not fitting."""
 _KNOWN_ONLY: Final = Limits(nodes=0, searches=0, steps=0)
 
 _NEVER: Final = "Never"
@@ -165,13 +159,6 @@ class _Question:
     ) -> None:
         self._pod = pod
         self._tenant = tenant
-        # Plans, and the forms of the devices of the nodes that they are for, to whether they are affordable.
-        self._affordable: dict[Hashable, bool] = {}
-        self._latest_forms: Forms | None = None
-        self._latest_plan: Plan | None = None
-        self._is_latest_affordable = False
-        self._excesses: Excesses | None = None
-        self._searches_left = MAX_OWN_SEARCHES
         self._rivals = rivals
         self._claims = claims
         self._pending = pending
@@ -185,11 +172,16 @@ class _Question:
             for request in alternatives
         )
         self._highest_score = 100 if has_alternatives else 0
-        self._not_owned = self._has_ineligible = self._is_cut_off = False
+        self._not_owned = self._has_ineligible = False
         self._is_eligible = snapshot.eligible_nodes.of(pod)
         # Of a hundred nodes in an answer most share a plan.
         self._owned: dict[int, bool] = {}
         self._budget = SearchBudget(snapshot.cluster.costs, ANSWER_STEPS)
+        self._affordable = (
+            None
+            if tenant is None
+            else AffordableNodes(pending, strategy, snapshot, tenant, self._budget)
+        )
 
     def answer(self, limits: Limits, max_parts: int, *, all_nodes: bool) -> Fits | Rejection:
         """Return the nodes that fit, or why none does."""
@@ -207,7 +199,7 @@ class _Question:
             kept_nodes = self._kept_nodes(nodes)
             nodes = tuple(node for node in nodes if node.name not in kept_nodes)
             if nodes:
-                is_complete = ranked_nodes.complete and not self._is_cut_off
+                is_complete = ranked_nodes.complete and not self._is_cut_off()
                 return Fits(nodes=nodes, complete=is_complete)
             if not all_nodes and not ranked_nodes.complete:
                 return self.answer(limits, max_parts, all_nodes=True)
@@ -283,64 +275,7 @@ class _Question:
         if not self._may_use(name):
             self._has_ineligible = True
             return False
-        if self._tenant is None:
-            return True
-        forms = self._tenant.forms(self._snapshot.cluster.node_devices(name))
-        if forms is not None and forms is self._latest_forms and plan is self._latest_plan:
-            return self._is_latest_affordable  # Most of a hundred nodes are like the one before.
-        self._is_latest_affordable = self._is_affordable(name, plan, forms, self._tenant)
-        self._latest_forms, self._latest_plan = forms, plan
-        return self._is_latest_affordable
-
-    def _is_affordable(
-        self, name: str, plan: Plan, forms: Forms | None, tenant: TenantBudget
-    ) -> bool:
-        """Return whether a node has a plan that keeps within what is left to the tenant.
-
-        Args:
-            plan: The plan of a node of its class.
-            forms: The forms of its devices.
-        """
-        # Where devices differ in what they are charged with, equal nodes may have different ones free.
-        key: Hashable = name if forms is None else (id(plan), forms)
-        is_affordable = self._affordable.get(key)
-        if is_affordable is None:
-            is_known = forms is not None and tenant.has_forms(plan, forms)
-            is_affordable = self._has_affordable_plan(name, plan if is_known else None, tenant)
-            self._affordable[key] = is_affordable
-        return is_affordable
-
-    def _has_affordable_plan(
-        self, name: str, first_plan: Plan | None, tenant: TenantBudget
-    ) -> bool:
-        """Search a node for a plan within the budget.
-
-        Args:
-            first_plan: A plan with the charge of the one that the node has without a bound; None for none.
-        """
-        if first_plan is not None:
-            excesses = tenant.excesses(first_plan)
-            if not excesses:
-                return True
-            self._excesses = closest(self._excesses, excesses)
-        if not self._searches_left or self._budget.is_spent:
-            self._is_cut_off = True
-            return False
-        self._searches_left -= 1
-        outcome = find_plan(
-            self._pending,
-            name,
-            self._snapshot,
-            strategy=self._strategy,
-            budget=budget_for(self._strategy, NODE_STEPS),
-            usage=self._snapshot.cluster.usage,
-            tenant=tenant,
-            first_plan=first_plan,
-        )
-        if isinstance(outcome, OverBudget):
-            self._excesses = closest(self._excesses, outcome.excesses)
-        self._is_cut_off |= isinstance(outcome, BudgetExhausted)
-        return isinstance(outcome, Plan)
+        return self._affordable is None or self._affordable.has(name, plan)
 
     def _may_use(self, name: str) -> bool:
         """Return whether the pod may use a node, without regard to free devices."""
@@ -357,11 +292,12 @@ class _Question:
         return all(score >= self._highest_score for _, score in best_nodes)
 
     def _rejection(self, ranked_nodes: RankedNodes) -> Rejection:
-        if self._excesses is not None and not self._is_cut_off:
-            return self._over_budget(self._excesses)
+        excesses = None if self._affordable is None else self._affordable.excesses
+        if excesses is not None and not self._is_cut_off():
+            return self._over_budget(excesses)
         if self._not_owned and not self._has_ineligible:
             return self._not_owned_rejection()
-        if ranked_nodes.cut_off or self._is_cut_off:
+        if ranked_nodes.cut_off or self._is_cut_off():
             return self._by_victims(Code.BUDGET_EXHAUSTED, "the search for devices was cut off")
         if self._has_ineligible:
             return self._by_victims(
@@ -372,6 +308,10 @@ class _Question:
         return self._by_victims(
             Code.NO_DEVICES, "no node has free devices for the pod's ResourceClaims"
         )
+
+    def _is_cut_off(self) -> bool:
+        """Return whether some node was not searched for a plan that the tenant can pay."""
+        return self._affordable is not None and self._affordable.is_cut_off
 
     def _over_budget(self, excesses: Excesses) -> Rejection:
         """Return that the tenant has too little left; only victims of the same tenant could help."""

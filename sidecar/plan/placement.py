@@ -155,7 +155,7 @@ def find_plan(
     outcome = search() if first_plan is None else first_plan
     if tenant is None or not isinstance(outcome, Plan) or not is_owned(outcome, drivers):
         return outcome
-    excesses = tenant.excesses(outcome)
+    excesses = tenant.excesses_of_plan(outcome)
     if not excesses:
         return outcome
     bounded_outcome = search(bounds=tenant.bounds(cluster.node_devices(node)))

@@ -5,15 +5,16 @@ part of a question that verdicts are cached for, so the verdicts about a cluster
 """
 
 from collections.abc import Hashable, Iterable, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from allocator.model.amount_bound import AmountBound
-from allocator.model.devices import NodeDevices
+from allocator.model.devices import NodeDevices, PublishedDevice
 from allocator.model.plan import Plan
 from kube.api.core import Pod
 from kube.collections.least_recently_used import LeastRecentlyUsed
 from quotas.device_quotas.book import CapBreach, QuotaBook
 from quotas.device_quotas.bounds import ChargedProperties, charge_form, charged_properties
+from quotas.device_quotas.charges import Charge
 from quotas.device_quotas.ledger import Excess
 from quotas.device_quotas.tenants import Account
 from sidecar.model.rejections import Code, Rejection, unresolvable, unschedulable
@@ -28,6 +29,31 @@ Forms = tuple[Hashable, ...]
 MAX_PROFILES: Final = 64
 MAX_NODES: Final = 8_192
 """Nodes whose forms are remembered, for each profile."""
+MAX_PLANS: Final = 4_096
+"""Plans of classes whose charges are remembered, for each profile."""
+
+
+class PlanCharges(NamedTuple):
+    """What a plan is charged with.
+
+    Attributes:
+        plan: The plan.
+        charges: The charge for each limit.
+        forms: The forms of the nodes that have this charge, too; None where devices of a driver differ.
+    """
+
+    plan: Plan
+    charges: tuple[Charge, ...]
+    forms: Forms | None
+
+    def is_for(self, forms: Forms) -> bool:
+        """Return whether the plan of a node with these forms has this charge.
+
+        The plan has no form where it takes no device of a driver.
+        """
+        return self.forms is not None and all(
+            form is None or form == of_node for form, of_node in zip(self.forms, forms, strict=True)
+        )
 
 
 class ChargeProfile:
@@ -38,11 +64,12 @@ class ChargeProfile:
     """
 
     def __init__(self, properties: tuple[ChargedProperties, ...]) -> None:
-        """Begin without nodes."""
+        """Begin without nodes and plans."""
         self.properties = properties
-        # The devices of a node are compared by identity, which is cheap.
+        # The devices of a node are compared by identity, which is cheap, and so are plans.
         self._forms: dict[NodeDevices, Forms | None] = {}
         self._different: dict[Forms, Forms] = {}
+        self._plans: dict[int, PlanCharges] = {}
 
     def forms(self, node: NodeDevices) -> Forms | None:
         """Return the form of all devices of each driver on a node, equal ones as one object.
@@ -57,23 +84,36 @@ class ChargeProfile:
         if forms == ():
             if len(self._forms) >= MAX_NODES:
                 self._forms.clear()
-                self._different.clear()
-            forms = self._forms[node] = self._find_forms(node)
+            forms = self._forms[node] = self._find_forms(node.devices)
         return forms
 
-    def _find_forms(self, node: NodeDevices) -> Forms | None:
+    def charges(self, plan: Plan, accounts: Sequence[Account], quotas: QuotaBook) -> PlanCharges:
+        """Return what a plan is charged with, in accounts of this profile."""
+        known_charges = self._plans.get(id(plan))
+        if known_charges is not None and known_charges.plan is plan:
+            return known_charges
+        if len(self._plans) >= MAX_PLANS:
+            self._plans.clear()
+        limits = [account.limit for account in accounts]
+        devices = [choice.device for choices in plan.choices for choice in choices]
+        plan_charges = self._plans[id(plan)] = PlanCharges(
+            plan, quotas.charges_of_plan(limits, plan.choices), self._find_forms(devices)
+        )
+        return plan_charges
+
+    def _find_forms(self, devices: Iterable[PublishedDevice]) -> Forms | None:
         forms: list[Hashable] = []
         for properties in self.properties:
             of_devices = {
                 charge_form(device, properties)
-                for device in node.devices
+                for device in devices
                 if device.id.driver == properties.driver and not properties.is_constant
             }
             if len(of_devices) > 1:
                 return None
             forms.append(next(iter(of_devices), None))
-        of_node = tuple(forms)
-        return self._different.setdefault(of_node, of_node)
+        different_forms = tuple(forms)
+        return self._different.setdefault(different_forms, different_forms)
 
 
 class TenantBudget:
@@ -100,14 +140,23 @@ class TenantBudget:
         self._profile = _profiles.get(properties) or _new_profile(properties)
         self.forms: Final = self._profile.forms
 
-    def excesses(self, plan: Plan) -> Excesses:
-        """Return what a plan exceeds; nothing if it keeps within the budget."""
-        return self._quotas.excesses_of_plan(
+    def charges(self, plan: Plan) -> PlanCharges:
+        """Return what a plan is charged with; that of an answer about many nodes is remembered."""
+        return self._profile.charges(plan, self.accounts, self._quotas)
+
+    def excesses(self, charges: Sequence[Charge]) -> Excesses:
+        """Return what charges of a plan exceed; nothing if they keep within the budget."""
+        return self._quotas.excesses_of_charges(
             self.accounts,
-            plan.choices,
+            charges,
             besides=self._occupancy.released,
             also=self._occupancy.charged,
         )
+
+    def excesses_of_plan(self, plan: Plan) -> Excesses:
+        """Return what a plan exceeds that is made for this answer alone."""
+        limits = [account.limit for account in self.accounts]
+        return self.excesses(self._quotas.charges_of_plan(limits, plan.choices))
 
     def bounds(self, node: NodeDevices) -> Sequence[AmountBound]:
         """Return the bounds of a search on a node that keeps within the budget."""
@@ -116,16 +165,6 @@ class TenantBudget:
             node.devices,
             besides=tuple(self._occupancy.released),
             also=self._occupancy.charged,
-        )
-
-    def has_forms(self, plan: Plan, forms: Forms) -> bool:
-        """Return whether the devices of a plan are like this, so that its charge is that of such a node."""
-        devices = [choice.device for choices in plan.choices for choice in choices]
-        return all(
-            properties.is_constant or charge_form(device, properties) == form
-            for properties, form in zip(self._profile.properties, forms, strict=True)
-            for device in devices
-            if device.id.driver == properties.driver
         )
 
 

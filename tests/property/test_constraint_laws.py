@@ -260,7 +260,7 @@ MAKERS: Final[dict[str, Callable[[World], Constraint | None]]] = {
             DRIVERS[1]: ConsumerLimit(per_node=2),
         },
     ),
-    "amount bounds": lambda setting: amount_bounds.build_constraint(
+    "amount bounds": lambda setting: amount_bounds.AmountBounds(
         setting.node,
         bounds_of(setting.node),
         setting.requests,

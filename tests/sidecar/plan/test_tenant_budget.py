@@ -11,19 +11,21 @@ from kube.api.device_quota import Budget, DeviceQuota, QuotaEnforcement, QuotaLi
 from kube.api.resource import DeviceRequest, ResourceClaim, ResourceSlice
 from sidecar.model.protocol import Verdict
 from sidecar.model.rejections import Code, Rejection
-from sidecar.plan import decisions
+from sidecar.plan import affordable_nodes
 from sidecar.plan.decisions import Fits, NoDevicesNeeded, Outcome, find_nodes
 from sidecar.plan.placement import Placement, place
 from sidecar.plan.preemption import DryRunBudget, fits_with
 from sidecar.plan.snapshot import Snapshot
 from sidecar.plan.waking import WaitingPod, find_placeable
 from testing.allocation.builders import (
+    DRIVER,
     allocated_claim,
     alternative,
     claim,
     consumes,
     counter_set,
     device,
+    device_class,
     devices,
     first_of,
     node,
@@ -264,7 +266,7 @@ def test_a_pod_of_an_unknown_namespace_is_tried_again() -> None:
 def test_nodes_that_are_not_searched_do_not_fit_and_may_fit_later(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(decisions, "MAX_OWN_SEARCHES", 1)
+    monkeypatch.setattr(affordable_nodes, "MAX_OWN_SEARCHES", 1)
     nodes = [f"node-{number}" for number in range(3)]
     mixed = snapshot(
         claim(request(), name="gpu"),
@@ -322,6 +324,31 @@ def test_a_node_fits_if_some_choice_of_devices_keeps_within_the_budget(seed: int
 
     assert isinstance(find_nodes(pod("gpu"), everything), Fits) is is_possible
     assert isinstance(place(pod("gpu"), "node-1", everything), Placement) is is_possible
+
+
+def test_a_limit_of_another_driver_costs_no_search_of_single_nodes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The plan of the class takes none of its devices, so it is the plan of all nodes."""
+    monkeypatch.setattr(affordable_nodes, "MAX_OWN_SEARCHES", 0)
+    nic = "nic.example.com"
+    slices = [
+        slice_of(
+            device("nic-0", capacity={"memory": f"{size}Gi"}), driver=nic, pool=name, node=name
+        )
+        for name, size in (("node-1", 1), ("node-2", 2))
+    ]
+    other = snapshot(
+        claim(request(), name="gpu"),
+        slices=[*(on(name, SMALL) for name in ("node-1", "node-2")), *slices],
+        classes=[device_class("gpu", f'device.driver == "{DRIVER}"')],
+        drivers=(DRIVER, nic),
+        quotas=[
+            quota(capacity_limit("memory", "40Gi"), capacity_limit("memory", 0, "nics", driver=nic))
+        ],
+    )
+
+    assert ["node-1", "node-2"] == names(find_nodes(pod("gpu"), other))
 
 
 # --- preemption -----------------------------------------------------------------------------------
