@@ -20,7 +20,7 @@ from kube.api.resource import AllocationResult, DeviceClaim, DeviceClass, Resour
 from kube.cel.scope import current_scope, evaluating
 from kube.quantity import Quantity
 from quotas.device_quotas.bounds import amount_bound
-from quotas.device_quotas.charges import Charge, ClaimCharges, Estimate
+from quotas.device_quotas.charges import Charge, ClaimCharges, Estimate, devices_of_plan
 from quotas.device_quotas.ledger import NOTHING, DeviceQuotaLedger, Entry, Excess, Stage
 from quotas.device_quotas.limits import Limit
 from quotas.device_quotas.published import PublishedDevices
@@ -206,8 +206,9 @@ class QuotaBook:
         """
         totals = [Charge()] * len(limits)
         for of_claim in choices:
+            devices = devices_of_plan(of_claim)
             for place, limit in enumerate(limits):
-                charge, before = self._charges.planned(of_claim, limit), totals[place]
+                charge, before = self._charges.charge_of(devices, limit), totals[place]
                 totals[place] = Charge(
                     total=before.total + charge.total,
                     request=max(before.request, charge.request),
@@ -352,10 +353,15 @@ class QuotaBook:
         """Return what a claim is charged with, whether it is in the book or not."""
         charges: dict[Account, int] = {}
         is_complete = True
+        devices_held = (
+            ()
+            if claim.allocation is None
+            else self._charges.devices_of_claim(claim.devices, claim.allocation)
+        )
         for account in self.tenants.accounts(claim.namespace):
             is_known = True
             if claim.allocation is not None:
-                charge = self._charges.allocated(claim.devices, claim.allocation, account.limit)
+                charge = self._charges.charge_of(devices_held, account.limit)
                 amount, is_known = charge.total, charge.is_complete
             else:
                 amount = self._charges.estimate(claim.devices, account.limit).total.most

@@ -161,46 +161,37 @@ class ClaimCharges:
 
     def allocated(self, devices: DeviceClaim, allocation: AllocationResult, limit: Limit) -> Charge:
         """Return the charge of a claim for what it has."""
-        results = allocation.devices.results or ()
-        classes = dict(_request_classes(devices.requests or ()))
-        return self.charge_of(
-            [
-                TakenDevice(
-                    request=result.request.partition("/")[0],
-                    device_class=classes.get(result.request, ""),
-                    id=(id_ := DeviceId(result.driver, result.pool, result.device)),
-                    device=self.published.find(id_),
-                    consumed=None if result.share_id is None else result.consumed_capacity or {},
-                )
-                for result in results
-                if not result.admin_access and result.driver == limit.driver
-            ],
-            limit,
-        )
+        return self.charge_of(self.devices_of_claim(devices, allocation), limit)
 
     def planned(self, choices: Iterable[Choice], limit: Limit) -> Charge:
         """Return the charge of a claim for the devices that a plan gives it."""
-        return self.charge_of(
-            [
-                TakenDevice(
-                    request=choice.request.parent or choice.request.name,
-                    device_class=choice.request.device_class.metadata.name,
-                    id=choice.device.id,
-                    device=choice.device,
-                    consumed=choice.consumed,
-                )
-                for choice in choices
-                if not choice.request.admin and choice.device.id.driver == limit.driver
-            ],
-            limit,
-        )
+        return self.charge_of(devices_of_plan(choices), limit)
+
+    def devices_of_claim(
+        self, devices: DeviceClaim, allocation: AllocationResult
+    ) -> Sequence[TakenDevice]:
+        """Return the devices that a claim has, for charges to several limits."""
+        classes = dict(_request_classes(devices.requests or ()))
+        return [
+            TakenDevice(
+                request=result.request.partition("/")[0],
+                device_class=classes.get(result.request, ""),
+                id=(id_ := DeviceId(result.driver, result.pool, result.device)),
+                device=self.published.find(id_),
+                consumed=None if result.share_id is None else result.consumed_capacity or {},
+            )
+            for result in allocation.devices.results or ()
+            if not result.admin_access
+        ]
 
     def charge_of(self, devices: Iterable[TakenDevice], limit: Limit) -> Charge:
-        """Return the charge of one claim for devices and shares."""
+        """Return the charge of one claim for devices and shares; those of other drivers do not count."""
         total, is_complete = 0, True
         by_request: dict[str, int] = defaultdict(int)
         by_device: dict[DeviceId, int] = defaultdict(int)
         for device_taken in devices:
+            if device_taken.id.driver != limit.driver:
+                continue
             # The class of a request that is not in the spec is unknown, so it counts.
             if device_taken.device_class and not limit.counts_class(device_taken.device_class):
                 continue
@@ -301,6 +292,21 @@ class ClaimCharges:
             ),
             default=0,
         )
+
+
+def devices_of_plan(choices: Iterable[Choice]) -> Sequence[TakenDevice]:
+    """Return the devices that a plan gives a claim, for charges to several limits."""
+    return [
+        TakenDevice(
+            request=choice.request.parent or choice.request.name,
+            device_class=choice.request.device_class.metadata.name,
+            id=choice.device.id,
+            device=choice.device,
+            consumed=choice.consumed,
+        )
+        for choice in choices
+        if not choice.request.admin
+    ]
 
 
 def _amount_taken(device_taken: TakenDevice, limit: Limit) -> int | None:

@@ -36,6 +36,8 @@ class Tenants:
         self.namespaces: dict[str, Labels] = {}
         self._selected: dict[str, set[str]] = {}
         self._quotas_of: dict[str, set[str]] = {}
+        # Of the namespaces that were asked about since the last change; every decision asks.
+        self._accounts: dict[str, tuple[Account, ...]] = {}
 
     def replace_quota(self, name: str, quota: DeviceQuota | None) -> frozenset[str]:
         """Take a quota that was added, changed or, with None, deleted.
@@ -43,6 +45,7 @@ class Tenants:
         Returns:
             The namespaces that it selects, or did: their accounts are others now.
         """
+        self._accounts.clear()
         before = self._selected.pop(name, set())
         for namespace in before:
             self._quotas_of[namespace].discard(name)
@@ -67,6 +70,7 @@ class Tenants:
         Returns:
             True if other quotas select it than before.
         """
+        self._accounts.pop(name, None)
         before = self._quotas_of.pop(name, set())
         self.namespaces.pop(name, None)
         after: set[str] = set()
@@ -90,8 +94,13 @@ class Tenants:
 
     def accounts(self, namespace: str) -> tuple[Account, ...]:
         """Return the accounts that a claim of a namespace is charged to, all of them."""
-        return tuple(
-            Account(limit, "" if limit.is_shared else namespace)
-            for name in sorted(self._quotas_of.get(namespace, ()))
-            for limit in self.limits[name]
-        )
+        accounts = self._accounts.get(namespace)
+        if accounts is None:
+            accounts = tuple(
+                Account(limit, "" if limit.is_shared else namespace)
+                for name in sorted(self._quotas_of.get(namespace, ()))
+                for limit in self.limits[name]
+            )
+            if namespace in self.namespaces:
+                self._accounts[namespace] = accounts
+        return accounts

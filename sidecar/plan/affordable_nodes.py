@@ -49,10 +49,12 @@ class AffordableNodes:
         self._strategy = strategy
         self._snapshot = snapshot
         self._tenant = tenant
+        self._forms_of, self._devices_of = tenant.forms, snapshot.cluster.node_devices
         self._budget = budget
         self._searches_left = MAX_OWN_SEARCHES
         self._answers: dict[Hashable, bool] = {}
-        self._charges_of: dict[int, PlanCharges] = {}
+        # Plans of classes to the forms of the nodes that they are affordable on.
+        self._affordable_forms: dict[int, Forms | None] = {}
         self._known_excesses: dict[tuple[Charge, ...], Excesses] = {}
 
     def has(self, name: str, plan: Plan) -> bool:
@@ -61,27 +63,25 @@ class AffordableNodes:
         Args:
             plan: The plan of a node of its class.
         """
-        forms = self._tenant.forms(self._snapshot.cluster.node_devices(name))
+        forms = self._forms_of(self._devices_of(name))
         # Of a hundred nodes in an answer most are charged with the plan of their class.
-        charges = self._charges_of.get(id(plan))
-        if charges is None:
-            charges = self._charges_of[id(plan)] = self._tenant.charges(plan)
-        is_same = forms is not None and forms is charges.forms
-        if is_same and not self._excesses_of(charges):
+        if forms is not None and forms is self._affordable_forms.get(id(plan)):
             return True
         # Where devices differ in what they are charged with, equal nodes may have different ones free.
         key: Hashable = name if forms is None else (id(plan), forms)
         is_affordable = self._answers.get(key)
         if is_affordable is None:
-            is_affordable = self._answers[key] = self._find_out(name, plan, charges, forms)
+            is_affordable = self._answers[key] = self._find_out(name, plan, forms)
         return is_affordable
 
-    def _find_out(self, name: str, plan: Plan, charges: PlanCharges, forms: Forms | None) -> bool:
+    def _find_out(self, name: str, plan: Plan, forms: Forms | None) -> bool:
         """Return whether a node is affordable that is the first of its kind in this answer."""
+        charges = self._tenant.charges(plan)
         is_plan_of_node = forms is not None and charges.is_for(forms)
         if is_plan_of_node:
             excesses = self._excesses_of(charges)
             if not excesses:
+                self._affordable_forms[id(plan)] = forms
                 return True
             self.excesses = closest(self.excesses, excesses)
         if not self._searches_left or self._budget.is_spent:
