@@ -94,7 +94,7 @@ class AffordableNodes:
             self._snapshot,
             strategy=self._strategy,
             budget=budget_for(self._strategy, NODE_STEPS),
-            usage=self._snapshot.cluster.usage,
+            usage=None,
             tenant=self._tenant,
             first_plan=plan if is_plan_of_node else None,
         )

@@ -128,7 +128,8 @@ def find_nodes(
     strategy = choose_strategy(pod, claims.open, snapshot)
     rivals = nominated_rivals(pod, snapshot) if keeps_nominations else ()
     with metered(ANSWER_STEPS):
-        tenant = tenant_budget(pod.metadata.namespace, snapshot, occupancy or snapshot.occupancy)
+        quotas, namespace = snapshot.quotas, pod.metadata.namespace
+        tenant = None if quotas is None else tenant_budget(namespace, quotas, snapshot, occupancy)
         question = _Question(
             pod,
             claims,

@@ -80,9 +80,7 @@ def place(
     return (
         _cut_off()
         if steps <= 0
-        else _place_open(
-            pod, claims.open, node, snapshot, occupancy or snapshot.occupancy, steps=steps
-        )
+        else _place_open(pod, claims.open, node, snapshot, occupancy, steps=steps)
     )
 
 
@@ -91,7 +89,7 @@ def _place_open(
     claims: Sequence[ResourceClaim],
     node: str,
     snapshot: Snapshot,
-    occupancy: Occupancy,
+    occupancy: Occupancy | None,
     *,
     steps: int,
 ) -> Placement | Rejection:
@@ -100,17 +98,20 @@ def _place_open(
         return pending
     strategy = choose_strategy(pod, claims, snapshot)
     budget = budget_for(strategy, steps)
+    quotas, namespace = snapshot.quotas, pod.metadata.namespace
     try:
         # What has to be evaluated first is another pod's to wait for, where this one is a rival.
-        with evaluating(tenant=pod.metadata.namespace), metered(steps):
+        with evaluating(tenant=namespace), metered(steps):
             outcome = find_plan(
                 pending,
                 node,
                 snapshot,
                 strategy=strategy,
                 budget=budget,
-                usage=occupancy.usage,
-                tenant=tenant_budget(pod.metadata.namespace, snapshot, occupancy),
+                usage=None if occupancy is None else occupancy.usage,
+                tenant=None
+                if quotas is None
+                else tenant_budget(namespace, quotas, snapshot, occupancy),
             )
         if isinstance(outcome, OverBudget):
             return over_budget(outcome.excesses)
@@ -134,7 +135,7 @@ def find_plan(
     *,
     strategy: Strategy,
     budget: Budget,
-    usage: Usage,
+    usage: Usage | None,
     tenant: TenantBudget | None,
     first_plan: Plan | None = None,
 ) -> Outcome | OverBudget:
@@ -142,7 +143,7 @@ def find_plan(
 
     Args:
         budget: Maximum cost of each search.
-        usage: The devices in use.
+        usage: Other usage than there is; None for that of now.
         tenant: What is left to the tenant; None where nothing limits it.
         first_plan: A plan with the charge of the first one, which saves its search; None for none.
 

@@ -168,17 +168,22 @@ class TenantBudget:
         )
 
 
-def tenant_budget(namespace: str, snapshot: Snapshot, occupancy: Occupancy) -> TenantBudget | None:
-    """Return what is left to a namespace; None where nothing limits it."""
-    quotas = snapshot.quotas
-    if quotas is None:
-        return None
+def tenant_budget(
+    namespace: str, quotas: QuotaBook, snapshot: Snapshot, occupancy: Occupancy | None
+) -> TenantBudget | None:
+    """Return what is left to a namespace; None where nothing limits it.
+
+    Args:
+        occupancy: Other amounts in use than there are; None for those of now.
+    """
     accounts = [
         account
         for account in quotas.accounts(namespace, snapshot.drivers)
         if account.limit.is_enforced
     ]
-    return TenantBudget(accounts, quotas, occupancy) if accounts else None
+    if not accounts:
+        return None
+    return TenantBudget(accounts, quotas, occupancy or snapshot.occupancy)
 
 
 def over_budget(excesses: Excesses) -> Rejection:
