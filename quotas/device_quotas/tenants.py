@@ -1,12 +1,16 @@
 """The accounts of namespaces: which limits a namespace has, and with whom it shares their amounts."""
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from itertools import chain
+from typing import NamedTuple, TypeVar
 
 from kube.api.device_quota import DeviceQuota
 from quotas.device_quotas.limits import Limit, compile_limits
 
 Labels = Mapping[str, str]
+_LabelPair = tuple[str, str]
+
+T = TypeVar("T")
 
 
 class Account(NamedTuple):
@@ -36,6 +40,9 @@ class Tenants:
         self.namespaces: dict[str, Labels] = {}
         self._selected: dict[str, set[str]] = {}
         self._quotas_of: dict[str, set[str]] = {}
+        # Most selectors name a label and its value, so that few quotas and namespaces have to be compared.
+        self._by_label: dict[_LabelPair | None, set[str]] = {}
+        self._namespaces_by_label: dict[_LabelPair, set[str]] = {}
         # Of the namespaces that were asked about since the last change; every decision asks.
         self._accounts: dict[str, tuple[Account, ...]] = {}
 
@@ -49,16 +56,19 @@ class Tenants:
         before = self._selected.pop(name, set())
         for namespace in before:
             self._quotas_of[namespace].discard(name)
-        self.quotas.pop(name, None)
+        old = self.quotas.pop(name, None)
         self.limits.pop(name, None)
+        if old is not None:
+            _discard(self._by_label, _required_label(old), name)
         if quota is None:
             return frozenset(before)
         self.quotas[name] = quota
+        label = _required_label(quota)
+        self._by_label.setdefault(label, set()).add(name)
         self.limits[name] = compile_limits(quota)
         selector = quota.spec.namespace_selector
-        after = {
-            namespace for namespace, labels in self.namespaces.items() if selector.matches(labels)
-        }
+        candidates = self.namespaces if label is None else self._namespaces_by_label.get(label, ())
+        after = {name_ for name_ in candidates if selector.matches(self.namespaces[name_])}
         self._selected[name] = after
         for namespace in after:
             self._quotas_of.setdefault(namespace, set()).add(name)
@@ -72,14 +82,20 @@ class Tenants:
         """
         self._accounts.pop(name, None)
         before = self._quotas_of.pop(name, set())
-        self.namespaces.pop(name, None)
+        for label in self.namespaces.pop(name, {}).items():
+            _discard(self._namespaces_by_label, label, name)
         after: set[str] = set()
         if labels is not None:
             self.namespaces[name] = labels
+            for label in labels.items():
+                self._namespaces_by_label.setdefault(label, set()).add(name)
+            candidates = chain.from_iterable(
+                self._by_label.get(label, ()) for label in (None, *labels.items())
+            )
             after = {
-                quota.metadata.name
-                for quota in self.quotas.values()
-                if quota.spec.namespace_selector.matches(labels)
+                quota
+                for quota in candidates
+                if self.quotas[quota].spec.namespace_selector.matches(labels)
             }
             self._quotas_of[name] = after
         for quota_name in before - after:
@@ -104,3 +120,16 @@ class Tenants:
             if namespace in self.namespaces:
                 self._accounts[namespace] = accounts
         return accounts
+
+
+def _required_label(quota: DeviceQuota) -> _LabelPair | None:
+    """Return a label that every namespace of a quota has; None if the selector names none."""
+    labels = quota.spec.namespace_selector.match_labels or {}
+    return next(iter(labels.items()), None)
+
+
+def _discard(sets: dict[T, set[str]], key: T, name: str) -> None:
+    """Remove a name from a set of several, without an empty one left."""
+    sets[key].discard(name)
+    if not sets[key]:
+        del sets[key]

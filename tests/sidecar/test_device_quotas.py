@@ -16,12 +16,13 @@ from kube.api.urls import (
     NAMESPACES,
     PODS,
     RESOURCE_CLAIMS,
+    RESOURCE_SLICES,
 )
 from kube.runtime.informers import InformerFactory
 from sidecar.model.rejections import Code
 from sidecar.model.settings import SidecarSettings
 from sidecar.state.state import ClusterState
-from testing.allocation.builders import DRIVER
+from testing.allocation.builders import DRIVER, device, slice_of
 from testing.builders import Document
 from testing.device_quotas import capacity_limit, device_limit, quota
 from testing.fake_api_server import Call, FakeApiServer, quick_informers, running, until
@@ -289,6 +290,28 @@ async def test_a_namespace_that_is_not_known_yet_is_waited_for(tmp_path: Path) -
 
         await stage.changed(before)
         assert await stage.code(pod) == ""
+
+
+async def test_a_limit_counts_the_devices_that_it_selects(tmp_path: Path) -> None:
+    first = 'device.attributes["gpu.example.com"].index == 0'
+    async with scene(tmp_path, quota(device_limit(1, where=first))) as stage:
+        published = [device(f"gpu-{index}", attributes={"index": index}) for index in range(4)]
+        before = stage.sidecar.state.version
+        stage.server.put(
+            RESOURCE_SLICES, document(slice_of(*published, node="node-1", pool="node-1"))
+        )
+        stage.server.remove(RESOURCE_SLICES, "node-2-slice")
+        await stage.changed(before + 1)
+        pods = [put_pod(stage.server, name) for name in "abc"]
+        for pod in pods:
+            await stage.give(pod)
+
+        # gpu-0 is one of them; another one like it is not to be had.
+        assert ["node-1/gpu-0"] == stage.sidecar.devices_of("gpu-a")
+        book = stage.sidecar.state.quotas.book
+        assert book is not None
+        (account,) = book.accounts("default")
+        assert book.ledger.totals(account).used == 10**9
 
 
 async def test_capacity_that_no_device_has_limits_nothing(tmp_path: Path) -> None:
