@@ -4,9 +4,11 @@ from collections.abc import Iterator
 from random import Random
 
 import pytest
+from msgspec.structs import replace
 
 from kube.api.device_quota import Budget, QuotaLimit
-from kube.api.resource import Device, DeviceRequest, ResourceClaim, ResourceSlice
+from kube.api.resource import Device, DeviceCapacity, DeviceRequest, ResourceClaim, ResourceSlice
+from kube.quantity import Quantity
 from sidecar.plan.decisions import Fits, find_nodes
 from sidecar.plan.occupancy import counted_claim
 from sidecar.plan.placement import Placement, place, with_allocation
@@ -15,6 +17,7 @@ from testing.allocation.builders import (
     DRIVER,
     allocated_claim,
     alternative,
+    attribute,
     claim,
     consumes,
     counter_set,
@@ -40,7 +43,10 @@ LARGE = f"device.driver == '{DRIVER}' && device.attributes['{DRIVER}'].?size.orV
 def cluster(seed: int) -> Snapshot:
     """Nodes of few kinds, some of whose devices are in use, a tenant, and a claim that waits."""
     random = Random(seed)
-    kinds = [list(devices(random)) for _ in range(2)]
+    first = list(devices(random))
+    # Nodes of the other kind are in the same class, where no selector reads what differs.
+    sizes = random.choice(((40,), (80,), (40, 80)))
+    kinds = [first, [resized(device_, random.choice(sizes)) for device_ in first]]
     nodes = [node(f"node-{number}") for number in range(random.randint(3, 6))]
     slices: list[ResourceSlice] = []
     held: list[ResourceClaim] = []
@@ -74,15 +80,24 @@ def cluster(seed: int) -> Snapshot:
     )
 
 
+def resized(device_: Device, size: int) -> Device:
+    return replace(
+        device_,
+        attributes={"size": attribute(size)},
+        capacity={"memory": DeviceCapacity(value=Quantity(f"{size}Gi"))},
+    )
+
+
 def devices(random: Random) -> Iterator[Device]:
+    sizes, is_shared = random.choice(((40,), (80,), (40, 80))), random.random() < 0.3
     for number in range(random.randint(1, 4)):
-        size = random.choice((40, 40, 80))
+        size = random.choice(sizes)
         yield device(
             f"gpu-{number}",
             consumes(f"card-gpu-{number}", slices=random.choice((2, 4))),
             attributes={"size": size},
             capacity={"memory": f"{size}Gi"},
-            shared=random.random() < 0.3 or None,
+            shared=(is_shared and random.random() < 0.7) or None,
         )
 
 
@@ -123,7 +138,7 @@ def limits(random: Random) -> Iterator[QuotaLimit]:
         claim_limit(random.randint(1, 8)),
         capacity_limit("memory", random.choice(("0", "1Gi", "9Gi")), "nics", driver=OTHER),
     )
-    yield from random.sample(forms, random.randint(1, 3))
+    yield from dict.fromkeys(random.choices(forms, (1, 4, 1, 1, 1), k=random.randint(1, 3)))
 
 
 @pytest.mark.parametrize("start", CHUNKS)
