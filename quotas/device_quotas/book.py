@@ -19,7 +19,7 @@ from kube.api.device_quota import DeviceQuota
 from kube.api.resource import AllocationResult, DeviceClaim, DeviceClass, ResourceSlice
 from kube.cel.scope import current_scope, evaluating
 from kube.quantity import Quantity
-from quotas.device_quotas.bounds import amount_bound
+from quotas.device_quotas.bounds import UNLIMITED, amount_bound
 from quotas.device_quotas.charges import Charge, ClaimCharges, Estimate, devices_of_plan
 from quotas.device_quotas.ledger import NOTHING, DeviceQuotaLedger, Entry, Excess, Stage
 from quotas.device_quotas.limits import Limit
@@ -263,6 +263,23 @@ class QuotaBook:
             )
             for account in accounts
             if account.limit.is_enforced
+        )
+
+    def caps(
+        self, accounts: Iterable[Account], devices: Collection[PublishedDevice]
+    ) -> tuple[AmountBound, ...]:
+        """Return the bounds of single requests and devices alone, whatever is left.
+
+        Args:
+            devices: The devices of the node.
+
+        Raises:
+            AnswerInterrupted: As `bounds` does.
+        """
+        return tuple(
+            amount_bound(limit, UNLIMITED, devices)
+            for limit in dict.fromkeys(account.limit for account in accounts)
+            if limit.is_enforced and (limit.per_request, limit.per_device) != (None, None)
         )
 
     def excesses_of_claims(

@@ -14,6 +14,8 @@ _COUNTED: Final[Mapping[Measure, Counted]] = {
     Measure.COUNTER: Counted.ONCE_PER_DEVICE,
     Measure.CLAIMS: Counted.ONCE_PER_CLAIM,
 }
+UNLIMITED: Final = 1 << 128
+"""More nano-units than any sum."""
 _NOT_COUNTED: Final = -1
 _BY_SHARE: Final = -2
 

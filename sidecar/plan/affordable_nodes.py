@@ -78,12 +78,9 @@ class AffordableNodes:
         """Return whether a node is affordable that is the first of its kind in this answer."""
         charges = self._tenant.charges(plan)
         is_plan_of_node = forms is not None and charges.is_for(forms)
-        if is_plan_of_node:
-            excesses = self._excesses_of(charges)
-            if not excesses:
-                self._affordable_forms[id(plan)] = forms
-                return True
-            self.excesses = closest(self.excesses, excesses)
+        if is_plan_of_node and not self._excesses_of(charges):
+            self._affordable_forms[id(plan)] = forms
+            return True
         if not self._searches_left or self._budget.is_spent:
             self.is_cut_off = True
             return False

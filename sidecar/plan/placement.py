@@ -26,6 +26,7 @@ from kube.api.core import Node, Pod
 from kube.api.resource import AllocationResult, ResourceClaim, ResourceClaimStatus
 from kube.cel.scope import AnswersPending, BudgetSpent, evaluating, metered
 from kube.errors import FieldError
+from quotas.device_quotas.book import CapBreach
 from sidecar.model.rejections import Code, Rejection, failed_rejection, unresolvable, unschedulable
 from sidecar.plan.occupancy import Occupancy, with_allocated
 from sidecar.plan.pod_claims import find_placeable_claims
@@ -47,7 +48,8 @@ class OverBudget(msgspec.Struct, frozen=True, kw_only=True):
     """Every plan of a node exceeds what is left to the tenant.
 
     Attributes:
-        excesses: Those of the plan that the node has without a bound.
+        excesses: Those of the plan that the node has without a bound, or of one within the caps if there
+            is one.
     """
 
     excesses: Excesses
@@ -159,11 +161,17 @@ def find_plan(
     excesses = tenant.excesses_of_plan(outcome)
     if not excesses:
         return outcome
-    bounded_outcome = search(bounds=tenant.bounds(cluster.node_devices(node)))
+    devices = cluster.node_devices(node)
+    bounded_outcome = search(bounds=tenant.bounds(devices))
     if isinstance(bounded_outcome, BudgetExhausted):
         return bounded_outcome
     if isinstance(bounded_outcome, Plan) and is_owned(bounded_outcome, drivers):
         return bounded_outcome
+    if any(isinstance(excess, CapBreach) for excess in excesses):
+        # What exceeds a cap is rejected for good, unless another choice lacks nothing but a release.
+        capped_outcome = search(bounds=tenant.caps(devices))
+        if isinstance(capped_outcome, Plan) and is_owned(capped_outcome, drivers):
+            excesses = tenant.excesses_of_plan(capped_outcome)
     return OverBudget(excesses=excesses)
 
 

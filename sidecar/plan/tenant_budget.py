@@ -167,6 +167,10 @@ class TenantBudget:
             also=self._occupancy.charged,
         )
 
+    def caps(self, node: NodeDevices) -> Sequence[AmountBound]:
+        """Return the bounds of a search on a node that keeps within what one request and device may have."""
+        return self._quotas.caps(self.accounts, node.devices)
+
 
 def tenant_budget(
     namespace: str, quotas: QuotaBook, snapshot: Snapshot, occupancy: Occupancy | None
@@ -191,9 +195,7 @@ def over_budget(excesses: Excesses) -> Rejection:
     breaches = [excess for excess in excesses if isinstance(excess, CapBreach)]
     if breaches:
         return unresolvable(Code.EXCEEDS_PER_REQUEST_QUOTA, _in_words(breaches))
-    is_final = any(excess.is_final for excess in excesses if isinstance(excess, Excess))
-    reject = unresolvable if is_final else unschedulable
-    return reject(Code.EXCEEDS_DEVICE_QUOTA, _in_words(excesses))
+    return unschedulable(Code.EXCEEDS_DEVICE_QUOTA, _in_words(excesses))
 
 
 def closest(first: Excesses | None, second: Excesses) -> Excesses:
@@ -202,19 +204,17 @@ def closest(first: Excesses | None, second: Excesses) -> Excesses:
 
 
 def tenant_namespaces(excesses: Excesses, snapshot: Snapshot) -> frozenset[str]:
-    """Return the namespaces whose claims use up the limits that are exceeded, in all of them."""
-    namespaces: frozenset[str] | None = None
+    """Return the namespaces whose claims use up the limits that are exceeded."""
+    namespaces: set[str] = set()
     for excess in excesses:
         if snapshot.quotas is None or not isinstance(excess, Excess):
-            return frozenset()
+            continue
         account = excess.account
-        sharing = (
-            frozenset({account.namespace})
-            if account.namespace
-            else snapshot.quotas.tenants.selected(account.limit.quota)
-        )
-        namespaces = sharing if namespaces is None else namespaces & sharing
-    return namespaces or frozenset()
+        if account.namespace:
+            namespaces.add(account.namespace)
+        else:
+            namespaces |= snapshot.quotas.tenants.selected(account.limit.quota)
+    return frozenset(namespaces)
 
 
 def has_victims(pod: Pod, namespaces: frozenset[str], snapshot: Snapshot) -> bool:
@@ -224,7 +224,8 @@ def has_victims(pod: Pod, namespaces: frozenset[str], snapshot: Snapshot) -> boo
         other.metadata.namespace in namespaces
         and (other.spec.priority or 0) < priority
         and bool(other.spec.node_name)
-        for other in snapshot.pods.values()
+        # A copy in one step, since the event loop may change the original meanwhile.
+        for other in list(snapshot.pods.values())
     )
 
 

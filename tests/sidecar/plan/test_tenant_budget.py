@@ -216,6 +216,29 @@ def test_a_cap_is_final(limit: QuotaLimit, message: str) -> None:
     assert rejection.message == message
 
 
+def test_an_alternative_within_the_cap_waits_for_a_release() -> None:
+    either = first_of("gpu", alternative("two", count=2), alternative("one", count=1))
+    held = allocated_claim(result("gpu-0", pool="node-1"), name="held")
+    full = cluster(
+        device_limit(1, per_request="1"),
+        requests=[either],
+        held=[used_by(held, "uid-low")],
+        slices=[on(name, *devices("gpu-0", "gpu-1")) for name in ("node-1", "node-2")],
+        pods=[pod("held", name="low", nodeName="node-1")],
+    )
+
+    rejection = rejected(find_nodes(pod("gpu", priority=10), full))
+
+    assert (rejection.verdict, rejection.code) == (
+        Verdict.UNSCHEDULABLE,
+        Code.EXCEEDS_DEVICE_QUOTA,
+    )
+    assert rejection.message == (
+        "DeviceQuota team, limit devices: 1 device needed, 0 devices of 1 device left"
+    )
+    assert placed(dry_run(10, full, "uid-low")) == ["gpu-0"]
+
+
 def test_a_device_within_the_cap_is_taken() -> None:
     capped = cluster(
         capacity_limit("memory", "200Gi", per_device="40Gi"),
