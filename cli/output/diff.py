@@ -8,6 +8,7 @@ import click
 
 from findings.text import printable
 from kube.manifests.dump import dump_yaml
+from kube.manifests.edited_file import EditedFile
 
 Document = Mapping[str, Any]
 
@@ -38,6 +39,15 @@ def unified_diff_lines(name: str, old: Document | None, new: Document) -> Iterat
         # Names and the object's own texts may hold what a terminal or a CI system obeys.
         yield printable(f"diff -u -N old/{name} new/{name}")
         yield from ("\t".join(map(printable, line.split("\t"))) for line in lines)
+
+
+def file_diff_lines(file: EditedFile) -> Iterator[str]:
+    """Yield the lines of the diff of a file, fit for a terminal; none when it is unchanged."""
+    before, after = (text.decode().splitlines(keepends=True) for text in (file.before, file.after))
+    for line in unified_diff(before, after, file.path, file.path):
+        yield "\t".join(map(printable, line.rstrip("\r\n").split("\t")))
+        if not line.endswith("\n"):
+            yield "\\ No newline at end of file"
 
 
 _COLOURS: Final = {"+": "green", "-": "red", "@": "cyan"}

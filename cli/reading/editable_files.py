@@ -1,14 +1,87 @@
-"""The files that `drawbridge translate --in-place` may rewrite. Reads files."""
+"""The files that a command may rewrite with `--in-place`, and their texts. Reads files."""
 
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import wraps
+from io import BytesIO
+from itertools import groupby
 from pathlib import Path
+from typing import Any
 
+import click
+
+from cli.flags.cluster_flags import add_flags
+from cli.output.standard_error import print_notes
+from cli.reading.options import (
+    INPUT_FLAGS,
+    ClusterFlags,
+    Scope,
+    TranslationFlags,
+    pop_flags,
+    read_inputs,
+)
 from kube.errors import NotEditable, ObjectFileError
-from kube.manifests.source import CHART, KUSTOMIZATIONS
+from kube.manifests.compressed import decompress
+from kube.manifests.source import CHART, KUSTOMIZATIONS, MAX_BYTES, STDIN, SourceObject
+
+_Command = Callable[..., Any]
 
 
-def read_editable(path: str) -> bytes:
+def with_editable_inputs(command: _Command) -> _Command:
+    """As `with_allocation_inputs`; the command gets `stdin_text`, too: all of standard input, if -f names it."""
+
+    @wraps(command)
+    def run_command(**values: Any) -> None:
+        cluster = pop_flags(ClusterFlags, values)
+        # Read once, for the objects and for their text.
+        stdin_text = sys.stdin.buffer.read(MAX_BYTES + 1) if "-" in cluster.files else b""
+        inputs = read_inputs(
+            cluster, pop_flags(TranslationFlags, values), Scope.ALLOCATION, BytesIO(stdin_text)
+        )
+        print_notes(inputs.notes)
+        command(inputs=inputs, stdin_text=stdin_text, **values)
+
+    return add_flags(run_command, INPUT_FLAGS)
+
+
+def check_in_place(manifests: Iterable[SourceObject], paths: Sequence[str]) -> None:
+    """Check that the files of manifests can be rewritten, each of them once.
+
+    Args:
+        paths: The paths of `-f`.
+
+    Raises:
+        click.UsageError: One is standard input, or is named twice.
+    """
+    sources = [source for source, _ in groupby(entry.source for entry in manifests)]
+    if STDIN in sources:
+        raise click.UsageError("--in-place rewrites files; - is standard input.")
+    for names in (sources, paths):
+        if len({Path(name).resolve() for name in names}) < len(names):
+            raise click.UsageError("--in-place: a file is named twice.")
+
+
+def read_text(path: str, stdin_text: bytes) -> bytes:
+    """Return the text of a file of manifests, decompressed.
+
+    Args:
+        path: The file, or the name of standard input.
+        stdin_text: All of standard input.
+
+    Raises:
+        ObjectFileError: The file cannot be read.
+    """
+    try:
+        return decompress(stdin_text if path == STDIN else Path(path).read_bytes(), path)
+    except OSError as error:
+        raise ObjectFileError(f"{path}: {error.strerror}") from error
+
+
+def read_editable(path: str, command: str) -> bytes:
     """Return the content of a file of manifests.
+
+    Args:
+        command: The command that is to rewrite the file.
 
     Raises:
         NotEditable: Another program builds the manifests that are applied from this file. It would
@@ -20,13 +93,13 @@ def read_editable(path: str) -> bytes:
     for directory in _directories(file):
         if (directory / CHART).is_file():
             raise NotEditable(
-                f"{path}: belongs to the Helm chart {directory}; translate what it renders: "
-                f"helm template {directory} | drawbridge translate -f -"
+                f"{path}: belongs to the Helm chart {directory}; {command} what it renders: "
+                f"helm template {directory} | drawbridge {command} -f -"
             )
         if any((directory / name).is_file() for name in KUSTOMIZATIONS):
             raise NotEditable(
-                f"{path}: belongs to the kustomization {directory}; translate what it builds: "
-                f"kubectl kustomize {directory} | drawbridge translate -f -"
+                f"{path}: belongs to the kustomization {directory}; {command} what it builds: "
+                f"kubectl kustomize {directory} | drawbridge {command} -f -"
             )
     try:
         return file.read_bytes()

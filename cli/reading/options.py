@@ -6,7 +6,7 @@ from contextlib import suppress
 from enum import Enum, auto
 from functools import wraps
 from pathlib import Path
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, BinaryIO, Final, NamedTuple, TypeVar
 
 import click
 import msgspec
@@ -21,9 +21,7 @@ from answers.model.translation_snapshot import build_snapshot, evaluate_mappings
 from answers.model.unread import UnreadKind, unread_notes
 from cli.flags.cluster_flags import (
     CLUSTER_FLAGS,
-    KUBECONFIG_FLAGS,
     PROFILES_FLAG,
-    SNAPSHOT_FLAG,
     add_flags,
 )
 from cli.flags.completion import FILE_NAME, complete_from, profile_choices
@@ -36,11 +34,7 @@ from kube.manifests.repositories import Contents, read_repositories
 from kube.manifests.source import SourceObject
 from kube.names import NAMESPACE
 from process.profiles.profile_files import load_profiles, shipped_drivers
-from translation.cluster.snapshot import (
-    DEFAULT_PROFILES,
-    Mode,
-    TranslationOptions,
-)
+from translation.cluster.snapshot import DEFAULT_PROFILES, Mode, TranslationOptions
 from translation.profiles.profile import Profile
 from translation.reading.arbiter import VOCABULARIES
 
@@ -142,6 +136,15 @@ _TRANSLATION_FLAGS: Final[Sequence[_Flag]] = (
 )
 
 
+INPUT_FLAGS: Final[Sequence[_Flag]] = (
+    _files_flag(is_required=True),
+    _RECURSIVE_FLAG,
+    *CLUSTER_FLAGS,
+    _NAMESPACE_FLAG,
+    *_TRANSLATION_FLAGS,
+)
+
+
 def with_inputs(command: _Command) -> _Command:
     """Give a command flags for manifests, a cluster and profiles; call it with `inputs`."""
     return _with_inputs(command, Scope.TRANSLATION)
@@ -168,7 +171,7 @@ def with_state(command: _Command) -> _Command:
     @wraps(command)
     def run_command(**values: Any) -> None:
         values["files"] = ()
-        cluster_objects = read_cluster(_pop_flags(ClusterFlags, values))
+        cluster_objects = read_cluster(pop_flags(ClusterFlags, values))
         print_notes(cluster_objects.notes)
         command(cluster_objects=cluster_objects, **values)
 
@@ -183,8 +186,8 @@ def with_state_and_manifests(command: _Command) -> _Command:
 
     @wraps(command)
     def run_command(**values: Any) -> None:
-        cluster = _pop_flags(ClusterFlags, values)
-        translation = _pop_flags(TranslationFlags, values)
+        cluster = pop_flags(ClusterFlags, values)
+        translation = pop_flags(TranslationFlags, values)
         if not cluster.files:
             cluster_objects = read_cluster(cluster)
             print_notes(cluster_objects.notes)
@@ -206,43 +209,15 @@ def with_unread_cluster(command: _Command) -> _Command:
 
     @wraps(command)
     def run_command(**values: Any) -> None:
-        command(cluster_flags=_pop_flags(ClusterFlags, values), **values)
+        command(cluster_flags=pop_flags(ClusterFlags, values), **values)
 
     return add_flags(run_command, (_files_flag(is_required=False), *CLUSTER_FLAGS))
-
-
-def with_live_cluster(command: _Command) -> _Command:
-    """As `with_whole_cluster`, but the cluster is the kubeconfig's unless there is a snapshot.
-
-    The command is called with `kubeconfig` and `context`, too; with `is_live` False for a snapshot.
-    """
-
-    @wraps(command)
-    def run_command(**values: Any) -> None:
-        if values.pop("live") and values["snapshots"]:
-            raise click.UsageError("--live and --snapshot are mutually exclusive.")
-        flags = _pop_flags(ClusterFlags, {**values, "files": (), "live": not values["snapshots"]})
-        del values["snapshots"]
-        cluster_objects = read_cluster(flags)
-        print_notes(cluster_objects.notes)
-        command(cluster_objects=cluster_objects, is_live=flags.live, **values)
-
-    return add_flags(
-        run_command,
-        (
-            SNAPSHOT_FLAG,
-            click.option(
-                "--live", is_flag=True, help="Read the kubeconfig's cluster (the default)."
-            ),
-            *KUBECONFIG_FLAGS,
-        ),
-    )
 
 
 def _with_cluster(command: _Command, flags: Sequence[_Flag]) -> _Command:
     @wraps(command)
     def run_command(**values: Any) -> None:
-        cluster_objects = read_cluster(_pop_flags(ClusterFlags, values))
+        cluster_objects = read_cluster(pop_flags(ClusterFlags, values))
         print_notes(cluster_objects.notes)
         command(cluster_objects=cluster_objects, **values)
 
@@ -252,29 +227,30 @@ def _with_cluster(command: _Command, flags: Sequence[_Flag]) -> _Command:
 def _with_inputs(command: _Command, scope: Scope) -> _Command:
     @wraps(command)
     def run_command(**values: Any) -> None:
-        cluster = _pop_flags(ClusterFlags, values)
-        inputs = read_inputs(cluster, _pop_flags(TranslationFlags, values), scope)
+        cluster = pop_flags(ClusterFlags, values)
+        inputs = read_inputs(cluster, pop_flags(TranslationFlags, values), scope)
         print_notes(inputs.notes)
         command(inputs=inputs, **values)
 
-    flags = (
-        _files_flag(is_required=True),
-        _RECURSIVE_FLAG,
-        *CLUSTER_FLAGS,
-        _NAMESPACE_FLAG,
-        *_TRANSLATION_FLAGS,
-    )
-    return add_flags(run_command, flags)
+    return add_flags(run_command, INPUT_FLAGS)
 
 
-def _pop_flags(kind: type[F], values: dict[str, Any]) -> F:
+def pop_flags(kind: type[F], values: dict[str, Any]) -> F:
     """Remove the flags of one kind from the values, and return them."""
     own = [name for name in kind.__struct_fields__ if name in values]
     return kind(**{name: values.pop(name) for name in own})
 
 
-def read_inputs(cluster: ClusterFlags, translation: TranslationFlags, scope: Scope) -> Inputs:
+def read_inputs(
+    cluster: ClusterFlags,
+    translation: TranslationFlags,
+    scope: Scope,
+    stdin: BinaryIO | None = None,
+) -> Inputs:
     """Read the objects that the flags name.
+
+    Args:
+        stdin: Standard input for -f; None for that of the process.
 
     Raises:
         click.UsageError: The flags contradict each other, or name what does not exist.
@@ -288,7 +264,7 @@ def read_inputs(cluster: ClusterFlags, translation: TranslationFlags, scope: Sco
     translation_options(
         translation.profiles, files, settings or SharedSettings(), others_may_come=True
     )
-    contents = _read_manifests(cluster)
+    contents = _read_manifests(cluster, stdin)
     manifests = contents.objects
     if not manifests and not contents.unreadable:
         raise click.UsageError(f"no objects in {', '.join(map(_file_name, cluster.files))}")
@@ -341,12 +317,13 @@ def read_inputs(cluster: ClusterFlags, translation: TranslationFlags, scope: Sco
     )
 
 
-def _read_manifests(flags: ClusterFlags) -> Contents:
+def _read_manifests(flags: ClusterFlags, stdin: BinaryIO | None) -> Contents:
     if flags.exclude is not None and flags.recursive:
-        return read_repositories(flags.files, flags.exclude)
+        return read_repositories(flags.files, flags.exclude, stdin=stdin)
     if flags.exclude:
         raise click.UsageError("--exclude requires -R.")
-    return Contents(objects=tuple(read_paths(flags.files, recursive=flags.recursive)))
+    objects = read_paths(flags.files, recursive=flags.recursive, stdin=stdin)
+    return Contents(objects=tuple(objects))
 
 
 def read_cluster(flags: ClusterFlags) -> ClusterObjects:

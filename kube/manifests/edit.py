@@ -1,8 +1,9 @@
-"""Edit objects in the text of a YAML file; comments, order and layout of all else stay as they are.
+"""Edit objects in the text of a YAML or JSON file; comments, order and layout of all else stay as they are.
 
-Only the text of values that differ is written anew: lines of removed keys are deleted, and new keys
-and items are inserted below their neighbours. The positions are libyaml's. A caller proves the result
-by reading it again (`check_edit`), because YAML has more forms than are handled here.
+Only the text of values that differ is written anew: of a word just the word, lines of removed keys
+are deleted, and new keys and items are inserted below their neighbours. The positions are libyaml's,
+which reads JSON as well. A caller proves the result by reading it again (`check_edit`), because YAML
+has more forms than are handled here.
 """
 
 import json
@@ -56,18 +57,22 @@ def edit_yaml(
     """Return the text with changed objects, and with documents inserted before others.
 
     Args:
-        text: YAML that `read_objects` accepts.
+        text: YAML or JSON that `read_objects` accepts.
         source: The name for messages.
         inserted: Number of a document to those that are written before it.
 
     Raises:
         NotEditable: A value that changes comes from an alias or a merge key, or has another form
-            that cannot be changed alone.
+            that cannot be changed alone; or the text is JSON that is not YAML, such as a stream.
     """
     mark = "\ufeff" if text.startswith("\ufeff") else ""
     text = text.removeprefix(mark)
     editor = _Editor(text, source)
-    roots = list(yaml.compose_all(text, Loader=yaml.CSafeLoader))
+    try:
+        roots = list(yaml.compose_all(text, Loader=yaml.CSafeLoader))
+    except yaml.YAMLError as error:
+        message = f"{source}: cannot be edited: it is JSON in a form that YAML does not have"
+        raise NotEditable(message) from error
     for change in changes:
         node = editor.find(roots[change.document], change.path)
         editor.change_mapping(node, change.old, change.new)
@@ -117,6 +122,7 @@ class _Editor:
         self._text = text
         self._source = source
         self._newline = "\r\n" if "\r\n" in text else "\n"
+        self._in_brackets = json.dumps if text.lstrip().startswith("{") else _flow
         self._edits: list[_Edit] = []
 
     def result(self) -> str:
@@ -146,7 +152,8 @@ class _Editor:
         """Change a mapping; its keys that do not differ stay as they are."""
         if not isinstance(node, MappingNode):
             self._refuse(node, "expected a mapping")
-        if node.flow_style:
+        added = {key: value for key, value in new.items() if key not in old}
+        if node.flow_style and (not old or old.keys() - new.keys()):
             self._replace_flow(node, new)
             return
         entries = _entries(node)
@@ -159,9 +166,12 @@ class _Editor:
             if key not in new:
                 self._remove_entry(key_node, value_node)
             else:
-                self._change_value(key_node, value_node, value, new[key])
-        added = {key: value for key, value in new.items() if key not in old}
-        if added:
+                self._change_value(
+                    key_node, value_node, value, new[key], in_brackets=node.flow_style
+                )
+        if added and node.flow_style:
+            self._insert_in_brackets(node.value[-1], added)
+        elif added:
             column = node.value[0][0].start_mark.column
             self._insert_below(_pair_end(node.value[-1], self._text), added, column)
 
@@ -178,11 +188,19 @@ class _Editor:
             text = "".join(f"{text}---\n" for text in texts)
         self._add(position, position, text)
 
-    def _change_value(self, key_node: Node, node: Node, old: Any, new: Any) -> None:
+    def _change_value(
+        self, key_node: Node, node: Node, old: Any, new: Any, *, in_brackets: bool
+    ) -> None:
         if node.start_mark.index < key_node.start_mark.index:
             self._refuse(key_node, "the value is an alias; write it out")
-        if isinstance(node, MappingNode) and old and new and isinstance(new, Mapping):
+        if isinstance(node, ScalarNode) and (word := self._word(node, new)) is not None:
+            self._add(node.start_mark.index, node.end_mark.index, word)
+        elif isinstance(node, MappingNode) and old and new and isinstance(new, Mapping):
             self.change_mapping(node, old, new)
+        elif in_brackets and isinstance(node, MappingNode | SequenceNode):
+            self._change_in_brackets(node, old, new)
+        elif in_brackets:
+            self._replace_flow(node, new)
         elif isinstance(node, SequenceNode) and isinstance(new, list) and len(new) >= len(old) > 0:
             self._change_sequence(node, old, new)
         else:
@@ -195,7 +213,7 @@ class _Editor:
     def _change_sequence(self, node: SequenceNode, old: Sequence[Any], new: Sequence[Any]) -> None:
         """Change items, and append those that are new."""
         if node.flow_style:
-            self._replace_flow(node, new)
+            self._change_in_brackets(node, old, new)
             return
         for item, before, after in zip(node.value, old, new, strict=False):
             if before == after:
@@ -211,11 +229,45 @@ class _Editor:
             end = _value_end(node.value[-1], node.start_mark.index, self._text)
             self._insert_below(end, appended, column)
 
+    def _word(self, node: ScalarNode, new: Any) -> str | None:
+        """Return the text of a new word, quoted as the old one; None where the value takes more."""
+        text = self._text[node.start_mark.index : node.end_mark.index]
+        if isinstance(new, str) and node.style in _QUOTES and text.startswith(node.style):
+            is_simple = new.isascii() and new.isprintable() and not set(new) & {*_QUOTES, "\\"}
+            return f"{node.style}{new}{node.style}" if is_simple else None
+        # An anchor, a tag or nothing may stand where the word is expected.
+        is_plain = text == node.value != "" or text[:1] == node.style in _QUOTES
+        if not is_plain or isinstance(new, bool) or not isinstance(new, str | int):
+            return None
+        return str(new) if isinstance(new, int) else self._in_brackets(new)
+
+    def _change_in_brackets(self, node: MappingNode | SequenceNode, old: Any, new: Any) -> None:
+        """Change items within brackets, or replace all of them where their number differs."""
+        is_list = isinstance(node, SequenceNode) and isinstance(new, list)
+        if not is_list or len(old) != len(new):
+            self._replace_flow(node, new)
+            return
+        for item, before, after in zip(node.value, old, new, strict=True):
+            if before != after:
+                self._change_value(node, item, before, after, in_brackets=True)
+
+    def _insert_in_brackets(self, last: tuple[Node, Node], added: Document) -> None:
+        """Insert entries behind the last one of a mapping, laid out as that is."""
+        start = last[0].start_mark.index
+        margin = self._text[self._text.rfind("\n", 0, start) + 1 : start]
+        # An entry on a line of its own is followed by others on theirs.
+        separator = f",\n{margin}" if margin and not margin.strip() else ", "
+        text = "".join(
+            separator + self._in_brackets({key: value})[1:-1] for key, value in added.items()
+        )
+        end = _pair_end(last, self._text)
+        self._add(end, end, text)
+
     def _replace_flow(self, node: Node, new: Any) -> None:
         start, end = node.start_mark.index, node.end_mark.index
         if re.search(r"(?:^|\s)#", self._text[start:end]):
             self._refuse(node, "a comment stands within brackets; write one key per line")
-        self._add(start, end, _flow(new))
+        self._add(start, end, self._in_brackets(new))
 
     def _remove_entry(self, key_node: Node, value_node: Node) -> None:
         start = key_node.start_mark.index
@@ -292,6 +344,7 @@ def _value_end(node: Node, after: int, text: str) -> int:
 
 
 _BLOCK_STYLES: Final = ("|", ">")
+_QUOTES: Final = ('"', "'")
 
 
 def _flow(value: Any) -> str:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 
 import msgspec
 
@@ -30,7 +30,9 @@ class Contents(msgspec.Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
 
 
-def read_repositories(paths: Iterable[str], exclude: Iterable[str]) -> Contents:
+def read_repositories(
+    paths: Iterable[str], exclude: Iterable[str], *, stdin: BinaryIO | None = None
+) -> Contents:
     """Read all manifests in and below directories; a file that is none does not end the reading.
 
     Other paths, and standard input, are read as by `read_paths`, because whoever names a file
@@ -51,7 +53,7 @@ def read_repositories(paths: Iterable[str], exclude: Iterable[str]) -> Contents:
     for path in paths:
         folder = Path(path)
         if path in {"", "-"} or not folder.is_dir():
-            objects += read_paths([path])
+            objects += read_paths([path], stdin=stdin)
             continue
         for file in _list_files(folder, globs):
             try:

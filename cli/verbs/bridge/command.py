@@ -28,7 +28,7 @@ from cli.output.formats import Output, Report, format_document, text_or_document
 from cli.output.help import Command
 from cli.output.standard_error import print_line
 from cli.reading.live_bridge import read_bridge
-from cli.reading.options import with_live_cluster
+from cli.reading.live_cluster import with_live_cluster
 from findings.text import count_text, printable
 from kube.api.ownership import MAX_DRIVERS, owned_drivers
 from kube.api.urls import (

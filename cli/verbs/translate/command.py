@@ -4,7 +4,6 @@ import shutil
 import sys
 from collections.abc import Iterator, Sequence
 from enum import StrEnum
-from itertools import groupby
 from pathlib import Path
 from typing import Final
 
@@ -32,13 +31,13 @@ from cli.output.files import rewrite
 from cli.output.help import CLUSTER_STATE, Command
 from cli.output.progress import LongRun
 from cli.output.standard_error import print_line
-from cli.reading.editable_files import read_editable
+from cli.reading.editable_files import check_in_place, read_editable
 from cli.reading.options import with_inputs
-from cli.verbs.translate.in_place import EditedFile, edit_file
+from cli.verbs.translate.in_place import translate_file
 from findings.text import count_text, printable
 from kube.errors import ObjectFileError
 from kube.manifests.dump import dump_yaml
-from kube.manifests.source import STDIN
+from kube.manifests.edited_file import EditedFile
 
 
 class Output(StrEnum):
@@ -181,12 +180,7 @@ def _check_in_place(inputs: Inputs, on_refusal: str | None, ctx: click.Context) 
         raise click.UsageError("--in-place and -o are mutually exclusive.")
     if on_refusal == OnRefusal.SKIP:
         raise click.UsageError("--in-place leaves no object out: use --on-refusal=keep.")
-    sources = [source for source, _ in groupby(entry.source for entry in inputs.manifests)]
-    if STDIN in sources:
-        raise click.UsageError("--in-place rewrites files; - is standard input.")
-    for paths in (sources, ctx.params["files"]):
-        if len({Path(path).resolve() for path in paths}) < len(paths):
-            raise click.UsageError("--in-place: a file is named twice.")
+    check_in_place(inputs.manifests, ctx.params["files"])
 
 
 def _translate_in_place(
@@ -212,7 +206,7 @@ def _translate_in_place(
     edited_files = _edit_files(results)
     for edited_file in edited_files:
         if is_dry_run:
-            for line in diff.colorize(edited_file.diff()):
+            for line in diff.colorize(diff.file_diff_lines(edited_file)):
                 click.echo(line)
             continue
         try:
@@ -234,7 +228,7 @@ def _edit_files(results: Sequence[TranslatedObject]) -> list[EditedFile]:
     for result in results:
         results_by_file.setdefault(result.source.source, []).append(result)
     return [
-        edit_file(path, read_editable(path), own_results)
+        translate_file(path, read_editable(path, "translate"), own_results)
         for path, own_results in results_by_file.items()
         if any(result.is_changed for result in own_results)
     ]
