@@ -4,8 +4,7 @@ Source: `translation.reading.custom_workloads`, the table of kinds.
 """
 
 from collections.abc import Iterable, Mapping
-
-import msgspec
+from functools import partial
 
 from findings.field_path import FieldPath
 from findings.finding import Code, Finding, info, warning
@@ -20,12 +19,16 @@ MAX_KEYS = 5
 
 
 def locate(finding: Finding, pod: EmbeddedPod) -> Finding:
-    """Return a finding about a pod with its path in the object that has the pod."""
+    """Return a finding about a pod with its paths in the object that has the pod."""
+    return finding.relocated(partial(_locate_path, pod))
+
+
+def _locate_path(pod: EmbeddedPod, path: FieldPath) -> FieldPath:
     for prefix, place in pod.places:
-        below = finding.path.relative_to(FieldPath.of(*prefix))
+        below = path.relative_to(FieldPath.of(*prefix))
         if below is not None:
-            return msgspec.structs.replace(finding, path=FieldPath.of(*place).join(below))
-    return finding
+            return FieldPath.of(*place).join(below)
+    return path
 
 
 def check_kind(

@@ -4,7 +4,7 @@ A finding is a value. The command line prints it; the webhook turns errors into 
 and warnings into admission warnings. Codes are part of the interface: scripts match on them.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
 from typing import Final
 
@@ -444,6 +444,18 @@ class FittingAmounts(msgspec.Struct, frozen=True, kw_only=True):
     node: str = ""
 
 
+class Correction(msgspec.Struct, frozen=True, kw_only=True):
+    """An amount that a fix writes into the object.
+
+    Attributes:
+        path: The place of the amount in the object, whether there is one already or not. Where it is a
+            limit, an equal request is meant, too.
+    """
+
+    path: FieldPath
+    amount: Quantity
+
+
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
     """A fault, a loss or a remark about one object.
 
@@ -453,7 +465,9 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
         fix: The correction; empty where the message contains it or nothing needs one.
         cause: The place in the claim that the object refers to, below the claim's `devices`; None
             where the place in the object says it all.
-        fitting: The fix as values; None where it is another than to request smaller numbers.
+        fitting: The fix as the numbers of claims; None where it is another than to request smaller ones.
+        corrections: The fix as amounts in the object, all of which it takes; empty where it is another
+            than to write amounts, or leaves a choice.
     """
 
     severity: Severity
@@ -463,6 +477,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     fix: str = ""
     cause: FieldPath | None = None
     fitting: FittingAmounts | None = None
+    corrections: tuple[Correction, ...] = ()
 
     @property
     def message(self) -> str:
@@ -476,7 +491,20 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 
     def nested_under(self, prefix: FieldPath) -> "Finding":
         """Return the same finding for an object that contains this one at `prefix`."""
-        return msgspec.structs.replace(self, path=prefix.join(self.path))
+        return self.relocated(prefix.join)
+
+    def relocated(self, relocate: Callable[[FieldPath], FieldPath]) -> "Finding":
+        """Return the same finding with the place in another object for each in this one."""
+        corrections = tuple(
+            msgspec.structs.replace(correction, path=relocate(correction.path))
+            for correction in self.corrections
+        )
+        return msgspec.structs.replace(self, path=relocate(self.path), corrections=corrections)
+
+    def corrected_by(self, amount: Quantity) -> "Finding":
+        """Return the finding with an amount at its path as the fix."""
+        correction = Correction(path=self.path, amount=amount)
+        return msgspec.structs.replace(self, corrections=(correction,))
 
 
 def error(code: Code, path: FieldPath, message: str, fix: str = "") -> Finding:

@@ -2,8 +2,6 @@
 
 from collections.abc import Iterable
 
-import msgspec
-
 from answers.model.kinds import Kinds
 from answers.model.views import T, decode_view
 from findings.field_path import FieldPath
@@ -26,10 +24,8 @@ def decode_object(source: SourceObject, kind: type[T]) -> T | list[Finding]:
 
 def original_paths(findings: Iterable[Finding], source: SourceObject) -> list[Finding]:
     """Return findings on the converted object with paths into the original one."""
-    return [
-        msgspec.structs.replace(
-            finding,
-            path=FieldPath(to_original_path(finding.path.steps, source.api_version, source.kind)),
-        )
-        for finding in findings
-    ]
+
+    def original_path(path: FieldPath) -> FieldPath:
+        return FieldPath(to_original_path(path.steps, source.api_version, source.kind))
+
+    return [finding.relocated(original_path) for finding in findings]

@@ -13,7 +13,7 @@ from allocator.cluster.cluster import Cluster
 from allocator.explain.closest_fit import ClosestFit, closest_fit_now
 from allocator.model.outcome import AttemptFailed
 from findings.field_path import FieldPath
-from findings.finding import Code, Finding, FittingAmount, FittingAmounts, warning
+from findings.finding import Code, Correction, Finding, FittingAmount, FittingAmounts, warning
 from kube.api.core import Pod
 from kube.api.resource import DeviceClaim
 from rules.context.claim_entries import (
@@ -127,8 +127,22 @@ def _finding(
         cause=cause,
         fix=closest_fit.fix if closest_fit is not None else "",
     )
+    return tuple(_with_amounts(finding, closest_fit, entries) for finding in findings)
+
+
+def _with_amounts(
+    finding: Finding, closest_fit: ClosestFit | None, entries: Sequence[_Entry]
+) -> Finding:
+    """Return a finding with its closest fit as amounts, and where to write them in the object."""
     fitting = _fitting_amounts(closest_fit, entries)
-    return tuple(replace(finding, fitting=fitting) for finding in findings)
+    holders = {entry.path for entry in entries if entry.holds_devices}
+    amounts = fitting.amounts if fitting is not None else ()
+    if any(amount.claim not in holders for amount in amounts):
+        amounts = ()  # The amounts are in other objects.
+    corrections = tuple(
+        Correction(path=amount.claim.join(amount.field), amount=amount.amount) for amount in amounts
+    )
+    return replace(finding, fitting=fitting, corrections=corrections)
 
 
 def _fitting_amounts(
@@ -181,7 +195,7 @@ def _does_not_fit_now(
         "no node can satisfy this now" + (f" ({reasons})" if reasons else ""),
         closest_fit.fix if closest_fit is not None else "",
     )
-    yield replace(finding, fitting=_fitting_amounts(closest_fit, entries))
+    yield _with_amounts(finding, closest_fit, entries)
 
 
 # --- the table ------------------------------------------------------------------------------------

@@ -109,6 +109,30 @@ def test_findings_point_at_what_was_written() -> None:
     assert [
         "error wrongUnit spec.containers[0].resources.limits[example.com/mem]"
     ] == finding_texts(outcome.findings)
+    (correction,) = outcome.findings[0].corrections
+    assert "spec.containers[0].resources.limits[example.com/mem]" == str(correction.path)
+
+
+def test_bytes_become_the_unit_of_the_key() -> None:
+    options = TranslationOptions(choices=Choices(hami=HamiDefaults(memory_factor=1024)))
+
+    (finding,) = translation_outcome(
+        pod(container(amounts={COUNT: 1, MEMORY: "8Gi"})), options=options
+    ).findings
+
+    assert "8Gi is a number of bytes, and the key counts units of 1024 MiB" == finding.message
+    assert "write 8 for 8Gi" == finding.fix
+    assert [Quantity(8)] == [correction.amount for correction in finding.corrections]
+
+
+def test_bytes_that_are_no_whole_units_are_not_corrected() -> None:
+    options = TranslationOptions(choices=Choices(hami=HamiDefaults(memory_factor=1024)))
+
+    (finding,) = translation_outcome(
+        pod(container(amounts={COUNT: 1, MEMORY: "512Mi"})), options=options
+    ).findings
+
+    assert ("wrongUnit", ()) == (finding.code, finding.corrections)
 
 
 def test_both_names_of_a_key_are_refused() -> None:

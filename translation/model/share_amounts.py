@@ -10,6 +10,7 @@ from typing import Final
 
 import msgspec
 
+from findings.field_path import FieldPath
 from findings.finding import Code, Finding, error, has_errors
 from findings.text import quote_text
 from kube.quantity import Format, Quantity
@@ -36,6 +37,19 @@ class Unit(msgspec.Struct, frozen=True, kw_only=True):
 MIB: Final = Unit(name="MiB", size=2**20)
 GIB: Final = Unit(name="GiB", size=2**30)
 BLOCKS: Final = Unit(name="blocks of 256 MiB", size=2**28)
+
+
+def wrong_unit(path: FieldPath, amount: Quantity, unit: Unit) -> Finding:
+    """Return an error for an amount in bytes where a key counts another unit."""
+    units, rest = divmod(int(amount), unit.size)
+    finding = error(
+        Code.WRONG_UNIT,
+        path,
+        f"{amount} is a number of bytes, and the key counts {unit.name}",
+        f"write {units} for {amount}",
+    )
+    # A rounded amount is a choice, and 0 would request nothing.
+    return finding.corrected_by(Quantity(units)) if units and not rest else finding
 
 
 class AmountReader:
@@ -69,12 +83,7 @@ class AmountReader:
         """Return an amount of memory in its unit."""
         amount = self._container.limits.get(key)
         if amount is not None and is_in_bytes(amount):
-            self.fail(
-                Code.WRONG_UNIT,
-                key,
-                f"{amount} is a number of bytes, and the key counts {unit.name}",
-                f"write {int(amount) // unit.size} for {amount}",
-            )
+            self._findings.append(wrong_unit(self._container.limit_path(key), amount, unit))
             return None
         return self.integer(key, MAX_MEMORY_MIB * MIB.size // unit.size, unit.name)
 

@@ -203,7 +203,7 @@ def check_requests(legacy: LegacyPod) -> Iterator[Finding]:
                     container.limit_path(key),
                     "Required value: Limit must be set for non overcommitable resources",
                     f"also set limits[{printable(key)}] to {format_count(request)}",
-                )
+                ).corrected_by(request)
             elif request != limit:
                 yield error(
                     Code.LIMIT_DIFFERS,

@@ -83,7 +83,8 @@ class ExpandedPod(msgspec.Struct, frozen=True, kw_only=True):
         if name is None:
             return finding
         detail = f"{name} of {KIND} {printable(self.profile)}: {finding.detail}"
-        return msgspec.structs.replace(finding, path=annotation_path(PROFILE), detail=detail)
+        path = annotation_path(PROFILE)
+        return msgspec.structs.replace(finding, path=path, detail=detail, corrections=())
 
 
 def expand_profile(

@@ -13,7 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from findings.field_path import FieldPath, Key
-from findings.finding import Finding, FittingAmount, FittingAmounts, has_errors
+from findings.finding import Correction, Finding, FittingAmount, FittingAmounts, has_errors
 from findings.text import printable
 from kube.errors import QuantityError
 from kube.quantity import ZERO, Format, Quantity
@@ -98,7 +98,10 @@ def with_key_fixes(
         fix = (
             _describe(fixes, fitting.node, translation) if fixes else finding.fix + _IN_CLAIM_UNITS
         )
-        yield replace(finding, fix=fix)
+        corrections = tuple(
+            Correction(path=pod.join(key_fix.path), amount=key_fix.amount) for key_fix in fixes
+        )
+        yield replace(finding, fix=fix, corrections=corrections)
 
 
 def _at_claim(

@@ -35,7 +35,7 @@ from translation.model.intents import (
     annotation_path,
 )
 from translation.model.keys import Place, annotations, names
-from translation.model.share_amounts import with_pod_findings
+from translation.model.share_amounts import MIB, Unit, with_pod_findings, wrong_unit
 from translation.vocabularies.hami.annotations import (
     Mode,
     Requirements,
@@ -153,12 +153,7 @@ def _check_ranges(container: LegacyContainer, amounts: _Amounts) -> Iterator[Fin
         amount = container.limits[MEMORY_MIB]
         path = container.limit_path(MEMORY_MIB)
         if is_in_bytes(amount):
-            yield error(
-                Code.WRONG_UNIT,
-                path,
-                f"{amount} is a number of bytes, and the key counts MiB",
-                f"write {int(amount) // MEBIBYTE} for {amount}",
-            )
+            yield wrong_unit(path, amount, _memory_unit(amounts.defaults))
         elif memory * amounts.defaults.memory_factor > MAX_MEMORY_MIB:
             yield error(
                 Code.OUT_OF_RANGE,
@@ -173,7 +168,7 @@ def _check_ranges(container: LegacyContainer, amounts: _Amounts) -> Iterator[Fin
             container.limit_path(MEMORY_PERCENT),
             f"{percent} percent is more than 100",
             "write 100 for all memory of the GPU",
-        )
+        ).corrected_by(Quantity(100))
     cores = amounts.cores_percent
     if cores is not None and cores > 100:
         yield warning(
@@ -181,7 +176,12 @@ def _check_ranges(container: LegacyContainer, amounts: _Amounts) -> Iterator[Fin
             container.limit_path(CORES_PERCENT),
             f"{cores} percent of a GPU's cores counts as 100, as in HAMi",
             "write 100",
-        )
+        ).corrected_by(Quantity(100))
+
+
+def _memory_unit(defaults: HamiDefaults) -> Unit:
+    factor = defaults.memory_factor
+    return MIB if factor == 1 else Unit(name=f"units of {factor} MiB", size=factor * MIB.size)
 
 
 # --- one container --------------------------------------------------------------------------------
