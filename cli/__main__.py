@@ -25,6 +25,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "completion": "Print a completion script for a shell.",
     "demo": "Show what becomes of a few examples; needs no cluster.",
     "explain": "Explain the code of a finding: cause, fix and example.",
+    "fix": "Write the fixes that check names into manifests.",
     "inventory": "List devices, free capacity and DeviceClasses.",
     "matrix": "Show which devices may be in use together.",
     "plan": "Plan a migration in waves, and write the runbooks.",

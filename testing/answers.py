@@ -15,6 +15,7 @@ JSON_CALLS: Final = (
     ("check", "-f", "examples/mistakes", *CLUSTER),
     ("check-upgrade", "--kubernetes", "1.38", "-f", "examples/upgrade"),
     ("explain", "wrongUnit"),
+    ("fix", "-f", "examples/mistakes", *CLUSTER),
     ("inventory", "--devices", *CLUSTER),
     ("matrix", *POLICY),
     ("matrix", "--as-groups", *POLICY),

@@ -55,6 +55,7 @@ from cli.output.formats import Report
 from cli.verbs.assess.command import AssessmentDocument
 from cli.verbs.check.command import CheckAnswer
 from cli.verbs.explain.explanation import ExplainAnswer
+from cli.verbs.fix.command import FixAnswer
 from cli.verbs.quota.command import QuotaStatusDocument
 from cli.verbs.quota.convert import QuotaDocument
 from cli.verbs.replay.answer import ReplayAnswer
@@ -107,6 +108,7 @@ DOCUMENTS: Final[Mapping[str, type]] = {
     "check": CheckAnswer,
     "check-upgrade": UpgradeAnswer,
     "explain": ExplainAnswer,
+    "fix": FixAnswer,
     "inventory": Inventory,
     "matrix": MatrixAnswer,
     "matrix --as-groups": GroupsAnswer,

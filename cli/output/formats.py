@@ -29,6 +29,7 @@ class Report(StrEnum):
     CHECK = "CheckReport"
     CHECK_UPGRADE = "CheckUpgradeReport"
     EXPLAIN = "ExplainReport"
+    FIX = "FixReport"
     INVENTORY = "InventoryReport"
     MATRIX = "MatrixReport"
     PLAN = "PlanReport"

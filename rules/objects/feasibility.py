@@ -131,7 +131,7 @@ def _finding(
 
 
 def _with_amounts(
-    finding: Finding, closest_fit: ClosestFit | None, entries: Sequence[_Entry]
+    finding: Finding, closest_fit: ClosestFit | None, entries: Sequence[ClaimEntry]
 ) -> Finding:
     """Return a finding with its closest fit as amounts, and where to write them in the object."""
     fitting = _fitting_amounts(closest_fit, entries)

@@ -1,0 +1,321 @@
+"""The decisions of `drawbridge fix`: amounts that `check` proves wrong become those that it names. Pure.
+
+A fix is proved by another check of the changed objects: its finding is gone, and no object has an
+error that it did not have before. A fix may uncover a further finding, such as a memory in the right
+unit that no device has, so what it uncovers is fixed with it.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+import msgspec
+from msgspec.structs import replace
+
+from answers.manifests.check import CheckedObject
+from findings.field_path import FieldPath, Key
+from findings.finding import Code, Correction, Finding
+from kube.errors import QuantityError
+from kube.manifests.source import SourceObject
+from kube.quantity import Format, Quantity
+
+Document = Mapping[str, Any]
+Check = Callable[[Sequence[SourceObject]], Sequence[CheckedObject]]
+"""Returns the findings on manifests, one entry for each of them."""
+
+MAX_ROUNDS: Final = 16
+"""Sets of fixes that are tried, each of them with a few checks of all manifests."""
+_MAX_STEPS: Final = 4
+"""Checks in which the fixes of one set may uncover further findings."""
+
+_Place = tuple[Code, FieldPath]
+"""A finding, whatever its words are."""
+
+
+class AppliedFix(msgspec.Struct, frozen=True, kw_only=True):
+    """An amount that was changed.
+
+    Attributes:
+        code: The code of the finding that it cures.
+        path: The place of the amount in the object.
+        before: The amount as it was written; None where there was none.
+        after: The amount as it is now.
+    """
+
+    code: Code
+    path: FieldPath
+    before: str | None
+    after: str
+
+
+class FixedObject(msgspec.Struct, frozen=True, kw_only=True):
+    """An object with its fixes.
+
+    Attributes:
+        checked: The object as it is now, with the findings that it still has.
+        before: The object as it was given.
+        fixes: The fixes in the order in which they were made; of one amount only the last.
+    """
+
+    checked: CheckedObject
+    before: SourceObject
+    fixes: tuple[AppliedFix, ...] = ()
+
+
+class _Trial(NamedTuple):
+    """Fixes of one object, and the findings that they are to cure."""
+
+    object: FixedObject
+    cured: frozenset[_Place]
+
+
+def fix_objects(
+    manifests: Sequence[SourceObject], check: Check, *, now: bool = False
+) -> tuple[FixedObject, ...]:
+    """Return all objects, fixed where a fix is proved, in order.
+
+    Args:
+        now: Also lower what fits the idle cluster, but not beside what is in use.
+    """
+    objects = tuple(
+        FixedObject(checked=checked, before=checked.source) for checked in check(manifests)
+    )
+    unproved: set[tuple[int, _Place]] = set()
+    # All fixes of an object together, as those of two containers may prove only together; where that
+    # fails, one after the other.
+    one_by_one: set[int] = set()
+    for _ in range(MAX_ROUNDS):
+        chosen = _choose(objects, unproved, one_by_one, now=now)
+        if not chosen:
+            break
+        trials = _try(objects, chosen, check, now=now)
+        failed = {
+            index for index in chosen if not _is_proved(objects[index], trials[index])
+        } or _affected(objects, trials, chosen)
+        for index in failed:
+            findings = chosen[index]
+            if len(findings) > 1:
+                one_by_one.add(index)
+            else:
+                unproved.update((index, _place(finding)) for finding in findings)
+        if failed:
+            objects = _accept(objects, trials, chosen.keys() - failed, check)
+        else:
+            objects = tuple(trial.object for trial in trials)
+    return objects
+
+
+def _choose(
+    objects: Sequence[FixedObject],
+    unproved: set[tuple[int, _Place]],
+    one_by_one: set[int],
+    *,
+    now: bool,
+) -> dict[int, tuple[Finding, ...]]:
+    """Return the findings to cure next, by the index of their object."""
+    chosen: dict[int, tuple[Finding, ...]] = {}
+    for index, fixed in enumerate(objects):
+        findings = tuple(
+            finding
+            for finding in _correctable(fixed.checked, now=now)
+            if (index, _place(finding)) not in unproved
+        )
+        if findings:
+            chosen[index] = findings[:1] if index in one_by_one else findings
+    return chosen
+
+
+def _correctable(checked: CheckedObject, *, now: bool) -> tuple[Finding, ...]:
+    return tuple(
+        finding
+        for finding in checked.findings
+        if finding.corrections and (now or finding.code is not Code.DOES_NOT_FIT_NOW)
+    )
+
+
+def _try(
+    objects: Sequence[FixedObject],
+    chosen: Mapping[int, tuple[Finding, ...]],
+    check: Check,
+    *,
+    now: bool,
+) -> list[_Trial]:
+    """Return the objects with the chosen fixes, and with those that these uncover."""
+    trials = [_Trial(fixed, frozenset()) for fixed in objects]
+    pending = dict(chosen)
+    for _ in range(_MAX_STEPS):
+        for index, findings in pending.items():
+            cured = trials[index].cured | {_place(finding) for finding in findings}
+            trials[index] = _Trial(_with_fixes(trials[index].object, findings), cured)
+        trials = _checked(trials, check)
+        pending = {
+            index: uncovered
+            for index in pending
+            if (uncovered := _uncovered(objects[index], trials[index], now=now))
+        }
+        if not pending:
+            break
+    return trials
+
+
+def _uncovered(before: FixedObject, trial: _Trial, *, now: bool) -> tuple[Finding, ...]:
+    """Return the findings with fixes that were not there before."""
+    known_places = {_place(finding) for finding in before.checked.findings} | trial.cured
+    return tuple(
+        finding
+        for finding in _correctable(trial.object.checked, now=now)
+        if _place(finding) not in known_places
+    )
+
+
+def _checked(trials: Sequence[_Trial], check: Check) -> list[_Trial]:
+    results = check([trial.object.checked.source for trial in trials])
+    return [
+        trial._replace(object=replace(trial.object, checked=checked))
+        for trial, checked in zip(trials, results, strict=True)
+    ]
+
+
+def _accept(
+    objects: Sequence[FixedObject], trials: Sequence[_Trial], proved: set[int], check: Check
+) -> tuple[FixedObject, ...]:
+    """Return the objects with the fixes that are proved."""
+    if not proved:
+        return tuple(objects)
+    accepted = [
+        _Trial(trials[index].object if index in proved else fixed, frozenset())
+        for index, fixed in enumerate(objects)
+    ]
+    return tuple(trial.object for trial in _checked(accepted, check))
+
+
+def _is_proved(before: FixedObject, trial: _Trial) -> bool:
+    """Return whether the findings are gone, and no error has come."""
+    places = {_place(finding) for finding in trial.object.checked.findings}
+    is_changed = trial.object.checked.source.document != before.checked.source.document
+    return is_changed and not trial.cured & places and not _new_errors(before, trial)
+
+
+def _affected(
+    objects: Sequence[FixedObject],
+    trials: Sequence[_Trial],
+    chosen: Mapping[int, tuple[Finding, ...]],
+) -> set[int]:
+    """Return all chosen objects where another one has a new error by their fixes; else none."""
+    others = [index for index in range(len(objects)) if index not in chosen]
+    is_affected = any(_new_errors(objects[index], trials[index]) for index in others)
+    return set(chosen) if is_affected else set()
+
+
+def _new_errors(before: FixedObject, trial: _Trial) -> set[_Place]:
+    return _errors(trial.object.checked) - _errors(before.checked)
+
+
+def _errors(checked: CheckedObject) -> set[_Place]:
+    return {_place(finding) for finding in checked.findings if finding.is_error}
+
+
+def _place(finding: Finding) -> _Place:
+    return finding.code, finding.path
+
+
+# --- one object -----------------------------------------------------------------------------------
+
+
+def _with_fixes(fixed: FixedObject, findings: Sequence[Finding]) -> FixedObject:
+    """Return the object with the amounts of the fixes; its findings are those from before."""
+    source = fixed.checked.source
+    fixes = {fix.path: fix for fix in fixed.fixes}
+    changed_paths: set[FieldPath] = set()
+    for finding in findings:
+        for path, amount in _amounts(source.document, finding.corrections):
+            # Findings with one cause, such as those of two claims, share their fix.
+            if path in changed_paths:
+                continue
+            changed_paths.add(path)
+            old = _value_at(source.document, path)
+            value = _amount_like(old, amount)
+            if not _has_place(source.document, path.steps):
+                continue
+            source = replace(source, document=_with_amount_at(source.document, path.steps, value))
+            before = fixes[path].before if path in fixes else _text(old)
+            fixes[path] = AppliedFix(code=finding.code, path=path, before=before, after=str(value))
+    checked = replace(fixed.checked, source=source)
+    return replace(fixed, checked=checked, fixes=tuple(fixes.values()))
+
+
+def _amounts(
+    document: Document, corrections: Sequence[Correction]
+) -> list[tuple[FieldPath, Quantity]]:
+    """Return the amounts to write; that of a limit also where an equal request has the old one."""
+    amounts = []
+    for correction in corrections:
+        path = correction.path
+        amounts.append((path, correction.amount))
+        *parents, section, key = path.steps
+        if section == "limits" and isinstance(key, Key):
+            request = FieldPath((*parents, "requests", key))
+            old = _quantity(_value_at(document, path))
+            if old is not None and old == _quantity(_value_at(document, request)):
+                amounts.append((request, correction.amount))
+    return amounts
+
+
+def _value_at(document: Document, path: FieldPath) -> Any:
+    """Return the value at a path; None where there is none."""
+    value: Any = document
+    for step in path.steps:
+        try:
+            value = value[step.name if isinstance(step, Key) else step]
+        except (KeyError, IndexError, TypeError):
+            return None
+    return value
+
+
+def _quantity(value: Any) -> Quantity | None:
+    try:
+        return Quantity(value) if isinstance(value, str | int) else None
+    except QuantityError:
+        return None
+
+
+def _text(value: Any) -> str | None:
+    return None if value is None else str(value)
+
+
+def _amount_like(old: Any, amount: Quantity) -> int | str:
+    """Return an amount as a manifest has it: a number, or text where its author wrote text.
+
+    >>> _amount_like(200000, Quantity("80k")), _amount_like("200000", Quantity("80k"))
+    (80000, '80000')
+    >>> _amount_like("8Gi", Quantity(8192)), _amount_like("100Gi", Quantity("80Gi"))
+    (8192, '80Gi')
+    """
+    if amount.format is Format.BINARY or not amount.is_whole:
+        return str(amount)
+    is_number_in_quotes = isinstance(old, str) and old.isdecimal()
+    return str(int(amount)) if is_number_in_quotes else int(amount)
+
+
+def _has_place(value: Any, steps: Sequence[str | int | Key]) -> bool:
+    """Return whether a path leads through maps and items that are there, or maps that can be made."""
+    if not steps:
+        return not isinstance(value, dict | list)
+    first, *rest = steps
+    if isinstance(first, int):
+        has_item = isinstance(value, list) and first < len(value)
+        return has_item and _has_place(value[first], rest)
+    name = first.name if isinstance(first, Key) else first
+    return isinstance(value or {}, dict) and _has_place((value or {}).get(name), rest)
+
+
+def _with_amount_at(value: Any, steps: Sequence[str | int | Key], amount: int | str) -> Any:
+    """Return a document with an amount at a path; maps that are missing on the way are made."""
+    if not steps:
+        return amount
+    first, *rest = steps
+    if isinstance(first, int):
+        items = list(value)
+        items[first] = _with_amount_at(items[first], rest, amount)
+        return items
+    name = first.name if isinstance(first, Key) else first
+    return {**(value or {}), name: _with_amount_at((value or {}).get(name), rest, amount)}

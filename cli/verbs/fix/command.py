@@ -1,0 +1,251 @@
+"""`drawbridge fix`: the amounts that `check` names, written into manifests."""
+
+import sys
+from collections.abc import Iterator, Sequence
+from enum import StrEnum
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import click
+import msgspec
+from click.core import ParameterSource
+
+from allocator.model.feature_gates import Features
+from answers.manifests.check import CheckedObject, check_objects
+from answers.manifests.fixes import FixedObject, fix_objects
+from answers.manifests.state_checks import check_state
+from answers.model.findings import FindingDocument, ObjectFinding, has_errors
+from answers.model.inputs import Inputs
+from cli.flags.excluded import EXCLUDE
+from cli.flags.feature_gates import feature_gates
+from cli.flags.schedulers import policy_aware_schedulers
+from cli.output import diff
+from cli.output.files import rewrite
+from cli.output.formats import Report, format_document
+from cli.output.help import CLUSTER_STATE, Command
+from cli.output.standard_error import print_line
+from cli.reading.editable_files import (
+    check_in_place,
+    read_editable,
+    read_text,
+    with_editable_inputs,
+)
+from cli.verbs.fix.edited_files import edit_files, join_texts
+from cli.verbs.fix.text import format_fixes
+from findings.finding import Severity
+from findings.text import count_text, printable
+from kube.errors import NotEditable, ObjectFileError
+from kube.manifests.compressed import decompress
+from kube.manifests.source import SourceObject
+
+
+class Output(StrEnum):
+    """Forms of the answer."""
+
+    DIFF = "diff"
+    YAML = "yaml"
+    JSON = "json"
+    TEXT = "text"
+
+
+class FixDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """An amount that was changed.
+
+    Attributes:
+        file: The file of the object.
+        line: The line of the object in it.
+        object: `Kind/namespace/name`.
+        before: The amount as it was written; null where there was none.
+    """
+
+    code: str
+    object: str
+    file: str
+    line: int
+    path: str
+    before: str | None
+    after: str
+
+
+class FixAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """The document of `drawbridge fix -o json`.
+
+    Attributes:
+        fixes: What was changed.
+        objects: All objects in order, fixed.
+        findings: The findings that are left.
+    """
+
+    fixes: tuple[FixDocument, ...]
+    objects: tuple[dict[str, Any], ...]
+    findings: tuple[FindingDocument, ...]
+
+
+EXAMPLES: Final = """\
+drawbridge fix -f pod.yaml --snapshot cluster.json.gz
+# the files themselves, with their comments
+drawbridge fix -f manifests/ -R --live --in-place
+# one step of a pipe
+helm template chart | drawbridge fix -f - --live -o yaml | kubectl apply -f -
+"""
+
+
+@click.command("fix", cls=Command, epilog=CLUSTER_STATE + EXAMPLES)
+@with_editable_inputs
+@EXCLUDE
+@feature_gates
+@policy_aware_schedulers
+@click.option(
+    "--now",
+    is_flag=True,
+    help="Also lower what would fit, but not beside what is in use now (doesNotFitNow).",
+)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice([form.value for form in Output]),
+    default=Output.DIFF.value,
+    show_default=True,
+    help="diff: of the files. yaml: the files' text, fixed. json: fixes, objects and the findings that "
+    "are left. text: a line per fix.",
+)
+@click.option("--in-place", is_flag=True, help="Rewrite the files of -f. Comments and layout stay.")
+@click.pass_context
+def fix(
+    ctx: click.Context,
+    inputs: Inputs,
+    features: Features,
+    *,
+    stdin_text: bytes,
+    schedulers: tuple[str, ...],
+    now: bool,
+    output: str,
+    in_place: bool,
+) -> None:
+    """Write the fixes that check names into manifests.
+
+    Fixed are amounts with one right value: more than any device or node has becomes what fits, in
+    the key of the manifest, bytes become the unit of the key, and a limit that is missing is added.
+    A fix is proved: afterwards the finding is gone, and no object has a new error. All else stays
+    as it is. Errors that are left are printed to standard error. Read-only, except for --in-place.
+
+    Exit status: 0 when no error is left, 1 when one is, 2 when the call is wrong or a file cannot be
+    read (with -R after the others are fixed).
+    """
+    if in_place:
+        if ctx.get_parameter_source("output") is ParameterSource.COMMANDLINE:
+            raise click.UsageError("--in-place and -o are mutually exclusive.")
+        check_in_place(inputs.manifests, ctx.params["files"])
+    objects = fix_objects(inputs.manifests, partial(_check, inputs, features, schedulers), now=now)
+    faults = check_state(inputs)
+    if in_place:
+        _rewrite_files(objects)
+    else:
+        _print_fixes(objects, faults, Output(output), stdin_text)
+    if in_place or output != Output.JSON:
+        _print_left(objects, faults)
+    for message in inputs.unreadable:
+        print_line(f"Error: {message}")
+    if inputs.unreadable:
+        sys.exit(2)
+    sys.exit(1 if has_errors([*faults, *_findings(objects)]) else 0)
+
+
+def _check(
+    inputs: Inputs,
+    features: Features,
+    schedulers: tuple[str, ...],
+    manifests: Sequence[SourceObject],
+) -> Sequence[CheckedObject]:
+    """Return the findings on manifests in place of those of the call."""
+    others = msgspec.structs.replace(inputs, manifests=tuple(manifests))
+    return check_objects(others, features, schedulers)
+
+
+def _findings(objects: Sequence[FixedObject]) -> Iterator[ObjectFinding]:
+    for fixed in objects:
+        for finding in fixed.checked.findings:
+            yield ObjectFinding(object=fixed.checked.reference, finding=finding)
+
+
+def _print_fixes(
+    objects: Sequence[FixedObject],
+    faults: Sequence[ObjectFinding],
+    output: Output,
+    stdin_text: bytes,
+) -> None:
+    """Print the manifests, or what changes in them."""
+    read = partial(read_text, stdin_text=stdin_text)
+    match output:
+        case Output.JSON:
+            click.echo(_as_json(objects, faults))
+        case Output.TEXT:
+            for line in format_fixes(objects):
+                click.echo(line)
+        case Output.YAML:
+            click.echo(join_texts(edit_files(objects, read)), nl=False)
+        case Output.DIFF:
+            for file in edit_files(objects, read, only_changed=True):
+                for line in diff.colorize(diff.file_diff_lines(file)):
+                    click.echo(line)
+
+
+def _rewrite_files(objects: Sequence[FixedObject]) -> None:
+    """Rewrite the files that change.
+
+    Raises:
+        DrawbridgeError: A file cannot be edited or written. If it cannot be edited, no file is written.
+    """
+    files = edit_files(objects, _read_plain, only_changed=True)
+    for file in files:
+        try:
+            rewrite(Path(file.path), file.after)
+        except OSError as error:
+            raise ObjectFileError(f"{file.path}: {error.strerror}") from error
+        click.echo(printable(f"{file.path}: {count_text(file.changed, 'object')} fixed"))
+    if not files:
+        print_line("no file changes")
+
+
+def _read_plain(path: str) -> bytes:
+    text = read_editable(path, "fix")
+    if decompress(text, path) != text:
+        raise NotEditable(f"{path}: is compressed; --in-place edits plain files")
+    return text
+
+
+def _print_left(objects: Sequence[FixedObject], faults: Sequence[ObjectFinding]) -> None:
+    """Print the errors that are left, and how many warnings are, to standard error."""
+    for fault in faults:
+        print_line(fault.line())
+    warnings = 0
+    for fixed in objects:
+        for finding in fixed.checked.findings:
+            warnings += finding.severity is Severity.WARNING
+            if finding.is_error:
+                entry = ObjectFinding(object=fixed.checked.reference, finding=finding)
+                print_line(f"{fixed.before.source}:{fixed.before.line}: {entry.line()}")
+    if warnings:
+        print_line(f"note: {count_text(warnings, 'warning')} left; drawbridge check prints them")
+
+
+def _as_json(objects: Sequence[FixedObject], faults: Sequence[ObjectFinding]) -> str:
+    answer = FixAnswer(
+        fixes=tuple(
+            FixDocument(
+                code=fix.code.value,
+                object=fixed.checked.reference,
+                file=fixed.before.source,
+                line=fixed.before.line,
+                path=str(fix.path),
+                before=fix.before,
+                after=fix.after,
+            )
+            for fixed in objects
+            for fix in fixed.fixes
+        ),
+        objects=tuple(fixed.checked.source.document for fixed in objects),
+        findings=tuple(finding.document() for finding in (*faults, *_findings(objects))),
+    )
+    return format_document(Output.JSON, msgspec.json.encode(answer), Report.FIX)

@@ -1,0 +1,19 @@
+"""Fixes as text: a line for each amount that was changed."""
+
+from collections.abc import Iterator, Sequence
+
+from answers.manifests.fixes import FixedObject
+from findings.text import count_text, printable, reference_text
+
+
+def format_fixes(objects: Sequence[FixedObject]) -> Iterator[str]:
+    """Yield a line for each fix, then their number."""
+    for fixed in objects:
+        name = reference_text(fixed.checked.reference)
+        for fix in fixed.fixes:
+            change = f"write {fix.after}" if fix.before is None else f"{fix.before} -> {fix.after}"
+            place = f"{fixed.before.source}:{fixed.before.line}: {name}: {fix.path}"
+            yield printable(f"{place}: {change} [{fix.code}]")
+    fixes = sum(len(fixed.fixes) for fixed in objects)
+    changed = sum(bool(fixed.fixes) for fixed in objects)
+    yield f"{count_text(len(objects), 'object')} checked: {count_text(fixes, 'amount')} fixed in {changed}"

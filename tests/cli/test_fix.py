@@ -1,0 +1,358 @@
+"""`drawbridge fix` writes what `check` proves, and nothing else."""
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from testing.command import CLUSTER, EXAMPLES, drawbridge
+
+DENIED = EXAMPLES / "denied"
+ANNOTATED = """\
+# The trainer.
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: trainer}   # stays
+spec:
+  selector: {matchLabels: {app: trainer}}
+  template:
+    metadata: {labels: {app: trainer}}
+    spec:
+      initContainers:
+      - name: warm-up
+        image: "registry.k8s.io/pause:3.10"
+        resources: {limits: {nvidia.com/gpu: 1,  nvidia.com/gpumem: "8Gi"}}   # in bytes
+      containers:
+      - name: main
+        image: registry.k8s.io/pause:3.10
+        resources:
+          requests:
+            cpu: 500m
+            'nvidia.com/gpu':    1
+            nvidia.com/gpumem: 200000
+          limits:
+            nvidia.com/gpu: "1"
+            "nvidia.com/gpumem": 200000   # more than a card has
+"""
+
+
+def fix(manifest: str, *options: object, snapshot: Path = CLUSTER) -> Any:
+    return drawbridge("fix", "-f", "-", "--snapshot", snapshot, *options, stdin=manifest)
+
+
+def fixed(manifest: str, *options: object, snapshot: Path = CLUSTER) -> str:
+    result = fix(manifest, "-o", "yaml", *options, snapshot=snapshot)
+    assert result.exit_code in (0, 1), result.stderr
+    return str(result.stdout)
+
+
+def changed_lines(before: str, after: str) -> list[tuple[str, str]]:
+    pairs = zip(before.splitlines(), after.splitlines(), strict=True)
+    return [(old.strip(), new.strip()) for old, new in pairs if old != new]
+
+
+def pod(limits: str, requests: str = "") -> str:
+    return (
+        "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec:\n  containers:\n  - name: main\n"
+        f"    image: i\n    resources: {{limits: {limits}{', requests: ' + requests if requests else ''}}}\n"
+    )
+
+
+def test_only_the_amounts_of_the_text_change() -> None:
+    after = fixed(ANNOTATED)
+
+    assert changed_lines(ANNOTATED, after) == [
+        (
+            'resources: {limits: {nvidia.com/gpu: 1,  nvidia.com/gpumem: "8Gi"}}   # in bytes',
+            "resources: {limits: {nvidia.com/gpu: 1,  nvidia.com/gpumem: 8192}}   # in bytes",
+        ),
+        ("nvidia.com/gpumem: 200000", "nvidia.com/gpumem: 81920"),
+        (
+            '"nvidia.com/gpumem": 200000   # more than a card has',
+            '"nvidia.com/gpumem": 81920   # more than a card has',
+        ),
+    ]
+    assert fixed(after) == after
+    again = fix(after)
+    assert (again.exit_code, again.stdout) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        pytest.param("{nvidia.com/gpu: 1, nvidia.com/gpumem: 8Gi}",
+                     "{nvidia.com/gpu: 1, nvidia.com/gpumem: 8192}", id="bytes where the key counts MiB"),
+        pytest.param("{nvidia.com/gpu: 1, nvidia.com/gpumem: 200Gi}",
+                     "{nvidia.com/gpu: 1, nvidia.com/gpumem: 81920}", id="then too large as well"),
+        pytest.param("{nvidia.com/gpu: 1, nvidia.com/gpumem: '200000'}",
+                     "{nvidia.com/gpu: 1, nvidia.com/gpumem: '81920'}", id="a number in quotes"),
+        pytest.param("{nvidia.com/gpu: 1, nvidia.com/gpumem-percentage: 150}",
+                     "{nvidia.com/gpu: 1, nvidia.com/gpumem-percentage: 100}", id="more than all"),
+        pytest.param("{nvidia.com/gpu: 1, nvidia.com/gpucores: 150}",
+                     "{nvidia.com/gpu: 1, nvidia.com/gpucores: 100}", id="a warning"),
+        pytest.param("{nvidia.com/gpu: 1, volcano.sh/vgpu-number: 1, volcano.sh/vgpu-memory: 8Gi}",
+                     "{nvidia.com/gpu: 1, volcano.sh/vgpu-number: 1, volcano.sh/vgpu-memory: 8Gi}",
+                     id="an error is left: two owners"),
+        pytest.param("{nvidia.com/gpu: 500m}", "{nvidia.com/gpu: 500m}", id="no right value"),
+        pytest.param("{nvidia.com/gpu: 1}", "{nvidia.com/gpu: 1}", id="nothing to fix"),
+    ],
+)  # fmt: skip
+def test_amounts(before: str, after: str) -> None:
+    assert fixed(pod(before)) == pod(after)
+
+
+def test_a_missing_limit_is_added() -> None:
+    before = pod("{cpu: 1}", "{nvidia.com/gpu: 1, nvidia.com/gpumem: 3000}")
+
+    assert fixed(before) == before.replace(
+        "{cpu: 1}", "{cpu: 1, nvidia.com/gpu: 1, nvidia.com/gpumem: 3000}"
+    )
+
+
+def test_a_request_that_differs_from_its_limit_is_left() -> None:
+    manifest = pod("{nvidia.com/gpu: 1}", "{nvidia.com/gpu: 2}")
+
+    result = fix(manifest, "-o", "yaml")
+
+    assert (result.exit_code, result.stdout) == (1, manifest)
+    assert "[limitDiffers]" in result.stderr
+
+
+def test_claims_are_fixed_where_they_are() -> None:
+    manifest = (DENIED / "too-many.yaml").read_text()
+
+    result = fix(manifest, "-o", "yaml", snapshot=DENIED / "cluster.yaml")
+
+    assert result.exit_code == 0, result.stderr
+    assert changed_lines(manifest, result.stdout) == [("count: 8", "count: 4")]
+
+
+def test_an_older_version_keeps_its_shape() -> None:
+    manifest = (DENIED / "too-large.yaml").read_text()
+    old = manifest.replace("resource.k8s.io/v1", "resource.k8s.io/v1beta1").replace(
+        "    - name: gpu\n      exactly:\n        deviceClassName",
+        "    - name: gpu\n      deviceClassName",
+    )
+    old = old.replace(
+        "        capacity:\n          requests:\n            memory",
+        "      capacity:\n        requests:\n          memory",
+    )
+
+    after = fixed(old, snapshot=DENIED / "cluster.yaml")
+
+    assert changed_lines(old, after) == [("memory: 100Gi", "memory: 80Gi")]
+
+
+IN_USE = """---
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaim
+metadata: {name: other, namespace: team}
+spec: {devices: {requests: [{name: gpu, exactly: {deviceClassName: shared.gpu.example.com}}]}}
+status:
+  allocation:
+    devices:
+      results:
+      - {request: gpu, driver: gpu.example.com, pool: node-b, device: gpu-0,
+         shareID: 7d3ee28e-1a45-4b6b-9d6e-2a5cf4b4a7d1, consumedCapacity: {memory: 28Gi}}
+"""
+
+
+def test_what_is_in_use_is_left_unless_it_is_asked_for(tmp_path: Path) -> None:
+    snapshot = tmp_path / "cluster.yaml"
+    snapshot.write_text((DENIED / "cluster.yaml").read_text() + IN_USE)
+    manifest = (DENIED / "outside-policy.yaml").read_text().replace("38Gi", "31Gi")
+
+    assert fixed(manifest, snapshot=snapshot) == manifest
+    after = fixed(manifest, "--now", snapshot=snapshot)
+    assert changed_lines(manifest, after) == [("memory: 31Gi", "memory: 10Gi")]
+
+
+@pytest.mark.parametrize("indent", [None, 2, "\t"])
+def test_json_stays_json(indent: int | str | None) -> None:
+    manifest = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "p", "annotations": {"a/b": 'x: "y" \u00e9'}},
+        "spec": {
+            "containers": [
+                {
+                    "name": "main",
+                    "image": "i",
+                    "resources": {
+                        "requests": {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "8Gi"},
+                        "limits": {"nvidia.com/gpumem": "8Gi"},
+                    },
+                }
+            ]
+        },
+    }
+    text = json.dumps(manifest, indent=indent)
+
+    after = fixed(text)
+
+    limits = {"nvidia.com/gpumem": 8192, "nvidia.com/gpu": 1}
+    requests = {"nvidia.com/gpu": "1", "nvidia.com/gpumem": 8192}
+    resources = {"requests": requests, "limits": limits}
+    manifest["spec"]["containers"][0]["resources"] = resources  # type: ignore[index]
+    assert json.loads(after) == manifest
+    old_lines, lines = text.split("\n"), after.split("\n")
+    assert len(lines) == len(old_lines) + (indent is not None)
+
+
+def test_a_list_of_json_is_edited_in_its_items() -> None:
+    pods = [
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": name},
+            "spec": {
+                "containers": [
+                    {
+                        "name": "main",
+                        "resources": {"limits": {"nvidia.com/gpu": 1, "nvidia.com/gpumem": memory}},
+                    }
+                ]
+            },
+        }
+        for name, memory in (("a", 3000), ("b", 200000))
+    ]
+    text = json.dumps({"apiVersion": "v1", "kind": "List", "items": pods}, indent=1)
+
+    assert changed_lines(text, fixed(text)) == [
+        ('"nvidia.com/gpumem": 200000', '"nvidia.com/gpumem": 81920')
+    ]
+
+
+def test_json_lists_fixes_objects_and_what_is_left() -> None:
+    result = fix(ANNOTATED, "-o", "json")
+
+    answer = json.loads(result.stdout)
+    assert (answer["apiVersion"], answer["kind"]) == ("cli.drawbridge.internal/v1", "FixReport")
+    place = "spec.template.spec.containers[0].resources"
+    assert {
+        "code": "exceedsLargestDevice",
+        "object": "Deployment/default/trainer",
+        "file": "<stdin>",
+        "line": 2,
+        "path": f"{place}.limits[nvidia.com/gpumem]",
+        "before": "200000",
+        "after": "81920",
+    } in answer["fixes"]
+    assert [entry["path"] for entry in answer["fixes"]].count(
+        f"{place}.requests[nvidia.com/gpumem]"
+    ) == 1
+    (deployment,) = answer["objects"]
+    containers = deployment["spec"]["template"]["spec"]["containers"]
+    assert 81920 == containers[0]["resources"]["limits"]["nvidia.com/gpumem"]
+    assert "error" not in {finding["severity"] for finding in answer["findings"]}
+
+
+def test_text_has_a_line_for_each_amount() -> None:
+    result = fix(pod("{nvidia.com/gpu: 1, nvidia.com/gpumem: 8Gi}"), "-o", "text")
+
+    place = "<stdin>:1: Pod/default/p: spec.containers[0].resources.limits[nvidia.com/gpumem]"
+    assert result.stdout.splitlines() == [
+        f"{place}: 8Gi -> 8192 [wrongUnit]",
+        "1 object checked: 1 amount fixed in 1",
+    ]
+
+
+def test_the_default_is_a_diff(tmp_path: Path) -> None:
+    file = tmp_path / "app.yaml"
+    file.write_text(ANNOTATED)
+
+    result = drawbridge("fix", "-f", file, "--snapshot", CLUSTER)
+
+    lines = result.stdout.splitlines()
+    assert result.exit_code == 0
+    assert [f"--- {file}", f"+++ {file}"] == lines[:2]
+    assert "+            nvidia.com/gpumem: 81920" in lines
+    assert file.read_text() == ANNOTATED
+
+
+def test_files_are_rewritten_in_place(tmp_path: Path) -> None:
+    (tmp_path / "app.yaml").write_text(ANNOTATED)
+    good = pod("{nvidia.com/gpu: 1}")
+    (tmp_path / "good.yaml").write_text(good)
+    bad = pod("{nvidia.com/gpu: 500m}")
+    (tmp_path / "bad.yaml").write_text(bad)
+
+    result = drawbridge("fix", "-f", tmp_path, "--snapshot", CLUSTER, "--in-place")
+
+    assert result.exit_code == 1
+    assert result.stdout == f"{tmp_path / 'app.yaml'}: 1 object fixed\n"
+    assert "[notAnInteger]" in result.stderr
+    assert (tmp_path / "app.yaml").read_text() == fixed(ANNOTATED)
+    assert (tmp_path / "good.yaml").read_text() == good
+    assert (tmp_path / "bad.yaml").read_text() == bad
+
+    again = drawbridge("fix", "-f", tmp_path, "--snapshot", CLUSTER, "--in-place")
+
+    assert (again.exit_code, again.stdout) == (1, "")
+    assert "no file changes" in again.stderr
+
+
+def test_several_files_are_one_stream(tmp_path: Path) -> None:
+    first, second = pod("{nvidia.com/gpu: 1}").rstrip("\n"), pod("{nvidia.com/gpucores: 10}")
+    (tmp_path / "a.yaml").write_text(first)
+    (tmp_path / "b.yaml").write_text(second)
+
+    result = drawbridge("fix", "-f", tmp_path, "--snapshot", CLUSTER, "-o", "yaml")
+
+    assert result.stdout == f"{first}\n---\n{second}"
+
+
+def test_a_repository_is_fixed_around_files_that_cannot_be_read(tmp_path: Path) -> None:
+    (tmp_path / "values.yaml").write_text("a: 1\n")
+    (tmp_path / "broken.yaml").write_text("a: [\n")
+    (tmp_path / "app.yaml").write_text(ANNOTATED)
+
+    result = drawbridge("fix", "-f", tmp_path, "-R", "--snapshot", CLUSTER, "--in-place")
+
+    assert result.exit_code == 2
+    assert f"Error: {tmp_path / 'broken.yaml'}" in result.stderr
+    assert (tmp_path / "app.yaml").read_text() == fixed(ANNOTATED)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--in-place", "-o", "yaml"), "--in-place and -o are mutually exclusive."),
+        (("--in-place",), "--in-place rewrites files; - is standard input."),
+        (("-o", "sarif"), "'sarif' is not one of"),
+    ],
+)
+def test_wrong_calls(options: tuple[str, ...], message: str) -> None:
+    result = fix(ANNOTATED, *options)
+
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert message in result.stderr
+
+
+def test_files_of_others_and_compressed_ones_are_not_rewritten(tmp_path: Path) -> None:
+    (tmp_path / "Chart.yaml").write_text("apiVersion: v2\nname: web\n")
+    (tmp_path / "templates").mkdir()
+    (tmp_path / "templates" / "app.yaml").write_text(ANNOTATED)
+    compressed = tmp_path.parent / f"{tmp_path.name}.yaml.gz"
+    compressed.write_bytes(gzip.compress(ANNOTATED.encode()))
+
+    chart = drawbridge("fix", "-f", tmp_path / "templates", "--snapshot", CLUSTER, "--in-place")
+    archive = drawbridge("fix", "-f", compressed, "--snapshot", CLUSTER, "--in-place")
+
+    assert (2, 2) == (chart.exit_code, archive.exit_code)
+    assert f"helm template {tmp_path} | drawbridge fix -f -" in chart.stderr
+    assert "is compressed" in archive.stderr
+    printed = drawbridge("fix", "-f", compressed, "--snapshot", CLUSTER, "-o", "yaml")
+    assert printed.stdout == fixed(ANNOTATED)
+
+
+def test_hostile_names_are_escaped() -> None:
+    manifest = pod("{nvidia.com/gpu: 1, nvidia.com/gpumem: 8Gi}").replace(
+        "name: p", 'name: "\\e[31m"'
+    )
+
+    result = fix(manifest, "-o", "text")
+
+    assert "\x1b" not in result.stdout + result.stderr
