@@ -38,6 +38,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "snapshot": "Write the state of a cluster to one file.",
     "status": "Show whether Drawbridge is ready in a cluster.",
     "test": "Run a site's own tests of its manifests.",
+    "top": "Show which devices are in use, by node, namespace, pod or device.",
     "translate": "Print manifests as the webhook would rewrite them.",
     "verify": "Check that no device is allocated twice.",
     "version": "Print the version.",

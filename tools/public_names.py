@@ -45,6 +45,7 @@ from allocator.strategies import registry as strategies
 from answers.cluster.bridge import BridgePlan, BridgeStatus
 from answers.cluster.inventory import Inventory
 from answers.cluster.matrix import GroupsAnswer, MatrixAnswer
+from answers.cluster.top import Top
 from answers.cluster.verify import VerifyAnswer
 from answers.manifests.documents import SimulateAnswer, WhyAnswer, WhyWorkloadAnswer
 from answers.model.kinds import API_VERSION
@@ -119,6 +120,7 @@ DOCUMENTS: Final[Mapping[str, type]] = {
     "simulate": SimulateAnswer,
     "status": StatusAnswer,
     "test": SuitesAnswer,
+    "top": Top,
     "translate": TranslateAnswer,
     "verify": VerifyAnswer,
     "verify --wave|--node": WaveAnswer,

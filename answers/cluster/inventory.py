@@ -152,11 +152,11 @@ def build_inventory(
         drivers_of: Resource name to the drivers that serve it according to their profiles.
         wide_mappings: The mappings that the inventory lists as too wide.
     """
-    pools = _pools(cluster)
+    pools = published_pools(cluster)
     devices = published_devices(cluster)
     devices_by_class = select_devices(classes, devices)
     slice_names = {
-        device.slice.metadata.name for pool in pools.values() for device in _devices_of(pool)
+        device.slice.metadata.name for pool in pools.values() for device in devices_of_pool(pool)
     }
     unusable = {
         pool.id: (pool.state.value, pool.why)
@@ -226,11 +226,13 @@ def with_idle_nodes(inventory: Inventory, cluster: Cluster) -> Inventory:
     return msgspec.structs.replace(inventory, idle_nodes=tuple(idle))
 
 
-def _pools(cluster: Cluster) -> dict[PoolId, Pool]:
+def published_pools(cluster: Cluster) -> dict[PoolId, Pool]:
+    """Return every pool that some node sees, by its id."""
     return {pool.id: pool for name in cluster.nodes for pool in cluster.node_devices(name).pools}
 
 
-def _devices_of(pool: Pool) -> Iterator[PublishedDevice]:
+def devices_of_pool(pool: Pool) -> Iterator[PublishedDevice]:
+    """Yield the devices of a pool, on the node of the pool's view and elsewhere."""
     yield from pool.devices
     yield from pool.elsewhere
 
@@ -275,8 +277,8 @@ def _drivers(
             shared=states.count(DeviceState.SHARED),
             tainted=states.count(DeviceState.TAINTED),
             free=states.count(DeviceState.FREE),
-            capacity=_capacity(own, cluster),
-            counters=_counters(cluster, pools_of[driver]),
+            capacity=capacity_amounts(own, cluster),
+            counters=counter_amounts(cluster, pools_of[driver]),
         )
 
 
@@ -296,7 +298,8 @@ class _Sum:
         return Amount(total=self.total, free=free, largest=self.largest)
 
 
-def _capacity(devices: Sequence[PublishedDevice], cluster: Cluster) -> dict[str, Amount]:
+def capacity_amounts(devices: Sequence[PublishedDevice], cluster: Cluster) -> dict[str, Amount]:
+    """Return the amounts of each capacity of devices, as `DriverInventory` has them."""
     sums: dict[str, _Sum] = {}
     uuids = {text_attribute(device, _UUID) for device in devices} - {""}
     for published_device in devices:
@@ -318,13 +321,14 @@ def _capacity(devices: Sequence[PublishedDevice], cluster: Cluster) -> dict[str,
     return _amounts(sums)
 
 
-def _counters(cluster: Cluster, pools: Iterable[Pool]) -> dict[str, Amount]:
+def counter_amounts(cluster: Cluster, pools: Iterable[Pool]) -> dict[str, Amount]:
+    """Return the amounts of the counter sets of pools, as `DriverInventory` has them."""
     sums: dict[str, _Sum] = {}
     for pool in pools:
         for counter_set in pool.counter_sets.values():
             for name, counter in (counter_set.counters or {}).items():
                 sums.setdefault(name, _Sum()).add(counter.value, ZERO)
-        for published_device in _devices_of(pool):
+        for published_device in devices_of_pool(pool):
             if cluster.usage.of(published_device.id) is not None:
                 for consumption in published_device.device.consumes_counters or ():
                     for name, counter in (consumption.counters or {}).items():

@@ -102,13 +102,13 @@ def pod_status(pod: Pod, state: ClusterState, cluster: Cluster) -> ObjectStatus:
     if not is_pending(pod):
         return status
     answer = _placement(pod, state, cluster)
-    event = None if answer.all_placed else _event(pod, state, cluster)
+    event = None if answer.all_placed else pending_note(pod, state, cluster)
     return msgspec.structs.replace(
         status,
         condition=Condition.PENDING,
         simulation=answer,
         event=event,
-        scheduler=_scheduler_message(pod),
+        scheduler=scheduler_message(pod),
         quotas=tuple(finding.detail for finding in Budgets(state).find_excesses(pod)),
     )
 
@@ -136,7 +136,7 @@ def _placement(pod: Pod, state: ClusterState, cluster: Cluster) -> SimulationRes
     )
 
 
-def _scheduler_message(pod: Pod) -> str | None:
+def scheduler_message(pod: Pod) -> str | None:
     """Return the message of the condition PodScheduled; None before an attempt."""
     conditions = (pod.status.conditions if pod.status else None) or ()
     messages = [entry.message for entry in conditions if entry.type == "PodScheduled"]
@@ -183,7 +183,8 @@ def _users(claim: ResourceClaim, state: ClusterState) -> list[Pod]:
     ]
 
 
-def _event(pod: Pod, state: ClusterState, cluster: Cluster) -> str | None:
+def pending_note(pod: Pod, state: ClusterState, cluster: Cluster) -> str | None:
+    """Return why no node has devices for a pending pod, in a line; None where one has, or it requests none."""
     resources = extended_resources(state.classes.values())
     look = waiting.project_pod(pod, state.claims, state.templates, resources)
     if look is None:

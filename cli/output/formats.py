@@ -40,6 +40,7 @@ class Report(StrEnum):
     SIMULATE = "SimulateReport"
     STATUS = "StatusReport"
     TEST = "TestReport"
+    TOP = "TopReport"
     TRANSLATE = "TranslateReport"
     VERIFY = "VerifyReport"
     WAVE = "WaveReport"

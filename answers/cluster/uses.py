@@ -1,0 +1,116 @@
+"""What claims use of published devices, and pods of those that device plugins offer. Pure.
+
+A device plugin's resources are in use as far as running pods request them, as quotas count it.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+from allocator.cluster.cluster import Cluster
+from allocator.model.devices import PublishedDevice
+from allocator.model.usage import Consumer
+from allocator.pods.claims import Name
+from allocator.pods.extended_resource_claim import device_plugin_resources, mapped_resources
+from answers.cluster.devices import published_devices
+from answers.model.cluster_state import ClusterState, is_pending, is_running
+from kube.api.core import Pod
+from kube.api.extended_resources import IMPLICIT_PREFIX, extended_resources
+from kube.quantity import ZERO, Quantity
+from quotas.usage import REQUESTS, pod_usage
+from translation.reading.arbiter import find_device_keys
+
+Amounts = Mapping[str, Quantity]
+"""Name to amount."""
+
+
+class ClaimUse(NamedTuple):
+    """A device, or a share of it, that a claim uses.
+
+    Attributes:
+        capacity: The capacity in use; all of a device that is used as a whole, and nothing of one
+            that takes from shared counters.
+        counters: The amounts that the device takes from counter sets.
+    """
+
+    device: PublishedDevice
+    consumer: Consumer
+    capacity: Amounts
+    counters: Amounts
+
+    @property
+    def is_share(self) -> bool:
+        """Return whether other claims may use the device, too."""
+        return self.consumer.share_id is not None
+
+
+def claim_uses(cluster: Cluster) -> Iterator[ClaimUse]:
+    """Yield what claims use of published devices, in order of the devices."""
+    for device in published_devices(cluster):
+        use = cluster.usage.of(device.id)
+        for number, consumer in enumerate(use.consumers if use is not None else ()):
+            # A device takes from counters once, however many shares of it are in use.
+            counters = {} if number else _counters_of(device)
+            yield ClaimUse(device, consumer, _capacity_of(device, consumer), counters)
+
+
+def _capacity_of(device: PublishedDevice, consumer: Consumer) -> Amounts:
+    if device.device.consumes_counters:
+        return {}
+    if consumer.share_id is not None:
+        return consumer.consumed or {}
+    return {name: capacity.value for name, capacity in (device.device.capacity or {}).items()}
+
+
+def _counters_of(device: PublishedDevice) -> Amounts:
+    return add_amounts(
+        {name: counter.value for name, counter in (consumption.counters or {}).items()}
+        for consumption in device.device.consumes_counters or ()
+    )
+
+
+def add_amounts(parts: Iterable[Amounts]) -> dict[str, Quantity]:
+    """Return the sum of each amount, sorted by name."""
+    total: dict[str, Quantity] = {}
+    for part in parts:
+        for name, amount in part.items():
+            total[name] = total[name] + amount if name in total else amount
+    return dict(sorted(total.items()))
+
+
+def node_of(device: PublishedDevice) -> str:
+    """Return the node of a device; empty where several nodes can reach it."""
+    return device.slice.spec.node_name or device.device.node_name or ""
+
+
+def plugin_requests(state: ClusterState) -> Mapping[Name, Amounts]:
+    """Return the requests that device plugins serve, not claims, by namespace and name of the running pod."""
+    offered = {node.metadata.name: device_plugin_resources(node) for node in state.nodes}
+    mapped_names = extended_resources(state.classes.values())
+    requests: dict[Name, Amounts] = {}
+    for name, pod in sorted(state.pods.items()):
+        keys = requested_keys(pod) if is_running(pod) else {}
+        if keys:
+            by_claims = mapped_resources(pod, mapped_names)
+            by_claims -= offered.get(pod.spec.node_name, frozenset())
+            requests[name] = {key: amount for key, amount in keys.items() if key not in by_claims}
+    return {name: amounts for name, amounts in requests.items() if amounts}
+
+
+def waiting_pods(state: ClusterState) -> list[Pod]:
+    """Return the pods without a node that request devices, sorted by namespace and name."""
+    return [
+        pod
+        for _, pod in sorted(state.pods.items())
+        if is_pending(pod) and (pod.spec.resource_claims or requested_keys(pod))
+    ]
+
+
+def requested_keys(pod: Pod) -> Amounts:
+    """Return the device keys that a pod requests, also those that name a DeviceClass, and their amounts."""
+    amounts = {name.removeprefix(REQUESTS): amount for name, amount in pod_usage(pod).items()}
+    keys = {*find_device_keys(amounts.keys())}
+    return {
+        name: amount
+        for name, amount in amounts.items()
+        if amount > ZERO and (name in keys or name.startswith(IMPLICIT_PREFIX))
+    }
