@@ -185,6 +185,55 @@ def test_exempt_namespaces_are_in_all_places() -> None:
     assert settings["translation"]["exemptNamespaces"] == exempt
 
 
+_PODS: Final = ("webhook", "controller", "certificates", "observer")
+_OBSERVER: Final = ("--set", "observer.enabled=true")
+
+
+def _pods(*flags: str) -> dict[str, Object]:
+    """Return component to its pod template."""
+    return {
+        document["metadata"]["name"].removeprefix("drawbridge-"): document["spec"]["template"]
+        for document in template(*_OBSERVER, *flags)
+        if document["kind"] == "Deployment"
+    }
+
+
+@pytest.mark.parametrize("component", _PODS)
+def test_a_site_places_and_labels_pods_as_it_likes(component: str) -> None:
+    term = {"matchExpressions": [{"key": "pool", "operator": "Exists"}]}
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
+    spread = {"maxSkew": 2, "topologyKey": "zone", "whenUnsatisfiable": "ScheduleAnyway"}
+    values = {
+        "affinity": {"nodeAffinity": required},
+        "topologySpreadConstraints": [spread],
+        "podLabels": {"team": "infra"},
+        "podAnnotations": {"example.com/note": "a: b\nc"},
+        "podSecurityContext": {"runAsNonRoot": True},
+        "securityContext": {"privileged": False},
+        "extraEnv": [{"name": "HTTPS_PROXY", "value": "http://proxy:3128"}],
+    }
+    flags = [
+        part
+        for key, value in values.items()
+        for part in ("--set-json", f"{component}.{key}={json.dumps(value)}")
+    ]
+    shipped, pods = _pods(), _pods(*flags)
+
+    pod = pods.pop(component)
+    own = shipped.pop(component)
+    assert pods == shipped, "another component has changed"
+    assert pod["metadata"]["labels"] == own["metadata"]["labels"] | {"team": "infra"}
+    assert pod["metadata"]["annotations"] == own["metadata"]["annotations"] | {
+        "example.com/note": "a: b\nc"
+    }
+    assert pod["spec"]["affinity"] == {"nodeAffinity": required}
+    assert pod["spec"]["topologySpreadConstraints"] == [spread]
+    assert pod["spec"]["securityContext"] == {"runAsNonRoot": True}
+    (container,), (own_container,) = pod["spec"]["containers"], own["spec"]["containers"]
+    assert container["securityContext"] == {"privileged": False}
+    assert container["env"] == [*own_container.get("env", []), *values["extraEnv"]]
+
+
 def test_monitoring_has_all_alerts_and_the_dashboard() -> None:
     runbooks = "https://docs.example.com/alerts"
     objects = template(

@@ -168,7 +168,19 @@ def _schema_of_scalar(kind: inspect.Type) -> dict[str, Any]:
             raise NotImplementedError(kind)
 
 
-_FREE: Final = frozenset({"resources", "nodeSelector", "labels", "dashboardLabels"})
+_FREE: Final = frozenset(
+    {
+        "affinity",
+        "dashboardLabels",
+        "labels",
+        "nodeSelector",
+        "podAnnotations",
+        "podLabels",
+        "podSecurityContext",
+        "resources",
+        "securityContext",
+    }
+)
 """Values whose content is that of a Kubernetes type."""
 
 
@@ -390,24 +402,57 @@ def _prepare_workload(workload: Document) -> None:
     template["metadata"]["annotations"] = "PH_checksum"
     component = metadata["name"].removeprefix("drawbridge-")
     spec = template["spec"]
+    is_configurable = component in {"webhook", "controller", "certificates", "observer"}
     if "priorityClassName" in spec and spec["priorityClassName"] == "system-cluster-critical":
         spec["priorityClassName"] = "PH_with priorityClass.name"
     spec["imagePullSecrets"] = "PH_yaml image.pullSecrets"
-    if component in {"webhook", "controller", "certificates", "observer"}:
+    if is_configurable:
         workload["spec"]["replicas"] = f"PH_value {component}.replicas"
-        for field in ("nodeSelector", "tolerations"):
-            spec[field] = f"PH_yaml {component}.{field}"
+        _prepare_pod(template, component)
     for container in spec["containers"]:
         is_scheduler = container["image"].startswith("drawbridge-scheduler:")
         container["image"] = "PH_scheduler_image" if is_scheduler else "PH_image"
         container["imagePullPolicy"] = "PH_with image.pullPolicy"
-        if component in {"webhook", "controller", "certificates", "observer"}:
-            container["resources"] = f"PH_yaml {component}.resources"
+        if is_configurable:
+            _prepare_container(container, component)
     if component == "certificates":
         _set_variable(spec, "PH_if_cert_manager", "DRAWBRIDGE_CERTIFICATES", _CERTIFICATE)
     if component == "webhook":
         _mount_certificate(spec)
         _mount_client_authority(spec)
+
+
+def _prepare_pod(template: Document, component: str) -> None:
+    """Give a pod the values of its component, in place of what it has or beside it."""
+    metadata, spec = template["metadata"], template["spec"]
+    metadata["labels"] |= {"PH_more": f"{component}.podLabels"}
+    metadata["annotations"] = f"PH_checksum {component}.podAnnotations"
+    for field in ("affinity", "nodeSelector", "tolerations"):
+        spec[field] = f"PH_yaml {component}.{field}"
+    constraints = f"{component}.topologySpreadConstraints"
+    if "topologySpreadConstraints" in spec:
+        own = spec["topologySpreadConstraints"]
+        spec["topologySpreadConstraints"] = [f"PH_else {constraints}", *own, "PH_end"]
+    else:
+        spec["topologySpreadConstraints"] = f"PH_yaml {constraints}"
+    spec["securityContext"] = _replaceable(
+        f"{component}.podSecurityContext", spec["securityContext"]
+    )
+
+
+def _prepare_container(container: Document, component: str) -> None:
+    container["resources"] = f"PH_yaml {component}.resources"
+    context = _replaceable(f"{component}.securityContext", container["securityContext"])
+    container["securityContext"] = context
+    variables = f"{component}.extraEnv"
+    # A list of nothing but what may be empty would be null.
+    own = container.get("env")
+    container["env"] = [*own, f"PH_more {variables}"] if own else f"PH_yaml {variables}"
+
+
+def _replaceable(path: str, fields: Document) -> Document:
+    """Return fields in whose place those of a value are rendered where it has any."""
+    return {"PH_else": path, **fields, "PH_end": "block"}
 
 
 def _mount_certificate(spec: Document) -> None:
@@ -485,7 +530,9 @@ _BLOCKS: Final = {
 }
 """Placeholder of a whole field to lines; `{field}` is its name."""
 _FIELD: Final = re.compile(r"""^(\s*)(- )?([\w./-]+): "?(PH_\w+)(?: ([\w.]+))?"?$""")
-_ITEM: Final = re.compile(r"^(\s*)- (PH_\w+)$")
+_ITEM: Final = re.compile(r"^(\s*)- (PH_\w+)(?: ([\w.]+))?$")
+_KEY: Final = re.compile(r"^(\s*)(PH_\w+): ([\w.]+)$")
+"""A placeholder among the fields of a mapping."""
 _RUNBOOK: Final = re.compile(r"^(\s*[\w-]+: )PH_runbooks(#[\w-]+)$")
 
 
@@ -493,7 +540,9 @@ def _actions(lines: Iterable[str]) -> Iterator[str]:
     # What stands for a text is quoted: a value may have line breaks, or be the text of a number.
     for line in lines:
         if item := _ITEM.match(line):
-            yield from _item_lines(item[1], item[2])
+            yield from _item_lines(item[1], item[2], item[3])
+        elif key := _KEY.match(line):
+            yield from _block_lines(key[1], key[2], key[3])
         elif field := _FIELD.match(line):
             yield from _field_lines(field[1], field[2] or "", field[3], field[4], field[5])
         elif runbook := _RUNBOOK.match(line):
@@ -511,9 +560,21 @@ _CONDITIONS: Final = {
 """Placeholder of the beginning of a block to the condition under which it is rendered."""
 
 
-def _item_lines(indent: str, name: str) -> Iterator[str]:
+def _block_lines(indent: str, name: str, path: str | None) -> Iterator[str]:
+    """Yield the lines of a value's items or fields, among others or in their place (else)."""
+    if name == "PH_end":
+        yield "{{- end }}"
+        return
+    yield f"{{{{- with .Values.{path} }}}}"
+    yield f"{{{{- toYaml . | nindent {len(indent)} }}}}"
+    yield "{{- else }}" if name == "PH_else" else "{{- end }}"
+
+
+def _item_lines(indent: str, name: str, path: str | None) -> Iterator[str]:
     width = len(indent)
     match name:
+        case "PH_else" | "PH_more":
+            yield from _block_lines(indent, name, path)
         case "PH_if_own" | "PH_if_cert_manager" | "PH_if_client_authority":
             yield f"{{{{- if {_CONDITIONS[name]} }}}}"
         case "PH_end":
@@ -540,6 +601,8 @@ def _field_lines(indent: str, dash: str, field: str, name: str, path: str | None
         for line in _BLOCKS[name]:
             text = line.replace("{field}", field)
             yield text if line.startswith("{{-") else f"{' ' * width}{text}"
+        if path is not None:
+            yield from _block_lines(" " * (width + 2), "PH_more", path)
     elif name == "PH_inventory":
         # A text block would end where YAML knows more line breaks than Helm does.
         yield f"{indent}{field}: {{{{ .Values.driver.inventory | quote }}}}"

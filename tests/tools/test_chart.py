@@ -52,6 +52,21 @@ def test_the_default_values_are_valid() -> None:
     jsonschema.validate(VALUES, SCHEMA)
 
 
+@pytest.mark.parametrize("component", ["webhook", "controller", "certificates", "observer"])
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"affinity": {"nodeAffinity": {}}},
+        {"topologySpreadConstraints": [{"maxSkew": 1}]},
+        {"podLabels": {"team": "infra"}, "podAnnotations": {"example.com/a": "b"}},
+        {"podSecurityContext": {"fsGroup": 1}, "securityContext": {"privileged": False}},
+        {"extraEnv": [{"name": "HTTPS_PROXY", "value": "http://proxy:3128"}]},
+    ],
+)
+def test_a_site_decides_about_pods(component: str, values: dict[str, Any]) -> None:
+    jsonschema.validate({**VALUES, component: {**VALUES[component], **values}}, SCHEMA)
+
+
 @pytest.mark.parametrize("kind", [WebhookSettings, ControllerSettings])
 def test_all_settings_of_a_process_are_valid(kind: Any) -> None:
     settings: Any = json.loads(json.dumps(to_document(kind())))
