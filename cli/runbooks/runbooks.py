@@ -147,7 +147,7 @@ def _readme_waves(plan: Plan) -> Iterator[str]:
     yield "Free devices are those of device plugins, for pods with device keys, and those of DRA drivers, for pods"
     yield "with claims; pods whose resource names a DeviceClass maps use both."
     yield ""
-    yield "| wave | nodes | namespaces | workloads | pods that move | free for keys | free for claims |"
+    yield "| wave | nodes | namespaces | workloads | evicted pods | free for keys | free for claims |"
     yield "| --- | --- | --- | --- | --- | --- | --- |"
     for wave in plan.waves:
         cells = (
@@ -256,8 +256,10 @@ def _preflight(plan: Plan, wave: Wave, last: int, verify: str) -> Iterator[str]:
 
 
 def _switch(plan: Plan, wave: Wave, last: int, verify: str) -> Iterator[str]:
-    what = f"{count_text(len(wave.nodes), 'node')} to DRA, then {count_text(len(wave.opted_in), 'namespace')}"
-    yield head(f"Wave {wave.wave} of {last}: {what}.")
+    nodes = f"{count_text(len(wave.nodes), 'node')} to DRA"
+    namespaces = count_text(len(wave.opted_in), "namespace")
+    parts = [*([nodes] if wave.nodes else []), *([namespaces] if wave.opted_in else [])]
+    yield head(f"Wave {wave.wave} of {last}: {', then '.join(parts)}.")
     for note in wave.notes:
         yield comment(f"Note: {note}")
     yield from part_lines(switch_parts(plan, wave, verify))

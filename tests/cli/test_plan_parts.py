@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import pytest
 
+from testing.command import ROOT, drawbridge
 from testing.migration import GPU, SHARE, hami_node, namespace, plugin_node, workload
 from testing.plan import Objects, call, document, held_objects, planned, script, waves
 
@@ -165,7 +166,7 @@ def test_the_table_says_who_may_use_what_is_free(tmp_path: Path) -> None:
     result = call(tmp_path, one_namespace(16, 4, 38), "--wave-nodes", 4)
 
     head, first, *_ = result.stdout.splitlines()
-    (*_, free_keys, free_claims) = head.partition("MOVED PODS  ")[2].split("  ")
+    (*_, free_keys, free_claims) = head.partition("EVICTED PODS  ")[2].split("  ")
     assert ["FREE FOR KEYS", "FREE FOR CLAIMS"] == [free_keys, free_claims]
     assert "ml (13 workloads)" in first
     assert "26 -> 23" in first
@@ -232,3 +233,21 @@ def test_devices_beside_those_of_a_rejected_pod_are_not_free(tmp_path: Path) -> 
     plan = planned(tmp_path, [*nodes, namespace("team"), *limited("limited"), *shared, *web])
 
     assert plan["waves"][0]["freeForKeys"]["before"] == 2 * 3 - 1
+
+
+def test_a_script_names_what_its_wave_moves(tmp_path: Path) -> None:
+    """It said `then 0 namespaces`, and the table called evicted pods moved."""
+    fleet = ROOT / "examples" / "migration" / "fleet.yaml"
+    options = ("--wave-nodes", 2, "--keep-free", 10, "--gpu-operator", "v26.3.1")
+
+    result = drawbridge("plan", "--snapshot", fleet, *options, "-o", tmp_path / "plan")
+
+    assert result.exit_code == 0, result.stderr
+    heads = [
+        (tmp_path / "plan" / f"wave-{number}" / "switch.sh").read_text().splitlines()
+        for number in (1, 3)
+    ]
+    assert "# Wave 1 of 3: 2 nodes to DRA, then 2 namespaces." in heads[0]
+    assert "# Wave 3 of 3: 2 nodes to DRA." in heads[1]
+    assert "EVICTED PODS" in result.stdout
+    assert "| evicted pods |" in (tmp_path / "plan" / "README.md").read_text()
