@@ -1,6 +1,9 @@
 """`drawbridge check`: which findings are printed, in which form, and what the exit status says."""
 
+import json
+import shutil
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 from xml.etree import ElementTree as ET
 
@@ -12,7 +15,7 @@ from click.testing import Result
 from cli.verbs.check.text import ALIKE
 from kube.manifests.dump import dump_yaml
 from testing import rule_cases as cases
-from testing.command import drawbridge
+from testing.command import CLUSTER, EXAMPLES, drawbridge
 
 Document = Mapping[str, Any]
 
@@ -168,3 +171,30 @@ def test_junit_has_no_control_characters() -> None:
     text = check(named(WRONG, "a\x1b[2J<", "t"), options=("-o", "junit")).stdout
 
     assert ET.fromstring(text)[0].attrib["name"] == "ResourceClaim/t/a\\x1b[2J<"
+
+
+def test_code_hosts_get_the_line_of_the_field(tmp_path: Path) -> None:
+    file = tmp_path / "pod.yaml"
+    shutil.copy(EXAMPLES / "mistakes" / "bytes-for-mebibytes.yaml", file)
+    call = ("check", "-f", file, "--snapshot", CLUSTER)
+    line = file.read_text().splitlines().index("        nvidia.com/gpumem: 8Gi") + 1
+
+    github = drawbridge(*call, "-o", "github").stdout
+    log = json.loads(drawbridge(*call, "-o", "sarif").stdout)
+
+    assert f"line={line}::" in github
+    (result,) = log["runs"][0]["results"]
+    assert result["locations"][0]["physicalLocation"]["region"] == {"startLine": line}
+    assert f"{file}:2: error" in drawbridge(*call).stdout
+
+
+def test_standard_input_has_the_name_of_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "pod.yaml"
+    file.write_text("kind: Pod\nspec:\n  devices: another file\n")
+
+    def printed(form: str) -> str:
+        return check(WRONG, options=("-o", form, "--stdin-name", str(file))).stdout
+
+    assert printed("text").startswith(f"{file}:1: error: ")
+    assert f"file={file},line=1::" in printed("github")
+    assert f'file="{file}"' in printed("junit")

@@ -1,6 +1,7 @@
 """`drawbridge check`: the rejections and warnings of a cluster, before anything is applied."""
 
 import sys
+from collections.abc import Iterable
 from difflib import get_close_matches
 from importlib.metadata import version
 from typing import Final
@@ -26,8 +27,10 @@ from cli.output.standard_error import print_line
 from cli.reading.options import with_allocation_inputs
 from cli.verbs.check import github, junit, sarif
 from cli.verbs.check import text as check_text
+from cli.verbs.check.field_lines import with_field_lines
 from findings.finding import Code, Severity
 from findings.text import reference_text
+from kube.manifests.source import STDIN, SourceObject
 from kube.names import DISTRIBUTION
 
 SARIF: Final = "sarif"
@@ -105,6 +108,13 @@ _SEVERITIES: Final = click.Choice([severity.value for severity in Severity])
     help="Ignore findings with this code, also for the exit status. Repeatable.",
 )
 @click.option(
+    "--stdin-name",
+    default=STDIN,
+    show_default=True,
+    metavar="FILE",
+    help="Name of the file that -f - reads, for the findings.",
+)
+@click.option(
     "--max",
     "limit",
     type=click.IntRange(min=0),
@@ -132,6 +142,7 @@ def check(
     kubernetes: Version | None,
     severity: str,
     ignored_codes: tuple[Code, ...],
+    stdin_name: str,
     limit: int | None,
     fail_on: str,
     output: str,
@@ -154,9 +165,21 @@ def check(
     Exit status: 0 when nothing would be rejected, 1 when something would (or as --fail-on says), 2
     when the call is wrong or a file cannot be read (with -R after the report), 130 when ^C ended it before all were checked.
     """
+    if stdin_name != STDIN:
+        inputs = msgspec.structs.replace(inputs, manifests=_renamed(inputs.manifests, stdin_name))
     with LongRun("checked", len(inputs.manifests)) as run:
         results = check_objects(inputs, features, schedulers, run.track, kubernetes=kubernetes)
     report = build_report(results, check_state(inputs), ignored_codes, Severity(severity))
+    _print_report(report, output, stdin_name, limit, Severity(fail_on))
+    sys.exit(_exit_status(inputs, report, Severity(fail_on), is_interrupted=run.is_interrupted))
+
+
+def _print_report(
+    report: CheckReport, output: str, stdin_name: str, limit: int | None, fail_on: Severity
+) -> None:
+    """Print a report in one of the forms."""
+    if output in (SARIF, GITHUB):
+        report = with_field_lines(report, stdin_name)
     match output:
         case Output.TEXT:
             for line in check_text.format_report(report, limit):
@@ -165,7 +188,7 @@ def check(
             log = sarif.log(report, version(DISTRIBUTION))
             click.echo(format_json(log))
         case _ if output == JUNIT:
-            click.echo(junit.test_suite(report, Severity(fail_on)))
+            click.echo(junit.test_suite(report, fail_on))
         case _ if output == GITHUB:
             for command in github.commands(report):
                 click.echo(command)
@@ -175,7 +198,14 @@ def check(
         case _:
             answer = msgspec.json.encode(_answer(report))
             click.echo(format_document(output, answer, Report.CHECK))
-    sys.exit(_exit_status(inputs, report, Severity(fail_on), is_interrupted=run.is_interrupted))
+
+
+def _renamed(manifests: Iterable[SourceObject], name: str) -> tuple[SourceObject, ...]:
+    """Return manifests, those of standard input as if they were of a file."""
+    return tuple(
+        msgspec.structs.replace(manifest, source=name) if manifest.source == STDIN else manifest
+        for manifest in manifests
+    )
 
 
 def _exit_status(
