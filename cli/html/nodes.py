@@ -34,17 +34,19 @@ ColourOf = Callable[[str], str]
 
 
 class NodeCard(msgspec.Struct, frozen=True, kw_only=True):
-    """A node as it is drawn.
+    """A node as it is drawn, or several that are drawn alike.
 
     Attributes:
         subtitle: The source from which its devices are known; may be empty.
         value: Its value for the page's filter.
+        others: The further nodes that look the same.
     """
 
     name: str
     devices: tuple[Device, ...]
     subtitle: str = ""
     value: str | None = None
+    others: tuple[str, ...] = ()
 
 
 def anchors(names: Iterable[str]) -> dict[str, str]:
@@ -61,6 +63,14 @@ def by_node(devices: Iterable[Device]) -> dict[str, tuple[Device, ...]]:
         target.append(device)
     ordered = {name: tuple(nodes[name]) for name in sorted(nodes)}
     return {**ordered, SEVERAL_NODES: tuple(shared)} if shared else ordered
+
+
+def likeness(devices: Iterable[Device]) -> tuple[tuple[str, str, str, str], ...]:
+    """Return what the card of a node without consumers shows of its devices."""
+    return tuple(
+        (device.driver, device.name, device.state.value, describe_device(device))
+        for device in devices
+    )
 
 
 def cards(nodes: Iterable[NodeCard], ids: Mapping[str, str], owner_of: OwnerOf) -> Markup:
@@ -86,8 +96,9 @@ def cards(nodes: Iterable[NodeCard], ids: Mapping[str, str], owner_of: OwnerOf) 
 def _card(node: NodeCard, ids: Mapping[str, str], owner_of: OwnerOf, colour_of: ColourOf) -> Markup:
     return element(
         "li",
-        element("h3", node.name),
+        element("h3", f"{node.name} and {len(node.others)} more" if node.others else node.name),
         element("p", node.subtitle) if node.subtitle else None,
+        _others(node.others) if node.others else None,
         _drawing(node.devices, owner_of, colour_of),
         element(
             "ul",
@@ -97,6 +108,12 @@ def _card(node: NodeCard, ids: Mapping[str, str], owner_of: OwnerOf, colour_of: 
         id=ids.get(node.name),
         data_value=node.value,
     )
+
+
+def _others(names: Sequence[str]) -> Markup:
+    """Return the names of nodes that look the same, folded; the search finds them all the same."""
+    head = element("summary", f"{count_text(len(names), 'more node')} like it")
+    return element("details", head, element("p", ", ".join(names)))
 
 
 # --- the drawing ----------------------------------------------------------------------------------

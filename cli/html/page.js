@@ -8,13 +8,21 @@
   const entries = [...document.querySelectorAll(".entry")];
   const lists = document.querySelectorAll(".cards");
   const texts = new Map();
+  const QUERY = "#q=";
 
   const textOf = (entry) => {
     if (!texts.has(entry)) texts.set(entry, entry.textContent.toLowerCase());
     return texts.get(entry);
   };
 
+  // The search is in the address, so that what somebody found can be sent.
+  const keepSearch = () => {
+    const hash = search.value ? `${QUERY}${encodeURIComponent(search.value)}` : "";
+    if (hash || location.hash.startsWith(QUERY)) history.replaceState(null, "", hash || "#");
+  };
+
   const update = () => {
+    keepSearch();
     const words = search.value.toLowerCase().split(/\s+/).filter(Boolean);
     const value = choice ? choice.value : "";
     let shown = 0;
@@ -79,4 +87,16 @@
     }
   });
   byId("toolbar").hidden = false;
+
+  const readSearch = () => {
+    if (!location.hash.startsWith(QUERY)) return;
+    try {
+      search.value = decodeURIComponent(location.hash.slice(QUERY.length));
+    } catch {
+      return; // Not an address that a search has made.
+    }
+    update();
+  };
+  window.addEventListener("hashchange", readSearch);
+  readSearch();
 })();

@@ -266,3 +266,19 @@ def test_a_page_of_many_nodes_is_searched(chromium: Browser, tmp_path: Path) -> 
     )
 
     assert cards == 1
+
+
+def test_a_search_is_in_the_address(chromium: Browser, migration_page: Path) -> None:
+    chromium.open(migration_page)
+    chromium.press("/", "/")
+    chromium.type("note b")
+    chromium.evaluate("new Promise((resolve) => requestAnimationFrame(() => setTimeout(resolve)))")
+    address = chromium.evaluate("location.hash")
+    chromium.press("Escape")
+    cleared = chromium.evaluate("location.hash")
+    chromium.evaluate("location.hash = '#q=note'")
+    chromium.evaluate("new Promise((resolve) => setTimeout(resolve, 50))")
+
+    assert (address, cleared) == ("#q=note%20b", "")
+    assert chromium.evaluate("document.getElementById('search').value") == "note"
+    assert shown_rows(chromium) == ["Deployment/team-a/notebooks"]

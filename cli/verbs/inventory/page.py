@@ -8,7 +8,7 @@ import msgspec
 from answers.cluster.devices import Device, DeviceConsumer
 from answers.cluster.inventory import Inventory
 from cli.html.elements import Child, Markup, element
-from cli.html.nodes import NodeCard, anchors, by_node, cards
+from cli.html.nodes import NodeCard, anchors, by_node, cards, likeness
 from cli.html.page import Filter, build_page, lines, row, section, table, tiles
 from findings.text import count_text
 from kube.quantity import Quantity, format_amount, format_rounded
@@ -158,14 +158,19 @@ def _nodes(inventory: Inventory) -> Markup:
     idle = {node.name for node in inventory.idle_nodes or ()}
     if not devices:
         return element("p", "No devices are published.")
+    # Each node in use is drawn, and of idle ones that look the same the first.
+    alike: dict[object, list[str]] = {}
+    for name, own in devices.items():
+        alike.setdefault(likeness(own) if name in idle else name, []).append(name)
     drawn = (
         NodeCard(
             name=name,
-            devices=own,
-            subtitle=count_text(len(own), "device"),
+            devices=devices[name],
+            subtitle=count_text(len(devices[name]), "device"),
             value=_IDLE if name in idle else _IN_USE,
+            others=tuple(others),
         )
-        for name, own in devices.items()
+        for name, *others in alike.values()
     )
     return cards(drawn, anchors(devices), _owner)
 
