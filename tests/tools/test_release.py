@@ -164,13 +164,16 @@ def test_the_action_passes_its_inputs_as_data() -> None:
     assert used == set(action["inputs"])
 
 
-def test_the_action_checks_what_it_is_given(tmp_path: Path) -> None:
+@pytest.mark.parametrize("status", [0, 1, 2])
+def test_the_action_checks_what_it_is_given(status: int, tmp_path: Path) -> None:
     """The script with programs that only say how they were called."""
     (step,) = yaml.safe_load((ROOT / "action.yml").read_text())["runs"]["steps"]
     environment = tmp_path / "environment" / "bin"
     environment.mkdir(parents=True)
     for name in ("pip", "drawbridge"):
-        (environment / name).write_text(f'#!/bin/sh\nprintf "%s|" {name} "$@"; echo\n')
+        ends = status if name == "drawbridge" else 0
+        text = f'#!/bin/sh\nprintf "%s|" {name} "$@"; echo; exit {ends}\n'
+        (environment / name).write_text(text)
         (environment / name).chmod(0o755)
     programs = {"mktemp": f"echo {shlex.quote(str(environment.parent))}", "python": "true"}
     for name, text in programs.items():
@@ -184,18 +187,25 @@ def test_the_action_checks_what_it_is_given(tmp_path: Path) -> None:
             "FILES": "manifests/\na $(b)\n",
             "SNAPSHOT": "cluster.json",
             "FAIL_ON": "error",
+            "ARGUMENTS": "--recursive\n--exclude\na b\n",
+            "SARIF": str(tmp_path / "a.sarif"),
             "PYTHON": "python",
             "ACTION": "action",
         },
         capture_output=True,
         text=True,
-        check=True,
+        check=False,
     )
 
-    assert result.stdout.splitlines()[-1] == (
-        "drawbridge|check|--output|github|--fail-on|error|--filename|manifests/|--filename|a $(b)"
-        "|--snapshot|cluster.json|"
+    call = (
+        "drawbridge|check|--fail-on|error|--filename|manifests/|--filename|a $(b)"
+        "|--snapshot|cluster.json|--recursive|--exclude|a b|--output|"
     )
+    assert result.returncode == status
+    assert (tmp_path / "a.sarif").read_text() == f"{call}sarif|\n"
+    calls = [line for line in result.stdout.splitlines() if line.startswith("drawbridge")]
+    # A wrong call is not repeated.
+    assert calls == ([] if status == 2 else [f"{call}github|"])
 
 
 def test_the_page_about_releases_names_targets_and_options_that_there_are() -> None:
