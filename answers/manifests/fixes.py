@@ -69,12 +69,12 @@ class _Trial(NamedTuple):
 
 
 def fix_objects(
-    manifests: Sequence[SourceObject], check: Check, *, now: bool = False
+    manifests: Sequence[SourceObject], check: Check, *, with_warnings: bool = False
 ) -> tuple[FixedObject, ...]:
     """Return all objects, fixed where a fix is proved, in order.
 
     Args:
-        now: Also lower what fits the idle cluster, but not beside what is in use.
+        with_warnings: Also lower amounts where the cluster accepts the larger ones with a warning.
     """
     objects = tuple(
         FixedObject(checked=checked, before=checked.source) for checked in check(manifests)
@@ -84,10 +84,10 @@ def fix_objects(
     # fails, one after the other.
     one_by_one: set[int] = set()
     for _ in range(MAX_ROUNDS):
-        chosen = _choose(objects, unproved, one_by_one, now=now)
+        chosen = _choose(objects, unproved, one_by_one, with_warnings=with_warnings)
         if not chosen:
             break
-        trials = _try(objects, chosen, check, now=now)
+        trials = _try(objects, chosen, check, with_warnings=with_warnings)
         failed = {
             index for index in chosen if not _is_proved(objects[index], trials[index])
         } or _affected(objects, trials, chosen)
@@ -109,14 +109,14 @@ def _choose(
     unproved: set[tuple[int, _Place]],
     one_by_one: set[int],
     *,
-    now: bool,
+    with_warnings: bool,
 ) -> dict[int, tuple[Finding, ...]]:
     """Return the findings to cure next, by the index of their object."""
     chosen: dict[int, tuple[Finding, ...]] = {}
     for index, fixed in enumerate(objects):
         findings = tuple(
             finding
-            for finding in _correctable(fixed.checked, now=now)
+            for finding in _correctable(fixed.checked, with_warnings=with_warnings)
             if (index, _place(finding)) not in unproved
         )
         if findings:
@@ -124,11 +124,13 @@ def _choose(
     return chosen
 
 
-def _correctable(checked: CheckedObject, *, now: bool) -> tuple[Finding, ...]:
+def _correctable(checked: CheckedObject, *, with_warnings: bool) -> tuple[Finding, ...]:
     return tuple(
         finding
         for finding in checked.findings
-        if finding.corrections and (now or finding.code is not Code.DOES_NOT_FIT_NOW)
+        if finding.corrections
+        # A larger amount that is only warned about may be right, and is in use elsewhere or unknown yet.
+        and (with_warnings or finding.is_error or finding.fitting is None)
     )
 
 
@@ -137,7 +139,7 @@ def _try(
     chosen: Mapping[int, tuple[Finding, ...]],
     check: Check,
     *,
-    now: bool,
+    with_warnings: bool,
 ) -> list[_Trial]:
     """Return the objects with the chosen fixes, and with those that these uncover."""
     trials = [_Trial(fixed, frozenset()) for fixed in objects]
@@ -150,19 +152,19 @@ def _try(
         pending = {
             index: uncovered
             for index in pending
-            if (uncovered := _uncovered(objects[index], trials[index], now=now))
+            if (uncovered := _uncovered(objects[index], trials[index], with_warnings=with_warnings))
         }
         if not pending:
             break
     return trials
 
 
-def _uncovered(before: FixedObject, trial: _Trial, *, now: bool) -> tuple[Finding, ...]:
+def _uncovered(before: FixedObject, trial: _Trial, *, with_warnings: bool) -> tuple[Finding, ...]:
     """Return the findings with fixes that were not there before."""
     known_places = {_place(finding) for finding in before.checked.findings} | trial.cured
     return tuple(
         finding
-        for finding in _correctable(trial.object.checked, now=now)
+        for finding in _correctable(trial.object.checked, with_warnings=with_warnings)
         if _place(finding) not in known_places
     )
 

@@ -38,6 +38,57 @@ spec:
 """
 
 
+WORKLOADS = """apiVersion: kubeflow.org/v1
+kind: PyTorchJob
+metadata: {name: train}
+spec:
+  pytorchReplicaSpecs:
+    Master:
+      template:
+        spec:
+          containers:
+          - name: pytorch
+            resources:
+              limits:
+                nvidia.com/gpu: 1
+                nvidia.com/gpumem: 8Gi
+    Worker:
+      template:
+        spec:
+          containers:
+          - name: pytorch
+            resources:
+              limits:
+                nvidia.com/gpu: 1
+                nvidia.com/gpumem: 300000
+---
+apiVersion: batch/v1
+kind: CronJob
+metadata: {name: nightly}
+spec:
+  schedule: "@daily"
+  jobTemplate:
+    spec:
+      template:
+        spec:
+          restartPolicy: Never
+          initContainers:
+          - name: warm-up
+            resources: {limits: {nvidia.com/gpu: "1", nvidia.com/gpumem: "300000"}}
+          containers:
+          - name: main
+---
+apiVersion: serving.kserve.io/v1beta1
+kind: InferenceService
+metadata: {name: model}
+spec:
+  predictor:
+    model:
+      modelFormat: {name: a}
+      resources: {limits: {nvidia.com/gpu: 1, nvidia.com/gpumem: 4Gi}}
+"""
+
+
 def fix(manifest: str, *options: object, snapshot: Path = CLUSTER) -> Any:
     return drawbridge("fix", "-f", "-", "--snapshot", snapshot, *options, stdin=manifest)
 
@@ -103,6 +154,47 @@ def test_amounts(before: str, after: str) -> None:
     assert fixed(pod(before)) == pod(after)
 
 
+def test_workloads_of_all_kinds() -> None:
+    after = fixed(WORKLOADS)
+
+    assert changed_lines(WORKLOADS, after) == [
+        ("nvidia.com/gpumem: 8Gi", "nvidia.com/gpumem: 8192"),
+        ("nvidia.com/gpumem: 300000", "nvidia.com/gpumem: 81920"),
+        (
+            'resources: {limits: {nvidia.com/gpu: "1", nvidia.com/gpumem: "300000"}}',
+            'resources: {limits: {nvidia.com/gpu: "1", nvidia.com/gpumem: "81920"}}',
+        ),
+        (
+            "resources: {limits: {nvidia.com/gpu: 1, nvidia.com/gpumem: 4Gi}}",
+            "resources: {limits: {nvidia.com/gpu: 1, nvidia.com/gpumem: 4096}}",
+        ),
+    ]
+
+
+def test_a_fix_that_brings_another_error_is_not_made() -> None:
+    """With a memory in MiB the pod has more devices than a claim may have."""
+    manifest = pod("{nvidia.com/gpu: 40, nvidia.com/gpumem: 8Gi}")
+
+    result = fix(manifest, "-o", "yaml")
+
+    assert (result.exit_code, result.stdout) == (1, manifest)
+    assert "[wrongUnit]" in result.stderr
+    assert "[tooManyDevices]" in fix(manifest.replace("8Gi", "8192")).stderr
+
+
+def test_what_may_fit_devices_that_are_not_known_is_left(tmp_path: Path) -> None:
+    snapshot = tmp_path / "cluster.yaml"
+    text = (DENIED / "cluster.yaml").read_text()
+    snapshot.write_text(text.replace("resourceSliceCount: 1", "resourceSliceCount: 2", 1))
+    manifest = (DENIED / "too-large.yaml").read_text()
+
+    result = fix(manifest, "-o", "yaml", snapshot=snapshot)
+
+    assert (result.exit_code, result.stdout) == (0, manifest)
+    assert "1 warning left" in result.stderr
+    assert fixed(manifest, "--warnings", snapshot=snapshot) != manifest
+
+
 def test_a_missing_limit_is_added() -> None:
     before = pod("{cpu: 1}", "{nvidia.com/gpu: 1, nvidia.com/gpumem: 3000}")
 
@@ -165,7 +257,7 @@ def test_what_is_in_use_is_left_unless_it_is_asked_for(tmp_path: Path) -> None:
     manifest = (DENIED / "outside-policy.yaml").read_text().replace("38Gi", "31Gi")
 
     assert fixed(manifest, snapshot=snapshot) == manifest
-    after = fixed(manifest, "--now", snapshot=snapshot)
+    after = fixed(manifest, "--warnings", snapshot=snapshot)
     assert changed_lines(manifest, after) == [("memory: 31Gi", "memory: 10Gi")]
 
 

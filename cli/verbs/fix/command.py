@@ -97,9 +97,10 @@ helm template chart | drawbridge fix -f - --live -o yaml | kubectl apply -f -
 @feature_gates
 @policy_aware_schedulers
 @click.option(
-    "--now",
+    "--warnings",
     is_flag=True,
-    help="Also lower what would fit, but not beside what is in use now (doesNotFitNow).",
+    help="Also lower amounts that the cluster would accept with a warning, such as what does not fit "
+    "beside what is in use now (doesNotFitNow).",
 )
 @click.option(
     "-o",
@@ -119,7 +120,7 @@ def fix(
     *,
     stdin_text: bytes,
     schedulers: tuple[str, ...],
-    now: bool,
+    warnings: bool,
     output: str,
     in_place: bool,
 ) -> None:
@@ -137,7 +138,9 @@ def fix(
         if ctx.get_parameter_source("output") is ParameterSource.COMMANDLINE:
             raise click.UsageError("--in-place and -o are mutually exclusive.")
         check_in_place(inputs.manifests, ctx.params["files"])
-    objects = fix_objects(inputs.manifests, partial(_check, inputs, features, schedulers), now=now)
+    objects = fix_objects(
+        inputs.manifests, partial(_check, inputs, features, schedulers), with_warnings=warnings
+    )
     faults = check_state(inputs)
     if in_place:
         _rewrite_files(objects)
@@ -219,15 +222,15 @@ def _print_left(objects: Sequence[FixedObject], faults: Sequence[ObjectFinding])
     """Print the errors that are left, and how many warnings are, to standard error."""
     for fault in faults:
         print_line(fault.line())
-    warnings = 0
+    number = 0
     for fixed in objects:
         for finding in fixed.checked.findings:
-            warnings += finding.severity is Severity.WARNING
+            number += finding.severity is Severity.WARNING
             if finding.is_error:
                 entry = ObjectFinding(object=fixed.checked.reference, finding=finding)
                 print_line(f"{fixed.before.source}:{fixed.before.line}: {entry.line()}")
-    if warnings:
-        print_line(f"note: {count_text(warnings, 'warning')} left; drawbridge check prints them")
+    if number:
+        print_line(f"note: {count_text(number, 'warning')} left; drawbridge check prints them")
 
 
 def _as_json(objects: Sequence[FixedObject], faults: Sequence[ObjectFinding]) -> str:
