@@ -22,8 +22,9 @@ Document = Mapping[str, Any]
 Check = Callable[[Sequence[SourceObject]], Sequence[CheckedObject]]
 """Returns the findings on manifests, one entry for each of them."""
 
-MAX_ROUNDS: Final = 16
-"""Sets of fixes that are tried, each of them with a few checks of all manifests."""
+MAX_ROUNDS: Final = 1_000
+"""Sets of fixes that are tried, each of them with a few checks of all manifests. Each round proves some
+fixes, or gives some up, so this bounds nothing but fixes that would undo one another."""
 _MAX_STEPS: Final = 4
 """Checks in which the fixes of one set may uncover further findings."""
 
@@ -81,7 +82,7 @@ def fix_objects(
     )
     unproved: set[tuple[int, _Place]] = set()
     # All fixes of an object together, as those of two containers may prove only together; where that
-    # fails, one after the other.
+    # fails, the first one alone, and then the others together.
     one_by_one: set[int] = set()
     for _ in range(MAX_ROUNDS):
         chosen = _choose(objects, unproved, one_by_one, with_warnings=with_warnings)
@@ -91,16 +92,20 @@ def fix_objects(
         failed = {
             index for index in chosen if not _is_proved(objects[index], trials[index])
         } or _affected(objects, trials, chosen)
+        proved = chosen.keys() - failed
+        if proved:
+            objects = _accept(objects, trials, proved, check)
+            # One fix may make another one provable. To begin anew makes a second call find nothing.
+            unproved.clear()
+            one_by_one.clear()
+            continue
         for index in failed:
-            findings = chosen[index]
-            if len(findings) > 1:
+            first, *others = chosen[index]
+            if others:
                 one_by_one.add(index)
             else:
-                unproved.update((index, _place(finding)) for finding in findings)
-        if failed:
-            objects = _accept(objects, trials, chosen.keys() - failed, check)
-        else:
-            objects = tuple(trial.object for trial in trials)
+                one_by_one.discard(index)
+                unproved.add((index, _place(first)))
     return objects
 
 
@@ -180,9 +185,7 @@ def _checked(trials: Sequence[_Trial], check: Check) -> list[_Trial]:
 def _accept(
     objects: Sequence[FixedObject], trials: Sequence[_Trial], proved: set[int], check: Check
 ) -> tuple[FixedObject, ...]:
-    """Return the objects with the fixes that are proved."""
-    if not proved:
-        return tuple(objects)
+    """Return the objects with the fixes that are proved, with what is found on them then."""
     accepted = [
         _Trial(trials[index].object if index in proved else fixed, frozenset())
         for index, fixed in enumerate(objects)

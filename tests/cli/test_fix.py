@@ -448,3 +448,25 @@ def test_hostile_names_are_escaped() -> None:
     result = fix(manifest, "-o", "text")
 
     assert "\x1b" not in result.stdout + result.stderr
+
+
+def test_one_fix_that_is_not_proved_keeps_no_other_from_being_made() -> None:
+    """All together fail, so each is tried alone; twice is still once."""
+    containers = [
+        f"  - name: c{number}\n    resources: {{limits: {{{limits}}}}}\n"
+        for number, limits in enumerate(
+            [
+                "nvidia.com/gpu: 40, nvidia.com/gpumem-percentage: 150",
+                *["nvidia.com/gpu: 1, nvidia.com/gpucores: 150"] * 20,
+                "nvidia.com/gpu: 1, nvidia.com/gpumem: 4Gi",
+            ]
+        )
+    ]
+    head = "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec:\n  containers:\n"
+    manifest = head + "".join(containers)
+
+    after = fixed(manifest)
+
+    assert fixed(after) == after
+    assert after.count("nvidia.com/gpucores: 100") == 20
+    assert "nvidia.com/gpumem-percentage: 150" in after

@@ -50,6 +50,8 @@ def test_commands_come_with_their_lines() -> None:
         (("bridge", "rel"), ["release"]),
         (("why", ""), ["claim", "deployment", "job", "pod", "statefulset"]),
         (("why", "pod", ""), []),
+        (("top", "n"), ["namespaces", "nodes"]),
+        (("fix", "--in"), ["--in-place"]),
     ],
 )
 def test_the_last_argument_is_completed(arguments: tuple[str, ...], completions: list[str]) -> None:
