@@ -45,7 +45,7 @@ def with_editable_inputs(command: _Command) -> _Command:
 
 
 def check_in_place(manifests: Iterable[SourceObject], paths: Sequence[str]) -> None:
-    """Check that the files of manifests can be rewritten, each of them once.
+    """Check that the files of manifests can be rewritten.
 
     Args:
         paths: The paths of `-f`.
@@ -53,12 +53,22 @@ def check_in_place(manifests: Iterable[SourceObject], paths: Sequence[str]) -> N
     Raises:
         click.UsageError: One is standard input, or is named twice.
     """
-    sources = [source for source, _ in groupby(entry.source for entry in manifests)]
-    if STDIN in sources:
+    manifests = tuple(manifests)
+    if any(manifest.source == STDIN for manifest in manifests):
         raise click.UsageError("--in-place rewrites files; - is standard input.")
+    check_named_once(manifests, paths)
+
+
+def check_named_once(manifests: Iterable[SourceObject], paths: Sequence[str]) -> None:
+    """Check that no file of manifests is read twice, since each of them has one text.
+
+    Raises:
+        click.UsageError: One is.
+    """
+    sources = [source for source, _ in groupby(entry.source for entry in manifests)]
     for names in (sources, paths):
         if len({Path(name).resolve() for name in names}) < len(names):
-            raise click.UsageError("--in-place: a file is named twice.")
+            raise click.UsageError("a file is named twice.")
 
 
 def read_text(path: str, stdin_text: bytes) -> bytes:

@@ -470,3 +470,18 @@ def test_one_fix_that_is_not_proved_keeps_no_other_from_being_made() -> None:
     assert fixed(after) == after
     assert after.count("nvidia.com/gpucores: 100") == 20
     assert "nvidia.com/gpumem-percentage: 150" in after
+
+
+@pytest.mark.parametrize("options", [(), ("-o", "yaml"), ("--in-place",)])
+def test_a_file_that_is_named_twice_is_a_wrong_call(
+    options: tuple[str, ...], tmp_path: Path
+) -> None:
+    file = tmp_path / "app.yaml"
+    file.write_text(ANNOTATED)
+
+    again = tmp_path / ".." / tmp_path.name / "app.yaml"
+    result = drawbridge("fix", "-f", file, "-f", again, "--snapshot", CLUSTER, *options)
+
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "a file is named twice" in result.stderr
+    assert file.read_text() == ANNOTATED

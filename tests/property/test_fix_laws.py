@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from allocator.model.feature_gates import Features
@@ -98,6 +98,7 @@ def _errors(findings: Sequence[Any]) -> set[tuple[str, str]]:
     return {(finding.code.value, str(finding.path)) for finding in findings if finding.is_error}
 
 
+@settings(max_examples=100)
 @given(texts())
 def test_laws_of_fixes(text: bytes) -> None:
     objects, after = fixed(text)

@@ -27,6 +27,7 @@ from cli.output.help import CLUSTER_STATE, Command
 from cli.output.standard_error import print_line
 from cli.reading.editable_files import (
     check_in_place,
+    check_named_once,
     read_editable,
     read_text,
     with_editable_inputs,
@@ -138,6 +139,8 @@ def fix(
         if ctx.get_parameter_source("output") is ParameterSource.COMMANDLINE:
             raise click.UsageError("--in-place and -o are mutually exclusive.")
         check_in_place(inputs.manifests, ctx.params["files"])
+    elif output in (Output.DIFF, Output.YAML):
+        check_named_once(inputs.manifests, ctx.params["files"])
     objects = fix_objects(
         inputs.manifests, partial(_check, inputs, features, schedulers), with_warnings=warnings
     )
