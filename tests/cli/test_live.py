@@ -278,6 +278,26 @@ async def test_where_a_claim_of_the_cluster_would_go(server: FakeApiServer, tmp_
     assert claim["allocation"]["devices"]["results"] == [{**result, "device": "gpu-1"}]
 
 
+async def test_who_uses_the_devices_of_the_cluster(server: FakeApiServer, tmp_path: Path) -> None:
+    result = {"request": "gpu", "driver": NVIDIA, "pool": "a", "device": "gpu-0"}
+    status = {"allocation": {"devices": {"results": [result]}}}
+    server.put(RESOURCE_CLAIMS, {"metadata": {"name": "held", "namespace": "x"}, "status": status})
+    pool = {"name": "a", "generation": 1, "resourceSliceCount": 1}
+    spec = {"driver": NVIDIA, "nodeName": "a", "pool": pool, "devices": [{"name": "gpu-0"}]}
+    server.put(RESOURCE_SLICES, {"metadata": {"name": "s"}, "spec": spec})
+    server.fail(403, matches=lambda call: call.path.endswith("/pods"))
+
+    answer_document = await asyncio.to_thread(
+        drawbridge,
+        *("top", "ns", "-o", "json", "--live", "--context", "here"),
+        *("--kubeconfig", kubeconfig_of(server, tmp_path)),
+    )
+
+    (namespace,) = json.loads(answer_document.stdout)["namespaces"]
+    assert (namespace["name"], namespace["drivers"][0]["devices"]) == ("x", 1)
+    assert "pods" in answer_document.stderr
+
+
 @pytest.mark.parametrize("plural", ["resourceclaims", "resourceslices", "pods"])
 async def test_nothing_is_verified_without_what_it_depends_on(
     plural: str, server: FakeApiServer, tmp_path: Path
