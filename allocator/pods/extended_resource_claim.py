@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 from allocator.pods.claims import owner_reference, pod_name
+from findings.field_path import FieldPath
 from kube.api.core import Container, Node, Pod
 from kube.api.meta import ObjectMeta
 from kube.api.resource import (
@@ -94,6 +95,29 @@ def extended_resource_claim(
     )
 
 
+def limit_paths(pod: Pod, resources: Collection[str]) -> Mapping[str, FieldPath]:
+    """Return the paths of limits in a pod, by the request of its claim for just as many devices.
+
+    There is none for a resource that init containers request as well, since they share the devices of
+    the others.
+    """
+    init, containers = pod.spec.init_containers or (), _containers(pod)
+    shared = {
+        resource
+        for container in init
+        if container.restart_policy != "Always"
+        for resource in _requests(container)
+    }
+    paths: dict[str, FieldPath] = {}
+    for index, container in enumerate(containers):
+        is_init = index < len(init)
+        place = ("initContainers", index) if is_init else ("containers", index - len(init))
+        limits = FieldPath.of("spec", *place, "resources", "limits")
+        for resource in _requests(container).keys() & (set(resources) - shared):
+            paths[_request_name(index, container, resource)] = limits.key(resource)
+    return paths
+
+
 def _containers(pod: Pod) -> tuple[Container, ...]:
     return (*(pod.spec.init_containers or ()), *(pod.spec.containers or ()))
 
@@ -141,11 +165,15 @@ def _request(
     if needed_count <= 0:
         return None
     return DeviceRequest(
-        name=f"container-{index}-request-{sorted(requests).index(resource)}",
+        name=_request_name(index, container, resource),
         exactly=ExactDeviceRequest(
             device_class_name=device_class, allocation_mode="ExactCount", count=needed_count
         ),
     )
+
+
+def _request_name(index: int, container: Container, resource: str) -> str:
+    return f"container-{index}-request-{sorted(_requests(container)).index(resource)}"
 
 
 def _count(request: DeviceRequest | None) -> int:

@@ -1,6 +1,6 @@
 """The claims that are evaluated together: a validated claim, or those of a pod."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from allocator.pods.extended_resource_claim import (
     SUFFIX,
     extended_resource_claim,
+    limit_paths,
     mapped_resources,
 )
 from findings.field_path import FieldPath
@@ -34,12 +35,14 @@ class ClaimEntry(msgspec.Struct, frozen=True, kw_only=True):
         path: The path from the object to the claim's devices, or to the reference of the pod.
         holds_devices: The path leads to the devices, so it can be extended into them.
         is_reference: The path leads to a name, so messages give the path within the claim.
+        limits: Request of the claim to the path of the limit that it was made from, for just as many devices.
     """
 
     claim: ResourceClaim
     path: FieldPath
     holds_devices: bool = False
     is_reference: bool = False
+    limits: Mapping[str, FieldPath] = {}
 
 
 def entries_of_claim(claim: Subject[DeviceClaim], path: FieldPath) -> tuple[ClaimEntry, ...]:
@@ -98,7 +101,11 @@ def _extended_resource_entries(
     claim = extended_resource_claim(pod.view, resources, classes)
     if len(claim.spec.devices.requests or ()) <= MAX_REQUESTS:
         derived_claim = _claim(claim.spec.devices, ObjectMeta(name=SUFFIX, namespace=pod.namespace))
-        yield ClaimEntry(claim=derived_claim, path=path.child("spec", "containers"))
+        limits = {
+            name: path.join(limit) for name, limit in limit_paths(pod.view, resources).items()
+        }
+        place = path.child("spec", "containers")
+        yield ClaimEntry(claim=derived_claim, path=place, limits=limits)
 
 
 def _claim(devices: DeviceClaim, metadata: ObjectMeta) -> ResourceClaim:

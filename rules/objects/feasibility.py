@@ -10,12 +10,14 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from allocator.cluster.cluster import Cluster
-from allocator.explain.closest_fit import ClosestFit, closest_fit_now
+from allocator.explain.closest_fit import Change, ClosestFit, closest_fit_now
+from allocator.explain.selector import one_line
 from allocator.model.outcome import AttemptFailed
-from findings.field_path import FieldPath
+from findings.field_path import FieldPath, Key
 from findings.finding import Code, Correction, Finding, FittingAmount, FittingAmounts, warning
 from kube.api.core import Pod
 from kube.api.resource import DeviceClaim
+from kube.quantity import format_count
 from rules.context.claim_entries import (
     ClaimEntry,
     are_selectors_short,
@@ -135,14 +137,40 @@ def _with_amounts(
 ) -> Finding:
     """Return a finding with its closest fit as amounts, and where to write them in the object."""
     fitting = _fitting_amounts(closest_fit, entries)
-    holders = {entry.path for entry in entries if entry.holds_devices}
-    amounts = fitting.amounts if fitting is not None else ()
-    if any(amount.claim not in holders for amount in amounts):
-        amounts = ()  # The amounts are in other objects.
+    if closest_fit is None or fitting is None:
+        return finding
+    places = [_place_of_change(change, entries[change.position]) for change in closest_fit.changes]
     corrections = tuple(
-        Correction(path=amount.claim.join(amount.field), amount=amount.amount) for amount in amounts
+        Correction(path=place, amount=amount.amount)
+        for place, amount in zip(places, fitting.amounts, strict=True)
+        if place is not None
     )
-    return replace(finding, fitting=fitting, corrections=corrections)
+    if len(corrections) < len(places):
+        return replace(finding, fitting=fitting)  # Some of the amounts are in other objects.
+    finding = replace(finding, fitting=fitting, corrections=corrections)
+    limits = [limit for entry in entries for limit in entry.limits.values()]
+    if not limits:
+        return finding
+    amounts = ", ".join(_describe(entry, alone=len(limits) == 1) for entry in corrections)
+    return replace(finding, fix=f"write {amounts} to fit node {one_line(fitting.node)}")
+
+
+def _place_of_change(change: Change, entry: ClaimEntry) -> FieldPath | None:
+    """Return the place in the object of the number that a change lowers; None if it is in another one."""
+    match change.field:
+        case FieldPath(steps=("requests", int() as index, "exactly", "count")) if entry.limits:
+            requests = entry.claim.spec.devices.requests or ()
+            return entry.limits.get(requests[index].name)
+        case FieldPath() as field if entry.holds_devices:
+            return entry.path.join(field)
+    return None
+
+
+def _describe(correction: Correction, *, alone: bool) -> str:
+    """Return an amount with its key, or with its path where there are others: `nvidia.com/gpu: 4`."""
+    *_, last = correction.path.steps
+    name = last.name if isinstance(last, Key) and alone else str(correction.path)
+    return f"{one_line(name)}: {format_count(correction.amount)}"
 
 
 def _fitting_amounts(

@@ -146,6 +146,7 @@ def test_only_the_amounts_of_the_text_change() -> None:
         pytest.param("{nvidia.com/gpu: 1, volcano.sh/vgpu-number: 1, volcano.sh/vgpu-memory: 8Gi}",
                      "{nvidia.com/gpu: 1, volcano.sh/vgpu-number: 1, volcano.sh/vgpu-memory: 8Gi}",
                      id="an error is left: two owners"),
+        pytest.param("{nvidia.com/gpu: 20}", "{nvidia.com/gpu: 4}", id="a key that a class maps"),
         pytest.param("{nvidia.com/gpu: 500m}", "{nvidia.com/gpu: 500m}", id="no right value"),
         pytest.param("{nvidia.com/gpu: 1}", "{nvidia.com/gpu: 1}", id="nothing to fix"),
     ],
@@ -193,6 +194,28 @@ def test_what_may_fit_devices_that_are_not_known_is_left(tmp_path: Path) -> None
     assert (result.exit_code, result.stdout) == (0, manifest)
     assert "1 warning left" in result.stderr
     assert fixed(manifest, "--warnings", snapshot=snapshot) != manifest
+
+
+def test_a_key_that_a_class_maps_is_named_with_its_container() -> None:
+    second = "  - name: second\n    resources: {limits: {nvidia.com/gpu: 3}}\n"
+    manifest = pod("{nvidia.com/gpu: 3}") + second
+
+    check = drawbridge("check", "-f", "-", "--snapshot", CLUSTER, stdin=manifest)
+
+    place = "spec.containers[0].resources.limits[nvidia.com/gpu]"
+    assert f"; write {place}: 1 to fit node nvidia-0 [" in check.stdout
+    assert fixed(manifest) == pod("{nvidia.com/gpu: 1}") + second
+
+
+def test_keys_that_share_devices_with_an_init_container_are_left() -> None:
+    """What to write into which container is a choice then."""
+    init = "  initContainers:\n  - name: init\n    resources: {limits: {nvidia.com/gpu: 20}}\n"
+    manifest = pod("{nvidia.com/gpu: 1}") + init
+
+    result = fix(manifest, "-o", "yaml")
+
+    assert (result.exit_code, result.stdout) == (1, manifest)
+    assert "; request " in result.stderr
 
 
 def test_a_missing_limit_is_added() -> None:
