@@ -71,7 +71,7 @@ def edit_yaml(
     try:
         roots = list(yaml.compose_all(text, Loader=yaml.CSafeLoader))
     except yaml.YAMLError as error:
-        message = f"{source}: cannot be edited: it is JSON in a form that YAML does not have"
+        message = f"{source}: cannot be edited: it is JSON that is not YAML, such as a stream; use -o json"
         raise NotEditable(message) from error
     for change in changes:
         node = editor.find(roots[change.document], change.path)

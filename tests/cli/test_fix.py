@@ -508,3 +508,16 @@ def test_a_file_that_is_named_twice_is_a_wrong_call(
     assert (result.exit_code, result.stdout) == (2, "")
     assert "a file is named twice" in result.stderr
     assert file.read_text() == ANNOTATED
+
+
+def test_a_stream_of_json_is_not_edited() -> None:
+    document = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}}
+    limits = {"nvidia.com/gpu": 1, "nvidia.com/gpumem": "8Gi"}
+    spec = {"containers": [{"name": "main", "resources": {"limits": limits}}]}
+    text = f"{json.dumps({**document, 'spec': spec})}\n{json.dumps(document)}\n"
+
+    result = fix(text, "-o", "yaml")
+
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "a stream; use -o json" in result.stderr
+    assert json.loads(fix(text, "-o", "json").stdout)["fixes"][0]["after"] == "8192"
