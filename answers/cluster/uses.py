@@ -16,7 +16,7 @@ from answers.model.cluster_state import ClusterState, is_pending, is_running
 from kube.api.core import Pod
 from kube.api.extended_resources import IMPLICIT_PREFIX, extended_resources
 from kube.quantity import ZERO, Quantity
-from quotas.usage import REQUESTS, pod_usage
+from quotas.resource_quotas.usage import REQUESTS, pod_usage
 from translation.reading.arbiter import find_device_keys
 
 Amounts = Mapping[str, Quantity]
