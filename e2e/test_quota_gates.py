@@ -143,7 +143,7 @@ def is_gated(document: Object) -> bool:
 
 
 class UsageRecord:
-    """What a team has at every version of its pods and claims, while a block runs."""
+    """The claims of a team at every version of its pods and claims, while a block runs."""
 
     def __init__(self, team: Team) -> None:
         self._team = team

@@ -144,7 +144,7 @@ def controller(parts: EvaluatingParts, *, engine: WorkerEngine, identity: str) -
 
     Args:
         engine: Evaluates the selectors of claims.
-        identity: Of this process, as in the Lease.
+        identity: The identity of this process, as in the Lease.
     """
     settings = parts.settings
     feed = QuotaFeed(

@@ -1,4 +1,4 @@
-"""Which drivers the bridge owns, and whether it serves them."""
+"""The drivers that the bridge owns, and the reason why it does not serve them."""
 
 from collections.abc import Callable
 from typing import Final

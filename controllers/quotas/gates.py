@@ -76,7 +76,7 @@ class QuotaGateController:
         """Listen to the usage.
 
         Args:
-            identity: Of the holder of the Lease.
+            identity: The identity of the Lease's holder.
             owners: The drivers about which the bridge decides.
             now: The wall clock, by which pods are created.
         """

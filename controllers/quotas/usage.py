@@ -41,7 +41,7 @@ class KeysOfPod(NamedTuple):
 
 
 class PodClaims(NamedTuple):
-    """What a pod is charged for.
+    """The charges of a pod.
 
     Attributes:
         entries: The keys of its charges in the book.
@@ -156,13 +156,13 @@ class QuotaUsage:
     def release_abandoned(self) -> float | None:
         """Release promised claims whose pods have been gone for long; return when to come back."""
         now_s = self._clock()
-        named = {
+        unowned = {
             key: since_s
             for key, since_s in self._abandoned.items()
             if not self._claims[key].pod_uids
         }
-        left = [since_s + ABANDONED_S - now_s for since_s in named.values()]
-        for key, since_s in named.items():
+        left = [since_s + ABANDONED_S - now_s for since_s in unowned.values()]
+        for key, since_s in unowned.items():
             if since_s + ABANDONED_S <= now_s:
                 del self._abandoned[key]
                 self._put(key, self._counted(key, is_let_through=False))

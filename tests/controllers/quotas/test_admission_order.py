@@ -1,4 +1,4 @@
-"""Which pods get through when not all of them can."""
+"""The pods that get through when not all of them can."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
