@@ -45,8 +45,12 @@ def phase(document: Document, value: str, **status: Any) -> Document:
     return {**document, "status": {"phase": value, **status}}
 
 
-FROM_TEMPLATE: Final = {"resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "one"}]}
-GENERATED: Final = {"resourceClaimStatuses": [{"name": "gpu", "resourceClaimName": "made"}]}
+FROM_TEMPLATE: Final[Document] = {
+    "resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "one"}]
+}
+GENERATED: Final[Document] = {
+    "resourceClaimStatuses": [{"name": "gpu", "resourceClaimName": "made"}]
+}
 DOCUMENTS: Final[Sequence[Document]] = (
     node("node-a"),
     node("node-a", cpu=2),
