@@ -12,6 +12,7 @@ from allocator.cluster.cluster import Cluster
 from allocator.cluster.verdicts import CachedVerdict, transfer_plan
 from allocator.model.plan import Plan
 from allocator.nodes.headroom import Headroom
+from allocator.strategies.alternatives import chosen_alternatives
 from allocator.strategies.fragmentation_aware import FragmentationAware
 from allocator.strategies.load import usage_after
 from allocator.strategies.pod_kinds import KindSlots, potential
@@ -22,6 +23,9 @@ MAX_RANK: Final = 100
 _FEW: Final = 4
 """Losses are sorted anew where more than one of so many nodes changed."""
 _MAX_PLANS: Final = 1 << 14
+_LATER_ALTERNATIVE: Final = 1 << 64
+"""The loss of a plan for each place by which its alternatives come later, more than any potential: the order of
+`firstAvailable` outweighs a strategy."""
 
 Loss = tuple[int, str]
 """The potential that a node loses, and its name."""
@@ -42,7 +46,7 @@ class NodeLosses:
         self.cluster = cluster
         self._position = cluster.changes.position
         self._before: dict[str, tuple[_Rows, Headroom, int]] = {}
-        self._after: dict[int, tuple[CachedVerdict, _Rows]] = {}
+        self._after: dict[int, tuple[CachedVerdict, _Rows, int]] = {}
 
     def take_changes(self) -> None:
         """Forget the nodes whose devices changed; called before losses are asked for."""
@@ -57,7 +61,7 @@ class NodeLosses:
     def loss(
         self, name: str, verdict: CachedVerdict | None, headroom: Headroom, left: Headroom
     ) -> int:
-        """Return the potential that a pod costs a node.
+        """Return the potential that a pod costs a node, and much more for each later alternative of its plan.
 
         Args:
             name: The node.
@@ -66,9 +70,10 @@ class NodeLosses:
             left: What it has left after the pod.
         """
         rows, before = self._potential(name, headroom)
+        later = 0
         if verdict is not None:
-            rows = self._slots_after(verdict, name)
-        return before - potential(rows, left.cpu_milli, left.memory)
+            rows, later = self._after_plan(verdict, name)
+        return before - potential(rows, left.cpu_milli, left.memory) + later
 
     def _potential(self, name: str, headroom: Headroom) -> tuple[_Rows, int]:
         """Return the slots and the potential of a node as it is."""
@@ -84,19 +89,20 @@ class NodeLosses:
         self._before[name] = rows, headroom, before
         return rows, before
 
-    def _slots_after(self, verdict: CachedVerdict, name: str) -> _Rows:
-        """Return the slots of the nodes of a class after a plan."""
+    def _after_plan(self, verdict: CachedVerdict, name: str) -> tuple[_Rows, int]:
+        """Return the slots of the nodes of a class after a plan, and the loss for its alternatives."""
         after = self._after.get(id(verdict))
         if after is None:
             assert isinstance(verdict.outcome, Plan)
             devices, usage = self.cluster.node_devices(name), self.cluster.usage
             plan = transfer_plan(verdict.outcome, verdict.representative, devices)
             rows = self.strategy.slots(devices, usage_after(devices, usage, plan))
+            later = _LATER_ALTERNATIVE * sum(chosen_alternatives(plan))
             if len(self._after) >= _MAX_PLANS:
                 self._after.clear()
             # With the verdict, whose identity is the key.
-            after = self._after[id(verdict)] = verdict, rows
-        return after[1]
+            after = self._after[id(verdict)] = verdict, rows, later
+        return after[1], after[2]
 
 
 class OrderedLosses:

@@ -1,0 +1,61 @@
+"""The nodes of an answer where FragmentationAware knows what nodes have left."""
+
+from msgspec.structs import replace
+
+from kube.names import STRATEGY_ANNOTATION
+from sidecar.model.protocol import HeadroomChanges, NodeHeadroom, ResourceRequests
+from sidecar.plan.decisions import Fits, find_nodes
+from sidecar.state.pod_room import PodRoom
+from testing.allocation.builders import (
+    DRIVER,
+    alternative,
+    claim,
+    device,
+    first_of,
+    node,
+    request,
+    slice_of,
+)
+from testing.sidecar.snapshots import pod, snapshot
+
+
+def model(name: str) -> str:
+    return f'device.attributes["{DRIVER}"].model == "{name}"'
+
+
+def test_an_earlier_alternative_outweighs_what_the_usual_pods_lose() -> None:
+    """On `later` nobody loses a device: the CPU that is left is enough for no usual pod."""
+    either = first_of("r", alternative("large", model("A100")), alternative("small", model("T4")))
+    names = {"later": "T4", "first": "A100"}
+    cluster = snapshot(
+        claim(request(), name="usual"),
+        claim(either, name="gpu"),
+        nodes=[node(name) for name in names],
+        slices=[
+            slice_of(device("gpu-0", attributes={"model": kind}), pool=name, node=name)
+            for name, kind in names.items()
+        ],
+    )
+    known = PodRoom()
+    known.learn(pod("usual"), cluster, requests=ResourceRequests(cpu_milli=8000), at_s=0.0)
+    left = {"later": 1000, "first": 64_000}
+    known.take(
+        HeadroomChanges(
+            number=1,
+            nodes=tuple(
+                NodeHeadroom(name=name, cpu_milli=cpu_milli, memory=0, pods=1)
+                for name, cpu_milli in left.items()
+            ),
+        )
+    )
+    asking = pod("gpu", name="b")
+    metadata = replace(asking.metadata, annotations={STRATEGY_ANNOTATION: "FragmentationAware"})
+
+    answer = find_nodes(
+        replace(asking, metadata=metadata),
+        replace(cluster, room=known.view(cluster.cluster)),
+        requests=ResourceRequests(cpu_milli=1000),
+    )
+
+    assert isinstance(answer, Fits)
+    assert [(entry.name, entry.score) for entry in answer.nodes] == [("first", 100), ("later", 99)]
