@@ -10,6 +10,7 @@ from typing import Final
 
 import msgspec
 
+from allocator.cluster.preference import Preference
 from allocator.cluster.ranking import Limits, RankedNodes
 from allocator.model.outcome import AttemptFailed
 from allocator.model.plan import Plan
@@ -120,8 +121,11 @@ def find_nodes(
     if rejection is not None:
         return unresolvable(rejection.code, rejection.message)
     if not claims.open:
-        nodes = tuple(ScoredNode(name=node) for node in _eligible_nodes(pod, claims.held, snapshot))
-        return _best(nodes, all_nodes=all_nodes) if nodes else _no_eligible_node(claims)
+        names = sorted(_eligible_nodes(pod, claims.held, snapshot))
+        preference, _ = snapshot.room.preference(requests, FIRST_FIT)
+        return (
+            _first(names, preference, all_nodes=all_nodes) if names else _no_eligible_node(claims)
+        )
     pending = resolve(claims.open, snapshot)
     if isinstance(pending, Rejection):
         return pending
@@ -366,11 +370,18 @@ def _eligible_nodes(
     )
 
 
-def _best(nodes: tuple[ScoredNode, ...], *, all_nodes: bool) -> Fits:
-    ranked_nodes = sorted(nodes, key=lambda node: (-node.score, node.name))
-    if all_nodes or len(ranked_nodes) <= MAX_NODES:
-        return Fits(nodes=tuple(ranked_nodes), complete=True)
-    return Fits(nodes=tuple(ranked_nodes[:MAX_NODES]), complete=False)
+def _first(names: Sequence[str], preference: Preference | None, *, all_nodes: bool) -> Fits:
+    """Return the first of some nodes, those with room before others."""
+    others: list[str] = []
+    if preference is not None:
+        others = [name for name in names if not preference.prefers(name)]
+        names = [name for name in names if preference.prefers(name)]
+    limit = None if all_nodes else MAX_NODES
+    first_names = [*names, *others][:limit]
+    return Fits(
+        nodes=tuple(ScoredNode(name=name) for name in first_names),
+        complete=len(names) <= len(first_names),
+    )
 
 
 def _no_eligible_node(claims: PodClaims) -> Rejection:

@@ -2,18 +2,22 @@
 
 from msgspec.structs import replace
 
+from allocator.nodes.headroom import Headroom
 from kube.names import STRATEGY_ANNOTATION
-from sidecar.model.protocol import HeadroomChanges, NodeHeadroom, ResourceRequests
+from sidecar.model.protocol import MAX_NODES, HeadroomChanges, NodeHeadroom, ResourceRequests
 from sidecar.plan.decisions import Fits, find_nodes
+from sidecar.plan.room import Room
 from sidecar.state.pod_room import PodRoom
 from testing.allocation.builders import (
     DRIVER,
+    allocated_claim,
     alternative,
     claim,
     device,
     first_of,
     node,
     request,
+    result,
     slice_of,
 )
 from testing.sidecar.snapshots import pod, snapshot
@@ -59,3 +63,22 @@ def test_an_earlier_alternative_outweighs_what_the_usual_pods_lose() -> None:
 
     assert isinstance(answer, Fits)
     assert [(entry.name, entry.score) for entry in answer.nodes] == [("first", 100), ("later", 99)]
+
+
+def test_nodes_with_room_come_first_for_a_pod_whose_claim_is_allocated() -> None:
+    """It may be used on all nodes, of which more lack CPU than there are in an answer."""
+    names = [f"node-{number:03}" for number in range(MAX_NODES + 20)]
+    held = allocated_claim(result("gpu-0", pool=names[0]), name="gpu")
+    cluster = snapshot(held, nodes=[node(name) for name in names])
+    left = {name: Headroom(cpu_milli=64 if name == names[-1] else 0) for name in names}
+    cluster = replace(cluster, room=Room(headroom=left))
+
+    answer = find_nodes(pod("gpu"), cluster, requests=ResourceRequests(cpu_milli=1))
+
+    assert isinstance(answer, Fits)
+    assert [entry.name for entry in answer.nodes] == [names[-1], *names[: MAX_NODES - 1]]
+    assert answer.complete
+    blind = find_nodes(pod("gpu"), cluster)
+    assert isinstance(blind, Fits)
+    assert [entry.name for entry in blind.nodes] == names[:MAX_NODES]
+    assert not blind.complete
