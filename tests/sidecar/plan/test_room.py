@@ -3,10 +3,14 @@
 from msgspec.structs import replace
 
 from allocator.nodes.headroom import Headroom
+from allocator.nodes.node_changes import NodeChanges
+from allocator.strategies.fragmentation_aware import FragmentationAware
+from allocator.strategies.pod_kinds import DeviceDemand, PodKind
+from kube.cel.scope import Meter, evaluating
 from kube.names import STRATEGY_ANNOTATION
 from sidecar.model.protocol import MAX_NODES, HeadroomChanges, NodeHeadroom, ResourceRequests
 from sidecar.plan.decisions import Fits, find_nodes
-from sidecar.plan.room import Room
+from sidecar.plan.room import LossOrders, Room
 from sidecar.state.pod_room import PodRoom
 from testing.allocation.builders import (
     DRIVER,
@@ -82,3 +86,24 @@ def test_nodes_with_room_come_first_for_a_pod_whose_claim_is_allocated() -> None
     assert isinstance(blind, Fits)
     assert [entry.name for entry in blind.nodes] == names[:MAX_NODES]
     assert not blind.complete
+
+
+def test_a_node_whose_loss_is_not_known_comes_after_those_whose_is_and_is_not_left_out() -> None:
+    """The selectors of the usual pods are not evaluated on its devices yet."""
+    usual = PodKind(demands=(DeviceDemand(selectors=(model("nobody-asked-before"),)),))
+    strategy = FragmentationAware((usual,))
+    slices = [
+        slice_of(device("gpu-0", attributes={"model": name}), pool=name, node=name)
+        for name in ("node-1", "node-2")
+    ]
+    cluster = snapshot(claim(request(), name="gpu"), slices=slices).cluster
+    pending = cluster.resolve([claim(request(), name="gpu")])
+    left = {"node-1": Headroom(), "node-2": Headroom()}
+    orders = LossOrders(strategy, cluster, left, NodeChanges())
+    plans = cluster.node_plans(pending)
+
+    with evaluating(meter=Meter(0)):
+        unrated = list(orders.order(plans, 0, 0))
+    rated = list(orders.order(plans, 0, 0))
+
+    assert [name for name, _ in unrated] == [name for name, _ in rated] == ["node-1", "node-2"]
