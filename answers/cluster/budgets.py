@@ -4,17 +4,25 @@ A pod is charged with the least that it can have, and claims with what they are 
 budget then is above it whatever devices the pods get.
 """
 
+from collections.abc import Mapping
+from typing import Final
+
 from allocator.model.feature_gates import Features
 from answers.model.cluster_state import ClusterState
 from findings.field_path import FieldPath
-from findings.finding import Finding
+from findings.finding import Code, Finding
 from kube.api.core import NAMESPACE_NAME, Pod
+from kube.quantity import Quantity
 from quotas.device_quotas.allocated_usage import AllocatedUsage, QuotaObjects
-from quotas.device_quotas.ledger import Entry, Stage
+from quotas.device_quotas.ledger import DeviceQuotaLedger, Entry, Excess, Stage
+from quotas.device_quotas.tenants import Account
 from rules.context.claim_entries import entries_of_pod
 from rules.context.context import Context
 from rules.context.rule import Subject
 from rules.quotas.excesses import find_pod_excesses
+
+MAX_CONSUMERS: Final = 3
+"""Namespaces in one sentence."""
 
 
 class Budgets:
@@ -57,21 +65,42 @@ class Budgets:
             return ()
         return tuple(find_pod_excesses(self._subject(pod), FieldPath(), self._context))
 
+    def explain(self, pod: Pod) -> tuple[str, ...]:
+        """Return of which quotas too little is left for a pod, and who uses them, in sentences."""
+        ledger = self._ledger
+        if ledger is None:
+            return ()
+        sentences = [
+            _with_consumers(excess, ledger) for excess in ledger.excesses(self._charges(pod))
+        ]
+        breaches = [
+            finding.detail
+            for finding in self.find_excesses(pod)
+            if finding.code is Code.EXCEEDS_PER_REQUEST_QUOTA
+        ]
+        return (*breaches, *sentences)
+
     def charge(self, pod: Pod) -> None:
         """Count a pod for those that come after it."""
+        namespace = pod.metadata.namespace
+        if self._ledger is not None:
+            entry = Entry(namespace, Stage.PROMISED, self._charges(pod))
+            self._ledger.put(("placed pod", namespace, pod.metadata.name), entry)
+
+    @property
+    def _ledger(self) -> DeviceQuotaLedger | None:
+        book = self._context.quota_book if self._context is not None else None
+        return None if book is None else book.ledger
+
+    def _charges(self, pod: Pod) -> Mapping[Account, int]:
+        """Return the least that a pod is charged with, in nano-units."""
         context = self._context
         if context is None or context.quota_book is None:
-            return
-        namespace = pod.metadata.namespace
+            return {}
         entries = entries_of_pod(self._subject(pod), FieldPath(), context)
         claims = [entry.claim.spec.devices for entry in entries]
-        charges = {
-            account: amount
-            for account, amount in context.quota_book.least_charges(namespace, claims).items()
-            if amount
-        }
-        key = ("placed pod", namespace, pod.metadata.name)
-        context.quota_book.ledger.put(key, Entry(namespace, Stage.PROMISED, charges))
+        charges = context.quota_book.least_charges(pod.metadata.namespace, claims)
+        return {account: amount for account, amount in charges.items() if amount}
 
     def _subject(self, pod: Pod) -> Subject[Pod]:
         namespace = pod.metadata.namespace
@@ -80,3 +109,18 @@ class Budgets:
             # It is created for the pod, with the label that every namespace gets.
             book.replace_namespace(namespace, {NAMESPACE_NAME: namespace})
         return Subject(view=pod, namespace=namespace)
+
+
+def _with_consumers(excess: Excess, ledger: DeviceQuotaLedger) -> str:
+    """Return an excess with the namespaces that use most of the limit."""
+    limit = excess.account.limit
+    parts = sorted(
+        ((part.committed, name) for name, part in ledger.by_namespace(excess.account)),
+        key=lambda entry: (-entry[0], entry[1]),
+    )
+    consumers = ", ".join(
+        f"{name} {Quantity.from_nanos(amount, limit.max.format)}"
+        for amount, name in parts[:MAX_CONSUMERS]
+    )
+    more = f" and {len(parts) - MAX_CONSUMERS} more" if len(parts) > MAX_CONSUMERS else ""
+    return f"{excess.message}; in use: {consumers}{more}" if consumers else excess.message

@@ -109,7 +109,7 @@ def pod_status(pod: Pod, state: ClusterState, cluster: Cluster) -> ObjectStatus:
         simulation=answer,
         event=event,
         scheduler=scheduler_message(pod),
-        quotas=tuple(finding.detail for finding in Budgets(state).find_excesses(pod)),
+        quotas=Budgets(state).explain(pod),
     )
 
 

@@ -124,8 +124,9 @@ def test_a_pending_pod_is_told_which_budget_it_exceeds(
 
     assert len(quotas) == number
     for sentence in quotas:
-        assert sentence.startswith(
-            "DeviceQuota vision, limit memory: 28Gi of memory needed, 24Gi of memory of 80Gi"
+        assert sentence == (
+            "DeviceQuota vision, limit memory: 28Gi of memory needed, 24Gi of memory of 80Gi of memory left; "
+            "in use: vision 48Gi, vision-lab 8Gi"
         )
 
 
