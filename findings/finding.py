@@ -11,6 +11,7 @@ from typing import Final
 import msgspec
 
 from findings.field_path import FieldPath
+from findings.fitting import Correction, FittingAmounts
 from kube.quantity import Quantity
 
 
@@ -417,43 +418,6 @@ TRANSIENT_CAUSES: Final[Mapping[Code, str]] = {
 }
 """Codes whose cause is the present state of the cluster, and how it changes. The pods of a workload are
 created later, so on workloads these are warnings; every other error rejects the workload."""
-
-
-class FittingAmount(msgspec.Struct, frozen=True, kw_only=True):
-    """A count, or an amount of a capacity, that a claim would have to request.
-
-    Attributes:
-        claim: The path in the object of the claim, or of the reference to it.
-        field: The field below the claim's `devices`.
-    """
-
-    claim: FieldPath
-    field: FieldPath
-    amount: Quantity
-
-
-class FittingAmounts(msgspec.Struct, frozen=True, kw_only=True):
-    """The smaller numbers with which an object fits a node, or a quota.
-
-    Attributes:
-        amounts: One for each field to change; never empty.
-        node: The node; empty where they are about a quota.
-    """
-
-    amounts: tuple[FittingAmount, ...]
-    node: str = ""
-
-
-class Correction(msgspec.Struct, frozen=True, kw_only=True):
-    """An amount that a fix writes into the object.
-
-    Attributes:
-        path: The place of the amount in the object, whether there is one already or not. Where it is a
-            limit, an equal request is meant, too.
-    """
-
-    path: FieldPath
-    amount: Quantity
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):

@@ -111,10 +111,7 @@ class Cluster:
     # --- verdicts ---------------------------------------------------------------------------------
 
     def node_devices(self, node: str) -> NodeDevices:
-        """Return the devices of a node; KeyError if there is no such node.
-
-        If a slice is invalid, the node has no devices, and a verdict about it raises the error.
-        """
+        """Return the devices of a node, none where a slice is invalid; KeyError for an unknown node."""
         return self._devices[node]
 
     def resolve(self, claims: Sequence[ResourceClaim]) -> PendingClaims:

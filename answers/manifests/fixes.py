@@ -13,7 +13,8 @@ from msgspec.structs import replace
 
 from answers.manifests.check import CheckedObject
 from findings.field_path import FieldPath, Key
-from findings.finding import Code, Correction, Finding
+from findings.finding import Code, Finding
+from findings.fitting import Correction
 from kube.errors import QuantityError
 from kube.manifests.source import SourceObject
 from kube.quantity import Format, Quantity

@@ -14,7 +14,8 @@ from allocator.explain.closest_fit import Change, ClosestFit, closest_fit_now
 from allocator.explain.selector import one_line
 from allocator.model.outcome import AttemptFailed
 from findings.field_path import FieldPath, Key
-from findings.finding import Code, Correction, Finding, FittingAmount, FittingAmounts, warning
+from findings.finding import Code, Finding, warning
+from findings.fitting import Correction, FittingAmount, FittingAmounts
 from kube.api.core import Pod
 from kube.api.resource import DeviceClaim
 from kube.quantity import format_count

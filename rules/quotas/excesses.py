@@ -12,7 +12,8 @@ from typing import Any, Final, NamedTuple
 from msgspec.structs import replace
 
 from findings.field_path import FieldPath
-from findings.finding import Code, Finding, FittingAmount, FittingAmounts, error, warning
+from findings.finding import Code, Finding, error, warning
+from findings.fitting import FittingAmount, FittingAmounts
 from kube.api.core import Pod
 from kube.api.resource import DeviceClaim, DeviceRequest
 from kube.cel.device import qualify_name

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from findings.field_path import FieldPath, Key
-from findings.finding import FittingAmount
+from findings.fitting import FittingAmount
 from kube.quantity import Quantity
 from testing.builders import (
     Document,

@@ -6,7 +6,8 @@ import msgspec
 import pytest
 
 from findings.field_path import FieldPath, Key
-from findings.finding import Code, Finding, FittingAmount, FittingAmounts, error
+from findings.finding import Code, Finding, error
+from findings.fitting import FittingAmount, FittingAmounts
 from kube.quantity import Quantity
 from testing.builders import (
     Document,

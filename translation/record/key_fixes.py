@@ -13,7 +13,8 @@ import msgspec
 from msgspec.structs import replace
 
 from findings.field_path import FieldPath, Key
-from findings.finding import Correction, Finding, FittingAmount, FittingAmounts, has_errors
+from findings.finding import Finding, has_errors
+from findings.fitting import Correction, FittingAmount, FittingAmounts
 from findings.text import printable
 from kube.errors import QuantityError
 from kube.quantity import ZERO, Format, Quantity

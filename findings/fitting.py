@@ -1,0 +1,43 @@
+"""The amounts that would fit, beside the words of a finding."""
+
+import msgspec
+
+from findings.field_path import FieldPath
+from kube.quantity import Quantity
+
+
+class FittingAmount(msgspec.Struct, frozen=True, kw_only=True):
+    """A count, or an amount of a capacity, that a claim would have to request.
+
+    Attributes:
+        claim: The path in the object of the claim, or of the reference to it.
+        field: The field below the claim's `devices`.
+    """
+
+    claim: FieldPath
+    field: FieldPath
+    amount: Quantity
+
+
+class FittingAmounts(msgspec.Struct, frozen=True, kw_only=True):
+    """The smaller numbers with which an object fits a node, or a quota.
+
+    Attributes:
+        amounts: One for each field to change; never empty.
+        node: The node; empty where they are about a quota.
+    """
+
+    amounts: tuple[FittingAmount, ...]
+    node: str = ""
+
+
+class Correction(msgspec.Struct, frozen=True, kw_only=True):
+    """An amount that a fix writes into the object.
+
+    Attributes:
+        path: The place of the amount in the object, whether there is one already or not. Where it is a
+            limit, an equal request is meant, too.
+    """
+
+    path: FieldPath
+    amount: Quantity
