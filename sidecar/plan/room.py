@@ -22,6 +22,9 @@ from sidecar.model.protocol import ResourceRequests
 
 MAX_ORDERS: Final = 64
 """Kinds of pods whose nodes are kept in order; as many as rankings of the allocator."""
+MIN_ORDERS: Final = 8
+MAX_PLACES: Final = 320_000
+"""Places of nodes in all orders, each of some 200 bytes; above 5,000 nodes they are fewer orders."""
 
 
 class Room(msgspec.Struct, frozen=True, kw_only=True, eq=False):
@@ -104,7 +107,10 @@ class LossOrders:
         self.losses: Final = NodeLosses(strategy.without_score(), cluster)
         self._headroom = headroom
         self._changes = changes
-        self._orders = LeastRecentlyUsed[tuple[int, int, int], _Order](MAX_ORDERS)
+        count = MAX_PLACES // max(1, len(cluster.nodes))
+        self._orders = LeastRecentlyUsed[tuple[int, int, int], _Order](
+            max(MIN_ORDERS, min(count, MAX_ORDERS))
+        )
 
     def order(self, plans: NodePlans, cpu_milli: int, memory: int) -> Iterator[tuple[str, int]]:
         """Yield the nodes with devices and the negative loss of each, then those without a loss or room."""
