@@ -11,7 +11,7 @@ Nothing is evaluated here: changed charges stay outstanding in the book until so
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final, NamedTuple
 
@@ -75,7 +75,7 @@ class QuotaUsage:
         self._resource_classes: Mapping[str, str] = {}
         self._users: dict[Key, set[Key]] = defaultdict(set)
         self._named: dict[Key, frozenset[Key]] = {}
-        self._extended: dict[str, Key] = {}
+        self._keys_of_uid: dict[str, Key] = {}
         self._let_through: set[str] = set()
 
     # --- objects ----------------------------------------------------------------------------------
@@ -114,15 +114,9 @@ class QuotaUsage:
         if claim is not None:
             self._claims[key] = claim
         self._charge_claim(key)
-        versions = [version for version in (old, claim) if version is not None]
-        owners = {uid for version in versions for uid in version.pod_uids}
-        if any(version.is_for_extended_resources for version in versions):
-            for uid in owners:
-                self._extended.pop(uid, None)
-                if claim is not None:
-                    self._extended[uid] = key
-            for pod in [pod for pod in self.pods.values() if pod.metadata.uid in owners]:
-                self._charge_keys(pod)
+        for version in (old, claim):
+            if version is not None and version.is_for_extended_resources:
+                self._charge_keys_of(version.pod_uids)
 
     def replace_pod(self, key: Key, pod: Pod | None) -> None:
         """Take a pod that was added, changed or, with None, deleted or finished."""
@@ -130,10 +124,14 @@ class QuotaUsage:
         if old is not None and (pod is None or pod.metadata.uid != old.metadata.uid):
             self.book.remove_claim(KeysOfPod(old.metadata.uid))
             self._let_through.discard(old.metadata.uid)
+            self._keys_of_uid.pop(old.metadata.uid, None)
         before = self._named.pop(key, frozenset())
         if pod is not None:
             self.pods[key] = pod
-            self._named[key] = frozenset(name for name in named_claims(pod) if name is not None)
+            self._keys_of_uid[pod.metadata.uid] = key
+            self._named[key] = frozenset(
+                entry.claim for entry in claim_entries(pod) if entry.claim is not None
+            )
             self._charge_keys(pod)
         after = self._named.get(key, frozenset())
         for name in before - after:
@@ -177,12 +175,19 @@ class QuotaUsage:
     def claims_of(self, key: Key) -> PodClaims:
         """Return the charges of a pod."""
         pod = self.pods[key]
-        names = named_claims(pod)
-        entries: list[Hashable] = [name for name in names if name in self._claims]
+        claims = claim_entries(pod)
+        entries: list[Hashable] = [entry.claim for entry in claims if entry.claim in self._claims]
         keys = KeysOfPod(pod.metadata.uid)
         if self.book.claim(keys) is not None:
             entries.append(keys)
-        return PodClaims(tuple(dict.fromkeys(entries)), all(name in self._claims for name in names))
+        is_complete = all(self._is_known(entry, pod) for entry in claims)
+        return PodClaims(tuple(dict.fromkeys(entries)), is_complete)
+
+    def _is_known(self, entry: "ClaimEntry", pod: Pod) -> bool:
+        """Return whether the claim of an entry exists, and is the one that the pod will use."""
+        claim = self._claims.get(entry.claim) if entry.claim is not None else None
+        # Whoever may write the status of pods could name a smaller claim for a while.
+        return claim is not None and (not entry.is_generated or pod.metadata.uid in claim.pod_uids)
 
     # --- charges ----------------------------------------------------------------------------------
 
@@ -192,10 +197,7 @@ class QuotaUsage:
             self._abandoned.pop(key, None)
             self.book.remove_claim(key)
             return
-        # The scheduler makes a claim for extended resources only of a pod that is gated no more.
-        is_let_through = claim.is_for_extended_resources or any(
-            not self.waits(self.pods[user]) for user in self._users.get(key, ())
-        )
+        is_let_through = any(not self.waits(self.pods[user]) for user in self._users.get(key, ()))
         before = self.book.claim(key)
         if is_let_through or claim.allocation is not None:
             self._abandoned.pop(key, None)
@@ -214,10 +216,13 @@ class QuotaUsage:
         )
 
     def _charge_keys(self, pod: Pod) -> None:
-        """Charge a pod for keys that classes map, unless there is a claim for them, or a device plugin."""
+        """Charge a pod for keys that classes map, until it is bound.
+
+        Users may create a claim that looks like the scheduler's, but they cannot bind the pod.
+        """
         key = KeysOfPod(pod.metadata.uid)
         resources = mapped_resources(pod, self._resource_classes)
-        if not resources or pod.spec.node_name or pod.metadata.uid in self._extended:
+        if not resources or (pod.spec.node_name and self._has_claim_for_keys(pod)):
             self.book.remove_claim(key)
             return
         claim = extended_resource_claim(pod, resources, self._resource_classes)
@@ -230,28 +235,48 @@ class QuotaUsage:
             ),
         )
 
+    def _charge_keys_of(self, pod_uids: Iterable[str]) -> None:
+        for uid in pod_uids:
+            key = self._keys_of_uid.get(uid)
+            if key is not None:
+                self._charge_keys(self.pods[key])
+
+    def _has_claim_for_keys(self, pod: Pod) -> bool:
+        """Return whether the claim for the keys of a bound pod is charged, or a device plugin serves them."""
+        status = pod.status.extended_resource_claim_status if pod.status is not None else None
+        return status is None or (
+            (pod.metadata.namespace, status.resource_claim_name) in self._claims
+        )
+
     def _put(self, key: Hashable, claim: CountedClaim) -> None:
         with _outstanding():
             self.book.put_claim(key, claim)
 
 
-def named_claims(pod: Pod) -> tuple[Key | None, ...]:
-    """Return the claims that a pod names, or that were made for it; None for one that is not made yet.
+class ClaimEntry(NamedTuple):
+    """An entry of `spec.resourceClaims`.
 
-    An entry for which kube-controller-manager found that no claim is needed has none.
+    Attributes:
+        claim: Namespace and name of its claim; None while kube-controller-manager has made none.
+        is_generated: It is made from a template.
     """
+
+    claim: Key | None
+    is_generated: bool
+
+
+def claim_entries(pod: Pod) -> tuple[ClaimEntry, ...]:
+    """Return the claims that a pod names, and those that are made for it."""
     statuses = (pod.status.resource_claim_statuses if pod.status else None) or ()
     generated_names = {status.name: status.resource_claim_name for status in statuses}
     namespace = pod.metadata.namespace
-    claims: list[Key | None] = []
+    entries: list[ClaimEntry] = []
     for entry in pod.spec.resource_claims or ():
-        if entry.resource_claim_name is not None:
-            claims.append((namespace, entry.resource_claim_name))
-        elif entry.name not in generated_names:
-            claims.append(None)
-        elif (name := generated_names[entry.name]) is not None:
-            claims.append((namespace, name))
-    return tuple(claims)
+        is_generated = entry.resource_claim_name is None
+        name = generated_names.get(entry.name) if is_generated else entry.resource_claim_name
+        claim = (namespace, name) if name is not None else None
+        entries.append(ClaimEntry(claim, is_generated))
+    return tuple(entries)
 
 
 @contextmanager

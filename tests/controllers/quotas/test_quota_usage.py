@@ -1,7 +1,7 @@
 """The usage of quotas as pods and claims come, lose their gates, and go."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -54,13 +54,16 @@ def keys(amount: int, key: str = f"{IMPLICIT_PREFIX}gpu") -> list[dict[str, Any]
     return [{"name": "main", "resources": {"requests": {key: str(amount)}}}]
 
 
-def stored(*requests: Any, of: str = "", extended: bool = False) -> QuotaClaim:
+def stored(
+    *requests: Any, of: str = "", extended: bool = False, has: Sequence[str] = ()
+) -> QuotaClaim:
     metadata: dict[str, Any] = {"name": "c", "namespace": "default"}
     if of:
         metadata["ownerReferences"] = [{"kind": "Pod", "name": of, "uid": of}]
     if extended:
         metadata["annotations"] = {"resource.kubernetes.io/extended-resource-claim": "true"}
-    document = msgspec.to_builtins(claim(*requests or (request(),)), enc_hook=str)
+    made = allocated_claim(*map(result, has)) if has else claim(*requests or (request(),))
+    document = msgspec.to_builtins(made, enc_hook=str)
     return project_quota_claim(msgspec.json.encode(document | {"metadata": metadata}))
 
 
@@ -170,19 +173,29 @@ def test_the_decision_about_a_pod_ends_with_it() -> None:
     assert followed.waits(successor)
 
 
-def test_keys_of_a_class_are_charged_until_there_is_a_claim_for_them() -> None:
+def test_keys_of_a_class_are_charged_until_the_pod_is_bound() -> None:
     followed = usage()
     followed.replace_pod(("default", "pod"), pod(containers=keys(2), schedulingGates=GATE))
     assert totals(followed) == Totals(waiting=2 * ONE)
     followed.replace_pod(("default", "pod"), pod(containers=keys(2)))
     assert totals(followed) == Totals(promised=2 * ONE)
 
-    made = stored(request(count=2), of="pod", extended=True)
-    followed.replace_claim(("default", "c"), made)
-    assert totals(followed) == Totals(promised=2 * ONE)
+    claimed = {"extendedResourceClaimStatus": {"resourceClaimName": "c"}}
+    bound = pod(containers=keys(2), nodeName="node-1", status=claimed)
+    followed.replace_pod(("default", "pod"), bound)
+    assert totals(followed) == Totals(promised=2 * ONE), "its claim has not been seen yet"
 
-    followed.replace_claim(("default", "c"), None)
-    assert totals(followed) == Totals(promised=2 * ONE)
+    followed.replace_claim(("default", "c"), stored(of="pod", extended=True, has=("a", "b")))
+    assert totals(followed) == Totals(used=2 * ONE)
+
+
+def test_a_claim_that_looks_like_the_schedulers_takes_nothing_off() -> None:
+    followed = usage()
+    followed.replace_pod(("default", "pod"), pod(containers=keys(2)))
+
+    followed.replace_claim(("default", "c"), stored(of="pod", extended=True, has=("a",)))
+
+    assert totals(followed) == Totals(used=ONE, promised=2 * ONE)
 
 
 def test_keys_that_a_device_plugin_serves_are_not_charged() -> None:
@@ -216,10 +229,16 @@ def test_keys_are_charged_once_a_class_maps_them() -> None:
         ([{"name": "x", "resourceClaimTemplateName": "t"}], [], PodClaims((), False)),
         (
             [{"name": "x", "resourceClaimTemplateName": "t"}],
-            [{"name": "x", "resourceClaimName": "c"}],
-            PodClaims((("default", "c"),), True),
+            [{"name": "x", "resourceClaimName": "made"}],
+            PodClaims((("default", "made"),), True),
         ),
-        ([{"name": "x", "resourceClaimTemplateName": "t"}], [{"name": "x"}], PodClaims((), True)),
+        # Written by somebody who may write the status of pods.
+        (
+            [{"name": "x", "resourceClaimTemplateName": "t"}],
+            [{"name": "x", "resourceClaimName": "c"}],
+            PodClaims((("default", "c"),), False),
+        ),
+        ([{"name": "x", "resourceClaimTemplateName": "t"}], [{"name": "x"}], PodClaims((), False)),
     ],
 )
 def test_what_a_pod_asks_for_is_known_once_its_claims_exist(
@@ -227,6 +246,7 @@ def test_what_a_pod_asks_for_is_known_once_its_claims_exist(
 ) -> None:
     followed = usage()
     followed.replace_claim(("default", "c"), stored())
+    followed.replace_claim(("default", "made"), stored(of="pod"))
     followed.replace_pod(
         ("default", "pod"),
         pod(resourceClaims=entries, status={"resourceClaimStatuses": statuses}),
