@@ -260,15 +260,27 @@ class ClaimCharges:
         chain = _chain(request, device_class)
         devices = self.published.devices
         requested_amounts = request.capacity.requests if request.capacity else None
+        # Devices of a cluster differ in little but their names, and readers share equal capacities.
+        charges: dict[Hashable, int | None] = {}
         for device, verdict in zip(devices, chain.verdicts(devices), strict=True):
             if verdict is not True:
                 continue
-            consumption = self._consumption(requested_amounts, device)
-            if consumption is None:
-                continue
             counts = device.id.driver == limit.driver and limit.devices.counts(device)
-            charge = amount_of(device, consumption.amounts, limit) if counts else 0
-            yield _Candidate(charge, node_of(device))
+            shape = (
+                counts,
+                id(device.device.capacity),
+                id(device.device.consumes_counters),
+                device.device.allow_multiple_allocations,
+            )
+            if shape not in charges:
+                consumption = self._consumption(requested_amounts, device)
+                if consumption is None:
+                    charges[shape] = None
+                else:
+                    charges[shape] = amount_of(device, consumption.amounts, limit) if counts else 0
+            charge = charges[shape]
+            if charge is not None:
+                yield _Candidate(charge, node_of(device))
 
     def _consumption(
         self, requested_amounts: Mapping[str, Quantity] | None, device: PublishedDevice
