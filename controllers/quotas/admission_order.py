@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 from controllers.quotas.groups import group_of
 from controllers.quotas.usage import Key, QuotaUsage
 from kube.api.core import Pod
+from kube.cel.scope import AnswerInterrupted, Meter, evaluating
 from kube.names import QUOTA_GATE
 from quotas.device_quotas.book import CapBreach
 from quotas.device_quotas.ledger import Excess, Stage
@@ -21,6 +22,10 @@ from quotas.device_quotas.tenants import Account
 
 MAX_PASSED_S: Final = 600.0
 """The time for which smaller pods may pass a larger one."""
+MAX_STEPS: Final = 3000
+"""Steps of the evaluation of one unit; its estimates are cached, so it needs next to none."""
+RETRY_S: Final = 1.0
+"""The time until an evaluation goes on that was interrupted."""
 GROUP_QUIET_S: Final = 10.0
 """A group without a declared minimum, or with members that need no devices, is complete when no member
 has come for so long."""
@@ -77,6 +82,7 @@ class _Undecided(Enum):
 
     INCOMPLETE = "members of the group are missing"
     UNKNOWN = "a claim does not exist, or selectors are not evaluated"
+    INTERRUPTED = "selectors have to be evaluated once more"
     HELD_BACK = "another gate is removed first"
 
 
@@ -103,6 +109,8 @@ def decide(
             let_through += unit.pods
         elif obstacle is _Undecided.INCOMPLETE:
             later.append(GROUP_QUIET_S)
+        elif obstacle is _Undecided.INTERRUPTED:
+            later.append(RETRY_S)
         elif isinstance(obstacle, Waiting):
             waiting.append(obstacle)
             left_s = unit.created_s + MAX_PASSED_S - now_s
@@ -135,7 +143,11 @@ def _obstacle(
         return _Undecided.UNKNOWN
     if charges and not all(_is_last(usage.pods[key]) for key in unit.pods):
         return _Undecided.HELD_BACK
-    return _shortage(usage, unit, accounts, charges, saved)
+    try:
+        with evaluating(meter=Meter(MAX_STEPS)):
+            return _shortage(usage, unit, accounts, charges, saved)
+    except AnswerInterrupted:
+        return _Undecided.INTERRUPTED
 
 
 def _to_save(waiting: Waiting) -> set[Account]:
