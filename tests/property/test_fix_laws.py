@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from allocator.model.feature_gates import Features
@@ -65,6 +65,8 @@ def texts(draw: st.DrawFn) -> bytes:
             f"{line}\n" if '"' in line or "|" in line else f"{line}  # {number}\n"
             for number, line in enumerate(lines)
         ).encode()
+    # Of the escapes of JSON, YAML does not have those of pairs.
+    assume("\\u" not in json.dumps(documents))
     if layout == "braces":
         return "---\n".join(f"{json.dumps(document)}\n" for document in documents).encode()
     items = {"apiVersion": "v1", "kind": "List", "items": documents}
@@ -98,7 +100,7 @@ def _errors(findings: Sequence[Any]) -> set[tuple[str, str]]:
     return {(finding.code.value, str(finding.path)) for finding in findings if finding.is_error}
 
 
-@settings(max_examples=100)
+@settings(max_examples=60)
 @given(texts())
 def test_laws_of_fixes(text: bytes) -> None:
     objects, after = fixed(text)
