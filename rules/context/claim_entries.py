@@ -85,20 +85,25 @@ def entries_of_pod(pod: Subject[Pod], path: FieldPath, context: Context) -> tupl
     return (*entries.values(), *_extended_resource_entries(pod, path, context))
 
 
-def _extended_resource_entries(
-    pod: Subject[Pod], path: FieldPath, context: Context
-) -> Iterator[ClaimEntry]:
-    """Yield the claim that the scheduler makes for extended resources that classes map.
+def resources_in_claim(pod: Subject[Pod], context: Context) -> frozenset[str]:
+    """Return the extended resources of a pod for which the scheduler makes one claim.
 
     Resources that the device plugin of some node may offer are left out.
     """
     idle_cluster, classes = context.idle_cluster, context.extended_resources
     if idle_cluster is None or not classes or pod.view.spec.scheduler_name not in _SCHEDULERS:
-        return
-    resources = idle_cluster.without_plugin(mapped_resources(pod.view, classes))
+        return frozenset()
+    return idle_cluster.without_plugin(mapped_resources(pod.view, classes))
+
+
+def _extended_resource_entries(
+    pod: Subject[Pod], path: FieldPath, context: Context
+) -> Iterator[ClaimEntry]:
+    """Yield the claim that the scheduler makes for extended resources that classes map."""
+    resources = resources_in_claim(pod, context)
     if not resources:
         return
-    claim = extended_resource_claim(pod.view, resources, classes)
+    claim = extended_resource_claim(pod.view, resources, context.extended_resources)
     if len(claim.spec.devices.requests or ()) <= MAX_REQUESTS:
         derived_claim = _claim(claim.spec.devices, ObjectMeta(name=SUFFIX, namespace=pod.namespace))
         limits = {

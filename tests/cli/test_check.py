@@ -602,3 +602,38 @@ def test_a_quota_of_another_tenant_says_nothing() -> None:
     report = answer(device_quota(max="0"), namespace("audio"), share(3000, "audio"), options=SHARES)
 
     assert not [finding for finding in report["findings"] if "Quota" in finding["code"]]
+
+
+def mapped_pod(*amounts: str) -> Document:
+    """A pod whose containers request GPUs by a key that a DeviceClass of the example maps."""
+    containers = [
+        {"name": f"c{index}", "image": "i", "resources": {"limits": {"nvidia.com/gpu": amount}}}
+        for index, amount in enumerate(amounts)
+    ]
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "many"},
+        "spec": {"containers": containers},
+    }
+
+
+@pytest.mark.parametrize(
+    ("amounts", "code", "words"),
+    [
+        (("33",), "tooManyDevices", "33 devices by"),
+        (("20", "20"), "tooManyDevices", "40 devices by"),
+        (("100000000000000000000000",), "tooManyDevices", "a claim has at most 32 devices"),
+        (("-64",), "negative", "-64 is negative"),
+    ],
+)
+def test_amounts_of_a_mapped_key_that_kubernetes_never_serves_are_errors(
+    amounts: tuple[str, ...], code: str, words: str
+) -> None:
+    """They passed, since Kubernetes allocates such a pod without translation."""
+    found = answer(mapped_pod(*amounts), options=["--snapshot", CLUSTER])["findings"]
+    errors = [finding for finding in found if finding["severity"] == "error"]
+
+    assert [finding["code"] for finding in errors] == [code]
+    assert words in errors[0]["message"]
+    assert errors[0]["path"] == "spec.containers[0].resources.limits[nvidia.com/gpu]"

@@ -1,0 +1,87 @@
+"""Faults of amounts of extended resources that DeviceClasses map: Kubernetes allocates them without us.
+
+Source: k8s.io/kubernetes v1.37.1, pkg/scheduler/framework/plugins/dynamicresources,
+extendeddynamicresources.go: one claim for all of a pod; pkg/apis/core/validation for negative amounts.
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+from allocator.pods.extended_resource_claim import extended_resource_claim, limit_paths
+from findings.field_path import FieldPath
+from findings.finding import Code, Finding, error
+from findings.text import quote_text
+from kube.api.core import Pod
+from kube.api.resource import MAX_RESULTS, DeviceClaim
+from kube.quantity import ZERO
+from rules.context.claim_entries import resources_in_claim
+from rules.context.context import Context
+from rules.context.rule import BUILT_IN_VALIDATION, OTHER_OBJECTS, Category, PodRule, Scope, Subject
+
+PodSubject = Subject[Pod]
+
+
+def find_negative_amounts(pod: PodSubject, path: FieldPath, context: Context) -> Iterator[Finding]:
+    """Yield negative amounts of resources that classes map."""
+    spec = pod.view.spec
+    for field, containers in (
+        ("initContainers", spec.init_containers),
+        ("containers", spec.containers),
+    ):
+        for index, container in enumerate(containers or ()):
+            for part in ("limits", "requests"):
+                for name, amount in sorted(getattr(container, part).items()):
+                    if name in context.extended_resources and amount < ZERO:
+                        place = path.child("spec", field, index, "resources", part)
+                        yield error(
+                            Code.NEGATIVE,
+                            place.key(name),
+                            f"{amount} is negative",
+                            "write 0 or more",
+                        )
+
+
+def find_too_many_devices(pod: PodSubject, path: FieldPath, context: Context) -> Iterator[Finding]:
+    """Yield a pod whose resources are more devices than a claim can have, so that it never gets any."""
+    resources = resources_in_claim(pod, context)
+    if not resources:
+        return
+    claim = extended_resource_claim(pod.view, resources, context.extended_resources)
+    total = _number(claim.spec.devices)
+    if total <= MAX_RESULTS:
+        return
+    places = sorted(limit_paths(pod.view, resources).values(), key=str)
+    place = path.join(places[0]) if places else path.child("spec", "containers")
+    names = " and ".join(quote_text(name) for name in sorted(resources))
+    yield error(
+        Code.TOO_MANY_DEVICES,
+        place,
+        f"{total} devices by {names}: Kubernetes makes one claim for all of a pod, and a claim has at "
+        f"most {MAX_RESULTS} devices",
+        f"request at most {MAX_RESULTS} in all containers together",
+    )
+
+
+def _number(devices: DeviceClaim) -> int:
+    requests = devices.requests or ()
+    return sum(request.exactly.count or 1 for request in requests if request.exactly is not None)
+
+
+RULES: Final[tuple[PodRule, ...]] = (
+    PodRule(
+        code=Code.NEGATIVE,
+        scope=Scope.POD,
+        category=Category.INVALID,
+        validate=find_negative_amounts,
+        fix="Write 0 or more.",
+        no_cel_reason=BUILT_IN_VALIDATION,
+    ),
+    PodRule(
+        code=Code.TOO_MANY_DEVICES,
+        scope=Scope.POD,
+        category=Category.INVALID,
+        validate=find_too_many_devices,
+        fix="Request fewer devices, or several pods.",
+        no_cel_reason=OTHER_OBJECTS,
+    ),
+)
