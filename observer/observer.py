@@ -45,6 +45,9 @@ from process.selectors.engine import BlockingEngine, WorkerEngine
 OPTIONAL: Final = frozenset({Kind.TAINT_RULE, Kind.POLICY, Kind.OWNERSHIP})
 """Kinds that a cluster may not serve. Their first lists come before any pod is due."""
 
+WATCHED: Final = tuple(kind for kind in Kind if kind is not Kind.QUOTA)
+"""Kinds that say why a pod waits; who waits for a quota is told by those who decide about it."""
+
 INVENTORY: Final = (Kind.NODE, Kind.SLICE, Kind.CLASS)
 """Kinds that decide which devices nodes offer."""
 
@@ -118,7 +121,7 @@ class Observer:
             kind: informers.subscribe(
                 RESOURCES[kind], PROJECTIONS[kind], handlers=[self._queue_changes(kind)]
             )
-            for kind in Kind
+            for kind in WATCHED
         }
         self._pods = informers.subscribe(
             PODS, project_pod, field_selector=WAITING_FIELDS, handlers=[self._pod_changed]

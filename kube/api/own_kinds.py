@@ -205,7 +205,6 @@ DEVICE_QUOTA: Final = OwnKind(
         Access(account=Account.WEBHOOK),
         Access(account=Account.CONTROLLER, writes_status=True),
         Access(account=Account.BRIDGE),
-        Access(account=Account.OBSERVER),
     ),
 )
 
