@@ -1,10 +1,11 @@
 """The usage of DeviceQuotas, from quotas, namespaces, classes, slices, claims and pods.
 
-A claim that is not allocated is promised once a pod that names it has no gate of ours, and waits before. When
-that pod is gone, the scheduler may yet write an allocation that was under way: so a promised claim stays
-promised until it is allocated, deleted, or, if nobody deletes it with the pod, has had the time for that. The
-scheduler makes claims for keys that a DeviceClass maps only when it places the pod, so until then the pod is
-charged for what that claim would ask for.
+A claim that is not allocated is promised once a pod that names it has no gate of ours, and waits before; for a
+pod of the bridge, which decides itself, it waits until it has its devices. When the pod is gone, the scheduler
+may yet write an allocation that was under way: so a promised claim stays promised until it is allocated,
+deleted, or, if nobody deletes it with the pod, has had the time for that. The scheduler makes claims for keys
+that a DeviceClass maps only when it places the pod, so until then the pod is charged for what that claim would
+ask for.
 
 Nothing is evaluated here: changed charges stay outstanding in the book until somebody evaluates them.
 """
@@ -23,6 +24,7 @@ from kube.api.device_quota import DeviceQuota
 from kube.api.extended_resources import extended_resources
 from kube.api.resource import DeviceClass, ResourceSlice
 from kube.cel.scope import AnswerInterrupted, Meter, evaluating
+from kube.names import SCHEDULER_NAME
 from quotas.device_quotas.book import CountedClaim, QuotaBook
 from quotas.device_quotas.ledger import Stage
 from quotas.device_quotas.tenants import Labels
@@ -172,6 +174,14 @@ class QuotaUsage:
         """Return whether a pod waits for a decision."""
         return is_gated(pod) and pod.metadata.uid not in self._let_through
 
+    def _is_let_through(self, pod: Pod) -> bool:
+        """Return whether a pod's claims may be allocated without a decision.
+
+        The bridge decides about its pods itself, and rejects claims of drivers that it does not own: else
+        pods that nobody places would use up the budget of a tenant.
+        """
+        return not self.waits(pod) and pod.spec.scheduler_name != SCHEDULER_NAME
+
     def claims_of(self, key: Key) -> PodClaims:
         """Return the charges of a pod."""
         pod = self.pods[key]
@@ -197,7 +207,9 @@ class QuotaUsage:
             self._abandoned.pop(key, None)
             self.book.remove_claim(key)
             return
-        is_let_through = any(not self.waits(self.pods[user]) for user in self._users.get(key, ()))
+        is_let_through = any(
+            self._is_let_through(self.pods[user]) for user in self._users.get(key, ())
+        )
         before = self.book.claim(key)
         if is_let_through or claim.allocation is not None:
             self._abandoned.pop(key, None)
@@ -231,7 +243,7 @@ class QuotaUsage:
             CountedClaim(
                 namespace=pod.metadata.namespace,
                 devices=claim.spec.devices,
-                is_let_through=not self.waits(pod),
+                is_let_through=self._is_let_through(pod),
             ),
         )
 

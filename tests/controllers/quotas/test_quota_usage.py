@@ -12,7 +12,7 @@ from controllers.quotas.projections import QuotaClaim, project_quota_claim, proj
 from controllers.quotas.usage import ABANDONED_S, PodClaims, QuotaUsage
 from kube.api.core import Pod
 from kube.api.extended_resources import IMPLICIT_PREFIX
-from kube.names import QUOTA_GATE
+from kube.names import QUOTA_GATE, SCHEDULER_NAME
 from quotas.device_quotas.ledger import Totals
 from testing.allocation.builders import (
     allocated_claim,
@@ -268,3 +268,17 @@ def test_what_a_pod_asks_for_is_known_once_its_claims_exist(
 )
 def test_only_pods_with_devices_are_kept(spec: dict[str, Any], is_kept: bool) -> None:
     assert (pod(**spec) is not None) is is_kept
+
+
+def test_a_pod_of_the_bridge_is_promised_nothing() -> None:
+    """The bridge rejects it for a driver that it does not own: such pods used up the budget of a team."""
+    used = usage()
+    used.replace_claim(("default", "c"), stored())
+    used.replace_pod(("default", "pod"), pod("pod", "c", schedulerName=SCHEDULER_NAME))
+    used.replace_pod(
+        ("default", "keys"), pod("keys", schedulerName=SCHEDULER_NAME, containers=keys(2))
+    )
+    assert totals(used) == Totals(waiting=3 * ONE)
+
+    used.replace_claim(("default", "c"), stored(has=["a"]))
+    assert totals(used) == Totals(used=ONE, waiting=2 * ONE)
