@@ -12,7 +12,7 @@ import msgspec
 from findings.text import count_text, printable, shorten
 from kube.api.device_quota import DeviceQuotaStatus
 from kube.api.policy import MAX_MESSAGE, Condition
-from quotas.device_quotas.ledger import DeviceQuotaLedger
+from quotas.device_quotas.ledger import DeviceQuotaLedger, Totals
 from quotas.device_quotas.limits import Limit
 from quotas.device_quotas.tenants import Account
 
@@ -140,12 +140,16 @@ def enforced_condition(limits: Sequence[Limit], deciders: Deciders) -> Condition
     return ConditionState(type_, "True", ConditionReason.ENFORCED, "; ".join(parts))
 
 
-def threshold_condition(accounts: Iterable[Account], ledger: DeviceQuotaLedger) -> ConditionState:
-    """Return whether some account is used, or promised, above the threshold of its limit."""
+def threshold_condition(usage: Iterable[tuple[Account, Totals]]) -> ConditionState:
+    """Return whether some account is used, or promised, above the threshold of its limit.
+
+    Args:
+        usage: The accounts, with their sums as the status has them.
+    """
     type_ = ConditionType.ALERT_THRESHOLD_REACHED
     reached: dict[str, str] = {}
-    for account in accounts:
-        limit, committed = account.limit, ledger.totals(account).committed
+    for account, totals in usage:
+        limit, committed = account.limit, totals.committed
         if committed * 100 > limit.max.nanos * limit.alert_percent and limit.name not in reached:
             place = f" in namespace {account.namespace}" if account.namespace else ""
             reached[limit.name] = (

@@ -209,6 +209,17 @@ def test_the_alert_is_above_the_threshold(claims: int, threshold: int, expected:
     assert conditions(status(filled))["AlertThresholdReached"] == expected
 
 
+def test_what_waits_for_the_bridge_raises_no_alert() -> None:
+    """With nothing in use the alert was on, since pods waited."""
+    filled = book(quota(device_limit(1)))
+    put(filled, "1")
+    put(filled, "2")
+
+    owned = conditions(status(filled, Deciders(owned_drivers=OWNED)))
+
+    assert owned["AlertThresholdReached"] == "False BelowThreshold"
+
+
 def test_a_device_that_is_not_published_any_more_is_named() -> None:
     filled = book(quota(capacity_limit("memory", "80Gi")))
     put(filled, "c", "small")
