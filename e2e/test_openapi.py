@@ -55,6 +55,11 @@ ROOTS: Final = (
     Root(kube.api.core.ResourceQuota, "api/v1", "io.k8s.api.core.v1.ResourceQuota"),
     Root(kube.api.core.LimitRange, "api/v1", "io.k8s.api.core.v1.LimitRange"),
     Root(kube.api.meta.ObjectHead, "api/v1", "io.k8s.api.core.v1.Pod"),
+    Root(
+        kube.api.meta.LabelSelector,
+        "apis/apps/v1",
+        "io.k8s.apimachinery.pkg.apis.meta.v1.LabelSelector",
+    ),
     Root(kube.api.admission.Status, "api/v1", "io.k8s.apimachinery.pkg.apis.meta.v1.Status"),
     Root(
         kube.api.admission.UserInfo,
