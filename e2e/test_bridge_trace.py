@@ -169,6 +169,7 @@ def test_pods_in_order_allocate_what_the_replay_says(
 ) -> None:
     nodes, pods = trace
     before, began = bridge.calls("prefilter", "fits"), time.monotonic()
+
     def are_decided() -> bool:
         entries = cluster.objects("pods", namespace)
         return all(entry["spec"].get("nodeName") or fits_nowhere(entry) for entry in entries)

@@ -49,6 +49,7 @@ def quota_status(
         for key in book.outstanding
         if (claim := book.claim(key)) is not None and claim.namespace in selected
     ]
+
     def shown(account: Account) -> Totals:
         is_owned = account.limit.driver in deciders.owned_drivers
         return shown_totals(book.ledger.totals(account), is_owned=is_owned)
