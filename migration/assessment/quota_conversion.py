@@ -18,6 +18,7 @@ from kube.api.extended_resources import implicit_class
 from kube.api.workloads import DAEMON_SET, pod_path, resolve_path
 from kube.manifests.source import SourceObject
 from kube.quantity import ZERO, Quantity
+from migration.assessment.quota_amounts import InvalidAmount, devices_fault, read_amount
 from quotas.resource_quotas.scopes import devices_of_class
 from translation.cluster.snapshot import (
     Mode,
@@ -146,26 +147,24 @@ def convert_quotas(
         added_amounts: dict[str, Quantity] = {}
         missing: dict[str, str] = {}
         effects: list[QuotaEffect] = []
-        for line, amount in lines.items():
-            key = _resource_name(line)
-            reason = _reason(source, line, vocabularies.values()) or _sharing_reason(
+        for line, value in lines.items():
+            key, amount = _resource_name(line), read_amount(value)
+            reason = _reason(source, line, amount, vocabularies.values()) or _sharing_reason(
                 key, own_keys, counted
             )
-            if reason:
+            if reason or isinstance(amount, InvalidAmount):
                 missing[line] = reason
                 continue
             parts = {
                 name: part
-                for name, part in divide_amount(
-                    Quantity(amount), sorted(counted[key]), used
-                ).items()
+                for name, part in divide_amount(amount, sorted(counted[key]), used).items()
                 if mappings.get(name) != key
             }
             for name, part in parts.items():
                 of_class = devices_of_class(name)
                 added_amounts[of_class] = added_amounts.get(of_class, ZERO) + part
             own = [name for name in sorted(counted[key]) if name not in parts]
-            effects.append(QuotaEffect(line=line, allows=_effect(amount, own, parts)))
+            effects.append(QuotaEffect(line=line, allows=_effect(str(value), amount, own, parts)))
         converted_quota = _convert_quota(source, namespace, added_amounts, missing)
         converted_quotas.append(
             msgspec.structs.replace(
@@ -177,22 +176,29 @@ def convert_quotas(
 
 def _device_lines(
     source: SourceObject, vocabularies: Mapping[str, Vocabulary]
-) -> Mapping[str, str]:
-    """Return the lines of a quota that name device keys, with their amounts."""
+) -> Mapping[str, object]:
+    """Return the lines of a quota that name device keys, with their amounts as they are written."""
     hard = _hard(source)
     names = {_resource_name(line) for line in hard}
     keys = {*find_device_keys(names, vocabularies), *filter(implicit_class, names)}
     return {line: amount for line, amount in hard.items() if _resource_name(line) in keys}
 
 
-def _reason(source: SourceObject, line: str, vocabularies: Iterable[Vocabulary]) -> str:
+def _reason(
+    source: SourceObject,
+    line: str,
+    amount: Quantity | InvalidAmount,
+    vocabularies: Iterable[Vocabulary],
+) -> str:
     """Explain why no quota can count a line for claims; empty where one can."""
     spec = source.document["spec"]
     if spec.get("scopes") or spec.get("scopeSelector"):
         return "a quota with scopes counts no claims"
+    if isinstance(amount, InvalidAmount):
+        return amount.reason
     if not counts_devices(_resource_name(line), vocabularies):
         return "no ResourceQuota counts shares of a device; a DeviceQuota does: drawbridge quota convert --to device"
-    return ""
+    return devices_fault(amount)
 
 
 def _requested_names(source: SourceObject) -> set[str]:
@@ -258,11 +264,11 @@ def divide_amount(
     return {name: Quantity(str(part)) for name, part in parts.items()}
 
 
-def _effect(amount: str, own: Sequence[str], parts: Mapping[str, Quantity]) -> str:
+def _effect(text: str, amount: Quantity, own: Sequence[str], parts: Mapping[str, Quantity]) -> str:
     """Return the total that a line and the lines for claims allow together.
 
     Args:
-        amount: The amount of the line.
+        text: The amount of the line as it is written.
         own: The classes whose claims the line counts itself.
         parts: Class to the amount of its own line.
     """
@@ -271,8 +277,8 @@ def _effect(amount: str, own: Sequence[str], parts: Mapping[str, Quantity]) -> s
         claims += part
     texts = ", ".join(f"{part} of class {name}" for name, part in parts.items())
     with_own = f" and claims of class {', '.join(own)} together" if own else ""
-    together = f"; together {Quantity(amount) + claims}, and {amount} before" if parts else ""
-    return f"pods with the key{with_own} {amount}, claims {claims} ({texts}){together}"
+    together = f"; together {amount + claims}, and {text} before" if parts else ""
+    return f"pods with the key{with_own} {text}, claims {claims} ({texts}){together}"
 
 
 def _class_mappings(objects: Iterable[SourceObject]) -> Mapping[str, str]:
@@ -292,7 +298,9 @@ def _convert_quota(
     added_amounts: Mapping[str, Quantity],
     not_convertible: Mapping[str, str],
 ) -> ConvertedQuota:
-    present = _hard(source)
+    present = {
+        line for line, value in _hard(source).items() if isinstance(read_amount(value), Quantity)
+    }
     lines = {line: str(amount) for line, amount in added_amounts.items() if line not in present}
     return ConvertedQuota(
         object=_reference(source, namespace),
@@ -302,23 +310,11 @@ def _convert_quota(
     )
 
 
-def _hard(source: SourceObject) -> dict[str, str]:
-    """Return the lines of a quota whose amounts are valid."""
+def _hard(source: SourceObject) -> dict[str, object]:
+    """Return the lines of a quota with their amounts as they are written."""
     spec = source.document.get("spec")
     hard = spec.get("hard") if isinstance(spec, Mapping) else None
-    return {
-        str(line): str(amount)
-        for line, amount in (hard.items() if isinstance(hard, Mapping) else ())
-        if _is_quantity(amount)
-    }
-
-
-def _is_quantity(amount: object) -> bool:
-    try:
-        Quantity(str(amount))
-    except ValueError:
-        return False
-    return True
+    return {str(line): value for line, value in hard.items()} if isinstance(hard, Mapping) else {}
 
 
 def _resource_name(line: str) -> str:

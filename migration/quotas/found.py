@@ -14,9 +14,9 @@ from answers.model.findings import namespace_of
 from answers.model.views import decode_view
 from kube.api.foreign_quotas import BY_TYPE, IS_PARENT, ForeignQuota, ForeignQuotaObject
 from kube.api.workloads import pod_path, resolve_path
-from kube.errors import QuantityError
 from kube.manifests.source import SourceObject
 from kube.quantity import Quantity
+from migration.assessment.quota_amounts import InvalidAmount, read_amount
 from migration.quotas.measures import Measures
 from migration.quotas.model import FoundQuota, Part, QuotaLine, free_name, name_of
 from translation.reading.foreign_quotas import summarize_foreign_quota
@@ -41,6 +41,18 @@ class _Surroundings(NamedTuple):
     namespace: str
     measures: Measures
     namespaces_of_queues: Mapping[str, Sequence[str]]
+
+
+class _ReadLines(NamedTuple):
+    """The lines of a resource list, and those without a valid amount to the reason."""
+
+    lines: tuple[QuotaLine, ...]
+    invalid: Mapping[str, str]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Return the names of all lines."""
+        return (*(line.name for line in self.lines), *self.invalid)
 
 
 def find_quotas(
@@ -74,13 +86,13 @@ def _resource_quota(
     source: SourceObject, spec: Mapping[str, Any], measures: Measures, namespace: str
 ) -> FoundQuota:
     place = namespace_of(source, namespace)
-    lines = tuple(_lines(spec.get("hard"), "", measures))
+    hard = _read_lines(spec.get("hard"), "", measures)
     found_quota = FoundQuota(
         object=_reference(source, place), name=name_of(place, source.name), is_core=True
     )
     if spec.get("scopes") or spec.get("scopeSelector"):
-        return replace(found_quota, dropped={line.name: _SCOPES for line in lines})
-    return replace(found_quota, namespaces=(place,), lines=lines)
+        return replace(found_quota, dropped=dict.fromkeys(hard.names, _SCOPES))
+    return replace(found_quota, namespaces=(place,), lines=hard.lines, dropped=hard.invalid)
 
 
 def _foreign_quota(
@@ -99,7 +111,7 @@ def _foreign_quota(
             return _volcano_queue(found_quota, spec, namespaces, measures)
         case _:
             names = sorted(
-                line.name for part in spec.values() for line in _lines(part, "", measures)
+                name for part in spec.values() for name in _read_lines(part, "", measures).names
             )
             why = f"it is of a {kind.kind} of {kind.owner}, which names no namespace"
             return replace(found_quota, dropped=dict.fromkeys(names, why))
@@ -109,7 +121,7 @@ def _elastic_quota(
     found_quota: FoundQuota, source: SourceObject, place: str, measures: Measures
 ) -> FoundQuota:
     spec = source.document["spec"]
-    dropped = {line.name: _FAIR_SHARE for line in _lines(spec.get("min"), "min.", measures)}
+    dropped = dict.fromkeys(_read_lines(spec.get("min"), "min.", measures).names, _FAIR_SHARE)
     metadata = source.document.get("metadata")
     of_object: Mapping[str, Any] = metadata if isinstance(metadata, Mapping) else {}
     for field in ("labels", "annotations"):
@@ -117,18 +129,17 @@ def _elastic_quota(
         for name in sorted(map(str, names)) if isinstance(names, Mapping) else ():
             if name.startswith(_TREE) and name not in _HARMLESS:
                 dropped[name] = _FAIR_SHARE
-    lines = tuple(_lines(spec.get("max"), "max.", measures))
+    most = _read_lines(spec.get("max"), "max.", measures)
     labels = of_object.get("labels")
     if isinstance(labels, Mapping) and labels.get(IS_PARENT) == "true":
-        of_parent = {line.name: "no pod is counted by a parent directly" for line in lines}
+        of_parent = dict.fromkeys(most.names, "no pod is counted by a parent directly")
         return replace(found_quota, dropped=dropped | of_parent)
     view = decode_view(source.document, ForeignQuotaObject)
     summary = summarize_foreign_quota(view) if isinstance(view, ForeignQuotaObject) else None
     others = summary.namespaces if summary is not None else ()
     namespaces = tuple(dict.fromkeys((place, *others)))
-    return replace(
-        found_quota, namespaces=namespaces, lines=lines, dropped=dropped if lines else {}
-    )
+    dropped = {**dropped, **most.invalid} if most.names else {}
+    return replace(found_quota, namespaces=namespaces, lines=most.lines, dropped=dropped)
 
 
 _HARMLESS: Final = frozenset({f"{_TREE}namespaces", f"{_TREE}name"})
@@ -145,27 +156,20 @@ def _gpu_resource_quota(found_quota: FoundQuota, spec: Mapping[str, Any], place:
         (single, "maxLimits", Part.DEVICE),
     ):
         prefix = "total" if scope is Part.TOTAL else "single"
-        for word, amount in _amounts(part.get(field)):
-            name, key = f"{prefix}.{field}.{word}", _KEYS.get(word, "")
+        for word, value in _mapping(part.get(field)).items():
+            name, key = f"{prefix}.{field}.{word}", _KEYS.get(str(word), "")
+            amount = read_amount(value)
             if not key:
                 dropped[name] = "a claim has no such amount"
+            elif isinstance(amount, InvalidAmount):
+                dropped[name] = amount.reason
             elif any(line.key == key and line.part is scope for line in lines):
                 dropped[name] = "a claim has one amount, which is the request"
             else:
                 lines.append(QuotaLine(name=name, key=key, amount=amount, part=scope))
-    workers = _amount(total.get("maxWorkers"))
-    if workers is not None:
-        lines.append(QuotaLine(name="total.maxWorkers", key="", amount=workers))
-    count = _amount(single.get("maxGPUCount"))
-    if count is not None:
-        lines.append(
-            QuotaLine(
-                name="single.maxGPUCount",
-                key=tensorfusion.GPU_COUNT,
-                amount=count,
-                part=Part.REQUEST,
-            )
-        )
+    counts = _read_counts(total, single)
+    lines += counts.lines
+    dropped |= counts.invalid
     for field in ("defaultLimits", "defaultRequests"):
         if single.get(field):
             dropped[f"single.{field}"] = "a quota sets no defaults"
@@ -179,25 +183,41 @@ def _gpu_resource_quota(found_quota: FoundQuota, spec: Mapping[str, Any], place:
     )
 
 
+def _read_counts(total: Mapping[str, Any], single: Mapping[str, Any]) -> _ReadLines:
+    """Return the numbers of workers and devices of a GPUResourceQuota."""
+    lines: list[QuotaLine] = []
+    invalid: dict[str, str] = {}
+    for name, key, value, scope in (
+        ("total.maxWorkers", "", total.get("maxWorkers"), Part.TOTAL),
+        ("single.maxGPUCount", tensorfusion.GPU_COUNT, single.get("maxGPUCount"), Part.REQUEST),
+    ):
+        amount = read_amount(value)
+        if isinstance(amount, Quantity):
+            lines.append(QuotaLine(name=name, key=key, amount=amount, part=scope))
+        elif value is not None:
+            invalid[name] = amount.reason
+    return _ReadLines(tuple(lines), invalid)
+
+
 def _volcano_queue(
     found_quota: FoundQuota,
     spec: Mapping[str, Any],
     namespaces: Sequence[str],
     measures: Measures,
 ) -> FoundQuota:
-    lines = tuple(_lines(spec.get("capability"), "capability.", measures))
+    capability = _read_lines(spec.get("capability"), "capability.", measures)
     dropped = {
-        line.name: _FAIR_SHARE
+        name: _FAIR_SHARE
         for field in ("deserved", "guarantee")
-        for line in _lines(_of_guarantee(spec.get(field)), f"{field}.", measures)
+        for name in _read_lines(_of_guarantee(spec.get(field)), f"{field}.", measures).names
     }
     why = "no pod that was read is in the queue, or its namespace is in several queues"
     return replace(
         found_quota,
         namespaces=tuple(namespaces),
         unknown_namespaces="" if namespaces else why,
-        lines=lines,
-        dropped=dropped,
+        lines=capability.lines,
+        dropped={**dropped, **capability.invalid},
     )
 
 
@@ -227,30 +247,22 @@ def _namespaces_of_queues(
     return namespaces
 
 
-def _lines(amounts: object, prefix: str, measures: Measures) -> Iterator[QuotaLine]:
-    """Yield the lines of a resource list that name devices."""
-    for name, amount in _amounts(amounts):
-        key = name
+def _read_lines(amounts: object, prefix: str, measures: Measures) -> _ReadLines:
+    """Return the lines of a resource list that name devices."""
+    lines: list[QuotaLine] = []
+    invalid: dict[str, str] = {}
+    for resource, value in _mapping(amounts).items():
+        key = str(resource)
         for of_quota in _PREFIXES:
             key = key.removeprefix(of_quota)
-        if measures.is_device_key(key):
-            yield QuotaLine(name=f"{prefix}{name}", key=key, amount=amount)
-
-
-def _amounts(amounts: object) -> Iterator[tuple[str, Quantity]]:
-    for name, text in _mapping(amounts).items():
-        amount = _amount(text)
-        if amount is not None:
-            yield str(name), amount
-
-
-def _amount(text: object) -> Quantity | None:
-    if not isinstance(text, str | int | float) or isinstance(text, bool):
-        return None
-    try:
-        return Quantity(str(text))
-    except QuantityError:
-        return None
+        if not measures.is_device_key(key):
+            continue
+        name, amount = f"{prefix}{resource}", read_amount(value)
+        if isinstance(amount, InvalidAmount):
+            invalid[name] = amount.reason
+        else:
+            lines.append(QuotaLine(name=name, key=key, amount=amount))
+    return _ReadLines(tuple(lines), invalid)
 
 
 def _mapping(value: object) -> Mapping[str, Any]:

@@ -1,14 +1,20 @@
 """The lines of a quota as amounts of claims, whatever kind of quota is written from them."""
 
 from collections.abc import Mapping, Sequence
+from typing import Final
 
+from findings.field_path import FieldPath
 from kube.quantity import Quantity
+from migration.assessment.quota_amounts import count_fault, devices_fault, negative_fault
 from migration.assessment.quota_conversion import divide_amount
 from migration.quotas.measures import Measures
-from migration.quotas.model import FoundQuota, MeasuredLine, Part, QuotaLine
+from migration.quotas.model import ClaimMeasure, FoundQuota, MeasuredLine, Part, QuotaLine
+from translation.model.amounts import is_in_bytes
+from translation.model.share_amounts import BLOCKS, GIB, MIB, Unit, wrong_unit
 
 _UNSERVED = "no driver of a profile serves this key"
 _OF_DEVICE = "its amounts depend on the device, or no driver publishes such a capacity"
+_UNITS: Final = {unit.size: unit for unit in (MIB, GIB, BLOCKS)}
 
 
 def measure_lines(
@@ -23,12 +29,16 @@ def measure_lines(
     measured_lines: list[MeasuredLine] = []
     missing: dict[str, str] = {}
     for line in quota.lines:
+        of_key = measures.of_key(line.key) if line.key else ()
+        if line.key and not of_key:
+            missing[line.name] = _UNSERVED if measures.counts_devices(line.key) else _OF_DEVICE
+            continue
+        fault = _fault(line, of_key, measures)
+        if fault:
+            missing[line.name] = fault
+            continue
         if not line.key:
             measured_lines.append(MeasuredLine(line=line, measure=None, amount=line.amount))
-            continue
-        of_key = measures.of_key(line.key)
-        if not of_key:
-            missing[line.name] = _UNSERVED if measures.counts_devices(line.key) else _OF_DEVICE
             continue
         divided = _divided(line, [measure.device_class for measure in of_key], used)
         measured_lines += (
@@ -49,3 +59,21 @@ def _divided(
 ) -> Mapping[str, Quantity]:
     # A cap holds for each device or request, whichever its class.
     return divide_amount(line.amount, classes, used if line.part is Part.TOTAL else None)
+
+
+def _fault(line: QuotaLine, of_key: Sequence[ClaimMeasure], measures: Measures) -> str:
+    """Explain why pods could not request an amount by its key; empty where they could."""
+    for measure in of_key:
+        if measure.capacity and measure.unit >= MIB.size and is_in_bytes(line.amount):
+            finding = wrong_unit(FieldPath(), line.amount, _unit(measure.unit))
+            return f"{finding.message}; {finding.fix}"
+    if measures.is_annotation(line.key):
+        return negative_fault(line.amount)
+    if any(not measure.capacity for measure in of_key):
+        return devices_fault(line.amount)
+    return count_fault(line.amount)
+
+
+def _unit(size: int) -> Unit:
+    other = Unit(name=f"units of {size // MIB.size} MiB", size=size)
+    return _UNITS.get(size, other)

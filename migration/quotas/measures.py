@@ -72,6 +72,10 @@ class Measures:
             or counts_amounts(key, vocabularies)
         )
 
+    def is_annotation(self, key: str) -> bool:
+        """Return whether pods request amounts by an annotation, which may be fractions."""
+        return key in _ANNOTATIONS
+
     def counts_devices(self, key: str) -> bool:
         """Return whether an amount of a key is a number of devices."""
         return counts_devices(key, self._vocabularies.values())

@@ -178,6 +178,48 @@ def test_what_no_quota_can_express_is_named(
     assert reason in result.stderr
 
 
+GPU = "requests.nvidia.com/gpu"
+
+
+@pytest.mark.parametrize(
+    ("amount", "reason"),
+    [
+        (-5, "-5 is negative; write 0 or more"),
+        (1.5, "1500m is not a whole number"),
+        ("500m", "500m is not a whole number"),
+        ("80Gi", "80Gi is a number of bytes, and the key counts devices"),
+        ("banana", "'banana' is not a quantity such as 500m, 3Gi or 1e3"),
+        ("3 ", "'3 ' is not a quantity"),
+        (None, "null is not a quantity"),
+        (True, "true is not a quantity"),
+        ([1], "a list is not a quantity"),
+        ({"a": 1}, "an object is not a quantity"),
+    ],
+    ids=repr,
+)
+def test_a_line_without_a_number_of_devices_is_named(
+    amount: Any, reason: str, tmp_path: Path
+) -> None:
+    """Such lines were copied, or left out without a word."""
+    for flags in (CORE, (), ("--to", "device"), ("--to", "kueue"), ("--to", "volcano")):
+        result = convert(tmp_path, quota({GPU: amount}), output="yaml", flags=flags)
+
+        assert (result.exit_code, result.stdout) == (1, ""), flags
+        assert f"note: ResourceQuota/team/gpus: {GPU} " in result.stderr
+        assert reason in result.stderr
+
+
+def test_an_invalid_line_does_not_keep_others_from_being_converted(tmp_path: Path) -> None:
+    subject = quota({GPU: "banana", "requests.amd.com/gpu": "8"})
+
+    result = convert(tmp_path, subject, flags=CORE)
+
+    (converted,) = json.loads(result.stdout)["quotas"]
+    assert converted["added"] == {f"gpu.amd.com{SUFFIX}": "8"}
+    assert set(converted["notConvertible"]) == {GPU}
+    assert result.exit_code == 1
+
+
 def test_the_yaml_can_be_applied_again(tmp_path: Path) -> None:
     result = convert(tmp_path, quota({"requests.nvidia.com/gpu": "64"}), output="yaml")
 
@@ -196,7 +238,6 @@ def test_the_yaml_can_be_applied_again(tmp_path: Path) -> None:
         quota({IMPLICIT: "10"}),
         {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "a"}, "spec": 7},
         {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "a"}},
-        quota({"requests.nvidia.com/gpu": "many", "requests.nvidia.com/gpumem": {"a": 1}}),
     ],
 )
 def test_other_quotas_are_passed_over(document: Mapping[str, Any], tmp_path: Path) -> None:

@@ -64,6 +64,15 @@ def elastic_quota(group: str = "scheduling.sigs.k8s.io", **metadata: Any) -> Doc
     }
 
 
+def gpu_resource_quota(**spec: Any) -> Document:
+    return {
+        "apiVersion": "tensor-fusion.ai/v1",
+        "kind": "GPUResourceQuota",
+        "metadata": {"name": "gpus", "namespace": "team"},
+        "spec": spec,
+    }
+
+
 def queue(**capability: str) -> Document:
     return {
         "apiVersion": "scheduling.volcano.sh/v1beta1",
@@ -113,6 +122,86 @@ def test_a_line_becomes_a_limit_in_the_unit_of_the_driver(
     assert limit in map(described, only_limits(entry))
     assert line in entry["converted"]
     assert entry["notConvertible"] == {}
+
+
+@pytest.mark.parametrize(
+    ("line", "amount", "reason"),
+    [
+        ("requests.nvidia.com/gpumem", "80Gi", "the key counts MiB; write 81920 for 80Gi"),
+        ("requests.volcano.sh/vgpu-memory", "1Gi", "the key counts MiB; write 1024 for 1Gi"),
+        ("requests.aliyun.com/gpu-mem", "8Gi", "the key counts GiB; write 8 for 8Gi"),
+        ("requests.tencent.com/vcuda-memory", "1Gi", "blocks of 256 MiB; write 4 for 1Gi"),
+        ("requests.nvidia.com/gpumem", "-5", "-5 is negative"),
+        ("requests.nvidia.com/gpumem", "500m", "500m is not a whole number"),
+        ("requests.koordinator.sh/gpu-memory", "-80Gi", "-80Gi is negative"),
+        ("requests.nvidia.com/gpumem", "banana", "'banana' is not a quantity"),
+        ("requests.nvidia.com/mig-1g.5gb", "-1", "-1 is negative"),
+    ],
+)
+def test_an_amount_that_no_pod_could_request_is_named(
+    line: str, amount: str, reason: str, tmp_path: Path
+) -> None:
+    """80Gi became 80Pi, as many MiB as the bytes that were written."""
+    subject = resource_quota({line: amount, "requests.nvidia.com/gpucores": "300"})
+
+    for target in ("", "device", "kueue", "volcano"):
+        result = convert(tmp_path, subject, to=target, form="yaml")
+        assert result.exit_code == 1, target
+        (note,) = (row for row in result.stderr.splitlines() if f": {line} " in row)
+        assert reason in note
+        assert "300" in result.stdout
+
+
+def test_the_unit_is_that_of_the_settings(tmp_path: Path) -> None:
+    settings = tmp_path / "settings.yaml"
+    settings.write_text("translation: {hami: {memoryFactor: 10}}\n")
+    file = tmp_path / "cluster.yaml"
+    file.write_text(dump_yaml([resource_quota({"requests.nvidia.com/gpumem": "80Gi"})]))
+
+    result = drawbridge("quota", "convert", "--snapshot", file, "--settings", settings)
+
+    assert result.exit_code == 1
+    assert "the key counts units of 10 MiB; write 8192 for 80Gi" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("subject", "line", "reason"),
+    [
+        (
+            {**elastic_quota(), "spec": {"max": {"nvidia.com/gpu": "banana"}}},
+            "max.nvidia.com/gpu",
+            "'banana' is not a quantity",
+        ),
+        (
+            {**elastic_quota(), "spec": {"max": {"nvidia.com/gpu": -1}}},
+            "max.nvidia.com/gpu",
+            "-1 is negative",
+        ),
+        (
+            {
+                **elastic_quota(),
+                "spec": {"min": {"nvidia.com/gpu": []}, "max": {"nvidia.com/gpu": 1}},
+            },
+            "min.nvidia.com/gpu",
+            "Kueue's or Volcano's",
+        ),
+        (
+            gpu_resource_quota(total={"requests": {"vram": "much"}}),
+            "total.requests.vram",
+            "'much' is not a quantity",
+        ),
+        (gpu_resource_quota(total={"maxWorkers": -2}), "total.maxWorkers", "-2 is negative"),
+        (gpu_resource_quota(total={"maxWorkers": True}), "total.maxWorkers", "true is not"),
+        (queue(**{"volcano.sh/vgpu-number": "1.5"}), "capability.volcano.sh/vgpu-number", "whole"),
+    ],
+)
+def test_invalid_amounts_of_other_schedulers_are_named(
+    subject: Document, line: str, reason: str, tmp_path: Path
+) -> None:
+    (entry,) = conversions(tmp_path, subject, pod_in_queue("training"))
+
+    assert reason in entry["notConvertible"][line]
+    assert convert(tmp_path, subject).exit_code == 1
 
 
 def test_a_size_of_devices_is_chosen_by_a_selector(tmp_path: Path) -> None:
@@ -200,12 +289,7 @@ def test_a_quota_of_tensor_fusion_keeps_caps_workers_and_threshold(tmp_path: Pat
         },
         "single": {"maxRequests": {"vram": "40Gi"}, "defaultRequests": {"vram": "1Gi"}},
     }
-    subject = {
-        "apiVersion": "tensor-fusion.ai/v1",
-        "kind": "GPUResourceQuota",
-        "metadata": {"name": "gpus", "namespace": "team"},
-        "spec": spec,
-    }
+    subject = gpu_resource_quota(**spec)
 
     (entry,) = conversions(tmp_path, subject)
 

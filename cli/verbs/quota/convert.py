@@ -1,7 +1,7 @@
 """The conversion of quotas, and its notes on standard error."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -88,10 +88,10 @@ def convert(
         conversions = tuple(convert_to(target, cluster))
         return QuotaDocument(split=chosen, quotas=quotas, conversions=conversions)
     conversions = tuple(convert_rest(quotas, cluster))
-    converted = {entry.object: entry.converted for entry in conversions}
+    of_quota = {entry.object: entry for entry in conversions}
     return QuotaDocument(
         split=chosen,
-        quotas=tuple(_without(quota, converted.get(quota.object, {})) for quota in quotas),
+        quotas=tuple(_with_rest(quota, of_quota.get(quota.object)) for quota in quotas),
         # What a ResourceQuota's lines lack is told once.
         conversions=tuple(
             msgspec.structs.replace(entry, not_convertible={})
@@ -102,10 +102,20 @@ def convert(
     )
 
 
-def _without(quota: ConvertedQuota, converted: Mapping[str, str]) -> ConvertedQuota:
-    """Return a quota without the lines that something else counts."""
-    rest = {line: why for line, why in quota.not_convertible.items() if line not in converted}
-    return msgspec.structs.replace(quota, not_convertible=rest)
+def _with_rest(quota: ConvertedQuota, rest: QuotaConversion | None) -> ConvertedQuota:
+    """Return a quota without the lines that something else counts.
+
+    Args:
+        rest: What was written beside it, with the reasons why some of its lines are not even there.
+    """
+    if rest is None:
+        return quota
+    not_convertible = {
+        line: rest.not_convertible.get(line, why)
+        for line, why in quota.not_convertible.items()
+        if line not in rest.converted
+    }
+    return msgspec.structs.replace(quota, not_convertible=not_convertible)
 
 
 def _usage(documents: ClusterDocuments) -> dict[str, Counter[str]]:
