@@ -118,6 +118,11 @@ def build_book(state: ClusterState, features: Features) -> QuotaBook:
     return book
 
 
+def unknown_namespaces(state: ClusterState) -> tuple[str, ...]:
+    """Return the namespaces of claims that no quota counts, since their labels are not known; sorted."""
+    return tuple(sorted({namespace for namespace, _ in state.claims} - set(state.namespaces)))
+
+
 def _waits_at_gate(claim: ResourceClaim, namespace: str, state: ClusterState) -> bool:
     """Return whether the pod that a claim was made for has our gate."""
     owners = claim.metadata.owner_references or ()

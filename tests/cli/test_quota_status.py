@@ -165,3 +165,61 @@ def test_a_cluster_without_quotas_has_none(tmp_path: Path) -> None:
 
     assert (result.exit_code, result.stdout) == (0, "")
     assert "there is no DeviceQuota" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("origin", "reason"),
+    [
+        ((), "the snapshot has no Namespaces"),
+        (
+            (
+                {
+                    "apiVersion": "cli.drawbridge.internal/v1",
+                    "kind": "Snapshot",
+                    "metadata": {"name": "cluster"},
+                    "unreadable": ["namespaces"],
+                },
+            ),
+            "as somebody who may list namespaces",
+        ),
+    ],
+    ids=["none", "unreadable"],
+)
+@pytest.mark.parametrize("form", ["text", "json", "yaml"])
+def test_without_namespaces_no_usage_is_printed(
+    form: str, origin: tuple[Document, ...], reason: str, tmp_path: Path
+) -> None:
+    """Nothing was used and all was left, as if the quota counted no claim."""
+    file = tmp_path / "cluster.yaml"
+    file.write_text(dump_yaml((*origin, *cluster(without="Namespace"))))
+
+    result = drawbridge("quota", "status", "--snapshot", file, "-o", form)
+
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert reason in " ".join(result.stderr.split())
+
+
+def test_namespaces_can_be_added_to_a_snapshot(tmp_path: Path) -> None:
+    """`kubectl get namespaces -o yaml` writes a List."""
+    names = [document for document in cluster() if document["kind"] == "Namespace"]
+    namespaces, others = tmp_path / "namespaces.yaml", tmp_path / "cluster.yaml"
+    namespaces.write_text(dump_yaml([{"apiVersion": "v1", "kind": "List", "items": names}]))
+    others.write_text(dump_yaml(cluster(without="Namespace")))
+
+    result = drawbridge(
+        *("quota", "status", "-o", "json"), "--snapshot", others, "--snapshot", namespaces
+    )
+
+    assert amounts(json.loads(result.stdout)) == ("56Gi", "0", "0", "24Gi")
+
+
+def test_claims_whose_namespace_is_missing_are_named(tmp_path: Path) -> None:
+    documents = [d for d in cluster() if d["metadata"]["name"] != "vision-lab"]
+    file = tmp_path / "cluster.yaml"
+    file.write_text(dump_yaml(documents))
+
+    result = drawbridge("quota", "status", "--snapshot", file)
+
+    assert result.exit_code == 0
+    assert "note: claims of vision-lab are counted by no quota" in result.stderr
+    assert "note" not in drawbridge("quota", "status", "--snapshot", CLUSTER).stderr

@@ -7,7 +7,7 @@ import click
 import msgspec
 
 from allocator.model.feature_gates import Features
-from answers.cluster.quota_status import QuotaUsage, build_book, quota_usages
+from answers.cluster.quota_status import QuotaUsage, build_book, quota_usages, unknown_namespaces
 from answers.model.cluster_state import build_state
 from answers.model.findings import DEFAULT_NAMESPACE
 from answers.model.kinds import STATE_KINDS
@@ -18,7 +18,7 @@ from cli.output.progress import LongRun
 from cli.output.standard_error import print_line
 from cli.reading.cluster_documents import ClusterDocuments, with_documents
 from cli.verbs.quota.convert import convert, print_notes_on
-from cli.verbs.quota.text import format_quotas
+from cli.verbs.quota.text import format_names, format_quotas
 from kube.manifests.dump import dump_yaml
 from migration.assessment.quota_conversion import Split
 from migration.quotas.model import Target
@@ -30,8 +30,23 @@ drawbridge quota convert --live > quotas.yaml
 drawbridge quota convert --snapshot cluster.json.gz --to device
 drawbridge quota convert --snapshot cluster.json.gz --to kueue -o json
 """
+_NO_NAMESPACES: Final = (
+    "the snapshot has no Namespaces, whose labels tell the claims that a DeviceQuota counts; take it with "
+    "drawbridge snapshot, or run kubectl get namespaces -o yaml > namespaces.yaml and add "
+    "--snapshot namespaces.yaml"
+)
+_NAMESPACES_NOT_READ: Final = (
+    "Namespaces, whose labels tell the claims that a DeviceQuota counts, could not be read; read the cluster "
+    "as somebody who may list namespaces"
+)
 CONVERT: Final = "convert"
 STATUS: Final = "status"
+
+
+class _UsageNotKnown(click.ClickException):
+    """What would be printed as used is not known."""
+
+    exit_code = 2
 
 
 class QuotaStatusDocument(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,7 +101,7 @@ def quota(
     Read-only.
 
     Exit status: 0 when the usage is printed or every line is converted, 1 when some line cannot be, 2 when the
-    call is wrong.
+    call is wrong, or Namespaces are missing, without which the usage is not known.
     """
     if action == STATUS:
         if target or split:
@@ -110,6 +125,9 @@ def _print_status(documents: ClusterDocuments, output: str) -> None:
     for fault in faults:
         print_line(fault.line())
     state = build_state(views)
+    if state.quotas and not state.namespaces:
+        is_unreadable = "namespaces" in documents.unreadable
+        raise _UsageNotKnown(_NAMESPACES_NOT_READ if is_unreadable else _NO_NAMESPACES)
     answer = QuotaStatusDocument(quotas=quota_usages(state, build_book(state, Features())))
     if output != Output.TEXT:
         click.echo(format_document(output, msgspec.json.encode(answer), Report.QUOTA_STATUS))
@@ -117,3 +135,8 @@ def _print_status(documents: ClusterDocuments, output: str) -> None:
         click.echo(format_quotas(answer.quotas))
     else:
         print_line("note: there is no DeviceQuota")
+    missing = unknown_namespaces(state) if state.quotas else ()
+    if missing:
+        print_line(
+            f"note: claims of {format_names(missing)} are counted by no quota: there is no such Namespace"
+        )

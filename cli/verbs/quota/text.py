@@ -7,7 +7,7 @@ from cli.output.layout import format_table
 from findings.text import count_text, printable
 
 MAX_NAMES = 5
-"""Namespaces in the first line of a quota."""
+"""Namespaces that a line names."""
 _HEAD = ("LIMIT", "USED", "PROMISED", "WAITING", "LEFT", "MAX", "COUNTS")
 
 
@@ -19,7 +19,8 @@ def format_quotas(quotas: Iterable[QuotaUsage]) -> str:
 def _quota_lines(quota: QuotaUsage) -> Iterator[str]:
     of_each = " each" if quota.budget == "PerNamespace" else ""
     number = count_text(len(quota.namespaces), "namespace")
-    yield printable(f"DeviceQuota {quota.name}: {number}{of_each}{_names(quota.namespaces)}")
+    names = f" ({format_names(quota.namespaces)})" if quota.namespaces else ""
+    yield printable(f"DeviceQuota {quota.name}: {number}{of_each}{names}")
     table = format_table(_HEAD, (_row(limit) for limit in quota.limits))
     yield from (f"  {line}" for line in table.splitlines())
     for limit in quota.limits:
@@ -30,14 +31,15 @@ def _quota_lines(quota: QuotaUsage) -> Iterator[str]:
     for limit in quota.limits:
         for note in _notes(limit):
             notes.setdefault(note, []).append(limit.name)
-    for note, names in notes.items():
-        yield printable(f"  {', '.join(names)}: {note}")
+    for note, limits in notes.items():
+        yield printable(f"  {', '.join(limits)}: {note}")
 
 
-def _names(namespaces: Sequence[str]) -> str:
+def format_names(namespaces: Sequence[str]) -> str:
+    """Return the first names, and the number of the others."""
     names = ", ".join(namespaces[:MAX_NAMES])
     more = len(namespaces) - MAX_NAMES
-    return f" ({names}{f' and {more} more' if more > 0 else ''})" if names else ""
+    return f"{names}{f' and {more} more' if more > 0 else ''}"
 
 
 def _row(limit: LimitUsage) -> tuple[str, ...]:
