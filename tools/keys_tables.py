@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from translation.cluster.routing import OWN, OWN_DRIVER, ROUTES
-from translation.model.device_families import FAMILIES
+from translation.model.device_families import BOOKKEEPING, FAMILIES
 from translation.model.keys import Key, Table
 from translation.reading.arbiter import VOCABULARIES
 from translation.reading.custom_workloads import WORKLOAD_KINDS, Shape
@@ -93,7 +93,8 @@ def families_table() -> str:
         f"{family.advice} |\n"
         for family in FAMILIES
     )
-    return FAMILIES_HEADER + "".join(rows)
+    records = f"|  | {_join(BOOKKEEPING)} | records of schedulers | nothing: they request no devices |\n"
+    return FAMILIES_HEADER + "".join(rows) + records
 
 
 def _join(patterns: Iterable[str]) -> str:

@@ -364,8 +364,8 @@ def _held_by_evidence(candidates: Iterable[Candidate], prepared: _Prepared) -> l
             blocked.append(
                 Held(
                     object=f"Node//{name}",
-                    reason=f"a pod of {stuck[name]} uses its devices, and would find none on other nodes "
-                    "for certain",
+                    reason=f"a pod of {stuck[name]} uses its devices, and whether it would find some on another "
+                    "node is not known",
                     fix="solve what assess reports of it, wait for it to end, or move it by hand",
                 )
             )

@@ -58,6 +58,53 @@ CASES = (
         pod(container("main"), annotations={"nvidia.com/use-gpuindexes": "1"}),
     ),
     Case(
+        "records of HAMi's scheduler",
+        (),
+        pod(
+            container("main", {"nvidia.com/gpu": 1, "nvidia.com/gpumem": 2000}),
+            annotations=dict.fromkeys(
+                (
+                    *("hami.io/vgpu-node", "hami.io/vgpu-time", "hami.io/bind-phase"),
+                    *("hami.io/bind-time", "hami.io/vgpu-devices-allocated"),
+                    *("hami.io/vgpu-devices-to-allocate", "hami.io/vgpu-mig-allocations"),
+                ),
+                "GPU-0,NVIDIA,2000,0:;",
+            ),
+        ),
+    ),
+    Case(
+        "records of HAMi's scheduler on devices of other vendors",
+        (),
+        pod(
+            container("main"),
+            annotations={
+                "hami.io/Ascend910B3-devices-allocated": "a",
+                "huawei.com/Ascend910B3": "[]",
+                "iluvatar.ai/predicate-gpu-idx-0": "0",
+                "enflame.com/gcu-assigned-index": "0",
+            },
+        ),
+    ),
+    Case(
+        "records of the schedulers of tensor-fusion, Koordinator, Volcano and Alibaba Cloud",
+        (),
+        pod(
+            container("main"),
+            annotations={
+                "tensor-fusion.ai/gpu-ids": "a",
+                "tensor-fusion.ai/gang-required-members": "2",
+                "scheduling.koordinator.sh/device-allocated": "{}",
+                "volcano.sh/vgpu-ids-new": "a",
+                "ALIYUN_COM_GPU_MEM_IDX": "0",
+            },
+        ),
+    ),
+    Case(
+        "a request beside a record",
+        ("metadata.annotations[hami.io/use-other-uuid]",),
+        pod(container("main"), annotations={"hami.io/vgpu-node": "a", "hami.io/use-other-uuid": "b"}),
+    ),
+    Case(
         "a key that Koordinator's vocabulary rejects",
         (),
         pod(container("main", {"koordinator.sh/gpu": 50, "amd.com/gpu": 1})),

@@ -202,3 +202,19 @@ FAMILIES: Final[tuple[DeviceFamily, ...]] = (
 )
 """The families in order of precedence: a key belongs to the first with a pattern that matches
 it."""
+
+BOOKKEEPING: Final[tuple[str, ...]] = (
+    *("hami.io/vgpu-node", "hami.io/vgpu-time", "hami.io/bind-phase", "hami.io/bind-time"),
+    *("hami.io/vgpu-mig-allocations", "hami.io/*-devices-to-allocate"),
+    *("hami.io/*-devices-allocated", "huawei.com/Ascend*", "iluvatar.ai/predicate-*"),
+    *("iluvatar.ai/gpu-assigned", "enflame.com/gcu-assigned*", "enflame.com/gcu-request-size"),
+    *("tensor-fusion.ai/gpu-ids", "tensor-fusion.ai/index", "tensor-fusion.ai/gang-*-members"),
+    *("tensor-fusion.ai/effective-hard-sm-percent", "tensor-fusion.ai/partition-uuids"),
+    *("tensor-fusion.ai/gang-group-key", "tensor-fusion.ai/pod-counter-key"),
+)
+"""Annotations that a scheduler writes on a pod when it gives it devices, where `*` is any text.
+
+They request nothing. Those of Volcano, Koordinator and Alibaba Cloud are in no family.
+
+Sources: HAMi's pkg/util and pkg/device, tensor-fusion's pkg/constants.
+"""

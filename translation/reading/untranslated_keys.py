@@ -1,5 +1,6 @@
 """Findings about device keys that no vocabulary translates, so that none is ignored silently."""
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
@@ -7,7 +8,7 @@ from findings.field_path import FieldPath
 from findings.finding import Code, Finding, info
 from findings.text import printable
 from kube.api.core import Pod
-from translation.model.device_families import FAMILIES, DeviceFamily
+from translation.model.device_families import BOOKKEEPING, FAMILIES, DeviceFamily
 from translation.model.intents import Vocabulary
 from translation.model.keys import ANY, Place, names
 from translation.reading import arbiter
@@ -24,6 +25,9 @@ _READ_ANNOTATIONS: Final = frozenset(
     name
     for vocabulary in VOCABULARIES.values()
     for name in names(vocabulary.table, Place.ANNOTATION)
+)
+_BOOKKEEPING: Final = re.compile(
+    "|".join(re.escape(pattern).replace(re.escape(ANY), ".*") for pattern in BOOKKEEPING), re.DOTALL
 )
 _ANNOTATIONS_PATH: Final = FieldPath.of("metadata", "annotations")
 
@@ -140,7 +144,9 @@ def _family_of_resource(name: str) -> DeviceFamily | None:
 
 
 def _family_of_annotation(name: str) -> DeviceFamily | None:
-    return _ANNOTATIONS.family(name)
+    """Return the family that an annotation requests devices of; None for a record of a scheduler."""
+    family = _ANNOTATIONS.family(name)
+    return None if family is not None and _BOOKKEEPING.fullmatch(name) else family
 
 
 class _Index:
