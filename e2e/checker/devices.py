@@ -4,7 +4,8 @@ What a pod asks for is read where a person wrote it, in the template of its owne
 have been changed on its way in.
 
 Sources: NVIDIA/k8s-device-plugin (nvidia.com/gpu, nvidia.com/mig-PROFILE), Project-HAMi/HAMi (gpumem in
-MiB and gpucores in percent of each device), resource.k8s.io/v1.
+MiB, gpumem-percentage and gpucores in percent of each device; of both memories gpumem counts),
+resource.k8s.io/v1.
 """
 
 from collections.abc import Iterator, Mapping
@@ -26,6 +27,7 @@ from e2e.checker.history import (
 
 GPU: Final = "nvidia.com/gpu"
 MEMORY: Final = "nvidia.com/gpumem"
+MEMORY_PERCENT: Final = "nvidia.com/gpumem-percentage"
 CORES: Final = "nvidia.com/gpucores"
 MIG: Final = "nvidia.com/mig-"
 HAMI_REGISTER: Final = "hami.io/node-nvidia-register"
@@ -46,6 +48,7 @@ class DeviceRequest(NamedTuple):
         amount: The number of devices.
         profile: Of MIG; empty for others.
         memory: Bytes of each device, for a share; 0 without.
+        memory_percent: Percent of each device's memory, for a share; 0 without, and beside bytes.
         cores: Percent of each device, for a share; 0 without.
     """
 
@@ -53,15 +56,18 @@ class DeviceRequest(NamedTuple):
     amount: int
     profile: str = ""
     memory: Decimal = Decimal(0)
+    memory_percent: Decimal = Decimal(0)
     cores: Decimal = Decimal(0)
 
     @property
     def is_share(self) -> bool:
         """Return whether it is a part of a device."""
-        return bool(self.memory or self.cores)
+        return bool(self.memory or self.memory_percent or self.cores)
 
     def __str__(self) -> str:
         size = f" of {self.memory / MIB:.0f} MiB" if self.memory else ""
+        if self.memory_percent:
+            size = f" of {self.memory_percent} % of its memory"
         return f"{self.amount} {self.key}{size}"
 
 
@@ -84,7 +90,7 @@ class Device(NamedTuple):
         if request.is_share:
             return self.is_shared and all(
                 self.capacity.get(name, Decimal(0)) >= amount
-                for name, amount in _amounts(request).items()
+                for name, amount in _amounts(request, self).items()
             )
         if request.profile:
             return self.profile == request.profile
@@ -117,7 +123,13 @@ def _container_requests(container: Object) -> Iterator[DeviceRequest]:
         count = int(quantity(amount)) if key == GPU or key.startswith(MIG) else 0
         if count and key == GPU:
             memory = quantity(amounts.get(MEMORY, 0)) * MIB
-            yield DeviceRequest(key, count, memory=memory, cores=quantity(amounts.get(CORES, 0)))
+            yield DeviceRequest(
+                key,
+                count,
+                memory=memory,
+                memory_percent=Decimal(0) if memory else quantity(amounts.get(MEMORY_PERCENT, 0)),
+                cores=quantity(amounts.get(CORES, 0)),
+            )
         elif count:
             yield DeviceRequest(key, count, profile=key.removeprefix(MIG).removesuffix(".shared"))
 
@@ -179,7 +191,7 @@ def is_given(result: Result, device: Device, request: DeviceRequest) -> bool:
         return False
     return all(
         amount <= result.consumed.get(name, Decimal(0)) <= 2 * amount
-        for name, amount in _amounts(request).items()
+        for name, amount in _amounts(request, device).items()
     )
 
 
@@ -193,7 +205,7 @@ def has_room(device: Device, request: DeviceRequest, taken: Mapping[str, Decimal
         return device.suits(request)
     return request.is_share and all(
         device.capacity[name] - taken.get(name, Decimal(0)) >= amount
-        for name, amount in _amounts(request).items()
+        for name, amount in _amounts(request, device).items()
     )
 
 
@@ -219,8 +231,10 @@ def used_by_keys(node: str, key: str, state: State) -> int:
     )
 
 
-def _amounts(request: DeviceRequest) -> Mapping[str, Decimal]:
-    named = {"memory": request.memory, "cores": request.cores}
+def _amounts(request: DeviceRequest, device: Device) -> Mapping[str, Decimal]:
+    """Return what a share takes of a device; a percentage of its memory is whole MiB, rounded down."""
+    percent_mib = device.capacity.get("memory", Decimal(0)) * request.memory_percent / 100 // MIB
+    named = {"memory": request.memory or percent_mib * MIB, "cores": request.cores}
     return {name: amount for name, amount in named.items() if amount}
 
 

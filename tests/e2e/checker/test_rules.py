@@ -1,5 +1,6 @@
 """Each rule on a history that keeps it, and on one that breaks it."""
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 import pytest
@@ -165,13 +166,16 @@ def test_a_device_of_two_claims_is_told() -> None:
     assert [("size", "a/infer-2")] == broken(history)
 
 
-def shares(*amounts: str) -> History:
+EIGHT_GIB: Final = {GPU: 1, "nvidia.com/gpumem": 8192}
+
+
+def shares(*amounts: str, limits: Mapping[str, object] = EIGHT_GIB) -> History:
     """A device of 40 GiB, and pods that asked for 8192 MiB each and have these amounts."""
     history = History()
     history.node("n")
     device = {"name": "g", "capacity": {"memory": {"value": "40Gi"}}}
     history.slice("n", [{**device, "allowMultipleAllocations": True}])
-    serve = history.workload("ReplicaSet", "serve", {GPU: 1, "nvidia.com/gpumem": 8192})
+    serve = history.workload("ReplicaSet", "serve", limits)
     for number, amount in enumerate(amounts):
         claim = history.claim(f"c{number}", "n", "g", pod=f"serve-{number}")
         (result,) = claim["status"]["allocation"]["devices"]["results"]
@@ -193,6 +197,34 @@ def test_a_share_is_neither_smaller_nor_far_larger_and_fits_its_device(
     amounts: tuple[str, ...], expected: list[tuple[str, str]]
 ) -> None:
     assert expected == broken(shares(*amounts))
+
+
+@pytest.mark.parametrize(
+    ("amount", "expected"), [("10Gi", []), ("9Gi", [("size", "a/serve-0")]), ("40Gi", [("size", "a/serve-0")])]
+)
+def test_a_percentage_of_memory_is_a_share_of_its_device(
+    amount: str, expected: list[tuple[str, str]]
+) -> None:
+    """A quarter of a GPU was read as a whole one."""
+    assert expected == broken(shares(amount, limits={GPU: 1, "nvidia.com/gpumem-percentage": 25}))
+
+
+def test_mebibytes_count_where_a_percentage_stands_beside_them() -> None:
+    both = {**EIGHT_GIB, "nvidia.com/gpumem-percentage": 100}
+
+    assert [] == broken(shares("8Gi", limits=both))
+
+
+def test_a_percentage_of_memory_is_had_from_the_plugin_of_hami() -> None:
+    history = History()
+    registered = history.node("n", {GPU: "10"})
+    registered["metadata"]["annotations"] = {"hami.io/node-nvidia-register": "[]"}
+    history.put("nodes", registered)
+    limits = {GPU: 1, "nvidia.com/gpumem-percentage": 25}
+    serve = history.workload("ReplicaSet", "serve", limits)
+    history.pod("serve-0", serve, "n", limits=limits)
+
+    assert [] == broken(history)
 
 
 # --- no tenant above its quota --------------------------------------------------------------------
