@@ -4,7 +4,10 @@
 `history.jsonl` there. Progress goes to standard error. Nothing but the control plane that it starts is asked.
 """
 
+import contextlib
+import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -20,6 +23,7 @@ from e2e.cluster import Cluster
 from e2e.drawbridge import ROOT, install_drawbridge, merged
 from e2e.guarded import guarded_environment, printed_commands
 from e2e.history_record import HistoryRecord
+from e2e.rehearsal_person import Person
 from e2e.rehearsal_vendors import RehearsedVendors
 from migration.rehearsal.model import (
     RehearsalAnswer,
@@ -29,8 +33,10 @@ from migration.rehearsal.model import (
 )
 
 CONTEXT: Final = "drawbridge-e2e"
-PHASES: Final = ("preflight.sh", "switch.sh", "verify.sh")
+SWITCH: Final = "switch.sh"
+PHASES: Final = ("preflight.sh", SWITCH, "verify.sh")
 JOB_TIMEOUT: Final = "--job-timeout=10m"
+EVICT_JOBS: Final = "--evict-jobs"
 SCRIPT_TIMEOUT_S: Final = 45 * 60
 PLACE_TIMEOUT_S: Final = 120.0
 SETTLE_S: Final = 3.0
@@ -45,6 +51,8 @@ def main() -> int:
     if len(sys.argv) != 2:
         print("usage: python -m e2e.rehearse FOLDER", file=sys.stderr)
         return 2
+    # What was started is stopped before we end.
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     folder = Path(sys.argv[1]).absolute()
     rehearsal = msgspec.json.decode((folder / "input.json").read_bytes(), type=RehearsalInput)
     try:
@@ -76,17 +84,20 @@ def rehearse(rehearsal: RehearsalInput, folder: Path) -> RehearsalAnswer:
         environment = guarded_environment(
             folder, cluster.kubeconfig, cluster.kubectl_binary, CONTEXT
         )
+        person = Person(cluster, rehearsal)
         began = time.monotonic()
         with RehearsedVendors(cluster, rehearsal), HistoryRecord(cluster) as history:
-            scripts = run_waves(rehearsal, folder / "plan", environment)
+            scripts = run_waves(rehearsal, folder / "plan", environment, person)
             settle(cluster)
             seconds = time.monotonic() - began
         history.write(folder / "history.jsonl")
-        findings = check(history.events(), Allowance())
+        # Who evicts work knows that it is lost.
+        allowance = Allowance(kills=("*",) if rehearsal.evict_jobs else ())
+        findings = check(history.events(), allowance)
     done = {run.script for run in scripts if run.status == 0}
     return RehearsalAnswer(
         waves=len(rehearsal.waves),
-        waves_done=sum(f"wave-{wave}/{PHASES[-1]}" in done for wave in rehearsal.waves),
+        waves_done=sum(f"wave-{entry.wave}/{PHASES[-1]}" in done for entry in rehearsal.waves),
         nodes=len(rehearsal.nodes),
         pods=pods,
         waiting_pods=waiting,
@@ -102,6 +113,7 @@ def rehearse(rehearsal: RehearsalInput, folder: Path) -> RehearsalAnswer:
             *rehearsal.left_out,
             *(f"{command}: a chart of others" for command in printed_commands(folder)),
         ),
+        by_hand=tuple(person.done),
     )
 
 
@@ -170,50 +182,77 @@ def identify(cluster: Cluster, rehearsal: RehearsalInput, plan: Path) -> None:
 
 
 def run_waves(
-    rehearsal: RehearsalInput, plan: Path, environment: Mapping[str, str]
+    rehearsal: RehearsalInput, plan: Path, environment: Mapping[str, str], person: Person
 ) -> list[ScriptRun]:
-    """Run the scripts of a plan in their order until one fails."""
-    scripts = [
-        "prepare.sh",
-        *(f"wave-{wave}/{phase}" for wave in rehearsal.waves for phase in PHASES),
-    ]
-    runs: list[ScriptRun] = []
-    for script in scripts:
-        arguments = (JOB_TIMEOUT,) if script.endswith("switch.sh") else ()
-        runs.append(run_script(plan / script, arguments, environment, script))
-        say(f"{script}: {runs[-1].seconds:.0f} s, exit status {runs[-1].status}")
+    """Run the scripts of a plan in their order until one fails, with what is done by hand between them."""
+    runs = [run_script(plan, "prepare.sh", (), environment)]
+    for wave in rehearsal.waves:
         if runs[-1].status:
             break
+        person.prepare(wave)
+        for phase in PHASES:
+            arguments: tuple[str, ...] = ()
+            if phase == SWITCH:
+                arguments = (EVICT_JOBS if rehearsal.evict_jobs else JOB_TIMEOUT,)
+            runs.append(run_script(plan, f"wave-{wave.wave}/{phase}", arguments, environment))
+            if runs[-1].status:
+                break
+            if phase == SWITCH:
+                person.create_again(wave)
+        else:
+            person.finish(wave)
     return runs
 
 
 def run_script(
-    path: Path, arguments: tuple[str, ...], environment: Mapping[str, str], name: str
+    plan: Path, script: str, arguments: tuple[str, ...], environment: Mapping[str, str]
 ) -> ScriptRun:
-    """Run a script as a person would who has no terminal."""
+    """Run a script as a person would who has no terminal; what it started ends with us.
+
+    Args:
+        plan: The folder of the plan.
+        script: Path of the script below it.
+        arguments: The arguments of the script.
+        environment: All of its environment variables.
+    """
+    path = plan / script
+    log = path.with_suffix(".log")
     began = time.monotonic()
-    try:
-        result = subprocess.run(
+    with (
+        log.open("w") as output,
+        subprocess.Popen(
             ["bash", path, *arguments],
             cwd=path.parent,
             env=dict(environment),
             stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
+            stdout=output,
             stderr=subprocess.STDOUT,
-            text=True,
-            timeout=SCRIPT_TIMEOUT_S,
-            check=False,
-        )
-        status, output = result.returncode, result.stdout
-    except subprocess.TimeoutExpired as error:
-        status, output = TIMED_OUT, str(error)
-    path.with_suffix(".log").write_text(output)
+            start_new_session=True,
+        ) as process,
+    ):
+        try:
+            status = process.wait(SCRIPT_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            status = TIMED_OUT
+            kill_group(process)
+        except BaseException:
+            kill_group(process)
+            raise
+    seconds = round(time.monotonic() - began, 1)
+    say(f"{script}: {seconds:.0f} s, exit status {status}")
+    text = log.read_text(errors="replace")
     return ScriptRun(
-        script=name,
-        seconds=round(time.monotonic() - began, 1),
+        script=script,
+        seconds=seconds,
         status=status,
-        output="\n".join(output.splitlines()[-OUTPUT_LINES:]) if status else "",
+        output="\n".join(text.splitlines()[-OUTPUT_LINES:]) if status else "",
     )
+
+
+def kill_group(process: subprocess.Popen[bytes]) -> None:
+    """End a program that leads a process group, with all that it has started there."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
 
 
 if __name__ == "__main__":

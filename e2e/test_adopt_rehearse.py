@@ -2,10 +2,12 @@
 
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -15,7 +17,7 @@ import yaml
 
 from e2e.credentials import kubeconfig
 from e2e.drawbridge import ROOT
-from testing.migration import daemon_set, namespace, node, workload
+from testing.migration import SHARE, daemon_set, hami_node, namespace, node, workload
 
 FLEET: Final = ROOT / "examples" / "migration" / "fleet.yaml"
 WHOLE: Final = ("serving", "batch")
@@ -135,6 +137,62 @@ def test_pods_of_a_daemon_set_move_with_their_nodes(tmp_path: Path) -> None:
         f"wave-{number}/switch.sh" for number in (1, 2, 3)
     ]
     assert not answer["findings"]
+
+
+def test_what_the_plan_asks_a_person_for_is_done_and_work_is_evicted_on_demand(
+    tmp_path: Path,
+) -> None:
+    """A drain stops at a bare pod, and a Deployment that asks not to be evicted never ends."""
+    nodes = [hami_node(name) for name in ("hami-0", "hami-1", "hami-2")]
+    debug = workload("debug", SHARE, ["hami-0"])[1]
+    del debug["metadata"]["ownerReferences"]
+    quarter = {"nvidia.com/gpu": "1", "nvidia.com/gpumem-percentage": "25"}
+    stays = {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"}
+    web = workload("web", quarter, ["hami-1"])
+    for template in (web[0]["spec"]["template"], web[1]):
+        template["metadata"]["annotations"] = stays
+    for pod in (debug, web[1]):
+        pod["status"] = {"phase": "Running"}
+    system = namespace("kube-system")
+    system["metadata"]["uid"] = "6f3c9d6e-1111-4c57-9d8f-000000000001"
+    snapshot = tmp_path / "cluster.yaml"
+    snapshot.write_text(yaml.safe_dump_all([*nodes, system, namespace("team"), debug, *web]))
+    command = [sys.executable, "-m", "cli", "rehearse", "--snapshot", str(snapshot)]
+
+    result = subprocess.run(
+        [*command, "--wave-nodes", "1", "--gpu-operator", "none", *FLAGS[4:], "--evict-jobs"]
+        + ["-o", "json", "--keep", str(tmp_path / "kept")],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=400,
+    )
+
+    assert result.stdout, result.stderr
+    answer = json.loads(result.stdout)
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert any("Pod team/debug-0 is deleted" in text for text in answer["byHand"])
+    assert answer["byHand"][-1].endswith("applied again")
+
+
+def test_a_rehearsal_that_is_ended_leaves_no_process(tmp_path: Path) -> None:
+    """SIGTERM ended the command alone: etcd and the API server ran on."""
+    keep = tmp_path / "kept"
+    snapshot = fleet(tmp_path / "fleet.yaml")
+    command = [sys.executable, "-m", "cli", "rehearse", "--snapshot", str(snapshot), *FLAGS]
+    process = subprocess.Popen([*command, "--keep", str(keep)], cwd=tmp_path)
+    records = keep / "cluster" / "processes.json"
+    deadline = time.monotonic() + 120
+    while not (records.exists() and len(json.loads(records.read_text() or "[]")) > 1):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    pids = [entry["pid"] for entry in json.loads(records.read_text())]
+
+    process.send_signal(signal.SIGTERM)
+
+    assert 128 + signal.SIGTERM == process.wait(60)
+    assert [] == [pid for pid in pids if Path("/proc", str(pid)).exists()]
 
 
 def pinned_to(node: str) -> dict[str, object]:

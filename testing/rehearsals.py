@@ -17,5 +17,6 @@ FAILED: Final = RehearsalAnswer(
     ),
     findings=(RehearsalFinding(rule="killed", at=12.0, object="a/train", message="killed on n"),),
     not_rehearsed=("helm upgrade nvidia: a chart of others",),
+    by_hand=("before wave 2: Pod a/debug is deleted",),
 )
 """One that stopped in its second wave, after work was killed."""

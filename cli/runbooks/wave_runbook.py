@@ -307,7 +307,7 @@ def _restarts(wave: Wave) -> Iterator[str]:
 def recreation_lines(wave: Wave) -> Iterator[str]:
     """Yield commands that name the pods that no command creates again."""
     for workload in wave.workloads:
-        if workload.is_translated and workload.object.startswith("Pod/") and not workload.ends:
+        if workload.is_created_by_hand:
             text = (
                 f"by hand: delete {reference_text(workload.object)}, and apply its manifest again"
             )

@@ -113,6 +113,11 @@ class PlannedWorkload(msgspec.Struct, frozen=True, kw_only=True):
         is_rolled_out = self.object.partition("/")[0] in RESTARTED_KINDS
         return self.is_translated and is_rolled_out and not self.waiting
 
+    @property
+    def is_created_by_hand(self) -> bool:
+        """Return whether it is a pod that a person has to delete, and to create again."""
+        return self.is_translated and self.object.startswith("Pod/") and not self.ends
+
 
 class PlannedWork(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """A pod that loses something when it is evicted.

@@ -12,10 +12,10 @@ from migration.assessment.assess import AssessedCluster, assess_cluster
 from migration.assessment.assumed import ASSUMED
 from migration.assessment.workloads import Workload, group_workloads
 from migration.plan.evidence import mapping_at, read_evidence
-from migration.plan.model import Plan, PlannedNode
+from migration.plan.model import Plan, PlannedNode, Wave
 from migration.plan.vendors import NVIDIA
 from migration.rehearsal.documents import KINDS, bare_pod, node, plain, workload
-from migration.rehearsal.model import RehearsalInput, RehearsedNode
+from migration.rehearsal.model import RehearsalInput, RehearsedNode, RehearsedWave
 from translation.cluster.snapshot import TranslationOptions
 from translation.profiles.profile import Profile
 
@@ -90,10 +90,19 @@ def build_rehearsal(
         nodes=tuple(_nodes(plan, objects, cluster, others)),
         workloads=tuple(workloads),
         places=places,
-        waves=tuple(wave.wave for wave in plan.waves),
+        waves=tuple(map(_wave, plan.waves)),
         uid=plan.cluster.uid,
         server=plan.cluster.server,
         left_out=tuple(left_out),
+    )
+
+
+def _wave(wave: Wave) -> RehearsedWave:
+    by_hand = (entry.object for entry in wave.workloads if entry.is_created_by_hand)
+    return RehearsedWave(
+        wave=wave.wave,
+        nodes=tuple(node.name for node in wave.nodes),
+        by_hand=tuple(reference.partition("/")[2] for reference in by_hand),
     )
 
 

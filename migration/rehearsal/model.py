@@ -24,6 +24,20 @@ class RehearsedNode(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     later_slices: tuple[Mapping[str, Any], ...] = ()
 
 
+class RehearsedWave(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A wave of the plan.
+
+    Attributes:
+        wave: Its number.
+        nodes: The names of the nodes that it drains.
+        by_hand: The pods that a person creates again after its switch, as `namespace/name`.
+    """
+
+    wave: int
+    nodes: tuple[str, ...] = ()
+    by_hand: tuple[str, ...] = ()
+
+
 class RehearsalInput(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """A cluster that is rehearsed.
 
@@ -32,7 +46,8 @@ class RehearsalInput(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         nodes: The nodes with devices.
         workloads: The workloads to create when the nodes are there.
         places: `Kind/namespace/name` of a workload to the nodes of its pods.
-        waves: Numbers of the waves of the plan.
+        waves: The waves of the plan.
+        evict_jobs: Pods that would lose work are evicted, and not waited for.
         uid: The UID of the cluster that the plan is for; empty if it is not known.
         server: Address of its API server; empty where it is not known.
         left_out: The parts that are not rehearsed, with the reasons, in sentences.
@@ -44,7 +59,8 @@ class RehearsalInput(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     nodes: tuple[RehearsedNode, ...]
     workloads: tuple[Mapping[str, Any], ...]
     places: Mapping[str, tuple[str, ...]]
-    waves: tuple[int, ...]
+    waves: tuple[RehearsedWave, ...]
+    evict_jobs: bool = False
     uid: str = ""
     server: str = ""
     left_out: tuple[str, ...] = ()
@@ -97,6 +113,7 @@ class RehearsalAnswer(msgspec.Struct, frozen=True, kw_only=True, rename="camel")
         scripts: The scripts in the order in which they ran.
         findings: The violations of rules, in the order in which they happened.
         not_rehearsed: The parts that were left out, and the commands that were only printed.
+        by_hand: The things that the rehearsal did as a person would whom the plan asks to, in sentences.
     """
 
     waves: int
@@ -108,6 +125,7 @@ class RehearsalAnswer(msgspec.Struct, frozen=True, kw_only=True, rename="camel")
     scripts: tuple[ScriptRun, ...]
     findings: tuple[RehearsalFinding, ...]
     not_rehearsed: tuple[str, ...]
+    by_hand: tuple[str, ...] = ()
 
     @property
     def is_good(self) -> bool:

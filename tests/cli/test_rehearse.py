@@ -19,10 +19,10 @@ from cli.verbs.rehearse.text import format_rehearsal
 from kube.api.core import Pod
 from kube.api.meta import convert
 from kube.manifests.source import SourceObject
-from migration.plan.model import Plan
+from migration.plan.model import Plan, PlannedNode, PlannedWorkload, Wave
 from migration.rehearsal.build import build_rehearsal
 from migration.rehearsal.documents import bare_pod, node, pod_template, workload
-from migration.rehearsal.model import RehearsalInput
+from migration.rehearsal.model import RehearsalInput, RehearsedWave
 from process.profiles.profile_files import load_profiles
 from testing.command import EXAMPLES, ROOT, drawbridge
 from testing.migration import SHARE, hami_node, namespace
@@ -137,8 +137,10 @@ def pod_of(**requests: str) -> Pod:
     return convert({"metadata": {"name": "p"}, "spec": {"containers": [container]}}, Pod)
 
 
-def rehearsed(objects: Sequence[dict[str, Any]]) -> RehearsalInput:
-    """The rehearsal of a plan without waves."""
+def rehearsed(
+    objects: Sequence[dict[str, Any]], waves: tuple[Wave, ...] = ()
+) -> RehearsalInput:
+    """The rehearsal of a plan with these waves."""
     sources = tuple(
         SourceObject(document=document, source="a test", line=0) for document in objects
     )
@@ -150,7 +152,7 @@ def rehearsed(objects: Sequence[dict[str, Any]]) -> RehearsalInput:
         drivers={},
         mapped_classes={},
         plugins=(),
-        waves=(),
+        waves=waves,
         held=(),
         quotas={},
     )
@@ -199,6 +201,7 @@ def test_the_text_names_where_it_stopped_and_what_it_broke() -> None:
     assert "wave-2/switch.sh ended with status 1" in text
     assert "after 12 s a/train: killed on n" in text
     assert "helm upgrade nvidia: a chart of others" in text
+    assert "by hand   before wave 2: Pod a/debug is deleted" in text
     assert "1 of 2 waves done in 61 s on 5 simulated nodes, 6 pods; 1 broken rule" in text
 
 
@@ -222,6 +225,44 @@ def test_a_good_rehearsal_says_so() -> None:
     assert good.is_good
     assert "no rule broken" in format_rehearsal(good, 100)
     assert "every wave was done" in format_rehearsal_page(good)
+
+
+def test_a_wave_names_its_nodes_and_the_pods_that_a_person_creates_again() -> None:
+    (_, pod) = workload_objects("once", SHARE, ["h"])
+    del pod["metadata"]["ownerReferences"]
+    entries = [
+        PlannedWorkload(object=reference, pods=1, outcome=outcome, ends=ends)
+        for reference, outcome, ends in (
+            ("Pod/team/once-0", "translated", False),
+            ("Pod/team/ends", "translated", True),
+            ("Pod/team/whole", "native", False),
+            ("Deployment/team/web", "translated", False),
+        )
+    ]
+    planned_node = PlannedNode(
+        name="h",
+        source="hami",
+        devices={},
+        resources={},
+        uuids=(),
+        labels={"dra": "true"},
+        former_labels={"dra": None},
+    )
+    wave = Wave(
+        wave=1,
+        nodes=(planned_node,),
+        namespaces=("team",),
+        workloads=tuple(entries),
+        moved_pods=1,
+        free_before=0,
+        free_after=0,
+        split=False,
+        notes=(),
+    )
+
+    rehearsal = rehearsed([hami_node("h"), namespace("team"), pod], (wave,))
+
+    assert (RehearsedWave(wave=1, nodes=("h",), by_hand=("team/once-0",)),) == rehearsal.waves
 
 
 def test_only_pods_that_stay_take_cpu_from_their_node() -> None:

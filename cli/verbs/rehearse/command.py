@@ -19,15 +19,16 @@ from cli.flags.cluster_flags import PROFILES_FLAG, SNAPSHOT_FLAG
 from cli.flags.completion import FILE_NAME
 from cli.output.formats import Report, format_document, text_or_document
 from cli.output.help import Command
-from cli.reading.cluster_documents import ClusterDocuments, DocumentFlags, read_documents
+from cli.reading.cluster_documents import DocumentFlags, read_documents
 from cli.runbooks.plan_folder import PLAN
+from cli.verbs.rehearse.child import exit_on_sigterm, run_child
 from cli.verbs.rehearse.page import format_rehearsal_page
 from cli.verbs.rehearse.text import format_rehearsal
 from kube.errors import ConfigError
 from kube.manifests.reader import read_paths
 from migration.plan.model import Plan
 from migration.rehearsal.build import build_rehearsal
-from migration.rehearsal.model import RehearsalAnswer
+from migration.rehearsal.model import RehearsalAnswer, RehearsalInput
 
 EXAMPLES: Final = """\
 drawbridge snapshot -o cluster.json.gz
@@ -68,6 +69,11 @@ _UNTOUCHED: Final = (
     "--settings", type=FILE_NAME, metavar="FILE", help="Settings file of the cluster's processes."
 )
 @click.option(
+    "--evict-jobs",
+    is_flag=True,
+    help="Run the scripts with --evict-jobs: evict pods that would lose work, instead of waiting for ten minutes.",
+)
+@click.option(
     "--binaries",
     type=click.Path(path_type=Path, file_okay=False, exists=True),
     metavar="DIR",
@@ -86,6 +92,7 @@ def rehearse(
     snapshots: tuple[str, ...],
     profile_directory: Path | None,
     settings: str | None,
+    evict_jobs: bool,
     binaries: Path | None,
     keep: Path | None,
     output: str,
@@ -98,7 +105,8 @@ def rehearse(
     watch event: no unfinished work is killed, every pod has the devices that it asked for, no tenant is
     above its quota, no device is idle for two minutes that a waiting pod could use, and nothing is left
     behind. No other cluster is asked, whatever KUBECONFIG names. Secrets, webhooks and controllers of
-    others are not loaded, and commands of their charts are printed as not rehearsed.
+    others are not loaded, and commands of their charts are printed as not rehearsed. Pods that nothing
+    creates again are deleted and created as the plan asks a person to, and the answer says when.
 
     Exit status: 0 when every wave was done and no rule was broken, 1 when not, 2 when the call is wrong.
     """
@@ -119,12 +127,21 @@ def rehearse(
         lambda: lambda _: None,
     )
     with ExitStack() as stack:
+        stack.enter_context(exit_on_sigterm())
         folder = _folder(keep, stack)
         inputs = [f"--snapshot={path}" for path in snapshots]
         inputs += [f"--profiles={profile_directory}"] if profile_directory else []
         inputs += [f"--settings={settings}"] if settings else []
         plan = _plan(folder, [*inputs, *_words(flags)])
-        answer = _run(root, folder, plan, documents, binaries)
+        rehearsal = build_rehearsal(
+            plan, documents.objects, documents.profiles, documents.options, DEFAULT_NAMESPACE
+        )
+        rehearsal = msgspec.structs.replace(
+            rehearsal,
+            evict_jobs=evict_jobs,
+            settings=yaml.safe_load(documents.settings or "") or {},
+        )
+        answer = _run(root, folder, rehearsal, binaries)
     if output == PAGE_FORM:
         click.echo(format_rehearsal_page(answer), nl=False)
     elif output == "text":
@@ -175,27 +192,20 @@ def _plan(folder: Path, words: list[str]) -> Plan:
 
 
 def _run(
-    root: Path, folder: Path, plan: Plan, documents: ClusterDocuments, binaries: Path | None
+    root: Path, folder: Path, rehearsal: RehearsalInput, binaries: Path | None
 ) -> RehearsalAnswer:
     """Run the waves in a process of its own, with an environment that names no cluster."""
-    rehearsal = build_rehearsal(
-        plan, documents.objects, documents.profiles, documents.options, DEFAULT_NAMESPACE
-    )
-    if documents.settings is not None:
-        rehearsal = msgspec.structs.replace(
-            rehearsal, settings=yaml.safe_load(documents.settings) or {}
-        )
     (folder / "input.json").write_bytes(msgspec.json.encode(rehearsal))
     home = folder / "home"
     home.mkdir(mode=0o700)
     command = [sys.executable, "-m", "e2e.rehearse", str(folder)]
     environment = _environment(home, binaries)
     # The control plane's words go to standard error, which is for people.
-    status = subprocess.run(command, cwd=root, env=environment, stdout=sys.stderr, check=False)  # noqa: S603
+    status = run_child(command, root, environment)
     result = folder / "result.json"
-    if status.returncode or not result.exists():
+    if status or not result.exists():
         raise ConfigError(
-            f"the rehearsal did not come to its end, status {status.returncode}: see above; --keep DIR keeps "
+            f"the rehearsal did not come to its end, status {status}: see above; --keep DIR keeps "
             "the logs"
         )
     return msgspec.json.decode(result.read_bytes(), type=RehearsalAnswer)

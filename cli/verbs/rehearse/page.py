@@ -27,6 +27,9 @@ def format_rehearsal_page(answer: RehearsalAnswer) -> str:
         *(section(f"Stopped at {run.script}", lines(run.output.splitlines())) for run in stopped),
         section("Broken rules", _findings(answer)) if answer.findings else None,
         section("Scripts", _scripts(answer)),
+        section("Done by hand", element("ul", (element("li", text) for text in answer.by_hand)))
+        if answer.by_hand
+        else None,
         section(
             "Not rehearsed", element("ul", (element("li", text) for text in _left_out(answer)))
         ),

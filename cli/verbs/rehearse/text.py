@@ -28,6 +28,8 @@ def _rows(answer: RehearsalAnswer) -> Iterator[Row]:
     for finding in answer.findings:
         text = f"after {finding.at:.0f} s {finding.object}: {finding.message}"
         yield Row(label=finding.rule, text=text)
+    for sentence in answer.by_hand:
+        yield Row(label="by hand", text=sentence)
     for sentence in answer.not_rehearsed:
         yield Row(label="left out", text=f"not rehearsed: {sentence}")
     waves = f"{answer.waves_done} of {count_text(answer.waves, 'wave')} done"
