@@ -103,6 +103,7 @@ def _input_flags(inputs: Iterable[str]) -> list[tuple[str, str]]:
 def readme(plan: Plan) -> str:
     """Return the page beside the scripts."""
     lines = ["# Migration plan", "", *_readme_waves(plan)]
+    lines += _readme_notes(plan)
     lines += _readme_work(plan)
     if plan.held:
         lines += ["", "Not part of any wave:", ""]
@@ -160,6 +161,20 @@ def _readme_waves(plan: Plan) -> Iterator[str]:
             f"{wave.free_for_claims.before}, then {wave.free_for_claims.after}",
         )
         yield f"| {' | '.join(map(_cell, cells))} |"
+
+
+def _readme_notes(plan: Plan) -> Iterator[str]:
+    """Yield the notes of the waves, each once."""
+    waves_of: dict[str, list[str]] = {}
+    for wave in plan.waves:
+        for note in wave.notes:
+            waves_of.setdefault(note, []).append(str(wave.wave))
+    if waves_of:
+        yield ""
+        yield "Notes:"
+        yield ""
+    for note, numbers in waves_of.items():
+        yield f"- wave {', '.join(numbers)}: {_cell(note)}"
 
 
 def _readme_work(plan: Plan) -> Iterator[str]:
@@ -252,6 +267,8 @@ def _preflight(plan: Plan, wave: Wave, last: int, verify: str) -> Iterator[str]:
             *("--ignore-daemonsets", "--delete-emptydir-data", *force),
         )
     yield f'{verify} --wave "$here" --before'
+    for note in wave.notes:
+        yield f"echo {quoted(f'note: {printable(note)}')}"
     yield _print(f"wave {wave.wave} may begin: %q", "$here/switch.sh")
 
 

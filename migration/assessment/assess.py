@@ -52,6 +52,8 @@ class AssessedCluster(msgspec.Struct, frozen=True, kw_only=True):
         version: The API server's version; empty if it is not known.
         quotas_to_convert: `ResourceQuota/namespace/name` of those that the workloads are judged by as if
             they were converted.
+        quotas_left: `ResourceQuota/namespace/name` to its lines that count no pods with claims, and for
+            which no line can be added, each with the reason.
     """
 
     workloads: tuple[AssessedWorkload, ...]
@@ -59,6 +61,7 @@ class AssessedCluster(msgspec.Struct, frozen=True, kw_only=True):
     state: ClusterState
     version: str = ""
     quotas_to_convert: tuple[str, ...] = ()
+    quotas_left: Mapping[str, Mapping[str, str]] = {}
 
 
 class Assessment(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,6 +74,7 @@ class Assessment(msgspec.Struct, frozen=True, kw_only=True):
         version: The API server's version; empty if it is not known.
         unreadable: Resources that could not be read.
         quotas_to_convert: The quotas to convert, as in `AssessedCluster`.
+        quotas_left: The lines without one for claims, as in `AssessedCluster`.
     """
 
     workloads: tuple[AssessedWorkload, ...]
@@ -81,6 +85,7 @@ class Assessment(msgspec.Struct, frozen=True, kw_only=True):
     version: str
     unreadable: tuple[str, ...]
     quotas_to_convert: tuple[str, ...] = ()
+    quotas_left: Mapping[str, Mapping[str, str]] = {}
 
     def totals(self) -> dict[str, int]:
         """Return the number of workloads of each outcome."""
@@ -220,6 +225,7 @@ def complete_assessment(
         version=cluster.version,
         unreadable=unreadable,
         quotas_to_convert=cluster.quotas_to_convert,
+        quotas_left=cluster.quotas_left,
     )
 
 
@@ -258,7 +264,8 @@ def assess_cluster(
         gates: The feature gates for `has_gate`.
         converts_quotas: Judge pods as if the lines of `quota convert` were applied.
     """
-    quotas = convert_quotas(objects, profiles, options, namespace) if converts_quotas else []
+    all_quotas = convert_quotas(objects, profiles, options, namespace)
+    quotas = all_quotas if converts_quotas else []
     objects = with_converted_quotas(objects, quotas, namespace)
     views, _ = decode_objects(objects, STATE_KINDS, namespace)
     state = build_state(views)
@@ -322,6 +329,9 @@ def assess_cluster(
         state=assumed_state,
         version=version,
         quotas_to_convert=tuple(quota.object for quota in quotas if quota.added),
+        quotas_left={
+            quota.object: quota.not_convertible for quota in all_quotas if quota.not_convertible
+        },
     )
 
 

@@ -130,7 +130,7 @@ def convert_quotas(
         source.namespace or namespace: set() for source, _ in with_lines
     }
     for source, lines in with_lines:
-        keys_of[source.namespace or namespace].update(map(_resource_name, lines))
+        keys_of[source.namespace or namespace].update(map(resource_name, lines))
     for source in objects:
         if (place := source.namespace or namespace) in keys_of and source.kind in _USING_KINDS:
             keys_of[place].update(find_device_keys(_requested_names(source), vocabularies))
@@ -148,7 +148,7 @@ def convert_quotas(
         missing: dict[str, str] = {}
         effects: list[QuotaEffect] = []
         for line, value in lines.items():
-            key, amount = _resource_name(line), read_amount(value)
+            key, amount = resource_name(line), read_amount(value)
             reason = _reason(source, line, amount, vocabularies.values()) or _sharing_reason(
                 key, own_keys, counted
             )
@@ -179,9 +179,9 @@ def _device_lines(
 ) -> Mapping[str, object]:
     """Return the lines of a quota that name device keys, with their amounts as they are written."""
     hard = _hard(source)
-    names = {_resource_name(line) for line in hard}
+    names = {resource_name(line) for line in hard}
     keys = {*find_device_keys(names, vocabularies), *filter(implicit_class, names)}
-    return {line: amount for line, amount in hard.items() if _resource_name(line) in keys}
+    return {line: amount for line, amount in hard.items() if resource_name(line) in keys}
 
 
 def _reason(
@@ -196,7 +196,7 @@ def _reason(
         return "a quota with scopes counts no claims"
     if isinstance(amount, InvalidAmount):
         return amount.reason
-    if not counts_devices(_resource_name(line), vocabularies):
+    if not counts_devices(resource_name(line), vocabularies):
         return "no ResourceQuota counts shares of a device; a DeviceQuota does: drawbridge quota convert --to device"
     return devices_fault(amount)
 
@@ -317,7 +317,12 @@ def _hard(source: SourceObject) -> dict[str, object]:
     return {str(line): value for line, value in hard.items()} if isinstance(hard, Mapping) else {}
 
 
-def _resource_name(line: str) -> str:
+def resource_name(line: str) -> str:
+    """Return the resource name that a line of a quota counts.
+
+    >>> resource_name("requests.nvidia.com/gpu")
+    'nvidia.com/gpu'
+    """
     for prefix in _PREFIXES:
         line = line.removeprefix(prefix)
     return line

@@ -45,7 +45,12 @@ from migration.plan.model import (
     is_namespace,
 )
 from migration.plan.placement import Placer, Stage
-from migration.plan.quota_files import quota_documents, quota_effects, quota_files
+from migration.plan.quota_files import (
+    quota_documents,
+    quota_effects,
+    quota_files,
+    with_uncounted_quotas,
+)
 from migration.plan.vendors import (
     NVIDIA,
     driver_label,
@@ -201,6 +206,13 @@ def build_plan(question: PlanQuestion, policy: Policy, progress: PlanProgress) -
         held=(*releases.held_steps(), *blocked, *waves.held),
         quotas=quota_files(prepared.quotas),
         quota_effects=quota_effects(prepared.quotas),
+    )
+    plan = msgspec.structs.replace(
+        plan,
+        waves=tuple(
+            with_uncounted_quotas(wave, prepared.quotas, prepared.cluster.workloads)
+            for wave in plan.waves
+        ),
     )
     vocabularies = vocabularies_in_force(question.options, question.profiles)
     plan = with_environment(plan, question.objects, vocabularies)

@@ -3,8 +3,12 @@
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from migration.assessment.quota_conversion import ConvertedQuota
-from migration.plan.model import is_name, is_namespace
+import msgspec
+
+from findings.text import reference_text
+from migration.assessment.outcomes import AssessedWorkload
+from migration.assessment.quota_conversion import ConvertedQuota, resource_name
+from migration.plan.model import Wave, is_name, is_namespace
 
 
 def quota_files(quotas: Iterable[ConvertedQuota]) -> dict[str, tuple[str, ...]]:
@@ -26,6 +30,31 @@ def quota_effects(quotas: Iterable[ConvertedQuota]) -> dict[str, tuple[str, ...]
         file: tuple(f"{effect.line}: {effect.allows}" for effect in quota.effects)
         for _, file, quota in sorted(_named_quotas(quotas), key=lambda entry: entry[1])
     }
+
+
+def with_uncounted_quotas(
+    wave: Wave, quotas: Iterable[ConvertedQuota], workloads: Iterable[AssessedWorkload]
+) -> Wave:
+    """Return a wave with a note on each line that limits its pods until then, and no claims afterwards.
+
+    Args:
+        wave: The wave, with its workloads.
+        quotas: The cluster's quotas.
+        workloads: The cluster's workloads.
+    """
+    moved = {entry.object for entry in wave.workloads if entry.is_translated}
+    keys_of: dict[str, set[str]] = {}
+    for workload in workloads:
+        if workload.key.reference in moved:
+            keys_of.setdefault(workload.key.namespace, set()).update(workload.keys)
+    notes = tuple(
+        f"{reference_text(quota.object)}: {line} does not count the pods that get claims with this wave, and "
+        f"no line for claims can be added: {reason}"
+        for quota in quotas
+        for line, reason in quota.not_convertible.items()
+        if resource_name(line) in keys_of.get(quota.object.split("/", 2)[1], ())
+    )
+    return msgspec.structs.replace(wave, notes=(*wave.notes, *notes))
 
 
 def _named_quotas(

@@ -576,6 +576,37 @@ def test_pods_are_judged_as_if_quotas_that_can_be_converted_were(tmp_path: Path)
     assert outcomes(json.loads(as_they_are.stdout)) == {"Deployment/team/share": ("refused", 1)}
 
 
+def test_a_quota_with_scopes_that_counts_no_claims_is_named_with_the_reason(tmp_path: Path) -> None:
+    quota = gpu_quota({f"requests.{GPU}": "8"})
+    quota["spec"]["scopes"] = ["NotTerminating"]
+    objects = (hami_node("hami-0"), quota, workload("Deployment", "share", SHARE))
+
+    answer = json.loads(assess(tmp_path, *objects).stdout)
+    text = drawbridge("assess", "--snapshot", tmp_path / "cluster.yaml").stdout
+    page = drawbridge("assess", "--snapshot", tmp_path / "cluster.yaml", "-o", "html").stdout
+
+    reason = "a quota with scopes counts no claims"
+    assert answer["quotasLeft"] == {"ResourceQuota/team/gpus": {f"requests.{GPU}": reason}}
+    assert reason in " ".join(text.split())
+    assert reason in page
+
+
+def test_a_bare_pod_that_hami_has_scheduled_is_read_like_one_that_it_has_not(
+    tmp_path: Path,
+) -> None:
+    """What HAMi's scheduler had written on it made it unknown."""
+    scheduled = pod("debug", SHARE)
+    scheduled["metadata"]["annotations"] = {
+        "hami.io/vgpu-node": "hami-0",
+        "hami.io/vgpu-devices-allocated": "GPU-hami-0-0,NVIDIA,8000,0:;",
+        "hami.io/bind-phase": "success",
+    }
+
+    answer = assessed(tmp_path, scheduled)
+
+    assert outcomes(answer) == {"Pod/team/debug": ("translated", 1)}
+
+
 def test_a_quota_on_memory_blocks_also_where_one_on_devices_is_converted(tmp_path: Path) -> None:
     quota = gpu_quota({f"requests.{GPU}": "8", "requests.nvidia.com/gpumem": "30000"})
 

@@ -77,3 +77,44 @@ def test_a_class_that_the_plan_maps_gets_no_line(tmp_path: Path) -> None:
     assert {GPU: "gpu.nvidia.com"} == plan["mappedClasses"]
     (source,) = read_paths([str(tmp_path / "plan" / "quotas" / "team.gpus.yaml")])
     assert {f"requests.{GPU}", _HAMI} == set(source.document["spec"]["hard"])
+
+
+def _scoped_quota() -> dict[str, Any]:
+    expression = {"scopeName": "PriorityClass", "operator": "In", "values": ["high"]}
+    quota = _quota()
+    quota["metadata"]["name"] = "high"
+    quota["spec"]["scopeSelector"] = {"matchExpressions": [expression]}
+    return quota
+
+
+def test_a_quota_that_stops_counting_with_a_wave_is_told_where_its_namespace_moves(
+    tmp_path: Path,
+) -> None:
+    """A quota with scopes counts no claims, so nothing limited these pods any more, without a word."""
+    nodes = [hami_node("hami-0"), hami_node("hami-1")]
+    objects = [*nodes, _quota(), _scoped_quota(), *workload("web", SHARE, ["hami-0"])]
+
+    plan = planned(tmp_path, objects)
+
+    number = _wave_of(plan, "team")
+    (note,) = (note for note in plan["waves"][number - 1]["notes"] if "team/high" in note)
+    assert f"requests.{GPU} does not count the pods that get claims with this wave" in note
+    assert note.endswith("a quota with scopes counts no claims")
+    assert f"- wave {number}: {note}" in (tmp_path / "plan" / "README.md").read_text()
+    assert f"echo 'note: {note}'" in script(tmp_path, "preflight", number)
+    assert not any(
+        "team/high" in note
+        for wave in plan["waves"]
+        if wave["wave"] != number
+        for note in wave["notes"]
+    )
+
+
+def test_a_quota_of_pods_that_keep_their_key_goes_on_counting(tmp_path: Path) -> None:
+    nodes = [plugin_node("gpu-0"), plugin_node("gpu-1")]
+    objects = [*nodes, _scoped_quota(), *workload("train", {GPU: "1"}, ["gpu-0"])]
+
+    plan = planned(tmp_path, objects)
+
+    assert plan["waves"]
+    assert not any("team/high" in note for wave in plan["waves"] for note in wave["notes"])

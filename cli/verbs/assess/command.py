@@ -81,6 +81,7 @@ class AssessmentDocument(msgspec.Struct, frozen=True, kw_only=True, rename="came
     blockers: tuple[Blocker, ...]
     readers: Mapping[str, tuple[str, ...]]
     quotas_to_convert: tuple[str, ...] = ()
+    quotas_left: Mapping[str, Mapping[str, str]] = {}
     residue: tuple[Blocker, ...] | msgspec.UnsetType = msgspec.UNSET
 
 
@@ -220,5 +221,6 @@ def build_document(
         blockers=assessment.blockers,
         readers=assessment.readers,
         quotas_to_convert=assessment.quotas_to_convert,
+        quotas_left=assessment.quotas_left,
         residue=msgspec.UNSET if residue is None else tuple(residue),
     )

@@ -82,7 +82,7 @@ def format_assess_page(
             _blockers(assessment.blockers, "None."),
             element("p", f"Next: {step}") if (step := next_step(assessment)) else None,
         ),
-        _quotas(assessment.quotas_to_convert),
+        _quotas(assessment.quotas_to_convert, assessment.quotas_left),
         _fixes(assessment.workloads),
         section("What native costs", element("p", with_code(f"{NATIVE_COSTS}.")))
         if assessment.totals()[Outcome.NATIVE.value]
@@ -154,11 +154,20 @@ def _namespaces(workloads: Sequence[AssessedWorkload]) -> Markup:
     )
 
 
-def _quotas(quotas: Sequence[str]) -> Markup | None:
-    if not quotas:
+def _quotas(quotas: Sequence[str], left: Mapping[str, Mapping[str, str]]) -> Markup | None:
+    """Return the quotas that get lines for claims, and the lines that get no counterpart."""
+    if not quotas and not left:
         return None
     note = element("p", with_code(f"{count_text(len(quotas), 'quota')} to convert: {QUOTAS_STEP}."))
-    return section("Quotas", note, names(quotas))
+    rows = [
+        row(reference, line, reason) for reference, lines in left.items() for line, reason in lines.items()
+    ]
+    head = ("quota", "line", "why no line for claims can be added")
+    return section(
+        "Quotas",
+        *((note, names(quotas)) if quotas else ()),
+        table("Lines that count no pods with claims", head, rows) if rows else None,
+    )
 
 
 def _fixes(workloads: Sequence[AssessedWorkload]) -> Markup | None:

@@ -88,6 +88,10 @@ def _rows(assessment: Assessment) -> Iterator[Row]:
     if quotas := assessment.quotas_to_convert:
         text = f"{count_text(len(quotas), 'quota')} to convert: {_some_names(quotas)}"
         yield Row(label="quotas", text=f"{text}; {QUOTAS_STEP}")
+    for reference, lines in assessment.quotas_left.items():
+        for line, reason in lines.items():
+            text = f"{reference}: {line} counts no pods with claims, and no line can be added: {reason}"
+            yield Row(label="quotas", text=text)
     yield from _readers(assessment)
     yield from _capacity(assessment)
     for blocker in assessment.blockers:
