@@ -64,6 +64,7 @@ from migration.plan.wave_pods import (
     with_pods,
     with_strays,
     with_work,
+    work_by_wave,
 )
 from migration.plan.waves import Planner, PlanProgress, Waves
 from migration.plan.work import read_work
@@ -199,9 +200,16 @@ def build_plan(question: PlanQuestion, policy: Policy, progress: PlanProgress) -
         ),
         waves=tuple(
             with_strays(
-                with_pods(wave, work, prepared.evidence, prepared.groups), details, prepared.cluster
+                with_pods(wave, own_work, prepared.evidence, prepared.groups),
+                details,
+                prepared.cluster,
             )
-            for wave, details in zip(waves.waves, waves.details, strict=True)
+            for wave, details, own_work in zip(
+                waves.waves,
+                waves.details,
+                work_by_wave(waves.waves, waves.details, work, prepared.evidence, prepared.groups),
+                strict=True,
+            )
         ),
         held=(*releases.held_steps(), *blocked, *waves.held),
         quotas=quota_files(prepared.quotas),

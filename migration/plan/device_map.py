@@ -8,7 +8,8 @@ from typing import NamedTuple
 import msgspec
 
 from migration.plan.attempts import Attempt, Moment
-from migration.plan.placement import Placement
+from migration.plan.other_pods import PodName
+from migration.plan.placement import Placement, PodKey
 
 
 class NodeState(StrEnum):
@@ -34,12 +35,16 @@ class WaveDetails(msgspec.Struct, frozen=True, kw_only=True):
         evicted: Workload, as `Kind/namespace/name`, to the number of its pods that leave.
         before: Node to its use; of all nodes with devices, as the two others.
         during: While the nodes of the wave are drained.
+        places: Pod to its node after the wave.
+        other_places: Pod without devices that a drain has moved to its node after the wave; empty without one.
     """
 
     evicted: Mapping[str, int]
     before: Mapping[str, NodeUse]
     during: Mapping[str, NodeUse]
     after: Mapping[str, NodeUse]
+    places: Mapping[PodKey, str] = {}
+    other_places: Mapping[PodName, str] = {}
 
 
 def wave_details(moment: Moment, attempt: Attempt, devices: Mapping[str, int]) -> WaveDetails:
@@ -59,6 +64,8 @@ def wave_details(moment: Moment, attempt: Attempt, devices: Mapping[str, int]) -
         before=_uses(moment.placement, devices, switched),
         during=_uses(during, devices, switched, names),
         after=_uses(attempt.after, devices, switched | names),
+        places=attempt.after.nodes,
+        other_places=attempt.after.others,
     )
 
 

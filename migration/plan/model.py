@@ -123,8 +123,8 @@ class PlannedWork(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """A pod that loses something when it is evicted.
 
     Attributes:
-        pod: `Pod/namespace/name`.
-        node: The node that the pod runs on.
+        pod: `Pod/namespace/name`, as it is called today.
+        node: The node that the pod runs on when the wave begins.
         owner: Its controller as `Kind/namespace/name`; empty without one.
         since: The time at which the pod began, in RFC 3339; empty if it is not known.
         backoff_limit: The backoffLimit of its Job; null without one.
@@ -132,6 +132,7 @@ class PlannedWork(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
             without a rule.
         reasons: The losses, each with its source.
         waits: A runbook waits for its end. Others are evicted.
+        moved: An earlier wave has evicted or restarted it, so another pod of its owner is there then.
     """
 
     pod: str
@@ -142,6 +143,7 @@ class PlannedWork(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     pod_failure_policy: str
     reasons: tuple[str, ...]
     waits: bool
+    moved: bool = False
 
 
 class PartialNamespace(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,6 +1,6 @@
 """The pods that the drains of a wave evict, wait for, or stop at, told with its nodes. Pure."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -17,6 +17,7 @@ from migration.plan.device_map import NodeState, WaveDetails
 from migration.plan.evidence import Evidence
 from migration.plan.model import PlannedWork, PlannedWorkload, Wave
 from migration.plan.other_pods import PodName
+from migration.plan.placement import PodKey
 from migration.plan.work import read_restart
 from translation.vocabularies.hami.keys import OWN_KEYS
 
@@ -34,21 +35,80 @@ def with_bare_pods(entry: Candidate, evidence: Evidence) -> Candidate:
 
 
 def with_work(entry: Candidate, work: Sequence[PlannedWork]) -> Candidate:
-    """Return a node with a note on pods whose work its switch waits for; such nodes come last."""
-    names = [item.pod.partition("/")[2] for item in work if item.waits]
-    if not names:
-        return entry
-    pods = "1 pod" if len(names) == 1 else f"{len(names)} pods"
-    note = (
-        f"node {entry.node.name}: {pods} would lose work: {join_names(names)}; switch.sh waits for them, or "
-        "asks, see work in plan.yaml"
-    )
-    return msgspec.structs.replace(entry, notes=(*entry.notes, note), has_work=True)
+    """Return a node with the mark of work that its switch waits for; such nodes come last."""
+    return msgspec.structs.replace(entry, has_work=any(item.waits for item in work))
+
+
+def work_by_wave(
+    waves: Sequence[Wave],
+    details: Sequence[WaveDetails],
+    work: Mapping[str, Sequence[PlannedWork]],
+    evidence: Evidence,
+    groups: Mapping[str, Workload],
+) -> Iterator[tuple[PlannedWork, ...]]:
+    """Yield the pods of each wave's nodes that lose something, in the order of its nodes.
+
+    A drain moves pods to other nodes, and a restart does; what a later wave evicts is not what runs on its nodes
+    today. Jobs and pods that run to their end are not restarted, and have ended when their node is drained.
+
+    Args:
+        waves: The waves, in their order.
+        details: The details of each of them.
+        work: Node to the pods that lose something when they are evicted, as of today.
+        evidence: All pods of the cluster.
+        groups: Workload, as `Kind/namespace/name`, to its owner and its pods.
+    """
+    keys = {
+        (reference.split("/")[1], pod.name): PodKey(reference, number)
+        for reference, group in groups.items()
+        for number, pod in enumerate(group.pods)
+    }
+    ending = {
+        (pod.namespace, pod.name) for pods in evidence.pods.values() for pod in pods if pod.ends
+    }
+    present = [item for items in work.values() for item in items]
+    for wave, entry in zip(waves, details, strict=True):
+        order = {node.name: number for number, node in enumerate(wave.nodes)}
+        leaving = [item for item in present if item.node in order]
+        yield tuple(sorted(leaving, key=lambda item: (order[item.node], item.pod)))
+        restarted = {workload.object for workload in wave.workloads if workload.is_restarted}
+        staying = [item for item in present if not _has_ended(item, order, ending)]
+        present = [_after(item, entry, keys, order, restarted) for item in staying]
+
+
+def _has_ended(
+    item: PlannedWork, drained: Collection[str], ending: Collection[tuple[str, str]]
+) -> bool:
+    """Return whether a wave has waited for the end of a pod."""
+    runs_out = _name(item) in ending and item.pod_failure_policy != "Ignore"
+    return item.node in drained and runs_out
+
+
+def _after(
+    item: PlannedWork,
+    details: WaveDetails,
+    keys: Mapping[tuple[str, str], PodKey],
+    drained: Collection[str],
+    restarted: Collection[str],
+) -> PlannedWork:
+    """Return a pod, or the one that is there in its place, after a wave."""
+    key = keys.get(_name(item))
+    is_restarted = key is not None and key.workload in restarted
+    if item.node not in drained and not is_restarted:
+        return item
+    place = details.places.get(key) if key is not None else None
+    node = place or details.other_places.get(PodName(*_name(item))) or item.node
+    return msgspec.structs.replace(item, node=node, since="", moved=True)
+
+
+def _name(item: PlannedWork) -> tuple[str, str]:
+    _, namespace, name = item.pod.split("/", 2)
+    return namespace, name
 
 
 def with_pods(
     wave: Wave,
-    work: Mapping[str, Sequence[PlannedWork]],
+    work: tuple[PlannedWork, ...],
     evidence: Evidence,
     groups: Mapping[str, Workload],
 ) -> Wave:
@@ -56,7 +116,7 @@ def with_pods(
 
     Args:
         wave: The wave, with its nodes and workloads.
-        work: Node to the pods that lose something when they are evicted.
+        work: The pods of its nodes that lose something when they are evicted.
         evidence: All pods of the cluster.
         groups: Workload, as `Kind/namespace/name`, to its owner and its pods.
     """
@@ -69,18 +129,32 @@ def with_pods(
     }
     return msgspec.structs.replace(
         wave,
-        work=tuple(item for node in wave.nodes for item in work.get(node.name, ())),
+        work=work,
         workloads=tuple(
             msgspec.structs.replace(workload, ends=workload.object in ending)
             for workload in planned
         ),
         notes=(
             *wave.notes,
+            *_work_notes(work),
             *_restart_notes(planned),
             *_daemon_notes(wave, groups),
             *_others_notes(wave),
         ),
     )
+
+
+def _work_notes(work: Sequence[PlannedWork]) -> Iterator[str]:
+    """Yield a note on each node with pods whose work its switch waits for."""
+    for node in dict.fromkeys(item.node for item in work):
+        names = [
+            item.pod.partition("/")[2] for item in work if item.node == node and item.waits
+        ]
+        if names:
+            yield (
+                f"node {node}: {count_text(len(names), 'pod')} would lose work: {join_names(names)}; switch.sh waits "
+                "for them, or asks, see work in plan.yaml"
+            )
 
 
 def _with_restart(workload: PlannedWorkload, groups: Mapping[str, Workload]) -> PlannedWorkload:

@@ -59,7 +59,8 @@ def describe_work(work: PlannedWork) -> str:
     policy = f", podFailurePolicy {work.pod_failure_policy}" if work.pod_failure_policy else ""
     owner = f"of {work.owner}" if work.owner else "of nothing that creates it again"
     since = f", since {work.since}" if work.since else ""
-    return f"{owner} on {work.node}{since}{limit}{policy}: {'; '.join(work.reasons)}"
+    moved = ", where an earlier wave moves it" if work.moved else ""
+    return f"{owner} on {work.node}{moved}{since}{limit}{policy}: {'; '.join(work.reasons)}"
 
 
 class Restart(NamedTuple):

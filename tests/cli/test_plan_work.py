@@ -119,6 +119,41 @@ def test_work_is_waited_for_and_its_node_comes_last(
     assert reason in checks[0]
 
 
+def test_a_pod_that_is_evicted_twice_is_listed_twice_where_it_is_then(tmp_path: Path) -> None:
+    """Every wave listed the pods that run on its nodes today."""
+    cache = [{"name": "cache", "emptyDir": {}}]
+    nodes = ["gpu-0", "gpu-0", "gpu-1", "gpu-2"]
+    serve = workload("serve", {GPU: "1"}, nodes, volumes=cache)
+    for pod in serve[1:]:
+        pod["status"] = {"phase": "Running", "startTime": SINCE}
+
+    plan = planned(tmp_path, serve)
+
+    seen: set[str] = set()
+    for wave in plan["waves"]:
+        assert wave["movedPods"] == len(wave["work"])
+        for work in wave["work"]:
+            assert work["node"] in {node["name"] for node in wave["nodes"]}
+            assert (work["pod"] in seen) is work["moved"] is (work["since"] == "")
+            seen.add(work["pod"])
+    assert any(work["moved"] for work in works(plan))
+    assert ", where an earlier wave moves it: what is in" in (tmp_path / "plan" / "README.md").read_text()
+
+
+def test_a_job_has_ended_when_its_node_has_been_drained(tmp_path: Path) -> None:
+    """A Job that ignores evictions is evicted twice, another one is waited for once."""
+    waiting = job("gpu-0")
+    ignoring = job("gpu-0", podFailurePolicy=IGNORED)
+    for document in ignoring:
+        document["metadata"]["name"] = document["metadata"]["name"].replace("train", "sweep")
+    ignoring[1]["metadata"]["ownerReferences"][0]["name"] = "sweep"
+
+    plan = planned(tmp_path, [*waiting, *ignoring])
+
+    names = [work["pod"].rpartition("/")[2] for work in works(plan)]
+    assert 1 == names.count("train-0")
+
+
 def test_a_job_is_named_with_age_limit_and_policy(tmp_path: Path) -> None:
     (work,) = works(planned(tmp_path, job(backoffLimit=0, podFailurePolicy=EXIT_CODES)))
 
