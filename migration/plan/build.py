@@ -61,6 +61,7 @@ from migration.plan.vendors import (
 from migration.plan.wave_pods import (
     replaced_pods,
     with_bare_pods,
+    with_leaving,
     with_pods,
     with_strays,
     with_work,
@@ -224,7 +225,14 @@ def build_plan(question: PlanQuestion, policy: Policy, progress: PlanProgress) -
     )
     vocabularies = vocabularies_in_force(question.options, question.profiles)
     plan = with_environment(plan, question.objects, vocabularies)
-    return BuiltPlan(plan=plan, quotas=quota_documents(prepared.quotas), details=waves.details)
+    return BuiltPlan(
+        plan=plan,
+        quotas=quota_documents(prepared.quotas),
+        details=tuple(
+            with_leaving(details, wave, work, prepared.evidence, prepared.groups)
+            for wave, details in zip(plan.waves, waves.details, strict=True)
+        ),
+    )
 
 
 def drain_answer(question: PlanQuestion, nodes: Sequence[str], keep_free: int) -> DrainAnswer:

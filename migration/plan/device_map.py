@@ -28,6 +28,29 @@ class NodeUse(NamedTuple):
     devices: int
 
 
+class Course(StrEnum):
+    """The course of pods whose node is drained."""
+
+    MOVES = "moves"
+    """They are evicted, and their controller creates them again on other nodes."""
+    ASKS = "asks"
+    """They ask not to be evicted: a script waits for them, until a person has them evicted."""
+    ENDS = "ends"
+    """They run to their end, and a script waits for that."""
+    STAYS = "stays"
+    """They belong to a DaemonSet, which creates them again there once the node has changed."""
+    BY_HAND = "by hand"
+    """Nothing creates them again: a person deletes them first, and creates them again afterwards."""
+
+
+class Leaving(NamedTuple):
+    """Pods of a workload, as `Kind/namespace/name`, that a wave takes from its nodes."""
+
+    workload: str
+    pods: int
+    course: Course
+
+
 class WaveDetails(msgspec.Struct, frozen=True, kw_only=True):
     """A wave with the use of devices around it.
 
@@ -35,6 +58,7 @@ class WaveDetails(msgspec.Struct, frozen=True, kw_only=True):
         evicted: Workload, as `Kind/namespace/name`, to the number of its pods that leave.
         before: Node to its use; of all nodes with devices, as the two others.
         during: While the nodes of the wave are drained.
+        leaving: The pods of its nodes with their course, those among them that run to their end without devices.
         places: Pod to its node after the wave.
         other_places: Pod without devices that a drain has moved to its node after the wave; empty without one.
     """
@@ -43,6 +67,7 @@ class WaveDetails(msgspec.Struct, frozen=True, kw_only=True):
     before: Mapping[str, NodeUse]
     during: Mapping[str, NodeUse]
     after: Mapping[str, NodeUse]
+    leaving: tuple[Leaving, ...] = ()
     places: Mapping[PodKey, str] = {}
     other_places: Mapping[PodName, str] = {}
 

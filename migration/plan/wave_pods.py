@@ -1,5 +1,6 @@
 """The pods that the drains of a wave evict, wait for, or stop at, told with its nodes. Pure."""
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
@@ -7,13 +8,14 @@ import msgspec
 from allocator.pods.node_eligibility import counted_rejection
 from findings.text import count_text
 from kube.api.core import Node, Pod
+from kube.api.workloads import DAEMON_SET
 from kube.names import DEFAULT_SCHEDULER_NAME
 from migration.assessment.assess import AssessedCluster
 from migration.assessment.node_devices import GPU, Source
 from migration.assessment.outcomes import AssessedWorkload
 from migration.assessment.workloads import Workload
 from migration.plan.attempts import Candidate, join_names
-from migration.plan.device_map import NodeState, WaveDetails
+from migration.plan.device_map import Course, Leaving, NodeState, WaveDetails
 from migration.plan.evidence import Evidence
 from migration.plan.model import PlannedWork, PlannedWorkload, Wave
 from migration.plan.other_pods import PodName
@@ -58,30 +60,91 @@ def work_by_wave(
         evidence: All pods of the cluster.
         groups: Workload, as `Kind/namespace/name`, to its owner and its pods.
     """
-    keys = {
-        (reference.split("/")[1], pod.name): PodKey(reference, number)
-        for reference, group in groups.items()
-        for number, pod in enumerate(group.pods)
-    }
-    ending = {
-        (pod.namespace, pod.name) for pods in evidence.pods.values() for pod in pods if pod.ends
-    }
+    keys = _keys(groups)
+    ending = _ending(evidence)
     present = [item for items in work.values() for item in items]
     for wave, entry in zip(waves, details, strict=True):
         order = {node.name: number for number, node in enumerate(wave.nodes)}
         leaving = [item for item in present if item.node in order]
         yield tuple(sorted(leaving, key=lambda item: (order[item.node], item.pod)))
         restarted = {workload.object for workload in wave.workloads if workload.is_restarted}
-        staying = [item for item in present if not _has_ended(item, order, ending)]
+        staying = [
+            item for item in present if item.node not in order or not _runs_out(item, ending)
+        ]
         present = [_after(item, entry, keys, order, restarted) for item in staying]
 
 
-def _has_ended(
-    item: PlannedWork, drained: Collection[str], ending: Collection[tuple[str, str]]
-) -> bool:
-    """Return whether a wave has waited for the end of a pod."""
-    runs_out = _name(item) in ending and item.pod_failure_policy != "Ignore"
-    return item.node in drained and runs_out
+def with_leaving(
+    details: WaveDetails,
+    wave: Wave,
+    work: Mapping[str, Sequence[PlannedWork]],
+    evidence: Evidence,
+    groups: Mapping[str, Workload],
+) -> WaveDetails:
+    """Return the details of a wave with the course of the pods that leave its nodes.
+
+    A Job's pod is where it is today until its node is drained, whatever its place among devices is.
+
+    Args:
+        details: The details of the wave.
+        wave: The wave with its work.
+        work: Node to the pods that lose something when they are evicted, as of today.
+        evidence: All pods of the cluster.
+        groups: Workload, as `Kind/namespace/name`, to its owner and its pods.
+    """
+    keys, ending = _keys(groups), _ending(evidence)
+    waiting: dict[Course, Counter[str]] = {Course.ASKS: Counter(), Course.ENDS: Counter()}
+    for item in wave.work:
+        key = keys.get(_name(item))
+        if item.waits and key is not None:
+            course = Course.ENDS if _runs_out(item, ending) else Course.ASKS
+            waiting[course][key.workload] += 1
+    running_out = {
+        key.workload
+        for items in work.values()
+        for item in items
+        if _runs_out(item, ending) and (key := keys.get(_name(item))) is not None
+    }
+    leaving = [
+        Leaving(reference, pods - waiting[Course.ASKS][reference], _course(reference))
+        for reference, pods in details.evicted.items()
+        if reference not in running_out
+    ]
+    leaving += [
+        Leaving(reference, pods, course)
+        for course, counts in waiting.items()
+        for reference, pods in sorted(counts.items())
+    ]
+    return msgspec.structs.replace(
+        details, leaving=tuple(entry for entry in leaving if entry.pods > 0)
+    )
+
+
+def _course(reference: str) -> Course:
+    """Return the course of pods that a drain meets, by the kind of their workload."""
+    kind = reference.partition("/")[0]
+    return {DAEMON_SET: Course.STAYS, "Pod": Course.BY_HAND}.get(kind, Course.MOVES)
+
+
+def _keys(groups: Mapping[str, Workload]) -> dict[tuple[str, str], PodKey]:
+    """Return namespace and name of each pod to its number in its workload."""
+    return {
+        (reference.split("/")[1], pod.name): PodKey(reference, number)
+        for reference, group in groups.items()
+        for number, pod in enumerate(group.pods)
+    }
+
+
+def _ending(evidence: Evidence) -> frozenset[tuple[str, str]]:
+    """Return namespace and name of the pods that run to their end."""
+    return frozenset(
+        (pod.namespace, pod.name) for pods in evidence.pods.values() for pod in pods if pod.ends
+    )
+
+
+def _runs_out(item: PlannedWork, ending: Collection[tuple[str, str]]) -> bool:
+    """Return whether a script waits for the end of a pod, which nothing creates again elsewhere."""
+    return _name(item) in ending and item.pod_failure_policy != "Ignore"
 
 
 def _after(

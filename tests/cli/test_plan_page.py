@@ -84,6 +84,41 @@ def test_evicted_pods_are_named(tmp_path: Path, page: str) -> None:
         assert f"Deployment/team/web: {wave['movedPods']} pod" in shown(section)
 
 
+def test_what_leaves_is_grouped_by_its_course(tmp_path: Path) -> None:
+    """All stood under "Evicted, and started again elsewhere", which is true of a few."""
+    monitor = workload("monitor", SHARE, ["hami-0", "hami-1", "hami-2"], kind="DaemonSet")
+    monitor[0]["spec"]["selector"] = {"matchLabels": {"app": "monitor"}}
+    train = workload("train", SHARE, ["hami-2"], kind="Job", restartPolicy="Never")
+    train[0]["apiVersion"] = train[1]["metadata"]["ownerReferences"][0]["apiVersion"] = "batch/v1"
+    shy = workload("shy", {GPU: "1"}, ["gpu-0"])
+    shy[1]["metadata"]["annotations"] = {"karpenter.sh/do-not-disrupt": "true"}
+    bare = workload("debug", {GPU: "1"}, ["gpu-0"])[1]
+    del bare["metadata"]["ownerReferences"]
+    objects = [
+        *(hami_node(f"hami-{number}") for number in range(3)),
+        *(plugin_node(f"gpu-{number}") for number in range(2)),
+        *workload("web", {GPU: "1"}, ["gpu-0"]),
+        *(*train, *monitor, *shy, bare),
+    ]
+
+    call(tmp_path, objects, "--wave-nodes", 1)
+
+    html = (tmp_path / "plan" / "plan.html").read_text()
+    groups: dict[str, str] = {}
+    for title, items in re.findall(r"<h3>([^<]*)</h3><ul>(.*?)</ul>", html, re.DOTALL):
+        groups[title] = groups.get(title, "") + items
+    expected = {
+        "Evicted, and created again elsewhere": "Deployment/team/web",
+        "Ask not to be evicted: waited for, until a person has them evicted": "Deployment/team/shy",
+        "Waited for until they end": "Job/team/train",
+        "Pods of DaemonSets: created again on their node once it has changed": "DaemonSet/team/monitor",
+        "Deleted by a person first, since nothing creates them again": "Pod/team/debug-0",
+    }
+    assert expected.keys() <= groups.keys()
+    for title, name in expected.items():
+        assert [other for other in expected if f"{name}: 1 pod" in groups[other]] == [title]
+
+
 def test_risks_and_what_is_held_are_told(tmp_path: Path) -> None:
     full = [plugin_node("gpu-0"), *workload("web", {GPU: "4"}, ["gpu-0"])]
 

@@ -8,7 +8,7 @@ from cli.html.elements import Child, Markup, element, join
 from cli.html.page import badge, build_page, lines, names, row, section, table, tiles
 from cli.runbooks.plan_text import namespace_texts
 from findings.text import count_text, reference_text
-from migration.plan.device_map import NodeState, NodeUse, WaveDetails
+from migration.plan.device_map import Course, NodeState, NodeUse, WaveDetails
 from migration.plan.model import Held, Plan, PlannedWorkload, Wave
 
 _BOX: Final = 10
@@ -16,6 +16,15 @@ _BOX: Final = 10
 _GAP: Final = 2
 _COLOURS: Final = {NodeState.PLUGIN: "o1", NodeState.DRA: "o0"}
 _BADGES: Final = {NodeState.PLUGIN: "", NodeState.DRA: "good", NodeState.DRAINED: "fair"}
+
+
+_COURSES: Final = {
+    Course.MOVES: "Evicted, and created again elsewhere",
+    Course.ASKS: "Ask not to be evicted: waited for, until a person has them evicted",
+    Course.ENDS: "Waited for until they end",
+    Course.STAYS: "Pods of DaemonSets: created again on their node once it has changed",
+    Course.BY_HAND: "Deleted by a person first, since nothing creates them again",
+}
 
 
 def format_plan_page(plan: Plan, details: Sequence[WaveDetails]) -> str:
@@ -193,16 +202,7 @@ def _wave(wave: Wave, details: WaveDetails) -> Markup:
         element("p", f"The devices of {count_text(more, 'other node')} stay as they are.")
         if more
         else None,
-        element("h3", "Evicted, and started again elsewhere"),
-        element(
-            "ul",
-            (
-                element("li", f"{reference_text(name)}: {count_text(pods, 'pod')}")
-                for name, pods in details.evicted.items()
-            ),
-        )
-        if details.evicted
-        else element("p", "No pod with devices."),
+        *_leaving(details),
         _other_pods(wave),
         element("h3", "Gets claims, and is restarted"),
         _workloads(entry for entry in wave.workloads if entry.is_restarted),
@@ -216,6 +216,22 @@ def _wave(wave: Wave, details: WaveDetails) -> Markup:
             entry for entry in wave.workloads if entry.is_translated and not entry.is_restarted
         ),
     )
+
+
+def _leaving(details: WaveDetails) -> Iterator[Markup]:
+    """Yield what becomes of the pods with devices of a wave's nodes."""
+    if not details.leaving:
+        yield element("h3", _COURSES[Course.MOVES])
+        yield element("p", "No pod with devices.")
+    for course, title in _COURSES.items():
+        entries = [entry for entry in details.leaving if entry.course is course]
+        if entries:
+            yield element("h3", title)
+            texts = (
+                f"{reference_text(entry.workload)}: {count_text(entry.pods, 'pod')}"
+                for entry in entries
+            )
+            yield element("ul", (element("li", text) for text in texts))
 
 
 def _other_pods(wave: Wave) -> Markup | None:
