@@ -158,10 +158,10 @@ def test_what_the_plan_asks_a_person_for_is_done_and_work_is_evicted_on_demand(
     snapshot = tmp_path / "cluster.yaml"
     snapshot.write_text(yaml.safe_dump_all([*nodes, system, namespace("team"), debug, *web]))
     command = [sys.executable, "-m", "cli", "rehearse", "--snapshot", str(snapshot)]
+    command += ["--wave-nodes", "1", "--gpu-operator", "none", *FLAGS[4:], "--evict-jobs"]
 
     result = subprocess.run(
-        [*command, "--wave-nodes", "1", "--gpu-operator", "none", *FLAGS[4:], "--evict-jobs"]
-        + ["-o", "json", "--keep", str(tmp_path / "kept")],
+        [*command, "-o", "json", "--keep", str(tmp_path / "kept")],
         cwd=tmp_path,
         capture_output=True,
         text=True,

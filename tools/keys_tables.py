@@ -93,7 +93,9 @@ def families_table() -> str:
         f"{family.advice} |\n"
         for family in FAMILIES
     )
-    records = f"|  | {_join(BOOKKEEPING)} | records of schedulers | nothing: they request no devices |\n"
+    records = (
+        f"|  | {_join(BOOKKEEPING)} | records of schedulers | nothing: they request no devices |\n"
+    )
     return FAMILIES_HEADER + "".join(rows) + records
 
 

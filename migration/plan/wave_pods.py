@@ -210,9 +210,7 @@ def with_pods(
 def _work_notes(work: Sequence[PlannedWork]) -> Iterator[str]:
     """Yield a note on each node with pods whose work its switch waits for."""
     for node in dict.fromkeys(item.node for item in work):
-        names = [
-            item.pod.partition("/")[2] for item in work if item.node == node and item.waits
-        ]
+        names = [item.pod.partition("/")[2] for item in work if item.node == node and item.waits]
         if names:
             yield (
                 f"node {node}: {count_text(len(names), 'pod')} would lose work: {join_names(names)}; switch.sh waits "

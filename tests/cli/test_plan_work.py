@@ -137,7 +137,10 @@ def test_a_pod_that_is_evicted_twice_is_listed_twice_where_it_is_then(tmp_path: 
             assert (work["pod"] in seen) is work["moved"] is (work["since"] == "")
             seen.add(work["pod"])
     assert any(work["moved"] for work in works(plan))
-    assert ", where an earlier wave moves it: what is in" in (tmp_path / "plan" / "README.md").read_text()
+    assert (
+        ", where an earlier wave moves it: what is in"
+        in (tmp_path / "plan" / "README.md").read_text()
+    )
 
 
 def test_a_job_has_ended_when_its_node_has_been_drained(tmp_path: Path) -> None:

@@ -137,9 +137,7 @@ def pod_of(**requests: str) -> Pod:
     return convert({"metadata": {"name": "p"}, "spec": {"containers": [container]}}, Pod)
 
 
-def rehearsed(
-    objects: Sequence[dict[str, Any]], waves: tuple[Wave, ...] = ()
-) -> RehearsalInput:
+def rehearsed(objects: Sequence[dict[str, Any]], waves: tuple[Wave, ...] = ()) -> RehearsalInput:
     """The rehearsal of a plan with these waves."""
     sources = tuple(
         SourceObject(document=document, source="a test", line=0) for document in objects

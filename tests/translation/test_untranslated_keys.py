@@ -102,7 +102,9 @@ CASES = (
     Case(
         "a request beside a record",
         ("metadata.annotations[hami.io/use-other-uuid]",),
-        pod(container("main"), annotations={"hami.io/vgpu-node": "a", "hami.io/use-other-uuid": "b"}),
+        pod(
+            container("main"), annotations={"hami.io/vgpu-node": "a", "hami.io/use-other-uuid": "b"}
+        ),
     ),
     Case(
         "a key that Koordinator's vocabulary rejects",

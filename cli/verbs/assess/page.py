@@ -160,7 +160,9 @@ def _quotas(quotas: Sequence[str], left: Mapping[str, Mapping[str, str]]) -> Mar
         return None
     note = element("p", with_code(f"{count_text(len(quotas), 'quota')} to convert: {QUOTAS_STEP}."))
     rows = [
-        row(reference, line, reason) for reference, lines in left.items() for line, reason in lines.items()
+        row(reference, line, reason)
+        for reference, lines in left.items()
+        for line, reason in lines.items()
     ]
     head = ("quota", "line", "why no line for claims can be added")
     return section(

@@ -85,13 +85,7 @@ def _rows(assessment: Assessment) -> Iterator[Row]:
     yield from _nodes(assessment)
     yield from _outcomes(assessment)
     yield from _losses(assessment.workloads)
-    if quotas := assessment.quotas_to_convert:
-        text = f"{count_text(len(quotas), 'quota')} to convert: {_some_names(quotas)}"
-        yield Row(label="quotas", text=f"{text}; {QUOTAS_STEP}")
-    for reference, lines in assessment.quotas_left.items():
-        for line, reason in lines.items():
-            text = f"{reference}: {line} counts no pods with claims, and no line can be added: {reason}"
-            yield Row(label="quotas", text=text)
+    yield from _quotas(assessment)
     yield from _readers(assessment)
     yield from _capacity(assessment)
     for blocker in assessment.blockers:
@@ -128,6 +122,17 @@ def next_step(assessment: Assessment) -> str:
     if not assessment.workloads:
         return ""
     return _NEXT_BLOCKED if assessment.blockers else _NEXT
+
+
+def _quotas(assessment: Assessment) -> Iterator[Row]:
+    """Yield the quotas to convert, and the lines without one for claims."""
+    if quotas := assessment.quotas_to_convert:
+        text = f"{count_text(len(quotas), 'quota')} to convert: {_some_names(quotas)}"
+        yield Row(label="quotas", text=f"{text}; {QUOTAS_STEP}")
+    for reference, lines in assessment.quotas_left.items():
+        for line, reason in lines.items():
+            text = f"{reference}: {line} counts no pods with claims, and no line can be added: {reason}"
+            yield Row(label="quotas", text=text)
 
 
 def _readers(assessment: Assessment) -> Iterator[Row]:

@@ -200,7 +200,8 @@ def test_a_share_is_neither_smaller_nor_far_larger_and_fits_its_device(
 
 
 @pytest.mark.parametrize(
-    ("amount", "expected"), [("10Gi", []), ("9Gi", [("size", "a/serve-0")]), ("40Gi", [("size", "a/serve-0")])]
+    ("amount", "expected"),
+    [("10Gi", []), ("9Gi", [("size", "a/serve-0")]), ("40Gi", [("size", "a/serve-0")])],
 )
 def test_a_percentage_of_memory_is_a_share_of_its_device(
     amount: str, expected: list[tuple[str, str]]
