@@ -206,7 +206,10 @@ def build_plan(question: PlanQuestion, policy: Policy, progress: PlanProgress) -
                 prepared.cluster,
             )
             for wave, details, own_work in zip(
-                waves.waves,
+                (
+                    with_uncounted_quotas(wave, prepared.quotas, prepared.cluster.workloads)
+                    for wave in waves.waves
+                ),
                 waves.details,
                 work_by_wave(waves.waves, waves.details, work, prepared.evidence, prepared.groups),
                 strict=True,
@@ -215,13 +218,6 @@ def build_plan(question: PlanQuestion, policy: Policy, progress: PlanProgress) -
         held=(*releases.held_steps(), *blocked, *waves.held),
         quotas=quota_files(prepared.quotas),
         quota_effects=quota_effects(prepared.quotas),
-    )
-    plan = msgspec.structs.replace(
-        plan,
-        waves=tuple(
-            with_uncounted_quotas(wave, prepared.quotas, prepared.cluster.workloads)
-            for wave in plan.waves
-        ),
     )
     vocabularies = vocabularies_in_force(question.options, question.profiles)
     plan = with_environment(plan, question.objects, vocabularies)
