@@ -50,14 +50,14 @@ def quota_status(
         if (claim := book.claim(key)) is not None and claim.namespace in selected
     ]
 
-    def shown(account: Account) -> Totals:
+    def totals_of(account: Account) -> Totals:
         is_owned = account.limit.driver in deciders.owned_drivers
         return shown_totals(book.ledger.totals(account), is_owned=is_owned)
 
     states = (
         accepted_condition(limits),
         enforced_condition(limits, deciders),
-        threshold_condition((account, shown(account)) for account in accounts),
+        threshold_condition((account, totals_of(account)) for account in accounts),
         incomplete_condition(accounts, book.ledger, outstanding),
     )
     statuses = tuple(
