@@ -4,19 +4,19 @@ It is computed from quotas, namespaces, devices and claims as they are, and not 
 that it needs no controller. Only whether gates hold pods back is read there.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 import msgspec
 
 from allocator.model.feature_gates import Features
-from allocator.pods.claims import allocation_of
+from allocator.pods.claims import Name, allocation_of
 from answers.model.cluster_state import ClusterState
 from kube.api.core import Pod
 from kube.api.device_quota import DeviceQuota
 from kube.api.ownership import owned_drivers
 from kube.api.resource import ResourceClaim
-from kube.names import QUOTA_GATE
+from kube.names import QUOTA_GATE, SCHEDULER_NAME
 from kube.quantity import Quantity
 from quotas.device_quotas.book import CountedClaim, QuotaBook
 from quotas.device_quotas.ledger import Totals
@@ -105,14 +105,17 @@ def build_book(state: ClusterState, features: Features) -> QuotaBook:
         book.replace_namespace(name, labels)
     for quota in state.quotas:
         book.replace_quota(quota.metadata.name, quota)
+    users = _users_by_name(state)
     for key, claim in state.claims.items():
+        pods = (*users.get(key, ()), *_owners(claim, key[0], state))
         book.put_claim(
             key,
             CountedClaim(
                 key[0],
                 claim.spec.devices,
                 allocation_of(claim),
-                is_let_through=not _waits_at_gate(claim, key[0], state),
+                # Without a pod that is known, nobody says that it waits.
+                is_let_through=not pods or any(map(_is_let_through, pods)),
             ),
         )
     return book
@@ -123,15 +126,29 @@ def unknown_namespaces(state: ClusterState) -> tuple[str, ...]:
     return tuple(sorted({namespace for namespace, _ in state.claims} - set(state.namespaces)))
 
 
-def _waits_at_gate(claim: ResourceClaim, namespace: str, state: ClusterState) -> bool:
-    """Return whether the pod that a claim was made for has our gate."""
-    owners = claim.metadata.owner_references or ()
-    pods = [state.pods.get((namespace, owner.name)) for owner in owners if owner.kind == "Pod"]
-    return any(pod is not None and _has_gate(pod) for pod in pods)
+def _users_by_name(state: ClusterState) -> Mapping[Name, Sequence[Pod]]:
+    """Return the pods that name a claim, by it."""
+    users: dict[Name, list[Pod]] = {}
+    for (namespace, _), pod in state.pods.items():
+        for entry in pod.spec.resource_claims or ():
+            if entry.resource_claim_name:
+                users.setdefault((namespace, entry.resource_claim_name), []).append(pod)
+    return users
 
 
-def _has_gate(pod: Pod) -> bool:
-    return any(gate.name == QUOTA_GATE for gate in pod.spec.scheduling_gates or ())
+def _owners(claim: ResourceClaim, namespace: str, state: ClusterState) -> Iterator[Pod]:
+    """Yield the pod that a claim was made for."""
+    for owner in claim.metadata.owner_references or ():
+        pod = state.pods.get((namespace, owner.name)) if owner.kind == "Pod" else None
+        if pod is not None:
+            yield pod
+
+
+def _is_let_through(pod: Pod) -> bool:
+    """Return whether a pod has no gate, and is not one of the bridge, which decides itself."""
+    gates = pod.spec.scheduling_gates or ()
+    is_of_bridge = pod.spec.scheduler_name == SCHEDULER_NAME
+    return not is_of_bridge and all(gate.name != QUOTA_GATE for gate in gates)
 
 
 def quota_usages(state: ClusterState, book: QuotaBook) -> tuple[QuotaUsage, ...]:

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from kube.manifests.dump import dump_yaml
-from kube.names import QUOTA_GATE
+from kube.names import QUOTA_GATE, SCHEDULER_NAME
 from testing.command import EXAMPLES, drawbridge
 
 Document = dict[str, Any]
@@ -46,13 +46,22 @@ def waiting_claim(namespace: str = "vision", pod: str = "") -> Document:
     return {**claim, "metadata": metadata, "status": {}}
 
 
-def gated_pod() -> Document:
+def pod(names: str = "", **spec: Any) -> Document:
+    claims = [{"name": "gpu", "resourceClaimName": names}] if names else []
     return {
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {"name": "later", "namespace": "vision", "uid": "1"},
-        "spec": {"schedulingGates": [{"name": QUOTA_GATE}], "containers": []},
+        "spec": {"containers": [], "resourceClaims": claims, **spec},
     }
+
+
+def gated_pod(names: str = "") -> Document:
+    return pod(names, schedulingGates=[{"name": QUOTA_GATE}])
+
+
+def bridge_pod() -> Document:
+    return pod(schedulerName=SCHEDULER_NAME)
 
 
 OWNERSHIP: Final[Document] = {
@@ -82,10 +91,19 @@ def test_what_is_allocated_is_used_by_the_tenant_only(tmp_path: Path) -> None:
     [
         ((waiting_claim(),), ("56Gi", "24Gi", "0", "0")),
         ((waiting_claim(pod="later"), gated_pod()), ("56Gi", "0", "24Gi", "24Gi")),
+        ((waiting_claim(), gated_pod(names="next")), ("56Gi", "0", "24Gi", "24Gi")),
+        ((waiting_claim(pod="later"), bridge_pod()), ("56Gi", "0", "24Gi", "24Gi")),
         ((waiting_claim(), OWNERSHIP), ("56Gi", "0", "24Gi", "24Gi")),
         ((waiting_claim("audio"),), ("56Gi", "0", "0", "24Gi")),
     ],
-    ids=["let through", "at its gate", "of the bridge", "another tenant"],
+    ids=[
+        "let through",
+        "at its gate",
+        "by name",
+        "of a bridge pod",
+        "of the bridge",
+        "another tenant",
+    ],
 )
 def test_what_is_not_allocated_is_promised_or_waits(
     added: tuple[Document, ...], expected: tuple[str, ...], tmp_path: Path
