@@ -1,7 +1,7 @@
 """The largest wave that fits at a moment: which nodes, and which namespaces with them. Pure."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -102,6 +102,8 @@ class Moment(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         pending: Pods without devices from the beginning, which count for nothing.
+        running: Those of them that run, with their nodes: the legacy system serves them, though the devices of a
+            DRA driver would not do. They count as soon as they are moved.
         nodes: Not switched yet.
         parts: The parts without claims so far.
     """
@@ -109,6 +111,7 @@ class Moment(msgspec.Struct, frozen=True, kw_only=True):
     stage: Stage
     placement: Placement
     pending: frozenset[PodKey]
+    running: Mapping[PodKey, str] = {}
     nodes: tuple[Candidate, ...]
     parts: tuple[Part, ...]
 
@@ -256,7 +259,8 @@ class WaveSearch:
     def _drain(self, moment: Moment, names: frozenset[str]) -> tuple[Placement, Obstacle | None]:
         stage = msgspec.structs.replace(moment.stage, draining=names)
         during = self._placer.place(stage, moment.placement)
-        return during, self._check(moment, during, "while draining {}", tuple(sorted(names)))
+        when = ("while draining {}", tuple(sorted(names)))
+        return during, self._check(moment, stage, during, when)
 
     def _switch(
         self,
@@ -271,9 +275,9 @@ class WaveSearch:
         after = self._placer.place(stage, before)
         chosen = tuple(dict.fromkeys(part.namespace for part in parts))
         what = f" and {join_names(chosen)} opted in" if chosen else ""
-        text, sorted_names = f"with {{}} switched{what}", tuple(sorted(names))
-        obstacle = self._check(moment, after, text, sorted_names) or self._check_loss(
-            moment, stage, after, (text, sorted_names)
+        when = (f"with {{}} switched{what}", tuple(sorted(names)))
+        obstacle = self._check(moment, stage, after, when) or self._check_loss(
+            moment, stage, after, when
         )
         if obstacle is not None:
             self.obstacle = obstacle
@@ -281,15 +285,17 @@ class WaveSearch:
         return Attempt(nodes=nodes, parts=parts, after=after)
 
     def _check(
-        self, moment: Moment, placement: Placement, text: str, nodes: tuple[str, ...]
+        self, moment: Moment, stage: Stage, placement: Placement, when: tuple[str, tuple[str, ...]]
     ) -> Obstacle | None:
         """Return the obstacle in a placement at a moment; None if the placement is good enough."""
+        text, nodes = when
         stranded = placement.stranded - moment.pending
         if stranded:
             return Obstacle(
                 moment=text, nodes=nodes, problem=_left_with_keys(stranded), fix=_OPT_IN_FIRST
             )
         missing = placement.unplaced - moment.pending
+        missing |= placement.unplaced & self._placer.disturbed(stage, moment.running)
         if missing:
             return Obstacle(
                 moment=text, nodes=nodes, problem=_without_devices(missing), fix=_FREE_DEVICES

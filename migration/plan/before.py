@@ -1,6 +1,6 @@
 """Checks of a cluster before a wave, and before a node is drained, as values. Pure."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from migration.assessment.blockers import (
@@ -42,7 +42,7 @@ PODS: Final = "pods"
 
 
 def check_before(
-    plan: Plan, wave: Wave, view: ClusterView, drain: Callable[[Sequence[str]], DrainAnswer]
+    plan: Plan, wave: Wave, view: ClusterView, drain: Callable[[Wave], DrainAnswer]
 ) -> WaveAnswer:
     """Return whether a wave may begin.
 
@@ -50,7 +50,7 @@ def check_before(
         plan: The whole plan.
         wave: The wave.
         view: The cluster.
-        drain: Returns what becomes of the pods of nodes if these are drained.
+        drain: Returns what becomes of the pods of a wave if it begins now.
     """
     checks = [
         *check_cluster(plan, view),
@@ -79,14 +79,19 @@ def check_before(
         *_restart_notes(wave, view),
         *_quota_notes(plan, wave),
     ]
-    if not any(check.state is State.FAILED for check in checks) and wave.nodes:
-        drained = drain([node.name for node in wave.nodes])
+    if not any(check.state is State.FAILED for check in checks):
+        drained = drain(wave)
+        checks += [
+            failed_check(workload, f"{reason}: plan again from a new snapshot")
+            for workload, reason in drained.unserved.items()
+        ]
         capacity = f"Wave//{wave.wave}"
-        checks.append(
-            failed_check(capacity, f"{drained.misfit}: plan again from a new snapshot")
-            if drained.misfit
-            else ok_check(capacity, "all pods have devices while its nodes are drained")
-        )
+        if drained.misfit:
+            checks.append(
+                failed_check(capacity, f"{drained.misfit}: plan again from a new snapshot")
+            )
+        elif wave.nodes:
+            checks.append(ok_check(capacity, "all pods have devices while its nodes are drained"))
         checks += [
             note_check(
                 pod,

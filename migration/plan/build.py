@@ -41,6 +41,7 @@ from migration.plan.model import (
     Held,
     Plan,
     PlannedNode,
+    Wave,
     is_name,
     is_namespace,
 )
@@ -231,13 +232,20 @@ def build_plan(question: PlanQuestion, policy: Policy, progress: PlanProgress) -
     )
 
 
-def drain_answer(question: PlanQuestion, nodes: Sequence[str], keep_free: int) -> DrainAnswer:
-    """Return what becomes of the pods of some nodes if they are drained now."""
+def drain_answer(question: PlanQuestion, wave: Wave, keep_free: int) -> DrainAnswer:
+    """Return what becomes of the pods of a wave's nodes and namespaces if it begins now."""
     prepared = _prepare(question)
-    planner = prepared.planner(Policy(wave_nodes=len(nodes), keep_free=keep_free))
-    stage, draining = prepared.stage(), frozenset(nodes)
+    planner = prepared.planner(Policy(wave_nodes=len(wave.nodes), keep_free=keep_free))
+    stage, draining = prepared.stage(), frozenset(node.name for node in wave.nodes)
+    labelled = {name for entry in wave.partial_namespaces for name in entry.workloads}
     return DrainAnswer(
-        misfit=planner.misfit(stage, draining), unplaced_pods=planner.unplaced(stage, draining)
+        misfit=planner.misfit(stage, draining) if draining else "",
+        unplaced_pods=planner.unplaced(stage, draining),
+        unserved={
+            held.object: held.reason
+            for workload, held in planner.unserved(stage)
+            if workload.key.namespace in wave.namespaces or held.object in labelled
+        },
     )
 
 

@@ -63,15 +63,17 @@ class WaveAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DrainAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of draining nodes now, for the pods that leave.
+    """The result of a wave now, for the pods that leave its nodes and those that its namespaces move.
 
     Attributes:
         misfit: The reason why those with devices find none elsewhere; empty where they do.
         unplaced_pods: Those without devices that no other node takes or has room for, as `Pod/namespace/name`.
+        unserved: Workload whose pods run, and that no node would serve once it is opted in, to the reason.
     """
 
     misfit: str
     unplaced_pods: tuple[str, ...] = ()
+    unserved: Mapping[str, str] = {}
 
 
 class ClusterView(msgspec.Struct, frozen=True, kw_only=True):

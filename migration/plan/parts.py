@@ -6,7 +6,7 @@ DaemonSet has pods on all nodes at once.
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Final
 
 import msgspec
@@ -50,6 +50,40 @@ def whole_namespaces(
     )
 
 
+def servable_parts(
+    parts: Sequence[Part],
+    unserved: Collection[str],
+    workloads: Sequence[AssessedWorkload],
+    selected: Collection[str],
+) -> tuple[Part, ...]:
+    """Return parts without the workloads that no node would serve with claims.
+
+    A namespace with such a workload is never opted in as a whole.
+
+    Args:
+        parts: Whole namespaces.
+        unserved: The workloads that stay as they are, as `Kind/namespace/name`.
+        workloads: The cluster's workloads.
+        selected: Workloads that have claims already.
+    """
+    incomplete = {
+        workload.key.namespace
+        for workload in workloads
+        if workload.key.reference in unserved and workload.outcome is not Outcome.NATIVE
+    }
+    servable: list[Part] = []
+    for part in parts:
+        if part.namespace in incomplete:
+            servable += [
+                Part(namespace=part.namespace, workloads=(workload.key.reference,))
+                for workload in _movable(part.namespace, workloads, selected)
+                if workload.key.reference not in unserved
+            ]
+        else:
+            servable.append(part)
+    return tuple(servable)
+
+
 def divide(
     parts: Sequence[Part],
     names: Collection[str],
@@ -66,28 +100,42 @@ def divide(
     """
     divided: list[Part] = []
     for part in parts:
-        if part.namespace in names:
+        if part.namespace in names and part.completes:
             divided += _workloads_of(part.namespace, workloads, selected)
         divided.append(part)
     return tuple(divided)
 
 
 def _workloads_of(
-    namespace: str, workloads: Iterable[AssessedWorkload], selected: Collection[str]
+    namespace: str, workloads: Sequence[AssessedWorkload], selected: Collection[str]
 ) -> list[Part]:
     """Return the workloads of a namespace that move before the rest of it."""
-    getting_claims = [
-        workload
-        for workload in workloads
-        if workload.key.namespace == namespace
-        and workload.result is not None
-        and workload.outcome is not Outcome.NATIVE
-        and workload.key.reference not in selected
-    ]
-    movable = sorted(
+    movable = _movable(namespace, workloads, selected)
+    if len(movable) == sum(1 for _ in _getting_claims(namespace, workloads, selected)):
+        movable = movable[:-1]  # The last one moves with the namespace itself.
+    return [Part(namespace=namespace, workloads=(workload.key.reference,)) for workload in movable]
+
+
+def _movable(
+    namespace: str, workloads: Iterable[AssessedWorkload], selected: Collection[str]
+) -> list[AssessedWorkload]:
+    """Return the workloads of a namespace that can get claims by themselves, those with the fewest pods first."""
+    getting_claims = _getting_claims(namespace, workloads, selected)
+    return sorted(
         (workload for workload in getting_claims if workload.key.kind in _DIVISIBLE),
         key=lambda workload: (workload.pods, workload.key),
     )
-    if len(movable) == len(getting_claims):
-        movable = movable[:-1]  # The last one moves with the namespace itself.
-    return [Part(namespace=namespace, workloads=(workload.key.reference,)) for workload in movable]
+
+
+def _getting_claims(
+    namespace: str, workloads: Iterable[AssessedWorkload], selected: Collection[str]
+) -> Iterator[AssessedWorkload]:
+    """Yield the workloads of a namespace that have no claims yet, and are to get some."""
+    for workload in workloads:
+        if (
+            workload.key.namespace == namespace
+            and workload.result is not None
+            and workload.outcome is not Outcome.NATIVE
+            and workload.key.reference not in selected
+        ):
+            yield workload

@@ -242,6 +242,43 @@ class Placer:
             if node:
                 yield pod, node
 
+    def unserved(self, stage: Stage, keys: Iterable[PodKey]) -> frozenset[str]:
+        """Return the workloads of some pods that no node would serve after their move, however empty it was.
+
+        Such pods run, since their legacy system serves them, and the DRA driver of their nodes does not: one
+        that requests a whole device of nodes whose driver publishes devices for shares, for example.
+        """
+        stage = msgspec.structs.replace(
+            stage,
+            switched=frozenset(self._allocator.nodes),
+            closed=frozenset(),
+            opted_in=frozenset(pod.namespace for pod in self.pods),
+        )
+        first_pods = {key.workload: self._by_key[key] for key in sorted(keys, reverse=True)}
+        self._allocator.show(stage)
+        unserved: set[str] = set()
+        for workload, pod in first_pods.items():
+            self._allocator.keep({})
+            self._allocator.resources = self._resources
+            if not self._place([(_movable(pod, stage), None)]):
+                unserved.add(workload)
+        return frozenset(unserved)
+
+    def disturbed(self, stage: Stage, running: Mapping[PodKey, str]) -> frozenset[PodKey]:
+        """Return the running pods that cannot go on where they run: the node changes, or what serves them.
+
+        Args:
+            stage: The stage of nodes and namespaces.
+            running: Pod to its node.
+        """
+        return frozenset(
+            key
+            for key, node in running.items()
+            if node in stage.draining
+            or node in stage.switched
+            or (stage.moves(self._by_key[key]) and not self._by_key[key].is_pinned)
+        )
+
     def device_counts(self) -> Mapping[str, int]:
         """Return node to the number of its devices."""
         return Counter(

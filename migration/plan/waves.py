@@ -1,7 +1,8 @@
 """The waves of a migration: nodes and namespaces that fit at every moment. Pure.
 
 A wave fits if all pods have devices while its nodes are drained, and when its nodes have DRA drivers
-and its namespaces are opted in. Pods that have no devices before the first wave count for nothing.
+and its namespaces are opted in. Pods that wait for devices before the first wave count for nothing. Those that
+run, and that no node would serve after their move, never move: their nodes and their workloads are held.
 
 Namespaces move as a whole where they can. Only those that do not fit are divided into their workloads. A
 node is switched only if its devices are of use to somebody afterwards.
@@ -14,6 +15,7 @@ from typing import Final, Protocol
 import msgspec
 
 from migration.assessment.assess import AssessedCluster
+from migration.assessment.capacity import class_names
 from migration.assessment.outcomes import AssessedWorkload, Outcome
 from migration.plan.attempts import (
     Attempt,
@@ -34,7 +36,7 @@ from migration.plan.model import (
     PlannedWorkload,
     Wave,
 )
-from migration.plan.parts import Part, divide, whole_namespaces
+from migration.plan.parts import Part, divide, servable_parts, whole_namespaces
 from migration.plan.placement import Placement, Placer, PodKey, Stage
 
 _IN_VAIN: Final = (
@@ -43,6 +45,19 @@ _IN_VAIN: Final = (
 _NO_SPARE: Final = (
     "after it no node to spare of those with {}: were the largest one lost, pods would have no devices; "
     "--spare-nodes 1 plans with one"
+)
+_UNSERVED: Final = (
+    "its pods run, and after their move no node would serve them: none that they may use would have devices "
+    "of {}"
+)
+_RUNS_UNSERVED: Final = "pods of {} run on it, and after their move no node would serve them"
+_SERVE: Final = (
+    "have a driver publish devices of that class on nodes that these pods may use, let them request a share of a "
+    "device, or give them another node selector; then plan again from a new snapshot"
+)
+_NOT_WHOLE: Final = (
+    "it cannot move as a whole, since no node would serve pods of {} after their move; other Deployments and "
+    "StatefulSets of it move by themselves"
 )
 _MOVE_FIRST: Final = "solve what holds the namespaces, then plan again from a new snapshot"
 
@@ -118,6 +133,7 @@ class Planner:
         self._policy = policy
         self._sources = {node.node: node.source for node in cluster.nodes}
         self._live_nodes = live_nodes
+        self._unserved: Collection[str] = ()
         self._live = Placement(
             nodes={
                 PodKey(reference, number): node
@@ -144,9 +160,23 @@ class Planner:
         """
         labels = {entry.node.name: entry.node.labels for entry in candidates}
         progress.expect(len(candidates))
-        parts = whole_namespaces(namespaces, self._workloads)
         stage = msgspec.structs.replace(
             start, labels={**start.labels, **labels}, closed=self._closed_nodes()
+        )
+        unserved = tuple(self.unserved(stage))
+        self._unserved = {held.object for _, held in unserved}
+        kept = frozenset[str]().union(*(self._nodes_of(workload) for workload, _ in unserved))
+        unserved_held = (
+            *(held for _, held in unserved),
+            *self._held_with([workload for workload, _ in unserved], candidates, namespaces),
+        )
+        stage = msgspec.structs.replace(stage, closed=stage.closed | kept)
+        candidates = [entry for entry in candidates if entry.node.name not in kept]
+        parts = servable_parts(
+            whole_namespaces(namespaces, self._workloads),
+            self._unserved,
+            self._workloads,
+            start.selected,
         )
         begin = self._begin(stage, candidates, parts)
         search = self._search(begin, progress)
@@ -163,7 +193,10 @@ class Planner:
             ),
             held=()
             if progress.stops()
-            else tuple(_held_objects(begin, useful, in_vain=search.switched() - useful.switched())),
+            else (
+                *unserved_held,
+                *_held_objects(begin, useful, in_vain=search.switched() - useful.switched()),
+            ),
             complete=not progress.stops(),
             details=tuple(
                 wave_details(moment, attempt, self._placer.device_counts())
@@ -183,6 +216,17 @@ class Planner:
         during = self._placer.place(msgspec.structs.replace(stage, draining=draining), before)
         return self._unplaced(before, during)
 
+    def unserved(self, stage: Stage) -> Iterator[tuple[AssessedWorkload, Held]]:
+        """Yield the workloads with running pods that no node would serve after their move, with the reason."""
+        running = self._running(self._placer.place(stage, self._live))
+        keys = [key for key, node in running.items() if node not in stage.switched]
+        unserved = self._placer.unserved(stage, keys) if keys else frozenset[str]()
+        for workload in self._workloads:
+            reference = workload.key.reference
+            if reference in unserved:
+                reason = _UNSERVED.format(", ".join(sorted(class_names(workload))))
+                yield workload, Held(object=reference, reason=reason, fix=_SERVE)
+
     def _unplaced(self, before: Placement, during: Placement) -> tuple[str, ...]:
         evicted = self._placer.others.evicted(before.others, during.others)
         return tuple(
@@ -193,13 +237,45 @@ class Planner:
         self, stage: Stage, candidates: Sequence[Candidate], parts: tuple[Part, ...]
     ) -> Moment:
         placement = self._placer.place(stage, self._live)
+        running = self._running(placement)
+        disturbed = self._placer.disturbed(stage, running)
         return Moment(
             stage=stage,
             placement=placement,
             pending=placement.unplaced,
+            running={key: node for key, node in running.items() if key not in disturbed},
             nodes=tuple(candidates),
             parts=parts,
         )
+
+    def _running(self, placement: Placement) -> dict[PodKey, str]:
+        """Return the pods that a placement has no devices for, and that run all the same, with their nodes."""
+        live = self._live.nodes
+        return {key: live[key] for key in sorted(placement.unplaced) if key in live}
+
+    def _held_with(
+        self,
+        unserved: Iterable[AssessedWorkload],
+        candidates: Iterable[Candidate],
+        namespaces: Iterable[str],
+    ) -> Iterator[Held]:
+        """Yield the nodes and namespaces of workloads that no node would serve after their move."""
+        nodes: dict[str, list[str]] = {}
+        owners: dict[str, list[str]] = {}
+        for workload in unserved:
+            reference = workload.key.reference
+            for node in self._nodes_of(workload):
+                nodes.setdefault(node, []).append(reference)
+            if workload.outcome is not Outcome.NATIVE:
+                owners.setdefault(workload.key.namespace, []).append(reference)
+        for entry in candidates:
+            if names := nodes.get(entry.node.name):
+                reason = _RUNS_UNSERVED.format(join_names(names))
+                yield Held(object=f"Node//{entry.node.name}", reason=reason, fix=_SERVE)
+        for namespace in namespaces:
+            if names := owners.get(namespace):
+                reason = _NOT_WHOLE.format(join_names(names))
+                yield Held(object=f"Namespace//{namespace}", reason=reason, fix=_SERVE)
 
     def _search(self, moment: Moment, progress: PlanProgress) -> _Search:
         search = WaveSearch(self._placer, self._policy, progress.stops)
@@ -307,7 +383,8 @@ class Planner:
                 is_served = self._runs_on(workload, stage.switched)
             else:
                 is_served = workload.outcome is Outcome.NATIVE or has_claims
-            if not is_served and workload.pods:
+            # Those that stay as they are keep their own nodes, and need no others.
+            if not is_served and workload.pods and workload.key.reference not in self._unserved:
                 yield workload
 
     def _runs_on(self, workload: AssessedWorkload, nodes: Collection[str]) -> bool:

@@ -305,9 +305,7 @@ def _check_planned(
         version=documents.version,
         gates=documents.gates,
     )
-    return check_before(
-        plan, wave, view, lambda nodes: drain_answer(question, nodes, plan.keep_free)
-    )
+    return check_before(plan, wave, view, lambda wave: drain_answer(question, wave, plan.keep_free))
 
 
 def _ask_node(node: str | None, expected: int | None, *, before: bool) -> Question | None:

@@ -1,0 +1,98 @@
+"""`drawbridge plan` with pods that run, and that no node would serve after their move."""
+
+from pathlib import Path
+from typing import Any, Final
+
+from kube.manifests.dump import dump_yaml
+from testing.command import drawbridge
+from testing.migration import GPU, SHARE, daemon_set, hami_node, namespace, plugin_node, workload
+from testing.plan import call, document, held_objects, planned, waves
+
+HAMI: Final = "hami-core-gpu.project-hami.io"
+REGISTRY: Final = [
+    {"name": "registry", "hostPath": {"path": "/var/lib/kubelet/plugins_registry"}},
+]
+ON_HAMI: Final = {"nodeSelector": {"pool": "shared"}, "schedulerName": "hami-scheduler"}
+
+
+def shared_node(name: str) -> dict[str, Any]:
+    """A node of HAMi with a label that its switch leaves alone."""
+    node = hami_node(name)
+    node["metadata"]["labels"]["pool"] = "shared"
+    return node
+
+
+def cluster(rank: dict[str, str]) -> list[dict[str, Any]]:
+    """Nodes of HAMi and of the device plugin, and a Deployment `rank` on one of HAMi's."""
+    return [
+        *(shared_node(f"hami-{number}") for number in range(3)),
+        *(plugin_node(f"gpu-{number}") for number in range(2)),
+        namespace("llm"),
+        *workload("chat", SHARE, ["hami-0"], namespace="llm", **ON_HAMI),
+        *workload("rank", rank, ["hami-1"], namespace="llm", **ON_HAMI),
+        daemon_set(
+            "hami-dra-driver",
+            nodeSelector={"drawbridge.internal/dra-driver": HAMI},
+            volumes=REGISTRY,
+        ),
+        daemon_set(
+            "driver", nodeSelector={"nvidia.com/dra-kubelet-plugin": "true"}, volumes=REGISTRY
+        ),
+        daemon_set("nvidia-device-plugin"),
+    ]
+
+
+def test_a_whole_device_of_a_node_for_shares_is_never_moved(tmp_path: Path) -> None:
+    result = call(tmp_path, cluster({GPU: "1"}), "--wave-nodes", 5)
+    plan = document(tmp_path)
+
+    moved = [entry["object"] for wave in plan["waves"] for entry in wave["workloads"]]
+    assert (1, ["Deployment/llm/chat"]) == (result.exit_code, moved), result.stdout
+    assert [] == [name for _, names in waves(plan) for name in names]
+    assert "hami-1" not in [name for names, _ in waves(plan) for name in names]
+    held = held_objects(plan)
+    assert {"Deployment/llm/rank", "Node//hami-1", "Namespace//llm"} == held.keys()
+    assert "no node would serve them" in held["Deployment/llm/rank"]
+    assert "devices of gpu.nvidia.com" in held["Deployment/llm/rank"]
+    assert "Deployment/llm/rank" in held["Node//hami-1"]
+    assert "cannot move as a whole" in held["Namespace//llm"]
+    pages = [(tmp_path / "plan" / name).read_text() for name in ("README.md", "plan.html")]
+    for text in (result.stdout, *pages):
+        assert "its pods run, and after their move no node" in " ".join(text.split())
+    for path in sorted((tmp_path / "plan").glob("wave-*/switch.sh")):
+        assert "rank" not in path.read_text()
+
+
+def test_a_share_of_a_node_for_shares_moves(tmp_path: Path) -> None:
+    plan = planned(tmp_path, cluster(SHARE), "--wave-nodes", 5)
+
+    assert {} == held_objects(plan)
+    assert ["llm"] == [name for _, names in waves(plan) for name in names]
+
+
+def test_a_preflight_names_a_pod_that_no_node_would_serve(tmp_path: Path) -> None:
+    """The pod has come since the plan was made."""
+    planned(tmp_path, cluster(SHARE), "--wave-nodes", 5)
+    file = tmp_path / "now.yaml"
+    file.write_text(dump_yaml(cluster({GPU: "1"})))
+    wave = tmp_path / "plan" / "wave-1"
+
+    result = drawbridge("verify", "--snapshot", file, "--wave", wave, "--before")
+
+    assert 1 == result.exit_code
+    assert "Deployment/llm/rank" in result.stdout
+    assert "no node would serve them" in " ".join(result.stdout.split())
+
+
+def test_a_pod_that_runs_where_the_new_devices_would_not_do_is_not_drained(tmp_path: Path) -> None:
+    """HAMi lets more run than its device has memory for; a pod of it does not count as waiting."""
+    full = {GPU: "1", "nvidia.com/gpumem": "40960"}
+    first = hami_node("hami-0", gpus=1)
+    first["metadata"]["labels"]["pool"] = "shared"
+    anywhere = workload("any", full, ["hami-0"])
+    here = workload("here", full, ["hami-0"], nodeSelector={"pool": "shared"})
+
+    plan = planned(tmp_path, [first, hami_node("hami-1", gpus=1), *anywhere, *here])
+
+    assert "hami-0" not in [name for names, _ in waves(plan) for name in names]
+    assert "1 of Deployment/team/here" in held_objects(plan)["Node//hami-0"]
