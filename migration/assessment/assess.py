@@ -31,7 +31,7 @@ from migration.assessment.gates import EXTENDED_RESOURCE, check_shares, has_gate
 from migration.assessment.node_devices import NodeDevices, read_nodes
 from migration.assessment.outcomes import AssessedWorkload, Outcome, assess_workload
 from migration.assessment.quota_conversion import convert_quotas, with_converted_quotas
-from migration.assessment.what_if import trace_first_pods
+from migration.assessment.what_if import MAX_TRACED, find_unserved, trace_first_pods
 from migration.assessment.workloads import group_workloads
 from rules.context.inventory import Inventory
 from translation.cluster.snapshot import TranslationOptions, vocabularies_in_force
@@ -204,6 +204,19 @@ def complete_assessment(
         usable_classes(cluster.state.classes, allocator),
         cluster.state.node_resources(_placed_pods(cluster)),
     )
+    unplaced = [
+        workload for workload in cluster.workloads if workload.key.reference in capacity.unplaced
+    ]
+    unserved = (
+        find_unserved(
+            unplaced[:MAX_TRACED],
+            _build_allocator(cluster),
+            cluster.state.classes,
+            cluster.state.node_resources(_placed_pods(cluster)),
+        )
+        if unplaced
+        else frozenset[str]()
+    )
     legacy_nodes = {node.node for node in cluster.nodes if node.legacy}
     blockers = (
         *find_blockers(
@@ -213,6 +226,7 @@ def complete_assessment(
             cluster.version,
             unreadable,
             unread_nodes=[node.node for node in cluster.nodes if node.is_unreadable],
+            unserved=unserved,
         ),
         *check_shares(cluster.workloads, cluster.version),
     )

@@ -1,7 +1,7 @@
 """The problems to solve before a cluster can move."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Final
 
 import msgspec
@@ -51,6 +51,7 @@ def find_blockers(
     unreadable: Iterable[str],
     *,
     unread_nodes: Iterable[str] = (),
+    unserved: Collection[str] = (),
 ) -> Iterator[Blocker]:
     """Yield the blockers, those of the cluster first.
 
@@ -59,6 +60,7 @@ def find_blockers(
         version: The API server's version; empty if it is not known.
         unreadable: Resources that could not be read.
         unread_nodes: The nodes whose devices HAMi has registered in a form that cannot be read.
+        unserved: The workloads that no node would serve, however empty it was.
     """
     yield from check_version(version)
     yield from check_readable(unreadable)
@@ -71,13 +73,29 @@ def find_blockers(
         )
     yield from _check_drivers(nodes)
     yield from _check_refused(workloads)
-    if capacity.unplaced:
-        missing = capacity.pods - capacity.placed
+    yield from _check_capacity(capacity, unserved)
+
+
+def _check_capacity(capacity: Capacity, unserved: Collection[str]) -> Iterator[Blocker]:
+    """Yield a blocker for pods that no node would ever serve, and one for those that find devices in use."""
+    never = {name: pods for name, pods in capacity.unplaced.items() if name in unserved}
+    others = {name: pods for name, pods in capacity.unplaced.items() if name not in unserved}
+    if never:
+        pods = sum(never.values())
         yield Blocker(
             code="notPlaced",
-            message=f"{missing} of {capacity.pods} pods would find no node with devices, CPU and memory",
+            message=f"{pods} of {capacity.pods} pods would find no node that serves them, even if all were empty",
+            fix="drawbridge simulate tells why for each; have a driver publish such devices on the nodes that "
+            "they may use, or change their request (to a share of a device, for example) or their node selector",
+            objects=tuple(never),
+        )
+    if others:
+        pods = sum(others.values())
+        yield Blocker(
+            code="notPlaced",
+            message=f"{pods} of {capacity.pods} pods would find no node with devices, CPU and memory",
             fix="drawbridge simulate tells why for each; free devices, or add nodes",
-            objects=tuple(capacity.unplaced),
+            objects=tuple(others),
         )
 
 

@@ -54,6 +54,37 @@ def trace_first_pods(
     return traces
 
 
+def find_unserved(
+    workloads: Iterable[AssessedWorkload],
+    cluster: Cluster,
+    classes: Mapping[str, DeviceClass],
+    resources: Mapping[str, NodeResources],
+) -> frozenset[str]:
+    """Return the workloads of which no node would serve a pod alone, as `Kind/namespace/name`.
+
+    Args:
+        workloads: The workloads to try.
+        cluster: The cluster without the claims of pods that are placed anew; it is unchanged afterwards.
+        classes: The DeviceClasses by name.
+        resources: Node to its CPU, memory and other counted resources, likewise.
+    """
+    unserved: set[str] = set()
+    for workload in workloads:
+        question = SimulationInput(
+            pods=tuple(islice(build_pods(workload), 1)),
+            templates=dict(build_templates(workload)),
+            classes=classes,
+            resources=resources,
+        )
+        answer = simulate_in_order(cluster, question, SimulationOptions())
+        for claim in answer.claims:
+            if claim.allocation is not None:
+                cluster.release(_allocated_claim(claim))
+        if any(pod.node is None for pod in answer.pods):
+            unserved.add(workload.key.reference)
+    return frozenset(unserved)
+
+
 def _allocated_claim(claim: PlacedClaim) -> ResourceClaim:
     return ResourceClaim(
         metadata=ObjectMeta(namespace=claim.namespace, name=claim.name),

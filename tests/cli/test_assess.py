@@ -428,6 +428,25 @@ def test_pods_without_devices_are_a_blocker(tmp_path: Path) -> None:
     assert [entry["code"] for entry in answer["blockers"]] == ["notPlaced"]
 
 
+def test_pods_that_no_node_would_ever_serve_are_told_what_would_help(tmp_path: Path) -> None:
+    """Devices are free, but those of HAMi's DRA driver are for shares: to free more would not help."""
+    whole = workload("Deployment", "whole", {GPU: "1"})
+    whole["spec"]["template"]["spec"]["nodeSelector"] = {"gpu": "on"}
+    answer = assessed(
+        tmp_path,
+        hami_node("hami-0"),
+        plugin_node("plugin-0"),
+        whole,
+        workload("Deployment", "many", {GPU: "5"}, replicas=2),
+    )
+
+    fixes = {entry["objects"][0]: entry["fix"] for entry in answer["blockers"]}
+    assert {"Deployment/team/whole", "Deployment/team/many"} == fixes.keys()
+    assert "free devices" in fixes["Deployment/team/many"]
+    assert "free devices" not in fixes["Deployment/team/whole"]
+    assert "node selector" in fixes["Deployment/team/whole"]
+
+
 # --- blockers -------------------------------------------------------------------------------------
 
 
