@@ -10,8 +10,9 @@ from typing import Final
 from cli.runbooks.shell import command, comment, head, quoted
 from findings.text import reference_text
 from migration.plan.driver_release import CHART, CHART_VERSION, FORMER_CHART
+from migration.plan.environment import KUSTOMIZE
 from migration.plan.model import DriverRelease, Plan
-from migration.plan.vendors import NVIDIA, NVIDIA_LABEL
+from migration.plan.vendors import CHART_MAPPINGS, NVIDIA, NVIDIA_LABEL, UNMAP_PATCH
 
 DRIVER_ROOT: Final = "/run/nvidia/driver"
 DRIVER_VALUES: Final = "driver-values.yaml"
@@ -25,6 +26,7 @@ def driver_lines(driver: str, label: str, plan: Plan) -> Iterator[str]:
     if driver != NVIDIA:
         yield comment(f"{driver}: install its chart so that its DaemonSet has the node selector")
         yield comment(f"  {label}")
+        yield from _unmap_lines(driver, plan)
         return
     yield comment(
         f"{driver}: the chart refuses GPUs without the override, since the driver must not share"
@@ -53,6 +55,27 @@ def driver_lines(driver: str, label: str, plan: Plan) -> Iterator[str]:
         f"--set-string=kubeletPlugin.nodeSelector.{key.replace('.', chr(92) + '.')}={value}",
     )
     yield words if release is None else f'{words} --values="$here/{DRIVER_VALUES}"'
+
+
+def _unmap_lines(driver: str, plan: Plan) -> Iterator[str]:
+    """Yield the lines that take a resource name from the class of a driver whose chart maps one that is not its own."""
+    resource = CHART_MAPPINGS.get(driver)
+    if resource is None:
+        return
+    yield comment(
+        f"Its chart has DeviceClass {driver} map {resource}, too. Of two classes Kubernetes takes the younger, so pods"
+    )
+    yield "# for whole devices would get shares, or none. Install the chart first; then this takes the name back:"
+    if plan.format == KUSTOMIZE:
+        yield comment(
+            f"remove spec.extendedResourceName of DeviceClass {driver} where the repository has it."
+        )
+        return
+    name = ("kubectl", "get", "deviceclass", driver, "--ignore-not-found")
+    mapped = command(*name, "--output=jsonpath={.spec.extendedResourceName}")
+    yield f'if [ "$({mapped})" = {quoted(resource)} ]; then'
+    yield f"  {command('kubectl', 'patch', 'deviceclass', driver, '--type=json', f'--patch={UNMAP_PATCH}')}"
+    yield "fi"
 
 
 def held_lines(plan: Plan) -> list[str]:

@@ -29,7 +29,7 @@ from cli.runbooks.wave_runbook import (
 from findings.text import count_text, printable, reference_text
 from migration.plan.environment import KUSTOMIZE
 from migration.plan.model import Plan, PluginDaemonSet, Wave
-from migration.plan.vendors import NVIDIA, NVIDIA_LABEL
+from migration.plan.vendors import CHART_MAPPINGS, NVIDIA, NVIDIA_LABEL
 from migration.plan.work import describe_work
 
 SETTINGS: Final = "settings.yaml"
@@ -136,6 +136,10 @@ def _readme_waves(plan: Plan) -> Iterator[str]:
         yield "`--context NAME` chooses a context of KUBECONFIG."
     yield ""
     yield "Before the first wave run `prepare.sh`, which installs drivers that wait for their node label."
+    for driver, resource in CHART_MAPPINGS.items():
+        if driver in plan.drivers:
+            yield f"Install the chart of {driver} before that: it has its DeviceClass map {resource}, too, and `prepare.sh`"
+            yield "takes that back. Of two classes Kubernetes takes the younger, so pods for whole devices would come there."
     yield "Then, wave by wave: `preflight.sh`, `switch.sh`, `verify.sh`; `rollback.sh` takes a wave back."
     yield "Roll waves back in reverse order."
     yield "`drawbridge wave next` runs these scripts step by step, and remembers how far it is; `wave back` takes"

@@ -1,8 +1,12 @@
 """Checks of a cluster before a wave, and before a node is drained, as values. Pure."""
 
-from collections.abc import Callable, Iterator
+import shlex
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
+from answers.model.views import decode_view
+from kube.api.extended_resources import extended_resources
+from kube.api.resource import DeviceClass
 from migration.assessment.blockers import (
     OLDEST_NVIDIA_DRIVER,
     check_readable,
@@ -34,7 +38,7 @@ from migration.plan.environment import (
 )
 from migration.plan.evidence import mapping_at, text_map
 from migration.plan.model import Plan, PlannedNode, Wave
-from migration.plan.vendors import NVIDIA
+from migration.plan.vendors import NVIDIA, UNMAP_PATCH
 from migration.plan.work import Restart, describe_work, read_restart
 
 DAEMON_SETS: Final = "daemonsets"
@@ -158,6 +162,8 @@ def _check_environment(plan: Plan, wave: Wave, view: ClusterView) -> Iterator[Ch
 
 
 def _check_classes(plan: Plan, view: ClusterView) -> Iterator[Check]:
+    """Yield whether the planned classes map their resource names, and no other class takes them."""
+    in_force = _mappings_in_force(view)
     for resource, name in plan.mapped_classes.items():
         document = view.find("DeviceClass", name)
         reference = f"DeviceClass//{name}"
@@ -165,8 +171,27 @@ def _check_classes(plan: Plan, view: ClusterView) -> Iterator[Check]:
             yield failed_check(reference, "there is none: install its DRA driver, see prepare.sh")
         elif mapping_at(document, "spec").get("extendedResourceName") != resource:
             yield failed_check(reference, f"it does not map {resource}: run prepare.sh")
+        elif (winner := in_force.get(resource, name)) != name:
+            yield failed_check(
+                f"DeviceClass//{winner}",
+                f"it maps {resource}, too, and Kubernetes takes it, not {name}: {_unmap_command(winner)}",
+            )
         else:
             yield ok_check(reference, f"maps {resource}")
+
+
+def _mappings_in_force(view: ClusterView) -> Mapping[str, str]:
+    """Return resource name to the DeviceClass that Kubernetes takes for it."""
+    documents = (source.document for source in view.objects if source.kind == "DeviceClass")
+    classes = (decode_view(document, DeviceClass) for document in documents)
+    return extended_resources(entry for entry in classes if isinstance(entry, DeviceClass))
+
+
+def _unmap_command(name: str) -> str:
+    """Return the command that takes the resource name from a class."""
+    return shlex.join(
+        ("kubectl", "patch", "deviceclass", name, "--type=json", f"--patch={UNMAP_PATCH}")
+    )
 
 
 def _check_drivers(plan: Plan, wave: Wave, view: ClusterView) -> Iterator[Check]:

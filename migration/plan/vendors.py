@@ -22,6 +22,12 @@ from migration.plan.evidence import list_at, mapping_at, text_map
 from migration.plan.model import PluginDaemonSet
 
 NVIDIA: Final = "gpu.nvidia.com"
+HAMI_DRIVER: Final = "hami-core-gpu.project-hami.io"
+CHART_MAPPINGS: Final = {HAMI_DRIVER: "nvidia.com/gpu"}
+"""DRA driver to the resource name that its chart has its DeviceClass map, though the name means devices of another
+driver. Source: Project-HAMi/k8s-dra-driver chart/hami-dra-driver."""
+UNMAP_PATCH: Final = '[{"op": "remove", "path": "/spec/extendedResourceName"}]'
+"""The JSON patch that takes the resource name from a DeviceClass."""
 NVIDIA_LABEL: Final = "nvidia.com/dra-kubelet-plugin"
 DRIVER_LABEL: Final = f"{GROUP}/dra-driver"
 _OWN_LABELS: Final = {NVIDIA: (NVIDIA_LABEL, "true"), f"gpu.{GROUP}": (f"{GROUP}/driver", "true")}

@@ -424,6 +424,51 @@ def test_a_class_has_to_map_the_name_first(tmp_path: Path) -> None:
     assert 0 == verify(tmp_path, [*objects, class_], *call).exit_code
 
 
+@pytest.mark.parametrize(("created", "status"), [("11", 1), ("09", 0)])
+def test_a_younger_class_may_not_take_the_name(created: str, status: int, tmp_path: Path) -> None:
+    """Of two classes that map a name Kubernetes takes the younger: HAMi's chart maps that of whole GPUs, too."""
+    objects = [
+        plugin_node("a"),
+        plugin_node("b"),
+        namespace("team"),
+        *workload("web", {GPU: "1"}, ["a"]),
+        daemon_set("nvidia-device-plugin"),
+        daemon_set(
+            "driver", nodeSelector={"nvidia.com/dra-kubelet-plugin": "true"}, volumes=REGISTRY
+        ),
+    ]
+    plan = planned(tmp_path, objects)
+    classes = [
+        {
+            "apiVersion": "resource.k8s.io/v1",
+            "kind": "DeviceClass",
+            "metadata": {"name": name, "creationTimestamp": f"2026-11-24T{hour}:00:00Z"},
+            "spec": {
+                "selectors": [{"cel": {"expression": f"device.driver == '{name}'"}}],
+                "extendedResourceName": GPU,
+            },
+        }
+        for name, hour in (("gpu.nvidia.com", "10"), (HAMI, created))
+    ]
+
+    result = verify(tmp_path, [*objects, *classes], "--wave", plan / "wave-1", "--before")
+
+    assert status == result.exit_code, result.stdout
+    text = " ".join(result.stdout.split())
+    patch = f"kubectl patch deviceclass {HAMI} --type=json"
+    assert (patch in text) is (status == 1)
+    assert ("ok DeviceClass/gpu.nvidia.com maps" in text) is (status == 0)
+
+
+def test_what_hamis_chart_maps_is_taken_back_by_the_preparation(tmp_path: Path) -> None:
+    plan = planned(tmp_path)
+
+    prepare = (plan / "prepare.sh").read_text()
+    assert f"kubectl patch deviceclass {HAMI} --type=json" in prepare
+    assert f"kubectl get deviceclass {HAMI} --ignore-not-found" in prepare
+    assert f"the chart of {HAMI} before that" in (plan / "README.md").read_text()
+
+
 # --- nodes and calls ------------------------------------------------------------------------------
 
 
