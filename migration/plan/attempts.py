@@ -74,6 +74,11 @@ class Obstacle(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.moment.format(join_names(self.nodes) or 'all nodes')}, {self.problem}"
 
     @property
+    def own_reason(self) -> str:
+        """Return the reason of a node that was tried alone; of nodes with equal reasons the texts are equal."""
+        return f"{self.moment.format('this node only')}, {self.problem}"
+
+    @property
     def note(self) -> str:
         """Return the reason with all nodes, for a wave that has fewer."""
         return f"no larger: {self.moment.format(', '.join(self.nodes))}, {self.problem}"
@@ -190,6 +195,12 @@ class WaveSearch:
         return msgspec.structs.replace(
             attempt, obstacles=tuple(met.values()), without_spare=without_spare
         )
+
+    def explain(self, moment: Moment, node: Candidate) -> Obstacle | None:
+        """Return the obstacle to a wave of one node; None where it fits."""
+        self.obstacle = None
+        share = _share(len(moment.parts), 1, len(moment.nodes))
+        return self.obstacle if self._try(moment, (node,), share) is None else None
 
     def check_drain(self, moment: Moment, names: frozenset[str]) -> Obstacle | None:
         """Return the obstacle that keeps pods without devices while nodes are drained."""

@@ -59,6 +59,9 @@ _NOT_WHOLE: Final = (
     "it cannot move as a whole, since no node would serve pods of {} after their move; other Deployments and "
     "StatefulSets of it move by themselves"
 )
+_EXPLAINED: Final = 64
+"""Held nodes that are tried by themselves for a reason of their own."""
+_NOT_TRIED: Final = "not tried by itself, as one of many; {}"
 _MOVE_FIRST: Final = "solve what holds the namespaces, then plan again from a new snapshot"
 
 
@@ -195,7 +198,12 @@ class Planner:
             if progress.stops()
             else (
                 *unserved_held,
-                *_held_objects(begin, useful, in_vain=search.switched() - useful.switched()),
+                *_held_objects(
+                    begin,
+                    useful,
+                    in_vain=search.switched() - useful.switched(),
+                    obstacles=self._own_obstacles(useful, progress),
+                ),
             ),
             complete=not progress.stops(),
             details=tuple(
@@ -290,6 +298,14 @@ class Planner:
             if attempt.nodes:
                 progress(total - len(moment.nodes))
         return _Search(waves=tuple(waves), end=moment, obstacle=None)
+
+    def _own_obstacles(self, search: _Search, progress: PlanProgress) -> dict[str, Obstacle | None]:
+        """Return node to the obstacle to a wave of it alone after all waves, for the first nodes without a wave."""
+        alone = WaveSearch(self._placer, self._policy, progress.stops)
+        return {
+            entry.node.name: alone.explain(search.end, entry)
+            for entry in search.end.nodes[:_EXPLAINED]
+        }
 
     def _better(self, whole: _Search, in_parts: _Search) -> _Search:
         """Return the search that leaves fewer pods without claims, then that with more nodes."""
@@ -480,15 +496,35 @@ def _partial_namespaces(
         yield PartialNamespace(namespace=namespace, workloads=workloads)
 
 
-def _held_objects(begin: Moment, search: _Search, *, in_vain: frozenset[str]) -> Iterator[Held]:
-    """Yield the objects without a wave: infeasible ones, and nodes switched in vain."""
+def _held_objects(
+    begin: Moment,
+    search: _Search,
+    *,
+    in_vain: frozenset[str],
+    obstacles: Mapping[str, Obstacle | None],
+) -> Iterator[Held]:
+    """Yield the objects without a wave: infeasible ones, and nodes switched in vain.
+
+    Args:
+        begin: The moment before the first wave.
+        search: The waves.
+        in_vain: The nodes that would fit, and be of use to nobody.
+        obstacles: Node to its own obstacle.
+    """
     obstacle = search.obstacle
     reason, fix = (obstacle.reason, obstacle.fix) if obstacle is not None else ("", _MOVE_FIRST)
     because = f": {reason}" if reason else ""
     switched = search.switched()
     for name in sorted(entry.node.name for entry in begin.nodes):
-        if name not in switched:
-            text = f"{_IN_VAIN}{because}" if name in in_vain else reason
+        if name in switched:
+            continue
+        own = obstacles.get(name)
+        if name in in_vain:
+            yield Held(object=f"Node//{name}", reason=f"{_IN_VAIN}{because}", fix=fix)
+        elif own is not None:
+            yield Held(object=f"Node//{name}", reason=own.own_reason, fix=own.fix)
+        else:
+            text = reason if name in obstacles else _NOT_TRIED.format(reason)
             yield Held(object=f"Node//{name}", reason=text, fix=fix)
     for namespace in dict.fromkeys(part.namespace for part in search.end.parts):
         yield Held(object=f"Namespace//{namespace}", reason=reason, fix=fix)

@@ -335,6 +335,21 @@ def test_nodes_that_are_held_for_one_reason_are_named_together(tmp_path: Path) -
     assert 9 == len(document(tmp_path)["held"])
 
 
+def test_each_held_node_has_a_reason_of_its_own(tmp_path: Path) -> None:
+    pools = ("a", "b")
+    nodes = [plugin_node(f"gpu-{pool}", pool=pool) for pool in pools]
+    pods = [
+        workload(f"web-{pool}", {GPU: "4"}, [f"gpu-{pool}"], nodeSelector={"pool": pool})
+        for pool in pools
+    ]
+
+    held = held_objects(planned(tmp_path, [*nodes, *pods[0], *pods[1]]))
+
+    for pool in pools:
+        reason = "while draining this node only, 1 pod has no devices: 1 of Deployment/team/web"
+        assert f"{reason}-{pool}" == held[f"Node//gpu-{pool}"]
+
+
 def test_a_node_with_an_old_driver_is_held(tmp_path: Path) -> None:
     labels = {"nvidia.com/cuda.driver-version.major": "570"}
 
