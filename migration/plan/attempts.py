@@ -8,10 +8,12 @@ import msgspec
 
 from migration.plan.model import PlannedNode
 from migration.plan.parts import Part
-from migration.plan.placement import Placement, Placer, PodKey, Stage
+from migration.plan.placement import NodeGroup, Placement, Placer, PodKey, Stage
 
 _TRIED_ALONE: Final = 32
 """Nodes that are tried one by one where the first ones do not fit."""
+_GROUPS: Final = 32
+"""Groups of nodes of each side whose loss is tried."""
 _SHOWN: Final = 3
 """Objects that a reason names."""
 _FREE_DEVICES: Final = (
@@ -45,7 +47,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
         wave_nodes: The most nodes of a wave.
         keep_free: Percentage of devices that stay without a consumer.
         spare_nodes: Nodes that may be lost after a wave, of those with device plugins and of those with
-            DRA drivers, the largest ones; all pods find devices on the others.
+            DRA drivers, the largest ones of all and of each group; all pods find devices on the others.
         notes_loss: A wave after which one node cannot be lost has a note.
     """
 
@@ -152,6 +154,7 @@ class WaveSearch:
         self._policy = policy
         self._stops = stops
         self._devices = placer.device_counts()
+        self._groups = placer.node_groups()
 
     def find(self, moment: Moment) -> Attempt | None:
         """Return the largest wave that fits; None without any, and where the search is to stop."""
@@ -337,18 +340,30 @@ class WaveSearch:
     def _losses(
         self, moment: Moment, stage: Stage, after: Placement, number: int
     ) -> Iterator[tuple[str, list[str], frozenset[PodKey]]]:
-        """Yield each side that cannot lose its largest nodes, with these, and the pods without devices."""
+        """Yield each side that cannot lose the largest nodes of a group, with these, and the pods without devices."""
         used = Counter(after.nodes.values())
         for title, is_switched in (("device plugins", False), ("DRA drivers", True)):
             side = [name for name in self._devices if (name in stage.switched) is is_switched]
             # Of equal nodes one with many pods is the greater loss.
             side.sort(key=lambda name: (-self._devices[name], -used[name], name))
-            lost = sorted(side[:number])
-            if any(used[name] for name in lost):
+            tried: set[tuple[str, ...]] = set()
+            for nodes in (side, *self._grouped(side)):
+                lost = tuple(sorted(nodes[:number]))
+                if lost in tried or not any(used[name] for name in lost):
+                    continue
+                tried.add(lost)
                 without = msgspec.structs.replace(stage, draining=frozenset(lost))
                 missing = self._placer.place(without, after).unplaced - moment.pending
                 if missing:
-                    yield title, lost, missing
+                    yield title, list(lost), missing
+                    break
+
+    def _grouped(self, side: Sequence[str]) -> list[list[str]]:
+        """Return the nodes of a side by group, in their order: what is free on others is of no use to their pods."""
+        groups: dict[NodeGroup, list[str]] = {}
+        for name in side:
+            groups.setdefault(self._groups[name], []).append(name)
+        return list(groups.values())[:_GROUPS]
 
 
 def stage_after(stage: Stage, nodes: frozenset[str] | set[str], parts: Sequence[Part]) -> Stage:

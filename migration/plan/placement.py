@@ -21,7 +21,7 @@ from allocator.simulation.simulate import simulate_in_order
 from answers.cluster.device_classes import select_devices
 from answers.cluster.devices import DeviceState, device_state, published_devices
 from answers.model.cluster_state import ClusterState
-from kube.api.core import Node, Pod, Toleration
+from kube.api.core import Node, Pod, Taint, Toleration
 from kube.api.meta import encode
 from kube.api.resource import ResourceClaim, ResourceClaimStatus, ResourceClaimTemplate
 from kube.api.workloads import DAEMON_SET
@@ -35,6 +35,7 @@ from migration.assessment.capacity import (
 )
 from migration.assessment.outcomes import AssessedWorkload, Outcome
 from migration.plan.other_pods import OtherPods, PodName
+from migration.plan.work import HOSTNAME
 
 _OPEN: Final = "simulated-open"
 """Label of nodes that take pods."""
@@ -51,6 +52,19 @@ class PodKey(NamedTuple):
 
     workload: str
     number: int
+
+
+class NodeGroup(NamedTuple):
+    """The properties of a node that decide which pods may use its devices.
+
+    Attributes:
+        classes: The DeviceClasses that select any of its devices.
+        labels: Its labels that pods select nodes by, with their values.
+    """
+
+    classes: tuple[str, ...]
+    labels: tuple[tuple[str, str], ...]
+    taints: tuple[Taint, ...]
 
 
 class PlannedPod(msgspec.Struct, frozen=True, kw_only=True):
@@ -279,6 +293,27 @@ class Placer:
             or (stage.moves(self._by_key[key]) and not self._by_key[key].is_pinned)
         )
 
+    def node_groups(self) -> Mapping[str, NodeGroup]:
+        """Return node to its group: the nodes of one are the same to every pod.
+
+        They have devices of the same classes, the same taints, and the same values of all labels that pods
+        select nodes by. The name of the host does not count: a pod that selects it has no other node.
+        """
+        keys = frozenset(key for pod in self.pods for key in _selected_labels(pod.pod))
+        keys -= {HOSTNAME}
+        classes: dict[str, list[str]] = {}
+        for name, nodes in sorted(self._serving.items()):
+            for node in nodes:
+                classes.setdefault(node, []).append(name)
+        return {
+            name: NodeGroup(
+                classes=tuple(classes.get(name, ())),
+                labels=tuple(sorted((key, node.labels[key]) for key in keys & node.labels.keys())),
+                taints=tuple(node.spec.taints or ()),
+            )
+            for name, node in self._allocator.nodes.items()
+        }
+
     def device_counts(self) -> Mapping[str, int]:
         """Return node to the number of its devices."""
         return Counter(
@@ -484,6 +519,16 @@ def _shape(pod: Pod, templates: Mapping[tuple[str, str], ResourceClaimTemplate])
             pod.metadata.annotations,
         )
     )
+
+
+def _selected_labels(pod: Pod) -> Iterator[str]:
+    """Yield the keys of the node labels that a pod selects its nodes by."""
+    yield from pod.spec.node_selector or {}
+    affinity = pod.spec.affinity and pod.spec.affinity.node_affinity
+    required = affinity.required if affinity else None
+    for term in required.node_selector_terms if required else ():
+        for requirement in term.match_expressions or ():
+            yield requirement.key
 
 
 def _pods_of(workload: AssessedWorkload) -> Iterator[PlannedPod]:

@@ -43,7 +43,7 @@ _IN_VAIN: Final = (
     "no pod with claims would use its devices, and pods with device keys would lack them"
 )
 _NO_SPARE: Final = (
-    "after it no node to spare of those with {}: were the largest one lost, pods would have no devices; "
+    "after it no node to spare of those with {}: were one lost, pods would have no devices; "
     "--spare-nodes 1 plans with one"
 )
 _UNSERVED: Final = (

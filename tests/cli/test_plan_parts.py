@@ -200,6 +200,20 @@ def test_without_a_node_to_spare_it_is_held_and_says_how_to_do_without(tmp_path:
     assert [2] == [len(planned(tmp_path, tight, "--wave-nodes", 1, "--spare-nodes", 0)["waves"])]
 
 
+def test_a_node_to_spare_is_one_that_its_pods_may_use(tmp_path: Path) -> None:
+    """Elsewhere enough devices are free, and the node selector of the pods does not take them there."""
+    nodes = [
+        plugin_node("a-0", pool="a"),
+        *(plugin_node(f"b-{number}", 8, pool="b") for number in range(4)),
+    ]
+    objects = [*nodes, *workload("web", {GPU: "2"}, ["a-0"], nodeSelector={"pool": "a"})]
+
+    held = held_objects(planned(tmp_path, objects, "--wave-nodes", 1, "--spare-nodes", 1))
+
+    assert {f"Node//{name}" for name in ("a-0", "b-0", "b-1", "b-2", "b-3")} <= held.keys()
+    assert "1 of Deployment/team/web, once a-0 is lost" in held["Node//b-0"]
+
+
 def limited(team: str) -> list[dict[str, Any]]:
     """A namespace whose pods would be rejected, since no quota counts the memory of claims."""
     quota = {

@@ -102,8 +102,8 @@ class _Percentage(click.IntRange):
     metavar="N",
     default=None,
     help="Nodes that may be lost after every wave, of those with device plugins and of those with DRA "
-    "drivers, the largest ones: all pods find devices on the others of their side. Without it a note names "
-    "the waves after which none may.",
+    "drivers, the largest ones of all and of those that the same pods may use: all pods find devices on the "
+    "others. Without it a note names the waves after which none may.",
 )
 @click.option(
     "-o",
