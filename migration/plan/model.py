@@ -210,7 +210,7 @@ class Wave(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class Held(msgspec.Struct, frozen=True, kw_only=True):
-    """A node or a namespace without a wave; `object` is `Node//name` or `Namespace//name`."""
+    """An object without a wave: `Node//name`, `Namespace//name`, or `Kind/namespace/name` of a workload."""
 
     object: str
     reason: str
@@ -288,7 +288,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         plugins: DaemonSets to keep from switched nodes before the first wave.
         quotas: Namespace to the files below `quotas/` with its quotas.
         quota_effects: File below `quotas/` to what its lines allow together.
-        held: Nodes and namespaces without a wave, and preparations that nobody confirmed.
+        held: Nodes, namespaces and workloads without a wave, and preparations that nobody confirmed.
         cluster: The cluster that the plan is for.
         format: `kustomize` if objects are changed by a repository; empty if by kubectl.
         plugin_label: The label that keeps the device plugin from a node, as `key=value`; empty

@@ -12,7 +12,10 @@ HAMI: Final = "hami-core-gpu.project-hami.io"
 REGISTRY: Final = [
     {"name": "registry", "hostPath": {"path": "/var/lib/kubelet/plugins_registry"}},
 ]
-ON_HAMI: Final = {"nodeSelector": {"pool": "shared"}, "schedulerName": "hami-scheduler"}
+ON_HAMI: Final[dict[str, Any]] = {
+    "nodeSelector": {"pool": "shared"},
+    "schedulerName": "hami-scheduler",
+}
 
 
 def shared_node(name: str) -> dict[str, Any]:
