@@ -6,9 +6,10 @@ from typing import Final
 
 import msgspec
 
+from migration.assessment.equivalence import NodeGroup
 from migration.plan.model import PlannedNode
 from migration.plan.parts import Part
-from migration.plan.placement import NodeGroup, Placement, Placer, PodKey, Stage
+from migration.plan.placement import Placement, Placer, PodKey, Stage
 
 _TRIED_ALONE: Final = 32
 """Nodes that are tried one by one where the first ones do not fit."""

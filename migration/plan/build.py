@@ -242,9 +242,9 @@ def drain_answer(question: PlanQuestion, wave: Wave, keep_free: int) -> DrainAns
         misfit=planner.misfit(stage, draining) if draining else "",
         unplaced_pods=planner.unplaced(stage, draining),
         unserved={
-            held.object: held.reason
-            for workload, held in planner.unserved(stage)
-            if workload.key.namespace in wave.namespaces or held.object in labelled
+            workload.key.reference: reason
+            for workload, reason in planner.unserved(stage)
+            if workload.key.namespace in wave.namespaces or workload.key.reference in labelled
         },
     )
 

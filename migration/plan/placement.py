@@ -21,8 +21,7 @@ from allocator.simulation.simulate import simulate_in_order
 from answers.cluster.device_classes import select_devices
 from answers.cluster.devices import DeviceState, device_state, published_devices
 from answers.model.cluster_state import ClusterState
-from kube.api.core import Node, Pod, Taint, Toleration
-from kube.api.meta import encode
+from kube.api.core import Node, Pod
 from kube.api.resource import ResourceClaim, ResourceClaimStatus, ResourceClaimTemplate
 from kube.api.workloads import DAEMON_SET
 from migration.assessment.assess import AssessedCluster
@@ -33,9 +32,9 @@ from migration.assessment.capacity import (
     class_names,
     release_claims,
 )
+from migration.assessment.equivalence import NodeGroup, bound_pod, group_nodes, pod_shape
 from migration.assessment.outcomes import AssessedWorkload, Outcome
 from migration.plan.other_pods import OtherPods, PodName
-from migration.plan.work import HOSTNAME
 
 _OPEN: Final = "simulated-open"
 """Label of nodes that take pods."""
@@ -52,19 +51,6 @@ class PodKey(NamedTuple):
 
     workload: str
     number: int
-
-
-class NodeGroup(NamedTuple):
-    """The properties of a node that decide which pods may use its devices.
-
-    Attributes:
-        classes: The DeviceClasses that select any of its devices.
-        labels: Its labels that pods select nodes by, with their values.
-    """
-
-    classes: tuple[str, ...]
-    labels: tuple[tuple[str, str], ...]
-    taints: tuple[Taint, ...]
 
 
 class PlannedPod(msgspec.Struct, frozen=True, kw_only=True):
@@ -205,7 +191,7 @@ class Placer:
             self._templates.update(build_templates(workload))
         self._by_key = {pod.key: pod for pod in self.pods}
         self._daemon_pods = tuple(pod for pod in self.pods if pod.is_pinned and pod.has_claims)
-        self._shapes = {pod.key: _shape(pod.pod, self._templates) for pod in self.pods}
+        self._shapes = {pod.key: pod_shape(pod.pod, self._templates) for pod in self.pods}
         by_shape: dict[bytes, PodRequest] = {}
         for pod in self.pods:
             shape = self._shapes[pod.key]
@@ -259,8 +245,7 @@ class Placer:
     def unserved(self, stage: Stage, keys: Iterable[PodKey]) -> frozenset[str]:
         """Return the workloads of some pods that no node would serve after their move, however empty it was.
 
-        Such pods run, since their legacy system serves them, and the DRA driver of their nodes does not: one
-        that requests a whole device of nodes whose driver publishes devices for shares, for example.
+        A pod that requests a whole device of nodes whose driver publishes devices for shares is an example.
         """
         stage = msgspec.structs.replace(
             stage,
@@ -268,10 +253,9 @@ class Placer:
             closed=frozenset(),
             opted_in=frozenset(pod.namespace for pod in self.pods),
         )
-        first_pods = {key.workload: self._by_key[key] for key in sorted(keys, reverse=True)}
         self._allocator.show(stage)
-        unserved: set[str] = set()
-        for workload, pod in first_pods.items():
+        unserved = set[str]()
+        for workload, pod in {key.workload: self._by_key[key] for key in keys}.items():
             self._allocator.keep({})
             self._allocator.resources = self._resources
             if not self._place([(_movable(pod, stage), None)]):
@@ -279,40 +263,18 @@ class Placer:
         return frozenset(unserved)
 
     def disturbed(self, stage: Stage, running: Mapping[PodKey, str]) -> frozenset[PodKey]:
-        """Return the running pods that cannot go on where they run: the node changes, or what serves them.
-
-        Args:
-            stage: The stage of nodes and namespaces.
-            running: Pod to its node.
-        """
+        """Return the pods that cannot go on where they run: the node changes, or what serves them."""
+        changing = stage.draining | stage.switched
         return frozenset(
             key
             for key, node in running.items()
-            if node in stage.draining
-            or node in stage.switched
+            if node in changing
             or (stage.moves(self._by_key[key]) and not self._by_key[key].is_pinned)
         )
 
     def node_groups(self) -> Mapping[str, NodeGroup]:
-        """Return node to its group: the nodes of one are the same to every pod.
-
-        They have devices of the same classes, the same taints, and the same values of all labels that pods
-        select nodes by. The name of the host does not count: a pod that selects it has no other node.
-        """
-        keys = frozenset(key for pod in self.pods for key in _selected_labels(pod.pod))
-        keys -= {HOSTNAME}
-        classes: dict[str, list[str]] = {}
-        for name, nodes in sorted(self._serving.items()):
-            for node in nodes:
-                classes.setdefault(node, []).append(name)
-        return {
-            name: NodeGroup(
-                classes=tuple(classes.get(name, ())),
-                labels=tuple(sorted((key, node.labels[key]) for key in keys & node.labels.keys())),
-                taints=tuple(node.spec.taints or ()),
-            )
-            for name, node in self._allocator.nodes.items()
-        }
+        """Return node to its group."""
+        return group_nodes(self._allocator.nodes, (pod.pod for pod in self.pods), self._serving)
 
     def device_counts(self) -> Mapping[str, int]:
         """Return node to the number of its devices."""
@@ -385,7 +347,8 @@ class Placer:
             ]
             question = SimulationInput(
                 pods=tuple(
-                    pod.pod if not node else _at(pod.pod, node) for pod, node in pods_and_nodes
+                    pod.pod if not node else bound_pod(pod.pod, node)
+                    for pod, node in pods_and_nodes
                 ),
                 templates=self._templates,
                 classes=self._state.classes,
@@ -501,36 +464,6 @@ def _place_of(node: str, stage: Stage) -> str:
     return _SWITCHED if node in stage.switched else _LEGACY
 
 
-def _shape(pod: Pod, templates: Mapping[tuple[str, str], ResourceClaimTemplate]) -> bytes:
-    """Return all of a pod and its claims but their names."""
-    spec = pod.spec
-    containers = (*(spec.init_containers or ()), *(spec.containers or ()))
-    names = (entry.resource_claim_template_name or "" for entry in spec.resource_claims or ())
-    named_templates = [templates.get((pod.metadata.namespace, name)) for name in names]
-    return encode(
-        (
-            *(spec.node_selector, spec.affinity, spec.tolerations),
-            [container.resources for container in containers],
-            [template.spec if template is not None else None for template in named_templates],
-            [
-                (template.metadata.annotations if template is not None else None)
-                for template in named_templates
-            ],
-            pod.metadata.annotations,
-        )
-    )
-
-
-def _selected_labels(pod: Pod) -> Iterator[str]:
-    """Yield the keys of the node labels that a pod selects its nodes by."""
-    yield from pod.spec.node_selector or {}
-    affinity = pod.spec.affinity and pod.spec.affinity.node_affinity
-    required = affinity.required if affinity else None
-    for term in required.node_selector_terms if required else ():
-        for requirement in term.match_expressions or ():
-            yield requirement.key
-
-
 def _pods_of(workload: AssessedWorkload) -> Iterator[PlannedPod]:
     for number, pod in enumerate(build_pods(workload)):
         yield PlannedPod(
@@ -547,18 +480,6 @@ def _may_stay(pod: PlannedPod, node: str, stage: Stage) -> bool:
     has_moved = stage.moves(pod)
     is_switched = node in stage.switched
     return not pod.has_claims or has_moved == is_switched or (pod.is_pinned and has_moved)
-
-
-def _at(pod: Pod, node: str) -> Pod:
-    """Return a pod fixed to a node, without its scheduling constraints."""
-    spec = msgspec.structs.replace(
-        pod.spec,
-        node_name=node,
-        node_selector=None,
-        affinity=None,
-        tolerations=(Toleration(operator="Exists"),),
-    )
-    return msgspec.structs.replace(pod, spec=spec)
 
 
 def _movable(pod: PlannedPod, stage: Stage) -> PlannedPod:

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Final
 
 import msgspec
 
@@ -12,16 +13,26 @@ from kube.api.workloads import DAEMON_SET
 from kube.names import DEFAULT_SCHEDULER_NAME
 from migration.assessment.assess import AssessedCluster
 from migration.assessment.node_devices import GPU, Source
-from migration.assessment.outcomes import AssessedWorkload
+from migration.assessment.outcomes import AssessedWorkload, Outcome
 from migration.assessment.workloads import Workload
 from migration.plan.attempts import Candidate, join_names
 from migration.plan.device_map import Course, Leaving, NodeState, WaveDetails
 from migration.plan.evidence import Evidence
-from migration.plan.model import PlannedWork, PlannedWorkload, Wave
+from migration.plan.model import Held, PlannedWork, PlannedWorkload, Wave
 from migration.plan.other_pods import PodName
 from migration.plan.placement import PodKey
 from migration.plan.work import read_restart
 from translation.vocabularies.hami.keys import OWN_KEYS
+
+_RUNS_UNSERVED: Final = "pods of {} run on it, and after their move no node would serve them"
+_SERVE: Final = (
+    "have a driver publish devices of that class on nodes that these pods may use, let them request a share of a "
+    "device, or give them another node selector; then plan again from a new snapshot"
+)
+_NOT_WHOLE: Final = (
+    "it cannot move as a whole, since no node would serve pods of {} after their move; other Deployments and "
+    "StatefulSets of it move by themselves"
+)
 
 
 def with_bare_pods(entry: Candidate, evidence: Evidence) -> Candidate:
@@ -333,3 +344,35 @@ def _others_notes(wave: Wave) -> Iterator[str]:
         f"{text}; no other node takes {names}, or has the CPU and memory: until a node of the wave is back they wait, "
         "see unplacedPods in plan.yaml"
     )
+
+
+def held_unserved(
+    unserved: Mapping[str, tuple[AssessedWorkload, str]],
+    nodes_of: Mapping[str, Iterable[str]],
+    candidates: Iterable[Candidate],
+    namespaces: Iterable[str],
+) -> Iterator[Held]:
+    """Yield the workloads that no node would serve after their move, their nodes and their namespaces.
+
+    Args:
+        unserved: The workloads, as `Kind/namespace/name`, with the reason.
+        nodes_of: Workload to the nodes that its pods run on.
+        candidates: The nodes that could be switched.
+        namespaces: The namespaces that could be opted in.
+    """
+    nodes: dict[str, list[str]] = {}
+    owners: dict[str, list[str]] = {}
+    for reference, (workload, reason) in unserved.items():
+        yield Held(object=reference, reason=reason, fix=_SERVE)
+        for node in nodes_of[reference]:
+            nodes.setdefault(node, []).append(reference)
+        if workload.outcome is not Outcome.NATIVE:
+            owners.setdefault(workload.key.namespace, []).append(reference)
+    for entry in candidates:
+        if names := nodes.get(entry.node.name):
+            text = _RUNS_UNSERVED.format(join_names(names))
+            yield Held(object=f"Node//{entry.node.name}", reason=text, fix=_SERVE)
+    for namespace in namespaces:
+        if names := owners.get(namespace):
+            text = _NOT_WHOLE.format(join_names(names))
+            yield Held(object=f"Namespace//{namespace}", reason=text, fix=_SERVE)

@@ -38,6 +38,7 @@ from migration.plan.model import (
 )
 from migration.plan.parts import Part, divide, servable_parts, whole_namespaces
 from migration.plan.placement import Placement, Placer, PodKey, Stage
+from migration.plan.wave_pods import held_unserved
 
 _IN_VAIN: Final = (
     "no pod with claims would use its devices, and pods with device keys would lack them"
@@ -49,15 +50,6 @@ _NO_SPARE: Final = (
 _UNSERVED: Final = (
     "its pods run, and after their move no node would serve them: none that they may use would have devices "
     "of {}"
-)
-_RUNS_UNSERVED: Final = "pods of {} run on it, and after their move no node would serve them"
-_SERVE: Final = (
-    "have a driver publish devices of that class on nodes that these pods may use, let them request a share of a "
-    "device, or give them another node selector; then plan again from a new snapshot"
-)
-_NOT_WHOLE: Final = (
-    "it cannot move as a whole, since no node would serve pods of {} after their move; other Deployments and "
-    "StatefulSets of it move by themselves"
 )
 _EXPLAINED: Final = 64
 """Held nodes that are tried by themselves for a reason of their own."""
@@ -166,15 +158,15 @@ class Planner:
         stage = msgspec.structs.replace(
             start, labels={**start.labels, **labels}, closed=self._closed_nodes()
         )
-        unserved = tuple(self.unserved(stage))
-        self._unserved = {held.object for _, held in unserved}
-        kept = frozenset[str]().union(*(self._nodes_of(workload) for workload, _ in unserved))
-        unserved_held = (
-            *(held for _, held in unserved),
-            *self._held_with([workload for workload, _ in unserved], candidates, namespaces),
-        )
-        stage = msgspec.structs.replace(stage, closed=stage.closed | kept)
-        candidates = [entry for entry in candidates if entry.node.name not in kept]
+        unserved = {
+            workload.key.reference: (workload, reason) for workload, reason in self.unserved(stage)
+        }
+        self._unserved = unserved.keys()
+        nodes_of = {name: self._nodes_of(workload) for name, (workload, _) in unserved.items()}
+        own_nodes = frozenset[str]().union(*nodes_of.values())
+        unserved_held = tuple(held_unserved(unserved, nodes_of, candidates, namespaces))
+        stage = msgspec.structs.replace(stage, closed=stage.closed | own_nodes)
+        candidates = [entry for entry in candidates if entry.node.name not in own_nodes]
         parts = servable_parts(
             whole_namespaces(namespaces, self._workloads),
             self._unserved,
@@ -224,7 +216,7 @@ class Planner:
         during = self._placer.place(msgspec.structs.replace(stage, draining=draining), before)
         return self._unplaced(before, during)
 
-    def unserved(self, stage: Stage) -> Iterator[tuple[AssessedWorkload, Held]]:
+    def unserved(self, stage: Stage) -> Iterator[tuple[AssessedWorkload, str]]:
         """Yield the workloads with running pods that no node would serve after their move, with the reason."""
         running = self._running(self._placer.place(stage, self._live))
         keys = [key for key, node in running.items() if node not in stage.switched]
@@ -232,8 +224,7 @@ class Planner:
         for workload in self._workloads:
             reference = workload.key.reference
             if reference in unserved:
-                reason = _UNSERVED.format(", ".join(sorted(class_names(workload))))
-                yield workload, Held(object=reference, reason=reason, fix=_SERVE)
+                yield workload, _UNSERVED.format(", ".join(sorted(class_names(workload))))
 
     def _unplaced(self, before: Placement, during: Placement) -> tuple[str, ...]:
         evicted = self._placer.others.evicted(before.others, during.others)
@@ -260,30 +251,6 @@ class Planner:
         """Return the pods that a placement has no devices for, and that run all the same, with their nodes."""
         live = self._live.nodes
         return {key: live[key] for key in sorted(placement.unplaced) if key in live}
-
-    def _held_with(
-        self,
-        unserved: Iterable[AssessedWorkload],
-        candidates: Iterable[Candidate],
-        namespaces: Iterable[str],
-    ) -> Iterator[Held]:
-        """Yield the nodes and namespaces of workloads that no node would serve after their move."""
-        nodes: dict[str, list[str]] = {}
-        owners: dict[str, list[str]] = {}
-        for workload in unserved:
-            reference = workload.key.reference
-            for node in self._nodes_of(workload):
-                nodes.setdefault(node, []).append(reference)
-            if workload.outcome is not Outcome.NATIVE:
-                owners.setdefault(workload.key.namespace, []).append(reference)
-        for entry in candidates:
-            if names := nodes.get(entry.node.name):
-                reason = _RUNS_UNSERVED.format(join_names(names))
-                yield Held(object=f"Node//{entry.node.name}", reason=reason, fix=_SERVE)
-        for namespace in namespaces:
-            if names := owners.get(namespace):
-                reason = _NOT_WHOLE.format(join_names(names))
-                yield Held(object=f"Namespace//{namespace}", reason=reason, fix=_SERVE)
 
     def _search(self, moment: Moment, progress: PlanProgress) -> _Search:
         search = WaveSearch(self._placer, self._policy, progress.stops)
