@@ -7,7 +7,7 @@
     DrawbridgeError
     |-- ConfigError        invalid settings, profile files or flags
     |-- ObjectFileError    a file does not hold Kubernetes objects; with file and line
-    |   `-- NotEditable        its text cannot be edited in place
+    |   `-- NotEditable        its text cannot be edited
     |-- QuantityError      a text is not a quantity
     |-- CelError
     |   |-- InvalidSelector      does not compile, or is not boolean
@@ -53,7 +53,7 @@ class ObjectFileError(DrawbridgeError):
 
 
 class NotEditable(ObjectFileError):
-    """The text of a file has a form that cannot be edited in place; the message says which."""
+    """The text of a file has a form that cannot be edited; the message says which."""
 
 
 class QuantityError(DrawbridgeError, ValueError):

@@ -14,7 +14,7 @@ from typing import Any, Final, NoReturn
 
 import msgspec
 import yaml
-from yaml.events import DocumentStartEvent
+from yaml.events import AliasEvent, DocumentStartEvent, NodeEvent
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from kube.errors import NotEditable, ObjectFileError
@@ -62,8 +62,9 @@ def edit_yaml(
         inserted: Number of a document to those that are written before it.
 
     Raises:
-        NotEditable: A value that changes comes from an alias or a merge key, or has another form
-            that cannot be changed alone; or the text is JSON that is not YAML, such as a stream.
+        NotEditable: A value that changes comes from an alias or a merge key, aliases refer to it,
+            or it has another form that cannot be changed alone; or the text is JSON that is not
+            YAML, such as a stream.
     """
     mark = "\ufeff" if text.startswith("\ufeff") else ""
     text = text.removeprefix(mark)
@@ -92,15 +93,21 @@ def check_edit(before: bytes, after: bytes, source: str, expected: Iterable[Docu
     Raises:
         NotEditable: It has not.
     """
-    message = f"{source}: cannot be edited without changing something else; use -o yaml"
+    message = "cannot be edited without changing something else"
     try:
-        documents = [source_object.document for source_object in read_objects(after, source)]
+        edited = read_objects(after, source)
     except ObjectFileError as error:
-        raise NotEditable(message) from error
-    if documents != [_with_lists(document) for document in expected] or _comment_lines(
-        before
-    ) - _comment_lines(after):
-        raise NotEditable(message)
+        raise NotEditable(f"{source}: {message}") from error
+    wanted = [_with_lists(document) for document in expected]
+    for source_object, document in zip(edited, wanted, strict=False):
+        if source_object.document != document:
+            raise NotEditable(f"{source}:{source_object.line}: {message}")
+    if len(edited) != len(wanted):
+        raise NotEditable(f"{source}: {message}")
+    if lost := _comment_lines(before) - _comment_lines(after):
+        lines = (line.strip() for line in before.splitlines())
+        number = next(number for number, line in enumerate(lines, 1) if line in lost)
+        raise NotEditable(f"{source}:{number}: cannot be edited without losing this comment")
 
 
 def _with_lists(value: Any) -> Any:
@@ -127,15 +134,34 @@ class _Editor:
 
     def result(self) -> str:
         """Return the text with all edits applied."""
+        self._check_anchors()
         parts: list[str] = []
         position = 0
         # Of several insertions at one place the first stands first: it is the deeper one.
         for edit in sorted(self._edits, key=lambda edit: (edit.start, edit.end)):
             if edit.start < position:
-                raise NotEditable(f"{self._source}: two changes overlap; use -o yaml")
+                raise NotEditable(f"{self._source}: cannot be edited: two changes overlap")
             parts += [self._text[position : edit.start], edit.text]
             position = edit.end
         return "".join([*parts, self._text[position:]])
+
+    def _check_anchors(self) -> None:
+        """Check that no text is replaced that has an anchor to which the rest of the text refers."""
+        aliases: set[str] = set()
+        anchors: list[tuple[str, int]] = []
+        for event in yaml.parse(self._text, Loader=yaml.CSafeLoader):
+            if not isinstance(event, NodeEvent) or event.anchor is None:
+                continue
+            start = event.start_mark.index
+            is_replaced = any(edit.start <= start < edit.end for edit in self._edits)
+            if is_replaced and not isinstance(event, AliasEvent):
+                anchors.append((event.anchor, event.start_mark.line + 1))
+            elif not is_replaced and isinstance(event, AliasEvent):
+                aliases.add(event.anchor)
+        for anchor, line in anchors:
+            if anchor in aliases:
+                reason = f"aliases refer to the value by &{anchor}; write it out at each of them"
+                self._refuse_line(line, reason)
 
     def find(self, node: Node, path: Path) -> Node:
         """Return the node at a path."""
@@ -195,6 +221,8 @@ class _Editor:
             self._refuse(key_node, "the value is an alias; write it out")
         if isinstance(node, ScalarNode) and (word := self._word(node, new)) is not None:
             self._add(node.start_mark.index, node.end_mark.index, word)
+        elif isinstance(node, ScalarNode) and _is_tagged(node, self._text) and _is_word(new):
+            self._add(node.start_mark.index, node.end_mark.index, self._in_brackets(new))
         elif isinstance(node, MappingNode) and old and new and isinstance(new, Mapping):
             self.change_mapping(node, old, new)
         elif in_brackets and isinstance(node, MappingNode | SequenceNode):
@@ -204,11 +232,18 @@ class _Editor:
         elif isinstance(node, SequenceNode) and isinstance(new, list) and len(new) >= len(old) > 0:
             self._change_sequence(node, old, new)
         else:
+            if self._has_question_mark(key_node):
+                self._refuse(key_node, "the key is written with a question mark; write key: value")
             column = key_node.start_mark.column
             rendered = self._render({str(key_node.value): new}, column)
             rendered = rendered.removeprefix(" " * column).removesuffix("\n")
             end = _pair_end((key_node, node), self._text)
             self._add(key_node.start_mark.index, end, rendered)
+
+    def _has_question_mark(self, key_node: Node) -> bool:
+        """Return whether a key is an explicit one: `? key`, with `: value` on a line below."""
+        before = self._text[: key_node.start_mark.index]
+        return before[before.rfind("\n") + 1 :].rstrip(" ").endswith("?")
 
     def _change_sequence(self, node: SequenceNode, old: Sequence[Any], new: Sequence[Any]) -> None:
         """Change items, and append those that are new."""
@@ -308,8 +343,10 @@ class _Editor:
         self._edits.append(_Edit(start=start, end=end, text=text.replace("\n", self._newline)))
 
     def _refuse(self, node: Node, reason: str) -> NoReturn:
-        line = node.start_mark.line + 1
-        raise NotEditable(f"{self._source}:{line}: cannot be edited in place: {reason}")
+        self._refuse_line(node.start_mark.line + 1, reason)
+
+    def _refuse_line(self, line: int, reason: str) -> NoReturn:
+        raise NotEditable(f"{self._source}:{line}: cannot be edited: {reason}")
 
 
 _ABSENT: Final = object()
@@ -318,6 +355,16 @@ _ABSENT: Final = object()
 def _entries(node: MappingNode) -> dict[str, tuple[Node, Node]]:
     """Return the nodes of keys and values; of equal keys the last counts."""
     return {str(key.value): (key, value) for key, value in node.value}
+
+
+def _is_tagged(node: ScalarNode, text: str) -> bool:
+    """Return whether a tag or an anchor stands before a word that is there, on one line."""
+    start, end = node.start_mark.index, node.end_mark.index
+    return text[start] in "!&" and node.style not in _BLOCK_STYLES and "\n" not in text[start:end]
+
+
+def _is_word(value: Any) -> bool:
+    return isinstance(value, str | int) and not isinstance(value, bool)
 
 
 def _pair_end(pair: tuple[Node, Node], text: str) -> int:

@@ -100,5 +100,5 @@ def _object_paths(document: LocatedDocument, source: str) -> Mapping[Path, Docum
         return {(): objects[0]}
     items = document.value.get("items") or () if isinstance(document.value, dict) else ()
     if len(objects) != len(items):
-        raise NotEditable(f"{source}:{document.line}: is a List of Lists; use -o yaml")
+        raise NotEditable(f"{source}:{document.line}: cannot be edited: it is a List of Lists")
     return {("items", index): item for index, item in enumerate(objects)}

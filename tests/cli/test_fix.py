@@ -510,14 +510,66 @@ def test_a_file_that_is_named_twice_is_a_wrong_call(
     assert file.read_text() == ANNOTATED
 
 
+ALIASES = """\
+# Two containers alike.
+apiVersion: v1
+kind: Pod
+metadata: {name: alias}
+spec:
+  containers:
+  - {name: a, resources: {limits: &limits {nvidia.com/gpu: 1, nvidia.com/gpumem: 200000}}}
+  - {name: b, resources: {limits: *limits}}
+"""
+ALIAS_REASON = ":8: cannot be edited: the value is an alias; write it out"
+
+
+def test_output_of_yaml_prints_the_objects_of_a_file_that_cannot_be_edited() -> None:
+    result = fix(ALIASES, "-o", "yaml")
+
+    assert result.exit_code == 0
+    assert result.stdout.count("nvidia.com/gpumem: 81920\n") == 2
+    assert f"{ALIAS_REASON}; its objects are printed anew" in result.stderr
+
+
+def test_a_shared_anchor_is_named_with_its_line() -> None:
+    text = pod("{nvidia.com/gpu: 1, nvidia.com/gpumem: &amount 200000}")
+    text = text.replace("metadata:", "x-amount: &other 1\nmetadata:") + "x-copy: *amount\n"
+
+    result = fix(text)
+
+    number = next(n for n, line in enumerate(text.splitlines(), 1) if "&amount" in line)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert f":{number}: cannot be edited: aliases refer to the value by &amount" in result.stderr
+    assert "-o yaml prints the objects" in result.stderr
+
+
+@pytest.mark.parametrize("options", [(), ("--in-place",)])
+def test_files_are_fixed_around_one_that_cannot_be_edited(
+    options: tuple[str, ...], tmp_path: Path
+) -> None:
+    (tmp_path / "alias.yaml").write_text(ALIASES)
+    (tmp_path / "app.yaml").write_text(ANNOTATED)
+
+    result = drawbridge("fix", "-f", tmp_path, "--snapshot", CLUSTER, *options)
+
+    assert result.exit_code == 2
+    assert f"Error: {tmp_path / 'alias.yaml'}{ALIAS_REASON}\n" in result.stderr
+    assert (tmp_path / "alias.yaml").read_text() == ALIASES
+    if options:
+        assert (tmp_path / "app.yaml").read_text() == fixed(ANNOTATED)
+    else:
+        assert f"+++ {tmp_path / 'app.yaml'}" in result.stdout
+
+
 def test_a_stream_of_json_is_not_edited() -> None:
     document = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}}
     limits = {"nvidia.com/gpu": 1, "nvidia.com/gpumem": "8Gi"}
     spec = {"containers": [{"name": "main", "resources": {"limits": limits}}]}
     text = f"{json.dumps({**document, 'spec': spec})}\n{json.dumps(document)}\n"
 
-    result = fix(text, "-o", "yaml")
+    result = fix(text)
 
     assert (result.exit_code, result.stdout) == (2, "")
     assert "a stream; use -o json" in result.stderr
+    assert "nvidia.com/gpumem: 8192\n" in fix(text, "-o", "yaml").stdout
     assert json.loads(fix(text, "-o", "json").stdout)["fixes"][0]["after"] == "8192"

@@ -1,7 +1,7 @@
 """`drawbridge fix`: the amounts that `check` names, written into manifests."""
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
@@ -32,12 +32,13 @@ from cli.reading.editable_files import (
     read_text,
     with_editable_inputs,
 )
-from cli.verbs.fix.edited_files import edit_files, join_texts
+from cli.verbs.fix.edited_files import UneditedFile, edit_files, join_texts
 from cli.verbs.fix.text import format_fixes
 from findings.finding import Severity
 from findings.text import count_text, printable
 from kube.errors import NotEditable, ObjectFileError
 from kube.manifests.compressed import decompress
+from kube.manifests.edited_file import EditedFile
 from kube.manifests.source import SourceObject
 
 
@@ -132,8 +133,11 @@ def fix(
     A fix is proved: afterwards the finding is gone, and no object has a new error. All else stays
     as it is. Errors that are left are printed to standard error. Read-only, except for --in-place.
 
-    Exit status: 0 when no error is left, 1 when one is, 2 when the call is wrong or a file cannot be
-    read (with -R after the others are fixed).
+    A file that cannot be edited, such as one with aliases, is named, and the others are fixed; -o yaml
+    prints its objects anew, without their comments.
+
+    Exit status: 0 when no error is left, 1 when one is, 2 when the call is wrong, a file cannot be
+    read (with -R after the others are fixed), or one cannot be edited.
     """
     if in_place:
         if ctx.get_parameter_source("output") is ParameterSource.COMMANDLINE:
@@ -146,14 +150,18 @@ def fix(
     )
     faults = check_state(inputs)
     if in_place:
-        _rewrite_files(objects)
+        unedited = _rewrite_files(objects)
     else:
-        _print_fixes(objects, faults, Output(output), stdin_text)
+        unedited = _print_fixes(objects, faults, Output(output), stdin_text)
     if in_place or output != Output.JSON:
         _print_left(objects, faults)
-    for message in inputs.unreadable:
+    for message in (*inputs.unreadable, *unedited):
         print_line(f"Error: {message}")
-    if inputs.unreadable:
+    if unedited:
+        print_line(
+            "note: -o yaml prints the objects of a file that cannot be edited, without its comments"
+        )
+    if inputs.unreadable or unedited:
         sys.exit(2)
     sys.exit(1 if has_errors([*faults, *_findings(objects)]) else 0)
 
@@ -180,8 +188,8 @@ def _print_fixes(
     faults: Sequence[ObjectFinding],
     output: Output,
     stdin_text: bytes,
-) -> None:
-    """Print the manifests, or what changes in them."""
+) -> tuple[str, ...]:
+    """Print the manifests, or what changes in them; return why files cannot be edited."""
     read = partial(read_text, stdin_text=stdin_text)
     match output:
         case Output.JSON:
@@ -190,21 +198,34 @@ def _print_fixes(
             for line in format_fixes(objects):
                 click.echo(line)
         case Output.YAML:
-            click.echo(join_texts(edit_files(objects, read)), nl=False)
+            files = edit_files(objects, read)
+            click.echo(join_texts(files), nl=False)
+            for reason in _reasons(files):
+                print_line(f"note: {reason}; its objects are printed anew, without comments")
         case Output.DIFF:
-            for file in edit_files(objects, read, only_changed=True):
-                for line in diff.colorize(diff.file_diff_lines(file)):
-                    click.echo(line)
+            files = edit_files(objects, read, only_changed=True)
+            for file in files:
+                if isinstance(file, EditedFile):
+                    for line in diff.colorize(diff.file_diff_lines(file)):
+                        click.echo(line)
+            return _reasons(files)
+    return ()
 
 
-def _rewrite_files(objects: Sequence[FixedObject]) -> None:
-    """Rewrite the files that change.
+def _reasons(files: Iterable[EditedFile | UneditedFile]) -> tuple[str, ...]:
+    return tuple(file.reason for file in files if isinstance(file, UneditedFile))
+
+
+def _rewrite_files(objects: Sequence[FixedObject]) -> tuple[str, ...]:
+    """Rewrite the files that change; return why others cannot be edited.
 
     Raises:
-        DrawbridgeError: A file cannot be edited or written. If it cannot be edited, no file is written.
+        DrawbridgeError: A file cannot be read or written.
     """
     files = edit_files(objects, _read_plain, only_changed=True)
     for file in files:
+        if isinstance(file, UneditedFile):
+            continue
         try:
             rewrite(Path(file.path), file.after)
         except OSError as error:
@@ -212,6 +233,7 @@ def _rewrite_files(objects: Sequence[FixedObject]) -> None:
         click.echo(printable(f"{file.path}: {count_text(file.changed, 'object')} fixed"))
     if not files:
         print_line("no file changes")
+    return _reasons(files)
 
 
 def _read_plain(path: str) -> bytes:

@@ -35,4 +35,7 @@ def translate_file(path: str, text: bytes, results: Sequence[TranslatedObject]) 
         )
         for result in results
     ]
-    return edit_file(path, text, edits)
+    try:
+        return edit_file(path, text, edits)
+    except NotEditable as error:
+        raise NotEditable(f"{error}; -o yaml prints the objects without their comments") from error
