@@ -12,6 +12,7 @@ from allocator.cluster.cluster import Cluster
 from allocator.model.devices import DeviceId, Pool, PublishedDevice
 from allocator.model.feature_gates import Features
 from allocator.model.scheduler_support import SchedulerSupport
+from allocator.pods.claims import Name, claim_name, consuming_pods, pod_claims
 from allocator.pods.extended_resource_claim import device_plugin_resources
 from answers.cluster.devices import DeviceState, device_state, published_devices
 from answers.cluster.inventory import (
@@ -33,12 +34,17 @@ from answers.cluster.uses import (
 )
 from answers.cluster.why import pending_note, scheduler_message
 from answers.model.cluster_state import ClusterState, is_running
+from findings.text import count_text
 from kube.api.core import Node
 from kube.quantity import ZERO, Quantity
 from translation.reading.arbiter import find_device_keys
 
 MAX_EXPLAINED: Final = 20
 """Groups of equal waiting pods that are explained; each is a search of its own."""
+
+
+MAX_NAMED: Final = 3
+"""Devices that a note names."""
 
 
 class AmountInUse(msgspec.Struct, frozen=True, kw_only=True):
@@ -247,12 +253,10 @@ def top_pods(state: ClusterState, cluster: Cluster) -> tuple[PodUse, ...]:
     for use in claim_uses(cluster):
         uses.setdefault((use.consumer.namespace, use.consumer.claim), []).append(use)
     claims: dict[tuple[str, str], list[str]] = {}
+    consumers = _consumers(state)
     for (namespace, claim), _ in sorted(uses.items()):
-        object_ = state.claims.get((namespace, claim))
-        status = object_.status if object_ is not None else None
-        for reference in (status.reserved_for if status is not None else None) or ():
-            if reference.resource == "pods":
-                claims.setdefault((namespace, reference.name), []).append(claim)
+        for pod_name in consumers.get((namespace, claim), ()):
+            claims.setdefault((namespace, pod_name), []).append(claim)
     requests = plugin_requests(state)
     pods = []
     for (namespace, name), pod in sorted(state.pods.items()):
@@ -310,7 +314,72 @@ def top_waiting(
     return tuple(groups)
 
 
+def uncounted(state: ClusterState, cluster: Cluster) -> tuple[str, ...]:
+    """Return notes on allocations whose devices the lists leave out, or count more than once."""
+    uses = {
+        DeviceId(pool.driver, pool.pool, device): use
+        for pool, devices in cluster.usage.pools.items()
+        for device, use in devices.items()
+    }
+    published = {device.id for device in published_devices(cluster)}
+    unpublished = [device for device in sorted(uses) if device not in published]
+    doubled = [
+        device
+        for device, use in sorted(uses.items())
+        if device in published and use.exclusive and len(use.consumers) > 1
+    ]
+    notes = []
+    if unpublished:
+        claims = {
+            (consumer.namespace, consumer.claim)
+            for device in unpublished
+            for consumer in uses[device].consumers
+        }
+        pods = {
+            (claim[0], pod_name)
+            for claim, pod_names in _consumers(state).items()
+            if claim in claims
+            for pod_name in pod_names
+        }
+        notes.append(
+            f"not counted: {count_text(len(unpublished), 'allocated device')} that no known node has "
+            f"({_first(unpublished)}), of {count_text(len(claims), 'claim')} and "
+            f"{count_text(len(pods), 'pod')}; drawbridge inventory lists the devices that are published"
+        )
+    if doubled:
+        notes.append(
+            f"counted more than once: {count_text(len(doubled), 'device')} allocated as a whole and "
+            f"again ({_first(doubled)}); drawbridge verify names the claims"
+        )
+    return tuple(notes)
+
+
+def _first(devices: Sequence[DeviceId]) -> str:
+    """Return the first of some devices; the rest is a number."""
+    names = [str(device) for device in devices[:MAX_NAMED]]
+    more = [f"{len(devices) - MAX_NAMED} more"] if len(devices) > MAX_NAMED else []
+    return ", ".join([*names, *more])
+
+
 # --- parts ----------------------------------------------------------------------------------------
+
+
+def _consumers(state: ClusterState) -> Mapping[Name, Sequence[str]]:
+    """Return claims to the names of the pods that use them.
+
+    A claim without reservations, as in a recording of a simulation, is used by the running pods that
+    refer to it.
+    """
+    consumers: dict[Name, list[str]] = {}
+    for name, claim in state.claims.items():
+        if reserved := [pod.name for pod in consuming_pods(claim)]:
+            consumers[name] = reserved
+    reserved_claims = frozenset(consumers)
+    for (_, pod_name), pod in sorted(state.pods.items()):
+        for claim in pod_claims(pod, state.claims, state.templates).held if is_running(pod) else ():
+            if claim_name(claim) not in reserved_claims:
+                consumers.setdefault(claim_name(claim), []).append(pod_name)
+    return consumers
 
 
 def _drivers(uses: Iterable[ClaimUse]) -> tuple[DriverUse, ...]:

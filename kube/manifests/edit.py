@@ -152,10 +152,13 @@ class _Editor:
         for event in yaml.parse(self._text, Loader=yaml.CSafeLoader):
             if not isinstance(event, NodeEvent) or event.anchor is None:
                 continue
-            start = event.start_mark.index
+            mark = event.start_mark
+            if mark is None:
+                continue
+            start = mark.index
             is_replaced = any(edit.start <= start < edit.end for edit in self._edits)
             if is_replaced and not isinstance(event, AliasEvent):
-                anchors.append((event.anchor, event.start_mark.line + 1))
+                anchors.append((event.anchor, mark.line + 1))
             elif not is_replaced and isinstance(event, AliasEvent):
                 aliases.add(event.anchor)
         for anchor, line in anchors:

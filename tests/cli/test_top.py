@@ -154,6 +154,69 @@ def test_pods_have_the_devices_of_their_claims() -> None:
     assert pods[1]["drivers"][0]["capacity"] == {"memory": "40Gi"}
 
 
+def test_pods_use_the_claims_that_they_name_where_nothing_is_reserved() -> None:
+    """A recording of a simulation has allocations without reservations."""
+    generated = {
+        **using("web", nodeName="node-b"),
+        "status": {"resourceClaimStatuses": [{"name": "gpu", "resourceClaimName": "web-gpu-x"}]},
+    }
+    generated["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimTemplateName": "gpu"}]
+    state = (
+        device_class(),
+        node("node-a"),
+        node("node-b"),
+        slice_of("node-a", gpu("gpu-0")),
+        slice_of("node-b", gpu("gpu-0")),
+        holding("whole", "gpu-0", "node-a"),
+        holding("web-gpu-x", "gpu-0", "node-b"),
+        using("trainer", "whole", nodeName="node-a"),
+        using("waiter", "whole"),
+        generated,
+    )
+
+    pods = answer("pods", state=state)["pods"]
+
+    assert [(pod["name"], pod["claims"]) for pod in pods] == [
+        ("trainer", ["whole"]),
+        ("web", ["web-gpu-x"]),
+    ]
+
+
+def test_the_recording_of_the_examples_has_pods_that_use_devices() -> None:
+    result = drawbridge("top", "--snapshot", EXAMPLES / "replay" / "recording.jsonl", "-o", "json")
+
+    namespaces = json.loads(result.stdout)["namespaces"]
+    assert [(entry["name"], entry["pods"]) for entry in namespaces] == [("default", 1)]
+
+
+def test_what_is_not_counted_is_noted() -> None:
+    without_slices = tuple(entry for entry in STATE if entry["kind"] != "ResourceSlice")
+
+    result = top(state=without_slices)
+
+    assert result.exit_code == 0
+    assert (
+        "note: not counted: 3 allocated devices that no known node has (gpu.example.com/node-a/gpu-0, "
+        "gpu.example.com/node-a/gpu-1, gpu.example.com/node-b/gpu-0), of 4 claims and 3 pods; "
+        "drawbridge inventory lists the devices that are published\n"
+    ) in result.stderr
+    assert "not counted" not in top(state=STATE).stderr
+    assert "not counted" not in top("waiting", state=without_slices).stderr
+
+
+def test_a_device_that_is_allocated_twice_is_noted() -> None:
+    twice = holding("twice", "gpu-1", "node-b")
+    results = twice["status"]["allocation"]["devices"]["results"]
+    results.append(results[0])
+
+    result = top(state=(*STATE, twice))
+
+    assert (
+        "note: counted more than once: 1 device allocated as a whole and again "
+        "(gpu.example.com/node-b/gpu-1); drawbridge verify names the claims\n"
+    ) in result.stderr
+
+
 def test_devices_are_sorted_by_their_state() -> None:
     devices = answer("devices", state=STATE)["devices"]
 

@@ -16,6 +16,7 @@ from answers.cluster.top import (
     top_nodes,
     top_pods,
     top_waiting,
+    uncounted,
 )
 from answers.manifests.scheduler_views import scheduler_support
 from answers.model.cluster_state import ClusterState, build_state
@@ -27,7 +28,7 @@ from cli.flags.feature_gates import feature_gates
 from cli.flags.schedulers import policy_aware_schedulers
 from cli.output.formats import Output, Report, encode_readable, format_document, text_or_document
 from cli.output.help import CLUSTER_STATE, Command
-from cli.output.standard_error import print_line
+from cli.output.standard_error import print_line, print_notes
 from cli.reading.options import with_state
 from cli.verbs.top.text import format_top
 
@@ -105,7 +106,10 @@ def top(
     for fault in faults:
         print_line(fault.line())
     shown_lists = _SUMMARY if by is None else (_NAMES[by.lower()],)
-    answer = _answer(build_state(objects), features, schedulers, shown_lists, only_namespace)
+    state = build_state(objects)
+    answer = _answer(state, features, schedulers, shown_lists, only_namespace)
+    if shown_lists != (By.WAITING,):
+        print_notes(uncounted(state, state.cluster(features)))
     if output != Output.TEXT:
         click.echo(format_document(output, encode_readable(answer), Report.TOP))
         return
