@@ -3,7 +3,7 @@
 Causes are the texts below the codes; fixes of rules are those of the table of rules.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -144,6 +144,120 @@ FIXES: Final[Mapping[str, str]] = {
 }
 """Fixes of codes that no rule reports."""
 
+REASONS: Final[Mapping[str, tuple[str, str]]] = {
+    "allocated": ("The device is in use.", "Wait until its claim ends, or request other devices."),
+    "selector": (
+        "No selector of the request and its class accepts the device.",
+        "Select what the devices have; drawbridge inventory prints it.",
+    ),
+    "nodeSelection": ("The device is for other nodes.", "Place the pod on a node that can use it."),
+    "bindingConditionsDisabled": (
+        "The device has binding conditions, and their feature gates are off.",
+        "Turn on the feature gates that the message names.",
+    ),
+    "partitionableDevicesDisabled": (
+        "The device consumes shared counters, and their feature gate is off.",
+        "Turn on the feature gate that the message names.",
+    ),
+    "nodeFeature": (
+        "The device needs a feature that the node does not declare.",
+        "Update the node, or request other devices.",
+    ),
+    "taint": (
+        "The device has a taint that the request does not tolerate.",
+        "Repair the device, or tolerate the taint in the request.",
+    ),
+    "capacityNotFound": (
+        "The device lacks a capacity that the request names.",
+        "Write the name of a capacity that the driver publishes.",
+    ),
+    "aboveMaximum": (
+        "The amount is more than the device grants to one request.",
+        "Request the amount that the message names, or less.",
+    ),
+    "notMultipleOfStep": (
+        "The amount, rounded up to the step of the device, is more than it grants to one request.",
+        "Request less.",
+    ),
+    "notInValidValues": (
+        "The amount is more than the largest of the amounts that the device grants.",
+        "Request one of these amounts.",
+    ),
+    "capacity": (
+        "The device has less of a capacity left than is requested.",
+        "Request less, or wait until a claim ends.",
+    ),
+    "counters": (
+        "The counters that the device shares with others have too little left.",
+        "Request a smaller partition, or wait until a claim ends.",
+    ),
+    "compatibilityGroups": (
+        "The device has no compatibility group in common with a device in use beside it.",
+        "Wait until that device is free, or request one of its groups.",
+    ),
+    "compatibilityPolicy": (
+        "A DeviceCompatibilityPolicy keeps the device apart from one in use.",
+        "Wait until that device is free, or request one that the policy allows.",
+    ),
+    "consumerLimit": (
+        "The device has as many consumers as its driver's settings allow.",
+        "Wait until a claim ends, or raise maxConsumersPerDevice.",
+    ),
+    "quota": (
+        "The device is more than what is left of a quota.",
+        "Request less, or raise the quota.",
+    ),
+    "constraint": (
+        "The device differs from others of the claim in an attribute that a constraint compares.",
+        "Request fewer devices, or remove the constraint.",
+    ),
+    "poolIncomplete": (
+        "Slices of the pool are missing, so that none of its devices is allocated.",
+        "Wait for the driver, or restart it.",
+    ),
+    "poolInvalid": (
+        "The pool has devices of equal names or another fault, so that none of them is allocated.",
+        "Correct what the driver publishes.",
+    ),
+    "tooFewDevices": (
+        "The node has fewer suitable devices than are requested.",
+        "Request fewer devices.",
+    ),
+    "nodeNotEligible": (
+        "The pod cannot run on the node, whatever its devices: labels, taints or affinity.",
+        "Change the pod's nodeSelector, affinity or tolerations, or the node.",
+    ),
+    "insufficientResource": (
+        "The node has too little CPU, memory or another counted resource left.",
+        "Request less, or wait until pods of the node end.",
+    ),
+    "groupDoesNotFit": (
+        "Fewer pods of the group fit than it needs, so that none is placed.",
+        "Lower the minimum of the group, let its pods request less, or add nodes.",
+    ),
+    "groupIncomplete": (
+        "Fewer pods of the group exist than it needs, so that they wait.",
+        "Create the other pods, or lower the minimum of the group.",
+    ),
+    "budgetExhausted": (
+        "The search ended at its limit of steps before it found devices or ruled them out.",
+        "Request fewer devices at once, or constrain them less.",
+    ),
+    "attemptFailed": (
+        "A claim cannot be evaluated: a selector fails on a device, or its class does not exist.",
+        "Correct what the message names.",
+    ),
+    "claimNotFound": (
+        "The ResourceClaim that the pod names does not exist.",
+        "Create the claim, or correct its name in the pod.",
+    ),
+    "templateNotFound": (
+        "The ResourceClaimTemplate that the pod names does not exist.",
+        "Create the template, or correct its name in the pod.",
+    ),
+}
+"""Cause and fix of the reasons of simulate and why that are no codes of findings."""
+
 _FILES: Final[Mapping[str, tuple[str, str]]] = {
     "groupMinimumDiffers": ("groups/disagreeing.yaml", _GROUPS),
     "groupNotFound": ("groups/missing.yaml", _GROUPS),
@@ -191,8 +305,8 @@ _FILES: Final[Mapping[str, tuple[str, str]]] = {
 _HEADER: Final = """\
 # Codes
 
-Each code of a finding with its cause, its fix and a manifest that yields it. `drawbridge explain CODE`
-prints the same. The [table of findings](../findings.md) has all of them on one page.
+Each code of a finding with its cause, its fix and a manifest that yields it, then the reasons for which
+`simulate` and `why` find no devices. `drawbridge explain CODE` prints the same. The [table of findings](../findings.md) has all of them on one page.
 """
 
 
@@ -208,7 +322,13 @@ def explanations() -> ExplainAnswer:
         for code in kind
     }
     order = dict.fromkeys(code.value for code in (*Code, *lint_findings.Code))
-    return ExplainAnswer(explanations=tuple(_explanation(code, causes[code]) for code in order))
+    findings = tuple(_explanation(code, causes[code]) for code in order)
+    return ExplainAnswer(explanations=(*findings, *_reasons()))
+
+
+def _reasons() -> Iterator[Explanation]:
+    for code, (cause, fix) in REASONS.items():
+        yield Explanation(code=code, cause=cause, fixes=(fix,))
 
 
 def _explanation(code: str, cause: str) -> Explanation:

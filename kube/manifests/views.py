@@ -30,7 +30,7 @@ class _Head(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 def is_recording(text: bytes) -> bool:
-    """Return whether a text begins with the first line of a recording.
+    """Return whether a text begins with the first line of a recording, of whatever version.
 
     >>> is_recording(b'{"apiVersion": "cli.drawbridge.internal/v1", "kind": "Recording"}')
     True
@@ -40,7 +40,7 @@ def is_recording(text: bytes) -> bool:
         head = msgspec.json.decode(text[: end if end >= 0 else _MAX_HEADER], type=_Head)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return False
-    return (head.api_version, head.kind) == (f"cli.{GROUP}/v1", RECORDING)
+    return head.kind == RECORDING and head.api_version.startswith(f"cli.{GROUP}/")
 
 
 def read_list_views(

@@ -33,6 +33,7 @@ def test_a_header_comes_back() -> None:
     [
         ("not the first line of a recording: ", b"nonsense\n"),
         ("not the first line of a recording: ", b'{"kind":1}\n'),
+        ('not a recording: "cli.drawbridge.internal/v9 Recording" instead of ', b'{"apiVersion":"cli.drawbridge.internal/v9","kind":"Recording"}\n'),
         ('not a recording: "v1 Pod" instead of cli.drawbridge.internal/v1 Recording', b'{"apiVersion":"v1","kind":"Pod"}\n'),
     ],
 )  # fmt: skip

@@ -5,11 +5,13 @@ import json
 import pytest
 
 from allocator.compatibility import lint_findings
+from allocator.model.outcome import Reason
+from allocator.pods.claims import CLAIM_NOT_FOUND, TEMPLATE_NOT_FOUND
 from cli.verbs.explain.explanation import Explanation, explanations
 from findings.finding import Code
 from rules.engine.registry import RULES
 from testing.command import ROOT, drawbridge
-from tools.code_explanations import FIXES
+from tools.code_explanations import FIXES, REASONS
 
 WITHOUT_EXAMPLE = frozenset(
     [
@@ -125,14 +127,16 @@ WITHOUT_EXAMPLE = frozenset(
 
 def test_every_code_is_explained() -> None:
     codes = {code.value for code in (*Code, *lint_findings.Code)}
+    reasons = {reason.value for reason in Reason} | {CLAIM_NOT_FOUND, TEMPLATE_NOT_FOUND}
 
-    assert set(explanations()) == codes
+    assert set(explanations()) == codes | reasons
+    assert set(REASONS) == reasons - codes
     assert [entry.code for entry in explanations().values() if not entry.cause] == []
     assert set(FIXES) == codes - {rule.code.value for rule in RULES}
 
 
 def test_codes_without_an_example_are_known() -> None:
-    assert {e.code for e in explanations().values() if e.example is None} == WITHOUT_EXAMPLE
+    assert {e.code for e in explanations().values() if e.example is None} == WITHOUT_EXAMPLE | set(REASONS)
 
 
 @pytest.mark.parametrize(
@@ -160,6 +164,13 @@ def test_a_code_is_explained_as_text() -> None:
         "wrongUnit\n\nCause: The amount is written in bytes where the key counts MiB.\nFix: Write"
     )
     assert "Example: examples/mistakes/bytes-for-mebibytes.yaml" in result.stdout
+
+
+def test_a_reason_is_explained() -> None:
+    result = drawbridge("explain", "insufficientResource")
+
+    assert result.exit_code == 0
+    assert "Cause: The node has too little CPU, memory" in result.stdout
 
 
 def test_a_code_without_an_example_says_so() -> None:

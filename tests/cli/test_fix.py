@@ -218,6 +218,12 @@ def test_keys_that_share_devices_with_an_init_container_are_left() -> None:
     assert "; request " in result.stderr
 
 
+def test_a_memory_beyond_all_bounds_is_told_the_largest_in_its_unit() -> None:
+    result = fix(pod("{nvidia.com/gpu: 1, nvidia.com/gpumem: 99999999999999999999999}"))
+
+    assert "write 2147483647 or less, in MiB [outOfRange]" in result.stderr
+
+
 def test_a_missing_limit_is_added() -> None:
     before = pod("{cpu: 1}", "{nvidia.com/gpu: 1, nvidia.com/gpumem: 3000}")
 

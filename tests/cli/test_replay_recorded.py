@@ -364,6 +364,28 @@ def test_a_file_that_is_cut_off_is_replayed_up_to_there(tmp_path: Path) -> None:
     assert "note: the recorder was killed; the recording ends in second 20" in outcome.stderr
 
 
+def test_an_empty_file_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "day.jsonl"
+    file.write_bytes(b"")
+
+    result = drawbridge("replay", "--snapshot", file)
+
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert f"Error: {file}: is empty; expected a recording\n" in result.stderr
+
+
+def test_a_recording_of_another_version_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "day.jsonl"
+    file.write_bytes(b'{"apiVersion":"cli.drawbridge.internal/v9","kind":"Recording"}\n{"at":0}\n')
+
+    for verb in ("replay", "top"):
+        result = drawbridge(verb, "--snapshot", file)
+
+        assert result.exit_code == 2
+        assert f"Error: {file}:1: not a recording: " in result.stderr
+        assert "cli.drawbridge.internal/v9" in result.stderr
+
+
 def test_a_gap_is_noted(tmp_path: Path) -> None:
     gap = Gap(at=60, since=30.5, resource="pods")
     path = write(tmp_path / "day.json", [*coming(10, "a", "6", "node-a"), gap, END])

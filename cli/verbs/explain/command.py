@@ -24,6 +24,8 @@ drawbridge explain wrongUnit -o json
 def explain(code: str | None, *, output: str) -> None:
     """Explain the CODE of a finding: its cause, its fix, and a manifest that yields it.
 
+    Reasons of simulate and why, such as insufficientResource, are codes, too.
+
     Without CODE, list all codes with their causes. Needs no cluster. Read-only.
 
     Exit status: 0 when printed, 2 when there is no such code or the call is wrong.

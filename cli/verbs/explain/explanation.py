@@ -48,7 +48,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
         code: The code.
         cause: A sentence.
         fixes: In general; a finding names the fix for its object.
-        rules: The rules that report it; empty for codes of the translation and of lint.
+        rules: The rules that report it; empty for codes of the translation and of lint, and for reasons.
         how_it_passes: How the cause may pass by itself; empty if it does not.
         example: None if there is no example yet.
     """

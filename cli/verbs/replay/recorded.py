@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from functools import wraps
+from pathlib import Path
 from typing import Any, Final
 
 import click
@@ -16,6 +17,7 @@ from cli.output.standard_error import print_line
 from cli.reading.options import ClusterFlags, TranslationFlags, with_state_and_manifests
 from cli.reading.recordings import RecordingReader, open_recording
 from cli.reading.snapshots import is_recording_file
+from kube.errors import ObjectFileError
 
 RECORDED_PODS: Final = "recorded"
 """The value of --pods."""
@@ -52,6 +54,8 @@ def _find_recording(values: dict[str, Any]) -> RecordingReader | None:
     if pods not in {None, RECORDED_PODS} or (values["files"] and pods is None):
         return None
     others = [name for name in ("files", "live") if values[name]]
+    if pods is None and len(snapshots) == 1 and not others and _is_empty(snapshots[0]):
+        raise ObjectFileError(f"{snapshots[0]}: is empty; expected a recording")
     if len(snapshots) == 1 and not others and is_recording_file(snapshots[0]):
         return open_recording(snapshots[0])
     if pods == RECORDED_PODS:
@@ -59,6 +63,11 @@ def _find_recording(values: dict[str, Any]) -> RecordingReader | None:
             f"--pods {RECORDED_PODS} needs one --snapshot, the file of drawbridge record, and no -f or --live."
         )
     return None
+
+
+def _is_empty(name: str) -> bool:
+    path = Path(name)
+    return path.is_file() and not path.stat().st_size
 
 
 def recorded_pods(recorded: RecordedCluster) -> ArrivingPods:

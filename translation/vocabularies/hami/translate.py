@@ -155,11 +155,12 @@ def _check_ranges(container: LegacyContainer, amounts: _Amounts) -> Iterator[Fin
         if is_in_bytes(amount):
             yield wrong_unit(path, amount, _memory_unit(amounts.defaults))
         elif memory * amounts.defaults.memory_factor > MAX_MEMORY_MIB:
+            largest = MAX_MEMORY_MIB // amounts.defaults.memory_factor
             yield error(
                 Code.OUT_OF_RANGE,
                 path,
                 f"{amount} is more than {MAX_MEMORY_MIB} MiB",
-                "write the amount in MiB",
+                f"write {largest} or less, in {_memory_unit(amounts.defaults).name}",
             )
     percent = amounts.memory_percent
     if percent is not None and percent > 100:
