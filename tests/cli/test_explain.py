@@ -136,7 +136,9 @@ def test_every_code_is_explained() -> None:
 
 
 def test_codes_without_an_example_are_known() -> None:
-    assert {e.code for e in explanations().values() if e.example is None} == WITHOUT_EXAMPLE | set(REASONS)
+    assert {e.code for e in explanations().values() if e.example is None} == WITHOUT_EXAMPLE | set(
+        REASONS
+    )
 
 
 @pytest.mark.parametrize(

@@ -224,6 +224,12 @@ def test_a_memory_beyond_all_bounds_is_told_the_largest_in_its_unit() -> None:
     assert "write 2147483647 or less, in MiB [outOfRange]" in result.stderr
 
 
+def test_more_devices_than_a_claim_can_have_are_told_the_most() -> None:
+    result = fix(pod("{nvidia.com/gpu: 64, nvidia.com/gpumem: 1000}"))
+
+    assert "request at most 32 of these devices per pod [tooManyDevices]" in result.stderr
+
+
 def test_a_missing_limit_is_added() -> None:
     before = pod("{cpu: 1}", "{nvidia.com/gpu: 1, nvidia.com/gpumem: 3000}")
 

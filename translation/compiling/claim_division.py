@@ -62,7 +62,7 @@ def check_limits(intents: Sequence[Intent]) -> Iterator[Finding]:
             intents[-1].path("count"),
             f"{total} devices in one claim, Kubernetes allocates at most {MAX_RESULTS}; these cannot "
             "be divided among claims, because no constraint spans claims",
-            "request fewer devices per pod",
+            f"request at most {MAX_RESULTS} of these devices per pod",
         )
     if len(intents) > MAX_REQUESTS:
         yield error(
