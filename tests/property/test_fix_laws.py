@@ -16,6 +16,7 @@ from answers.model.inputs import Inputs
 from answers.model.translation_snapshot import build_snapshot
 from cli.verbs.fix.edited_files import edit_files
 from kube.manifests.dump import dump_yaml
+from kube.manifests.edited_file import EditedFile
 from kube.manifests.reader import read_objects
 from kube.manifests.source import SourceObject
 from testing.builders import profiles
@@ -93,6 +94,7 @@ def fixed(text: bytes) -> tuple[tuple[FixedObject, ...], bytes]:
     )
     objects = fix_objects(manifests, partial(_check, inputs))
     (file,) = edit_files(objects, lambda _: text)
+    assert isinstance(file, EditedFile), file.reason
     return objects, file.after
 
 
