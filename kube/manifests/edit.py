@@ -147,9 +147,12 @@ class _Editor:
 
     def _check_anchors(self) -> None:
         """Check that no text is replaced that has an anchor to which the rest of the text refers."""
-        aliases: set[str] = set()
-        anchors: list[tuple[str, int]] = []
+        aliases: set[tuple[int, str]] = set()
+        anchors: list[tuple[int, str, int]] = []
+        document = 0
         for event in yaml.parse(self._text, Loader=yaml.CSafeLoader):
+            # An anchor ends with its document.
+            document += isinstance(event, DocumentStartEvent)
             if not isinstance(event, NodeEvent) or event.anchor is None:
                 continue
             mark = event.start_mark
@@ -158,11 +161,11 @@ class _Editor:
             start = mark.index
             is_replaced = any(edit.start <= start < edit.end for edit in self._edits)
             if is_replaced and not isinstance(event, AliasEvent):
-                anchors.append((event.anchor, mark.line + 1))
+                anchors.append((document, event.anchor, mark.line + 1))
             elif not is_replaced and isinstance(event, AliasEvent):
-                aliases.add(event.anchor)
-        for anchor, line in anchors:
-            if anchor in aliases:
+                aliases.add((document, event.anchor))
+        for number, anchor, line in anchors:
+            if (number, anchor) in aliases:
                 reason = f"aliases refer to the value by &{anchor}; write it out at each of them"
                 self._refuse_line(line, reason)
 

@@ -116,6 +116,13 @@ def test_edit_yaml_inserts_documents(text: str, number: int, expected: str) -> N
     assert expected == edit_yaml(text, "pod.yaml", [], {number: [{"new": 1}]})
 
 
+def test_an_alias_of_another_document_does_not_refer_to_an_anchor() -> None:
+    rest = "---\nb: &x 2\nc: *x\n"
+    change = Change(document=0, old={"a": 1}, new={"a": 3})
+
+    assert f"a: 3\n{rest}" == edit_yaml(f"a: &x 1\n{rest}", "pod.yaml", [change], {})
+
+
 def test_check_edit_refuses_to_lose_a_comment() -> None:
     before, after = (HEAD + "# why\na: 1\n").encode(), (HEAD + "a: 1\n").encode()
     (source_object,) = read_objects(after, "pod.yaml")
