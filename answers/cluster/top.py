@@ -321,12 +321,12 @@ def uncounted(state: ClusterState, cluster: Cluster) -> tuple[str, ...]:
         for pool, devices in cluster.usage.pools.items()
         for device, use in devices.items()
     }
-    published = {device.id for device in published_devices(cluster)}
-    unpublished = [device for device in sorted(uses) if device not in published]
+    published_ids = {device.id for device in published_devices(cluster)}
+    unpublished = [device for device in sorted(uses) if device not in published_ids]
     doubled = [
         device
         for device, use in sorted(uses.items())
-        if device in published and use.exclusive and len(use.consumers) > 1
+        if device in published_ids and use.exclusive and len(use.consumers) > 1
     ]
     notes = []
     if unpublished:

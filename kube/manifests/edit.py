@@ -98,11 +98,11 @@ def check_edit(before: bytes, after: bytes, source: str, expected: Iterable[Docu
         edited = read_objects(after, source)
     except ObjectFileError as error:
         raise NotEditable(f"{source}: {message}") from error
-    wanted = [_with_lists(document) for document in expected]
-    for source_object, document in zip(edited, wanted, strict=False):
+    new_documents = [_with_lists(document) for document in expected]
+    for source_object, document in zip(edited, new_documents, strict=False):
         if source_object.document != document:
             raise NotEditable(f"{source}:{source_object.line}: {message}")
-    if len(edited) != len(wanted):
+    if len(edited) != len(new_documents):
         raise NotEditable(f"{source}: {message}")
     if lost := _comment_lines(before) - _comment_lines(after):
         lines = (line.strip() for line in before.splitlines())
