@@ -31,7 +31,6 @@ _NOTHING: Final = "None needed; the finding is for your information."
 FIXES: Final[Mapping[str, str]] = {
     "invalidQuantity": "Write a number, or a quantity such as 10Gi for memory.",
     "notAnInteger": "Write a whole number.",
-    "negative": "Write 0 or more.",
     "outOfRange": "Write an amount within the range that the message names.",
     "wrongUnit": "Write the amount in the unit of the key; if the key counts another unit in this "
     "cluster, set the unit in the settings that the finding names.",

@@ -89,6 +89,10 @@ spec:
 """
 
 
+UNMAPPED = EXAMPLES / "accelerators" / "cluster.yaml"
+"""A cluster whose DeviceClasses map no key of NVIDIA's plugin."""
+
+
 def fix(manifest: str, *options: object, snapshot: Path = CLUSTER) -> Any:
     return drawbridge("fix", "-f", "-", "--snapshot", snapshot, *options, stdin=manifest)
 
@@ -176,11 +180,11 @@ def test_a_fix_that_brings_another_error_is_not_made() -> None:
     """With a memory in MiB the pod has more devices than a claim may have."""
     manifest = pod("{nvidia.com/gpu: 40, nvidia.com/gpumem: 8Gi}")
 
-    result = fix(manifest, "-o", "yaml")
+    result = fix(manifest, "-o", "yaml", snapshot=UNMAPPED)
 
     assert (result.exit_code, result.stdout) == (1, manifest)
     assert "[wrongUnit]" in result.stderr
-    assert "[tooManyDevices]" in fix(manifest.replace("8Gi", "8192")).stderr
+    assert "[tooManyDevices]" in fix(manifest.replace("8Gi", "8192"), snapshot=UNMAPPED).stderr
 
 
 def test_what_may_fit_devices_that_are_not_known_is_left(tmp_path: Path) -> None:
@@ -500,9 +504,9 @@ def test_one_fix_that_is_not_proved_keeps_no_other_from_being_made() -> None:
     head = "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec:\n  containers:\n"
     manifest = head + "".join(containers)
 
-    after = fixed(manifest)
+    after = fixed(manifest, snapshot=UNMAPPED)
 
-    assert fixed(after) == after
+    assert fixed(after, snapshot=UNMAPPED) == after
     assert after.count("nvidia.com/gpucores: 100") == 20
     assert "nvidia.com/gpumem-percentage: 150" in after
 
