@@ -205,7 +205,7 @@ def check_objects(
                     *_mapping_findings(result.source, inputs),
                     *find_unseen_claims(result.source.document, vocabularies),
                     *_findings_on_quota(result.source, inputs.namespace, uncounted_templates),
-                    *([groups[result.reference]] if result.reference in groups else ()),
+                    *groups.get(result.reference, ()),
                 )
             ),
         )

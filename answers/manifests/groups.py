@@ -1,10 +1,12 @@
 """The groups that pods and pod templates of manifests declare, and what is wrong with the declarations. Pure."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
 
 import msgspec
 
 from allocator.declarations.collect import collect_groups
+from allocator.declarations.pod_group import PodGroup
 from allocator.declarations.read import read_declaration
 from answers.model.cluster_state import build_state, is_pending, is_running
 from answers.model.findings import namespace_of, reference
@@ -18,12 +20,33 @@ from kube.api.core import Pod
 from kube.api.workloads import pod_path, resolve_path
 from kube.manifests.source import SourceObject
 
+_POD_GROUP_KINDS: Final = {key: view for key, view in STATE_KINDS.items() if view is PodGroup}
 
-def group_findings(inputs: Inputs) -> Mapping[str, Finding]:
-    """Return `Kind/namespace/name` of an object to what is wrong with the group that its pods declare.
 
-    That a PodGroup is missing is told only where the state of a cluster is given.
+def group_findings(inputs: Inputs) -> Mapping[str, Sequence[Finding]]:
+    """Return `Kind/namespace/name` of an object to its wrong values, or those of the group of its pods.
+
+    That a PodGroup is missing is told only where the state of a cluster is given, and none of the
+    namespace has wrong values.
     """
+    findings: dict[str, list[Finding]] = {}
+    _, faults = decode_objects(inputs.manifests, _POD_GROUP_KINDS, inputs.namespace)
+    for fault in faults:
+        findings.setdefault(fault.object, []).append(fault.finding)
+    namespaces = {
+        reference(source, inputs.namespace): namespace_of(source, inputs.namespace)
+        for source in inputs.manifests
+    }
+    unread = {namespaces[name] for name in findings}
+    for name, finding in _declared_groups(inputs):
+        is_known = inputs.knows_cluster and namespaces[name] not in unread
+        if finding.code is not Code.GROUP_NOT_FOUND or is_known:
+            findings.setdefault(name, []).append(finding)
+    return findings
+
+
+def _declared_groups(inputs: Inputs) -> Iterator[tuple[str, Finding]]:
+    """Yield `Kind/namespace/name` of each object whose pods declare a group that is wrong, and why."""
     paths: dict[str, FieldPath] = {}
     pods: list[Pod] = []
     for name, path, pod in _pods(inputs):
@@ -31,16 +54,13 @@ def group_findings(inputs: Inputs) -> Mapping[str, Finding]:
             paths[name] = path
             pods.append(pod)
     if not pods:
-        return {}
+        return
     objects = merge_objects(inputs.state, inputs.manifests, inputs.namespace)
     views, _ = decode_objects(objects, STATE_KINDS, inputs.namespace)
     state = build_state(views)
     groups = collect_groups(pods, filter(is_running, state.pods.values()), state.pod_groups)
-    return {
-        name: fault.nested_under(paths[name])
-        for (_, name), fault in groups.faults.items()
-        if fault.code is not Code.GROUP_NOT_FOUND or inputs.knows_cluster
-    }
+    for (_, name), fault in groups.faults.items():
+        yield name, fault.nested_under(paths[name])
 
 
 def _pods(inputs: Inputs) -> Iterator[tuple[str, FieldPath, Pod]]:

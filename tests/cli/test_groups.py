@@ -164,6 +164,20 @@ def test_check_does_not_miss_a_pod_group_without_a_cluster(tmp_path: Path) -> No
     assert "groupNotFound" not in codes
 
 
+def test_check_names_the_wrong_value_of_a_pod_group_and_blames_no_job(tmp_path: Path) -> None:
+    """It said that the PodGroup of the same file does not exist."""
+    group, *rest = documents("training.yaml")
+    group["spec"]["schedulingPolicy"]["gang"]["minCount"] = "four"
+    file = tmp_path / "training.yaml"
+    file.write_text(dump_yaml([group, *rest]))
+
+    result = drawbridge("check", "-f", file, "--snapshot", CLUSTER, "-o", "json")
+
+    (finding,) = json.loads(result.stdout)["findings"]
+    assert (finding["object"], finding["code"]) == ("PodGroup/default/training", "invalidObject")
+    assert finding["path"] == "spec.schedulingPolicy.gang.minCount"
+
+
 def test_a_pod_group_with_a_wrong_value_is_a_finding(tmp_path: Path) -> None:
     group, *rest = documents("training.yaml")
     group["spec"]["schedulingPolicy"]["gang"]["minCount"] = "four"
