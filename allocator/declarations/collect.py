@@ -106,7 +106,7 @@ def _group(
     if minimum is None:
         return None
     domain, needs_one_domain = _domain(object_)
-    fault = minimum if isinstance(minimum, Finding) else _size_fault(name, len(members))
+    fault = minimum if isinstance(minimum, Finding) else _size_fault(name, minimum, len(members))
     return DeclaredGroup(
         name=name,
         min_count=minimum if fault is None and isinstance(minimum, int) else 0,
@@ -164,13 +164,15 @@ def _declared_minimum(name: GroupName, members: Sequence[_Entry]) -> int | Findi
     )
 
 
-def _size_fault(name: GroupName, members: int) -> Finding | None:
-    if members <= MAX_MEMBERS:
+def _size_fault(name: GroupName, minimum: int, members: int) -> Finding | None:
+    """Return the finding on a group of which too many pods wait, or that needs too many."""
+    if max(minimum, members) <= MAX_MEMBERS:
         return None
+    has = f"needs {minimum} pods" if minimum > members else f"has {members} pods without a node"
     return error(
         Code.GROUP_TOO_LARGE,
         FieldPath(),
-        f"{name} has {members} pods without a node, and at most {MAX_MEMBERS} are decided together",
+        f"{name} {has}, and at most {MAX_MEMBERS} are decided together",
         "divide the group",
     )
 

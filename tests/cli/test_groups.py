@@ -164,6 +164,22 @@ def test_check_does_not_miss_a_pod_group_without_a_cluster(tmp_path: Path) -> No
     assert "groupNotFound" not in codes
 
 
+@pytest.mark.parametrize("verb", ["check", "simulate"])
+def test_a_group_that_needs_too_many_pods_is_too_large(tmp_path: Path, verb: str) -> None:
+    """Simulated were 500 of its pods, and the others were missed."""
+    group, template, job = documents("training.yaml")
+    group["spec"]["schedulingPolicy"]["gang"]["minCount"] = 600
+    job["spec"] |= {"parallelism": 600, "completions": 600}
+    file = tmp_path / "training.yaml"
+    file.write_text(dump_yaml([group, template, job]))
+
+    result = drawbridge(verb, "-f", file, "--snapshot", CLUSTER)
+
+    assert result.exit_code == 1
+    assert "[groupTooLarge]" in result.stdout
+    assert "needs 600 pods" in " ".join(result.stdout.split())
+
+
 def test_check_names_the_wrong_value_of_a_pod_group_and_blames_no_job(tmp_path: Path) -> None:
     """It said that the PodGroup of the same file does not exist."""
     group, *rest = documents("training.yaml")
