@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 import pytest
 
-from admission.quota_gates import gate_documents
+from admission.quota_gates import HOLDER_POLICY, gate_documents
 from allocator.model.feature_gates import Features
 from controllers.model.settings import ControllerSettings
 from controllers.quotas.driver_owners import DriverOwners
@@ -233,6 +233,15 @@ async def test_the_policies_are_compared(server: FakeApiServer) -> None:
         assert gates(server, "pod") == [QUOTA_GATE]
 
         server.remove(VALIDATING_ADMISSION_POLICIES, QUOTA_GATE_POLICY)
+        missing = f"ValidatingAdmissionPolicy {QUOTA_GATE_POLICY} is missing"
+        await until(lambda: missing in controller.fault)
+        await asyncio.sleep(0.2)
+        assert gates(server, "pod") == [QUOTA_GATE]
+
+        for document in gate_documents():
+            resource, name = RESOURCES[document["kind"]], document["metadata"]["name"]
+            if name != HOLDER_POLICY and server.find(resource, name) is not None:
+                server.remove(resource, name)
         await until(lambda: controller.fault == NOT_INSTALLED)
         # Nothing holds new pods back, so those that wait are let go.
         await until(lambda: free(server) == ["pod"])
