@@ -31,6 +31,8 @@ NODES, PODS = 48, 260
 DEMAND: Final = 1.3
 POINTS: Final = 2.0
 """The most by which the shares of allocated GPUs differ, in percent of all GPUs."""
+OF_ITS_OWN: Final[dict[str, Any]] = {"client_qps": 530}
+"""Of the cluster, since FragmentationAware learns the usual pods from all that are there."""
 LABEL: Final = {"story": "trace"}
 TIMEOUT_S: Final = 600.0
 TOGETHER: Final = 20
@@ -161,6 +163,7 @@ def fits_nowhere(entry: Object) -> bool:
     return is_waiting(entry) and not unfinished
 
 
+@pytest.mark.parametrize("cluster", [OF_ITS_OWN], indirect=True)
 def test_pods_in_order_allocate_what_the_replay_says(
     cluster: Access,
     bridge: Bridge,
