@@ -94,11 +94,13 @@ def test_what_the_scheduler_did_is_the_best_of_its_moment_and_can_be_replayed(
     assert recorded["otherwise"] == {}
     assert recorded["best"] == recorded["bindings"] == placed[True] >= PODS // 2
     assert recorded["bindings"] - recorded["ties"] > PODS // 10
-    assert recorded["outcome"]["pods"] == {"placed": placed[True], "failed": placed[False]}
+    outcome = recorded["outcome"]["pods"]
+    assert outcome["placed"] == placed[True]
+    assert outcome["failed"] >= placed[False]  # Pods that earlier stories left may wait as well.
     stock, compact = answer["strategies"]
     # After a tie it may go on elsewhere, so a pod may fit that did not, or the other way round.
     assert abs(stock["pods"]["placed"] - placed[True]) <= PODS // 10
-    assert sum(compact["pods"].values()) == PODS
+    assert sum(compact["pods"].values()) == sum(outcome.values())
     flags = ("--strategy", "stock", "--add-nodes", f"8={names[0]}")
     more = replayed(cluster, "--snapshot", file, *flags)
     # What happened stays what it was.
