@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from clusterstate.projections import RESOURCES
 from kube.manifests.reader import read_paths
+from observer.observer import WATCHED
 from observer.settings import Settings
 
 ROOT: Final = Path(__file__).parent.parent
@@ -57,9 +58,8 @@ def test_it_may_do_what_it_does_and_nothing_else() -> None:
         for resource in rule["resources"]
         for verb in rule["verbs"]
     }
-    followed = {(resource.group, resource.plural) for resource in RESOURCES.values()} | {
-        ("", "pods")
-    }
+    watched = [RESOURCES[kind] for kind in WATCHED]
+    followed = {(resource.group, resource.plural) for resource in watched} | {("", "pods")}
 
     assert granted == {
         *((group, plural, verb) for group, plural in followed for verb in ("list", "watch")),

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from admission.pods import UNTOUCHED, Answer, Decision
 from admission.workloads import Workload, validate_workload
 from findings.field_path import FieldPath
-from findings.finding import TRANSIENT_CAUSES
+from findings.finding import TRANSIENT_CAUSES, Code
 from kube.api.meta import ObjectHead, convert
 from kube.api.resource import ResourceSlice
 from kube.api.workloads import VALIDATED_KINDS, pod_path, resolve_path
@@ -113,9 +113,14 @@ def test_what_is_denied_is_denied_whatever_the_inventory(
     chosen_options: TranslationOptions,
     kind: tuple[str, str],
 ) -> None:
+    """But for what a driver cannot express: drivers that publish devices serve keys before others."""
     workload_ = workload(document, kind[1])
+    answers = [
+        validated_answer(workload_, slices_, chosen_options) for slices_ in (published, later)
+    ]
+    errors = {finding.code for answer in answers for finding in answer.findings if finding.is_error}
+    drivers = [{slice_.spec.driver for slice_ in slices_} for slices_ in (published, later)]
+    if drivers[0] != drivers[1] and errors == {Code.CANNOT_EXPRESS}:
+        return
 
-    assert (
-        validated_answer(workload_, published, chosen_options).allowed
-        == validated_answer(workload_, later, chosen_options).allowed
-    )
+    assert answers[0].allowed == answers[1].allowed
