@@ -167,11 +167,7 @@ class Limit(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         return not self.classes or name in self.classes
 
     def in_words(self, nanos: int) -> str:
-        """Return an amount as the limit writes it, with its measure.
-
-        >>> memory.in_words(40 * 2**30 * 10**9)  # doctest: +SKIP
-        '40Gi of memory'
-        """
+        """Return an amount as the limit writes it, with its measure, such as `40Gi of memory`."""
         amount = Quantity.from_nanos(nanos, self.max.format)
         match self.measure:
             case Measure.CAPACITY:
