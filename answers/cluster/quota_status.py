@@ -17,11 +17,9 @@ from kube.api.device_quota import DeviceQuota
 from kube.api.ownership import owned_drivers
 from kube.api.resource import ResourceClaim
 from kube.names import QUOTA_GATE, SCHEDULER_NAME
-from kube.quantity import Quantity
 from quotas.device_quotas.book import CountedClaim, QuotaBook
-from quotas.device_quotas.ledger import Totals
+from quotas.device_quotas.limit_sums import sums_of
 from quotas.device_quotas.limits import Limit
-from quotas.device_quotas.tenants import Account
 
 BRIDGE: Final = "bridge"
 GATES: Final = "gates"
@@ -187,59 +185,30 @@ def _held_back_by(limit: Limit, quota: DeviceQuota, owned: frozenset[str]) -> st
 def _limit_usage(
     limit: Limit, selected: Sequence[str], book: QuotaBook, held_back_by: str
 ) -> LimitUsage:
-    accounts = tuple(_accounts(limit, selected))
-    ledger, is_owned = book.ledger, held_back_by == BRIDGE
-    totals = [_readable_totals(ledger.totals(account), is_owned=is_owned) for account in accounts]
-    parts = [
-        (namespace, _readable_totals(part, is_owned=is_owned))
-        for account in accounts
-        for namespace, part in ledger.by_namespace(account)
-    ]
-    parts.sort(key=lambda entry: (-entry[1].committed, -entry[1].waiting, entry[0]))
-    left = [limit.available_max - of_account.committed for of_account in totals]
+    sums = sums_of(limit, selected, book.ledger, is_owned=held_back_by == BRIDGE)
+    total = sums.total
     fault = limit.devices.fault
     return LimitUsage(
         name=limit.name,
         driver=limit.driver,
         counts=limit.capacity[1] or limit.counter or limit.measure.value,
-        used=_amount(sum(part.used for part in totals), limit),
-        promised=_amount(sum(part.promised for part in totals), limit),
-        waiting=_amount(sum(part.waiting for part in totals), limit),
-        available=_amount(max(0, min(left, default=limit.available_max)), limit),
+        used=limit.as_text(total.used),
+        promised=limit.as_text(total.promised),
+        waiting=limit.as_text(total.waiting),
+        available=limit.as_text(sums.available),
         max=str(limit.max),
-        is_alerting=any(
-            100 * part.committed > limit.alert_percent * limit.max.nanos for part in totals
-        ),
-        is_complete=all(map(ledger.is_complete, accounts)),
+        is_alerting=any(True for _ in sums.above_threshold),
+        is_complete=all(book.ledger.is_complete(account) for account, _ in sums.by_account),
         held_back_by=held_back_by,
         enforcement=_HELD_BACK[held_back_by] if limit.is_enforced else _AUDIT,
         fault=f"{fault.path}: {fault.why}" if fault is not None else "",
         namespaces=tuple(
             NamespacePart(
                 namespace=namespace,
-                used=_amount(part.used, limit),
-                promised=_amount(part.promised, limit),
-                waiting=_amount(part.waiting, limit),
+                used=limit.as_text(part.used),
+                promised=limit.as_text(part.promised),
+                waiting=limit.as_text(part.waiting),
             )
-            for namespace, part in parts
+            for namespace, part in sums.by_namespace
         ),
     )
-
-
-def _accounts(limit: Limit, selected: Sequence[str]) -> Iterator[Account]:
-    if limit.is_shared:
-        yield Account(limit)
-        return
-    for namespace in selected:
-        yield Account(limit, namespace)
-
-
-def _readable_totals(totals: Totals, *, is_owned: bool) -> Totals:
-    """Return sums as people read them: the bridge promises nothing before it allocates."""
-    if not is_owned:
-        return totals
-    return Totals(used=totals.used, waiting=totals.promised + totals.waiting)
-
-
-def _amount(nanos: int, limit: Limit) -> str:
-    return str(Quantity.from_nanos(nanos, limit.max.format))

@@ -5,6 +5,7 @@ Source: docs/quota.md; meta/v1 Condition.
 
 from collections.abc import Collection, Iterable, Sequence
 from enum import StrEnum
+from itertools import islice
 from typing import Final
 
 import msgspec
@@ -12,7 +13,8 @@ import msgspec
 from findings.text import count_text, printable, shorten
 from kube.api.device_quota import DeviceQuotaStatus
 from kube.api.policy import MAX_MESSAGE, Condition
-from quotas.device_quotas.ledger import DeviceQuotaLedger, Totals
+from quotas.device_quotas.ledger import DeviceQuotaLedger
+from quotas.device_quotas.limit_sums import LimitSums
 from quotas.device_quotas.limits import Limit
 from quotas.device_quotas.tenants import Account
 
@@ -140,20 +142,16 @@ def enforced_condition(limits: Sequence[Limit], deciders: Deciders) -> Condition
     return ConditionState(type_, "True", ConditionReason.ENFORCED, "; ".join(parts))
 
 
-def threshold_condition(usage: Iterable[tuple[Account, Totals]]) -> ConditionState:
-    """Return whether some account is used, or promised, above the threshold of its limit.
-
-    Args:
-        usage: The accounts, with their sums as the status has them.
-    """
+def threshold_condition(sums: Iterable[LimitSums]) -> ConditionState:
+    """Return whether some account is used, or promised, above the threshold of its limit."""
     type_ = ConditionType.ALERT_THRESHOLD_REACHED
     reached: dict[str, str] = {}
-    for account, totals in usage:
-        limit, committed = account.limit, totals.committed
-        if committed * 100 > limit.max.nanos * limit.alert_percent and limit.name not in reached:
+    for of_limit in sums:
+        limit = of_limit.limit
+        for account, totals in islice(of_limit.above_threshold, 1):
             place = f" in namespace {account.namespace}" if account.namespace else ""
             reached[limit.name] = (
-                f"limit {limit.name}: {limit.in_words(committed)} of "
+                f"limit {limit.name}: {limit.in_words(totals.committed)} of "
                 f"{limit.max} used or promised{place}, above {limit.alert_percent} %"
             )
     if reached:

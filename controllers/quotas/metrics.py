@@ -9,9 +9,9 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from controllers.quotas.driver_owners import DriverOwners
-from controllers.quotas.status import accounts_of, shown_totals
 from controllers.quotas.usage import QuotaUsage
 from quotas.device_quotas.ledger import Stage
+from quotas.device_quotas.limit_sums import sums_of
 
 _NANOS: Final = 10**9
 
@@ -53,14 +53,13 @@ class QuotaCollector(Collector):
         book, owned = self._usage.book, frozenset(self._owners.drivers)
         for quota, limits in sorted(book.tenants.limits.items()):
             for limit in limits:
-                accounts = tuple(accounts_of(limit, book.tenants.selected(quota)))
-                totals = [
-                    shown_totals(book.ledger.totals(account), is_owned=limit.driver in owned)
-                    for account in accounts
-                ]
-                most.add_metric((quota, limit.name), limit.max.nanos * len(accounts) / _NANOS)
+                selected = book.tenants.selected(quota)
+                sums = sums_of(limit, selected, book.ledger, is_owned=limit.driver in owned)
+                total = sums.total
+                whole = limit.max.nanos * len(sums.by_account)
+                most.add_metric((quota, limit.name), whole / _NANOS)
                 for stage in Stage:
-                    amount = sum(getattr(of_account, stage.value) for of_account in totals)
+                    amount = getattr(total, stage.value)
                     usage.add_metric((quota, limit.name, stage.value), amount / _NANOS)
         yield usage
         yield most

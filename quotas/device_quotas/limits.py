@@ -166,6 +166,10 @@ class Limit(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         """Return whether requests for a DeviceClass count."""
         return not self.classes or name in self.classes
 
+    def as_text(self, nanos: int) -> str:
+        """Return an amount as the limit writes it, such as `40Gi`."""
+        return str(Quantity.from_nanos(nanos, self.max.format))
+
     def in_words(self, nanos: int) -> str:
         """Return an amount as the limit writes it, with its measure, such as `40Gi of memory`."""
         amount = Quantity.from_nanos(nanos, self.max.format)
