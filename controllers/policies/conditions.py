@@ -12,6 +12,7 @@ import msgspec
 from allocator.compatibility.compile import CompiledPolicy
 from allocator.compatibility.enforcement import EnforcementReason, PolicyEnforcement
 from allocator.compatibility.lint_findings import Code, PolicyFinding, Severity
+from controllers.model.conditions import dated_condition
 from findings.text import count_text, shorten
 from kube.api.policy import (
     KIND,
@@ -70,23 +71,14 @@ class ConditionState(msgspec.Struct, frozen=True):
             generation: The policy's generation.
             now: RFC 3339, in whole seconds.
         """
-        known_conditions = (before.conditions if before is not None else None) or ()
-        since = next(
-            (
-                condition.last_transition_time
-                for condition in known_conditions
-                if condition.type == self.type and condition.status == self.status
-            ),
-            None,
-        )
-        return Condition(
+        condition = Condition(
             type=self.type.value,
             status=self.status,
             reason=str(self.reason),
             message=cut(self.message),
-            last_transition_time=since or now,
             observed_generation=generation,
         )
+        return dated_condition(condition, before.conditions if before is not None else None, now)
 
 
 _SYMMETRY: Final = frozenset({Code.ASYMMETRIC_RULE, Code.ONE_SIDED_RULE})

@@ -10,6 +10,7 @@ from typing import Final
 
 import msgspec
 
+from controllers.model.conditions import dated_condition
 from findings.text import count_text, printable, shorten
 from kube.api.device_quota import DeviceQuotaStatus
 from kube.api.policy import MAX_MESSAGE, Condition
@@ -73,22 +74,14 @@ class ConditionState(msgspec.Struct, frozen=True):
             generation: The quota's generation.
             now: RFC 3339, in whole seconds.
         """
-        since = next(
-            (
-                condition.last_transition_time
-                for condition in (before.conditions if before is not None else None) or ()
-                if condition.type == self.type and condition.status == self.status
-            ),
-            None,
-        )
-        return Condition(
+        condition = Condition(
             type=self.type.value,
             status=self.status,
             reason=self.reason.value,
             message=shorten(printable(self.message), MAX_MESSAGE),
-            last_transition_time=since or now,
             observed_generation=generation,
         )
+        return dated_condition(condition, before.conditions if before is not None else None, now)
 
 
 class Deciders(msgspec.Struct, frozen=True, kw_only=True):

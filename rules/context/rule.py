@@ -3,8 +3,9 @@
 How to add one: docs/howto/add-a-rule.md.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import StrEnum
+from functools import partial
 from typing import Any, Final, Generic, TypeVar
 
 import msgspec
@@ -139,3 +140,25 @@ def cel_for_all_alternatives(holds: str) -> str:
 
 
 Claim = Subject[DeviceClaim]
+
+
+def rules_of_claims_and_pods(
+    rows: Iterable[tuple[Code, Category, str]],
+    validate_claim: Callable[[Code, Subject[DeviceClaim], FieldPath, Context], Iterator[Finding]],
+    validate_pod: Callable[[Code, Subject[Pod], FieldPath, Context], Iterator[Finding]],
+) -> Iterator[Rule[Any]]:
+    """Yield two rules for each code: about claims, and about the claims of a pod together.
+
+    Args:
+        rows: Code, category and fix.
+    """
+    for code, category, fix in rows:
+        for scope, validate in ((Scope.CLAIM, validate_claim), (Scope.POD, validate_pod)):
+            yield Rule(
+                code=code,
+                scope=scope,
+                category=category,
+                validate=partial(validate, code),
+                fix=fix,
+                no_cel_reason=OTHER_OBJECTS,
+            )

@@ -4,7 +4,6 @@
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from functools import partial
 from typing import Any, Final
 
 from msgspec.structs import replace
@@ -29,7 +28,7 @@ from rules.context.claim_entries import (
 from rules.context.context import Context
 from rules.context.evidence import build_findings, decide_enforcement
 from rules.context.pod_scheduler import scheduler_of_claim, scheduler_of_pod
-from rules.context.rule import OTHER_OBJECTS, Category, Rule, Scope, Subject
+from rules.context.rule import Category, Rule, Subject, rules_of_claims_and_pods
 from rules.feasibility.bounded_search import (
     Feasibility,
     example_nodes,
@@ -270,17 +269,6 @@ _FIXES: Final = (
 )
 
 
-def _rules() -> Iterator[Rule[Any]]:
-    for code, category, fix in _FIXES:
-        for scope, validate in ((Scope.CLAIM, _validate_claim), (Scope.POD, _validate_pod)):
-            yield Rule(
-                code=code,
-                scope=scope,
-                category=category,
-                validate=partial(validate, code),
-                fix=fix,
-                no_cel_reason=OTHER_OBJECTS,
-            )
-
-
-RULES: Final[tuple[Rule[Any], ...]] = tuple(_rules())
+RULES: Final[tuple[Rule[Any], ...]] = tuple(
+    rules_of_claims_and_pods(_FIXES, _validate_claim, _validate_pod)
+)

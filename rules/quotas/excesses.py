@@ -31,7 +31,14 @@ from rules.context.claim_entries import (
 )
 from rules.context.context import Context
 from rules.context.evidence import decide_enforcement
-from rules.context.rule import OTHER_OBJECTS, Category, Rule, Scope, Subject
+from rules.context.rule import (
+    OTHER_OBJECTS,
+    Category,
+    Rule,
+    Scope,
+    Subject,
+    rules_of_claims_and_pods,
+)
 from rules.feasibility.enforcement import Enforcement
 
 _COUNTED: Final = frozenset({Measure.DEVICES, Measure.CLAIMS})
@@ -332,25 +339,14 @@ _FIXES: Final = (
 )
 
 
-def _rules() -> Iterator[Rule[Any]]:
-    for code, category, fix in _FIXES:
-        for scope, validate in ((Scope.CLAIM, _validate_claim), (Scope.POD, _validate_pod)):
-            yield Rule(
-                code=code,
-                scope=scope,
-                category=category,
-                validate=partial(validate, code),
-                fix=fix,
-                no_cel_reason=OTHER_OBJECTS,
-            )
-    yield Rule(
+RULES: Final[tuple[Rule[Any], ...]] = (
+    *rules_of_claims_and_pods(_FIXES, _validate_claim, _validate_pod),
+    Rule(
         code=Code.DEVICE_QUOTA_FULL,
         scope=Scope.POD,
         category=Category.NOT_YET,
         validate=partial(_validate_pod, Code.DEVICE_QUOTA_FULL),
         fix="Wait until other pods of the tenant end, request less, or raise the DeviceQuota.",
         no_cel_reason=OTHER_OBJECTS,
-    )
-
-
-RULES: Final[tuple[Rule[Any], ...]] = tuple(_rules())
+    ),
+)
