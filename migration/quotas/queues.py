@@ -10,6 +10,7 @@ from typing import Any, Final
 from kube.api.core import NAMESPACE_NAME
 from kube.cel.quoting import quote
 from kube.quantity import Quantity
+from migration.quotas.line_amounts import line_amounts
 from migration.quotas.model import (
     ClaimMeasure,
     Document,
@@ -116,32 +117,30 @@ def to_volcano(
         lines: Its lines, measured.
         missing: Lines that measure nothing to the reason.
     """
-    not_convertible = {**quota.dropped, **missing}
-    converted: dict[str, str] = {}
-    capability: dict[str, Quantity] = {}
-    for entry in lines:
-        measure = entry.measure
-        reason = _reason(entry)
-        if measure is None or reason:
-            not_convertible[entry.line.name] = reason
-            continue
-        prefix = f"{measure.capacity}." if measure.capacity else ""
-        name = f"{prefix}deviceclass/{measure.device_class}"
-        capability[name] = min(capability.get(name, entry.amount), entry.amount)
-        converted[entry.line.name] = f"{name} of Queue {quota.name}"
+    lines_converted = line_amounts(
+        quota, lines, missing, target="Queue", name_of=_dimension, reason_of=_reason
+    )
     document = {
         "apiVersion": "scheduling.volcano.sh/v1beta1",
         "kind": "Queue",
         "metadata": {"name": quota.name},
-        "spec": {"capability": {name: str(amount) for name, amount in capability.items()}},
+        "spec": {
+            "capability": {name: str(amount) for name, amount in lines_converted.amounts.items()}
+        },
     }
     return QuotaConversion(
         object=quota.object,
         counts_pods=quota.is_core,
-        converted=converted,
-        not_convertible=not_convertible,
-        documents=(document,) if capability else (),
+        converted=lines_converted.converted,
+        not_convertible=lines_converted.not_convertible,
+        documents=(document,) if lines_converted.amounts else (),
     )
+
+
+def _dimension(measure: ClaimMeasure) -> str:
+    """Return the resource of a Queue that counts a measure."""
+    prefix = f"{measure.capacity}." if measure.capacity else ""
+    return f"{prefix}deviceclass/{measure.device_class}"
 
 
 def _reason(entry: MeasuredLine) -> str:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from kube.quantity import Quantity
+from migration.quotas.line_amounts import line_amounts
 from migration.quotas.model import FoundQuota, MeasuredLine, Part, QuotaConversion
 from quotas.resource_quotas.scopes import devices_of_class
 
@@ -22,28 +22,25 @@ def to_resource_quota(
         lines: Its lines, measured.
         missing: Lines that measure nothing to the reason.
     """
-    not_convertible = {**quota.dropped, **missing}
-    converted: dict[str, str] = {}
-    hard: dict[str, Quantity] = {}
-    for entry in lines:
-        reason = _reason(quota, entry)
-        if entry.measure is None or reason:
-            not_convertible[entry.line.name] = reason
-            continue
-        name = devices_of_class(entry.measure.device_class)
-        hard[name] = min(hard.get(name, entry.amount), entry.amount)
-        converted[entry.line.name] = f"{name} of ResourceQuota {quota.name}"
+    lines_converted = line_amounts(
+        quota,
+        lines,
+        missing,
+        target="ResourceQuota",
+        name_of=lambda measure: devices_of_class(measure.device_class),
+        reason_of=lambda entry: _reason(quota, entry),
+    )
     document = {
         "apiVersion": "v1",
         "kind": "ResourceQuota",
         "metadata": {"name": quota.name, "namespace": next(iter(quota.namespaces), "")},
-        "spec": {"hard": {name: str(amount) for name, amount in hard.items()}},
+        "spec": {"hard": {name: str(amount) for name, amount in lines_converted.amounts.items()}},
     }
     return QuotaConversion(
         object=quota.object,
-        converted=converted,
-        not_convertible=not_convertible,
-        documents=(document,) if hard else (),
+        converted=lines_converted.converted,
+        not_convertible=lines_converted.not_convertible,
+        documents=(document,) if lines_converted.amounts else (),
     )
 
 
