@@ -14,7 +14,7 @@ class Preference(Protocol):
     """An order among nodes."""
 
     def prefers(self, name: str) -> bool:
-        """Return whether a node comes before those of which this is false."""
+        """Return whether a node comes before the others."""
         ...
 
     def order(self, plans: NodePlans) -> Iterable[tuple[str, int]] | None:

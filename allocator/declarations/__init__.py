@@ -1,1 +1,1 @@
-"""Declarations of groups: which pods belong together, in the words of which scheduler, and how many are needed."""
+"""Declarations of groups of pods, in the words of each scheduler."""

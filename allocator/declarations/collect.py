@@ -1,4 +1,4 @@
-"""The groups of a cluster: its pods by what they declare, with the minimum of each group."""
+"""The groups of a cluster: its pods by their declarations, with the minimum of each group."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
@@ -165,7 +165,7 @@ def _declared_minimum(name: GroupName, members: Sequence[_Entry]) -> int | Findi
 
 
 def _size_fault(name: GroupName, minimum: int, members: int) -> Finding | None:
-    """Return the finding on a group of which too many pods wait, or that needs too many."""
+    """Return the finding on a group with too many waiting or needed pods."""
     if max(minimum, members) <= MAX_MEMBERS:
         return None
     has = f"needs {minimum} pods" if minimum > members else f"has {members} pods without a node"

@@ -17,5 +17,5 @@ READERS: Final = (
 
 
 def read_declaration(pod: Pod) -> Reading:
-    """Return the group of a pod: the first that a reader finds, or what is wrong with it."""
+    """Return the group of a pod, the first that a reader finds, or its fault."""
     return next((reading for read in READERS if (reading := read(pod)) is not None), None)

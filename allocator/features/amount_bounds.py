@@ -1,4 +1,4 @@
-"""Bounds on the sums of amounts, such as what is left to a tenant.
+"""Bounds on the sums of amounts, such as the rest of a tenant's budget.
 
 Not of Kubernetes. A bound never turns a later no into a yes: amounts are not negative.
 """
