@@ -7,7 +7,7 @@ counters, each once for a claim, whoever shares the claim.
 from enum import StrEnum
 from typing import Final
 
-from kube.api.meta import ApiStruct, LabelSelector, LabelSelectorRequirement, ObjectMeta
+from kube.api.meta import LABEL_SELECTOR, ApiStruct, LabelSelector, ObjectMeta
 from kube.api.policy import Condition
 from kube.api.resource import MAX_SELECTORS, DeviceSelector
 from kube.api.schema import (
@@ -31,8 +31,6 @@ MAX_LIMITS: Final = 16
 MAX_CLASSES: Final = 16
 MAX_NAMESPACES: Final = 100
 """Namespaces in a status."""
-MAX_REQUIREMENTS: Final = 16
-"""Labels, and conditions on labels, of a namespace selector."""
 ALERT_THRESHOLD: Final = 95
 """The default of `alertThresholdPercent`."""
 
@@ -196,80 +194,63 @@ _LABEL: Final = name("^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", 63)
 _QUALIFIED_NAME: Final = name(rf"^({SUBDOMAIN[1:-1]}/)?[a-zA-Z_][a-zA-Z0-9_]*$", 96)
 _AMOUNT: Final = text(64)
 
-SCHEMA: Final = Schema(
-    limits={
-        DeviceQuotaSpec: {
-            "limits": {"minItems": 1, **entries_by_key("name", most=MAX_LIMITS)},
-        },
-        LabelSelector: {
-            "matchLabels": {
-                "maxProperties": MAX_REQUIREMENTS,
-                "additionalProperties": {"type": "string", "maxLength": 63},
+SCHEMA: Final = LABEL_SELECTOR.join(
+    Schema(
+        limits={
+            DeviceQuotaSpec: {
+                "limits": {"minItems": 1, **entries_by_key("name", most=MAX_LIMITS)},
             },
-            "matchExpressions": entries(MAX_REQUIREMENTS),
-        },
-        LabelSelectorRequirement: {
-            "key": {"minLength": 1, "maxLength": 317},
-            "operator": {"enum": ["In", "NotIn", "Exists", "DoesNotExist"]},
-            "values": entries(64, text(63)),
-        },
-        QuotaLimit: {
-            "name": _LABEL,
-            "driver": name(SUBDOMAIN, 63),
-            "deviceClassNames": {
-                "minItems": 1,
-                "maxItems": MAX_CLASSES,
-                "x-kubernetes-list-type": "set",
-                "items": name(SUBDOMAIN, 253),
+            QuotaLimit: {
+                "name": _LABEL,
+                "driver": name(SUBDOMAIN, 63),
+                "deviceClassNames": {
+                    "minItems": 1,
+                    "maxItems": MAX_CLASSES,
+                    "x-kubernetes-list-type": "set",
+                    "items": name(SUBDOMAIN, 253),
+                },
+                "selectors": entries(MAX_SELECTORS),
+                "capacity": _QUALIFIED_NAME,
+                "counter": _LABEL,
+                "alertThresholdPercent": {"minimum": 0, "maximum": 100},
             },
-            "selectors": entries(MAX_SELECTORS),
-            "capacity": _QUALIFIED_NAME,
-            "counter": _LABEL,
-            "alertThresholdPercent": {"minimum": 0, "maximum": 100},
+            DeviceQuotaStatus: {
+                "observedGeneration": COUNT,
+                "conditions": CONDITIONS,
+                "namespaceCount": COUNT,
+                "summary": text(1024),
+                "limits": entries_by_key("name", most=MAX_LIMITS),
+            },
+            LimitStatus: {
+                "name": text(63),
+                "used": _AMOUNT,
+                "promised": _AMOUNT,
+                "waiting": _AMOUNT,
+                "available": _AMOUNT,
+                "namespaces": entries_by_key("namespace", most=MAX_NAMESPACES),
+            },
+            NamespaceUsage: {
+                "namespace": text(63),
+                "used": _AMOUNT,
+                "promised": _AMOUNT,
+                "waiting": _AMOUNT,
+            },
         },
-        DeviceQuotaStatus: {
-            "observedGeneration": COUNT,
-            "conditions": CONDITIONS,
-            "namespaceCount": COUNT,
-            "summary": text(1024),
-            "limits": entries_by_key("name", most=MAX_LIMITS),
-        },
-        LimitStatus: {
-            "name": text(63),
-            "used": _AMOUNT,
-            "promised": _AMOUNT,
-            "waiting": _AMOUNT,
-            "available": _AMOUNT,
-            "namespaces": entries_by_key("namespace", most=MAX_NAMESPACES),
-        },
-        NamespaceUsage: {
-            "namespace": text(63),
-            "used": _AMOUNT,
-            "promised": _AMOUNT,
-            "waiting": _AMOUNT,
-        },
-    },
-    validations={
-        QuotaLimit: (
-            Validation(
-                rule="[has(self.devices), has(self.claims), has(self.capacity), has(self.counter)]"
-                ".filter(is_set, is_set).size() == 1",
-                message="exactly one of devices, claims, capacity and counter is needed",
+        validations={
+            QuotaLimit: (
+                Validation(
+                    rule="[has(self.devices), has(self.claims), has(self.capacity), has(self.counter)]"
+                    ".filter(is_set, is_set).size() == 1",
+                    message="exactly one of devices, claims, capacity and counter is needed",
+                ),
             ),
-        ),
-        LabelSelectorRequirement: (
-            Validation(
-                rule="self.operator in ['In', 'NotIn'] == (has(self.values) && self.values.size() > 0)",
-                message="In and NotIn need values, Exists and DoesNotExist have none",
-            ),
-        ),
-    },
-    required={
-        LabelSelectorRequirement: frozenset({"key", "operator"}),
-        DeviceSelector: frozenset({"cel"}),
-    },
-    defaulted={
-        DeviceQuotaSpec: frozenset({"budget", "enforcement", "whenFull"}),
-        QuotaLimit: frozenset({"alertThresholdPercent"}),
-    },
+        },
+        required={
+            DeviceSelector: frozenset({"cel"}),
+        },
+        defaulted={
+            DeviceQuotaSpec: frozenset({"budget", "enforcement", "whenFull"}),
+            QuotaLimit: frozenset({"alertThresholdPercent"}),
+        },
+    )
 )

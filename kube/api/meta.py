@@ -13,6 +13,7 @@ from typing import Any, Final, TypeVar, cast
 
 import msgspec
 
+from kube.api.schema import Schema, Validation, entries, text
 from kube.quantity import Quantity
 
 _T = TypeVar("_T")
@@ -125,6 +126,36 @@ class LabelSelector(ApiStruct, frozen=True, kw_only=True):
         return all(
             labels.get(key) == value for key, value in (self.match_labels or {}).items()
         ) and all(requirement.matches(labels) for requirement in self.match_expressions or ())
+
+
+MAX_REQUIREMENTS: Final = 16
+"""Labels, and conditions on labels, of a label selector in one of our kinds."""
+LABEL_SELECTOR: Final = Schema(
+    limits={
+        LabelSelector: {
+            "matchLabels": {
+                "maxProperties": MAX_REQUIREMENTS,
+                "additionalProperties": {"type": "string", "maxLength": 63},
+            },
+            "matchExpressions": entries(MAX_REQUIREMENTS),
+        },
+        LabelSelectorRequirement: {
+            "key": {"minLength": 1, "maxLength": 317},
+            "operator": {"enum": ["In", "NotIn", "Exists", "DoesNotExist"]},
+            "values": entries(64, text(63)),
+        },
+    },
+    validations={
+        LabelSelectorRequirement: (
+            Validation(
+                rule="self.operator in ['In', 'NotIn'] == (has(self.values) && self.values.size() > 0)",
+                message="In and NotIn need values, Exists and DoesNotExist have none",
+            ),
+        ),
+    },
+    required={LabelSelectorRequirement: frozenset({"key", "operator"})},
+)
+"""The limits of label selectors, for the schema of a kind that has some."""
 
 
 class ObjectHead(ApiStruct, frozen=True, kw_only=True):
