@@ -131,6 +131,7 @@ def published_key(
                 for index, pool in enumerate(node.pools)
             ]
         ),
+        tuple(sorted(node.node_pools.items())),
     )
 
 

@@ -7,9 +7,12 @@ from collections.abc import Iterable, Sequence
 from itertools import count
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from allocator.cluster import equivalence
 from allocator.cluster.interned_keys import InternedKeys
 from allocator.cluster.verdict_cache import Entry
+from allocator.features.consumer_limits import assigned_pools
 from allocator.model import pools, slice_index
 from allocator.model.devices import NodeDevices, Pool, PoolId
 from allocator.model.outcome import AttemptFailed
@@ -155,6 +158,8 @@ class Inventory:
             # Only a verdict about this node raises it.
             error = failure.without_traceback()
             devices = pools.node_devices(slice_index.build_index((), self.options.features), node)
+        if node_pools := assigned_pools(self.options.consumer_limits, devices):
+            devices = replace(devices, node_pools=node_pools)
         self.devices[name] = devices
         for pool in devices.pools:
             self._nodes_of_pool.setdefault(pool.id, {})[name] = None

@@ -1,7 +1,12 @@
 """Limits of how many claims may use a device, or the devices of one node, at a time.
 
 Not of Kubernetes: the API lets a device be shared for as long as its capacities last, and a driver may
-serve fewer claims than that. A device that is not shared has one consumer. Admin access is none.
+serve fewer claims than that. Each device in the allocation of a claim is a use, so that a claim with two
+shares has two; what is promised counts as what is allocated. A device that is not shared has one use.
+Admin access is none.
+
+A driver may have other limits on a pool of nodes. The first pool that selects a node counts, and is known
+from when the node is laid out: it is part of what makes nodes different.
 """
 
 from collections.abc import Hashable, Iterable, Mapping
@@ -14,10 +19,27 @@ from allocator.model.devices import NodeDevices
 from allocator.model.outcome import Reason, RejectionReason
 from allocator.model.requests import Request
 from allocator.model.usage import DeviceUse, Usage
-from kube.api.ownership import OwnedDriver
+from kube.api.meta import LabelSelector
+from kube.api.ownership import OwnedDriver, node_pools
 
 _UNLIMITED: Final = 1 << 30
 _NO_DRIVER: Final = -1
+
+
+class NodePoolLimit(msgspec.Struct, frozen=True, kw_only=True):
+    """The limits of one driver on the nodes of a pool; 0 for none.
+
+    Attributes:
+        name: The pool's name, for messages.
+        node_selector: The nodes of the pool, but for those of earlier pools.
+        per_device: Consumers of one device.
+        per_node: Consumers of all devices of a node, each as often as it uses one.
+    """
+
+    name: str
+    node_selector: LabelSelector
+    per_device: int = 0
+    per_node: int = 0
 
 
 class ConsumerLimit(msgspec.Struct, frozen=True, kw_only=True):
@@ -26,38 +48,80 @@ class ConsumerLimit(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         per_device: Consumers of one device.
         per_node: Consumers of all devices of a node, each as often as it uses one.
+        pools: Nodes with limits of their own, which need not limit anything; the first pool that
+            selects a node counts.
     """
 
     per_device: int = 0
     per_node: int = 0
+    pools: tuple[NodePoolLimit, ...] = ()
 
 
 def consumer_limits(drivers: Iterable[OwnedDriver]) -> Mapping[str, ConsumerLimit]:
-    """Return the limits of the drivers that have any."""
+    """Return the limits of the drivers that have limits or pools of nodes."""
     return {
         driver.name: ConsumerLimit(
-            per_device=driver.max_consumers_per_device, per_node=driver.max_consumers_per_node
+            per_device=driver.max_consumers_per_device,
+            per_node=driver.max_consumers_per_node,
+            pools=tuple(
+                NodePoolLimit(
+                    name=pool.name,
+                    node_selector=pool.node_selector,
+                    per_device=pool.max_consumers_per_device or 0,
+                    per_node=pool.max_consumers_per_node or 0,
+                )
+                for pool in node_pools(driver)
+            ),
         )
         for driver in drivers
-        if driver.max_consumers_per_device or driver.max_consumers_per_node
+        if driver.max_consumers_per_device or driver.max_consumers_per_node or driver.pools
     }
+
+
+def assigned_pools(limits: Mapping[str, ConsumerLimit], node: NodeDevices) -> Mapping[str, int]:
+    """Return the value of `NodeDevices.node_pools` for a node: the first pool of each of its drivers."""
+    assigned: dict[str, int] = {}
+    for driver in dict.fromkeys(pool.id.driver for pool in node.pools):
+        limit = limits.get(driver)
+        for index, pool in enumerate(limit.pools if limit is not None else ()):
+            if pool.node_selector.matches(node.labels):
+                assigned[driver] = index
+                break
+    return assigned
 
 
 def build_constraint(
     node: NodeDevices, usage: Usage, limits: Mapping[str, ConsumerLimit]
 ) -> "ConsumerLimits | None":
     """Return the constraint on a node; None where no driver is limited."""
-    if not limits or not any(pool.id.driver in limits for pool in node.pools):
-        return None
-    return ConsumerLimits(node, usage, limits)
+    limits_here: dict[str, _Limit] = {}
+    for pool in node.pools if limits else ():
+        limit = limits.get(pool.id.driver)
+        if limit is not None:
+            limit_here = limit_on(node, pool.id.driver, limit)
+            if limit_here.per_device or limit_here.per_node:
+                limits_here[pool.id.driver] = limit_here
+    return ConsumerLimits(node, usage, limits_here) if limits_here else None
+
+
+def limit_on(node: NodeDevices, driver: str, limit: ConsumerLimit) -> ConsumerLimit | NodePoolLimit:
+    """Return the limits of a driver on a node: those of its pool, or else the driver's."""
+    index = node.node_pools.get(driver)
+    return limit if index is None else limit.pools[index]
+
+
+_Limit = ConsumerLimit | NodePoolLimit
 
 
 class ConsumerLimits:
     """Limits on the consumers that each device, and each driver on the node, may still get."""
 
-    def __init__(
-        self, node: NodeDevices, usage: Usage, limits: Mapping[str, ConsumerLimit]
-    ) -> None:
+    def __init__(self, node: NodeDevices, usage: Usage, limits: Mapping[str, _Limit]) -> None:
+        """Count the consumers.
+
+        Args:
+            limits: Driver to its limits on this node.
+        """
         self._limits = tuple(limits.values())
         numbers = {driver: number for number, driver in enumerate(limits)}
         self._names = tuple(limits)
@@ -77,6 +141,17 @@ class ConsumerLimits:
                 continue
             self._left_on_node[number] -= count
             self._left_on_device.append((self._limits[number].per_device or _UNLIMITED) - count)
+        # Devices in use that a pool of this node alone publishes no more, or not now, count there as before.
+        for node_pool, pool_use in zip(node.pools, uses, strict=True):
+            number = numbers.get(node_pool.id.driver, _NO_DRIVER)
+            is_local = not (node_pool.names_no_node or node_pool.elsewhere)
+            if number != _NO_DRIVER and pool_use and is_local:
+                published_names = {device.id.device for device in node_pool.devices}
+                self._left_on_node[number] -= sum(
+                    consumer_count(use)
+                    for name, use in pool_use.items()
+                    if name not in published_names
+                )
 
     def equivalence_key(self, position: int) -> Hashable:
         """Return the driver of a device and how many consumers it may still get."""
@@ -125,11 +200,14 @@ class ConsumerLimits:
         if number == _NO_DRIVER or request.admin:
             return None
         limit, name = self._limits[number], self._names[number]
+        place = f" in pool {limit.name}" if isinstance(limit, NodePoolLimit) else ""
         if self._left_on_device[position] <= 0:
-            return _rejection("consumers", limit.per_device, f"the limit of {name} per device")
+            return _rejection(
+                "consumers", limit.per_device, f"the limit of {name} per device{place}"
+            )
         if self._left_on_node[number] <= 0:
             return _rejection(
-                "consumers on the node", limit.per_node, f"the limit of {name} per node"
+                "consumers on the node", limit.per_node, f"the limit of {name} per node{place}"
             )
         return None
 

@@ -94,6 +94,8 @@ class NodeDevices(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         pool_starts: The first position of each pool, whose devices follow in its order; empty where
             the devices are in another order.
         positions: Device to position.
+        node_pools: Driver to the index of the first of its pools of nodes that selects the node, in the
+            settings of owned drivers; drivers without such a pool are left out.
     """
 
     node: str
@@ -104,6 +106,7 @@ class NodeDevices(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     pool_of: tuple[int, ...] = ()
     pool_starts: tuple[int, ...] = ()
     positions: Mapping[DeviceId, int] = msgspec.field(default_factory=dict)
+    node_pools: Mapping[str, int] = msgspec.field(default_factory=dict)
 
 
 def reorder(node: NodeDevices, order: Sequence[int]) -> NodeDevices:

@@ -14,6 +14,7 @@ from allocator.nodes.node_resources import NodeResources
 from allocator.nodes.scoring import ScoringProfile
 from allocator.pods.claims import Name
 from allocator.search.search import DEFAULT_BUDGET
+from allocator.strategies.by_node_pool import NO_POOL_STRATEGIES, PoolStrategies
 from allocator.strategies.capacity_weights import NO_WEIGHTS, CapacityWeights
 from allocator.strategies.strategy import Strategy
 from kube.api.core import Pod
@@ -54,7 +55,8 @@ class SimulationOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Options of a simulation: its strategy, limits and explanations.
 
     Attributes:
-        strategy: Overrides those of pods and classes; None for theirs.
+        strategy: Overrides those of pods, classes and pools of nodes; None for theirs.
+        pool_strategies: The strategies of pools of nodes for pods that name none.
         weights: The weights of capacities in loads.
         profiles: schedulerName to how that scheduler scores the resources of nodes; a pod of another
             one takes the first node by name, or by its strategy's score.
@@ -71,6 +73,7 @@ class SimulationOptions(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     strategy: Strategy | None = None
+    pool_strategies: PoolStrategies = NO_POOL_STRATEGIES
     weights: CapacityWeights = NO_WEIGHTS
     profiles: Mapping[str, ScoringProfile] = msgspec.field(default_factory=dict)
     budget: Budget = DEFAULT_BUDGET

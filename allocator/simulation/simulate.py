@@ -490,9 +490,11 @@ class _Run:
         return replace(failed_attempt, closest_fit=now, closest_fit_when_idle=when_idle)
 
     def _strategy(self, pod: Pod | None, claims: Iterable[ResourceClaim]) -> Strategy:
-        """Return the strategy: of the call, of the pod, of a class, or the default."""
-        strategy = self._options.strategy
-        if strategy is None:
-            strategy, note = named_strategy(pod, claims, self._objects.classes)
-            self._notes |= {note: None} if note else {}
-        return registry.with_weights(strategy, self._options.weights)
+        """Return the strategy: of the call, of the pod, of a class, of pools of nodes, or the default."""
+        options = self._options
+        if options.strategy is not None:
+            return registry.with_weights(options.strategy, options.weights)
+        classes, pools = self._objects.classes, options.pool_strategies
+        strategy, note = named_strategy(pod, claims, classes, pools, options.weights)
+        self._notes |= {note: None} if note else {}
+        return strategy

@@ -7,6 +7,8 @@ from allocator.groups.model import Arrangement
 from allocator.pods.claims import pod_name
 from allocator.simulation.attempt import class_names
 from allocator.strategies import registry
+from allocator.strategies.by_node_pool import PoolStrategies, StrategyByPool, by_node_pool
+from allocator.strategies.capacity_weights import CapacityWeights
 from allocator.strategies.first_fit import FIRST_FIT
 from allocator.strategies.low_load_first import LOW_LOAD_FIRST
 from allocator.strategies.strategy import Strategy
@@ -28,21 +30,30 @@ def arrangement_of(strategy: Strategy) -> Arrangement:
     >>> arrangement_of(FIRST_FIT)
     <Arrangement.FIRST_FIT: 'FirstFit'>
     """
+    if isinstance(strategy, StrategyByPool):
+        # Members of a group may be in several pools, so these do not decide how it is spread.
+        return arrangement_of(strategy.default)
     return _ARRANGEMENTS.get(strategy.name, Arrangement.PACKED)
 
 
 def named_strategy(
-    pod: Pod | None, claims: Iterable[ResourceClaim], classes: Mapping[str, DeviceClass]
+    pod: Pod | None,
+    claims: Iterable[ResourceClaim],
+    classes: Mapping[str, DeviceClass],
+    pools: PoolStrategies,
+    weights: CapacityWeights,
 ) -> tuple[Strategy, str]:
-    """Return the strategy that a pod or a class names, and a note; the note is empty where all is well."""
+    """Return the strategy of a pod, a class or pools of nodes, and a note; it is empty where all is well."""
     names = dict.fromkeys(name for claim in claims for name in class_names(claim))
     annotations = {
         name: classes[name].metadata.annotations or {} for name in names if name in classes
     }
-    name = registry.choose_strategy(pod.annotations if pod is not None else {}, annotations)
+    name = registry.requested_strategy(pod.annotations if pod is not None else {}, annotations)
+    if name is None:
+        return by_node_pool(FIRST_FIT, pools, weights), ""
     strategy = name if isinstance(name, FieldError) else registry.find_strategy(name)
     if not isinstance(strategy, FieldError):
-        return strategy, ""
+        return registry.with_weights(strategy, weights), ""
     title = f"Pod {pod.metadata.namespace}/{pod_name(pod)}: " if pod is not None else ""
     note = (
         f"{title}{strategy.path}: {strategy.message}, so {registry.DEFAULT} is used; "

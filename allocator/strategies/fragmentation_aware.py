@@ -89,7 +89,7 @@ class FragmentationAware:
         """Return the score of a node whose CPU and memory are not known."""
         before = potential(self.slots(node, usage), None, None)
         after = potential(self.slots(node, usage_after(node, usage, plan)), None, None)
-        devices = self.devices_of(plan)
+        devices = self.devices_of(node, plan)
         if not devices:
             return rank_score(plan, 100)
         return rank_score(plan, 100 * devices // (devices + max(0, before - after)))
@@ -102,14 +102,14 @@ class FragmentationAware:
         """Return the slots of the usual kinds on a node."""
         return self.table.slots(node, usage)
 
-    def devices_of(self, plan: Plan) -> int:
+    def devices_of(self, node: NodeDevices, plan: Plan) -> int:
         """Return the devices that a plan takes, in millionths, by the weight of all kinds."""
         total = 0
         for choice in consuming_choices(plan):
             use = DeviceUse(exclusive=True)
             if choice.consumed is not None:
                 use = DeviceUse(share_ids=frozenset({""}), capacity=choice.consumed)
-            weights = self.weights.weights_of(choice.device.id.driver)
+            weights = self.weights.weights_on(node, choice.device.id.driver)
             total += own_load(choice.device.device, use, weights)
         return total * self.table.total_weight
 

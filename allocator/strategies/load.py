@@ -177,7 +177,7 @@ def device_loads(
     hardware_of = [
         hardware(pool) if use else None for pool, use in zip(node.pools, uses, strict=True)
     ]
-    weights_of = [weights.weights_of(pool.id.driver) for pool in node.pools]
+    weights_of = [weights.weights_on(node, pool.id.driver) for pool in node.pools]
     loads_of_sets = [
         set_loads(pool_hardware, use, own_weights)
         if pool_hardware is not None and use and pool_hardware.sets
@@ -216,7 +216,7 @@ def node_load(
         units += pool_hardware.units
         use = usage.pools.get(pool.id)
         if use:
-            own_weights = weights.weights_of(pool.id.driver)
+            own_weights = weights.weights_on(node, pool.id.driver)
             load += sum(set_loads(pool_hardware, use, own_weights)) if pool_hardware.sets else 0
             whole = pool_hardware.whole.intersection(use)
             load += sum(

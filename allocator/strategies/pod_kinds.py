@@ -171,7 +171,7 @@ class KindTable:
         self._demand_weights = tuple(weight_of.values())
         numbers = {demand: number for number, demand in enumerate(self._demands)}
         self._numbers_of = [tuple(numbers[demand] for demand in kind.demands) for kind in kinds]
-        self._shares_of: dict[tuple[Shape, _Free, str], tuple[_Shares, ...]] = {}
+        self._shares_of: dict[tuple[Shape, _Free, str, int | None], tuple[_Shares, ...]] = {}
 
     def slots(self, node: NodeDevices, usage: Usage) -> tuple[KindSlots, ...]:
         """Return the slots of the kinds on a node; kinds without slots are left out."""
@@ -208,7 +208,9 @@ class KindTable:
             loss = 0
             if demand is not None and free is not None:
                 shape = device_shape(device)
-                after = self._shares(shape, _free_after(demand, shape, free), device.id.driver)
+                after = self._shares(
+                    shape, _free_after(demand, shape, free), device.id.driver, node
+                )
                 for number, (count, load) in enumerate(before):
                     if count and masks[number] & bit:
                         lost = max(0, count - after[number][0])
@@ -230,16 +232,18 @@ class KindTable:
             pool_use = uses[pool]
             shape = device_shape(device)
             free = _free(shape, pool_use.get(device.id.device) if pool_use else None)
-            yield free, self._shares(shape, free, device.id.driver)
+            yield free, self._shares(shape, free, device.id.driver, node)
 
-    def _shares(self, shape: Shape, free: _Free, driver: str) -> tuple[_Shares, ...]:
+    def _shares(
+        self, shape: Shape, free: _Free, driver: str, node: NodeDevices
+    ) -> tuple[_Shares, ...]:
         """Return the shares that each demand can get of a device in a state, from a cache."""
-        key = shape, free, driver
+        key = shape, free, driver, node.node_pools.get(driver)
         shares = self._shares_of.get(key)
         if shares is None:
             if len(self._shares_of) >= _STATES:
                 self._shares_of.clear()
-            weights = tuple(self._weights.weights_of(driver).items())
+            weights = tuple(self._weights.weights_on(node, driver).items())
             shares = tuple([_shares_left(demand, shape, free, weights) for demand in self._demands])
             self._shares_of[key] = shares
         return shares

@@ -91,17 +91,15 @@ def find_strategy(name: str, path: str = "strategy") -> Strategy | FieldError:
 def with_weights(strategy: Strategy, weights: CapacityWeights) -> Strategy:
     """Return a strategy that counts capacities by weights; the same if it reads no loads."""
     build = _WEIGHTED.get(strategy.name)
-    if build is None or not weights.drivers:
+    if build is None or not (weights.drivers or weights.pools):
         return strategy
     return build(weights)
 
 
-def choose_strategy(
-    pod_annotations: Mapping[str, str],
-    class_annotations: Mapping[str, Mapping[str, str]],
-    default: str = DEFAULT,
-) -> str | FieldError:
-    """Return the name of the strategy of an attempt.
+def requested_strategy(
+    pod_annotations: Mapping[str, str], class_annotations: Mapping[str, Mapping[str, str]]
+) -> str | FieldError | None:
+    """Return the name of the strategy that a pod or one of its DeviceClasses requests; None if none does.
 
     The pod's annotation comes before those of its DeviceClasses, and these before the configuration.
     HAMi's annotations on a pod count if ours is absent and they name a strategy; the translation
@@ -112,12 +110,13 @@ def choose_strategy(
     Args:
         pod_annotations: Annotations of the pod; empty for a claim without a pod.
         class_annotations: Class name to annotations, in the order of the requests.
-        default: The strategy of the configuration.
 
     >>> gpu, nic = {STRATEGY_ANNOTATION: "BestFit"}, {STRATEGY_ANNOTATION: "TopologyPacked"}
-    >>> choose_strategy({}, {"gpu": gpu, "nic": nic}), choose_strategy({STRATEGY_ANNOTATION: "FirstFit"}, {"gpu": gpu})
-    ('BestFit', 'FirstFit')
-    >>> choose_strategy({HAMI_GPU_POLICY: "binpack"}, {"gpu": gpu})
+    >>> requested_strategy({}, {"gpu": gpu, "nic": nic})
+    'BestFit'
+    >>> requested_strategy({STRATEGY_ANNOTATION: "FirstFit"}, {"gpu": gpu})
+    'FirstFit'
+    >>> requested_strategy({HAMI_GPU_POLICY: "binpack"}, {"gpu": gpu})
     'FirstFit'
     """
     value = pod_annotations.get(STRATEGY_ANNOTATION)
@@ -132,7 +131,7 @@ def choose_strategy(
         value = annotations.get(STRATEGY_ANNOTATION)
         if value is not None:
             return _validate_name(value, f"deviceClass[{name}].{PATH}")
-    return _validate_name(default, "strategy")
+    return None
 
 
 def _validate_name(value: str, path: str) -> str | FieldError:

@@ -16,6 +16,7 @@ from allocator.nodes.node_resources import NodeResources, node_resources, with_u
 from allocator.nodes.pod_requests import PodRequest, pod_request
 from allocator.pods.claims import Name
 from allocator.search.attempt import AllocatorOptions
+from allocator.strategies.by_node_pool import PoolStrategies, pool_strategies
 from allocator.strategies.capacity_weights import CapacityWeights, driver_weights
 from answers.model.objects import NamespacedObject, of_kind
 from kube.api.core import FINISHED_PHASES, Namespace, Node, Pod
@@ -82,6 +83,11 @@ class ClusterState(msgspec.Struct, frozen=True, kw_only=True):
     def weights(self) -> CapacityWeights:
         """Return the weights of capacities in loads, as the bridge counts them."""
         return driver_weights(driver_settings(self.ownerships))
+
+    @property
+    def pool_strategies(self) -> PoolStrategies:
+        """Return the default strategies of the bridge's pools of nodes."""
+        return pool_strategies(driver_settings(self.ownerships))
 
     def tainted_slices(self, features: Features) -> tuple[ResourceSlice, ...]:
         """Return the slices with the taints that rules add under these gates."""

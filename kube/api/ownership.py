@@ -8,8 +8,9 @@ from collections.abc import Iterable, Mapping
 from typing import Annotated, Final
 
 from msgspec import Meta, field
+from msgspec.structs import replace
 
-from kube.api.meta import ApiStruct, ObjectMeta, decode
+from kube.api.meta import LABEL_SELECTOR, ApiStruct, LabelSelector, ObjectMeta, decode
 from kube.api.policy import Condition
 from kube.api.schema import (
     CONDITIONS,
@@ -36,6 +37,8 @@ MAX_WEIGHTS: Final = 16
 """Capacities of a driver that have weights."""
 MAX_WEIGHT: Final = 1_000
 MAX_CONSUMERS: Final = 65_536
+MAX_NODE_POOLS: Final = 16
+"""Pools of nodes of a driver."""
 MAX_HELD_BACK: Final = 256
 """Claims in the status whose devices are held back."""
 MAX_RESULTS: Final = 32
@@ -53,6 +56,28 @@ EXCLUDING_FIELDS: Final = ("excludeResourceRules", "namespaceSelector", "objectS
 Weight = Annotated[int, Meta(ge=0, le=MAX_WEIGHT)]
 
 
+class NodePool(ApiStruct, frozen=True, kw_only=True):
+    """Nodes on which a driver has settings of its own. What a pool leaves out is as the driver says.
+
+    Attributes:
+        name: Unique among the pools of the driver.
+        node_selector: The nodes, by their labels; {} selects all. Of several pools that select a node
+            the first counts.
+        capacity_weights: The weight of each capacity in the load of a shared device; {} for none.
+        max_consumers_per_device: Maximum number of claims on a device at a time; 0 for no limit.
+        max_consumers_per_node: Maximum number of uses of a node's devices together; 0 for no limit.
+        default_strategy: The strategy for pods on these nodes where neither the pod nor a DeviceClass
+            names one; without it that of the bridge's configuration.
+    """
+
+    name: str
+    node_selector: LabelSelector
+    capacity_weights: Mapping[str, Weight] | None = None
+    max_consumers_per_device: int | None = None
+    max_consumers_per_node: int | None = None
+    default_strategy: str | None = None
+
+
 class OwnedDriver(ApiStruct, frozen=True, kw_only=True):
     """A driver that the bridge allocates.
 
@@ -62,12 +87,14 @@ class OwnedDriver(ApiStruct, frozen=True, kw_only=True):
             strategies prefer devices and nodes. Without weights the fullest capacity counts.
         max_consumers_per_device: Maximum number of claims on a device at a time; 0 for no limit.
         max_consumers_per_node: Maximum number of uses of a node's devices together; 0 for no limit.
+        pools: Nodes with other settings; the first that selects a node counts.
     """
 
     name: str
     capacity_weights: Mapping[str, Weight] | None = None
     max_consumers_per_device: int = 0
     max_consumers_per_node: int = 0
+    pools: tuple[NodePool, ...] | None = None
 
 
 class AllocatorOwnershipSpec(ApiStruct, frozen=True, kw_only=True):
@@ -90,6 +117,7 @@ class OwnedDriverStatus(ApiStruct, frozen=True, kw_only=True):
             strategies prefer devices and nodes. Without weights the fullest capacity counts.
         max_consumers_per_device: Maximum number of claims on a device at a time; 0 for no limit.
         max_consumers_per_node: Maximum number of uses of a node's devices together; 0 for no limit.
+        pools: Nodes with other settings; the first that selects a node counts.
         conditions: Serving: devices of the driver are allocated.
     """
 
@@ -97,6 +125,7 @@ class OwnedDriverStatus(ApiStruct, frozen=True, kw_only=True):
     capacity_weights: Mapping[str, Weight] | None = None
     max_consumers_per_device: int = 0
     max_consumers_per_node: int = 0
+    pools: tuple[NodePool, ...] | None = None
     conditions: tuple[Condition, ...] | None = None
 
 
@@ -178,52 +207,62 @@ _SETTINGS: Final[Mapping[str, Keywords]] = {
     "capacityWeights": {"maxProperties": MAX_WEIGHTS},
     "maxConsumersPerDevice": _CONSUMERS,
     "maxConsumersPerNode": _CONSUMERS,
+    "pools": entries_by_key("name", most=MAX_NODE_POOLS),
 }
 _LABEL: Final = text(63)
 _SUBDOMAIN: Final = text(253)
 _UID: Final = text(128)
 
-SCHEMA: Final = Schema(
-    limits={
-        AllocatorOwnershipSpec: {"drivers": entries_by_key("name", most=MAX_DRIVERS)},
-        OwnedDriver: {"name": name(SUBDOMAIN, 63), **_SETTINGS},
-        AllocatorOwnershipStatus: {
-            "observedGeneration": COUNT,
-            "conditions": CONDITIONS,
-            "holder": _SUBDOMAIN,
-            "drivers": entries_by_key("name", most=MAX_DRIVERS),
-            "heldBack": entries_by_key("claimUID", "podUID", most=MAX_HELD_BACK),
+SCHEMA: Final = LABEL_SELECTOR.join(
+    Schema(
+        limits={
+            AllocatorOwnershipSpec: {"drivers": entries_by_key("name", most=MAX_DRIVERS)},
+            OwnedDriver: {"name": name(SUBDOMAIN, 63), **_SETTINGS},
+            NodePool: {
+                "name": name("^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", 63),
+                "capacityWeights": {"maxProperties": MAX_WEIGHTS},
+                "maxConsumersPerDevice": _CONSUMERS,
+                "maxConsumersPerNode": _CONSUMERS,
+                "defaultStrategy": {"minLength": 1, "maxLength": 63},
+            },
+            AllocatorOwnershipStatus: {
+                "observedGeneration": COUNT,
+                "conditions": CONDITIONS,
+                "holder": _SUBDOMAIN,
+                "drivers": entries_by_key("name", most=MAX_DRIVERS),
+                "heldBack": entries_by_key("claimUID", "podUID", most=MAX_HELD_BACK),
+            },
+            OwnedDriverStatus: {
+                "name": {"minLength": 1, "maxLength": 63},
+                **_SETTINGS,
+                "conditions": CONDITIONS,
+            },
+            HeldBackClaim: {
+                "claimUID": _UID,
+                "namespace": _LABEL,
+                "pod": _SUBDOMAIN,
+                "podUID": _UID,
+                "node": _SUBDOMAIN,
+                "until": DATE_TIME,
+                "devices": {"maxItems": MAX_RESULTS},
+            },
+            HeldBackDevice: {
+                "driver": _LABEL,
+                "pool": _SUBDOMAIN,
+                "device": _LABEL,
+                "shareID": _UID,
+                "consumedCapacity": {"maxProperties": MAX_RESULTS},
+            },
         },
-        OwnedDriverStatus: {
-            "name": {"minLength": 1, "maxLength": 63},
-            **_SETTINGS,
-            "conditions": CONDITIONS,
+        validations={
+            AllocatorOwnership: (
+                Validation(
+                    rule=f"self.metadata.name == '{OWNERSHIP}'",
+                    message=f"there is one {KIND}, and its name is {OWNERSHIP}",
+                ),
+            )
         },
-        HeldBackClaim: {
-            "claimUID": _UID,
-            "namespace": _LABEL,
-            "pod": _SUBDOMAIN,
-            "podUID": _UID,
-            "node": _SUBDOMAIN,
-            "until": DATE_TIME,
-            "devices": {"maxItems": MAX_RESULTS},
-        },
-        HeldBackDevice: {
-            "driver": _LABEL,
-            "pool": _SUBDOMAIN,
-            "device": _LABEL,
-            "shareID": _UID,
-            "consumedCapacity": {"maxProperties": MAX_RESULTS},
-        },
-    },
-    validations={
-        AllocatorOwnership: (
-            Validation(
-                rule=f"self.metadata.name == '{OWNERSHIP}'",
-                message=f"there is one {KIND}, and its name is {OWNERSHIP}",
-            ),
-        )
-    },
+    )
 )
 
 
@@ -261,6 +300,25 @@ def driver_settings(ownerships: Iterable[AllocatorOwnership]) -> tuple[OwnedDriv
         if driver != OwnedDriver(name=driver.name)
     }
     return tuple(drivers[name] for name in sorted(drivers))
+
+
+def node_pools(driver: OwnedDriver) -> tuple[NodePool, ...]:
+    """Return the pools of a driver, each with the driver's settings in place of those that it lacks."""
+    return tuple(
+        replace(
+            pool,
+            capacity_weights=driver.capacity_weights
+            if pool.capacity_weights is None
+            else pool.capacity_weights,
+            max_consumers_per_device=driver.max_consumers_per_device
+            if pool.max_consumers_per_device is None
+            else pool.max_consumers_per_device,
+            max_consumers_per_node=driver.max_consumers_per_node
+            if pool.max_consumers_per_node is None
+            else pool.max_consumers_per_node,
+        )
+        for pool in driver.pools or ()
+    )
 
 
 def owned_drivers(ownerships: Iterable[AllocatorOwnership]) -> frozenset[str]:

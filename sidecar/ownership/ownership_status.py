@@ -124,6 +124,7 @@ def _driver_status(settings: OwnedDriver, condition: Condition) -> OwnedDriverSt
         capacity_weights=settings.capacity_weights,
         max_consumers_per_device=settings.max_consumers_per_device,
         max_consumers_per_node=settings.max_consumers_per_node,
+        pools=settings.pools,
         conditions=(condition,),
     )
 

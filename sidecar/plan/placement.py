@@ -19,6 +19,7 @@ from allocator.pods.claims import allocation_of
 from allocator.pods.node_eligibility import is_for
 from allocator.search.results import allocation, share_ids
 from allocator.strategies import registry
+from allocator.strategies.by_node_pool import by_node_pool
 from allocator.strategies.first_fit import FIRST_FIT
 from allocator.strategies.fragmentation_aware import FragmentationAware
 from allocator.strategies.strategy import Strategy
@@ -191,14 +192,21 @@ def with_allocation(claim: ResourceClaim, result: AllocationResult) -> ResourceC
 
 
 def choose_strategy(pod: Pod, claims: Sequence[ResourceClaim], snapshot: Snapshot) -> Strategy:
-    """Return the strategy of pod, class or settings; an unknown name is the default's."""
+    """Return the strategy of pod, class, pool of nodes or settings; an unknown name is the default's."""
     names = dict.fromkeys(name for claim in claims for name in _class_names(claim))
     annotations = {
         name: device_class.metadata.annotations or {}
         for name in names
         if (device_class := snapshot.classes.get(name)) is not None
     }
-    name = registry.choose_strategy(pod.annotations, annotations, snapshot.default_strategy)
+    name = registry.requested_strategy(pod.annotations, annotations)
+    if name is not None:
+        return _find_strategy(name, snapshot)
+    default = _find_strategy(snapshot.default_strategy, snapshot)
+    return by_node_pool(default, snapshot.pool_strategies, snapshot.weights, snapshot.room.strategy)
+
+
+def _find_strategy(name: str | FieldError, snapshot: Snapshot) -> Strategy:
     strategy = name if isinstance(name, FieldError) else registry.find_strategy(name)
     if isinstance(strategy, FieldError):
         return FIRST_FIT

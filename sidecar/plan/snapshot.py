@@ -9,6 +9,7 @@ from allocator.cluster.cluster import Cluster
 from allocator.pods.claims import Name
 from allocator.pods.eligible_nodes import EligibleNodes
 from allocator.strategies import registry
+from allocator.strategies.by_node_pool import NO_POOL_STRATEGIES, PoolStrategies
 from allocator.strategies.capacity_weights import NO_WEIGHTS, CapacityWeights
 from kube.api.core import Pod
 from kube.api.resource import DeviceClass, ResourceClaim
@@ -36,7 +37,8 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         drivers: Drivers whose devices may be given.
         quotas: The DeviceQuotas, and what is charged to them; None without any.
         eligible_nodes: A check whether a pod may use a node.
-        default_strategy: The strategy if neither the pod nor a class names one.
+        default_strategy: The strategy if neither the pod nor a class names one, nor the node's pool has one.
+        pool_strategies: The default strategies of pools of nodes.
         weights: The weights of the capacities in loads.
         room: What the nodes have left beside devices.
         binding_cutoff: The time before which allocated devices that are not ready yet have timed
@@ -58,6 +60,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     quotas: QuotaBook | None = None
     eligible_nodes: EligibleNodes = msgspec.field(default_factory=EligibleNodes)
     default_strategy: str = registry.DEFAULT
+    pool_strategies: PoolStrategies = NO_POOL_STRATEGIES
     weights: CapacityWeights = NO_WEIGHTS
     room: Room = msgspec.field(default_factory=Room)
     binding_cutoff: datetime = NEVER

@@ -13,6 +13,7 @@ from allocator.model.feature_gates import Features
 from allocator.pods.claims import Name, allocation_of
 from allocator.pods.eligible_nodes import EligibleNodes
 from allocator.search.attempt import AllocatorOptions
+from allocator.strategies.by_node_pool import pool_strategies
 from allocator.strategies.capacity_weights import driver_weights
 from clusterstate.change_feed import ChangeFeed
 from clusterstate.cluster_cache import ClusterCache
@@ -34,11 +35,7 @@ from sidecar.commit import ledger
 from sidecar.commit.ledger import Hold, Step
 from sidecar.commit.writes import consumers
 from sidecar.ownership.fence import Fence
-from sidecar.ownership.held_back import (
-    held_key,
-    held_name,
-    may_run,
-)
+from sidecar.ownership.held_back import held_key, held_name, may_run
 from sidecar.plan.snapshot import Snapshot
 from sidecar.state.consumers import ConsumerIndex
 from sidecar.state.device_view import DeviceView, NextView
@@ -328,6 +325,7 @@ class ClusterState:
             quotas=self.quotas.book,
             eligible_nodes=self._eligible_nodes,
             default_strategy=self._default_strategy,
+            pool_strategies=pool_strategies(self.applied_settings),
             weights=driver_weights(self.applied_settings),
             binding_cutoff=self.binding_cutoff,
         )

@@ -13,6 +13,7 @@ from allocator.model.requests import Expression, Request
 from kube.api.core import Node
 from kube.api.meta import ObjectMeta, convert
 from kube.api.node_selector import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
+from kube.api.ownership import NodePool
 from kube.api.policy import (
     CompatibilityRule,
     CompatibleOnlyWith,
@@ -227,6 +228,15 @@ def node(name: str = NODE, *, features: Sequence[str] = (), **labels: str) -> No
         },
         Node,
     )
+
+
+def node_pool(name: str, **settings: Any) -> NodePool:
+    """A pool of the nodes with the label `pool: name`; `settings` as the API has them.
+
+    With `nodeSelector` it is of other nodes.
+    """
+    selector = {"matchLabels": {"pool": name}}
+    return convert({"name": name, "nodeSelector": selector, **settings}, NodePool)
 
 
 # --- classes and claims ---------------------------------------------------------------------------

@@ -6,13 +6,17 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from allocator.cluster.cluster import Cluster
+from allocator.features.consumer_limits import consumer_limits
 from allocator.model.feature_gates import Features
 from allocator.pods.claims import allocation_of, claim_name
 from allocator.search.attempt import AllocatorOptions
+from allocator.strategies.by_node_pool import pool_strategies
+from allocator.strategies.capacity_weights import driver_weights
 from kube.api.core import Node, Pod
 from kube.api.device_quota import DeviceQuota
 from kube.api.extended_resources import extended_resources
 from kube.api.meta import convert
+from kube.api.ownership import OwnedDriver
 from kube.api.resource import (
     DeviceClass,
     ResourceClaim,
@@ -80,10 +84,11 @@ def snapshot(
     drivers: Sequence[str] = (DRIVER,),
     quotas: Sequence[DeviceQuota] = (),
     namespaces: Mapping[str, Labels] = NAMESPACES,
+    settings: Sequence[OwnedDriver] = (),
 ) -> Snapshot:
     """A cluster, by default of two nodes with gpu-0 and gpu-1 each.
 
-    A claim that is used by none of the pods is being released.
+    A claim that is used by none of the pods is being released. `settings` are those of owned drivers.
     """
     by_name: Mapping[str, DeviceClass] = {class_.metadata.name: class_ for class_ in classes}
     if slices is None:
@@ -96,7 +101,11 @@ def snapshot(
         index.replace_pod(None, pod_)
     return Snapshot(
         cluster=Cluster(
-            slices=slices, nodes=nodes, claims=claims, classes=by_name, options=AllocatorOptions()
+            slices=slices,
+            nodes=nodes,
+            claims=claims,
+            classes=by_name,
+            options=AllocatorOptions(consumer_limits=consumer_limits(settings)),
         ),
         claims={claim_name(claim_): claim_ for claim_ in claims},
         classes=by_name,
@@ -109,6 +118,8 @@ def snapshot(
         lowest_priority=index.lowest_priority,
         drivers=frozenset(drivers),
         quotas=quota_book(quotas, namespaces, by_name, slices, claims) if quotas else None,
+        pool_strategies=pool_strategies(settings),
+        weights=driver_weights(settings),
     )
 
 

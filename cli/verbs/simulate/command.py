@@ -149,6 +149,7 @@ def simulate(
     with LongRun("tried", total) as run:
         options = SimulationOptions(
             strategy=_strategy(strategy),
+            pool_strategies=request.state.pool_strategies,
             weights=request.state.weights,
             profiles=scoring_profiles,
             explained_failures=EXPLAINED if output == Output.TEXT else 0,

@@ -125,7 +125,11 @@ def _place(inputs: Inputs, features: Features) -> SimulationResult:
     answer = simulate_in_order(
         cluster,
         msgspec.structs.replace(request.question, resources=resources),
-        SimulationOptions(weights=request.state.weights, explained_failures=3),
+        SimulationOptions(
+            pool_strategies=request.state.pool_strategies,
+            weights=request.state.weights,
+            explained_failures=3,
+        ),
     )
     return msgspec.structs.replace(
         answer,

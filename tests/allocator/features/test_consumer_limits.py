@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from allocator.cluster.cluster import Cluster
-from allocator.features.consumer_limits import ConsumerLimit
+from allocator.features.consumer_limits import ConsumerLimit, consumer_limits
 from allocator.model.feature_gates import Features
 from allocator.model.outcome import DoesNotFit, Reason
 from allocator.model.plan import Plan
@@ -13,15 +13,18 @@ from allocator.model.requests import resolve_requests
 from allocator.model.usage import Usage
 from allocator.search.attempt import AllocatorOptions, lay_out
 from allocator.search.search import allocate
-from kube.api.resource import DeviceRequestAllocationResult
+from kube.api.ownership import NodePool, OwnedDriver
+from kube.api.resource import DeviceRequest, DeviceRequestAllocationResult
 from testing.allocation.builders import (
     DRIVER,
+    NODE,
     allocated_claim,
     claim,
     classes,
     device,
     devices,
     node,
+    node_pool,
     node_with,
     pool_of,
     request,
@@ -149,3 +152,147 @@ def test_nodes_with_equal_free_devices_differ_by_their_consumers() -> None:
     ranked_nodes = cluster.rank_nodes(cluster.resolve([claim(request())]))
 
     assert [name for name, _ in ranked_nodes.nodes] == ["idle"]
+
+
+def pooled(
+    *pools: NodePool, per_node: int = 0, labels: dict[str, str], used: int = 0, driver: str = DRIVER
+) -> Cluster:
+    """One node with these labels and two shared devices, of which the first has shares in use."""
+    owned = OwnedDriver(name=driver, max_consumers_per_node=per_node, pools=pools or None)
+    return Cluster(
+        slices=[slice_of(*devices("a", "b", shared=True))],
+        nodes=[node(**labels)],
+        claims=[allocated_claim(*shares("a", used))] if used else [],
+        classes=classes(),
+        options=AllocatorOptions(consumer_limits=consumer_limits([owned])),
+    )
+
+
+def most(cluster: Cluster) -> int:
+    """The largest number of shares, of up to 5, that one more claim gets."""
+    numbers = [
+        number
+        for number in range(1, 6)
+        if cluster.rank_nodes(cluster.resolve([claim(request(count=1), *more(number - 1))])).nodes
+    ]
+    return max(numbers, default=0)
+
+
+def more(number: int) -> list[DeviceRequest]:
+    return [request(f"more-{index}") for index in range(number)]
+
+
+A, B = {"pool": "a"}, {"pool": "b"}
+EVERY_NODE: dict[str, object] = {}
+
+
+@pytest.mark.parametrize(
+    ("cluster", "expected"),
+    [
+        pytest.param(pooled(per_node=2, labels=A), 2, id="a driver without pools"),
+        pytest.param(
+            pooled(node_pool("a", maxConsumersPerNode=3), per_node=2, labels=A),
+            3,
+            id="the pool comes before the driver",
+        ),
+        pytest.param(
+            pooled(node_pool("a", maxConsumersPerNode=3), per_node=2, labels=B),
+            2,
+            id="a node of no pool has the driver's limits",
+        ),
+        pytest.param(
+            pooled(node_pool("a"), per_node=2, labels=A), 2, id="a pool says nothing of a limit"
+        ),
+        pytest.param(
+            pooled(node_pool("a", maxConsumersPerNode=0), per_node=2, labels=A),
+            5,
+            id="a pool takes a limit away",
+        ),
+        pytest.param(
+            pooled(
+                node_pool("b", maxConsumersPerNode=1),
+                node_pool("all", nodeSelector=EVERY_NODE, maxConsumersPerNode=4),
+                node_pool("a", maxConsumersPerNode=2),
+                labels=A,
+            ),
+            4,
+            id="the first pool that selects the node counts",
+        ),
+        pytest.param(
+            pooled(node_pool("a", maxConsumersPerDevice=1), labels=A), 2, id="one per device"
+        ),
+        pytest.param(
+            pooled(node_pool("a", maxConsumersPerNode=3), labels=A, used=2), 1, id="two in use"
+        ),
+        pytest.param(pooled(node_pool("a", maxConsumersPerNode=3), labels=A, used=3), 0, id="full"),
+        pytest.param(
+            pooled(node_pool("a", maxConsumersPerNode=1), labels=A, driver="other.example.com"),
+            5,
+            id="another driver's pool",
+        ),
+    ],
+)
+def test_the_first_pool_of_a_node_has_the_limits(cluster: Cluster, expected: int) -> None:
+    assert expected == most(cluster)
+
+
+def test_a_node_that_is_relabelled_changes_its_pool_and_what_it_has_stays() -> None:
+    cluster = pooled(
+        node_pool("a", maxConsumersPerNode=1),
+        node_pool("b", maxConsumersPerNode=3),
+        labels=A,
+        used=2,
+    )
+    assert most(cluster) == 0
+
+    cluster.replace_node(NODE, node(pool="b"))
+    assert most(cluster) == 1
+
+
+def test_a_device_that_is_published_no_more_counts_on_its_node_until_its_claim_ends() -> None:
+    cluster = pooled(node_pool("a", maxConsumersPerNode=2), labels=A, used=2)
+    before = slice_of(*devices("a", "b", shared=True))
+
+    cluster.replace_slices([(before, slice_of(*devices("b", shared=True)))])
+    assert most(cluster) == 0
+
+    cluster.release(allocated_claim(*shares("a", 2)))
+    assert most(cluster) == 2
+
+
+def test_equal_nodes_of_several_pools_are_of_several_classes() -> None:
+    """Nothing but the label differs, which no selector reads."""
+    pools = (node_pool("a", maxConsumersPerNode=1), node_pool("b", maxConsumersPerNode=2))
+    names = ("a-1", "a-2", "b-1", "none")
+    cluster = Cluster(
+        slices=[slice_of(device("gpu", shared=True), pool=name, node=name) for name in names],
+        nodes=[node(name, pool=name.partition("-")[0]) for name in names],
+        claims=[],
+        classes=classes(),
+        options=AllocatorOptions(
+            consumer_limits=consumer_limits([OwnedDriver(name=DRIVER, pools=pools)])
+        ),
+    )
+
+    def fitting(number: int) -> list[str]:
+        pending = cluster.resolve([claim(*more(number))])
+        return [name for name, _ in cluster.rank_nodes(pending).nodes]
+
+    assert fitting(1) == ["a-1", "a-2", "b-1", "none"]
+    assert fitting(2) == ["b-1", "none"]
+    assert fitting(3) == ["none"]
+    assert len(set(cluster.feasibility_keys(cluster.resolve([claim(request())])).values())) == 3
+
+
+def test_the_pool_is_named() -> None:
+    cluster = pooled(node_pool("a", maxConsumersPerNode=2), labels=A, used=2)
+    pending = cluster.resolve([claim(request())])
+    attempt = lay_out(cluster.node_devices(NODE), pending, cluster.usage, cluster.options)
+    rejections = [
+        constraint.rejection(pending.requests[0][0][0], 0, further_share=True)
+        for constraint in attempt.constraints
+    ]
+
+    assert [rejection.detail for rejection in rejections if rejection is not None] == [
+        f"consumers on the node 2 (the limit of {DRIVER} per node in pool a)"
+    ]

@@ -3,7 +3,7 @@ from typing import NamedTuple
 
 import pytest
 
-from allocator.strategies.registry import ALL, DEFAULT, choose_strategy, find_strategy
+from allocator.strategies.registry import ALL, find_strategy, requested_strategy
 from kube.errors import FieldError
 from kube.names import STRATEGY_ANNOTATION
 
@@ -40,13 +40,13 @@ class Row(NamedTuple):
     name: str
     pod: Mapping[str, str]
     classes: Mapping[str, Mapping[str, str]]
-    want: str
+    want: str | None
 
 
 ROWS = (
-    Row("nobody says anything", {}, {}, DEFAULT),
-    Row("the configuration is the last word", {}, {"gpu": {}}, "FirstFit"),
-    Row("the class comes before it", {}, {"gpu": strategy_annotations("BestFit")}, "BestFit"),
+    Row("nobody says anything", {}, {}, None),
+    Row("a class without the annotation", {}, {"gpu": {}}, None),
+    Row("the class", {}, {"gpu": strategy_annotations("BestFit")}, "BestFit"),
     Row(
         "the pod before the class",
         strategy_annotations("LowLoadFirst"),
@@ -75,15 +75,14 @@ ROWS = (
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
-def test_choose_strategy(row: Row) -> None:
-    assert row.want == choose_strategy(row.pod, row.classes, "FirstFit")
+def test_requested_strategy(row: Row) -> None:
+    assert row.want == requested_strategy(row.pod, row.classes)
 
 
 class Wrong(NamedTuple):
     name: str
     pod: Mapping[str, str]
     classes: Mapping[str, Mapping[str, str]]
-    default: str
     path: str
 
 
@@ -92,30 +91,26 @@ WRONG = (
         "of the pod",
         strategy_annotations("bestfit"),
         {},
-        DEFAULT,
         "metadata.annotations[drawbridge.internal/strategy]",
     ),
     Wrong(
         "empty",
         strategy_annotations(""),
         {},
-        DEFAULT,
         "metadata.annotations[drawbridge.internal/strategy]",
     ),
     Wrong(
         "of a class",
         {},
         {"nic": {}, "gpu": strategy_annotations("spread")},
-        DEFAULT,
         "deviceClass[gpu].metadata.annotations[drawbridge.internal/strategy]",
     ),
-    Wrong("of the configuration", {}, {}, "packed", "strategy"),
 )
 
 
 @pytest.mark.parametrize("row", WRONG, ids=lambda row: row.name)
 def test_an_unknown_strategy_is_a_field_error(row: Wrong) -> None:
-    error = choose_strategy(row.pod, row.classes, row.default)
+    error = requested_strategy(row.pod, row.classes)
 
     assert isinstance(error, FieldError)
     assert (row.path, KNOWN) == (error.path, error.fix)
