@@ -136,6 +136,25 @@ def device_quota(*limits: Document, **spec: Any) -> Document:
     }
 
 
+def ownership(*drivers: Document, name: str = "default") -> Document:
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "AllocatorOwnership",
+        "metadata": {"name": name},
+        "spec": {"drivers": list(drivers)},
+    }
+
+
+def owned(*pools: Document, name: str = EXAMPLE, **settings: Any) -> Document:
+    return {"name": name, **settings, **({"pools": list(pools)} if pools else {})}
+
+
+def nodes_of(label: str | None, name: str = "", **settings: Any) -> Document:
+    """A pool of the nodes whose label `pool` has a value; of all nodes for None."""
+    selector = {} if label is None else {"matchLabels": {"pool": label}}
+    return {"name": name or label or "all", "nodeSelector": selector, **settings}
+
+
 def limit(most: str = "80Gi", /, name: str = "memory", **fields: Any) -> Document:
     measure = {} if fields.keys() & {"devices", "claims", "counter"} else {"capacity": "memory"}
     return {"name": name, "driver": EXAMPLE, "max": most, **measure, **fields}
@@ -1122,4 +1141,132 @@ QUOTAS: Final = (
     ),
 )
 
-ALL: Final = (*CLAIMS, *SELECTORS, *CONFIGS, *CLASSES, *SLICES, *POLICIES, *QUOTAS, *PODS)
+_POOL: Final = "spec.drivers[0].pools[0]"
+_EXPRESSION: Final = f"{_POOL}.nodeSelector.matchExpressions[0]"
+
+
+def _nodes_where(**requirement: Any) -> Document:
+    return {"name": "x", "nodeSelector": {"matchExpressions": [{"key": "pool", **requirement}]}}
+
+
+OWNERSHIPS: Final = (
+    Case("no driver", ownership()),
+    Case("a driver without settings", ownership(owned())),
+    Case(
+        "pools with all settings",
+        ownership(
+            owned(
+                nodes_of(
+                    "a",
+                    maxConsumersPerNode=0,
+                    maxConsumersPerDevice=65536,
+                    capacityWeights={"memory": 3},
+                    defaultStrategy="CompactFirst",
+                ),
+                _nodes_where(operator="In", values=["b", "c"]),
+                nodes_of(None),
+            ),
+            owned(nodes_of("a"), name="nic.example.com"),
+        ),
+    ),
+    Case(
+        "another name",
+        ownership(owned(), name="other"),
+        ("error invalidAllocatorOwnership metadata.name",),
+    ),
+    Case(
+        "limits outside of their range",
+        ownership(owned(nodes_of("a", maxConsumersPerNode=65537), maxConsumersPerDevice=-1)),
+        (
+            "error invalidAllocatorOwnership spec.drivers[0].maxConsumersPerDevice",
+            f"error invalidAllocatorOwnership {_POOL}.maxConsumersPerNode",
+        ),
+    ),
+    Case(
+        "an operator that does not exist",
+        ownership(owned(_nodes_where(operator="Gt", values=["1"]))),
+        (f"error invalidAllocatorOwnership {_EXPRESSION}.operator",),
+    ),
+    Case(
+        "an operator without values",
+        ownership(owned(_nodes_where(operator="In"))),
+        (f"error invalidAllocatorOwnership {_EXPRESSION}.values",),
+    ),
+    Case(
+        "an operator with values",
+        ownership(owned(_nodes_where(operator="Exists", values=["a"]))),
+        (f"error invalidAllocatorOwnership {_EXPRESSION}.values",),
+    ),
+    Case(
+        "a label without a name",
+        ownership(owned(_nodes_where(key="", operator="Exists"))),
+        (f"error invalidAllocatorOwnership {_EXPRESSION}.key",),
+    ),
+    Case(
+        "more pools than there may be",
+        ownership(owned(*(nodes_of(f"p{number}") for number in range(17)))),
+        ("error invalidAllocatorOwnership spec.drivers[0].pools",),
+    ),
+    Case(
+        "two drivers of one name",
+        ownership(owned(), owned()),
+        ("error duplicateName spec.drivers[1].name",),
+    ),
+    Case(
+        "two pools of one name",
+        ownership(owned(nodes_of("a"), nodes_of("b", name="a"))),
+        ("error duplicateName spec.drivers[0].pools[1].name",),
+    ),
+    Case(
+        "a strategy that does not exist",
+        ownership(owned(nodes_of("a", defaultStrategy="binpack"))),
+        (f"error unknownStrategy {_POOL}.defaultStrategy",),
+    ),
+    Case(
+        "a pool behind one of all nodes",
+        ownership(owned(nodes_of(None), nodes_of("a"))),
+        ("warning shadowedPool spec.drivers[0].pools[1]",),
+    ),
+    Case(
+        "a pool behind one with fewer conditions",
+        ownership(
+            owned(
+                nodes_of("a"),
+                {"name": "x", "nodeSelector": {"matchLabels": {"pool": "a", "zone": "1"}}},
+            )
+        ),
+        ("warning shadowedPool spec.drivers[0].pools[1]",),
+    ),
+    Case(
+        "the pool of one driver behind that of another",
+        ownership(owned(nodes_of(None)), owned(nodes_of("a"), name="nic.example.com")),
+    ),
+    Case(
+        "all faults at once",
+        ownership(
+            owned(
+                nodes_of("a", maxConsumersPerNode=-1, defaultStrategy="x"),
+                nodes_of("a", maxConsumersPerDevice=-1),
+            )
+        ),
+        (
+            f"error invalidAllocatorOwnership {_POOL}.maxConsumersPerNode",
+            "error invalidAllocatorOwnership spec.drivers[0].pools[1].maxConsumersPerDevice",
+            "error duplicateName spec.drivers[0].pools[1].name",
+            f"error unknownStrategy {_POOL}.defaultStrategy",
+            "warning shadowedPool spec.drivers[0].pools[1]",
+        ),
+    ),
+)
+
+ALL: Final = (
+    *CLAIMS,
+    *SELECTORS,
+    *CONFIGS,
+    *CLASSES,
+    *SLICES,
+    *POLICIES,
+    *QUOTAS,
+    *OWNERSHIPS,
+    *PODS,
+)

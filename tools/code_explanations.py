@@ -26,6 +26,7 @@ _CLUSTER: Final = "examples/cluster/cluster.yaml"
 _GROUPS: Final = "examples/groups/cluster.yaml"
 _NICS: Final = "examples/nics/cluster.yaml"
 _QUOTA: Final = "examples/quota/cluster.yaml"
+_POOLS: Final = "examples/ownership/cluster.yaml"
 _NOTHING: Final = "None needed; the finding is for your information."
 
 FIXES: Final[Mapping[str, str]] = {
@@ -285,6 +286,9 @@ _FILES: Final[Mapping[str, tuple[str, str]]] = {
     "deviceQuotaFull": ("quota/pods.yaml", _QUOTA),
     "limitCountsNothing": ("quota/mistakes.yaml", _QUOTA),
     "selectsNoNamespace": ("quota/mistakes.yaml", _QUOTA),
+    "invalidAllocatorOwnership": ("ownership/mistakes.yaml", _POOLS),
+    "shadowedPool": ("ownership/mistakes.yaml", _POOLS),
+    "selectsNoNode": ("ownership/mistakes.yaml", _POOLS),
     "wrongUnit": ("mistakes/bytes-for-mebibytes.yaml", _CLUSTER),
     "notAnInteger": ("mistakes/half-a-gpu.yaml", _CLUSTER),
     "outOfRange": ("mistakes/more-than-all.yaml", _CLUSTER),

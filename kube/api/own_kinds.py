@@ -176,6 +176,7 @@ ALLOCATOR_OWNERSHIP: Final = OwnKind(
         condition("Serving"),
         AGE,
     ),
+    is_validated=True,
     access=(
         Access(account=Account.WEBHOOK),
         Access(account=Account.CONTROLLER),

@@ -14,6 +14,7 @@ from findings.field_path import FieldPath
 from findings.finding import Code, Finding
 from kube.api.core import Pod
 from kube.api.device_quota import DeviceQuota
+from kube.api.ownership import AllocatorOwnership
 from kube.api.policy import DeviceCompatibilityPolicy
 from kube.api.resource import (
     DeviceClaim,
@@ -49,6 +50,7 @@ class Scope(StrEnum):
     SLICE = "slice"
     POLICY = "policy"
     QUOTA = "quota"
+    OWNERSHIP = "ownership"
     POD = "pod"
 
 
@@ -60,6 +62,7 @@ KINDS: Final[Mapping[Scope, tuple[str, ...]]] = {
     Scope.SLICE: ("ResourceSlice",),
     Scope.POLICY: ("DeviceCompatibilityPolicy",),
     Scope.QUOTA: ("DeviceQuota",),
+    Scope.OWNERSHIP: ("AllocatorOwnership",),
     Scope.POD: ("Pod", "DaemonSet", "Deployment", "ReplicaSet", "StatefulSet", "CronJob", "Job"),
 }
 """The kinds that have such a scope."""
@@ -119,6 +122,7 @@ ClassRule = Rule[DeviceClass]
 SliceRule = Rule[ResourceSlice]
 PolicyRule = Rule[DeviceCompatibilityPolicy]
 QuotaRule = Rule[DeviceQuota]
+OwnershipRule = Rule[AllocatorOwnership]
 PodRule = Rule[Pod]
 
 # --- reasons why there is no CEL rule -------------------------------------------------------------

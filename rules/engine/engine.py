@@ -16,6 +16,7 @@ from kube.api.core import Pod
 from kube.api.device_quota import DeviceQuota
 from kube.api.meta import ApiStruct, ObjectMeta
 from kube.api.own_kinds import VALIDATED_OWN_KINDS
+from kube.api.ownership import AllocatorOwnership
 from kube.api.policy import DeviceCompatibilityPolicy
 from kube.api.resource import DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice
 from kube.names import ENFORCEMENT_LABEL
@@ -131,6 +132,8 @@ def _scopes(target: Target) -> Iterator[tuple[Scope, Subject[Any], FieldPath]]:
             yield Scope.POLICY, whole, target.path
         case DeviceQuota():
             yield Scope.QUOTA, whole, target.path
+        case AllocatorOwnership():
+            yield Scope.OWNERSHIP, whole, target.path
         case Pod():
             yield Scope.POD, whole, target.path
         case _:

@@ -24,6 +24,7 @@ from rules.objects import (
     strategy,
 )
 from rules.objects import compatibility_policy as compatibility
+from rules.ownership import node_pools
 from rules.quotas import device_quota, excesses
 
 RULES: Final[tuple[Rule[Any], ...]] = (
@@ -36,6 +37,7 @@ RULES: Final[tuple[Rule[Any], ...]] = (
     *resource_slice.RULES,
     *compatibility.RULES,
     *device_quota.RULES,
+    *node_pools.RULES,
     *pod.RULES,
     *extended_resources.RULES,
     *strategy.RULES,

@@ -13,7 +13,7 @@ from allocator.model.feature_gates import Features
 from allocator.pods.claims import Name, allocation_of
 from allocator.pods.eligible_nodes import EligibleNodes
 from allocator.search.attempt import AllocatorOptions
-from allocator.strategies.by_node_pool import pool_strategies
+from allocator.strategies.by_node_pool import NO_POOL_STRATEGIES, pool_strategies
 from allocator.strategies.capacity_weights import driver_weights
 from clusterstate.change_feed import ChangeFeed
 from clusterstate.cluster_cache import ClusterCache
@@ -306,7 +306,7 @@ class ClusterState:
         return self._snapshot()
 
     def _snapshot(self) -> Snapshot:
-        cache = self._view.cache
+        cache, settings = self._view.cache, self.applied_settings
         return Snapshot(
             cluster=cache.cluster,
             claims=cache.claims,
@@ -325,8 +325,8 @@ class ClusterState:
             quotas=self.quotas.book,
             eligible_nodes=self._eligible_nodes,
             default_strategy=self._default_strategy,
-            pool_strategies=pool_strategies(self.applied_settings),
-            weights=driver_weights(self.applied_settings),
+            pool_strategies=pool_strategies(settings) if settings else NO_POOL_STRATEGIES,
+            weights=driver_weights(settings),
             binding_cutoff=self.binding_cutoff,
         )
 

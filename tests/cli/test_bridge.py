@@ -144,7 +144,8 @@ def test_to_release_nobody_allocates_before_the_fence_opens() -> None:
 
 def test_settings_of_drivers_stay_as_they_are() -> None:
     stored_ownership = ownership(DRIVER)
-    settings = {"capacityWeights": {"memory": 2}, "maxConsumersPerNode": 8}
+    pools = ({"name": "a", "nodeSelector": {}, "maxConsumersPerNode": 0},)
+    settings = {"capacityWeights": {"memory": 2}, "maxConsumersPerNode": 8, "pools": pools}
     stored_ownership["spec"]["drivers"][0] |= settings
 
     plan = plan_change(state(*CLUSTER, stored_ownership), stored(DRIVER), added_drivers=[OTHER])

@@ -175,7 +175,11 @@ async def test_pods_are_tried_again_when_a_part_is_there_that_was_never_seen(
 
 
 async def test_the_status_has_the_settings_that_are_in_force(tmp_path: Path) -> None:
-    settings = {"capacityWeights": {"memory": 3}, "maxConsumersPerDevice": 4}
+    settings = {
+        "capacityWeights": {"memory": 3},
+        "maxConsumersPerDevice": 4,
+        "pools": [{"name": "a", "nodeSelector": {}, "defaultStrategy": "BestFit"}],
+    }
     async with FakeApiServer() as server:
         server.put(
             ALLOCATOR_OWNERSHIPS,
