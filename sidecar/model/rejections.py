@@ -62,8 +62,8 @@ class Code(StrEnum):
     """The sidecar has not seen the pod's namespace yet, whose labels say which DeviceQuotas it has. The pod
     is tried again."""
     NO_DEVICES = "noDevices"
-    """No node has free devices for the claims, or those that are free are kept for pods for which
-    others were evicted. `drawbridge why pod` has the reasons."""
+    """No node has free devices for the claims within the limits of consumers, or those that are free are
+    kept for pods for which others were evicted. `drawbridge why pod` has the reasons."""
     NO_ELIGIBLE_NODE = "noEligibleNode"
     """Devices are free, but on nodes that the pod's selector, affinity, tolerations or allocated
     claims rule out."""
