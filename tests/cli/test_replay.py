@@ -229,6 +229,27 @@ def test_policies_are_those_of_the_bridge_and_not_of_the_stock_scheduler(tmp_pat
     assert ours["pods"] == {"placed": 1, "failed": 1}
 
 
+def test_limits_of_a_pool_of_nodes_are_those_of_the_bridge_alone(tmp_path: Path) -> None:
+    pool = {
+        "name": "ssd",
+        "nodeSelector": {"matchLabels": {"disk": "ssd"}},
+        "maxConsumersPerNode": 1,
+    }
+    ownership = {
+        "apiVersion": "drawbridge.internal/v1alpha1",
+        "kind": "AllocatorOwnership",
+        "metadata": {"name": "default"},
+        "spec": {"drivers": [{"name": DRIVER, "maxConsumersPerNode": 3, "pools": [pool]}]},
+    }
+    text = rows(*(f"{name},1,gpu,milli=100" for name in "abcdef"))
+    stock, ours = results(
+        text, state=(*STATE, ownership), strategy="stock,FirstFit", folder=tmp_path
+    )
+
+    assert stock["pods"] == {"placed": 6, "failed": 0}
+    assert ours["pods"] == {"placed": 4, "failed": 2}
+
+
 @pytest.mark.parametrize(("percent", "exits"), [("37.5", 0), ("37.51", 1), ("0", 0), ("100", 1)])
 def test_check_below(percent: str, exits: int, tmp_path: Path) -> None:
     text = rows("a,1,gpu,milli=1500", "b,1,gpu,milli=1000", "c,1,gpu,milli=500")

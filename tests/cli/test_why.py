@@ -323,6 +323,22 @@ def test_devices_that_the_bridge_holds_back_are_named() -> None:
     assert explain_as_json("pod", "bound", state=(BOUND, HELD, ownership))["heldBack"] == []
 
 
+def test_the_limit_of_a_pool_that_keeps_a_pod_of_the_bridge_from_a_node_is_named() -> None:
+    pool = {"name": "one", "nodeSelector": {}, "maxConsumersPerNode": 1}
+    ownership = {
+        "apiVersion": "drawbridge.internal/v1alpha1",
+        "kind": "AllocatorOwnership",
+        "metadata": {"name": "default"},
+        "spec": {"drivers": [{"name": DRIVER, "pools": [pool]}]},
+    }
+    pending = using("pending", "waits", schedulerName="drawbridge-scheduler")
+
+    held = (HELD, holding("held-b", "gpu-0", "node-b"))
+    printed = run_why("pod", "pending", state=(pending, claim("waits"), *held, ownership)).stdout
+
+    assert f"the limit of {DRIVER} per node in pool one" in " ".join(printed.split())
+
+
 def test_nodes_with_such_devices_come_before_many_others() -> None:
     foreign = [
         slice_of(

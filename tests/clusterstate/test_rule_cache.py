@@ -34,6 +34,7 @@ from testing.allocation.builders import (
     devices,
     match,
     node,
+    node_pool,
     policy,
     request,
     result,
@@ -143,16 +144,30 @@ def test_devices_that_no_node_has_are_an_error_and_devices_in_use_a_warning() ->
     assert codes(cache, ASKED[0]) == []
 
 
+def owning(driver: OwnedDriver) -> AllocatorOwnership:
+    spec = AllocatorOwnershipSpec(drivers=(driver,))
+    return AllocatorOwnership(metadata=ObjectMeta(name=OWNERSHIP), spec=spec)
+
+
+def pooled(driver: OwnedDriver, name: str, **fields: Any) -> OwnedDriver:
+    """A driver with a pool that may have four uses on a node."""
+    pool = node_pool(name, maxConsumersPerNode=4, **fields)
+    return msgspec.structs.replace(driver, pools=(pool,))
+
+
 def test_what_a_limit_of_consumers_excludes_never_fits() -> None:
     cache = cache_of(everything())
     assert codes(cache, ASKED[0]) == []
 
     limit = OwnedDriver(name=DRIVER, max_consumers_per_node=1)
-    ownership = AllocatorOwnership(
-        metadata=ObjectMeta(name=OWNERSHIP), spec=AllocatorOwnershipSpec(drivers=(limit,))
-    )
-    cache.apply({Kind.OWNERSHIP: {("", OWNERSHIP): ownership}})
+    cache.apply({Kind.OWNERSHIP: {("", OWNERSHIP): owning(limit)}})
     assert codes(cache, ASKED[0]) == ["error exceedsLargestNode"]
+
+    cache.apply({Kind.OWNERSHIP: {("", OWNERSHIP): owning(pooled(limit, "of-none"))}})
+    assert codes(cache, ASKED[0]) == ["error exceedsLargestNode"]
+
+    cache.apply({Kind.OWNERSHIP: {("", OWNERSHIP): owning(pooled(limit, "all", nodeSelector={}))}})
+    assert codes(cache, ASKED[0]) == []
 
     cache.apply({Kind.OWNERSHIP: {("", OWNERSHIP): None}})
     assert codes(cache, ASKED[0]) == []
