@@ -51,8 +51,30 @@ def ownership() -> Document:
         "apiVersion": API_VERSION,
         "kind": "AllocatorOwnership",
         "metadata": {"name": "default", "annotations": SCREAM},
-        "spec": {"drivers": [{"name": name} for name in names]},
+        "spec": {
+            "drivers": [
+                {"name": name, **({"pools": hostile_pools()} if number < 4 else {})}
+                for number, name in enumerate(names)
+            ]
+        },
     }
+
+
+def hostile_pools() -> list[Document]:
+    """Return as many pools of nodes as a driver may have, each of which costs most to compare with a node."""
+    values = [f"v{number}" for number in range(64)]
+    expressions = [
+        {"key": f"example.com/k{number}", "operator": "NotIn", "values": values}
+        for number in range(16)
+    ]
+    return [
+        {
+            "name": f"pool-{number}",
+            "nodeSelector": {"matchExpressions": expressions, "matchLabels": {"no": "where"}},
+            "defaultStrategy": "BestFit",
+        }
+        for number in range(16)
+    ]
 
 
 def namespaced_objects() -> Iterator[Document]:

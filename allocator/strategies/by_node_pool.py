@@ -1,8 +1,11 @@
 """The default strategies of pools of nodes, for pods that name none: each node by the strategy of its pool.
 
 A node is scored by the strategies of the drivers whose devices its plan takes; of several, the mean counts.
-The devices of each driver are in the order of its own strategy. Scores of nodes in different pools are
-compared as they are, from 0 to 100.
+The devices of each driver are in the order of its own strategy.
+
+Scores of nodes in different pools are compared as they are, from 0 to 100: a packing pool is preferred
+where it is fuller than half, a spreading pool where it is emptier. FirstFit prefers no node, so its nodes
+are in the middle and do not lose to all others.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,7 +19,9 @@ from allocator.model.plan import Plan
 from allocator.model.requests import PendingClaims
 from allocator.model.selectors import DeviceField
 from allocator.model.usage import Usage
+from allocator.strategies.alternatives import rank_score
 from allocator.strategies.capacity_weights import CapacityWeights
+from allocator.strategies.first_fit import FIRST_FIT
 from allocator.strategies.fragmentation_aware import FRAGMENTATION_AWARE, FragmentationAware
 from allocator.strategies.load import drivers_of
 from allocator.strategies.pod_kinds import PodKind
@@ -37,6 +42,7 @@ class PoolStrategies(msgspec.Struct, frozen=True):
     drivers: tuple[tuple[str, tuple[str | None, ...]], ...] = ()
 
 
+_MIDDLE: Final = 50
 NO_POOL_STRATEGIES: Final = PoolStrategies()
 
 
@@ -134,7 +140,12 @@ class StrategyByPool:
         strategies = dict.fromkeys(
             self.strategy_on(node, driver) for driver in sorted(drivers_of(plan))
         )
-        scores = [strategy.score(node, usage, plan) for strategy in strategies or (self.default,)]
+        scores = [
+            rank_score(plan, _MIDDLE)
+            if strategy is FIRST_FIT
+            else strategy.score(node, usage, plan)
+            for strategy in strategies or (self.default,)
+        ]
         return sum(scores) // len(scores)
 
     def strategy_on(self, node: NodeDevices, driver: str) -> Strategy:

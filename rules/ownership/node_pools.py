@@ -33,6 +33,9 @@ from rules.context.rule import (
 from rules.model.naming import find_duplicates
 
 Ownership = Subject[AllocatorOwnership]
+
+MAX_COMPARISONS: Final = 20_000
+"""Pairs of a pool and a kind of node that one validation compares, each in microseconds."""
 _WITH_VALUES: Final = frozenset({"In", "NotIn"})
 _OPERATORS: Final = _WITH_VALUES | {"Exists", "DoesNotExist"}
 
@@ -187,15 +190,25 @@ def find_pools_without_nodes(
 ) -> Iterator[Finding]:
     """Yield pools that select none of the cluster's nodes."""
     cluster = context.current_cluster
-    labels = [node.metadata.labels or {} for node in cluster.nodes.values()] if cluster else []
-    if not any(labels):
+    nodes = cluster.nodes.values() if cluster is not None else ()
+    if not any(node.metadata.labels for node in nodes):
         return  # No nodes are known, or only by the slices that name them.
-    for place, pool in _pools(ownership, path):
-        if not any(map(pool.node_selector.matches, labels)):
+    pools = list(_pools(ownership, path))
+    keys = {key for _, pool in pools for key, _, _ in _conditions(pool.node_selector)}
+    # Most nodes differ in no label that a pool reads.
+    kinds = {
+        tuple(sorted((key, labels[key]) for key in keys & labels.keys()))
+        for labels in (node.metadata.labels or {} for node in nodes)
+    }
+    if len(kinds) * len(pools) > MAX_COMPARISONS:
+        return  # A warning is not worth the time of a review.
+    projections = [dict(kind) for kind in sorted(kinds)]
+    for place, pool in pools:
+        if not any(map(pool.node_selector.matches, projections)):
             yield warning(
                 Code.SELECTS_NO_NODE,
                 place.child("nodeSelector"),
-                f"selects none of {len(labels)} nodes, so pool {quote_text(pool.name)} changes nothing",
+                f"selects none of {len(nodes)} nodes, so pool {quote_text(pool.name)} changes nothing",
                 "label the nodes of the pool, or correct the selector",
             )
 

@@ -20,6 +20,9 @@ from allocator.model.requests import PendingClaims
 from allocator.model.usage import Usage
 from allocator.search.attempt import AllocatorOptions
 from allocator.search.search import allocate
+from allocator.strategies.by_node_pool import PoolStrategies, by_node_pool
+from allocator.strategies.capacity_weights import NO_WEIGHTS
+from allocator.strategies.first_fit import FIRST_FIT
 from allocator.strategies.fragmentation_aware import FragmentationAware
 from allocator.strategies.pod_kinds import DeviceDemand, PodKind
 from allocator.strategies.registry import ALL
@@ -64,7 +67,10 @@ USUAL_KINDS = FragmentationAware(
         ),
     )
 )
-EVERY = (*ALL, USUAL_KINDS)
+BY_POOL = by_node_pool(
+    FIRST_FIT, PoolStrategies(((DRIVER, ("LowLoadFirst", "BestFit")),)), NO_WEIGHTS
+)
+EVERY = (*ALL, USUAL_KINDS, BY_POOL)
 
 strategies = st.sampled_from(EVERY)
 
@@ -102,8 +108,9 @@ def attempts(scenario: Scenario) -> Iterator[Attempt]:
     except AttemptFailed:
         return
     usage_ = usage.gather_usage(given_objects.allocated_claims, given_objects.features)
-    for devices in nodes:
-        yield Attempt(devices, pending, usage_, AllocatorOptions(features=given_objects.features))
+    for number, devices in enumerate(nodes):
+        in_pool = msgspec.structs.replace(devices, node_pools={DRIVER: number % 2})
+        yield Attempt(in_pool, pending, usage_, AllocatorOptions(features=given_objects.features))
 
 
 @settings(max_examples=100)

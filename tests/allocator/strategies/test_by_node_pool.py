@@ -98,13 +98,13 @@ SPREAD = node_pool("spread", defaultStrategy="LowLoadFirst")
         pytest.param(
             [owned(PACKED, SPREAD)],
             ["gpu"],
-            {"packed": (30, 1), "spread": (70, 0), "other": (0, 0)},
+            {"packed": (30, 1), "spread": (70, 0), "other": (50, 0)},
             id="each pool its own",
         ),
         pytest.param(
             [owned(node_pool("all", nodeSelector={}), PACKED)],
             ["gpu"],
-            {"packed": (0, 0), "spread": (0, 0), "other": (0, 0)},
+            {"packed": (50, 0), "spread": (50, 0), "other": (50, 0)},
             id="the first pool of a node names none",
         ),
         pytest.param(
@@ -113,13 +113,13 @@ SPREAD = node_pool("spread", defaultStrategy="LowLoadFirst")
                 owned(node_pool("packed", defaultStrategy="LowLoadFirst"), driver=NIC),
             ],
             ["nic"],
-            {"packed": (70, 0), "spread": (0, 0), "other": (0, 0)},
+            {"packed": (70, 0), "spread": (50, 0), "other": (50, 0)},
             id="the driver of the devices counts",
         ),
         pytest.param(
             [owned(PACKED), owned(node_pool("packed", defaultStrategy="LowLoadFirst"), driver=NIC)],
             ["gpu", "nic"],
-            {"packed": (50, 1, 0), "spread": (0, 0, 0), "other": (0, 0, 0)},
+            {"packed": (50, 1, 0), "spread": (50, 0, 0), "other": (50, 0, 0)},
             id="devices of two drivers by two strategies, the score is the mean",
         ),
     ],

@@ -179,14 +179,11 @@ def test_the_pool_of_the_node_has_the_strategy_unless_the_pod_or_its_class_names
 
 
 def test_nodes_of_a_pool_are_scored_by_its_strategy() -> None:
-    """FirstFit, which other nodes have, scores 0."""
-    now = cluster(consumer("x"), pools=[SPREAD])
+    """Three quarters of an empty node are free afterwards; FirstFit, which other nodes have, is in the middle."""
+    now = cluster(pools=[SPREAD])
     outcome = find_nodes(pod("gpu"), now)
 
     assert isinstance(outcome, Fits)
-    assert [(fit.name, fit.score > 0) for fit in outcome.nodes] == [
-        ("node-1", True),
-        ("node-2", False),
-    ]
+    assert [(fit.name, fit.score) for fit in outcome.nodes] == [("node-1", 75), ("node-2", 50)]
     strategy = choose_strategy(pod("gpu"), [claim(request(), name="gpu")], now)
     assert strategy.name == "FirstFit (gpu.example.com: LowLoadFirst)"
