@@ -200,8 +200,8 @@ REASONS: Final[Mapping[str, tuple[str, str]]] = {
         "Wait until that device is free, or request one that the policy allows.",
     ),
     "consumerLimit": (
-        "The device has as many consumers as its driver's settings allow.",
-        "Wait until a claim ends, or raise maxConsumersPerDevice.",
+        "The device, or the node, has as many consumers as its driver's settings allow there.",
+        "Wait until a claim there ends, or raise the limit of the driver, or of its pool of nodes, in the AllocatorOwnership.",
     ),
     "quota": (
         "The device is more than what is left of a quota.",

@@ -87,7 +87,7 @@ class SidecarSettings(ServerSettings, frozen=True, kw_only=True):
     without."""
 
     default_strategy: str = registry.DEFAULT
-    """The strategy where neither the pod nor a DeviceClass names one."""
+    """The strategy where neither the pod nor a DeviceClass names one, nor the pool of the node has one."""
 
     feature_gates: Mapping[str, bool] = {}
     """Gates of allocation that this cluster sets otherwise than Kubernetes 1.37 does, by upstream's

@@ -31,6 +31,7 @@ from testing.rule_cases import (
     CLASSES,
     CONFIGS,
     EXAMPLE,
+    OWNERSHIPS,
     Case,
     cel,
     claim,
@@ -56,6 +57,7 @@ from testing.webhook_endpoint import (
 # --- objects of DRA -------------------------------------------------------------------------------
 
 _RESOURCES: Final = {
+    "AllocatorOwnership": "allocatorownerships",
     "DeviceClass": "deviceclasses",
     "DeviceQuota": "devicequotas",
     "DeviceTranslationProfile": "devicetranslationprofiles",
@@ -67,7 +69,7 @@ _RESOURCES: Final = {
 def object_review(document: Document, old: object = None, **request: Any) -> Document:
     """Return an AdmissionReview of an object of DRA as the API server sends it."""
     kind = document["kind"]
-    is_ours = kind in {"DeviceQuota", "DeviceTranslationProfile"}
+    is_ours = kind in {"AllocatorOwnership", "DeviceQuota", "DeviceTranslationProfile"}
     group, version = ("drawbridge.internal", "v1alpha1") if is_ours else ("resource.k8s.io", "v1")
     named = {"group": group, "version": version}
     about = {"kind": {**named, "kind": kind}, "resource": {**named, "resource": _RESOURCES[kind]}}
@@ -118,7 +120,7 @@ async def validate_object(
     return response
 
 
-@pytest.mark.parametrize("case", [*CONFIGS, *CLASSES], ids=lambda case: case.name)
+@pytest.mark.parametrize("case", [*CONFIGS, *CLASSES, *OWNERSHIPS], ids=lambda case: case.name)
 async def test_an_object_is_answered_as_the_rules_say(case: Case, start: StartEndpoint) -> None:
     response = await validate_object(await start(), case.document)
 
