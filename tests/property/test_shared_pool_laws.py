@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from allocator.cluster.cluster import Cluster
 from allocator.cluster.ranking import Limits, RankedNodes
-from allocator.features.consumer_limits import ConsumerLimit
+from allocator.features.consumer_limits import ConsumerLimit, NodePoolLimit
 from allocator.model.outcome import AttemptFailed
 from allocator.model.plan import Plan
 from allocator.search.attempt import AllocatorOptions
@@ -23,6 +23,7 @@ from allocator.strategies.first_fit import FIRST_FIT
 from allocator.strategies.registry import ALL as STRATEGIES
 from allocator.strategies.strategy import Strategy
 from kube.api.core import Node
+from kube.api.meta import LabelSelector
 from kube.api.resource import Device, ResourceClaim, ResourceClaimStatus, ResourceSlice
 from testing.allocation.builders import (
     DRIVER,
@@ -125,6 +126,15 @@ def describe(plan: Plan | None) -> Sequence[str]:
     return [str(choice.device.id) for choices in plan.choices for choice in choices]
 
 
+IN_ZONE_A = LabelSelector(match_labels={"zone": "a"})
+POOLED = {
+    NIC: ConsumerLimit(pools=(NodePoolLimit(name="a", node_selector=IN_ZONE_A, per_node=1),)),
+    DRIVER: ConsumerLimit(
+        per_node=2, pools=(NodePoolLimit(name="a", node_selector=IN_ZONE_A, per_device=1),)
+    ),
+}
+
+
 class ChangingCluster:
     """A cluster that begins without claims; its options and the number of its devices vary."""
 
@@ -134,7 +144,13 @@ class ChangingCluster:
         self._networks = [network(rng), zone_network("a", rng)]
         self._gpus = {name: gpu_slice(name, rng) for name in NAMES}
         limits = rng.choice(
-            ({}, {}, {NIC: ConsumerLimit(per_node=2)}, {DRIVER: ConsumerLimit(per_device=1)})
+            (
+                {},
+                {},
+                {NIC: ConsumerLimit(per_node=2)},
+                {DRIVER: ConsumerLimit(per_device=1)},
+                POOLED,
+            )
         )
         self.cluster = Cluster(
             slices=[*self._gpus.values(), *self._networks, *partitioned_slices(rng)],
