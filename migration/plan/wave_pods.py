@@ -20,7 +20,7 @@ from migration.plan.device_map import Course, Leaving, NodeState, WaveDetails
 from migration.plan.evidence import Evidence
 from migration.plan.model import Held, PlannedWork, PlannedWorkload, Wave
 from migration.plan.other_pods import PodName
-from migration.plan.placement import PodKey
+from migration.plan.placement import Placer, PodKey, Stage
 from migration.plan.work import read_restart
 from translation.vocabularies.hami.keys import OWN_KEYS
 
@@ -343,6 +343,31 @@ def _others_notes(wave: Wave) -> Iterator[str]:
     yield (
         f"{text}; no other node takes {names}, or has the CPU and memory: until a node of the wave is back they wait, "
         "see unplacedPods in plan.yaml"
+    )
+
+
+def without_devices(
+    workloads: Iterable[AssessedWorkload],
+    placer: Placer,
+    stage: Stage,
+    nodes_of: Mapping[str, Sequence[str]],
+) -> frozenset[str]:
+    """Return the workloads that run, and would get claims of a driver that has devices on no node.
+
+    Args:
+        workloads: The cluster's workloads.
+        placer: Has not placed those whose devices are neither published nor assumed.
+        stage: The nodes and namespaces that have moved.
+        nodes_of: Workload to the nodes of its pods.
+    """
+    return frozenset(
+        reference
+        for workload in workloads
+        if (reference := workload.key.reference) in placer.not_counted
+        and workload.outcome is not Outcome.NATIVE
+        and workload.key.namespace not in stage.opted_in
+        and reference not in stage.selected
+        and any(nodes_of[reference])
     )
 
 

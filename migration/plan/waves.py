@@ -38,7 +38,7 @@ from migration.plan.model import (
 )
 from migration.plan.parts import Part, divide, servable_parts, whole_namespaces
 from migration.plan.placement import Placement, Placer, PodKey, Stage
-from migration.plan.wave_pods import held_unserved
+from migration.plan.wave_pods import held_unserved, without_devices
 
 _IN_VAIN: Final = (
     "no pod with claims would use its devices, and pods with device keys would lack them"
@@ -221,6 +221,7 @@ class Planner:
         running = self._running(self._placer.place(stage, self._live))
         keys = [key for key, node in running.items() if node not in stage.switched]
         unserved = self._placer.unserved(stage, keys) if keys else frozenset[str]()
+        unserved |= without_devices(self._workloads, self._placer, stage, self._live_nodes)
         for workload in self._workloads:
             reference = workload.key.reference
             if reference in unserved:

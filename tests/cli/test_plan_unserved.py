@@ -5,7 +5,16 @@ from typing import Any, Final
 
 from kube.manifests.dump import dump_yaml
 from testing.command import drawbridge
-from testing.migration import GPU, SHARE, daemon_set, hami_node, namespace, plugin_node, workload
+from testing.migration import (
+    GPU,
+    SHARE,
+    daemon_set,
+    hami_node,
+    namespace,
+    node,
+    plugin_node,
+    workload,
+)
 from testing.plan import call, document, held_objects, planned, waves
 
 HAMI: Final = "hami-core-gpu.project-hami.io"
@@ -99,3 +108,25 @@ def test_a_pod_that_runs_where_the_new_devices_would_not_do_is_not_drained(tmp_p
 
     assert "hami-0" not in [name for names, _ in waves(plan) for name in names]
     assert "1 of Deployment/team/here" in held_objects(plan)["Node//hami-0"]
+
+
+def test_a_pod_whose_driver_has_no_devices_is_never_moved(tmp_path: Path) -> None:
+    """Its wave restarted it for nothing, and its check after the wave waited for ever."""
+    npu = workload("npu", {"huawei.com/Ascend910": "2"}, ["npu-0"], namespace="npu")
+    ascend = node("npu-0", {"huawei.com/Ascend910": "8"}, {}, {})
+    objects = [*cluster(SHARE), ascend, namespace("npu"), *npu]
+
+    plan = planned(tmp_path, objects, "--wave-nodes", 5)
+
+    assert ["llm"] == [name for _, names in waves(plan) for name in names]
+    held = held_objects(plan)
+    assert "devices of hami-vnpu-core.project-hami.io" in held["Deployment/npu/npu"]
+    assert "Deployment/npu/npu" in held["Namespace//npu"]
+
+
+def test_a_pod_that_waits_for_a_driver_without_devices_holds_nothing(tmp_path: Path) -> None:
+    npu = workload("npu", {"huawei.com/Ascend910": "2"}, [""], namespace="npu")
+
+    plan = planned(tmp_path, [*cluster(SHARE), namespace("npu"), *npu], "--wave-nodes", 5)
+
+    assert {} == held_objects(plan)
