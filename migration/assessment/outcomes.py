@@ -2,7 +2,7 @@
 
 import copy
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import Any, Final
 
@@ -13,12 +13,13 @@ from admission.pods import Decision
 from admission.recorded_pods import restored_document
 from answers.manifests.translate import TranslatedObject, translate_objects
 from answers.model.views import decode_view
-from findings.finding import Code, Finding, Severity
+from findings.field_path import FieldPath
+from findings.finding import Code, Finding, Severity, info
 from kube.api.core import Pod
 from kube.api.workloads import pod_path, resolve_path
 from kube.manifests.source import SourceObject
 from kube.names import DEFAULT_SCHEDULER_NAME
-from migration.assessment.workloads import OwnerKey, Workload
+from migration.assessment.workloads import OwnerKey, Workload, group_workloads
 from translation.cluster.native_allocation import is_native
 from translation.cluster.snapshot import (
     Mode,
@@ -26,9 +27,11 @@ from translation.cluster.snapshot import (
     TranslationSnapshot,
     vocabularies_in_force,
 )
-from translation.model.intents import LegacyPod
+from translation.model.intents import LegacyPod, Vocabulary
 from translation.reading.arbiter import requests_devices
-from translation.reading.legacy_pod import legacy_pod
+from translation.reading.custom_workloads import CUSTOM_RESOURCES
+from translation.reading.legacy_pod import containers, legacy_pod
+from translation.reading.untranslated_keys import is_device_key
 
 _OF_THE_CLUSTER: Final = frozenset(
     {
@@ -43,6 +46,10 @@ _OF_THE_CLUSTER: Final = frozenset(
 """Warnings about the cluster, which lose nothing of a pod."""
 _LEFT_ALONE: Final = frozenset({Code.OPTED_OUT, Code.ALREADY_CONVERTED, Code.NODE_NAME_SET})
 _UNREAD: Final = frozenset({Code.UNTRANSLATED_DEVICE_KEY, Code.POD_TEMPLATE_NOT_READ})
+CREATED_AGAIN: Final = frozenset(kind for _, kind in CUSTOM_RESOURCES) - {"Job"}
+"""Kinds of other projects whose controllers create their pods again; Volcano's Job has the name of Kubernetes'."""
+_PLACING: Final = ("nodeSelector", "affinity", "tolerations", "restartPolicy")
+"""Fields of a pod that its nodes depend on, or that say what becomes of it."""
 
 
 class Outcome(StrEnum):
@@ -116,12 +123,14 @@ def assess_workload(
     """
     owner = workload.owner
     has_template = owner is not None and pod_path(owner.api_version, owner.kind) is not None
+    vocabularies = vocabularies_in_force(options, snapshot.profiles)
+    if not has_template:
+        workload = _with_device_pods(workload, vocabularies)
     objects = (owner,) if has_template and owner is not None else workload.pods
     source_object = next((_as_created(source, snapshot) for source in objects), None)
     if source_object is None:
         return None
     pod = _pod_of(source_object)
-    vocabularies = vocabularies_in_force(options, snapshot.profiles)
     legacy = legacy_pod(pod, vocabularies) if pod is not None else None
     requests = legacy is not None and requests_devices(legacy, vocabularies)
     is_whole = (
@@ -146,7 +155,9 @@ def assess_workload(
     if outcome in {Outcome.NATIVE, Outcome.TRANSLATED}:
         findings = tuple(finding for finding in findings if finding.code is Code.FOREIGN_SCHEDULER)
     if not has_template and workload.key.kind != "Pod" and outcome is not Outcome.REFUSED:
-        outcome = Outcome.UNKNOWN
+        reason = _unread_template(workload, outcome)
+        if reason is not None:
+            outcome, findings = Outcome.UNKNOWN, (*findings, reason)
     return AssessedWorkload(
         key=workload.key,
         pods=workload.pod_count,
@@ -160,6 +171,82 @@ def assess_workload(
         members=frozenset(
             (source.namespace or namespace, source.name) for source in workload.pods if source.name
         ),
+    )
+
+
+def group_with_devices(
+    objects: Iterable[SourceObject], assessed: Iterable[AssessedWorkload], namespace: str
+) -> Iterator[Workload]:
+    """Yield the workloads of a cluster; assessed ones with the pods that were assessed, in the same order.
+
+    Args:
+        namespace: The namespace for objects that name none.
+    """
+    members = {workload.key: workload.members for workload in assessed}
+    for group in group_workloads(objects, namespace):
+        own = members.get(group.key)
+        yield msgspec.structs.replace(
+            group,
+            pods=tuple(
+                pod
+                for pod in group.pods
+                if own is None or (pod.namespace or namespace, pod.name) in own
+            ),
+        )
+
+
+def _with_device_pods(workload: Workload, vocabularies: Mapping[str, Vocabulary]) -> Workload:
+    """Return a workload without a template that is read, with those of its pods that request devices.
+
+    A RayCluster has a head, and an MPIJob a launcher, that requests none.
+    """
+    pods = tuple(source for source in workload.pods if _has_device_keys(source, vocabularies))
+    return msgspec.structs.replace(workload, pods=pods) if pods else workload
+
+
+def _has_device_keys(source: SourceObject, vocabularies: Mapping[str, Vocabulary]) -> bool:
+    """Return whether a pod requests devices, be it by a resource name that nothing here translates."""
+    pod = _pod_of(source)
+    if pod is None:
+        return False
+    return any(
+        is_device_key(key) for _, container in containers(pod) for key in container.limits
+    ) or requests_devices(legacy_pod(pod, vocabularies), vocabularies)
+
+
+def _unread_template(workload: Workload, outcome: Outcome) -> Finding | None:
+    """Return why the next pods of a workload without a template that is read are not known; None if they are.
+
+    The controllers of the kinds that `translate` knows create an evicted pod again from the same template. One of
+    whole devices stays as it is then, and nobody has to restart it.
+    """
+    kind = workload.key.kind
+    if kind not in CREATED_AGAIN:
+        text = f"its pods belong to a {kind}, whose pod template is not read here"
+        fix = "move them by hand: drain their nodes yourself when they may end"
+    elif len({_request_shape(source) for source in workload.pods}) > 1:
+        text = f"the pods of this {kind} request different devices, CPU, memory or nodes"
+        fix = "move them by hand: scale it down, and up again once nodes have changed hands"
+    elif outcome is not Outcome.NATIVE:
+        text = f"nothing here restarts a {kind}, so its pods would keep their device keys"
+        fix = "move them by hand: opt its namespace in, and create it again once nodes have changed hands"
+    else:
+        return None
+    return info(Code.POD_TEMPLATE_NOT_READ, FieldPath.of(), text, fix=fix)
+
+
+def _request_shape(source: SourceObject) -> bytes:
+    """Return all of a pod that its nodes depend on."""
+    _, spec = resolve_path(source.document, ("spec",))
+    fields = spec if isinstance(spec, Mapping) else {}
+    resources = [
+        container.get("resources")
+        for name in ("initContainers", "containers")
+        for container in fields.get(name) or ()
+        if isinstance(container, Mapping)
+    ]
+    return msgspec.json.encode(
+        (resources, *(fields.get(name) for name in _PLACING)), order="sorted"
     )
 
 

@@ -21,14 +21,19 @@ from migration.assessment.blockers import (
 )
 from migration.assessment.gates import check_shares
 from migration.assessment.node_devices import NodeDevices, Source
-from migration.assessment.outcomes import AssessedWorkload, Outcome, used_devices
+from migration.assessment.outcomes import (
+    AssessedWorkload,
+    Outcome,
+    group_with_devices,
+    used_devices,
+)
 from migration.assessment.quota_conversion import (
     ConvertedQuota,
     convert_quotas,
     knows_use,
     with_converted_quotas,
 )
-from migration.assessment.workloads import Workload, group_workloads
+from migration.assessment.workloads import Workload
 from migration.plan.attempts import Candidate, Policy
 from migration.plan.checks import DrainAnswer
 from migration.plan.confirmed import Confirmation, read_releases
@@ -60,6 +65,7 @@ from migration.plan.vendors import (
     switch_labels,
 )
 from migration.plan.wave_pods import (
+    held_by_pods,
     replaced_pods,
     with_bare_pods,
     with_leaving,
@@ -122,12 +128,16 @@ class _Prepared(msgspec.Struct, frozen=True, kw_only=True):
     evidence: Evidence
     groups: Mapping[str, Workload]
 
+    @property
+    def live_nodes(self) -> dict[str, list[str]]:
+        """Workload to the nodes of its pods, in the order of their numbers."""
+        references = [workload.key.reference for workload in self.cluster.workloads]
+        return {reference: _nodes_of(self.groups[reference]) for reference in references}
+
     def planner(self, policy: Policy) -> Planner:
         """Return the planner of the cluster."""
-        references = [workload.key.reference for workload in self.cluster.workloads]
-        nodes = {reference: _nodes_of(self.groups[reference]) for reference in references}
         evicted = replaced_pods(self.evidence, self.cluster.workloads)
-        return Planner(self.cluster, nodes, Placer(self.cluster, evicted), policy)
+        return Planner(self.cluster, self.live_nodes, Placer(self.cluster, evicted), policy)
 
     def stage(self) -> Stage:
         """Return the stage of the cluster as it is."""
@@ -157,7 +167,9 @@ def build_plan(question: PlanQuestion, policy: Policy, progress: PlanProgress) -
     operator = releases.gpu_operator
     stage = prepared.stage()
     candidates, blocked = _candidates(prepared, question, operator)
-    blocked += _held_by_evidence(candidates, prepared)
+    blocked += held_by_pods(
+        candidates, prepared.cluster.workloads, prepared.live_nodes, prepared.evidence
+    )
     blocked += held_by_daemon_sets(candidates)
     names = {entry.object for entry in blocked}
     work = read_work(prepared.objects, question.namespace)
@@ -277,7 +289,8 @@ def _prepare(question: PlanQuestion) -> _Prepared:
         cluster=cluster,
         evidence=read_evidence(objects, question.namespace),
         groups={
-            group.key.reference: group for group in group_workloads(objects, question.namespace)
+            group.key.reference: group
+            for group in group_with_devices(objects, cluster.workloads, question.namespace)
         },
     )
 
@@ -369,39 +382,6 @@ def _expected_devices(
             driver = target.profile.driver
             counts[driver] = counts.get(driver, 0) + 1
     return dict(sorted(counts.items()))
-
-
-def _held_by_evidence(candidates: Iterable[Candidate], prepared: _Prepared) -> list[Held]:
-    """Return the nodes that cannot be drained, each with the first reason."""
-    stuck: dict[str, str] = {}
-    for workload in prepared.cluster.workloads:
-        if workload.result is None:
-            for node in _nodes_of(prepared.groups[workload.key.reference]):
-                stuck.setdefault(node, f"{workload.key.reference} ({workload.outcome.value})")
-    blocked = []
-    for entry in candidates:
-        name = entry.node.name
-        blocking = next(prepared.evidence.blocking_budgets(name), None)
-        if blocking is not None:
-            budget, pod = blocking
-            blocked.append(
-                Held(
-                    object=f"Node//{name}",
-                    reason=f"PodDisruptionBudget {budget.namespace}/{budget.name} never allows the "
-                    f"eviction of pod {pod.name}",
-                    fix="raise maxUnavailable, lower minAvailable, or add a replica",
-                )
-            )
-        elif name in stuck:
-            blocked.append(
-                Held(
-                    object=f"Node//{name}",
-                    reason=f"a pod of {stuck[name]} uses its devices, and whether it would find some on another "
-                    "node is not known",
-                    fix="solve what assess reports of it, wait for it to end, or move it by hand",
-                )
-            )
-    return blocked
 
 
 # --- namespaces and workloads ---------------------------------------------------------------------

@@ -7,6 +7,7 @@ from typing import Final
 import msgspec
 
 from allocator.pods.node_eligibility import counted_rejection
+from findings.finding import Code
 from findings.text import count_text
 from kube.api.core import Node, Pod
 from kube.api.workloads import DAEMON_SET
@@ -24,6 +25,10 @@ from migration.plan.placement import Placer, PodKey, Stage
 from migration.plan.work import read_restart
 from translation.vocabularies.hami.keys import OWN_KEYS
 
+_ADD_REPLICA: Final = "raise maxUnavailable, lower minAvailable, or add a replica"
+_BY_HAND: Final = frozenset({Code.POD_TEMPLATE_NOT_READ})
+_NOT_KNOWN: Final = "whether it would find some on another node is not known"
+_SOLVE: Final = "solve what assess reports of it, wait for it to end, or move it by hand"
 _RUNS_UNSERVED: Final = "pods of {} run on it, and after their move no node would serve them"
 _SERVE: Final = (
     "have a driver publish devices of that class on nodes that these pods may use, let them request a share of a "
@@ -344,6 +349,41 @@ def _others_notes(wave: Wave) -> Iterator[str]:
         f"{text}; no other node takes {names}, or has the CPU and memory: until a node of the wave is back they wait, "
         "see unplacedPods in plan.yaml"
     )
+
+
+def held_by_pods(
+    candidates: Iterable[Candidate],
+    workloads: Iterable[AssessedWorkload],
+    nodes_of: Mapping[str, Iterable[str]],
+    evidence: Evidence,
+) -> Iterator[Held]:
+    """Yield the nodes that cannot be drained because of their pods, each with the first reason.
+
+    Args:
+        candidates: The nodes that could be switched.
+        workloads: The cluster's workloads.
+        nodes_of: Workload to the nodes of its pods.
+        evidence: All pods of the cluster.
+    """
+    stuck: dict[str, AssessedWorkload] = {}
+    for workload in workloads:
+        if workload.result is None:
+            for node in nodes_of[workload.key.reference]:
+                stuck.setdefault(node, workload)
+    for entry in candidates:
+        reference, name = f"Node//{entry.node.name}", entry.node.name
+        blocking = next(evidence.blocking_budgets(name), None)
+        if blocking is not None:
+            budget, pod = blocking
+            text = f"PodDisruptionBudget {budget.namespace}/{budget.name} never allows the eviction of pod {pod.name}"
+            yield Held(object=reference, reason=text, fix=_ADD_REPLICA)
+        elif name in stuck:
+            workload = stuck[name]
+            text = f"a pod of {workload.key.reference} ({workload.outcome.value}) uses its devices, and "
+            unread = next((entry for entry in workload.findings if entry.code in _BY_HAND), None)
+            text += unread.detail if unread is not None else _NOT_KNOWN
+            fix = unread.fix if unread is not None else _SOLVE
+            yield Held(object=reference, reason=text, fix=fix)
 
 
 def without_devices(

@@ -1,0 +1,85 @@
+"""`drawbridge plan` and `assess` with pods of kinds whose templates other projects' controllers read."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from testing.migration import GPU, SHARE, hami_node, namespace, plugin_node, workload
+from testing.plan import held_objects, planned, waves
+
+VERSION: Final = {
+    "RayCluster": "ray.io/v1",
+    "LeaderWorkerSet": "leaderworkerset.x-k8s.io/v1",
+    "PyTorchJob": "kubeflow.org/v1",
+    "Trainer": "example.com/v1",
+}
+
+
+def pods_of(
+    kind: str, name: str, limits: dict[str, str], nodes: Sequence[str], **spec: Any
+) -> list[dict[str, Any]]:
+    """Pods of a custom workload, of which the snapshot has no object."""
+    return workload(name, limits, nodes, kind=kind, **spec)[1:]
+
+
+def ray(workers: Sequence[str]) -> list[dict[str, Any]]:
+    """A RayCluster whose first pod has no devices, and the others have one each."""
+    head = pods_of("RayCluster", "tune", {"cpu": "1"}, ["gpu-0"])
+    head[0]["metadata"]["name"] = "tune-a-head"
+    return [*head, *pods_of("RayCluster", "tune", {GPU: "1"}, workers)]
+
+
+def test_workers_beside_a_head_without_devices_are_placed(tmp_path: Path) -> None:
+    """Only the first pod was looked at: the drains took cards from workers that no wave knew of."""
+    full = [plugin_node("gpu-0", 2), plugin_node("gpu-1", 2), namespace("team")]
+
+    plan = planned(tmp_path, [*full, *ray(["gpu-0", "gpu-0", "gpu-1"])])
+
+    assert [] == waves(plan)
+    assert "3 of RayCluster/team/tune" not in str(plan["held"])
+    assert "of RayCluster/team/tune" in held_objects(plan)["Node//gpu-0"]
+
+
+@pytest.mark.parametrize("kind", ["RayCluster", "LeaderWorkerSet", "PyTorchJob"])
+def test_a_custom_workload_of_whole_devices_moves(tmp_path: Path, kind: str) -> None:
+    """Its controller creates an evicted pod again, and Kubernetes serves that on both kinds of nodes."""
+    nodes = [plugin_node("gpu-0"), plugin_node("gpu-1"), namespace("team")]
+
+    plan = planned(tmp_path, [*nodes, *pods_of(kind, "a", {GPU: "1"}, ["gpu-0", "gpu-1"])])
+
+    assert {} == held_objects(plan)
+    assert ["gpu-0", "gpu-1"] == sorted(name for names, _ in waves(plan) for name in names)
+    assert not [entry for wave in plan["waves"] for entry in wave["workloads"] if entry["losses"]]
+
+
+def test_workers_that_differ_hold_their_nodes_and_say_so(tmp_path: Path) -> None:
+    nodes = [plugin_node("gpu-0"), plugin_node("gpu-1"), namespace("team")]
+    second = pods_of("RayCluster", "tune", {GPU: "2"}, ["gpu-1"])
+    second[0]["metadata"]["name"] = "tune-big"
+
+    plan = planned(tmp_path, [*nodes, *ray(["gpu-0"]), *second])
+
+    assert {"Node//gpu-0", "Node//gpu-1"} == held_objects(plan).keys()
+    assert "pods of this RayCluster request different" in held_objects(plan)["Node//gpu-0"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason"),
+    [
+        (
+            "RayCluster",
+            "nothing here restarts a RayCluster, so its pods would keep their device keys",
+        ),
+        ("Trainer", "its pods belong to a Trainer, whose pod template is not read here"),
+    ],
+)
+def test_a_custom_workload_of_shares_is_held_with_its_reason(
+    tmp_path: Path, kind: str, reason: str
+) -> None:
+    nodes = [hami_node("hami-0"), hami_node("hami-1"), namespace("team")]
+
+    plan = planned(tmp_path, [*nodes, *pods_of(kind, "a", SHARE, ["hami-0"])])
+
+    assert reason in held_objects(plan)["Node//hami-0"]
