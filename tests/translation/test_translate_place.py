@@ -22,6 +22,17 @@ GPU = "spec.containers[0].resources.limits[nvidia.com/gpu]"
 MEM = "spec.containers[0].resources.limits[nvidia.com/gpumem]"
 WARN = TranslationOptions(quota=QuotaPolicy.WARN)
 
+WITH_NIC: Document = {
+    "name": "c",
+    "image": "a",
+    "resources": {"limits": {"nvidia.com/gpu": "1", "rdma/hca_shared_devices_a": "1"}},
+}
+
+NIC_WARNINGS = tuple(
+    f"warning {code} spec.containers[0].resources.limits[rdma/hca_shared_devices_a]"
+    for code in ("notPublishedByDriver", "oneOfPool")
+)
+
 
 class Case(NamedTuple):
     name: str
@@ -98,6 +109,18 @@ QUOTAS = (
         pod(gpus(1, mig_1g_5gb=1)),
         (f"error quotaNotCounted {GPU}",),
         quotas("requests.nvidia.com/gpu", WHOLE_QUOTA),
+    ),
+    Case(
+        "the replacement is there for the devices of the key, beside NICs that no quota counts",
+        pod(WITH_NIC),
+        NIC_WARNINGS,
+        quotas("requests.nvidia.com/gpu", WHOLE_QUOTA),
+    ),
+    Case(
+        "the replacement is there for the NICs beside the devices of the key",
+        pod(WITH_NIC),
+        (*NIC_WARNINGS, f"error quotaNotCounted {GPU}"),
+        quotas("requests.nvidia.com/gpu", "dranet.deviceclass.resource.k8s.io/devices"),
     ),
     Case(
         "a quota on HAMi's memory",

@@ -1,16 +1,17 @@
 """ResourceQuotas that would not count the claims of a pod."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from findings.field_path import FieldPath
 from findings.finding import Code, Finding, error, warning
 from quotas.resource_quotas.scopes import REQUESTS, devices_of_class
-from translation.cluster.snapshot import QuotaPolicy, TranslationSnapshot
+from translation.cluster.snapshot import QuotaPolicy, TranslationOptions, TranslationSnapshot
 from translation.model.intents import LegacyPod, Vocabulary
 from translation.preflight.model.inputs import PreflightInput
 from translation.preflight.quotas.coverage import (
     counts_claims,
+    drivers_of_class,
     drivers_of_key,
     is_class_counted,
     matching_quotas,
@@ -38,32 +39,37 @@ def check_quotas(inputs: PreflightInput) -> Iterator[Finding]:
     if not counting:
         return
     classes = sorted({name for claim in inputs.claims for name in claim.class_names()})
-    # Devices are counted in place of devices; nothing counts the memory and compute of claims.
-    is_counted = bool(classes) and all(is_class_counted(name, quotas.values()) for name in classes)
     vocabularies = inputs.vocabularies.values()
     finding = error if options.quota is QuotaPolicy.DENY else warning
-    fix = (
-        f"count {', '.join(map(devices_of_class, classes)) or 'claims'} in a ResourceQuota instead"
+    has_selectors = any(
+        request.get("selectors") for claim in inputs.claims for request in claim.requests()
     )
-    if any(request.get("selectors") for claim in inputs.claims for request in claim.requests()):
-        fix += ", which counts devices of all sizes, or create a DeviceClass that maps the resource name"
+
+    def uncounted(key: str) -> Sequence[str] | None:
+        """Return the classes that no quota counts in place of a key; None where all are counted."""
+        own = _classes_of_key(key, classes, snapshot, options)
+        names = [name for name in own if not is_class_counted(name, quotas.values())]
+        return names if names or not own else None
+
     own = list(quota_amounts(inputs.legacy, inputs.readings, inputs.vocabularies))
     for key, path in own:
+        # Devices are counted in place of devices; nothing counts the memory and compute of claims.
         is_amount = counts_amounts(key, vocabularies)
-        for name, quota in counting if is_amount or not is_counted else ():
+        names = uncounted(key)
+        fix = AMOUNT_FIX if is_amount else _count_fix(names or (), has_selectors=has_selectors)
+        for name, quota in counting if is_amount or names is not None else ():
             if f"{REQUESTS}{key}" in quota.names and not counts_claims(
                 quota, key, classes, snapshot
             ):
                 message = (
                     f"ResourceQuota {name} counts requests.{key}, which does not include claims"
                 )
-                yield finding(
-                    Code.QUOTA_NOT_COUNTED, path, message, AMOUNT_FIX if is_amount else fix
-                )
+                yield finding(Code.QUOTA_NOT_COUNTED, path, message, fix)
     drivers = _drivers_of_claims(classes, snapshot)
-    for name, quota in counting if not is_counted else ():
+    for name, quota in counting:
         for key in sorted(quota.counted_keys() - {key for key, _ in own}):
-            if counts_claims(quota, key, classes, snapshot):
+            names = uncounted(key)
+            if names is None or counts_claims(quota, key, classes, snapshot):
                 continue
             for driver in sorted(drivers & drivers_of_key(key, snapshot, options)):
                 yield finding(
@@ -71,8 +77,33 @@ def check_quotas(inputs: PreflightInput) -> Iterator[Finding]:
                     own[0][1] if own else FieldPath.of("spec", "resourceClaims"),
                     f"ResourceQuota {name} counts requests.{key}, which also stands for devices of "
                     f"{driver}, and does not include claims",
-                    fix,
+                    _count_fix(names, has_selectors=has_selectors),
                 )
+
+
+def _classes_of_key(
+    key: str, classes: Sequence[str], snapshot: TranslationSnapshot, options: TranslationOptions
+) -> Sequence[str]:
+    """Return the classes whose devices a key stands for; all of them where none is known to have such.
+
+    A pod with GPUs and NICs has claims of both, and a quota of GPUs is not about its NICs.
+    """
+    drivers = drivers_of_key(key, snapshot, options)
+    own = [name for name in classes if drivers_of_class(name, snapshot).among(drivers)]
+    return own or classes
+
+
+def _count_fix(names: Iterable[str], *, has_selectors: bool) -> str:
+    """Return the fix of a line whose devices claims have, and that counts none of them.
+
+    Args:
+        names: The DeviceClasses that no quota counts.
+        has_selectors: The claims select some of the devices of a class.
+    """
+    fix = f"count {', '.join(map(devices_of_class, names)) or 'claims'} in a ResourceQuota instead"
+    if has_selectors:
+        fix += ", which counts devices of all sizes, or create a DeviceClass that maps the resource name"
+    return fix
 
 
 def _drivers_of_claims(classes: Collection[str], snapshot: TranslationSnapshot) -> frozenset[str]:
