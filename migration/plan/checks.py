@@ -10,6 +10,7 @@ from answers.manifests.quotas import pods_at_a_time
 from kube.api.workloads import DAEMON_SET
 from kube.manifests.source import SourceObject
 from kube.names import TRANSLATE_LABEL, TRANSLATE_SELECTED
+from migration.assessment.outcomes import CREATED_AGAIN
 from migration.assessment.workloads import Workload, group_workloads
 from migration.plan.evidence import (
     Evidence,
@@ -250,6 +251,10 @@ def _check_workload(workload: PlannedWorkload, view: ClusterView) -> Check:
     if group is None or not (group.pods or group.owner):
         if kind in _RUN_OUT or kind == "Pod":
             return note_check(workload.object, "it is gone")
+        if kind in CREATED_AGAIN:
+            return note_check(
+                workload.object, f"no pod of it is left; whether its {kind} is, is not read"
+            )
         return failed_check(workload.object, "there is no such workload")
     # On nodes of later waves a DaemonSet's pods may stay as they are, or have ended and wait.
     expected_count = _wanted_pods(group) - len(workload.waiting)

@@ -6,6 +6,8 @@ from typing import Any, Final
 
 import pytest
 
+from kube.manifests.dump import dump_yaml
+from testing.command import drawbridge
 from testing.migration import GPU, SHARE, hami_node, namespace, plugin_node, workload
 from testing.plan import held_objects, planned, waves
 
@@ -83,3 +85,21 @@ def test_a_custom_workload_of_shares_is_held_with_its_reason(
     plan = planned(tmp_path, [*nodes, *pods_of(kind, "a", SHARE, ["hami-0"])])
 
     assert reason in held_objects(plan)["Node//hami-0"]
+
+
+def test_a_custom_workload_that_has_ended_stops_no_wave(tmp_path: Path) -> None:
+    """Its object is not read, so only its pods say that it was there."""
+    nodes = [plugin_node("gpu-0"), plugin_node("gpu-1"), namespace("team")]
+    planned(tmp_path, [*nodes, *pods_of("PyTorchJob", "a", {GPU: "1"}, ["gpu-0"])])
+    wave = next(path for path in (tmp_path / "plan").glob("wave-*") if _opts_in(path))
+    file = tmp_path / "now.yaml"
+    file.write_text(dump_yaml(nodes))
+
+    result = drawbridge("verify", "--snapshot", file, "--wave", wave)
+
+    (line,) = [line for line in result.stdout.splitlines() if "PyTorchJob/team/a" in line]
+    assert line.startswith("note"), line
+
+
+def _opts_in(wave: Path) -> bool:
+    return "kubectl label namespace team" in (wave / "switch.sh").read_text()
