@@ -75,6 +75,8 @@ class AssessedWorkload(msgspec.Struct, frozen=True, kw_only=True):
             DeviceClass that has to map it.
         result: The translation of its pods; None if they are not translated.
         members: Namespace and name of its live pods.
+        gets_claims: Nothing here moves it, and the pods that its controller creates once its namespace is opted in
+            get claims.
     """
 
     key: OwnerKey
@@ -85,6 +87,7 @@ class AssessedWorkload(msgspec.Struct, frozen=True, kw_only=True):
     unmapped: Mapping[str, str] = {}
     result: TranslatedObject | None = None
     members: frozenset[tuple[str, str]] = frozenset()
+    gets_claims: bool = False
 
     @property
     def codes(self) -> tuple[str, ...]:
@@ -154,9 +157,11 @@ def assess_workload(
         outcome = Outcome.NATIVE
     if outcome in {Outcome.NATIVE, Outcome.TRANSLATED}:
         findings = tuple(finding for finding in findings if finding.code is Code.FOREIGN_SCHEDULER)
+    gets_claims = False
     if not has_template and workload.key.kind != "Pod" and outcome is not Outcome.REFUSED:
         reason = _unread_template(workload, outcome)
         if reason is not None:
+            gets_claims = outcome in {Outcome.TRANSLATED, Outcome.LOSSY}
             outcome, findings = Outcome.UNKNOWN, (*findings, reason)
     return AssessedWorkload(
         key=workload.key,
@@ -171,6 +176,7 @@ def assess_workload(
         members=frozenset(
             (source.namespace or namespace, source.name) for source in workload.pods if source.name
         ),
+        gets_claims=gets_claims,
     )
 
 

@@ -79,6 +79,12 @@ from migration.plan.work import read_work
 from translation.cluster.snapshot import TranslationOptions, vocabularies_in_force
 from translation.profiles.profile import Profile
 
+_CREATED = (
+    "once it is opted in, pods that a controller of another project creates again would get claims"
+)
+_CREATE_BY_HAND = (
+    "label the namespace yourself when these may be created again on nodes that have changed hands"
+)
 _OTHER_REASONS = 3
 """Workloads that the reason of a held namespace names."""
 
@@ -418,6 +424,10 @@ def _namespaces(
             fix = next((workload.fix for workload in refused if workload.fix), "")
             reason = f"pods would be rejected once it is opted in: {_join_names(texts)}"
             blocked.append(Held(object=reference, reason=reason, fix=fix))
+        elif created := [entry for entry in members if entry.gets_claims]:
+            texts = [entry.key.reference for entry in created]
+            reason = f"{_CREATED}: {_join_names(texts)}"
+            blocked.append(Held(object=reference, reason=reason, fix=_CREATE_BY_HAND))
         elif mistaken := [entry for entry in members if entry.key.reference in defect_of]:
             defect = defect_of[mistaken[0].key.reference]
             names_of_shares = _join_names([entry.key.reference for entry in mistaken])

@@ -43,6 +43,8 @@ _DISCOVERY: Final = "feature-discovery"
 """The part of the name of the DaemonSet that the plugin's chart starts from the same image. Pods
 select nodes by its labels: it stays."""
 _VERSION: Final = re.compile(r"v?(\d{1,4})\.(\d{1,4})(?:\.\d{1,4})?(?:-[0-9A-Za-z.-]{1,20})?")
+REPLICAS: Final = "nvidia.com/gpu.replicas"
+SHARING: Final = "nvidia.com/gpu.sharing-strategy"
 UNKNOWN_VERSION: Final = "unknown"
 _MAX_TEXT: Final = 63
 
@@ -114,6 +116,17 @@ def node_notes(
             f"GPU Operator {operator or 'of an unknown version'}: it may set {DEVICE_PLUGIN} back to true "
             "when a node rejoins (gpu-operator issue 2288), and its validator waits for GPUs that the "
             "plugin no longer offers (issue 2686); look at both after the switch, or upgrade to 26.7"
+        )
+    replicas = labels.get(REPLICAS, "")
+    if (
+        source is Source.DEVICE_PLUGIN
+        and replicas.isascii()
+        and replicas.isdigit()
+        and int(replicas[:9]) > 1
+    ):
+        yield (
+            f"the device plugin offers each GPU {replicas[:9]} times ({SHARING} is "
+            f"{labels.get(SHARING) or 'not set'}): pods that had a part of one there get a whole one, and fewer run"
         )
     if source is Source.HAMI:
         yield "HAMi's device plugin runs where gpu=on; its scheduler goes on for the other nodes"

@@ -336,6 +336,33 @@ def replaced_pods(evidence: Evidence, workloads: Iterable[AssessedWorkload]) -> 
     )
 
 
+def waiting_notes(
+    waiting: Mapping[str, Sequence[str]], namespaces: Collection[str], switched: Collection[str]
+) -> Iterator[str]:
+    """Yield notes for each DaemonSet of a wave that has pods on nodes with a device plugin.
+
+    Args:
+        waiting: DaemonSet to these nodes.
+        namespaces: The namespaces that the wave opts in.
+        switched: The nodes of all waves.
+    """
+    for workload, nodes in waiting.items():
+        if workload.split("/")[1] not in namespaces:
+            continue
+        later = [node for node in nodes if node in switched]
+        never = [node for node in nodes if node not in switched]
+        if later:
+            yield (
+                f"{workload} is not restarted: on {join_names(later)} its pods keep the devices of the plugin until "
+                "the node is switched, and one that ends before that waits for it"
+            )
+        if never:
+            yield (
+                f"no wave switches {join_names(never)}: pods of {workload} keep the devices of the plugin there, and "
+                "one that ends gets none again before its node has changed hands; solve what holds these nodes first"
+            )
+
+
 def _others_notes(wave: Wave) -> Iterator[str]:
     """Yield a note on the pods without devices that the drains of a wave evict."""
     if not wave.evicted_others:

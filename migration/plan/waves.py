@@ -24,7 +24,6 @@ from migration.plan.attempts import (
     Obstacle,
     Policy,
     WaveSearch,
-    join_names,
     stage_after,
 )
 from migration.plan.device_map import WaveDetails, wave_details
@@ -38,7 +37,7 @@ from migration.plan.model import (
 )
 from migration.plan.parts import Part, divide, servable_parts, whole_namespaces
 from migration.plan.placement import Placement, Placer, PodKey, Stage
-from migration.plan.wave_pods import held_unserved, without_devices
+from migration.plan.wave_pods import held_unserved, waiting_notes, without_devices
 
 _IN_VAIN: Final = (
     "no pod with claims would use its devices, and pods with device keys would lack them"
@@ -54,7 +53,9 @@ _UNSERVED: Final = (
 _EXPLAINED: Final = 64
 """Held nodes that are tried by themselves for a reason of their own."""
 _NOT_TRIED: Final = "not tried by itself, as one of many; {}"
-_MOVE_FIRST: Final = "solve what holds the namespaces, then plan again from a new snapshot"
+_MOVE_FIRST: Final = (
+    "solve what holds namespaces and workloads, then plan again from a new snapshot"
+)
 
 
 class PlanProgress(Protocol):
@@ -183,7 +184,7 @@ class Planner:
         useful = self._without_useless_nodes(begin, search, progress)
         return Waves(
             waves=tuple(
-                self._wave(number, moment, attempt)
+                self._wave(number, moment, attempt, useful.switched())
                 for number, (moment, attempt) in enumerate(useful.waves, start=1)
             ),
             held=()
@@ -193,8 +194,7 @@ class Planner:
                 *_held_objects(
                     begin,
                     useful,
-                    in_vain=search.switched() - useful.switched(),
-                    obstacles=self._own_obstacles(useful, progress),
+                    obstacles=self._own_obstacles(begin, useful, progress),
                 ),
             ),
             complete=not progress.stops(),
@@ -267,13 +267,14 @@ class Planner:
                 progress(total - len(moment.nodes))
         return _Search(waves=tuple(waves), end=moment, obstacle=None)
 
-    def _own_obstacles(self, search: _Search, progress: PlanProgress) -> dict[str, Obstacle | None]:
+    def _own_obstacles(
+        self, begin: Moment, search: _Search, progress: PlanProgress
+    ) -> dict[str, Obstacle | None]:
         """Return node to the obstacle to a wave of it alone after all waves, for the first nodes without a wave."""
         alone = WaveSearch(self._placer, self._policy, progress.stops)
-        return {
-            entry.node.name: alone.explain(search.end, entry)
-            for entry in search.end.nodes[:_EXPLAINED]
-        }
+        switched = search.switched()
+        left = [entry for entry in begin.nodes if entry.node.name not in switched]
+        return {entry.node.name: alone.explain(search.end, entry) for entry in left[:_EXPLAINED]}
 
     def _better(self, whole: _Search, in_parts: _Search) -> _Search:
         """Return the search that leaves fewer pods without claims, then that with more nodes."""
@@ -378,7 +379,9 @@ class Planner:
 
     # --- what is reported -------------------------------------------------------------------------
 
-    def _wave(self, number: int, moment: Moment, attempt: Attempt) -> Wave:
+    def _wave(
+        self, number: int, moment: Moment, attempt: Attempt, switched: frozenset[str]
+    ) -> Wave:
         nodes = tuple(entry.node for entry in attempt.nodes)
         names = {node.name for node in nodes}
         namespaces = tuple(part.namespace for part in attempt.parts if part.completes)
@@ -414,7 +417,7 @@ class Planner:
                         *(obstacle.note for obstacle in attempt.obstacles),
                         *(_NO_SPARE.format(side) for side in attempt.without_spare),
                         *(note for entry in attempt.nodes for note in entry.notes),
-                        *_waiting_notes(waiting, namespaces),
+                        *waiting_notes(waiting, namespaces, switched),
                     )
                 )
             ),
@@ -442,18 +445,6 @@ class Planner:
                 )
 
 
-def _waiting_notes(
-    waiting: Mapping[str, tuple[str, ...]], namespaces: Collection[str]
-) -> Iterator[str]:
-    """Yield a note for each DaemonSet of a wave that has pods on nodes of later waves."""
-    for workload, nodes in waiting.items():
-        if workload.split("/")[1] in namespaces:
-            yield (
-                f"{workload} is not restarted: on {join_names(nodes)} its pods keep the devices of the plugin "
-                "until the node is switched, and one that ends before that waits for it"
-            )
-
-
 def _partial_namespaces(
     parts: Iterable[Part], whole: Collection[str]
 ) -> Iterator[PartialNamespace]:
@@ -468,29 +459,24 @@ def _held_objects(
     begin: Moment,
     search: _Search,
     *,
-    in_vain: frozenset[str],
     obstacles: Mapping[str, Obstacle | None],
 ) -> Iterator[Held]:
-    """Yield the objects without a wave: infeasible ones, and nodes switched in vain.
+    """Yield the objects without a wave: infeasible ones, and nodes that would be switched in vain.
 
     Args:
         begin: The moment before the first wave.
-        search: The waves.
-        in_vain: The nodes that would fit, and be of use to nobody.
+        search: The waves; nodes that were of use to nobody are not among those at its end.
         obstacles: Node to its own obstacle.
     """
     obstacle = search.obstacle
     reason, fix = (obstacle.reason, obstacle.fix) if obstacle is not None else ("", _MOVE_FIRST)
-    because = f": {reason}" if reason else ""
-    switched = search.switched()
-    for name in sorted(entry.node.name for entry in begin.nodes):
-        if name in switched:
-            continue
+    switched, tried = search.switched(), {entry.node.name for entry in search.end.nodes}
+    for name in sorted(entry.node.name for entry in begin.nodes if entry.node.name not in switched):
         own = obstacles.get(name)
-        if name in in_vain:
-            yield Held(object=f"Node//{name}", reason=f"{_IN_VAIN}{because}", fix=fix)
-        elif own is not None:
+        if own is not None:
             yield Held(object=f"Node//{name}", reason=own.own_reason, fix=own.fix)
+        elif name not in tried:
+            yield Held(object=f"Node//{name}", reason=_IN_VAIN, fix=_MOVE_FIRST)
         else:
             text = reason if name in obstacles else _NOT_TRIED.format(reason)
             yield Held(object=f"Node//{name}", reason=text, fix=fix)

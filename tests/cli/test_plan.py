@@ -174,10 +174,10 @@ def test_pods_without_claims_stay_on_nodes_of_their_system(tmp_path: Path) -> No
 
     plan = planned(tmp_path, [*nodes, *refused, *shares], "--wave-nodes", 1)
 
-    # hami-1 could be switched, and then nobody could use it: its pods are not opted in.
+    # Either one could be switched, and then nobody could use it: its pods are not opted in.
     assert [] == waves(plan)
-    assert "no pod with claims would use its devices" in held_objects(plan)["Node//hami-1"]
-    assert "2 pods have no devices" in held_objects(plan)["Node//hami-0"]
+    for node in ("Node//hami-0", "Node//hami-1"):
+        assert "no pod with claims would use its devices" in held_objects(plan)[node]
     assert "Deployment/team/bad" in held_objects(plan)["Namespace//team"]
 
 

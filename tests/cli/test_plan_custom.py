@@ -81,10 +81,13 @@ def test_a_custom_workload_of_shares_is_held_with_its_reason(
     tmp_path: Path, kind: str, reason: str
 ) -> None:
     nodes = [hami_node("hami-0"), hami_node("hami-1"), namespace("team")]
+    other = workload("web", SHARE, ["hami-1"])
 
-    plan = planned(tmp_path, [*nodes, *pods_of(kind, "a", SHARE, ["hami-0"])])
+    plan = planned(tmp_path, [*nodes, *pods_of(kind, "a", SHARE, ["hami-0"]), *other])
 
     assert reason in held_objects(plan)["Node//hami-0"]
+    assert [] == [name for _, names in waves(plan) for name in names]
+    assert f"would get claims: {kind}/team/a" in held_objects(plan)["Namespace//team"]
 
 
 def test_a_custom_workload_that_has_ended_stops_no_wave(tmp_path: Path) -> None:
