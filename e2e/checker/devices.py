@@ -31,6 +31,7 @@ MEMORY_PERCENT: Final = "nvidia.com/gpumem-percentage"
 CORES: Final = "nvidia.com/gpucores"
 MIG: Final = "nvidia.com/mig-"
 HAMI_REGISTER: Final = "hami.io/node-nvidia-register"
+HAMI_SCHEDULER: Final = "hami-scheduler"
 MIB: Final = 1024**2
 _OWNERS: Final = {
     "ReplicaSet": "replicasets",
@@ -215,6 +216,12 @@ def offered(node: Object, request: DeviceRequest) -> int:
     if request.key == GPU and of_hami is not request.is_share:
         return 0
     return int(quantity(node.get("status", {}).get("allocatable", {}).get(request.key, 0)))
+
+
+def has_whole_card_of_hami(pod: Object, node: Object) -> bool:
+    """Return whether a pod is on a node of HAMi by HAMi's own scheduler, which gives whole cards where no memory is asked for."""
+    is_placed_by_hami = pod["spec"].get("schedulerName") == HAMI_SCHEDULER
+    return is_placed_by_hami and HAMI_REGISTER in node["metadata"].get("annotations", {})
 
 
 def used_by_keys(node: str, key: str, state: State) -> int:

@@ -10,6 +10,7 @@ from typing import Final, NamedTuple, Protocol
 from e2e.checker.devices import (
     DeviceRequest,
     claims_of,
+    has_whole_card_of_hami,
     is_given,
     offered,
     requests_of,
@@ -228,6 +229,8 @@ class Sizes:
         node = next(
             (entry for entry in state.objects("nodes") if name_of(entry) == node_of(pod)), None
         )
+        if node is not None and has_whole_card_of_hami(pod, node):
+            return
         amount = offered(node, request) if node is not None else 0
         if amount < used_by_keys(node_of(pod), request.key, state):
             what = f"whose device plugin offers {amount} of that kind"

@@ -39,7 +39,12 @@ from migration.plan.checks import DrainAnswer
 from migration.plan.confirmed import Confirmation, read_releases
 from migration.plan.daemon_sets import daemon_sets_by_node, held_by_daemon_sets
 from migration.plan.device_map import WaveDetails
-from migration.plan.environment import guard_annotations, pool_of, with_environment
+from migration.plan.environment import (
+    guard_annotations,
+    held_unknown_devices,
+    pool_of,
+    with_environment,
+)
 from migration.plan.evidence import Evidence, cluster_uid, mapping_at, read_evidence, text_map
 from migration.plan.model import (
     ClusterIdentity,
@@ -177,6 +182,8 @@ def build_plan(question: PlanQuestion, policy: Policy, progress: PlanProgress) -
         candidates, prepared.cluster.workloads, prepared.live_nodes, prepared.evidence
     )
     blocked += held_by_daemon_sets(candidates)
+    known = {node.node for node in prepared.cluster.nodes}
+    blocked += held_unknown_devices(prepared.cluster.state.nodes, known)
     names = {entry.object for entry in blocked}
     work = read_work(prepared.objects, question.namespace)
     candidates = [

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
 from typing import Any, Final
 
 from allocator.nodes.node_resources import NodeResources
@@ -87,7 +88,7 @@ def build_rehearsal(
         left_out.append("pods without devices that a drain evicts, with their CPU and memory")
     return RehearsalInput(
         objects=tuple(_objects(plan, objects, cluster, namespace)),
-        nodes=tuple(_nodes(plan, objects, cluster, others)),
+        nodes=tuple(_nodes(plan, objects, cluster, others, frozenset(chain(*places.values())))),
         workloads=tuple(workloads),
         places=places,
         waves=tuple(map(_wave, plan.waves)),
@@ -202,7 +203,9 @@ def _nodes(
     objects: Iterable[SourceObject],
     cluster: AssessedCluster,
     others: Mapping[str, NodeResources],
+    places: frozenset[str],
 ) -> Iterator[RehearsedNode]:
+    """Yield the nodes with devices, and those that rehearsed pods run on: with devices that no plan knows."""
     planned = {entry.name: entry for wave in plan.waves for entry in wave.nodes}
     slices: dict[str, list[Mapping[str, Any]]] = {}
     for entry in objects:
@@ -219,9 +222,9 @@ def _nodes(
             ]["pool"]
             head = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice"}
             assumed.setdefault(piece.spec.node_name or "", []).append(plain({**head, **document}))
-    with_devices = {entry.node for entry in cluster.nodes}
+    rehearsed = places.union(entry.node for entry in cluster.nodes)
     for entry in objects:
-        if entry.kind == "Node" and entry.name in with_devices:
+        if entry.kind == "Node" and entry.name in rehearsed:
             switched = planned.get(entry.name)
             yield RehearsedNode(
                 document=node(entry.document, others.get(entry.name, NodeResources())),

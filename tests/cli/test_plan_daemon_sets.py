@@ -113,6 +113,19 @@ def test_a_daemon_set_is_opted_in_with_its_first_node_and_not_restarted_on_other
     assert without_node not in second
 
 
+def test_a_node_that_no_wave_switches_is_named_with_the_pods_of_its_daemon_set(
+    tmp_path: Path,
+) -> None:
+    """The note promised that its node would be switched."""
+    refused = workload("bad", {GPU: "1.5"}, ["hami-1"], namespace="other")
+
+    plan = planned(tmp_path, [*shared_nodes(), namespace("other"), *refused], "--wave-nodes", 1)
+
+    assert waves(plan) == [(["hami-0"], ["team"])]
+    (note,) = [note for note in plan["waves"][0]["notes"] if "DaemonSet/team/monitor" in note]
+    assert note.startswith("no wave switches hami-1: pods of DaemonSet/team/monitor keep")
+
+
 def test_a_wave_that_is_taken_back_says_whose_pods_have_claims_still(tmp_path: Path) -> None:
     planned(tmp_path, shared_nodes(), "--wave-nodes", 1)
 

@@ -22,10 +22,12 @@ from testing.migration import (
     daemon_set,
     hami_node,
     namespace,
+    node,
     origin,
     plugin_node,
     workload,
 )
+from testing.plan import held_objects
 from translation.cluster.component_statements import Component, Topic, statements_about
 
 Objects = Sequence[Mapping[str, Any]]
@@ -418,3 +420,37 @@ def test_pods_without_devices_that_a_drain_evicts_are_counted(tmp_path: Path) ->
     assert told["gpu-0"]
     # A DaemonSet's pod stays, so nothing leaves this node.
     assert not told["gpu-1"]
+
+
+def test_a_node_whose_devices_no_plan_knows_is_named(tmp_path: Path) -> None:
+    """It was in no wave, and no reason said why."""
+    names = {
+        "npu": {"huawei.com/Ascend910": "8"},
+        "ts": {"nvidia.com/gpu.shared": "32"},
+        "nic": {"rdma/hca": "8", "cpu": "8"},
+        "off": {"nvidia.com/gpu.shared": "0"},
+    }
+    nodes = [node(name, amounts, {}, {}) for name, amounts in names.items()]
+
+    held = held_objects(planned(tmp_path, [plugin_node("gpu-0"), namespace("team"), *nodes]))
+
+    assert {"Node//npu", "Node//ts"} == held.keys()
+    assert "its device plugin offers nvidia.com/gpu.shared, and" in held["Node//ts"]
+
+
+@pytest.mark.parametrize(("replicas", "is_named"), [("4", True), ("1", False), ("x", False)])
+def test_gpus_that_are_offered_several_times_are_named(
+    tmp_path: Path, replicas: str, *, is_named: bool
+) -> None:
+    """A pod that had a part of one gets a whole one."""
+    labels = {
+        "nvidia.com/gpu.replicas": replicas,
+        "nvidia.com/gpu.sharing-strategy": "mps",
+        "nvidia.com/gpu.count": "4",
+    }
+    nodes = [plugin_node("gpu-0", 16, **labels), plugin_node("gpu-1"), namespace("team")]
+
+    plan = planned(tmp_path, [*nodes, *workload("web", {GPU: "1"}, ["gpu-1"])])
+
+    notes = str([wave["notes"] for wave in plan["waves"]])
+    assert is_named is ("offers each GPU 4 times (nvidia.com/gpu.sharing-strategy is mps)" in notes)

@@ -26,6 +26,7 @@ from migration.rehearsal.model import RehearsalInput, RehearsedWave
 from process.profiles.profile_files import load_profiles
 from testing.command import EXAMPLES, ROOT, drawbridge
 from testing.migration import SHARE, hami_node, namespace
+from testing.migration import node as node_objects
 from testing.migration import workload as workload_objects
 from testing.rehearsals import FAILED
 from translation.cluster.snapshot import TranslationOptions
@@ -281,3 +282,14 @@ def test_only_pods_that_stay_take_cpu_from_their_node() -> None:
     assert ("pods without devices that a drain evicts, with their CPU and memory",) == (
         rehearsal.left_out
     )
+
+
+def test_pods_of_devices_that_no_plan_knows_have_their_nodes() -> None:
+    """They waited from the first to the last wave, which looked as if a wave had left them so."""
+    shared = node_objects("ts-0", {"nvidia.com/gpu.shared": "8"}, {}, {})
+    objects = [shared, *workload_objects("nb", {"nvidia.com/gpu.shared": "1"}, ["ts-0"])]
+
+    rehearsal = rehearsed(objects)
+
+    (simulated,) = rehearsal.nodes
+    assert "8" == simulated.document["status"]["allocatable"]["nvidia.com/gpu.shared"]

@@ -228,6 +228,20 @@ def test_a_percentage_of_memory_is_had_from_the_plugin_of_hami() -> None:
     assert [] == broken(history)
 
 
+@pytest.mark.parametrize(("scheduler", "names"), [("hami-scheduler", []), ("", ["a/serve-0"])])
+def test_a_whole_card_of_hami_is_had_from_its_own_scheduler(
+    scheduler: str, names: list[str]
+) -> None:
+    history = History()
+    registered = history.node("n", {GPU: "10"})
+    registered["metadata"]["annotations"] = {"hami.io/node-nvidia-register": "[]"}
+    history.put("nodes", registered)
+    serve = history.workload("ReplicaSet", "serve", {GPU: 1})
+    history.pod("serve-0", serve, "n", limits={GPU: 1}, schedulerName=scheduler)
+
+    assert names == [name for _, name in broken(history)]
+
+
 # --- no tenant above its quota --------------------------------------------------------------------
 
 
