@@ -11,6 +11,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -198,6 +199,16 @@ class Keeper:
         self._process.wait()
         if self._process.stdin is not None:
             self._process.stdin.close()
+
+
+def end_with_input() -> None:
+    """Send SIGTERM to this process when its standard input ends, which whoever started it holds open."""
+
+    def watch() -> None:
+        sys.stdin.buffer.read()
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def _keep(directory: Path) -> None:

@@ -2,6 +2,7 @@
 
 `python -m e2e.rehearse FOLDER` reads `input.json` and the plan below FOLDER and writes `result.json` and
 `history.jsonl` there. Progress goes to standard error. Nothing but the control plane that it starts is asked.
+With `--until-input-ends` it stops all of that when its standard input ends, as it does when its parent is killed.
 """
 
 import contextlib
@@ -23,6 +24,7 @@ from e2e.cluster import Cluster
 from e2e.drawbridge import ROOT, install_drawbridge, merged
 from e2e.guarded import guarded_environment, printed_commands
 from e2e.history_record import HistoryRecord
+from e2e.processes import end_with_input
 from e2e.rehearsal_person import Person
 from e2e.rehearsal_vendors import RehearsedVendors
 from migration.rehearsal.model import (
@@ -33,6 +35,7 @@ from migration.rehearsal.model import (
 )
 
 CONTEXT: Final = "drawbridge-e2e"
+UNTIL_INPUT_ENDS: Final = "--until-input-ends"
 SWITCH: Final = "switch.sh"
 PHASES: Final = ("preflight.sh", SWITCH, "verify.sh")
 JOB_TIMEOUT: Final = "--job-timeout=10m"
@@ -48,11 +51,13 @@ _SETTINGS: Final = {"translation": {"mode": "OptIn"}, "controllers": {"auditPeri
 
 def main() -> int:
     """Run the command line; return the exit status."""
-    if len(sys.argv) != 2:
-        print("usage: python -m e2e.rehearse FOLDER", file=sys.stderr)
+    if len(sys.argv) < 2 or sys.argv[2:] not in ([], [UNTIL_INPUT_ENDS]):
+        print(f"usage: python -m e2e.rehearse FOLDER [{UNTIL_INPUT_ENDS}]", file=sys.stderr)
         return 2
     # What was started is stopped before we end.
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    if sys.argv[2:]:
+        end_with_input()
     folder = Path(sys.argv[1]).absolute()
     rehearsal = msgspec.json.decode((folder / "input.json").read_bytes(), type=RehearsalInput)
     try:

@@ -18,6 +18,7 @@ from allocator.model.usage import Usage, with_claim, without_claim
 from allocator.pods.claims import Name, allocation_of, claim_name, consuming_pods
 from allocator.search.attempt import AllocatorOptions
 from allocator.search.recheck import find_conflict
+from answers.cluster.devices import published_devices
 from answers.model.cluster_state import ClusterState
 from kube.api.resource import ResourceClaim
 
@@ -60,16 +61,33 @@ class Violation(msgspec.Struct, frozen=True, kw_only=True):
     user: str = ""
 
 
+class UnpublishedDevice(msgspec.Struct, frozen=True, kw_only=True):
+    """A device that a claim has, and that no complete pool publishes now.
+
+    Its driver may be restarting, its node may be gone, or the device is broken.
+
+    Attributes:
+        claim: `namespace/name`.
+        device: `driver/pool/device`.
+    """
+
+    claim: str
+    device: str
+
+
 class VerifyAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """The document of `drawbridge verify -o json`.
 
     Attributes:
         allocations: The number of allocations that were compared.
         violations: The violations in the order of their writes, or by claim.
+        unpublished: The allocated devices that nothing publishes, by claim, which are no violation; none for
+            an audit log.
     """
 
     allocations: int
     violations: tuple[Violation, ...]
+    unpublished: tuple[UnpublishedDevice, ...] = ()
 
 
 class Verification:
@@ -163,7 +181,20 @@ def verify_state(state: ClusterState, features: Features) -> VerifyAnswer:
     return VerifyAnswer(
         allocations=verification.allocations,
         violations=(*violations, *orphaned_reservations(state)),
+        unpublished=tuple(_unpublished(state, features)),
     )
+
+
+def _unpublished(state: ClusterState, features: Features) -> Iterator[UnpublishedDevice]:
+    """Yield the allocated devices that no complete pool publishes, by claim."""
+    published = {device.id for device in published_devices(state.cluster(features))}
+    for (namespace, name), claim in sorted(state.claims.items()):
+        allocation = allocation_of(claim)
+        results = (allocation.devices.results if allocation is not None else None) or ()
+        for result in results:
+            device = DeviceId(result.driver, result.pool, result.device)
+            if device not in published:
+                yield UnpublishedDevice(claim=f"{namespace}/{name}", device=_device_text(device))
 
 
 def verify_history(
@@ -219,12 +250,16 @@ def _violation(
     return Violation(
         code=code,
         claim=f"{namespace}/{name}",
-        device=f"{device.driver}/{device.pool}/{device.device}",
+        device=_device_text(device),
         others=tuple(dict.fromkeys(others)),
         message=message,
         time=write.time,
         user=write.user,
     )
+
+
+def _device_text(device: DeviceId) -> str:
+    return f"{device.driver}/{device.pool}/{device.device}"
 
 
 def _nodes_by_pool(cluster: Cluster) -> Mapping[PoolId, tuple[str, int]]:

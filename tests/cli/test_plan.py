@@ -176,8 +176,8 @@ def test_pods_without_claims_stay_on_nodes_of_their_system(tmp_path: Path) -> No
 
     # Either one could be switched, and then nobody could use it: its pods are not opted in.
     assert [] == waves(plan)
-    for node in ("Node//hami-0", "Node//hami-1"):
-        assert "no pod with claims would use its devices" in held_objects(plan)[node]
+    for reference in ("Node//hami-0", "Node//hami-1"):
+        assert "no pod with claims would use its devices" in held_objects(plan)[reference]
     assert "Deployment/team/bad" in held_objects(plan)["Namespace//team"]
 
 

@@ -120,6 +120,22 @@ def test_tenants_that_a_policy_keeps_apart() -> None:
     )
 
 
+@pytest.mark.parametrize(("device", "is_named"), [("gone", True), ("gpu-0", False)])
+def test_an_allocated_device_that_nothing_publishes_is_named(
+    device: str, *, is_named: bool
+) -> None:
+    documents = [*cluster({"name": "gpu-0"}), holding("a", device, "node-a")]
+
+    result = verify(documents)
+    answer = json.loads(verify(documents, "-o", "json").stdout)
+
+    expected = f"note: claim team/a has {DRIVER}/node-a/{device}, which no complete pool"
+    assert (0, is_named) == (result.exit_code, expected in result.stdout)
+    assert [{"claim": "team/a", "device": f"{DRIVER}/node-a/gone"}][: int(is_named)] == (
+        answer["unpublished"]
+    )
+
+
 def reserved(name: str, uid: str) -> Document:
     claim_document = holding("a", "gpu-0", "node-a")
     claim_document["status"]["reservedFor"] = [{"resource": "pods", "name": name, "uid": uid}]

@@ -25,14 +25,17 @@ def exit_on_sigterm() -> Iterator[None]:
 def run_child(command: Sequence[str], folder: Path, environment: Mapping[str, str]) -> int:
     """Run a program to its end, and return its exit status.
 
-    Its output goes to standard error. If we are to end before it, it gets SIGTERM and is waited for.
+    Its output goes to standard error. If we are to end before it, it gets SIGTERM and is waited for. If we are killed,
+    its standard input ends, which it has to watch.
 
     Args:
         command: The words of its command line.
         folder: Its working directory.
         environment: All of its environment variables.
     """
-    with subprocess.Popen(command, cwd=folder, env=environment, stdout=sys.stderr) as process:  # noqa: S603
+    with subprocess.Popen(  # noqa: S603
+        command, cwd=folder, env=environment, stdin=subprocess.PIPE, stdout=sys.stderr
+    ) as process:
         try:
             return process.wait()
         except BaseException:

@@ -198,7 +198,7 @@ def _run(
     (folder / "input.json").write_bytes(msgspec.json.encode(rehearsal))
     home = folder / "home"
     home.mkdir(mode=0o700)
-    command = [sys.executable, "-m", "e2e.rehearse", str(folder)]
+    command = [sys.executable, "-m", "e2e.rehearse", str(folder), "--until-input-ends"]
     environment = _environment(home, binaries)
     # The control plane's words go to standard error, which is for people.
     status = run_child(command, root, environment)

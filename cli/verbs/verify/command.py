@@ -375,6 +375,11 @@ def _state(cluster_objects: ClusterObjects) -> ClusterState:
 
 def _lines(answer: VerifyAnswer) -> Iterator[str]:
     yield from map(_line, answer.violations)
+    for entry in answer.unpublished:
+        yield (
+            f"note: claim {entry.claim} has {entry.device}, which no complete pool of ResourceSlices publishes: look "
+            "at its node and its driver"
+        )
     number = len(answer.violations)
     wrong = "nothing is wrong" if not number else f"{number} {'is' if number == 1 else 'are'} wrong"
     yield f"{answer.allocations} allocations compared, {wrong}"
