@@ -396,3 +396,15 @@ def used_devices(workloads: Iterable[AssessedWorkload]) -> dict[str, Counter[str
                 for name, count in largest.items():
                     counts[name] += count * workload.pods
     return usage
+
+
+def mapped_classes(workloads: Iterable[AssessedWorkload]) -> dict[str, str]:
+    """Return resource name to the DeviceClass that has to map it, for native workloads."""
+    return dict(
+        sorted(
+            (key, name)
+            for workload in workloads
+            for key, name in workload.unmapped.items()
+            if " " not in name
+        )
+    )

@@ -25,6 +25,7 @@ from migration.assessment.outcomes import (
     AssessedWorkload,
     Outcome,
     group_with_devices,
+    mapped_classes,
     used_devices,
 )
 from migration.assessment.quota_conversion import (
@@ -219,7 +220,7 @@ def build_plan(question: PlanQuestion, policy: Policy, progress: PlanProgress) -
         format=question.form,
         plugin_label=question.plugin_label,
         drivers={driver: "=".join(driver_label(driver)) for driver in drivers},
-        mapped_classes=_mapped_classes(prepared.cluster.workloads),
+        mapped_classes=mapped_classes(prepared.cluster.workloads),
         plugins=tuple(
             plugin
             for plugin in plugin_daemon_sets(prepared.objects, operator)
@@ -292,7 +293,7 @@ def _prepare(question: PlanQuestion) -> _Prepared:
             question.options,
             question.namespace,
             used_devices(cluster.workloads) if is_known else None,
-            later_mappings={name: key for key, name in _mapped_classes(cluster.workloads).items()},
+            later_mappings={name: key for key, name in mapped_classes(cluster.workloads).items()},
         )
     )
     objects = with_converted_quotas(question.objects, quotas, question.namespace)
@@ -464,18 +465,6 @@ def _labelled_namespaces(objects: Iterable[SourceObject], value: str) -> frozens
         for source in objects
         if (source.api_version, source.kind) == ("v1", "Namespace")
         and mapping_at(source.document, "metadata", "labels").get(TRANSLATE_LABEL) == value
-    )
-
-
-def _mapped_classes(workloads: Iterable[AssessedWorkload]) -> dict[str, str]:
-    """Return resource name to the DeviceClass that has to map it, for native workloads."""
-    return dict(
-        sorted(
-            (key, name)
-            for workload in workloads
-            for key, name in workload.unmapped.items()
-            if " " not in name
-        )
     )
 
 

@@ -311,6 +311,23 @@ def test_amounts_are_divided_by_todays_use_wherever_it_is_known(tmp_path: Path) 
     assert "note: --split used: each class has what the namespace uses of it today" in result.stderr
 
 
+@pytest.mark.parametrize(
+    ("limits", "mappings"), [("whole", {"gpu.nvidia.com": "nvidia.com/gpu"}), ("share", {})]
+)
+def test_a_class_that_a_plan_has_map_the_name_of_a_line_is_named(
+    tmp_path: Path, limits: str, mappings: Mapping[str, str]
+) -> None:
+    """A plan's quota has no line of that class, which would limit the same pods once more."""
+    amounts = {"whole": WHOLE, "share": SHARE}[limits]
+
+    result = convert(
+        tmp_path, quota({"requests.nvidia.com/gpu": "64"}), deployment("a", amounts, 3)
+    )
+
+    assert mappings == json.loads(result.stdout)["mappings"]
+    assert bool(mappings) is ("prepare.sh of a plan has class gpu.nvidia.com map" in result.stderr)
+
+
 def test_without_pods_each_class_has_the_whole_amount_and_it_is_told(tmp_path: Path) -> None:
     subject = quota({"requests.nvidia.com/gpu": "64"})
 

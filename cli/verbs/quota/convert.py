@@ -1,7 +1,6 @@
 """The conversion of quotas, and its notes on standard error."""
 
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -10,10 +9,11 @@ from answers.model.findings import DEFAULT_NAMESPACE
 from cli.output.standard_error import print_line
 from cli.reading.cluster_documents import ClusterDocuments
 from migration.assessment.assess import assess_cluster
-from migration.assessment.outcomes import used_devices
+from migration.assessment.outcomes import AssessedWorkload, mapped_classes, used_devices
 from migration.assessment.quota_conversion import ConvertedQuota, Split, convert_quotas, knows_use
 from migration.quotas.convert import ConversionInput, convert_rest, convert_to
 from migration.quotas.model import QuotaConversion, Target
+from quotas.resource_quotas.scopes import devices_of_class
 
 _SPLITS: Final = {
     Split.WHOLE: "--split whole: each class has the whole amount of a line; where a key may become devices "
@@ -26,6 +26,10 @@ _BESIDE: Final = (
     "what is new counts claims, and an old line pods with its key: until the last of these pods is gone, both may "
     "be used in full; then remove the old line"
 )
+_LATER: Final = (
+    "prepare.sh of a plan has class {name} map {key}; from then on the line of {key} counts these claims, and that of "
+    "the class would limit the same pods once more: apply the quotas of the plan, or convert again after prepare.sh"
+)
 
 
 class QuotaDocument(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,11 +39,14 @@ class QuotaDocument(msgspec.Struct, frozen=True, kw_only=True):
         split: The way of giving amounts to classes where a key may become devices of several.
         quotas: ResourceQuotas with lines for claims; none where another kind is written.
         conversions: What else is written, and for which lines.
+        mappings: DeviceClass with a line here to the resource name that `prepare.sh` of a plan has it map. From then
+            on the line of that name counts its claims, too, and the class needs none.
     """
 
     split: Split
     quotas: tuple[ConvertedQuota, ...]
     conversions: tuple[QuotaConversion, ...] = ()
+    mappings: Mapping[str, str] = {}
 
     @property
     def is_complete(self) -> bool:
@@ -69,12 +76,13 @@ def convert(
     """
     is_known = knows_use(documents.objects, documents.unreadable)
     chosen = split or (Split.USED if is_known else Split.WHOLE)
+    workloads = _workloads(documents) if is_known or chosen is Split.USED else ()
     cluster = ConversionInput(
         objects=documents.objects,
         profiles=documents.profiles,
         options=documents.options,
         namespace=DEFAULT_NAMESPACE,
-        usage=_usage(documents) if chosen is Split.USED else None,
+        usage=used_devices(workloads) if chosen is Split.USED else None,
     )
     if target not in (None, Target.CORE):
         conversions = tuple(convert_to(target, cluster))
@@ -86,7 +94,12 @@ def convert(
     )
     if target is Target.CORE:
         conversions = tuple(convert_to(target, cluster))
-        return QuotaDocument(split=chosen, quotas=quotas, conversions=conversions)
+        return QuotaDocument(
+            split=chosen,
+            quotas=quotas,
+            conversions=conversions,
+            mappings=_later_mappings(workloads, quotas),
+        )
     conversions = tuple(convert_rest(quotas, cluster))
     of_quota = {entry.object: entry for entry in conversions}
     return QuotaDocument(
@@ -99,6 +112,7 @@ def convert(
             else entry
             for entry in conversions
         ),
+        mappings=_later_mappings(workloads, quotas),
     )
 
 
@@ -118,8 +132,8 @@ def _with_rest(quota: ConvertedQuota, rest: QuotaConversion | None) -> Converted
     return msgspec.structs.replace(quota, not_convertible=not_convertible)
 
 
-def _usage(documents: ClusterDocuments) -> dict[str, Counter[str]]:
-    """Return namespace to DeviceClass to the devices that its pods would have as claims today."""
+def _workloads(documents: ClusterDocuments) -> Sequence[AssessedWorkload]:
+    """Return the workloads of a cluster, with the claims that they would have today."""
     cluster = assess_cluster(
         documents.objects,
         documents.profiles,
@@ -128,7 +142,19 @@ def _usage(documents: ClusterDocuments) -> dict[str, Counter[str]]:
         version=documents.version,
         gates=documents.gates,
     )
-    return used_devices(cluster.workloads)
+    return cluster.workloads
+
+
+def _later_mappings(
+    workloads: Sequence[AssessedWorkload], quotas: Sequence[ConvertedQuota]
+) -> dict[str, str]:
+    """Return the classes with a line beside the one of a resource name that a plan has them map."""
+    lines = {line for quota in quotas for line in quota.added}
+    return {
+        name: key
+        for key, name in mapped_classes(workloads).items()
+        if devices_of_class(name) in lines
+    }
 
 
 def print_notes_on(
@@ -145,6 +171,8 @@ def print_notes_on(
             print_line(f"note: {entry.object}: {line} becomes {text}")
         for line, reason in entry.not_convertible.items():
             print_line(f"note: {entry.object}: {line} has no counterpart: {reason}")
+    for name, key in answer.mappings.items():
+        print_line(f"note: {_LATER.format(name=name, key=key)}")
     if any(entry.counts_pods and entry.converted for entry in answer.conversions):
         print_line(f"note: {_BESIDE}")
     if any(quota.added for quota in answer.quotas):
