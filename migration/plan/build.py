@@ -38,7 +38,6 @@ from migration.assessment.workloads import Workload
 from migration.plan.attempts import Candidate, Policy
 from migration.plan.checks import DrainAnswer
 from migration.plan.confirmed import Confirmation, read_releases
-from migration.plan.daemon_sets import daemon_sets_by_node, held_by_daemon_sets
 from migration.plan.device_map import WaveDetails
 from migration.plan.environment import (
     guard_annotations,
@@ -63,6 +62,7 @@ from migration.plan.quota_files import (
     quota_files,
     with_uncounted_quotas,
 )
+from migration.plan.unmovable import held_by_daemon_sets, held_by_pods
 from migration.plan.vendors import (
     NVIDIA,
     driver_label,
@@ -71,7 +71,7 @@ from migration.plan.vendors import (
     switch_labels,
 )
 from migration.plan.wave_pods import (
-    held_by_pods,
+    daemon_sets_by_node,
     replaced_pods,
     with_bare_pods,
     with_leaving,
@@ -81,7 +81,7 @@ from migration.plan.wave_pods import (
     work_by_wave,
 )
 from migration.plan.waves import Planner, PlanProgress, Waves
-from migration.plan.work import read_work
+from migration.plan.work import bound_pods, read_work
 from translation.cluster.snapshot import TranslationOptions, vocabularies_in_force
 from translation.profiles.profile import Profile
 
@@ -139,6 +139,7 @@ class _Prepared(msgspec.Struct, frozen=True, kw_only=True):
     cluster: AssessedCluster
     evidence: Evidence
     groups: Mapping[str, Workload]
+    bound_pods: frozenset[tuple[str, str]]
 
     @property
     def live_nodes(self) -> dict[str, list[str]]:
@@ -149,7 +150,8 @@ class _Prepared(msgspec.Struct, frozen=True, kw_only=True):
     def planner(self, policy: Policy) -> Planner:
         """Return the planner of the cluster."""
         evicted = replaced_pods(self.evidence, self.cluster.workloads)
-        return Planner(self.cluster, self.live_nodes, Placer(self.cluster, evicted), policy)
+        placer = Placer(self.cluster, evicted)
+        return Planner(self.cluster, self.live_nodes, placer, policy, self.bound_pods)
 
     def stage(self) -> Stage:
         """Return the stage of the cluster as it is."""
@@ -268,9 +270,10 @@ def drain_answer(question: PlanQuestion, wave: Wave, keep_free: int) -> DrainAns
         misfit=planner.misfit(stage, draining) if draining else "",
         unplaced_pods=planner.unplaced(stage, draining),
         unserved={
-            workload.key.reference: reason
-            for workload, reason in planner.unserved(stage)
-            if workload.key.namespace in wave.namespaces or workload.key.reference in labelled
+            reference: entry.reason
+            for entry in planner.unmovable(stage)
+            if (reference := entry.workload.key.reference) in labelled
+            or entry.workload.key.namespace in wave.namespaces
         },
     )
 
@@ -302,6 +305,7 @@ def _prepare(question: PlanQuestion) -> _Prepared:
         quotas=quotas,
         cluster=cluster,
         evidence=read_evidence(objects, question.namespace),
+        bound_pods=bound_pods(objects, question.namespace),
         groups={
             group.key.reference: group
             for group in group_with_devices(objects, cluster.workloads, question.namespace)

@@ -2,12 +2,10 @@
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Final
 
 import msgspec
 
 from allocator.pods.node_eligibility import counted_rejection
-from findings.finding import Code
 from findings.text import count_text
 from kube.api.core import Node, Pod
 from kube.api.workloads import DAEMON_SET
@@ -18,26 +16,12 @@ from migration.assessment.outcomes import AssessedWorkload, Outcome
 from migration.assessment.workloads import Workload
 from migration.plan.attempts import Candidate, join_names
 from migration.plan.device_map import Course, Leaving, NodeState, WaveDetails
-from migration.plan.evidence import Evidence
-from migration.plan.model import Held, PlannedWork, PlannedWorkload, Wave
+from migration.plan.evidence import Evidence, list_at, mapping_at, text_map
+from migration.plan.model import PlannedDaemonSet, PlannedWork, PlannedWorkload, Wave
 from migration.plan.other_pods import PodName
-from migration.plan.placement import Placer, PodKey, Stage
+from migration.plan.placement import PodKey
 from migration.plan.work import read_restart
 from translation.vocabularies.hami.keys import OWN_KEYS
-
-_ADD_REPLICA: Final = "raise maxUnavailable, lower minAvailable, or add a replica"
-_BY_HAND: Final = frozenset({Code.POD_TEMPLATE_NOT_READ})
-_NOT_KNOWN: Final = "whether it would find some on another node is not known"
-_SOLVE: Final = "solve what assess reports of it, wait for it to end, or move it by hand"
-_RUNS_UNSERVED: Final = "pods of {} run on it, and after their move no node would serve them"
-_SERVE: Final = (
-    "have a driver publish devices of that class on nodes that these pods may use, let them request a share of a "
-    "device, or give them another node selector; then plan again from a new snapshot"
-)
-_NOT_WHOLE: Final = (
-    "it cannot move as a whole, since no node would serve pods of {} after their move; other Deployments and "
-    "StatefulSets of it move by themselves"
-)
 
 
 def with_bare_pods(entry: Candidate, evidence: Evidence) -> Candidate:
@@ -378,93 +362,38 @@ def _others_notes(wave: Wave) -> Iterator[str]:
     )
 
 
-def held_by_pods(
-    candidates: Iterable[Candidate],
-    workloads: Iterable[AssessedWorkload],
-    nodes_of: Mapping[str, Iterable[str]],
-    evidence: Evidence,
-) -> Iterator[Held]:
-    """Yield the nodes that cannot be drained because of their pods, each with the first reason.
+def daemon_sets_by_node(
+    workloads: Iterable[AssessedWorkload], groups: Mapping[str, Workload]
+) -> Mapping[str, list[PlannedDaemonSet]]:
+    """Return node to the DaemonSets that have pods there.
 
     Args:
-        candidates: The nodes that could be switched.
-        workloads: The cluster's workloads.
-        nodes_of: Workload to the nodes of its pods.
-        evidence: All pods of the cluster.
+        workloads: The workloads with devices.
+        groups: Workload, as `Kind/namespace/name`, to its owner and its pods.
     """
-    stuck: dict[str, AssessedWorkload] = {}
-    for workload in workloads:
-        if workload.result is None:
-            for node in nodes_of[workload.key.reference]:
-                stuck.setdefault(node, workload)
-    for entry in candidates:
-        reference, name = f"Node//{entry.node.name}", entry.node.name
-        blocking = next(evidence.blocking_budgets(name), None)
-        if blocking is not None:
-            budget, pod = blocking
-            text = f"PodDisruptionBudget {budget.namespace}/{budget.name} never allows the eviction of pod {pod.name}"
-            yield Held(object=reference, reason=text, fix=_ADD_REPLICA)
-        elif name in stuck:
-            workload = stuck[name]
-            text = f"a pod of {workload.key.reference} ({workload.outcome.value}) uses its devices, and "
-            unread = next((entry for entry in workload.findings if entry.code in _BY_HAND), None)
-            text += unread.detail if unread is not None else _NOT_KNOWN
-            fix = unread.fix if unread is not None else _SOLVE
-            yield Held(object=reference, reason=text, fix=fix)
+    daemon_sets: dict[str, list[PlannedDaemonSet]] = {}
+    for assessed in workloads:
+        if assessed.key.kind != DAEMON_SET:
+            continue
+        workload = groups[assessed.key.reference]
+        entry = PlannedDaemonSet(
+            namespace=workload.key.namespace,
+            name=workload.key.name,
+            selector=_selector(workload),
+            translated=assessed.outcome is not Outcome.NATIVE,
+        )
+        nodes = {
+            str(mapping_at(pod.document, "spec").get("nodeName") or "") for pod in workload.pods
+        }
+        for node in sorted(nodes):
+            daemon_sets.setdefault(node, []).append(entry)
+    return daemon_sets
 
 
-def without_devices(
-    workloads: Iterable[AssessedWorkload],
-    placer: Placer,
-    stage: Stage,
-    nodes_of: Mapping[str, Sequence[str]],
-) -> frozenset[str]:
-    """Return the workloads that run, and would get claims of a driver that has devices on no node.
-
-    Args:
-        workloads: The cluster's workloads.
-        placer: Has not placed those whose devices are neither published nor assumed.
-        stage: The nodes and namespaces that have moved.
-        nodes_of: Workload to the nodes of its pods.
-    """
-    return frozenset(
-        reference
-        for workload in workloads
-        if (reference := workload.key.reference) in placer.not_counted
-        and workload.outcome is not Outcome.NATIVE
-        and workload.key.namespace not in stage.opted_in
-        and reference not in stage.selected
-        and any(nodes_of[reference])
-    )
-
-
-def held_unserved(
-    unserved: Mapping[str, tuple[AssessedWorkload, str]],
-    nodes_of: Mapping[str, Iterable[str]],
-    candidates: Iterable[Candidate],
-    namespaces: Iterable[str],
-) -> Iterator[Held]:
-    """Yield the workloads that no node would serve after their move, their nodes and their namespaces.
-
-    Args:
-        unserved: The workloads, as `Kind/namespace/name`, with the reason.
-        nodes_of: Workload to the nodes that its pods run on.
-        candidates: The nodes that could be switched.
-        namespaces: The namespaces that could be opted in.
-    """
-    nodes: dict[str, list[str]] = {}
-    owners: dict[str, list[str]] = {}
-    for reference, (workload, reason) in unserved.items():
-        yield Held(object=reference, reason=reason, fix=_SERVE)
-        for node in nodes_of[reference]:
-            nodes.setdefault(node, []).append(reference)
-        if workload.outcome is not Outcome.NATIVE:
-            owners.setdefault(workload.key.namespace, []).append(reference)
-    for entry in candidates:
-        if names := nodes.get(entry.node.name):
-            text = _RUNS_UNSERVED.format(join_names(names))
-            yield Held(object=f"Node//{entry.node.name}", reason=text, fix=_SERVE)
-    for namespace in namespaces:
-        if names := owners.get(namespace):
-            text = _NOT_WHOLE.format(join_names(names))
-            yield Held(object=f"Namespace//{namespace}", reason=text, fix=_SERVE)
+def _selector(workload: Workload) -> str:
+    """Return the label selector for kubectl; empty if the selector has expressions."""
+    document = workload.owner.document if workload.owner is not None else {}
+    if list_at(document, "spec", "selector", "matchExpressions"):
+        return ""
+    labels = text_map(document, "spec", "selector", "matchLabels")
+    return ",".join(f"{key}={value}" for key, value in sorted(labels.items()))

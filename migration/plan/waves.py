@@ -15,7 +15,6 @@ from typing import Final, Protocol
 import msgspec
 
 from migration.assessment.assess import AssessedCluster
-from migration.assessment.capacity import class_names
 from migration.assessment.outcomes import AssessedWorkload, Outcome
 from migration.plan.attempts import (
     Attempt,
@@ -37,7 +36,14 @@ from migration.plan.model import (
 )
 from migration.plan.parts import Part, divide, servable_parts, whole_namespaces
 from migration.plan.placement import Placement, Placer, PodKey, Stage
-from migration.plan.wave_pods import held_unserved, waiting_notes, without_devices
+from migration.plan.unmovable import (
+    Unmovable,
+    bound_workloads,
+    held_unmovable,
+    unserved_workload,
+    without_devices,
+)
+from migration.plan.wave_pods import waiting_notes
 
 _IN_VAIN: Final = (
     "no pod with claims would use its devices, and pods with device keys would lack them"
@@ -45,10 +51,6 @@ _IN_VAIN: Final = (
 _NO_SPARE: Final = (
     "after it no node to spare of those with {}: were one lost, pods would have no devices; "
     "--spare-nodes 1 plans with one"
-)
-_UNSERVED: Final = (
-    "its pods run, and after their move no node would serve them: none that they may use would have devices "
-    "of {}"
 )
 _EXPLAINED: Final = 64
 """Held nodes that are tried by themselves for a reason of their own."""
@@ -115,6 +117,7 @@ class Planner:
         live_nodes: Mapping[str, Sequence[str]],
         placer: Placer,
         policy: Policy,
+        bound_pods: Collection[tuple[str, str]] = (),
     ) -> None:
         """Prepare the planner.
 
@@ -123,13 +126,15 @@ class Planner:
             live_nodes: Workload to the nodes of its pods, in the order of their numbers.
             placer: Places the pods.
             policy: The sizes of waves.
+            bound_pods: Namespace and name of the pods with a volume of one node.
         """
+        self._bound = bound_pods
         self._workloads = cluster.workloads
         self._placer = placer
         self._policy = policy
         self._sources = {node.node: node.source for node in cluster.nodes}
         self._live_nodes = live_nodes
-        self._unserved: Collection[str] = ()
+        self._unmovable: Collection[str] = ()
         self._live = Placement(
             nodes={
                 PodKey(reference, number): node
@@ -159,18 +164,16 @@ class Planner:
         stage = msgspec.structs.replace(
             start, labels={**start.labels, **labels}, closed=self._closed_nodes()
         )
-        unserved = {
-            workload.key.reference: (workload, reason) for workload, reason in self.unserved(stage)
-        }
-        self._unserved = unserved.keys()
-        nodes_of = {name: self._nodes_of(workload) for name, (workload, _) in unserved.items()}
+        unmovable = {entry.workload.key.reference: entry for entry in self.unmovable(stage)}
+        self._unmovable = unmovable.keys()
+        nodes_of = {name: self._nodes_of(entry.workload) for name, entry in unmovable.items()}
         own_nodes = frozenset[str]().union(*nodes_of.values())
-        unserved_held = tuple(held_unserved(unserved, nodes_of, candidates, namespaces))
+        unmovable_held = tuple(held_unmovable(unmovable, nodes_of, candidates, namespaces))
         stage = msgspec.structs.replace(stage, closed=stage.closed | own_nodes)
         candidates = [entry for entry in candidates if entry.node.name not in own_nodes]
         parts = servable_parts(
             whole_namespaces(namespaces, self._workloads),
-            self._unserved,
+            self._unmovable,
             self._workloads,
             start.selected,
         )
@@ -190,7 +193,7 @@ class Planner:
             held=()
             if progress.stops()
             else (
-                *unserved_held,
+                *unmovable_held,
                 *_held_objects(
                     begin,
                     useful,
@@ -216,16 +219,18 @@ class Planner:
         during = self._placer.place(msgspec.structs.replace(stage, draining=draining), before)
         return self._unplaced(before, during)
 
-    def unserved(self, stage: Stage) -> Iterator[tuple[AssessedWorkload, str]]:
-        """Yield the workloads with running pods that no node would serve after their move, with the reason."""
+    def unmovable(self, stage: Stage) -> Iterator[Unmovable]:
+        """Yield the workloads with running pods that never move: no node would serve them, or one node alone."""
         running = self._running(self._placer.place(stage, self._live))
         keys = [key for key, node in running.items() if node not in stage.switched]
         unserved = self._placer.unserved(stage, keys) if keys else frozenset[str]()
         unserved |= without_devices(self._workloads, self._placer, stage, self._live_nodes)
         for workload in self._workloads:
-            reference = workload.key.reference
-            if reference in unserved:
-                yield workload, _UNSERVED.format(", ".join(sorted(class_names(workload))))
+            if workload.key.reference in unserved:
+                yield unserved_workload(workload)
+        for entry in bound_workloads(self._workloads, self._bound, stage, self._live_nodes):
+            if entry.workload.key.reference not in unserved:
+                yield entry
 
     def _unplaced(self, before: Placement, during: Placement) -> tuple[str, ...]:
         evicted = self._placer.others.evicted(before.others, during.others)
@@ -369,7 +374,7 @@ class Planner:
             else:
                 is_served = workload.outcome is Outcome.NATIVE or has_claims
             # Those that stay as they are keep their own nodes, and need no others.
-            if not is_served and workload.pods and workload.key.reference not in self._unserved:
+            if not is_served and workload.pods and workload.key.reference not in self._unmovable:
                 yield workload
 
     def _runs_on(self, workload: AssessedWorkload, nodes: Collection[str]) -> bool:

@@ -53,6 +53,38 @@ def read_work(objects: Sequence[SourceObject], namespace: str) -> dict[str, list
     return {node: sorted(entries, key=lambda work: work.pod) for node, entries in works.items()}
 
 
+def bound_pods(objects: Sequence[SourceObject], namespace: str) -> frozenset[tuple[str, str]]:
+    """Return namespace and name of the pods that run until they are ended, with a PersistentVolume of one node.
+
+    Args:
+        objects: The cluster's objects.
+        namespace: The namespace for objects that name none.
+    """
+    volumes = {
+        source.name
+        for source in objects
+        if source.kind == "PersistentVolume" and _is_bound(source.document)
+    }
+    claims = {
+        (source.namespace or namespace, source.name)
+        for source in objects
+        if source.kind == "PersistentVolumeClaim"
+        and mapping_at(source.document, "spec").get("volumeName") in volumes
+    }
+    return frozenset(
+        (place, source.name)
+        for source in objects
+        if (source.api_version, source.kind) == ("v1", "Pod")
+        and (spec := mapping_at(source.document, "spec")).get("restartPolicy")
+        not in RUN_TO_COMPLETION
+        and (place := source.namespace or namespace)
+        and any(
+            (place, mapping_at(entry, "persistentVolumeClaim").get("claimName")) in claims
+            for entry in list_at(spec, "volumes")
+        )
+    )
+
+
 def describe_work(work: PlannedWork) -> str:
     """Return the description of a pod: its owner, its start, and the losses of an eviction."""
     limit = f", backoffLimit {work.backoff_limit}" if work.backoff_limit is not None else ""

@@ -189,6 +189,42 @@ def bound_volume() -> list[dict[str, Any]]:
     ]
 
 
+def on_disk(name: str, limits: Mapping[str, str], nodes: Sequence[str]) -> list[dict[str, Any]]:
+    """A StatefulSet whose pods have the volume of one node."""
+    volumes = [{"name": "d", "persistentVolumeClaim": {"claimName": "data"}}]
+    return [*workload(name, limits, nodes, kind="StatefulSet", volumes=volumes), *bound_volume()]
+
+
+def test_a_pod_with_a_volume_of_its_node_that_would_get_claims_is_held(tmp_path: Path) -> None:
+    """It waited from the wave of its node to that of its namespace, since no other node has its volume."""
+    nodes = [*(hami_node(f"hami-{number}") for number in range(3)), namespace("team")]
+    objects = [*nodes, *on_disk("db", SHARE, ["hami-0"]), *workload("web", SHARE, ["hami-1"])]
+    file = tmp_path / "cluster.yaml"
+    file.write_text(dump_yaml(objects))
+
+    drawbridge("plan", "--snapshot", file, "-o", tmp_path / "plan", "--wave-nodes", 1)
+    (source,) = read_paths([str(tmp_path / "plan" / "plan.yaml")])
+
+    held = {entry["object"]: entry["reason"] for entry in source.document["held"]}
+    assert {"StatefulSet/team/db", "Node//hami-0", "Namespace//team"} <= held.keys()
+    assert "they could run nowhere" in held["StatefulSet/team/db"]
+    waves = source.document["waves"]
+    assert ["Deployment/team/web"] == [
+        workload["object"] for wave in waves for workload in wave["workloads"]
+    ]
+    assert "hami-0" not in [node["name"] for wave in waves for node in wave["nodes"]]
+
+
+def test_a_pod_of_whole_devices_with_a_volume_of_its_node_is_not_held(tmp_path: Path) -> None:
+    """Kubernetes serves it on its node before and after the switch."""
+    file = tmp_path / "cluster.yaml"
+    file.write_text(dump_yaml([*NODES, namespace("team"), *on_disk("db", {GPU: "1"}, ["gpu-0"])]))
+
+    result = drawbridge("plan", "--snapshot", file, "-o", tmp_path / "plan", "--wave-nodes", 1)
+
+    assert 0 == result.exit_code, result.stdout
+
+
 @pytest.mark.parametrize(
     ("objects", "reason"),
     [

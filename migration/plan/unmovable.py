@@ -1,0 +1,195 @@
+"""Nodes, workloads and namespaces that no wave moves because of their pods, each with its reason. Pure."""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from findings.finding import Code
+from kube.api.workloads import DAEMON_SET
+from migration.assessment.capacity import class_names
+from migration.assessment.outcomes import AssessedWorkload, Outcome
+from migration.plan.attempts import Candidate, join_names
+from migration.plan.evidence import Evidence
+from migration.plan.model import Held
+from migration.plan.placement import Placer, Stage
+
+_ADD_REPLICA: Final = "raise maxUnavailable, lower minAvailable, or add a replica"
+_BY_HAND: Final = frozenset({Code.POD_TEMPLATE_NOT_READ})
+_NOT_KNOWN: Final = "whether it would find some on another node is not known"
+_SOLVE: Final = "solve what assess reports of it, wait for it to end, or move it by hand"
+_RUNS_UNSERVED: Final = "pods of {} run on it, and after their move no node would serve them"
+_SERVE: Final = (
+    "have a driver publish devices of that class on nodes that these pods may use, let them request a share of a "
+    "device, or give them another node selector; then plan again from a new snapshot"
+)
+_NOT_WHOLE: Final = "it cannot move as a whole, since {} cannot move; other Deployments and StatefulSets of it move by themselves"
+_UNSERVED: Final = "its pods run, and after their move no node would serve them: none that they may use would have devices of {}"
+_BOUND: Final = (
+    "its pods have a PersistentVolume of their node, and would get claims: between the switch of the node and their "
+    "claims they could run nowhere"
+)
+_RUNS_BOUND: Final = "pods of {} run on it with a PersistentVolume of it, and would get claims"
+_MOVE_VOLUME: Final = (
+    "move the volume to a storage that other nodes reach, or switch the node by hand at once with the label of the "
+    "workload; then plan again from a new snapshot"
+)
+
+
+def held_by_daemon_sets(candidates: Iterable[Candidate]) -> list[Held]:
+    """Return the nodes with pods that no runbook finds."""
+    return [
+        Held(
+            object=f"Node//{entry.node.name}",
+            reason=f"kubectl drain leaves the pods of DaemonSet/{unknown.namespace}/{unknown.name} there with "
+            "their devices, and its selector is not one of labels alone",
+            fix="keep the DaemonSet from this node before the plan is made",
+        )
+        for entry in candidates
+        for unknown in [
+            daemon_set for daemon_set in entry.node.daemon_sets if not daemon_set.selector
+        ][:1]
+    ]
+
+
+def held_by_pods(
+    candidates: Iterable[Candidate],
+    workloads: Iterable[AssessedWorkload],
+    nodes_of: Mapping[str, Iterable[str]],
+    evidence: Evidence,
+) -> Iterator[Held]:
+    """Yield the nodes that cannot be drained because of their pods, each with the first reason.
+
+    Args:
+        candidates: The nodes that could be switched.
+        workloads: The cluster's workloads.
+        nodes_of: Workload to the nodes of its pods.
+        evidence: All pods of the cluster.
+    """
+    stuck: dict[str, AssessedWorkload] = {}
+    for workload in workloads:
+        if workload.result is None:
+            for node in nodes_of[workload.key.reference]:
+                stuck.setdefault(node, workload)
+    for entry in candidates:
+        reference, name = f"Node//{entry.node.name}", entry.node.name
+        blocking = next(evidence.blocking_budgets(name), None)
+        if blocking is not None:
+            budget, pod = blocking
+            text = f"PodDisruptionBudget {budget.namespace}/{budget.name} never allows the eviction of pod {pod.name}"
+            yield Held(object=reference, reason=text, fix=_ADD_REPLICA)
+        elif name in stuck:
+            workload = stuck[name]
+            text = f"a pod of {workload.key.reference} ({workload.outcome.value}) uses its devices, and "
+            unread = next((entry for entry in workload.findings if entry.code in _BY_HAND), None)
+            text += unread.detail if unread is not None else _NOT_KNOWN
+            fix = unread.fix if unread is not None else _SOLVE
+            yield Held(object=reference, reason=text, fix=fix)
+
+
+def without_devices(
+    workloads: Iterable[AssessedWorkload],
+    placer: Placer,
+    stage: Stage,
+    nodes_of: Mapping[str, Sequence[str]],
+) -> frozenset[str]:
+    """Return the workloads that run, and would get claims of a driver that has devices on no node.
+
+    Args:
+        workloads: The cluster's workloads.
+        placer: Has not placed those whose devices are neither published nor assumed.
+        stage: The nodes and namespaces that have moved.
+        nodes_of: Workload to the nodes of its pods.
+    """
+    return frozenset(
+        reference
+        for workload in workloads
+        if (reference := workload.key.reference) in placer.not_counted
+        and workload.outcome is not Outcome.NATIVE
+        and workload.key.namespace not in stage.opted_in
+        and reference not in stage.selected
+        and any(nodes_of[reference])
+    )
+
+
+class Unmovable(NamedTuple):
+    """A workload that never moves.
+
+    Attributes:
+        reason: Why it does not.
+        on_node: The same of a node that its pods run on, with a place for the names of workloads.
+    """
+
+    workload: AssessedWorkload
+    reason: str
+    on_node: str
+    fix: str
+
+
+def unserved_workload(workload: AssessedWorkload) -> Unmovable:
+    """Return a workload with running pods that no node would serve after their move."""
+    classes = ", ".join(sorted(class_names(workload)))
+    return Unmovable(workload, _UNSERVED.format(classes), _RUNS_UNSERVED, _SERVE)
+
+
+def bound_workloads(
+    workloads: Iterable[AssessedWorkload],
+    pods: Collection[tuple[str, str]],
+    stage: Stage,
+    nodes_of: Mapping[str, Iterable[str]],
+) -> Iterator[Unmovable]:
+    """Yield the workloads that would get claims, and whose pods have a volume of a node with a device plugin.
+
+    Kubernetes places such a pod on that node only. It would wait from the switch of the node to the claims of its
+    workload, or the other way round.
+
+    Args:
+        workloads: The cluster's workloads.
+        pods: Namespace and name of the pods with a volume of one node.
+        stage: The nodes and namespaces that have moved.
+        nodes_of: Workload to the nodes of its pods.
+    """
+    for workload in workloads:
+        reference = workload.key.reference
+        has_moved = workload.key.namespace in stage.opted_in or reference in stage.selected
+        gets_claims = workload.result is not None and workload.outcome is not Outcome.NATIVE
+        on_plugin = any(node and node not in stage.switched for node in nodes_of[reference])
+        if (
+            gets_claims
+            and not has_moved
+            and on_plugin
+            and workload.key.kind != DAEMON_SET
+            and not workload.members.isdisjoint(pods)
+        ):
+            yield Unmovable(workload, _BOUND, _RUNS_BOUND, _MOVE_VOLUME)
+
+
+def held_unmovable(
+    unmovable: Mapping[str, Unmovable],
+    nodes_of: Mapping[str, Iterable[str]],
+    candidates: Iterable[Candidate],
+    namespaces: Iterable[str],
+) -> Iterator[Held]:
+    """Yield the workloads that never move, their nodes and their namespaces.
+
+    Args:
+        unmovable: Workload, as `Kind/namespace/name`, to the reason.
+        nodes_of: Workload to the nodes that its pods run on.
+        candidates: The nodes that could be switched.
+        namespaces: The namespaces that could be opted in.
+    """
+    nodes: dict[str, list[str]] = {}
+    owners: dict[str, list[str]] = {}
+    for reference, entry in unmovable.items():
+        yield Held(object=reference, reason=entry.reason, fix=entry.fix)
+        for node in nodes_of[reference]:
+            nodes.setdefault(node, []).append(reference)
+        if entry.workload.outcome is not Outcome.NATIVE:
+            owners.setdefault(entry.workload.key.namespace, []).append(reference)
+    for candidate in candidates:
+        if names := nodes.get(candidate.node.name):
+            first = unmovable[names[0]]
+            text = first.on_node.format(join_names(names))
+            yield Held(object=f"Node//{candidate.node.name}", reason=text, fix=first.fix)
+    for namespace in namespaces:
+        if names := owners.get(namespace):
+            text = _NOT_WHOLE.format(join_names(names))
+            yield Held(object=f"Namespace//{namespace}", reason=text, fix=unmovable[names[0]].fix)
