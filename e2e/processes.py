@@ -205,7 +205,9 @@ def end_with_input() -> None:
     """Send SIGTERM to this process when its standard input ends, which whoever started it holds open."""
 
     def watch() -> None:
-        sys.stdin.buffer.read()
+        # A buffered reader's lock would make the interpreter abort if it ends first.
+        while os.read(sys.stdin.fileno(), 4096):
+            pass
         os.kill(os.getpid(), signal.SIGTERM)
 
     threading.Thread(target=watch, daemon=True).start()

@@ -187,13 +187,13 @@ def verify_state(state: ClusterState, features: Features) -> VerifyAnswer:
 
 def _unpublished(state: ClusterState, features: Features) -> Iterator[UnpublishedDevice]:
     """Yield the allocated devices that no complete pool publishes, by claim."""
-    published = {device.id for device in published_devices(state.cluster(features))}
+    device_ids = {device.id for device in published_devices(state.cluster(features))}
     for (namespace, name), claim in sorted(state.claims.items()):
         allocation = allocation_of(claim)
         results = (allocation.devices.results if allocation is not None else None) or ()
         for result in results:
             device = DeviceId(result.driver, result.pool, result.device)
-            if device not in published:
+            if device not in device_ids:
                 yield UnpublishedDevice(claim=f"{namespace}/{name}", device=_device_text(device))
 
 

@@ -274,14 +274,14 @@ def managed_note(reference: str, manager: str, form: str) -> str:
     )
 
 
-def held_unknown_devices(nodes: Iterable[Node], known: Collection[str]) -> Iterator[Held]:
+def held_unknown_devices(nodes: Iterable[Node], planned_nodes: Collection[str]) -> Iterator[Held]:
     """Yield the nodes whose device plugins offer devices that no plan knows, such as shares by time.
 
     NICs are not among them: their plugin goes on beside a DRA driver for other devices.
 
     Args:
         nodes: All nodes of the cluster.
-        known: The nodes with devices that a plan knows.
+        planned_nodes: The nodes whose devices a plan knows.
     """
     nics = [VOCABULARIES[name] for name in NICS]
     for node in sorted(nodes, key=lambda node: node.metadata.name):
@@ -290,7 +290,7 @@ def held_unknown_devices(nodes: Iterable[Node], known: Collection[str]) -> Itera
             for key, amount in sorted((node.status.allocatable or {}).items())
             if amount and is_device_key(key) and not any(entry.handles(key) for entry in nics)
         ]
-        if keys and node.metadata.name not in known and is_name(node.metadata.name):
+        if keys and node.metadata.name not in planned_nodes and is_name(node.metadata.name):
             text = ", ".join(keys[:MAX_KEYS])
             yield Held(
                 object=f"Node//{node.metadata.name}",

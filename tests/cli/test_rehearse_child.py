@@ -7,6 +7,8 @@ import time
 from pathlib import Path
 from typing import Final
 
+import pytest
+
 from testing.command import ROOT
 
 CHILD: Final = """
@@ -60,10 +62,15 @@ def test_the_child_ends_when_the_command_is_killed(tmp_path: Path) -> None:
     process.wait(60)
 
 
-def test_the_status_of_the_child_comes_back(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "watch", ["", "from e2e.processes import end_with_input\nend_with_input()\n"]
+)
+def test_the_status_of_the_child_comes_back(tmp_path: Path, watch: str) -> None:
     words = [sys.executable, "-c", COMMAND.replace("    run_child", "    code = run_child")]
     words[-1] += "sys.exit(code)\n"
 
-    status = subprocess.run([*words, "raise SystemExit(3)", str(tmp_path)], cwd=ROOT, check=False)
+    status = subprocess.run(
+        [*words, f"{watch}raise SystemExit(3)", str(tmp_path)], cwd=ROOT, check=False
+    )
 
     assert status.returncode == 3
