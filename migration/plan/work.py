@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 from kube.api.core import FINISHED_PHASES
 from kube.api.workloads import DAEMON_SET, pod_path, resolve_path
 from kube.manifests.source import SourceObject
+from migration.assessment.outcomes import CREATED_AGAIN
 from migration.assessment.workloads import Workload
 from migration.plan.evidence import list_at, mapping_at, text_map
 from migration.plan.model import PlannedWork
@@ -19,6 +20,8 @@ SAFE_TO_EVICT: Final = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 DO_NOT_DISRUPT: Final = "karpenter.sh/do-not-disrupt"
 RUN_TO_COMPLETION: Final = frozenset({"Never", "OnFailure"})
 HOSTNAME: Final = "kubernetes.io/hostname"
+_LEADER_WORKER_SET: Final = "leaderworkerset.sigs.k8s.io/name"
+"""The label of pods of a LeaderWorkerSet, whose controller is a StatefulSet."""
 _MIRROR: Final = "kubernetes.io/config.mirror"
 _DEFAULT_BACKOFF_LIMIT: Final = 6
 
@@ -145,6 +148,9 @@ def _work(source: SourceObject, namespace: str, documents: _Documents) -> Planne
         )
     waiting += _refusals(pod)
     losing += _volume_losses(spec, namespace, documents)
+    group = "LeaderWorkerSet" if _LEADER_WORKER_SET in text_map(pod, "metadata", "labels") else kind
+    if group in CREATED_AGAIN:
+        losing.append(f"its {group} may start its other pods anew, too, and their work with them")
     if not waiting and not losing:
         return None
     backoff_limit = mapping_at(job, "spec").get("backoffLimit", _DEFAULT_BACKOFF_LIMIT)

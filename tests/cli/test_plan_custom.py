@@ -53,7 +53,20 @@ def test_a_custom_workload_of_whole_devices_moves(tmp_path: Path, kind: str) -> 
 
     assert {} == held_objects(plan)
     assert ["gpu-0", "gpu-1"] == sorted(name for names, _ in waves(plan) for name in names)
-    assert not [entry for wave in plan["waves"] for entry in wave["workloads"] if entry["losses"]]
+    losses = {
+        reason for wave in plan["waves"] for item in wave["work"] for reason in item["reasons"]
+    }
+    assert {f"its {kind} may start its other pods anew, too, and their work with them"} == losses
+
+
+def test_a_pod_of_a_leader_worker_set_is_known_by_its_label(tmp_path: Path) -> None:
+    """Its controller is a StatefulSet."""
+    pods = workload("lws", {GPU: "1"}, ["gpu-0"], kind="StatefulSet")
+    pods[1]["metadata"]["labels"]["leaderworkerset.sigs.k8s.io/name"] = "lws"
+
+    plan = planned(tmp_path, [plugin_node("gpu-0"), plugin_node("gpu-1"), namespace("team"), *pods])
+
+    assert "its LeaderWorkerSet may start its other pods anew" in str(plan["waves"])
 
 
 def test_workers_that_differ_hold_their_nodes_and_say_so(tmp_path: Path) -> None:
