@@ -139,10 +139,13 @@ def to_device_quota(
         elif entry.line.part is not Part.TOTAL:
             drafts.add_cap(entry, _Counted.of(entry.measure))
     limits = drafts.limits[:MAX_LIMITS]
+    names: dict[str, list[str]] = {}
+    for draft in limits:
+        for line in draft.lines:
+            names.setdefault(line, []).append(draft.name)
     converted = {
-        line: f"limit {draft.name} of DeviceQuota {quota.name}"
-        for draft in limits
-        for line in draft.lines
+        line: f"{'limit' if len(parts) == 1 else 'limits'} {', '.join(parts)} of DeviceQuota {quota.name}"
+        for line, parts in names.items()
     }
     too_many = {line: _TOO_MANY for draft in drafts.limits[MAX_LIMITS:] for line in draft.lines}
     uncapped = {line: why for line, why in drafts.missing.items() if line not in converted}

@@ -223,6 +223,10 @@ def test_a_key_of_several_drivers_becomes_a_limit_of_each(tmp_path: Path) -> Non
         ("devices", NVIDIA, "8"),
         ("devices", HAMI, "8"),
     ]
+    # The last one alone was named.
+    assert {"requests.nvidia.com/gpu": "limits gpu, gpu-2 of DeviceQuota team-gpus"} == (
+        entry["converted"]
+    )
 
 
 @pytest.mark.parametrize(
