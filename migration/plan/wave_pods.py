@@ -9,7 +9,7 @@ from allocator.pods.node_eligibility import counted_rejection
 from findings.text import count_text
 from kube.api.core import Node, Pod
 from kube.api.workloads import DAEMON_SET
-from kube.names import DEFAULT_SCHEDULER_NAME
+from kube.names import DEFAULT_SCHEDULER_NAME, TRANSLATE_LABEL
 from migration.assessment.assess import AssessedCluster
 from migration.assessment.node_devices import GPU, Source
 from migration.assessment.outcomes import AssessedWorkload, Outcome
@@ -343,7 +343,8 @@ def waiting_notes(
         if never:
             yield (
                 f"no wave switches {join_names(never)}: pods of {workload} keep the devices of the plugin there, and "
-                "one that ends gets none again before its node has changed hands; solve what holds these nodes first"
+                "one that ends gets none again before its node has changed hands; solve what holds these nodes first; a "
+                f'DaemonSet of such nodes alone may keep its device keys: label its template {TRANSLATE_LABEL}: "false"'
             )
 
 

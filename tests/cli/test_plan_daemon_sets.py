@@ -124,6 +124,21 @@ def test_a_node_that_no_wave_switches_is_named_with_the_pods_of_its_daemon_set(
     assert waves(plan) == [(["hami-0"], ["team"])]
     (note,) = [note for note in plan["waves"][0]["notes"] if "DaemonSet/team/monitor" in note]
     assert note.startswith("no wave switches hami-1: pods of DaemonSet/team/monitor keep")
+    assert note.endswith('label its template drawbridge.internal/translate: "false"')
+
+
+def test_a_daemon_set_of_held_nodes_alone_may_keep_its_keys(tmp_path: Path) -> None:
+    """The label that the note names keeps its pods, and its namespace moves all the same."""
+    refused = workload("bad", {GPU: "1.5"}, ["gpu-0"], namespace="other")
+    probe = workload("probe", {GPU: "1", "nvidia.com/gpumem": "10"}, ["gpu-0"], kind="DaemonSet")
+    for document in (probe[0]["spec"]["template"], probe[1]):
+        document["metadata"]["labels"]["drawbridge.internal/translate"] = "false"
+    objects = [*shared_nodes(), NODES[0], namespace("other"), *refused, *probe]
+
+    plan = planned(tmp_path, objects, "--wave-nodes", 2)
+
+    assert (["hami-0", "hami-1"], ["team"]) in waves(plan)
+    assert "DaemonSet/team/probe" not in str(plan["waves"])
 
 
 def test_a_wave_that_is_taken_back_says_whose_pods_have_claims_still(tmp_path: Path) -> None:
