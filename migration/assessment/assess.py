@@ -28,7 +28,7 @@ from migration.assessment.assumed import assume_inventory, find_target, whole_de
 from migration.assessment.blockers import Blocker, find_blockers
 from migration.assessment.capacity import Capacity, place_workloads, release_claims
 from migration.assessment.gates import EXTENDED_RESOURCE, check_shares, has_gate
-from migration.assessment.node_devices import NodeDevices, read_nodes
+from migration.assessment.node_devices import NodeDevices, read_nodes, unknown_device_keys
 from migration.assessment.outcomes import AssessedWorkload, Outcome, assess_workload
 from migration.assessment.quota_conversion import convert_quotas, with_converted_quotas
 from migration.assessment.what_if import MAX_TRACED, find_unserved, trace_first_pods
@@ -54,6 +54,7 @@ class AssessedCluster(msgspec.Struct, frozen=True, kw_only=True):
             they were converted.
         quotas_left: `ResourceQuota/namespace/name` to its lines that count no pods with claims, and for
             which no line can be added, each with the reason.
+        unknown_devices: Node to what its device plugins offer, for nodes whose devices are not known.
     """
 
     workloads: tuple[AssessedWorkload, ...]
@@ -62,6 +63,7 @@ class AssessedCluster(msgspec.Struct, frozen=True, kw_only=True):
     version: str = ""
     quotas_to_convert: tuple[str, ...] = ()
     quotas_left: Mapping[str, Mapping[str, str]] = {}
+    unknown_devices: Mapping[str, tuple[str, ...]] = {}
 
 
 class Assessment(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,6 +77,7 @@ class Assessment(msgspec.Struct, frozen=True, kw_only=True):
         unreadable: Resources that could not be read.
         quotas_to_convert: The quotas to convert, as in `AssessedCluster`.
         quotas_left: The lines without one for claims, as in `AssessedCluster`.
+        unknown_devices: The devices that are not known, as in `AssessedCluster`.
     """
 
     workloads: tuple[AssessedWorkload, ...]
@@ -86,6 +89,7 @@ class Assessment(msgspec.Struct, frozen=True, kw_only=True):
     unreadable: tuple[str, ...]
     quotas_to_convert: tuple[str, ...] = ()
     quotas_left: Mapping[str, Mapping[str, str]] = {}
+    unknown_devices: Mapping[str, tuple[str, ...]] = {}
 
     def totals(self) -> dict[str, int]:
         """Return the number of workloads of each outcome."""
@@ -240,6 +244,7 @@ def complete_assessment(
         unreadable=unreadable,
         quotas_to_convert=cluster.quotas_to_convert,
         quotas_left=cluster.quotas_left,
+        unknown_devices=cluster.unknown_devices,
     )
 
 
@@ -346,6 +351,7 @@ def assess_cluster(
         quotas_left={
             quota.object: quota.not_convertible for quota in all_quotas if quota.not_convertible
         },
+        unknown_devices=unknown_device_keys(state.nodes, {node.node for node in nodes}),
     )
 
 

@@ -7,7 +7,7 @@ Sources: HAMi v2.6 pkg/device (DeviceInfo), and v2.4 (comma-separated); koordina
 apis/scheduling/v1alpha1 Device; NVIDIA/k8s-device-plugin docs/gpu-feature-discovery.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import Any, Final
 
@@ -16,6 +16,9 @@ import msgspec
 from kube.api.core import Node
 from kube.api.resource import ResourceSlice
 from kube.quantity import ZERO, Quantity
+from translation.reading.arbiter import NICS, VOCABULARIES
+from translation.reading.claim_blind_objects import MAX_KEYS
+from translation.reading.untranslated_keys import is_device_key
 
 REGISTER: Final = "hami.io/node-nvidia-register"
 PRODUCT: Final = "nvidia.com/gpu.product"
@@ -23,6 +26,8 @@ MEMORY: Final = "nvidia.com/gpu.memory"
 COUNT: Final = "nvidia.com/gpu.count"
 GPU: Final = "nvidia.com/gpu"
 MIG_PREFIX: Final = "nvidia.com/mig-"
+REPLICAS: Final = "nvidia.com/gpu.replicas"
+SHARING: Final = "nvidia.com/gpu.sharing-strategy"
 MAX_PER_NODE: Final = 1024
 """Devices of one node that are read; a node has tens, and an annotation is anybody's."""
 
@@ -65,6 +70,7 @@ class NodeDevices(msgspec.Struct, frozen=True, kw_only=True):
         legacy: The devices that a legacy system hands out.
         published: The number of devices in the node's own ResourceSlices.
         is_unreadable: HAMi has registered devices that cannot be read, so nothing is known of them.
+        replicas: The times that its device plugin offers each GPU under the name of whole ones.
     """
 
     node: str
@@ -72,6 +78,7 @@ class NodeDevices(msgspec.Struct, frozen=True, kw_only=True):
     legacy: tuple[LegacyDevice, ...] = ()
     published: int = 0
     is_unreadable: bool = False
+    replicas: int = 1
 
 
 class _Registered(msgspec.Struct, frozen=True, kw_only=True):
@@ -136,7 +143,45 @@ def _node(
         if source is Source.HAMI and not (node.status.allocatable or {}).get(GPU, ZERO):
             legacy = ()  # HAMi has left the node, and its annotation stays.
         source = Source.MIXED if legacy else Source.DRA
-    return NodeDevices(node=name, source=source, legacy=legacy, published=device_count)
+    is_plugin = source is Source.DEVICE_PLUGIN and any(device.key == GPU for device in legacy)
+    return NodeDevices(
+        node=name,
+        source=source,
+        legacy=legacy,
+        published=device_count,
+        replicas=read_replicas(node.labels) if is_plugin else 1,
+    )
+
+
+def read_replicas(labels: Mapping[str, str]) -> int:
+    """Return how often a device plugin offers each GPU of a node; once where no label says more."""
+    text = labels.get(REPLICAS, "")
+    is_number = text.isascii() and text.isdigit() and len(text) < 10
+    return max(1, int(text)) if is_number else 1
+
+
+def unknown_device_keys(
+    nodes: Iterable[Node], planned_nodes: Collection[str]
+) -> dict[str, tuple[str, ...]]:
+    """Return node to what its device plugins offer, for nodes whose devices are not known, such as shares by time.
+
+    NICs are not among them: their plugin goes on beside a DRA driver for other devices.
+
+    Args:
+        nodes: All nodes of the cluster.
+        planned_nodes: The nodes whose devices are known.
+    """
+    nics = [VOCABULARIES[name] for name in NICS]
+    keys_of: dict[str, tuple[str, ...]] = {}
+    for node in sorted(nodes, key=lambda node: node.metadata.name):
+        keys = tuple(
+            key
+            for key, amount in sorted((node.status.allocatable or {}).items())
+            if amount and is_device_key(key) and not any(entry.handles(key) for entry in nics)
+        )
+        if keys and node.metadata.name not in planned_nodes:
+            keys_of[node.metadata.name] = keys[:MAX_KEYS]
+    return keys_of
 
 
 def _hami(node: Node) -> tuple[LegacyDevice, ...] | None:

@@ -185,8 +185,7 @@ def build_plan(question: PlanQuestion, policy: Policy, progress: PlanProgress) -
         candidates, prepared.cluster.workloads, prepared.live_nodes, prepared.evidence
     )
     blocked += held_by_daemon_sets(candidates)
-    nodes_with_devices = {node.node for node in prepared.cluster.nodes}
-    blocked += held_unknown_devices(prepared.cluster.state.nodes, nodes_with_devices)
+    blocked += held_unknown_devices(prepared.cluster.unknown_devices)
     names = {entry.object for entry in blocked}
     work = read_work(prepared.objects, question.namespace)
     candidates = [

@@ -8,12 +8,11 @@ Operator (google-gke: --node-labels of the pool). GKE's addon manager and AKS ta
 What autoscalers do with claims is from `translation.cluster.component_statements`.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
 
-from kube.api.core import Node
 from kube.api.workloads import DAEMON_SET
 from kube.manifests.source import SourceObject
 from kube.names import FIELD_MANAGERS
@@ -23,9 +22,7 @@ from migration.plan.model import Held, Plan, PlannedNode, Wave, is_name
 from migration.plan.vendors import NVIDIA, OPERATOR_PREFIX, is_managed, is_plugin
 from translation.cluster.component_statements import Component, Topic, statements_about
 from translation.model.intents import Vocabulary
-from translation.reading.arbiter import NICS, VOCABULARIES
 from translation.reading.claim_blind_objects import MAX_KEYS, find_named_keys
-from translation.reading.untranslated_keys import is_device_key
 
 SCALE_DOWN_DISABLED: Final = "cluster-autoscaler.kubernetes.io/scale-down-disabled"
 DO_NOT_DISRUPT: Final = "karpenter.sh/do-not-disrupt"
@@ -274,27 +271,18 @@ def managed_note(reference: str, manager: str, form: str) -> str:
     )
 
 
-def held_unknown_devices(nodes: Iterable[Node], planned_nodes: Collection[str]) -> Iterator[Held]:
-    """Yield the nodes whose device plugins offer devices that no plan knows, such as shares by time.
-
-    NICs are not among them: their plugin goes on beside a DRA driver for other devices.
+def held_unknown_devices(keys_of: Mapping[str, Sequence[str]]) -> Iterator[Held]:
+    """Yield the nodes whose device plugins offer devices that no plan knows.
 
     Args:
-        nodes: All nodes of the cluster.
-        planned_nodes: The nodes whose devices a plan knows.
+        keys_of: Node to what its device plugins offer.
     """
-    nics = [VOCABULARIES[name] for name in NICS]
-    for node in sorted(nodes, key=lambda node: node.metadata.name):
-        keys = [
-            key
-            for key, amount in sorted((node.status.allocatable or {}).items())
-            if amount and is_device_key(key) and not any(entry.handles(key) for entry in nics)
-        ]
-        if keys and node.metadata.name not in planned_nodes and is_name(node.metadata.name):
-            text = ", ".join(keys[:MAX_KEYS])
+    for name, keys in keys_of.items():
+        if is_name(name):
             yield Held(
-                object=f"Node//{node.metadata.name}",
-                reason=f"its device plugin offers {text}, and which devices a DRA driver would publish is not known",
+                object=f"Node//{name}",
+                reason=f"its device plugin offers {', '.join(keys)}, and which devices a DRA driver would publish is "
+                "not known",
                 fix="install the driver and switch the node by hand, if there is one; then plan again from a new "
                 "snapshot",
             )

@@ -17,7 +17,7 @@ from typing import Any, Final
 from kube.api.workloads import DAEMON_SET
 from kube.manifests.source import SourceObject
 from kube.names import GROUP
-from migration.assessment.node_devices import Source
+from migration.assessment.node_devices import SHARING, Source, read_replicas
 from migration.plan.evidence import list_at, mapping_at, text_map
 from migration.plan.model import PluginDaemonSet
 
@@ -43,8 +43,6 @@ _DISCOVERY: Final = "feature-discovery"
 """The part of the name of the DaemonSet that the plugin's chart starts from the same image. Pods
 select nodes by its labels: it stays."""
 _VERSION: Final = re.compile(r"v?(\d{1,4})\.(\d{1,4})(?:\.\d{1,4})?(?:-[0-9A-Za-z.-]{1,20})?")
-REPLICAS: Final = "nvidia.com/gpu.replicas"
-SHARING: Final = "nvidia.com/gpu.sharing-strategy"
 UNKNOWN_VERSION: Final = "unknown"
 _MAX_TEXT: Final = 63
 
@@ -117,16 +115,11 @@ def node_notes(
             "when a node rejoins (gpu-operator issue 2288), and its validator waits for GPUs that the "
             "plugin no longer offers (issue 2686); look at both after the switch, or upgrade to 26.7"
         )
-    replicas = labels.get(REPLICAS, "")
-    if (
-        source is Source.DEVICE_PLUGIN
-        and replicas.isascii()
-        and replicas.isdigit()
-        and int(replicas[:9]) > 1
-    ):
+    replicas = read_replicas(labels)
+    if source is Source.DEVICE_PLUGIN and NVIDIA in drivers and replicas > 1:
         yield (
-            f"the device plugin offers each GPU {replicas[:9]} times ({SHARING} is "
-            f"{labels.get(SHARING) or 'not set'}): pods that had a part of one there get a whole one, and fewer run"
+            f"the device plugin offers each GPU {replicas} times ({SHARING} is {labels.get(SHARING) or 'not set'}): "
+            "pods that had a part of one there get a whole one, and fewer run"
         )
     if source is Source.HAMI:
         yield "HAMi's device plugin runs where gpu=on; its scheduler goes on for the other nodes"

@@ -16,6 +16,7 @@ from kube.manifests.dump import dump_yaml
 from migration.assessment import capacity
 from testing.command import drawbridge, translate
 from testing.migration import origin, resource_slice
+from testing.migration import plugin_node as plugin_objects
 
 GPU = "nvidia.com/gpu"
 HAMI_DEVICES = [
@@ -828,3 +829,23 @@ def test_a_class_of_one_profile_keeps_its_pods_as_they_are(
     )
 
     assert outcomes(answer) == {"Deployment/team/large": (outcome, 1)}
+
+
+def test_nodes_of_unknown_devices_and_of_gpus_in_parts_are_named(tmp_path: Path) -> None:
+    """They were on no line, or a line of whole GPUs."""
+    shared = node("ts-0", {"nvidia.com/gpu.shared": "32"})
+    labels = {"nvidia.com/gpu.replicas": "4", "nvidia.com/gpu.count": "4"}
+    shares = plugin_objects("mps-0", 16, **labels)
+    objects = [shared, shares, plugin_node("gpu-0")]
+
+    answer = assessed(tmp_path, *objects)
+
+    assert {"ts-0": ["nvidia.com/gpu.shared"]} == answer["unknownDevices"]
+    assert {"gpu-0": 1, "mps-0": 4} == {
+        entry["name"]: entry["replicas"] for entry in answer["nodes"]
+    }
+    text = " ".join(drawbridge("assess", "--snapshot", tmp_path / "cluster.yaml").stdout.split())
+    assert (
+        "1 node offers each GPU 4 times: pods that had a part of one there get a whole one" in text
+    )
+    assert "1 node with nvidia.com/gpu.shared: which devices a DRA driver would publish" in text

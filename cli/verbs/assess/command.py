@@ -45,12 +45,17 @@ class WorkloadDocument(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NodeDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """A node with devices; `assumed` is false where ResourceSlices publish all of them."""
+    """A node with devices; `assumed` is false where ResourceSlices publish all of them.
+
+    Attributes:
+        replicas: The times that its device plugin offers each GPU under the name of whole ones.
+    """
 
     name: str
     source: str
     devices: int
     assumed: bool
+    replicas: int = 1
 
 
 class UnplacedDocument(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,7 +75,11 @@ class CapacityDocument(msgspec.Struct, frozen=True, kw_only=True, rename="camel"
 
 
 class AssessmentDocument(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The document of `drawbridge assess -o json`."""
+    """The document of `drawbridge assess -o json`.
+
+    Attributes:
+        unknown_devices: Node to what its device plugins offer, for nodes whose devices are not known.
+    """
 
     kubernetes_version: str
     unreadable: tuple[str, ...]
@@ -82,6 +91,7 @@ class AssessmentDocument(msgspec.Struct, frozen=True, kw_only=True, rename="came
     readers: Mapping[str, tuple[str, ...]]
     quotas_to_convert: tuple[str, ...] = ()
     quotas_left: Mapping[str, Mapping[str, str]] = {}
+    unknown_devices: Mapping[str, tuple[str, ...]] = {}
     residue: tuple[Blocker, ...] | msgspec.UnsetType = msgspec.UNSET
 
 
@@ -205,6 +215,7 @@ def build_document(
                 source=node.source.value,
                 devices=node.published or len(node.legacy),
                 assumed=not node.published,
+                replicas=node.replicas,
             )
             for node in assessment.nodes
             if node.source is not None
@@ -222,5 +233,6 @@ def build_document(
         readers=assessment.readers,
         quotas_to_convert=assessment.quotas_to_convert,
         quotas_left=assessment.quotas_left,
+        unknown_devices=assessment.unknown_devices,
         residue=msgspec.UNSET if residue is None else tuple(residue),
     )

@@ -166,6 +166,19 @@ def _nodes(assessment: Assessment) -> Iterator[Row]:
         yield Row(
             label="nodes", text=f"{count_text(number, 'node')}, {source.value}: {', '.join(parts)}"
         )
+    for times, number in sorted(Counter(node.replicas for node in assessment.nodes).items()):
+        if times > 1:
+            text = (
+                f"{count_text(number, 'node')} offer{'s' if number == 1 else ''} each GPU {times} times: pods that had "
+                "a part of one there get a whole one"
+            )
+            yield Row(label="nodes", text=text)
+    for keys, number in sorted(Counter(assessment.unknown_devices.values()).items()):
+        text = (
+            f"{count_text(number, 'node')} with {', '.join(keys)}: which devices a DRA driver would publish is not "
+            "known"
+        )
+        yield Row(label="nodes", text=text)
 
 
 def _losses(workloads: Sequence[AssessedWorkload]) -> Iterator[Row]:
