@@ -183,7 +183,8 @@ class Code(StrEnum):
     ONE_OF_POOL = "oneOfPool"
     """A share of a pool of NICs becomes one of them, which leaves the host."""
     MULTUS_BESIDE_POOL = "multusBesidePool"
-    """Multus attaches networks of the host to the pod, and a claim would move a NIC out of it."""
+    """Multus attaches networks of the host to the pod, and a claim would move a NIC out of it; the pool's key
+    stays with its device plugin."""
     LIMITS_ENFORCED = "limitsEnforced"
     """The driver limits what the legacy system only reserves."""
     TOLERATION_MISSING = "tolerationMissing"

@@ -95,7 +95,7 @@ FIXES: Final[Mapping[str, str]] = {
     "notPublishedByDriver": "Use a driver that publishes it, provide the inventory, or remove the request.",
     "wholeDevice": "None needed if a whole device is wanted; else set the amount that the finding names.",
     "oneOfPool": "None needed if the pod may have the NIC alone; else keep the device plugin for it.",
-    "multusBesidePool": "Keep the device plugin for this pod, or remove the annotation of the networks.",
+    "multusBesidePool": "Keep the device plugin on its nodes, or remove the annotation of the networks.",
     "limitsEnforced": "Request what the container uses at most.",
     "tolerationMissing": "Add a toleration of the taint to the pod.",
     "uncappedCores": "Request cores, if some must be left.",

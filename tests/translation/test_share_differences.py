@@ -1,5 +1,6 @@
 """Findings about shares that a driver places or limits otherwise than the legacy system."""
 
+import msgspec
 import pytest
 
 from findings.finding import Code
@@ -15,11 +16,14 @@ from testing.builders import (
     hami_gpu,
     koordinator_container,
     pod,
+    profiles,
     translation_outcome,
     translation_snapshot,
 )
-from translation.cluster.snapshot import TranslationSnapshot
-from translation.pipeline.translate import Refused
+from translation.cluster.snapshot import NativePolicy, TranslationOptions, TranslationSnapshot
+from translation.model.intents import DeviceKind
+from translation.pipeline.translate import Refused, Translated, Untouched
+from translation.profiles.profile import Sharing
 
 PUBLISHED = translation_snapshot(driver_slice(HAMI, hami_gpu()), publishes=frozenset({HAMI}))
 NETWORKS = {"k8s.v1.cni.cncf.io/networks": "macvlan"}
@@ -102,12 +106,44 @@ def test_an_amount_below_the_least_share_becomes_that() -> None:
     ]
 
 
-def test_a_pool_of_nics_is_rejected_beside_networks_of_multus() -> None:
+def test_a_pool_of_nics_stays_with_its_plugin_beside_networks_of_multus() -> None:
     got = translation_outcome(pod(POOL, annotations=NETWORKS))
 
-    assert isinstance(got, Refused)
+    assert isinstance(got, Untouched)
     path = "spec.containers[0].resources.limits[rdma/hca]"
-    assert f"error multusBesidePool {path}" in finding_texts(got.findings)
+    assert [f"warning multusBesidePool {path}"] == finding_texts(got.findings)
+
+
+def test_gpus_beside_a_pool_that_stays_become_claims() -> None:
+    document = pod(container("main", {"rdma/hca": 1, "nvidia.com/gpu": 1}), annotations=NETWORKS)
+
+    got = translation_outcome(document)
+
+    assert isinstance(got, Translated)
+    assert [{"nvidia.com/gpu"}] == [set(recorded.limits) for recorded in got.record.containers]
+    assert "warning multusBesidePool" in finding_codes(got.findings)
+
+
+def test_a_mapped_pool_of_nics_is_rejected_beside_networks_of_multus() -> None:
+    mapped = translation_snapshot(extended_resources={"rdma/hca": "nics"})
+    options = TranslationOptions(native=NativePolicy.TRANSLATE)
+
+    got = translation_outcome(pod(POOL, annotations=NETWORKS), mapped, options)
+
+    assert isinstance(got, Refused)
+    assert "error multusBesidePool" in finding_codes(got.findings)
+
+
+def test_a_pool_of_shared_nics_becomes_a_claim_beside_networks_of_multus() -> None:
+    dranet = profiles()["dra.net"]
+    nic = msgspec.structs.replace(dranet.devices[DeviceKind.NIC], sharing=Sharing.ALWAYS)
+    shared = msgspec.structs.replace(dranet, devices={DeviceKind.NIC: nic})
+    cluster = translation_snapshot(profiles={**profiles(), "dra.net": shared})
+
+    got = translation_outcome(pod(POOL, annotations=NETWORKS), cluster)
+
+    assert isinstance(got, Translated)
+    assert "warning multusBesidePool" not in finding_codes(got.findings)
 
 
 def test_a_pool_of_nics_alone_is_one_of_them_with_a_warning() -> None:

@@ -1,20 +1,24 @@
-"""The networks of Multus that claims name: of virtual functions, and those with a bandwidth.
+"""The networks of Multus that claims name, and the pools of NICs that stay with their device plugin beside them.
 
-The networks and their definitions are read here, and written into the record as an annotation, since
-claims derive from the record alone; an edit of a definition changes no pod that is translated already.
+Claims name networks of virtual functions, and those with a bandwidth. The networks and their definitions
+are read here, and written into the record as an annotation, since claims derive from the record alone;
+an edit of a definition changes no pod that is translated already.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
 
-from findings.finding import Code, Finding, info
+from findings.field_path import FieldPath
+from findings.finding import Code, Finding, info, warning
 from findings.text import printable
 from kube.api.network_attachments import NETWORKS
+from kube.quantity import Quantity
 from translation.cluster.snapshot import TranslationOptions, TranslationSnapshot
 from translation.model.intents import DeviceKind, LegacyPod, annotation_path
-from translation.vocabularies import multus
+from translation.profiles.profile import Profile, Sharing
+from translation.vocabularies import multus, rdma
 from translation.vocabularies.multus import ATTACHMENTS, Attachment, encode_attachments
 from translation.vocabularies.sriov import (
     RESOURCES,
@@ -60,15 +64,16 @@ class _Selection(msgspec.Struct, frozen=True, kw_only=True):
 def expand_networks(
     pod: LegacyPod, namespace: str, snapshot: TranslationSnapshot, options: TranslationOptions
 ) -> tuple[LegacyPod, tuple[Finding, ...]]:
-    """Return the pod with its networks that become claims, and why others do not."""
+    """Return the pod with its networks that become claims, and why others do not, nor pools beside them."""
     text = pod.annotations.get(NETWORKS, "")
     if not text:
         return pod, ()
+    pod, pool_findings = _without_pools(pod, snapshot, options)
     pod = _with_resources(pod, namespace, snapshot)
     if "bandwidth" not in text:  # Nearly every pod of Multus.
-        return pod, ()
+        return pod, pool_findings
     attachments: list[Attachment] = []
-    findings: list[Finding] = []
+    findings: list[Finding] = [*pool_findings]
     for network in networks_with_bandwidth(text, namespace):
         attachment = _attachment(network, snapshot, options)
         if isinstance(attachment, Finding):
@@ -79,6 +84,67 @@ def expand_networks(
         annotations = {**pod.annotations, ATTACHMENTS: encode_attachments(attachments)}
         pod = msgspec.structs.replace(pod, annotations=dict(sorted(annotations.items())))
     return pod, tuple(findings)
+
+
+def _without_pools(
+    pod: LegacyPod, snapshot: TranslationSnapshot, options: TranslationOptions
+) -> tuple[LegacyPod, tuple[Finding, ...]]:
+    """Return the pod without the keys of pools that stay with their device plugin, and findings on them.
+
+    The device plugin leaves the NICs of a pool on the host, where Multus attaches networks to them. A
+    claim would move one of them out. A key that a DeviceClass maps is served by Kubernetes in any case.
+    """
+    pools = {
+        key: profile
+        for container in pod.containers
+        for key in (*container.limits, *container.requests)
+        if rdma.is_pool(key)
+        and key not in snapshot.extended_resources
+        and (profile := _moving_profile(key, snapshot, options)) is not None
+    }
+    if not pools:
+        return pod, ()
+    containers = tuple(
+        msgspec.structs.replace(
+            container,
+            limits=_without(container.limits, pools),
+            requests=_without(container.requests, pools),
+        )
+        for container in pod.containers
+    )
+    findings = (
+        _pool_finding(container.limit_path(key), pools[key])
+        for container in pod.containers
+        for key in sorted(container.limits.keys() & pools.keys())
+        if container.limits[key]
+    )
+    return msgspec.structs.replace(pod, containers=containers), tuple(findings)
+
+
+def _moving_profile(
+    key: str, snapshot: TranslationSnapshot, options: TranslationOptions
+) -> Profile | None:
+    """Return the profile of the driver that serves a pool, if it moves NICs out of the host."""
+    name = rdma.VOCABULARY.name
+    if name not in options.vocabularies:
+        return None
+    profile = snapshot.profiles.get(options.drivers.get(key, options.profiles.get(name, "")))
+    nic = profile.devices.get(DeviceKind.NIC) if profile is not None else None
+    return profile if nic is not None and nic.sharing is Sharing.NEVER else None
+
+
+def _without(amounts: Mapping[str, Quantity], keys: Collection[str]) -> Mapping[str, Quantity]:
+    return {key: amount for key, amount in amounts.items() if key not in keys}
+
+
+def _pool_finding(path: FieldPath, profile: Profile) -> Finding:
+    return warning(
+        Code.MULTUS_BESIDE_POOL,
+        path,
+        f"the key stays, and its device plugin must go on running: {profile.driver} would move a NIC of the "
+        "pool out of the host, and Multus attaches networks that may be on the same NIC",
+        f"for a claim, remove the annotation {NETWORKS}",
+    )
 
 
 def _with_resources(pod: LegacyPod, namespace: str, snapshot: TranslationSnapshot) -> LegacyPod:

@@ -51,7 +51,7 @@ TABLE: Final[Table] = (
         KeyOutcome.COUNT,
         "all NICs that the name means (`allocationMode: All`), if the profile declares them "
         "shareable; else one of them, which leaves the host, with the warning `oneOfPool`; then a pod "
-        "to which Multus attaches networks is rejected (`multusBesidePool`). N is a number of shares of the pool, never of "
+        "to which Multus attaches networks keeps the key and the device plugin (`multusBesidePool`). N is a number of shares of the pool, never of "
         "NICs: above 1 it counts as one share, with a warning. Containers with shares of one pool "
         "use the same request",
     ),
@@ -130,6 +130,11 @@ def _is_address(key: str) -> bool:
 def _is_counted(key: str) -> bool:
     """Return whether the amount is a number of devices; else it is a number of shares."""
     return key == EFA or key.startswith(GKE_PREFIX)
+
+
+def is_pool(key: str) -> bool:
+    """Return whether a resource name requests shares of a pool, which leaves its NICs on the host."""
+    return key == ERDMA or key.startswith(POOL_PREFIX)
 
 
 def _pool_consumers(requested_keys: list[_RequestedKey]) -> Mapping[str, list[_RequestedKey]]:

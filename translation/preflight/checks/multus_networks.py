@@ -12,7 +12,8 @@ from translation.record.derive import provider
 def check_multus_networks(inputs: PreflightInput) -> Iterator[Finding]:
     """Yield an error for each pool of NICs in a pod to which Multus attaches networks.
 
-    The network may be on the NIC that the claim would move out of the host.
+    The network may be on the NIC that the claim would move out of the host. Most such pools stay with their
+    device plugin (`translation.cluster.network_claims`); not those of keys that a DeviceClass maps.
     """
     if not inputs.legacy.annotations.get(NETWORKS, "").strip():
         return
