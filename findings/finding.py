@@ -193,6 +193,8 @@ class Code(StrEnum):
     """A share without cores may be placed on a device whose cores are all reserved."""
     EQUAL_MEMORY_SIZES = "equalMemorySizes"
     """All devices of a request must have one memory size; the legacy system mixes sizes."""
+    EQUAL_COMPUTE_UNITS = "equalComputeUnits"
+    """All devices of a request must have one number of compute units; the legacy system mixes numbers."""
     MEMORY_SIZES_MERGED = "memorySizesMerged"
     """Devices of near memory sizes get the share of the smallest of them."""
     NOT_EXCLUSIVE = "notExclusive"

@@ -100,6 +100,7 @@ FIXES: Final[Mapping[str, str]] = {
     "tolerationMissing": "Add a toleration of the taint to the pod.",
     "uncappedCores": "Request cores, if some must be left.",
     "equalMemorySizes": _NOTHING,
+    "equalComputeUnits": _NOTHING,
     "memorySizesMerged": _NOTHING,
     "notExclusive": "For a GPU of its own, set translation.exclusivity to policies.",
     "bandwidthNotReserved": "The finding names one where there is one; its message says why nothing reserves it.",

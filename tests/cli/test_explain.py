@@ -42,6 +42,7 @@ WITHOUT_EXAMPLE = frozenset(
         "duplicateResource",
         "groupTooLarge",
         "emptyDeviceList",
+        "equalComputeUnits",
         "exceedsQuota",
         "exclusiveByRule",
         "existingValueKept",

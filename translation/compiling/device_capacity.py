@@ -3,6 +3,7 @@
 from typing import Final
 
 from findings.finding import Code, Finding, error, warning
+from kube.api.resource import MAX_ALTERNATIVES
 from kube.quantity import Quantity
 from translation.compiling.device_configs import check_feature_gate
 from translation.model.intents import DeviceKind, Intent
@@ -127,6 +128,9 @@ class CapacityCompiler:
                     f"no cores are requested, and {self._profile.driver} gives all of them, so nobody else "
                     "gets any; a profile that says how cores are counted ends it",
                 )
+            if self._intent.takes_part_of_cores and isinstance(self._device.compute_units, str):
+                self._check_compute_units()
+                return {}
             # 0 is no limit, and an unshared device always has all of its cores.
             if percent and not (percent == 100 and not self._shared):
                 self._fail(
@@ -142,6 +146,39 @@ class CapacityCompiler:
         # become 0, which is no limit.
         share = percent * self._device.cores.whole // 100
         return {self._device.cores.capacity: Quantity(max(share, min(percent, 1)))}
+
+    def _check_compute_units(self) -> None:
+        """Add an error where the number of which the cores are a percentage is not known.
+
+        Known numbers are amounts of the request's alternatives, not of the request.
+        """
+        intent, known = self._intent, len(self._facts.compute_units or ())
+        takes_part_of_default = self._facts.default_is_part and intent.takes_all_memory
+        if intent.memory_percent is not None or takes_part_of_default:
+            self._fail(
+                Code.CANNOT_EXPRESS,
+                "cores",
+                "the memory has an alternative per memory size of devices, and the cores would have one per "
+                "number of compute units",
+                "request an amount of memory, or say the number of compute units in a profile (cores.whole)",
+            )
+        elif not known:
+            self._fail(
+                Code.CANNOT_EXPRESS,
+                "cores",
+                f"{intent.cores_percent} percent of an unknown number of compute units: "
+                f"{self._profile.driver} has published no device with one",
+                "remove the cores, or provide the inventory (--snapshot), or say the number in a profile "
+                "(cores.whole)",
+            )
+        elif known > MAX_ALTERNATIVES:
+            self._fail(
+                Code.CANNOT_EXPRESS,
+                "cores",
+                f"devices with {known} different numbers of compute units are published, and a request has "
+                f"at most {MAX_ALTERNATIVES} alternatives",
+                "remove the cores, or say one number in a profile (cores.whole)",
+            )
 
     def _all_of_it(self) -> dict[str, Quantity]:
         # The memory is left out: the default is all of it, or `_alternatives` has every size.

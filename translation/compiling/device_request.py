@@ -51,13 +51,15 @@ class _Alternative(msgspec.Struct, frozen=True, kw_only=True):
     """One alternative of a request.
 
     Attributes:
-        selector: An additional one, of the memory; empty for none.
+        selector: An additional one; empty for none.
         capacity: Additional amounts.
+        aspect: The aspect of the intent that the selector expresses.
     """
 
     name: str
     selector: str
     capacity: Mapping[str, Quantity] = {}
+    aspect: str = "memory"
 
 
 class CompiledRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -121,7 +123,9 @@ class RequestCompiler:
         self._warn_variables(named_devices)
         selectors = [*self._selectors.of_filter(), *self._selectors.of_name(named_devices)]
         capacity = self._amounts.capacity()
-        alternatives = self._alternatives() or self._connected_first(named_devices)
+        alternatives = (
+            self._alternatives() or self._parts_of_cores() or self._connected_first(named_devices)
+        )
         if self._intent.kind is DeviceKind.MIG and len(alternatives) == 1:
             selectors.append(Selector(alternatives.pop().selector, "memory"))
         expressions = [selector.expression for selector in selectors]
@@ -159,7 +163,8 @@ class RequestCompiler:
                 FieldPath.of("firstAvailable", index),
                 [
                     *selectors,
-                    *[Selector(alternative.selector, "memory")] * bool(alternative.selector),
+                    *[Selector(alternative.selector, alternative.aspect)]
+                    * bool(alternative.selector),
                 ],
                 {**capacity, **alternative.capacity},
             )
@@ -179,7 +184,9 @@ class RequestCompiler:
             aspect = "count"
             if name == self._device.memory:
                 aspect = "memory"
-            elif self._device.cores is not None and name == self._device.cores.capacity:
+            elif name == self._device.compute_units or (
+                self._device.cores is not None and name == self._device.cores.capacity
+            ):
                 aspect = "cores"
             sources[field.child("capacity", "requests").key(name)] = self._intent.path(aspect)
         return sources
@@ -254,6 +261,34 @@ class RequestCompiler:
                 capacity={memory: shares[least]},
             )
             for least, most in ranges
+        ]
+
+    def _parts_of_cores(self) -> list[_Alternative]:
+        """Return one alternative per published number of compute units, where cores are a part of it."""
+        units, percent = self._device.compute_units, self._intent.cores_percent or 0
+        numbers = self._facts.compute_units or ()
+        if (
+            not isinstance(units, str)
+            or self._device.cores is not None
+            or not self._intent.takes_part_of_cores
+        ):
+            return []
+        if len(numbers) > 1 and self._intent.count > 1:
+            self._warn(
+                Code.EQUAL_COMPUTE_UNITS,
+                "cores",
+                f"devices with {len(numbers)} different numbers of compute units are published, and the "
+                f"{self._intent.count} devices must have the same",
+            )
+        return [
+            _Alternative(
+                name=f"units-{number}",
+                selector=self._selectors.capacity_is(units, "== 0", Quantity(number)),
+                # Rounded down, so that percentages which add up to 100 fit; but 0 would be no limit.
+                capacity={units: Quantity(max(1, number * percent // 100))},
+                aspect="cores",
+            )
+            for number in numbers[:MAX_ALTERNATIVES]
         ]
 
     def _memory_between(self, least: Quantity, most: Quantity) -> str:

@@ -162,7 +162,11 @@ class SelectorCompiler:
         Args:
             comparison: Operator and number that the result of `compareTo` is compared with.
         """
-        domain, name = self._profile.qualified_name(self._device.memory or "")
+        return self.capacity_is(self._device.memory or "", comparison, size)
+
+    def capacity_is(self, capacity_name: str, comparison: str, size: Quantity) -> str:
+        """Return the expression that compares one of the device's capacities with an amount."""
+        domain, name = self._profile.qualified_name(capacity_name)
         capacity = f"device.capacity[{quote(domain)}]"
         return (
             f"{quote(name)} in {capacity} && "

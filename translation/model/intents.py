@@ -208,6 +208,11 @@ class Intent(msgspec.Struct, frozen=True, kw_only=True):
         """Return whether the intent requests all memory of each device."""
         return self.memory is None and self.memory_percent is None and not self.replica
 
+    @property
+    def takes_part_of_cores(self) -> bool:
+        """Return whether the intent requests a percentage of each device's compute below all of it."""
+        return self.cores_percent is not None and 0 < self.cores_percent < 100
+
     def path(self, aspect: str) -> FieldPath:
         """Return the path of the key that requested an aspect; of the count's by default."""
         return self.paths.get(aspect) or self.paths.get("count") or SPEC

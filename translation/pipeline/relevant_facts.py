@@ -6,7 +6,7 @@ import msgspec
 
 from translation.model.intents import Alignment, DeviceKind, Intent, Scope
 from translation.profiles.device_facts import UNKNOWN, Facts
-from translation.profiles.profile import Profile, Sharing
+from translation.profiles.profile import DeviceProfile, Profile, Sharing
 from translation.record.derive import Readings, provider
 
 
@@ -88,6 +88,7 @@ def _relevant_to(
         if any(_depends_on_replicas(intent, facts) for intent in intents)
         else None,
         partitions=_relevant_partitions(facts, intents),
+        compute_units=_relevant_compute_units(device, facts, intents),
     )
 
 
@@ -95,6 +96,16 @@ def _relevant_partitions(facts: Facts, intents: Sequence[Intent]) -> tuple[int, 
     if any(intent.partition for intent in intents):
         return () if facts.partitions is None and facts != UNKNOWN else facts.partitions
     return facts.partitions if any(intent.exclusive for intent in intents) else None
+
+
+def _relevant_compute_units(
+    device: DeviceProfile, facts: Facts, intents: Sequence[Intent]
+) -> tuple[int, ...] | None:
+    if device.compute_units is msgspec.UNSET or device.cores is not None:
+        return None
+    if not any(intent.takes_part_of_cores for intent in intents):
+        return None
+    return () if facts.compute_units is None and facts != UNKNOWN else facts.compute_units
 
 
 def _depends_on_replicas(intent: Intent, facts: Facts) -> bool:

@@ -22,6 +22,7 @@ class _Part(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_un
 
 
 MAX_REPLICAS: Final = 2**31 - 1
+MAX_COMPUTE_UNITS: Final = 2**31 - 1
 PCIE_ROOT: Final = "resource.kubernetes.io/pcieRoot"
 """The attribute that devices of different drivers have in common. Source: KEP-4381."""
 
@@ -65,6 +66,8 @@ class Facts(_Part, frozen=True, kw_only=True, omit_defaults=True):
         mixed: Some node has devices of several memory sizes.
         partitions: Distinct numbers of devices in a partition, ascending. Where they matter, empty
             when known devices publish none; else None.
+        compute_units: Distinct numbers of compute units, ascending. Where they matter, empty when known
+            devices publish none; else None.
         bandwidth: Some device publishes a bandwidth. In no record, since no claim depends on it.
         models: Distinct product names, in lower-case ASCII letters. In no record, either.
     """
@@ -76,6 +79,9 @@ class Facts(_Part, frozen=True, kw_only=True, omit_defaults=True):
     replicas: tuple[Annotated[int, msgspec.Meta(ge=1, le=MAX_REPLICAS)], ...] | None = None
     per_root: tuple[Annotated[int, msgspec.Meta(ge=1, le=MAX_RESULTS)], ...] | None = None
     partitions: tuple[Annotated[int, msgspec.Meta(ge=1, le=MAX_RESULTS)], ...] | None = None
+    compute_units: tuple[Annotated[int, msgspec.Meta(ge=1, le=MAX_COMPUTE_UNITS)], ...] | None = (
+        None
+    )
     bandwidth: bool = False
     models: tuple[str, ...] = ()
 
@@ -226,6 +232,10 @@ def merge_facts(parts: Iterable[Facts]) -> Facts:
         replicas=tuple(sorted({count for part in known_parts for count in part.replicas or ()})),
         partitions=tuple(sorted({size for part in known_parts for size in part.partitions or ()}))
         or None,
+        compute_units=tuple(
+            sorted({units for part in known_parts for units in part.compute_units or ()})
+        )
+        or None,
         bandwidth=any(part.bandwidth for part in known_parts),
         models=tuple(sorted({model for part in known_parts for model in part.models})),
     )
@@ -269,6 +279,7 @@ def _facts(device: Device, kind: DeviceProfile, driver: str) -> Facts:
         default_is_part=memory is not None and default is not None and default < memory.value,
         replicas=_replicas(capacities.get(kind.replicas or "")),
         partitions=_partitions(device, kind, driver),
+        compute_units=_compute_units(capacities, kind, driver),
         bandwidth=isinstance(kind.bandwidth, str)
         and not capacities.keys().isdisjoint((kind.bandwidth, f"{driver}/{kind.bandwidth}")),
         models=_models(device, kind, driver),
@@ -293,6 +304,20 @@ def _partitions(device: Device, kind: DeviceProfile, driver: str) -> tuple[int, 
     texts = (name.removeprefix(prefix) for name in names if name.startswith(prefix))
     sizes = {int(text) for text in texts if text.isascii() and text.isdigit() and len(text) < 3}
     return tuple(sorted(size for size in sizes if 1 <= size <= MAX_RESULTS))
+
+
+def _compute_units(
+    capacities: Mapping[str, DeviceCapacity], kind: DeviceProfile, driver: str
+) -> tuple[int, ...]:
+    """Return the number of compute units of a device; none where it publishes no valid one."""
+    name = kind.compute_units
+    if not isinstance(name, str):
+        return ()
+    capacity = capacities.get(name) or capacities.get(f"{driver}/{name}")
+    if capacity is None or not capacity.value.is_whole:
+        return ()
+    units = int(capacity.value)
+    return (units,) if 1 <= units <= MAX_COMPUTE_UNITS else ()
 
 
 def _replicas(capacity: DeviceCapacity | None) -> tuple[int, ...]:

@@ -198,6 +198,8 @@ class DeviceProfile(_Part, frozen=True, kw_only=True):
         mps: The configuration for sharing through an MPS server.
         resources: Legacy resource name to the devices that it means; a name may end in `*`. Of
             several that match, the longest applies.
+        compute_units: The capacity that counts the device's compute units, where cards have different numbers
+            of them and `cores` says none; a percentage is an amount per published number.
         tflops: The capacity that represents the device's compute in TFLOPS; unset where there is none.
         bandwidth: The capacity of a NIC in bits per second; unset where there is none.
         network: The configuration that names the network of a NIC; unset where there is none.
@@ -218,6 +220,7 @@ class DeviceProfile(_Part, frozen=True, kw_only=True):
     mps: Mps | None = None
     # Unset, not empty: profiles without it keep the content hash that live pods carry.
     resources: Mapping[str, NamedDevices] | msgspec.UnsetType = msgspec.UNSET
+    compute_units: str | msgspec.UnsetType = msgspec.UNSET
     tflops: str | msgspec.UnsetType = msgspec.UNSET
     bandwidth: str | msgspec.UnsetType = msgspec.UNSET
     network: NetworkConfig | msgspec.UnsetType = msgspec.UNSET

@@ -50,6 +50,7 @@ SCHEMA: Final = Schema(
             "memory": _QUALIFIED,
             "replicas": _QUALIFIED,
             "resources": {"maxProperties": MAX_RESOURCES},
+            "computeUnits": _QUALIFIED,
             "tflops": _QUALIFIED,
             "bandwidth": _QUALIFIED,
             "classConfig": _TEXT,

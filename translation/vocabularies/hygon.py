@@ -5,8 +5,8 @@ Amounts are per device. Without memory or cores a device is taken as a whole.
 Source: Project-HAMi/HAMi v2.10, pkg/device/hygon, for the names with dcu; Project-HAMi/HAMi-DRA 052848d,
 pkg/config/dra_device.go, for those with hcu; HYGON-AI/k8s-hcu-dra-driver 643ba6d,
 internal/driver/allocatable_device.go: the capacity of cores counts compute units, of which a card has a
-number of its own, so a percentage needs a profile that says it (`cores.whole`), as it needs
-referenceComputeUnits there.
+number of its own, so a percentage needs published devices, or a profile that says the number
+(`cores.whole`), as it needs referenceComputeUnits there.
 """
 
 from typing import Final
@@ -60,8 +60,9 @@ TABLE: Final[Table] = (
             limit(
                 f"{prefix}cores",
                 "percent",
-                KeyOutcome.REFUSED,
-                "below 100 it is a number of compute units, which a profile must say (`cores`); "
+                KeyOutcome.CAPACITY,
+                "below 100 it is a number of compute units, with one alternative per number that devices "
+                "publish, or of the number that a profile says (`cores`); rejected where neither is known; "
                 "absent or `100` it is all of them. `0`, which sets no limit, is all of them, too, with a "
                 "warning, where no profile says it",
             ),

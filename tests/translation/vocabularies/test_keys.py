@@ -62,6 +62,9 @@ def cluster(nvidia: Document) -> TranslationSnapshot:
         driver_slice(HAMI, *(device_at_root("a") for _ in range(4))),
         driver_slice(NVIDIA, nvidia),
         driver_slice(DRANET, device_at_root("a", device(attributes={"rdma": 1}))),
+        driver_slice(
+            "dra.hygon.com", device(attributes={"type": "hcu"}, capacity={"cores": "120"})
+        ),
     )
     facts = [
         device_facts for slice_ in slices if (device_facts := summary(slice_, PROFILES)) is not None

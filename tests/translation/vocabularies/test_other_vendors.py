@@ -11,11 +11,13 @@ from testing.builders import (
     admit,
     container,
     devices_of,
+    driver_slice,
     finding_texts,
     pod,
     profiles,
     translation_of,
     translation_outcome,
+    translation_snapshot,
 )
 from translation.cluster.snapshot import TranslationSnapshot
 from translation.pipeline.translate import Refused, Untouched
@@ -102,6 +104,76 @@ def test_a_percentage_of_compute_units_needs_a_profile_that_counts_them() -> Non
     assert isinstance(refused, Refused)
     assert [f"error cannotExpress {LIMITS}[hygon.com/dcucores]"] == finding_texts(refused.findings)
     assert "60" == request_of(share, counted)["capacity"]["requests"]["cores"]
+
+
+def dcu(name: str, *, units: int) -> Document:
+    return {
+        "name": name,
+        "allowMultipleAllocations": True,
+        "attributes": {"type": {"string": "hcu"}, "uuid": {"string": name}},
+        "capacity": {"memory": {"value": "64Gi"}, "cores": {"value": str(units)}},
+    }
+
+
+def test_a_percentage_is_a_part_of_the_compute_units_that_are_published() -> None:
+    share = limited({"hygon.com/dcunum": 1, "hygon.com/dcumem": 4000, "hygon.com/dcucores": 60})
+    published = translation_snapshot(
+        driver_slice(HCUS, dcu("a", units=120), dcu("b", units=60), dcu("c", units=120))
+    )
+
+    translated = translation_of(share, published)
+
+    (request,) = translated.claims[0].spec["spec"]["devices"]["requests"]
+    assert [
+        ("units-60", {"cores": "36", "memory": "4000Mi"}),
+        ("units-120", {"cores": "72", "memory": "4000Mi"}),
+    ] == [(way["name"], way["capacity"]["requests"]) for way in request["firstAvailable"]]
+    expressions = [way["selectors"][0]["cel"]["expression"] for way in request["firstAvailable"]]
+    assert 'compareTo(quantity("60")) == 0' in expressions[0]
+
+
+def test_several_devices_have_one_number_of_compute_units() -> None:
+    share = limited({"hygon.com/dcunum": 2, "hygon.com/dcumem": 4000, "hygon.com/dcucores": 60})
+    mixed = translation_snapshot(driver_slice(HCUS, dcu("a", units=120), dcu("b", units=60)))
+    equal = translation_snapshot(driver_slice(HCUS, dcu("a", units=120), dcu("b", units=120)))
+
+    path = f"{LIMITS}[hygon.com/dcucores]"
+    assert f"warning equalComputeUnits {path}" in finding_texts(
+        translation_outcome(share, mixed).findings
+    )
+    assert [] == finding_texts(translation_outcome(share, equal).findings)
+
+
+def test_more_numbers_of_compute_units_than_alternatives_are_rejected() -> None:
+    share = limited({"hygon.com/dcunum": 1, "hygon.com/dcumem": 4000, "hygon.com/dcucores": 60})
+    devices = [dcu(f"d{units}", units=units) for units in range(60, 69)]
+
+    refused = translation_outcome(share, translation_snapshot(driver_slice(HCUS, *devices)))
+
+    assert isinstance(refused, Refused)
+    assert [f"error cannotExpress {LIMITS}[hygon.com/dcucores]"] == finding_texts(refused.findings)
+
+
+def test_alternatives_are_per_memory_size_or_per_number_of_compute_units() -> None:
+    share = limited({"hygon.com/dcunum": 1, "hygon.com/dcucores": 60})
+    device = dcu("a", units=120)
+    device["capacity"]["memory"]["requestPolicy"] = {
+        "default": "1Gi",
+        "validRange": {"min": "1Gi", "step": "1Gi"},
+    }
+
+    refused = translation_outcome(share, translation_snapshot(driver_slice(HCUS, device)))
+
+    assert isinstance(refused, Refused)
+    assert [f"error cannotExpress {LIMITS}[hygon.com/dcucores]"] == finding_texts(refused.findings)
+
+
+def test_only_a_part_of_the_cores_depends_on_what_is_published() -> None:
+    published = translation_snapshot(driver_slice(HCUS, dcu("a", units=120)))
+
+    whole = limited({"hygon.com/dcunum": 1, "hygon.com/dcucores": 100})
+
+    assert translation_of(whole).annotation == translation_of(whole, published).annotation
 
 
 REJECTED = (
