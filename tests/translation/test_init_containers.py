@@ -4,9 +4,11 @@ from typing import NamedTuple
 
 import pytest
 
+from findings.finding import Code
 from testing.builders import (
     HAMI,
     Document,
+    container,
     derived_claims,
     devices_of,
     driver_slice,
@@ -274,3 +276,15 @@ def test_one_container_never_uses_one_device_twice() -> None:
 
     used = [use.request for use in claim.uses if use.container == "i"]
     assert used == ["mig-0", "mig-1"]
+
+
+def test_memory_as_amount_and_as_percentage_is_told_to_be_written_alike() -> None:
+    percent = container("i", {"nvidia.com/gpu": 1, "nvidia.com/gpumem-percentage": 30})
+    document = pod(gpus(1, mem=5, cores=0), init=(percent,))
+    snapshot = translation_snapshot(driver_slice(HAMI, hami_gpu()))
+
+    findings = translation_outcome(document, snapshot, LARGEST).findings
+
+    (held,) = [entry for entry in findings if entry.code is Code.HELD_FOR_POD_LIFETIME]
+    assert "container main" in held.message
+    assert held.fix == "request the memory of both as amounts, or of both as percentages"

@@ -52,7 +52,12 @@ def reused_intents(
         )
         if match is None:
             reusable.append(index)
-            findings.append(_held_finding(intent))
+            apps = [
+                intents[other]
+                for other in reusable[:-1]
+                if not containers[intents[other].container].init
+            ]
+            findings.append(_held_finding(intent, apps))
             continue
         reused_indexes[index] = match
         if _size(intents[match]) != _size(intent):
@@ -295,13 +300,35 @@ def _covers_memory(larger: Intent, smaller: Intent) -> bool:
     return (larger.memory_percent or 0) >= (smaller.memory_percent or 101)
 
 
-def _held_finding(intent: Intent) -> Finding:
+def _held_finding(intent: Intent, apps: Sequence[Intent]) -> Finding:
+    """Return the finding on an init container that gets devices of its own.
+
+    Args:
+        apps: The intents of app containers.
+    """
+    incomparable = next((app for app in apps if _differs_in_unit(app, intent)), None)
+    if incomparable is None:
+        reason, fix = "no app container requests as much", ""
+    else:
+        reason = (
+            f"its memory and that of container {incomparable.container} are an amount and a percentage, so it "
+            "is not known which is larger"
+        )
+        fix = "request the memory of both as amounts, or of both as percentages"
     return warning(
         Code.HELD_FOR_POD_LIFETIME,
         intent.path("count"),
-        "no app container requests as much, so the pod holds the init container's devices for its "
-        "whole lifetime, beside those of its app containers: it may fit on no node",
+        f"{reason}, and the pod holds the init container's devices for its whole lifetime, beside those of "
+        "its app containers: it may fit on no node",
+        fix,
     )
+
+
+def _differs_in_unit(app: Intent, init: Intent) -> bool:
+    """Return whether both request memory of the same devices, one as an amount and one as a percentage."""
+    is_same = app.kind is init.kind and app.filter == init.filter and app.count >= init.count
+    takes_part = not (app.takes_all_memory or init.takes_all_memory)
+    return is_same and takes_part and not _are_comparable(app, init)
 
 
 def _reuse_finding(intent: Intent, reused_intent: Intent) -> Finding:

@@ -68,7 +68,9 @@ TABLE: Final[Table] = (
         MEMORY_PERCENT,
         "percent",
         KeyOutcome.CAPACITY,
-        "one alternative per published memory size. Rejected above 100",
+        "one alternative per published memory size. Rejected above 100. `0` is all of it, with a warning: "
+        "Volcano reserves none then. Where it has no ConfigMap of its devices, it ignores the percentage and "
+        "gives all of it",
     ),
     limit(
         CORES_PERCENT,
@@ -143,6 +145,8 @@ def _intents(
             findings.append(warning(Code.NO_DEVICE_REQUESTED, container.limit_path(key), message))
     if not count:
         return []
+    if percent == 0 and not memory:
+        findings.append(_no_memory_finding(container.limit_path(MEMORY_PERCENT)))
     intent = Intent(
         container=container.name,
         kind=DeviceKind.GPU,
@@ -154,6 +158,16 @@ def _intents(
         paths=_paths(container),
     )
     return [intent] if mode == CORE else _as_mig(intent, findings)
+
+
+def _no_memory_finding(path: FieldPath) -> Finding:
+    return warning(
+        Code.WHOLE_DEVICE,
+        path,
+        "Volcano reserves and limits no memory for 0 percent, and a claim requests all of it then: no other share "
+        "fits beside it",
+        "write the percentage that the container uses",
+    )
 
 
 def _as_mig(intent: Intent, findings: list[Finding]) -> list[Intent]:

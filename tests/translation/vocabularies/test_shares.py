@@ -11,6 +11,7 @@ from testing.builders import (
     admit,
     container,
     devices_of,
+    finding_codes,
     finding_texts,
     pod,
     translation_of,
@@ -36,6 +37,16 @@ class Case(NamedTuple):
     devices: int
     capacity: Mapping[str, str]
     annotations: Mapping[str, str] = {}
+
+
+def test_no_memory_by_percentage_is_all_of_it_with_a_warning() -> None:
+    limits = {f"{VOLCANO}number": 1, f"{VOLCANO}memory-percentage": 0}
+
+    findings = translation_outcome(limited(limits)).findings
+
+    assert f"warning wholeDevice {LIMITS}[{VOLCANO}memory-percentage]" in finding_texts(findings)
+    beside_amount = translation_outcome(limited(limits | {f"{VOLCANO}memory": 3000})).findings
+    assert "warning wholeDevice" not in finding_codes(beside_amount)
 
 
 CASES = (
