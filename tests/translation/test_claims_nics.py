@@ -25,6 +25,7 @@ from testing.builders import (
     exactly,
     finding_codes,
     gpus,
+    koordinator_annotations,
     pod,
     profiles,
     translation_of,
@@ -195,6 +196,84 @@ def test_which_devices_a_selector_takes(case: Match) -> None:
     compiled = compile_in_place(selector["cel"]["expression"], Environment.NEW)
 
     assert case.want is compiled.matches(seen_by_selectors(case.driver, case.device))
+
+
+LABELLED = """
+driver: dra.net
+devices:
+  nic:
+    class: dranet
+    labels: {type: model, rail: rail}
+    virtualFunctions: {virtual: true}
+    resources: {koordinator.sh/rdma: {}}
+"""
+"""A profile with the attributes of labels of Koordinator's Device objects."""
+
+
+def hinted(**hint: object) -> Document:
+    """A pod whose NIC has a hint of Koordinator's."""
+    annotations = koordinator_annotations(hint={"rdma": hint})
+    return pod(container("main", {"koordinator.sh/rdma": 100}), annotations=annotations)
+
+
+FAST: Mapping[str, object] = {
+    "matchLabels": {"type": "fast"},
+    "matchExpressions": [{"key": "rail", "operator": "NotIn", "values": ["1", '2"']}],
+}
+VF: Mapping[str, object] = {}
+
+
+@pytest.mark.parametrize(
+    ("hint", "attributes", "want"),
+    [
+        ({"selector": FAST}, {"model": "fast"}, True),
+        ({"selector": FAST}, {"model": "fast", "rail": "3"}, True),
+        ({"selector": FAST}, {"model": "fast", "rail": "1"}, False),
+        ({"selector": FAST}, {"model": "fast", "rail": '2"'}, False),
+        ({"selector": FAST}, {"model": "slow"}, False),
+        ({"selector": FAST}, {}, False),
+        ({"vfSelector": VF}, {"virtual": True}, True),
+        ({"vfSelector": VF}, {"virtual": False}, False),
+        ({"vfSelector": VF}, {}, False),
+        ({"vfSelector": FAST}, {"model": "fast", "virtual": True}, True),
+        ({"vfSelector": FAST}, {"model": "fast"}, False),
+    ],
+)
+def test_labels_of_a_hint_are_attributes_that_a_profile_names(
+    hint: Mapping[str, object], attributes: Mapping[str, object], want: bool
+) -> None:
+    cluster = translation_snapshot(
+        profiles={**profiles(), DRANET: parse_profile(LABELLED, "labelled")}
+    )
+    options = TranslationOptions(profiles={"koordinator": DRANET})
+
+    (claim,) = translation_of(hinted(**hint), cluster, options).claims
+    selectors = devices_of(claim)["requests"][0]["exactly"]["selectors"]
+
+    nic_ = seen_by_selectors(DRANET, nic_with(**attributes))
+    assert want is all(
+        compile_in_place(selector["cel"]["expression"], Environment.NEW).matches(nic_)
+        for selector in selectors
+    )
+
+
+def test_a_label_that_no_profile_names_is_rejected_with_the_place_to_name_it() -> None:
+    (finding,) = [
+        finding
+        for finding in translation_outcome(hinted(selector=FAST)).findings
+        if "label type" in finding.message
+    ]
+
+    assert ("error cannotExpress", "devices.nic.labels") == (
+        f"{finding.severity} {finding.code}",
+        finding.fix.partition(" under ")[2].partition(" in a ")[0],
+    )
+
+
+def test_virtual_functions_that_no_profile_names_are_left_to_the_class() -> None:
+    codes = finding_codes(translation_outcome(hinted(vfSelector=VF)).findings)
+
+    assert "warning policyDropped" in codes
 
 
 REFUSALS = (

@@ -12,7 +12,7 @@ from findings.text import printable
 from kube.api.resource import MAX_SELECTOR_BYTES, CelSelector, DeviceSelector
 from kube.cel.quoting import quote
 from kube.quantity import Quantity
-from translation.model.intents import Intent
+from translation.model.intents import Intent, LabelRequirement
 from translation.profiles.profile import AttributeValue, DeviceProfile, NamedDevices, Profile
 
 _FILTERED_BY: Final = {
@@ -75,6 +75,46 @@ class SelectorCompiler:
         if device_filter.not_uuids:
             is_one_of = _is_one_of(device_filter.not_uuids)
             yield from self._filter("not_uuids", attributes.uuid, is_one_of, negated=True)
+        for requirement in device_filter.labels:
+            yield from self._of_label(requirement)
+        if device_filter.virtual_function:
+            yield from self._of_virtual_functions()
+
+    def _of_label(self, requirement: LabelRequirement) -> Iterator[Selector]:
+        """Yield the selector of devices that meet a requirement on a label."""
+        attribute = (self._device.labels or {}).get(requirement.key)
+        if attribute is None:
+            label = printable(requirement.key)
+            self._fail(
+                Code.CANNOT_EXPRESS,
+                "labels",
+                f"the hint selects by label {label} of Koordinator's Device objects, and the profile of "
+                f"{self._profile.driver} names no attribute for it",
+                f"name the attribute with its value under devices.{self._intent.kind}.labels in a profile",
+            )
+            return
+        if requirement.values is not None:
+            test = _is_one_of(requirement.values)
+            yield from self._filter("labels", attribute, test, negated=requirement.negated)
+            return
+        present = self._present(attribute)
+        yield Selector(f"!({present})" if requirement.negated else present, "labels")
+
+    def _of_virtual_functions(self) -> Iterator[Selector]:
+        """Yield the selectors of virtual functions, or a finding where a profile does not say which are."""
+        where = self._device.virtual_functions or {}
+        if not where:
+            self._findings.append(
+                warning(
+                    Code.POLICY_DROPPED,
+                    self._intent.path("virtual_function"),
+                    "vfSelector: the DeviceClass decides whether devices are virtual functions, as the profile "
+                    f"of {self._profile.driver} does not say which are; say it under "
+                    f"devices.{self._intent.kind}.virtualFunctions",
+                )
+            )
+        for attribute, value in sorted(where.items()):
+            yield Selector(self._equals(attribute, value), "virtual_function")
 
     def _filter(
         self, aspect: str, attribute: str | None, *tests: str, negated: bool = False

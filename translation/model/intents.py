@@ -118,6 +118,19 @@ class Scope(StrEnum):
     PCIE_ROOT = "pcieRoot"
 
 
+class LabelRequirement(msgspec.Struct, frozen=True, kw_only=True):
+    """A requirement on a label of devices, which profiles map to an attribute.
+
+    Attributes:
+        values: The values that meet it; None for any.
+        negated: The devices that do not meet it are selected, also those without the label.
+    """
+
+    key: str
+    values: tuple[str, ...] | None = None
+    negated: bool = False
+
+
 class DeviceFilter(msgspec.Struct, frozen=True, kw_only=True):
     """A filter of devices. Models match as case-insensitive substrings, UUIDs exactly.
 
@@ -126,6 +139,8 @@ class DeviceFilter(msgspec.Struct, frozen=True, kw_only=True):
         not_models: Models to exclude. Likewise `not_uuids`.
         resource: The legacy resource name; the profile says which devices it means.
         interface: The name of a network interface of the node.
+        labels: Requirements on labels of devices, all of which must hold.
+        virtual_function: Virtual functions only.
     """
 
     models: tuple[str, ...] | None = None
@@ -135,6 +150,8 @@ class DeviceFilter(msgspec.Struct, frozen=True, kw_only=True):
     mig_profile: str | None = None
     resource: str | None = None
     interface: str | None = None
+    labels: tuple[LabelRequirement, ...] = ()
+    virtual_function: bool = False
 
 
 class NetworkAttachment(msgspec.Struct, frozen=True, kw_only=True):

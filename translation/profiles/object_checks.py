@@ -94,6 +94,10 @@ def _device_names(device: DeviceProfile, path: FieldPath) -> Iterator[tuple[Fiel
     """Yield the names of attributes and capacities of a kind of device, but those of `resources`."""
     for name in device.where:
         yield path.child("where").key(name), name
+    for label, name in (device.labels or {}).items():
+        yield path.child("labels").key(label), name
+    for name in device.virtual_functions or ():
+        yield path.child("virtualFunctions").key(name), name
     for index, name in enumerate(device.lacks):
         yield path.child("lacks", index), name
     for field in msgspec.structs.fields(device.attributes):
@@ -131,6 +135,8 @@ def check_values(named_profile: NamedProfile) -> Iterator[Finding]:
     for kind, device in named_profile.profile.devices.items():
         path = SPEC.child("devices", kind.value)
         yield from _check_where(device.where, path.child("where"))
+        yield from _check_where(device.labels or {}, path.child("labels"))
+        yield from _check_where(device.virtual_functions or {}, path.child("virtualFunctions"))
         texts: list[tuple[FieldPath, object]] = [(path.child("classConfig"), device.class_config)]
         for name, devices in (device.resources or {}).items():
             place = path.child("resources").key(name)

@@ -198,6 +198,9 @@ class DeviceProfile(_Part, frozen=True, kw_only=True):
         mps: The configuration for sharing through an MPS server.
         resources: Legacy resource name to the devices that it means; a name may end in `*`. Of
             several that match, the longest applies.
+        labels: Label of Koordinator's Device objects to the attribute with its value, for hints that select
+            by labels; unset where none is known.
+        virtual_functions: Attribute to its value on virtual functions; unset where none is known.
         compute_units: The capacity that counts the device's compute units, where cards have different numbers
             of them and `cores` says none; a percentage is an amount per published number.
         tflops: The capacity that represents the device's compute in TFLOPS; unset where there is none.
@@ -220,6 +223,8 @@ class DeviceProfile(_Part, frozen=True, kw_only=True):
     mps: Mps | None = None
     # Unset, not empty: profiles without it keep the content hash that live pods carry.
     resources: Mapping[str, NamedDevices] | msgspec.UnsetType = msgspec.UNSET
+    labels: Mapping[str, str] | msgspec.UnsetType = msgspec.UNSET
+    virtual_functions: Mapping[str, AttributeValue] | msgspec.UnsetType = msgspec.UNSET
     compute_units: str | msgspec.UnsetType = msgspec.UNSET
     tflops: str | msgspec.UnsetType = msgspec.UNSET
     bandwidth: str | msgspec.UnsetType = msgspec.UNSET

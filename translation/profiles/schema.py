@@ -50,6 +50,8 @@ SCHEMA: Final = Schema(
             "memory": _QUALIFIED,
             "replicas": _QUALIFIED,
             "resources": {"maxProperties": MAX_RESOURCES},
+            "labels": {**_MAP, "additionalProperties": {"type": "string", **_QUALIFIED}},
+            "virtualFunctions": _MAP,
             "computeUnits": _QUALIFIED,
             "tflops": _QUALIFIED,
             "bandwidth": _QUALIFIED,

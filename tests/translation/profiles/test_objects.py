@@ -80,6 +80,8 @@ FAULTS: Final = (
     ),
     Fault("a capacity", spec(memory="a.b()"), "is not the name of an attribute or a capacity"),
     Fault("a filter", spec(where={"a-b": "c"}), "is not the name of an attribute"),
+    Fault("a label", spec(labels={"a": "a-b"}), "is not the name of an attribute"),
+    Fault("functions", spec(virtualFunctions={"a-b": True}), "is not the name of an attribute"),
     Fault("a lacking attribute", spec(lacks=["a b"]), "is not the name of an attribute"),
     Fault(
         "a filter of a name",

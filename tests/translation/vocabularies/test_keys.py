@@ -50,7 +50,8 @@ PROFILES: Final = {
     **profiles(),
     OTHERS: parse_profile(
         f"driver: {OTHERS}\ndevices: {{fpga: {{class: fpga}}, nic: {{class: nic, sharing: always, "
-        "cores: {capacity: bandwidth}, resources: {koordinator.sh/rdma: {}}}}",
+        "cores: {capacity: bandwidth}, labels: {a: type}, virtualFunctions: {virtual: true}, "
+        "resources: {koordinator.sh/rdma: {}}}}",
         OTHERS,
     ),
 }
@@ -616,9 +617,25 @@ KOORDINATOR_ROWS: Final = (
     ),
     hint("`exclusivePolicy: DeviceLevel`", "gpu", HALF, exclusivePolicy="DeviceLevel"),
     hint("`exclusivePolicy: PCIeLevel`", "gpu", HALF, exclusivePolicy="PCIeLevel"),
-    hint("`selector`, `vfSelector`", "gpu", HALF, selector={"matchLabels": {"a": "b"}}),
+    hint(
+        "`selector`, `vfSelector`: a profile has the labels",
+        "rdma",
+        NIC,
+        selector={"matchLabels": {"a": "b"}},
+    ),
+    hint(
+        "`selector`, `vfSelector`: no profile has a label",
+        "gpu",
+        HALF,
+        selector={"matchLabels": {"a": "b"}},
+    ),
     hint("`selector: {}`", "gpu", HALF, selector={}),
-    hint("`vfSelector: {}`", "rdma", NIC, vfSelector={}),
+    hint("`vfSelector: {}`: a profile says which they are", "rdma", NIC, vfSelector={}),
+    annotation(
+        f"{_HINT} (`vfSelector: {{}}`: no profile says it)",
+        koordinator_annotations(hint={"rdma": {"vfSelector": {}}})[_HINT],
+        NIC,
+    ),
     Example(
         f"{_PARTITION} (whole GPUs)",
         asks(limits=GPUS, annotations={_PARTITION: "{}"}),

@@ -17,7 +17,15 @@ from testing.builders import (
     pod,
     pod_view,
 )
-from translation.model.intents import Alignment, DeviceKind, Intent, Scope, Translation
+from translation.model.intents import (
+    Alignment,
+    DeviceFilter,
+    DeviceKind,
+    Intent,
+    LabelRequirement,
+    Scope,
+    Translation,
+)
 from translation.reading.legacy_pod import legacy_pod
 from translation.vocabularies.koordinator.translate import translate
 
@@ -39,6 +47,10 @@ def labelled(container: Document, labels: dict[str, str], /, **annotations: obje
     return translate(legacy_pod(pod_view(document)))
 
 
+def expression(operator: str, *values: str) -> dict[str, object]:
+    return {"matchExpressions": [{"key": "a", "operator": operator, "values": list(values)}]}
+
+
 class Hint(NamedTuple):
     name: str
     container: Document
@@ -48,7 +60,9 @@ class Hint(NamedTuple):
 
 
 DROPPED = (f"warning policyDropped {HINT}",)
-REFUSED = (f"error cannotExpress {HINT}",)
+MALFORMED = (f"error malformedAnnotation {HINT}",)
+RDMA = "koordinator.sh/rdma"
+MLX = LabelRequirement(key="type", values=("mlx",))
 UNFIT = (f"error outOfRange {HINT}",)
 
 HINTS = (
@@ -146,28 +160,60 @@ HINTS = (
         "virtual functions, and a PCIe root without others",
         koordinator_container(rdma=1),
         {"rdma": {"vfSelector": {}, "exclusivePolicy": "PCIeLevel"}},
-        {"count": 1},
-        DROPPED * 2,
+        {"count": 1, "filter": DeviceFilter(resource=RDMA, virtual_function=True)},
+        DROPPED,
     ),
     Hint(
         "an empty selector selects everything",
         koordinator_container(rdma=1),
         {"rdma": {"selector": {}}},
-        {"count": 1},
+        {"count": 1, "filter": DeviceFilter(resource=RDMA)},
     ),
     Hint(
         "labels of Device objects",
         koordinator_container(rdma=1),
         {"rdma": {"selector": {"matchLabels": {"type": "mlx"}}}},
-        {},
-        REFUSED,
+        {"filter": DeviceFilter(resource=RDMA, labels=(MLX,))},
     ),
     Hint(
-        "labels of virtual functions",
+        "labels of virtual functions, and of the physical ones",
         koordinator_container(rdma=1),
-        {"rdma": {"vfSelector": {"matchLabels": {"type": "fast"}}}},
-        {},
-        REFUSED,
+        {
+            "rdma": {
+                "selector": {"matchLabels": {"type": "mlx"}},
+                "vfSelector": {
+                    "matchExpressions": [
+                        {"key": "a", "operator": "NotIn", "values": ["b", "c"]},
+                        {"key": "d", "operator": "Exists"},
+                        {"key": "e", "operator": "DoesNotExist"},
+                    ]
+                },
+            }
+        },
+        {
+            "filter": DeviceFilter(
+                resource=RDMA,
+                virtual_function=True,
+                labels=(
+                    MLX,
+                    LabelRequirement(key="a", values=("b", "c"), negated=True),
+                    LabelRequirement(key="d"),
+                    LabelRequirement(key="e", negated=True),
+                ),
+            )
+        },
+    ),
+    *(
+        Hint(name, koordinator_container(rdma=1), {"rdma": {"selector": selector}}, {}, MALFORMED)
+        for name, selector in (
+            ("labels that are no texts", {"matchLabels": {"a": 1}}),
+            ("labels that are a list", {"matchLabels": ["a"]}),
+            ("an operator without values", expression("In")),
+            ("an operator with values", expression("Exists", "b")),
+            ("an unknown operator", expression("Near", "b")),
+            ("a key that is too long", {"matchLabels": {"a" * 318: "b"}}),
+            ("too many requirements", {"matchLabels": {f"a{index}": "b" for index in range(9)}}),
+        )
     ),
     Hint(
         "an unknown strategy, which has no effect",

@@ -25,6 +25,7 @@ from translation.vocabularies.koordinator.keys import (
     PARTITION,
     WHOLE,
 )
+from translation.vocabularies.koordinator.label_selectors import read_requirements
 
 
 class Hint(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -86,16 +87,7 @@ def apply_hint(
     """Return the intent with the requirements of its hint."""
     scope = hint.required_topology_scope
     is_gpu = intent.kind is DeviceKind.GPU
-    if hint.selector:
-        findings.append(_unsupported_selector("selector"))
-    if hint.vf_selector:
-        findings.append(_unsupported_selector("vfSelector"))
-    elif hint.vf_selector is not None:
-        findings.append(
-            _dropped_policy(
-                "vfSelector: the DeviceClass decides whether devices are virtual functions"
-            )
-        )
+    intent = _select_labels(intent, hint, findings)
     if is_gpu and hint.allocate_strategy:
         findings.append(_dropped_policy(f"{hint.allocate_strategy} has no effect on GPUs"))
     if hint.exclusive_policy == "PCIeLevel":
@@ -107,6 +99,26 @@ def apply_hint(
     if hint.exclusive_policy == "DeviceLevel" and not intent.exclusive:
         intent = _at_device_level(intent, hint, exclusivity, findings)
     return msgspec.structs.replace(intent, within=_scope_in_force(intent, scope, findings))
+
+
+def _select_labels(intent: Intent, hint: Hint, findings: list[Finding]) -> Intent:
+    """Return the intent with the requirements of both selectors on labels.
+
+    A claim allocates the virtual function itself, so the labels of its physical function are its own.
+    """
+    if hint.selector is None and hint.vf_selector is None:
+        return intent
+    device_filter = msgspec.structs.replace(
+        intent.filter,
+        labels=(
+            *read_requirements("selector", hint.selector, findings),
+            *read_requirements("vfSelector", hint.vf_selector, findings),
+        ),
+        virtual_function=hint.vf_selector is not None,
+    )
+    path = annotation_path(HINT)
+    paths = {**intent.paths, "labels": path, "virtual_function": path}
+    return msgspec.structs.replace(intent, filter=device_filter, paths=paths)
 
 
 def _scope_in_force(intent: Intent, scope: str, findings: list[Finding]) -> Scope | None:
@@ -161,15 +173,6 @@ def _at_device_level(
 
 def _whole_gpus(intent: Intent) -> bool:
     return intent.memory is None and intent.memory_percent is None
-
-
-def _unsupported_selector(name: str) -> Finding:
-    return error(
-        Code.CANNOT_EXPRESS,
-        annotation_path(HINT),
-        f"{name} selects labels of Koordinator's Device objects, which drivers do not publish",
-        "create a DeviceClass for the devices, and a profile that names it",
-    )
 
 
 def _invalid_scope(message: str) -> Finding:

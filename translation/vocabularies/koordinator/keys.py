@@ -203,9 +203,16 @@ TABLE: Final[Table] = (
     ),
     annotation(
         HINT,
+        KeyOutcome.SELECTOR,
+        "the attribute that the profile names for each label of Koordinator's Device objects",
+        case="`selector`, `vfSelector`: a profile has the labels",
+    ),
+    annotation(
+        HINT,
         KeyOutcome.REFUSED,
-        "they select labels of Koordinator's Device objects, which drivers do not publish",
-        case="`selector`, `vfSelector`",
+        "drivers do not publish the labels of Koordinator's Device objects; name the attributes with their "
+        "values in a profile (`labels`)",
+        case="`selector`, `vfSelector`: no profile has a label",
     ),
     annotation(
         HINT,
@@ -215,9 +222,15 @@ TABLE: Final[Table] = (
     ),
     annotation(
         HINT,
+        KeyOutcome.SELECTOR,
+        "virtual functions, as the profile says (`virtualFunctions`)",
+        case="`vfSelector: {}`: a profile says which they are",
+    ),
+    annotation(
+        HINT,
         KeyOutcome.DROPPED,
         "the DeviceClass decides whether NICs are virtual functions",
-        case="`vfSelector: {}`",
+        case="`vfSelector: {}`: no profile says it",
     ),
     annotation(
         PARTITION,
