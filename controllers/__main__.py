@@ -21,6 +21,7 @@ from controllers.quotas import controller as quotas
 from controllers.shadow import controller as shadow
 from controllers.templates import controller as templates
 from controllers.templates.metrics import TemplateMetrics
+from controllers.workloads import controller as workloads
 from kube.client.client import Client
 from kube.names import CONTROLLER_REPORTER
 from kube.runtime.events import EventRecorder, EventResult
@@ -56,6 +57,7 @@ def controllers(
         gates.controller,
         partial(progress.controller, metrics=MigrationMetrics(registry)),
         shadow.controller,
+        workloads.controller,
     )
 
 

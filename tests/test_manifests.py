@@ -159,7 +159,7 @@ CALLS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
         "devicequotas/status": ("patch",),
         "devicetranslationprofiles": FOLLOW,
         "devicetranslationprofiles/status": ("patch",),
-        **{kind.plural: ("list",) for kind in WORKLOADS},
+        **{kind.plural: ("get", *FOLLOW) for kind in WORKLOADS},
         "events": ("create",),
         "limitranges": FOLLOW,
         "network-attachment-definitions": FOLLOW,

@@ -40,6 +40,11 @@ class ControllerSettings(ReconcileSettings, frozen=True, kw_only=True):
     enough for a rollout or a restarted Job to find it again; a missing one is recreated in
     milliseconds anyway."""
 
+    templates_of_workloads: bool = False
+    """Whether the templates of workloads with device keys are created when the workloads are applied,
+    before their pods; else when a pod needs them, of which Kubernetes writes an event
+    (`FailedResourceClaimCreation`) at the first pod. Costs a watch of each workload kind."""
+
     template_collect_period: PositiveDuration = PositiveDuration(60)
     """The period between looks for unused templates. A look costs one list of each workload kind,
     and only where a template is due."""

@@ -8,26 +8,20 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
-from clusterstate.autoscalers import ObjectName
-from clusterstate.mapping_evaluator import MappingEvaluator
 from clusterstate.snapshot_cache import SnapshotCache
 from controllers.model.evaluating_parts import EvaluatingParts
 from controllers.model.settings import ControllerSettings
-from controllers.shadow.report import (
-    POD_KIND,
-    evaluate_stored,
-    key_texts,
-    shadow_event,
-    stored_object,
-)
-from kube.api.urls import CONFIG_MAPS, PODS, WORKLOADS, Resource
+from controllers.model.stored_objects import POD_KIND, key_texts, stored_object
+from controllers.model.stored_snapshots import stored_snapshots
+from controllers.shadow.report import evaluate_stored, shadow_event
+from kube.api.urls import PODS, WORKLOADS, Resource
 from kube.api.workloads import VALIDATED_KINDS
 from kube.client.client import Client
 from kube.logs import get_logger
 from kube.runtime.controller import Controller
 from kube.runtime.events import EventRecorder, NewEventRecorder
 from process.running.leader_election import Work
-from translation.cluster.snapshot import ClaimUnawareComponent, Mode, TranslationOptions
+from translation.cluster.snapshot import Mode, TranslationOptions
 from translation.model.intents import Vocabulary
 
 EVALUATION: Final = "evaluation"
@@ -121,23 +115,10 @@ class ShadowController:
 
 def controller(parts: EvaluatingParts) -> Work:
     """Return the controller of mode Shadow; nothing in the other modes."""
-    settings, options, profiles = parts.settings, parts.options, parts.profiles
+    settings, options = parts.settings, parts.options
     if options.mode is not Mode.SHADOW:
         return Work()
-    # What ignores claims is not looked for: nothing of it concerns an event.
-    snapshots = SnapshotCache(
-        parts.informers,
-        parts.files,
-        claim_aware=frozenset(ClaimUnawareComponent),
-        inventory=ObjectName(
-            CONFIG_MAPS, settings.namespace, settings.validation.inventory_config_map
-        ),
-        features=settings.validation.features(),
-        options=options,
-    )
-    mappings = MappingEvaluator(parts.evaluator, snapshots, options)
-    profiles.on_change(snapshots.replace_profiles)
-    profiles.on_change(mappings.mark_changed)
+    snapshots, mappings = stored_snapshots(parts)
     shadow = ShadowController(
         parts.client,
         parts.recorder,

@@ -10,7 +10,7 @@ content is deleted, since kube-controller-manager uses any template of the right
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -21,7 +21,7 @@ from kube.api.core import FINISHED_PHASES, Pod
 from kube.api.events import Event, ObjectReference
 from kube.api.meta import ObjectMeta, decode
 from kube.api.resource import ResourceClaim, ResourceClaimTemplate
-from kube.names import MANAGED_LABEL, NAME, REQUEST_ANNOTATION, SIGNATURE_ANNOTATION
+from kube.names import MANAGED_LABEL, REQUEST_ANNOTATION, SIGNATURE_ANNOTATION
 from translation.compiling.claims import Claim, spec_digest, template_digest
 from translation.profiles.profile import Profile
 from translation.record.derive import derive
@@ -436,21 +436,6 @@ def _is_older(claim: GeneratedClaim, template: TemplateState) -> bool:
 
 
 # --- objects --------------------------------------------------------------------------------------
-
-
-def template_document(action: CreateTemplate) -> Mapping[str, Any]:
-    """Return the template to create."""
-    namespace, name = action.key
-    return {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceClaimTemplate",
-        "metadata": {
-            "name": name,
-            "namespace": namespace,
-            "labels": {MANAGED_LABEL: "true", "app.kubernetes.io/managed-by": NAME},
-        },
-        "spec": action.claim.spec,
-    }
 
 
 def pod_event(action: RecordEvent, key: Key, pod: TranslatedPod) -> Event:

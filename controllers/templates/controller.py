@@ -16,6 +16,7 @@ import msgspec
 
 from controllers.model.parts import Parts
 from controllers.model.settings import ControllerSettings
+from controllers.model.template_documents import template_document
 from controllers.templates.actions import (
     Action,
     CreateTemplate,
@@ -34,7 +35,6 @@ from controllers.templates.actions import (
     project_pod,
     project_template,
     signed_content,
-    template_document,
 )
 from controllers.templates.collection import UnusedTemplate, referenced_templates, unused_templates
 from controllers.templates.derivations import DerivationCache
@@ -281,7 +281,7 @@ class TemplateController:
             async with self._creating.setdefault(action.key, asyncio.Lock()):
                 if self._template(action.key) is not None:
                     return  # Another worker was first.
-                document = template_document(action)
+                document = template_document(namespace, action.claim)
                 raw = await self._client.create(
                     RESOURCE_CLAIM_TEMPLATES, document, msgspec.Raw, namespace=namespace
                 )

@@ -152,7 +152,7 @@ class CapacityCompiler:
 
         Known numbers are amounts of the request's alternatives, not of the request.
         """
-        intent, known = self._intent, len(self._facts.compute_units or ())
+        intent, numbers = self._intent, self._facts.compute_units or ()
         takes_part_of_default = self._facts.default_is_part and intent.takes_all_memory
         if intent.memory_percent is not None or takes_part_of_default:
             self._fail(
@@ -162,7 +162,7 @@ class CapacityCompiler:
                 "number of compute units",
                 "request an amount of memory, or say the number of compute units in a profile (cores.whole)",
             )
-        elif not known:
+        elif not numbers:
             self._fail(
                 Code.CANNOT_EXPRESS,
                 "cores",
@@ -171,11 +171,11 @@ class CapacityCompiler:
                 "remove the cores, or provide the inventory (--snapshot), or say the number in a profile "
                 "(cores.whole)",
             )
-        elif known > MAX_ALTERNATIVES:
+        elif len(numbers) > MAX_ALTERNATIVES:
             self._fail(
                 Code.CANNOT_EXPRESS,
                 "cores",
-                f"devices with {known} different numbers of compute units are published, and a request has "
+                f"devices with {len(numbers)} different numbers of compute units are published, and a request has "
                 f"at most {MAX_ALTERNATIVES} alternatives",
                 "remove the cores, or say one number in a profile (cores.whole)",
             )

@@ -5,13 +5,8 @@ from typing import Any, NamedTuple
 import msgspec
 import pytest
 
-from controllers.shadow.report import (
-    POD_KIND,
-    evaluate_stored,
-    key_texts,
-    shadow_event,
-    stored_object,
-)
+from controllers.model.stored_objects import POD_KIND, key_texts, stored_object
+from controllers.shadow.report import evaluate_stored, shadow_event
 from kube.api.events import Event
 from quotas.resource_quotas.scopes import Quota
 from testing.builders import (

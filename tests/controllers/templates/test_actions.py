@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from admission.pods import admit_created
+from controllers.model.template_documents import template_document
 from controllers.templates.actions import (
     POD_CLAIM_ANNOTATION,
     Action,
@@ -27,7 +28,6 @@ from controllers.templates.actions import (
     project_pod,
     project_template,
     signed_content,
-    template_document,
 )
 from controllers.templates.collection import UnusedTemplate, referenced_templates, unused_templates
 from kube.api.meta import encode
@@ -288,7 +288,7 @@ def test_each_claim_of_a_pod_is_looked_at_for_itself() -> None:
 
 
 def test_what_is_made_is_what_was_derived() -> None:
-    template = template_document(CreateTemplate(key=TEMPLATE, claim=CLAIM))
+    template = template_document(NAMESPACE, CLAIM)
 
     assert project_template(encode(template)) == TemplateState(
         uid="", digest=CLAIM.digest, is_managed=True
@@ -296,7 +296,7 @@ def test_what_is_made_is_what_was_derived() -> None:
 
 
 def test_a_template_that_a_finalizer_keeps_is_known_as_such() -> None:
-    template = template_document(CreateTemplate(key=TEMPLATE, claim=CLAIM))
+    template = template_document(NAMESPACE, CLAIM)
     deleted = msgspec.json.decode(encode(template))
     deleted["metadata"] |= {"deletionTimestamp": "2026-11-01T12:00:00Z", "finalizers": ["a.b/c"]}
 

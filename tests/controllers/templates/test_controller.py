@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from controllers.model.settings import ControllerSettings
-from controllers.templates.actions import CreateTemplate, template_document
+from controllers.model.template_documents import template_document
 from controllers.templates.controller import TemplateController
 from kube.api.urls import (
     EVENTS,
@@ -39,9 +39,7 @@ SLOW_COLLECTION: Final = msgspec.structs.replace(
     FAST, template_unused_period=PositiveDuration(600.0)
 )
 GOOD: Final[Document] = msgspec.json.decode(
-    msgspec.json.encode(
-        template_document(CreateTemplate(key=(NAMESPACE, CLAIM.template), claim=CLAIM))
-    )
+    msgspec.json.encode(template_document(NAMESPACE, CLAIM))
 )
 DEPLOYMENTS: Final = WORKLOADS[1]
 

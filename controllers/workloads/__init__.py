@@ -1,0 +1,1 @@
+"""Templates of workloads before their pods."""
