@@ -67,7 +67,8 @@ def traces(state: Path) -> list[str]:
     mounts = [
         line for line in Path("/proc/self/mounts").read_text().splitlines() if str(state) in line
     ]
-    cgroups = [str(path) for path in Path("/sys/fs/cgroup").glob("*/worker-namespaces-*")]
+    names = ("*/worker-namespaces-*", "worker-namespaces-*")
+    cgroups = [str(path) for name in names for path in Path("/sys/fs/cgroup").glob(name)]
     processes = []
     for file in Path("/proc").glob("[0-9]*/cmdline"):
         try:

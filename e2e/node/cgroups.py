@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Final
 
 CGROUPS: Final = Path("/sys/fs/cgroup")
+CONTROLLERS: Final = "cgroup.controllers"
+"""A file of every cgroup of version 2, and of no hierarchy of version 1."""
 TIMEOUT_S: Final = 60.0
 
 
@@ -24,7 +26,8 @@ def remove_cgroups(name: str) -> None:
 
 
 def _folders(name: str) -> Iterator[Path]:
-    for hierarchy in CGROUPS.iterdir():
+    is_unified = (CGROUPS / CONTROLLERS).is_file()
+    for hierarchy in [CGROUPS] if is_unified else CGROUPS.iterdir():
         if (hierarchy / name).is_dir():
             yield hierarchy / name
 

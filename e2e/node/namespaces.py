@@ -14,15 +14,31 @@ from typing import Final
 
 from e2e.access import Access
 from e2e.binaries import box
-from e2e.node.cgroups import CGROUPS, remove_cgroups
+from e2e.node.cgroups import CGROUPS, CONTROLLERS, remove_cgroups
 
 TIMEOUT_S: Final = 60.0
 _REMOVER: Final = Path(__file__).parent / "cgroups.py"
 _NEEDED: Final = ("unshare", "nsenter", "mount", "runc")
+_NEEDED_CONTROLLERS: Final = frozenset({"cpu", "memory", "pids"})
+"""The controllers of cgroup v2 that the kubelet and containerd need."""
 
 # $1 is the folder of the node, $2 the name of its cgroup, $3 what to be in the end.
 _OUTSIDE: Final = r"""
 set -e
+if [ -f /sys/fs/cgroup/cgroup.controllers ]; then
+  # Version 2. The root of the node's namespace has controllers only while no process is in it, so all of
+  # them, also the one that waits outside, are in a child of it.
+  cd /sys/fs/cgroup
+  mkdir -p "$2/init"
+  for controller in $(cat cgroup.controllers); do
+    echo "+$controller" > cgroup.subtree_control 2>/dev/null || true
+  done
+  echo $$ > "$2/cgroup.procs"
+  exec unshare --cgroup sh -c 'echo $$ > "/sys/fs/cgroup/$2/init/cgroup.procs"
+    cd /
+    exec unshare --mount --pid --fork --kill-child --propagation private sh -c "$4" sh "$1" "$2" "$3"' \
+    sh "$1" "$2" "$3" "$4"
+fi
 for hierarchy in /sys/fs/cgroup/*/; do
   mkdir -p "$hierarchy$2"
   for file in cpuset.cpus cpuset.mems; do
@@ -36,6 +52,13 @@ exec unshare --mount --pid --cgroup --fork --kill-child --propagation private \
 _INSIDE: Final = r"""
 set -e
 mount -t proc proc /proc
+if [ -f /sys/fs/cgroup/cgroup.controllers ]; then
+  umount /sys/fs/cgroup
+  mount -t cgroup2 cgroup2 /sys/fs/cgroup
+  for controller in $(cat /sys/fs/cgroup/cgroup.controllers); do
+    echo "+$controller" > /sys/fs/cgroup/cgroup.subtree_control
+  done
+fi
 for hierarchy in /sys/fs/cgroup/*/; do
   # The same file system is not mounted twice on one folder.
   umount "$hierarchy" 2>/dev/null || continue
@@ -52,7 +75,11 @@ exec "$3" pause
 """
 
 _JOIN: Final = r"""
-for file in /sys/fs/cgroup/*/cgroup.procs; do echo $$ > "$file"; done
+if [ -f /sys/fs/cgroup/cgroup.controllers ]; then
+  echo $$ > /sys/fs/cgroup/init/cgroup.procs
+else
+  for file in /sys/fs/cgroup/*/cgroup.procs; do echo $$ > "$file"; done
+fi
 exec "$@"
 """
 
@@ -66,8 +93,22 @@ def missing() -> str:
     absent = [name for name in _NEEDED if shutil.which(name) is None]
     if absent:
         return f"a real node needs {', '.join(absent)} (Debian: apt-get install runc util-linux)"
-    if not (CGROUPS / "memory").is_dir():
-        return "a real node needs hierarchies of cgroup v1 below /sys/fs/cgroup"
+    return missing_cgroups(CGROUPS)
+
+
+def missing_cgroups(folder: Path) -> str:
+    """Return the reason why a node cannot have cgroups; empty when it can.
+
+    Args:
+        folder: Where cgroups are mounted.
+    """
+    if (folder / "memory").is_dir():
+        return ""
+    if not (folder / CONTROLLERS).is_file():
+        return f"a real node needs cgroups of version 1 or 2 at {folder}"
+    absent = _NEEDED_CONTROLLERS.difference((folder / CONTROLLERS).read_text().split())
+    if absent:
+        return f"a real node needs the cgroup controllers {', '.join(sorted(absent))}"
     return ""
 
 
