@@ -1,6 +1,7 @@
 """A long run over objects: its progress on standard error, and its end by ^C. A short run prints nothing.
 
-On a terminal the progress is a bar with rate and remaining time, elsewhere a line now and then.
+On a terminal the progress is a bar with rate and remaining time, elsewhere a line now and then, and each
+after twice the time of the one before, so that the log of a long run stays short.
 """
 
 import math
@@ -17,7 +18,7 @@ import click
 from cli.output.standard_error import print_line
 
 SILENT_S: Final = 2.0
-"""Seconds before the first sign of progress, and between two lines; a run that ends sooner has none."""
+"""Seconds before the first sign of progress; a run that ends sooner has none."""
 BAR_STEPS: Final = 500
 """Changes of a bar from its beginning to its end."""
 INTERRUPTED: Final = 130
@@ -53,6 +54,7 @@ class LongRun:
         self._total = total
         self._clock = clock
         self._started_at = self._printed_at = clock()
+        self._pause_s = SILENT_S
         self._bar: Any = None
         self._done_count = 0
         self._former_handler: Any = None
@@ -100,8 +102,10 @@ class LongRun:
         now = self._clock()
         if self._bar is not None:
             self._bar.update(done_count - self._bar.pos)
-        elif now - self._printed_at >= SILENT_S and self._seconds_left(now) >= SILENT_S:
+        elif now - self._printed_at >= self._pause_s and self._seconds_left(now) >= SILENT_S:
             self._printed_at = now
+            if not sys.stderr.isatty():
+                self._pause_s *= 2
             self._show(now)
 
     def _seconds_left(self, now: float) -> float:

@@ -4,7 +4,9 @@ import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from admission.pods import Decision
+import msgspec
+
+from admission.pods import Answer, Decision
 from answers.manifests.translate import TranslatedObject
 from answers.model.requested_keys import describe_keys
 from cli.output.layout import (
@@ -98,48 +100,88 @@ def result_paragraph(result: TranslatedObject, profiles: Profiles) -> Paragraph:
     )
 
 
+class _Pod(msgspec.Struct, frozen=True, kw_only=True):
+    """The pods of an object: its only ones, or those of one template of a workload with several.
+
+    Attributes:
+        place: The path of their template; empty for the only ones.
+        before: The pod or template as the manifest has it.
+        after: The same in the output.
+    """
+
+    place: str
+    before: Any
+    after: Any
+    answer: Answer
+
+    def record(self) -> TranslationRecord | None:
+        """Return the record in their annotation."""
+        _, text = resolve_path(self.after, ("metadata", "annotations", REQUEST_ANNOTATION))
+        return decode_record(text) if isinstance(text, str) else None
+
+    def original_limits(self) -> Mapping[str, Mapping[str, Any]]:
+        """Return container name to limits as the manifest writes them: 3000, where the record has 3k."""
+        _, spec = resolve_path(self.before, ("spec",))
+        containers = [
+            container for f in CONTAINER_FIELDS for container in (spec or {}).get(f) or ()
+        ]
+        return {
+            container.get("name", ""): (container.get("resources") or {}).get("limits") or {}
+            for container in containers
+        }
+
+
 def _rows(result: TranslatedObject, profiles: Profiles) -> Iterator[Row]:
-    request = _request(result)
-    if request is not None and result.answer is not None:
-        if result.answer.decision is Decision.ACCEPTED:
-            yield Row(label="unchanged", text="translated before; its claims match its annotation")
-        yield from (
-            Row(label="requested", text=text)
-            for text in describe_keys(request, _original_limits(result))
-        )
-        for claim in result.answer.claims:
-            yield from _becomes(claim)
-        if result.answer.claims:
-            keys_by_vocabulary = _keys_by_vocabulary(request, profiles)
-            yield from (
-                Row(label="served by", text=_driver(used, keys_by_vocabulary, profiles))
-                for used in request.profiles
-            )
-    if request is None and result.is_translated:
-        yield from (row for claim in result.claims for row in _becomes(claim))
+    for pod in _pods(result):
+        yield from _pod_rows(pod, profiles)
     for finding in sorted(result.findings, key=lambda finding: not finding.is_error):
         yield from _finding_rows(finding, result)
 
 
-def _request(result: TranslatedObject) -> TranslationRecord | None:
-    """Return the record in the annotation of the object's pods."""
+def _pods(result: TranslatedObject) -> Iterator[_Pod]:
+    """Yield the pods of an object that is not rejected."""
+    if result.document is None or result.answer is None:
+        return
+    before, after = result.source.document, result.document
     path = pod_path(result.source.api_version, result.source.kind)
-    if result.document is None or path is None or result.answer is None:
-        return None
-    _, text = resolve_path(result.document, (*path, "metadata", "annotations", REQUEST_ANNOTATION))
-    return decode_record(text) if isinstance(text, str) else None
+    if path is not None:
+        _, pod_before = resolve_path(before, path)
+        _, pod_after = resolve_path(after, path)
+        yield _Pod(place="", before=pod_before, after=pod_after, answer=result.answer)
+    for pod_place, answer in result.pods:
+        yield _Pod(
+            place=str(FieldPath.of(*pod_place)) if len(result.pods) > 1 else "",
+            before=_value_at(before, pod_place),
+            after=_value_at(after, pod_place),
+            answer=answer,
+        )
 
 
-def _original_limits(result: TranslatedObject) -> Mapping[str, Mapping[str, Any]]:
-    """Return container name to limits as the manifest writes them: 3000, where the record has 3k."""
-    path = pod_path(result.source.api_version, result.source.kind) or ()
-    _, pod = resolve_path(result.source.document, path)
-    _, spec = resolve_path(pod, ("spec",))
-    containers = [container for f in CONTAINER_FIELDS for container in (spec or {}).get(f) or ()]
-    return {
-        container.get("name", ""): (container.get("resources") or {}).get("limits") or {}
-        for container in containers
-    }
+def _value_at(document: Any, path: Sequence[str | int]) -> Any:
+    for step in path:
+        document = document[step]
+    return document
+
+
+def _pod_rows(pod: _Pod, profiles: Profiles) -> Iterator[Row]:
+    request = pod.record()
+    if request is None:
+        return
+    if pod.place:
+        yield Row(label="pods of", text=pod.place)
+    if pod.answer.decision is Decision.ACCEPTED:
+        yield Row(label="unchanged", text="translated before; its claims match its annotation")
+    yield from (
+        Row(label="requested", text=text) for text in describe_keys(request, pod.original_limits())
+    )
+    for claim in pod.answer.claims:
+        yield from _becomes(claim)
+    if pod.answer.claims:
+        keys_by_vocabulary = _keys_by_vocabulary(request, profiles)
+        yield from (
+            Row(label="served by", text=_driver(used, keys_by_vocabulary, profiles))
+            for used in request.profiles
+        )
 
 
 def _becomes(claim: Claim) -> Iterator[Row]:

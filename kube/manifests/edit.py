@@ -9,7 +9,7 @@ has more forms than are handled here.
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NoReturn
 
 import msgspec
@@ -53,6 +53,7 @@ def edit_yaml(
     source: str,
     changes: Iterable[Change],
     inserted: Mapping[int, Sequence[Document]],
+    comments: Mapping[str, str] = {},
 ) -> str:
     """Return the text with changed objects, and with documents inserted before others.
 
@@ -60,6 +61,7 @@ def edit_yaml(
         text: YAML or JSON that `read_objects` accepts.
         source: The name for messages.
         inserted: Number of a document to those that are written before it.
+        comments: Key to the comment above it where it is new and on a line of its own.
 
     Raises:
         NotEditable: A value that changes comes from an alias or a merge key, aliases refer to it,
@@ -68,7 +70,7 @@ def edit_yaml(
     """
     mark = "\ufeff" if text.startswith("\ufeff") else ""
     text = text.removeprefix(mark)
-    editor = _Editor(text, source)
+    editor = _Editor(text, source, comments)
     try:
         roots = list(yaml.compose_all(text, Loader=yaml.CSafeLoader))
     except yaml.YAMLError as error:
@@ -125,8 +127,9 @@ def _comment_lines(text: bytes) -> Counter[bytes]:
 class _Editor:
     """Collects edits of one text."""
 
-    def __init__(self, text: str, source: str) -> None:
+    def __init__(self, text: str, source: str, comments: Mapping[str, str]) -> None:
         self._text = text
+        self._comments = comments
         self._source = source
         self._newline = "\r\n" if "\r\n" in text else "\n"
         self._in_brackets = json.dumps if text.lstrip().startswith("{") else _flow
@@ -336,6 +339,7 @@ class _Editor:
             _, _, text = dump_yaml([{"items": value}]).partition("\n")
         else:
             text = dump_yaml([value])
+        text = _with_comments(text, self._comments)
         indent = " " * column
         return "".join(
             f"{indent}{line}\n" if line else "\n" for line in text.removesuffix("\n").split("\n")
@@ -356,6 +360,32 @@ class _Editor:
 
 
 _ABSENT: Final = object()
+
+
+def _with_comments(text: str, comments: Mapping[str, str]) -> str:
+    """Return our own YAML with comments above keys, which are the first on their lines."""
+    lines = text.split("\n")
+    places = [
+        (key_node.start_mark.line, key_node.start_mark.column, comments[key_node.value])
+        for key_node in _keys(yaml.compose(text, Loader=yaml.CSafeLoader))
+        if key_node.value in comments
+    ]
+    for number, column, comment in sorted(places, reverse=True):
+        if not lines[number][:column].strip():
+            lines.insert(number, f"{' ' * column}# {comment}")
+    return "\n".join(lines)
+
+
+def _keys(node: Node | None) -> Iterator[ScalarNode]:
+    """Yield the keys of all mappings in a node."""
+    if isinstance(node, MappingNode):
+        for key_node, value_node in node.value:
+            if isinstance(key_node, ScalarNode):
+                yield key_node
+            yield from _keys(value_node)
+    elif isinstance(node, SequenceNode):
+        for item in node.value:
+            yield from _keys(item)
 
 
 def _entries(node: MappingNode) -> dict[str, tuple[Node, Node]]:

@@ -39,12 +39,15 @@ class EditedFile(msgspec.Struct, frozen=True, kw_only=True):
     added: int
 
 
-def edit_file(path: str, text: bytes, edits: Sequence[ObjectEdit]) -> EditedFile:
+def edit_file(
+    path: str, text: bytes, edits: Sequence[ObjectEdit], comments: Mapping[str, str] = {}
+) -> EditedFile:
     """Return the file with its objects edited; an object that does not change keeps its bytes.
 
     Args:
         text: The content of the file; YAML or JSON.
         edits: One for each of its objects, in order.
+        comments: Key to the comment above it where it is new.
 
     Raises:
         NotEditable: The file is not UTF-8, is not the text whose objects were read, or has a form
@@ -66,7 +69,7 @@ def edit_file(path: str, text: bytes, edits: Sequence[ObjectEdit]) -> EditedFile
         if new != old:
             inserted.setdefault(number, []).extend(edit.inserted)
             changes.append(Change(document=number, path=located.path, old=old, new=new))
-    after = edit_yaml(decoded, path, changes, inserted).encode() if changes else text
+    after = edit_yaml(decoded, path, changes, inserted, comments).encode() if changes else text
     expected = [
         document
         for number, own_objects in objects.items()

@@ -57,6 +57,9 @@ def test_objects_that_do_not_change_keep_their_bytes(tmp_path: Path) -> None:
     text = file.read_text()
     assert text.startswith(f"{SERVICE}---\napiVersion: resource.k8s.io/v1\n")
     assert text.endswith(f"---\n{SERVICE}")
+    comment, record = text.partition("    # The keys ")[2].splitlines()[:2]
+    assert "derive from" in comment
+    assert record.startswith("    drawbridge.internal/request: ")
     assert 0o640 == file.stat().st_mode & 0o777
     assert [file] == list(tmp_path.iterdir())
 

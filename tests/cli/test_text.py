@@ -155,3 +155,35 @@ def test_what_the_demo_says_to_try_next_works() -> None:
             tried.add(command)
             assert drawbridge(command, *arguments).exit_code in (0, 1)
     assert tried == {"simulate", "translate", "why"}
+
+
+def test_text_tells_of_each_template_of_a_custom_workload() -> None:
+    replica = {
+        "Master": pod(gpus(1, mem=3000, name="train")),
+        "Worker": pod(gpus(2, name="train")),
+    }
+    job = {
+        "apiVersion": "kubeflow.org/v1",
+        "kind": "PyTorchJob",
+        "metadata": {"name": "train"},
+        "spec": {
+            "pytorchReplicaSpecs": {
+                role: {"replicas": 1, "template": {"spec": document["spec"]}}
+                for role, document in replica.items()
+            }
+        },
+    }
+
+    lines = translate(job, options=("-o", "text")).stdout.splitlines()
+
+    told = [
+        line.strip() for line in lines if line.startswith(("  pods", "  requested", "  served"))
+    ]
+    assert told == [
+        "pods of   spec.pytorchReplicaSpecs.Master.template",
+        "requested train: nvidia.com/gpu 1, nvidia.com/gpumem 3000",
+        "served by hami-core-gpu.project-hami.io (hami: nvidia.com/gpu,",
+        "pods of   spec.pytorchReplicaSpecs.Worker.template",
+        "requested train: nvidia.com/gpu 2",
+        "served by gpu.nvidia.com (nvidia: nvidia.com/gpu)",
+    ]

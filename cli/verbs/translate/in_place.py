@@ -1,12 +1,17 @@
 """The text of a file with translated objects, for `drawbridge translate --in-place`. Pure."""
 
 from collections.abc import Sequence
+from typing import Final
 
 from answers.manifests.translate import TranslatedObject
 from kube.errors import NotEditable
 from kube.manifests.compressed import decompress
 from kube.manifests.edited_file import EditedFile, ObjectEdit, edit_file
 from kube.manifests.json_reader import read_json
+from kube.names import REQUEST_ANNOTATION
+
+COMMENT: Final = "The keys that the claims derive from, written by drawbridge translate; do not edit."
+"""The comment above the record in an edited file."""
 
 
 def translate_file(path: str, text: bytes, results: Sequence[TranslatedObject]) -> EditedFile:
@@ -36,6 +41,6 @@ def translate_file(path: str, text: bytes, results: Sequence[TranslatedObject]) 
         for result in results
     ]
     try:
-        return edit_file(path, text, edits)
+        return edit_file(path, text, edits, {REQUEST_ANNOTATION: COMMENT})
     except NotEditable as error:
         raise NotEditable(f"{error}; -o yaml prints the objects without their comments") from error

@@ -129,3 +129,29 @@ def test_check_edit_refuses_to_lose_a_comment() -> None:
 
     with pytest.raises(NotEditable):
         check_edit(before, after, "pod.yaml", [source_object.document])
+
+
+@pytest.mark.parametrize(
+    ("text", "added", "expected"),
+    [
+        pytest.param("a: 1\n", {"k": 1}, "a: 1\n# why\nk: 1\n", id="a key"),
+        pytest.param(
+            "a: 1\n",
+            {"b": {"c": [{"j": 0, "k": "k: |\nk: 2\n"}]}},
+            "a: 1\nb:\n  c:\n  - j: 0\n    # why\n    k: |\n      k: |\n      k: 2\n",
+            id="below, and not in a text",
+        ),
+        pytest.param("a: 1\n", {"b": [{"k": 1}]}, "a: 1\nb:\n- k: 1\n", id="behind a dash"),
+        pytest.param("a: {b: 1}\n", {"a": {"b": 1, "k": 2}}, "a: {b: 1, k: 2}\n", id="in braces"),
+        pytest.param("k: 1\n", {"k": 2}, "k: 2\n", id="a key that is there"),
+    ],
+)
+def test_a_new_key_has_its_comment(text: str, added: Document, expected: str) -> None:
+    (source_object,) = read_objects((HEAD + text).encode(), "pod.yaml")
+    old = source_object.document
+    changes = [Change(document=0, old=old, new={**old, **added})]
+
+    after = edit_yaml(HEAD + text, "pod.yaml", changes, {}, {"k": "why"})
+
+    assert HEAD + expected == after
+    check_edit((HEAD + text).encode(), after.encode(), "pod.yaml", [{**old, **added}])
