@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import tarfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -14,9 +15,16 @@ import yaml
 
 from e2e.access import Access
 from e2e.binaries import binaries, helm
+from e2e.chart import DEFINITIONS, run_helm
+from e2e.drawbridge import ROOT
+from kube.names import NAMESPACE
+from tools.plugin_archive import LOCKED
 from tools.release import Release, build
 
-IMAGE: Final = f"registry.example.com/drawbridge@sha256:{'0' * 64}"
+REPOSITORY: Final = "registry.example.com/drawbridge"
+DIGEST: Final = f"sha256:{'0' * 64}"
+IMAGE: Final = f"{REPOSITORY}@{DIGEST}"
+TIMEOUT_S: Final = 60.0
 PYTHON: Final = f"{sys.version_info.major}.{sys.version_info.minor}"
 PLATFORM: Final = "linux-arm64" if os.uname().machine == "aarch64" else "linux-amd64"
 RELEASE: Final = Release(
@@ -91,3 +99,75 @@ def test_krew_would_install_a_plugin_that_runs(
 
     assert result.returncode == 0, result.stderr
     assert json.loads(result.stdout)["kind"] == "InventoryReport"
+
+
+def test_the_wheel_runs_in_a_fresh_environment(folder: Path, tmp_path: Path) -> None:
+    (wheel,) = folder.glob("*.whl")
+    environment = tmp_path / "environment"
+    uv = [sys.executable, "-m", "uv", "--quiet", "--offline"]
+    python = environment / "bin" / "python"
+    packages = ["--require-hashes", "--requirement", str(LOCKED)]
+    into = ["pip", "install", "--no-deps", "--python", str(python)]
+    for command in (
+        ["venv", "--python", sys.executable, str(environment)],
+        [*into, *packages],
+        [*into, str(wheel)],
+    ):
+        subprocess.run([*uv, *command], check=True, capture_output=True, text=True)
+
+    result = subprocess.run(
+        [environment / "bin" / "drawbridge", "translate", "-f", "-", "-o", "text"],
+        env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)},
+        cwd=tmp_path,
+        input=(ROOT / "examples" / "share.yaml").read_text(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert result.returncode == 0, result.stderr
+    assert "1 object translated, 1 template" in result.stdout
+
+
+@pytest.fixture
+def empty(cluster: Access) -> Iterator[Access]:
+    """A cluster of which nothing is left of an installation afterwards."""
+    yield cluster
+    cluster.kubectl("delete", "namespace", NAMESPACE, "--ignore-not-found", "--wait=false")
+    cluster.kubectl("delete", "crd", "--ignore-not-found", *DEFINITIONS)
+    cluster.wait_gone("namespaces", NAMESPACE, timeout_s=TIMEOUT_S)
+
+
+def image_of_webhook(cluster: Access) -> str:
+    deployment = cluster.get("deployments", "drawbridge-webhook", NAMESPACE)
+    image: str = deployment["spec"]["template"]["spec"]["containers"][0]["image"]
+    return image
+
+
+@pytest.mark.parametrize("cluster", [{}], indirect=True)
+def test_install_yaml_installs_on_a_cluster(empty: Access, folder: Path) -> None:
+    """Nothing runs the image here; that the API server takes all objects is what is shown."""
+    install = folder / "install.yaml"
+    documents = [entry for entry in yaml.safe_load_all(install.read_text()) if entry]
+
+    empty.kubectl("apply", "--server-side", "-f", install)
+
+    stored = empty.kubectl("get", "-f", install, "-o", "name").stdout.split()
+    assert len(documents) == len(stored)
+    assert image_of_webhook(empty) == IMAGE
+    empty.kubectl("delete", "-f", install)
+
+
+@pytest.mark.parametrize("cluster", [{}], indirect=True)
+def test_the_chart_of_a_release_installs_on_a_cluster(empty: Access, folder: Path) -> None:
+    package, where = folder / f"drawbridge-{RELEASE.version}.tgz", ("--namespace", NAMESPACE)
+    image = f"image.repository={REPOSITORY},image.digest={DIGEST}"
+
+    run_helm(
+        *("install", "drawbridge", package, *where, "--create-namespace", "--set", image),
+        kubeconfig=empty.kubeconfig,
+    )
+
+    assert image_of_webhook(empty) == IMAGE
+    run_helm("uninstall", "drawbridge", *where, kubeconfig=empty.kubeconfig)
+    assert empty.find("deployments", "drawbridge-webhook", NAMESPACE) is None
