@@ -10,7 +10,9 @@ from kube.manifests.edited_file import EditedFile, ObjectEdit, edit_file
 from kube.manifests.json_reader import read_json
 from kube.names import REQUEST_ANNOTATION
 
-COMMENT: Final = "The keys that the claims derive from, written by drawbridge translate; do not edit."
+COMMENT: Final = (
+    "The keys that the claims derive from, written by drawbridge translate; do not edit."
+)
 """The comment above the record in an edited file."""
 
 
