@@ -78,6 +78,14 @@ SECTIONS: Final[dict[str, tuple[Panel, ...]]] = {
             "ops",
         ),
         Panel(
+            "Translations",
+            {
+                "{{vocabulary}} by {{driver}}": "sum by (vocabulary, driver) "
+                "(rate(drawbridge_translations_total[5m]))"
+            },
+            "ops",
+        ),
+        Panel(
             "Requests that were not served",
             {
                 "too many": "sum(rate(drawbridge_requests_shed_total[5m]))",
@@ -131,11 +139,11 @@ SECTIONS: Final[dict[str, tuple[Panel, ...]]] = {
         Panel("Workloads", {"{{state}}": "max by (state) (drawbridge_migration_workloads)"}),
     ),
     "Pods that wait for devices": (
-        Panel("Pending pods", {"pending": "max(drawbridge_observer_pending_pods)"}, per_line=2),
+        Panel("Pending pods", {"pending": "max(drawbridge_observer_pending_pods)"}),
+        Panel("By reason", {"{{reason}}": "max by (reason) (drawbridge_observer_blocked_pods)"}),
         Panel(
-            "By reason",
-            {"{{reason}}": "max by (reason) (drawbridge_observer_blocked_pods)"},
-            per_line=2,
+            "Devices in use",
+            {"{{driver}} {{state}}": "max by (driver, state) (drawbridge_devices)"},
         ),
     ),
     "Device quotas": (

@@ -95,6 +95,13 @@ class WebhookMetrics:
             ("severity", "code"),
             registry=registry,
         )
+        self._translations = Counter(
+            "drawbridge_translations",
+            "Total translations of pods by the vocabulary of their keys and the driver that serves it; a pod of "
+            "several vocabularies counts for each.",
+            ("vocabulary", "driver"),
+            registry=registry,
+        )
         self._operations = Counter(
             "drawbridge_patch_operations",
             "Total JSON Patch operations in answers.",
@@ -122,5 +129,9 @@ class WebhookMetrics:
         self._by_decision(kind, operation, answer.decision).inc()
         for finding in answer.findings:
             self._findings.labels(finding.severity.value, finding.code.value).inc()
+        if answer.record is not None:
+            # Vocabularies are ours, and drivers those of the profiles in force: few, whatever users write.
+            for used in answer.record.profiles:
+                self._translations.labels(used.vocabulary, used.name).inc()
         if answer.operations:
             self._operations.inc(len(answer.operations))
