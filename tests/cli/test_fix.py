@@ -177,14 +177,16 @@ def test_workloads_of_all_kinds() -> None:
 
 
 def test_a_fix_that_brings_another_error_is_not_made() -> None:
-    """With a memory in MiB the pod has more devices than a claim may have."""
-    manifest = pod("{nvidia.com/gpu: 40, nvidia.com/gpumem: 8Gi}")
+    """With a memory in MiB the pod still has cores, of which the driver gives no share."""
+    manifest = pod("{nvidia.com/gpu: 1, nvidia.com/gpucores: 50, nvidia.com/gpumem: 8Gi}")
+    options = ("--profile", "hami=gpu.nvidia.com")
 
-    result = fix(manifest, "-o", "yaml", snapshot=UNMAPPED)
+    result = drawbridge("fix", "-f", "-", "-o", "yaml", *options, stdin=manifest)
 
     assert (result.exit_code, result.stdout) == (1, manifest)
     assert "[wrongUnit]" in result.stderr
-    assert "[tooManyDevices]" in fix(manifest.replace("8Gi", "8192"), snapshot=UNMAPPED).stderr
+    alone = drawbridge("fix", "-f", "-", *options, stdin=manifest.replace("8Gi", "8192"))
+    assert "[cannotExpress]" in alone.stderr
 
 
 def test_what_may_fit_devices_that_are_not_known_is_left(tmp_path: Path) -> None:
@@ -229,9 +231,25 @@ def test_a_memory_beyond_all_bounds_is_told_the_largest_in_its_unit() -> None:
 
 
 def test_more_devices_than_a_claim_can_have_are_told_the_most() -> None:
-    result = fix(pod("{nvidia.com/gpu: 64, nvidia.com/gpumem: 1000}"))
+    result = drawbridge("check", "-f", "-", stdin=pod("{nvidia.com/gpu: 64, nvidia.com/gpumem: 1}"))
 
-    assert "request at most 32 of these devices per pod [tooManyDevices]" in result.stderr
+    assert "request at most 32 of these devices per pod [tooManyDevices]" in result.stdout
+
+
+def test_more_shares_than_a_claim_can_have_become_the_most(tmp_path: Path) -> None:
+    shares = pod("{nvidia.com/gpu: 40, nvidia.com/gpumem: 1000}")
+    percent = pod("{koordinator.sh/gpu.shared: 40, koordinator.sh/gpu-memory-ratio: 4000}")
+    file = tmp_path / "pod.yaml"
+    outputs = []
+    for manifest in (shares, percent):
+        file.write_text(manifest)
+        outputs.append(drawbridge("fix", "-f", file, "-o", "yaml").stdout)
+
+    assert outputs == [
+        pod("{nvidia.com/gpu: 32, nvidia.com/gpumem: 1000}"),
+        # A percentage is shared among as many devices, which another number would change.
+        percent,
+    ]
 
 
 def test_a_missing_limit_is_added() -> None:

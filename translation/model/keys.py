@@ -64,6 +64,10 @@ class KeyOutcome(StrEnum):
     """Nothing of the pod is translated."""
 
 
+DEVICES: Final = "devices"
+"""The unit of keys whose amount is a number of devices."""
+
+
 class Key(msgspec.Struct, frozen=True, kw_only=True):
     """One row: a name, or one case of it.
 

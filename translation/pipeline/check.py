@@ -1,6 +1,10 @@
 """The fifth step of a translation: all findings about a pod and its claims."""
 
-from findings.finding import Finding
+from findings.field_path import Key
+from findings.finding import Code, Finding
+from kube.api.resource import MAX_RESULTS
+from kube.quantity import Quantity
+from translation.model.keys import DEVICES, Place
 from translation.pipeline.compile import Compilation
 from translation.pipeline.read import PodReading
 from translation.pipeline.record import Recording
@@ -33,4 +37,22 @@ def check_pod(
         *derivation.findings,
         *run_checks(inputs),
     )
+    findings = tuple(_with_most_devices(finding, reading) for finding in findings)
     return (*reading.expanded.locate(findings), *reading.network_findings)
+
+
+def _with_most_devices(finding: Finding, reading: PodReading) -> Finding:
+    """Return a finding on too many devices with the most that one claim has, where a key counts devices.
+
+    Not where several containers have the key, since nobody but the author can divide the devices.
+    """
+    step = finding.path.steps[-1] if finding.path.steps else None
+    if finding.code is not Code.TOO_MANY_DEVICES or not isinstance(step, Key):
+        return finding
+    counts_devices = any(
+        row.name == step.name and row.place is Place.LIMIT and row.unit == DEVICES
+        for owner in reading.owners
+        for row in owner.table
+    )
+    users = sum(step.name in container.limits for container in reading.legacy.containers)
+    return finding.corrected_by(Quantity(MAX_RESULTS)) if counts_devices and users == 1 else finding
