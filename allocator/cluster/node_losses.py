@@ -6,6 +6,7 @@ the slots of a node until its devices or their use change, and those after a pla
 
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
 from typing import Final
 
 from allocator.cluster.cluster import Cluster
@@ -14,6 +15,7 @@ from allocator.model.plan import Plan
 from allocator.nodes.headroom import Headroom
 from allocator.strategies.alternatives import chosen_alternatives
 from allocator.strategies.fragmentation_aware import FragmentationAware
+from allocator.strategies.in_two_steps import highest_loss, score_in_step
 from allocator.strategies.load import usage_after
 from allocator.strategies.pod_kinds import KindSlots, potential
 
@@ -26,9 +28,13 @@ _MAX_PLANS: Final = 1 << 14
 _LATER_ALTERNATIVE: Final = 1 << 64
 """The loss of a plan for each place by which its alternatives come later, more than any potential: the order of
 `firstAvailable` outweighs a strategy."""
+_SCORES: Final = 7
+"""Bits of a rating that hold 100 minus the score."""
+_MAX_RATINGS: Final = 512
+"""Different ratings in the first of two steps; where there are more, nodes that lose more are in the second."""
 
 Loss = tuple[int, str]
-"""The potential that a node loses, and its name."""
+"""The potential that a node loses, or its rating, and its name."""
 _Rows = tuple[KindSlots, ...]
 
 
@@ -103,6 +109,50 @@ class NodeLosses:
             # With the verdict, whose identity is the key.
             after = self._after[id(verdict)] = verdict, rows, later
         return after[1], after[2]
+
+
+def rating(loss: int, score: int) -> int:
+    """Return the number by which nodes are in order: by loss, and of equal losses the highest score first.
+
+    >>> sorted([rating(5, 0), rating(4, 0), rating(4, 90)]) == [rating(4, 90), rating(4, 0), rating(5, 0)]
+    True
+    """
+    return loss << _SCORES | 100 - score
+
+
+def in_two_steps(order: Sequence[Loss]) -> Iterator[tuple[str, int]]:
+    """Yield nodes with their scores in two steps: those of the first by score, then the others by loss.
+
+    Args:
+        order: Ratings and names, sorted.
+
+    >>> list(in_two_steps([(rating(40, 10), "a"), (rating(42, 90), "b"), (rating(43, 90), "c")]))
+    [('b', 95), ('a', 55), ('c', 45)]
+    """
+    if not order:
+        return
+    alternatives, least = divmod(order[0][0] >> _SCORES, _LATER_ALTERNATIVE)
+    highest = alternatives * _LATER_ALTERNATIVE + highest_loss(least)
+    # Most nodes of a large cluster are rated alike, and are passed over together.
+    runs: list[tuple[int, int, int]] = []
+    end = 0
+    while end < len(order) and len(runs) < _MAX_RATINGS:
+        value = order[end][0]
+        if value >> _SCORES > highest:
+            break
+        start, end = end, bisect_left(order, (value + 1, ""), end)
+        runs.append((-_score(value), start, end))
+    for negative_score, start, stop in sorted(runs):
+        score = score_in_step(-negative_score, is_first=True)
+        for _, name in islice(order, start, stop):
+            yield name, score
+    for value, name in islice(order, end, None):
+        yield name, score_in_step(_score(value), is_first=False)
+
+
+def _score(value: int) -> int:
+    """Return the score in a rating."""
+    return 100 - (value & (1 << _SCORES) - 1)
 
 
 class OrderedLosses:

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from allocator.model.outcome import AttemptFailed
 from allocator.replay.bridge import BridgeScheduler
-from allocator.replay.fragmentation import FragmentationScheduler
+from allocator.replay.fragmentation import FragmentationScheduler, TwoStepScheduler
 from allocator.replay.profiles import DEFAULT_PROFILES, SchedulerProfiles
 from allocator.replay.recorded import Changed, Course
 from allocator.replay.results import StrategyResult, Tally, failure_reason
@@ -18,6 +18,7 @@ from allocator.replay.tie_breaker import TieBreaker
 from allocator.replay.timeline import Recorder
 from allocator.replay.workload import Candidate, Inventory, Order, ReplayPod, in_order
 from allocator.search.attempt import AllocatorOptions
+from allocator.strategies.first_fit import FIRST_FIT
 from allocator.strategies.fragmentation_aware import FRAGMENTATION_AWARE
 from allocator.strategies.registry import ALL
 from allocator.strategies.strategy import Strategy
@@ -80,7 +81,8 @@ def _schedulers(profiles: SchedulerProfiles) -> Mapping[str, Callable[[TieBreake
         STOCK_MOST_ALLOCATED: partial(StockScheduler, profile=profiles.most_allocated),
     }
     for strategy in ALL:
-        schedulers[strategy.name] = partial(BridgeScheduler, strategy, profiles=profiles)
+        schedulers[strategy.name] = partial(TwoStepScheduler, strategy, profiles=profiles)
+    schedulers[FIRST_FIT.name] = partial(BridgeScheduler, FIRST_FIT, profiles=profiles)
     schedulers[FRAGMENTATION_AWARE.name] = partial(FragmentationScheduler, profiles=profiles)
     return schedulers
 

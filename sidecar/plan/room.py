@@ -8,13 +8,21 @@ import msgspec
 from msgspec.structs import replace
 
 from allocator.cluster.cluster import Cluster
-from allocator.cluster.node_losses import NodeLosses, OrderedLosses, ranked
+from allocator.cluster.node_losses import (
+    NodeLosses,
+    OrderedLosses,
+    in_two_steps,
+    ranked,
+    rating,
+)
 from allocator.cluster.preference import Preference, RoomFirst
 from allocator.cluster.ranking import RankedNodes
 from allocator.cluster.verdicts import NodePlans
 from allocator.nodes.headroom import UNLIMITED, Headroom
 from allocator.nodes.node_changes import NodeChanges
+from allocator.strategies.first_fit import FIRST_FIT
 from allocator.strategies.fragmentation_aware import FRAGMENTATION_AWARE, FragmentationAware
+from allocator.strategies.in_two_steps import InTwoSteps, score_in_step
 from allocator.strategies.strategy import Strategy
 from kube.cel.scope import AnswersPending, BudgetSpent
 from kube.collections.least_recently_used import LeastRecentlyUsed
@@ -56,11 +64,14 @@ class Room(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         if self.orders is not None and strategy is self.strategy:
             preference = LeastLossFirst(cpu_milli, memory, self.headroom, self.orders)
             return preference, self.orders.losses.strategy
+        if self.orders is not None and strategy is not FIRST_FIT:
+            steps = TwoSteps(cpu_milli, memory, self.headroom, self.orders)
+            return steps, InTwoSteps(strategy, self.orders.strategy)
         return RoomFirst(cpu_milli, memory, self.headroom), strategy
 
 
 class _Order(OrderedLosses):
-    """The nodes for one question and one amount of CPU and memory.
+    """The ratings of the nodes for one question and one amount of CPU and memory.
 
     Attributes:
         plans: The verdicts of the question.
@@ -113,13 +124,21 @@ class LossOrders:
         )
 
     def order(self, plans: NodePlans, cpu_milli: int, memory: int) -> Iterator[tuple[str, int]]:
-        """Yield the nodes with devices and the negative loss of each, then those without a loss or room."""
+        """Yield the nodes with devices and the negative rating of each, then those without a loss or room."""
         order = self._up_to_date(plans, cpu_milli, memory)
-        for loss, name in order.order:
-            yield name, -loss
+        for value, name in order.order:
+            yield name, -value
         lowest = -order.order[-1][0] - 1 if order.order else 0
         for name in (*sorted(order.unrated), *sorted(order.short)):
             yield name, lowest
+
+    def two_steps(self, plans: NodePlans, cpu_milli: int, memory: int) -> Iterator[tuple[str, int]]:
+        """Yield the nodes with devices and their scores in two steps; those without a loss or room are last."""
+        order = self._up_to_date(plans, cpu_milli, memory)
+        yield from in_two_steps(order.order)
+        for name in (*sorted(order.unrated), *sorted(order.short)):
+            score = plans.verdicts[plans.class_of[name]].score
+            yield name, score_in_step(score, is_first=False)
 
     def _up_to_date(self, plans: NodePlans, cpu_milli: int, memory: int) -> _Order:
         self.losses.take_changes()
@@ -153,7 +172,7 @@ class LossOrders:
         return tuple(dict.fromkeys((*devices, *headroom, *order.unsearched, *order.unrated)))
 
     def _loss(self, order: _Order, name: str, *, cpu_milli: int, memory: int) -> int | None:
-        """Return what a pod costs a node; None if the node is none of those that can take it."""
+        """Return the rating of a node by what a pod costs it; None if it is none of those that can take it."""
         class_of, verdicts = order.plans
         order.unsearched.discard(name)
         order.unrated.discard(name)
@@ -172,7 +191,8 @@ class LossOrders:
             order.short.add(name)
             return None
         try:
-            return self.losses.loss(name, verdict, headroom, headroom.after(cpu_milli, memory))
+            left = headroom.after(cpu_milli, memory)
+            return rating(self.losses.loss(name, verdict, headroom, left), verdict.score)
         except (AnswersPending, BudgetSpent):
             order.unrated.add(name)  # It fits, whatever it is worth.
             return None
@@ -192,12 +212,30 @@ class LeastLossFirst(RoomFirst):
         return self._orders.order(plans, self.cpu_milli, self.memory)
 
 
+class TwoSteps(RoomFirst):
+    """The nodes where a pod takes no place from the usual pods come first, and within both steps those of the strategy."""
+
+    def __init__(
+        self, cpu_milli: int, memory: int, headroom: Mapping[str, Headroom], orders: LossOrders
+    ) -> None:
+        super().__init__(cpu_milli, memory, headroom)
+        self._orders = orders
+
+    def order(self, plans: NodePlans) -> Iterator[tuple[str, int]]:
+        """Return the nodes by step."""
+        return self._orders.two_steps(plans, self.cpu_milli, self.memory)
+
+
 def with_ranks(ranked_nodes: RankedNodes, preference: Preference | None) -> RankedNodes:
     """Return an answer whose scores are ranks from 100 down, where nodes are in order of loss.
 
     Equal losses have equal ranks, so that other scores decide among them. What is beyond the lowest rank, and
-    what has no room, has 0.
+    what has no room, has 0. Nodes in two steps keep their scores, and are put in order by these.
     """
+    if isinstance(preference, TwoSteps):
+        nodes, count = ranked_nodes.nodes, ranked_nodes.preferred
+        best_first = sorted(nodes[:count], key=lambda node: (-node[1], node[0]))
+        return replace(ranked_nodes, nodes=(*best_first, *nodes[count:]))
     if not isinstance(preference, LeastLossFirst):
         return ranked_nodes
     nodes, count = ranked_nodes.nodes, ranked_nodes.preferred

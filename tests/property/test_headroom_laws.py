@@ -50,6 +50,7 @@ kinds = st.lists(
     ),
     max_size=4,
 )
+names = st.sampled_from([strategy.name for strategy in registry.ALL])
 lefts = st.tuples(st.integers(0, 20), st.integers(0, 20), st.integers(0, 3))
 
 
@@ -129,22 +130,29 @@ def rank(
     return with_ranks(ranked_nodes, preference)
 
 
-def place(cluster: Cluster, strategy: Strategy, pod: ResourceClaim, name: str) -> None:
+def named(name: str, fragmentation: FragmentationAware) -> Strategy:
+    """A strategy by name; FragmentationAware is the given one."""
+    strategies: dict[str, Strategy] = {strategy.name: strategy for strategy in registry.ALL}
+    return {**strategies, fragmentation.name: fragmentation}[name]
+
+
+def place(cluster: Cluster, strategy: Strategy, pod: ResourceClaim, name: str) -> ResourceClaim:
     pending = cluster.resolve([pod])
     plan = cluster.verdict(pending, name, strategy=strategy)
     assert isinstance(plan, Plan)
     (allocation,) = allocations(plan, pending, cluster.options.features, share_ids(name))
-    cluster.allocate(replace(pod, status=ResourceClaimStatus(allocation=allocation)))
+    placed = replace(pod, status=ResourceClaimStatus(allocation=allocation))
+    cluster.allocate(placed)
+    return placed
 
 
 @settings(max_examples=60, deadline=None)
-@given(steps, kinds, st.sampled_from([strategy.name for strategy in registry.ALL]))
+@given(steps, kinds, names)
 def test_a_pod_that_fits_is_never_left_out_and_those_with_room_come_first(
     story: list[Step], usual: list[PodKind], name: str
 ) -> None:
     cluster, known, fragmentation = new_cluster(), PodRoom(), FragmentationAware(usual)
-    strategies = {strategy.name: strategy for strategy in registry.ALL}
-    strategy = {**strategies, fragmentation.name: fragmentation}[name]
+    strategy = named(name, fragmentation)
     for number, step in enumerate(story, start=1):
         known.take(changes_of(step, number) if number > 1 else replace_all(step))
         room = room_with(known, fragmentation, cluster)
@@ -164,40 +172,66 @@ def test_a_pod_that_fits_is_never_left_out_and_those_with_room_come_first(
 
 
 @settings(max_examples=60, deadline=None)
-@given(steps, kinds)
+@given(steps, kinds, names)
 def test_an_order_that_follows_changes_is_that_of_one_made_anew(
-    story: list[Step], usual: list[PodKind]
+    story: list[Step], usual: list[PodKind], name: str
 ) -> None:
-    cluster, known, strategy = new_cluster(), PodRoom(), FragmentationAware(usual)
-    room = room_with(known, strategy, cluster)
+    cluster, known, fragmentation = new_cluster(), PodRoom(), FragmentationAware(usual)
+    strategy = named(name, fragmentation)
+    room = room_with(known, fragmentation, cluster)
     for number, step in enumerate(story, start=1):
         known.take(changes_of(step, number) if number > 1 else replace_all(step))
         pod = claim(request(capacity={"memory": step.size}), name=f"pod-{number}")
         kept = rank(cluster, room, strategy, pod, step)
-        assert kept == rank(cluster, room_with(known, strategy, cluster), strategy, pod, step)
+        anew = room_with(known, fragmentation, cluster)
+        assert kept == rank(cluster, anew, strategy, pod, step)
         if kept.nodes:
             place(cluster, strategy, pod, kept.nodes[0][0])
 
 
 @settings(max_examples=60, deadline=None)
-@given(steps, kinds)
-def test_equal_class_and_equal_headroom_have_equal_ranks(
-    story: list[Step], usual: list[PodKind]
+@given(steps, kinds, names)
+def test_equal_class_and_equal_headroom_have_equal_scores(
+    story: list[Step], usual: list[PodKind], name: str
 ) -> None:
-    cluster, known, strategy = new_cluster(), PodRoom(), FragmentationAware(usual)
+    cluster, known, fragmentation = new_cluster(), PodRoom(), FragmentationAware(usual)
+    strategy = named(name, fragmentation)
     for number, step in enumerate(story, start=1):
         known.take(changes_of(step, number) if number > 1 else replace_all(step))
-        room = room_with(known, strategy, cluster)
+        room = room_with(known, fragmentation, cluster)
         pod = claim(request(capacity={"memory": step.size}), name=f"pod-{number}")
         ranked_nodes = rank(cluster, room, strategy, pod, step)
-        plans = cluster.node_plans(cluster.resolve([pod]), strategy=strategy)
+        _, own_strategy = room.preference(ResourceRequests(), strategy)
+        plans = cluster.node_plans(cluster.resolve([pod]), strategy=own_strategy)
         ranks: dict[object, set[int]] = {}
-        for name, score in ranked_nodes.nodes:
-            key = plans.class_of[name], room.headroom.get(name)
+        for node_name, score in ranked_nodes.nodes:
+            key = plans.class_of[node_name], room.headroom.get(node_name)
             ranks.setdefault(key, set()).add(score)
         assert all(len(values) == 1 for values in ranks.values())
         if ranked_nodes.nodes:
             place(cluster, strategy, pod, ranked_nodes.nodes[-1][0])
+
+
+@settings(max_examples=60, deadline=None)
+@given(steps, kinds, names)
+def test_after_a_release_the_scores_are_what_they_were(
+    story: list[Step], usual: list[PodKind], name: str
+) -> None:
+    cluster, known, fragmentation = new_cluster(), PodRoom(), FragmentationAware(usual)
+    strategy = named(name, fragmentation)
+    known.take(replace_all(story[0]))
+    room = room_with(known, fragmentation, cluster)
+    before, placed = [], []
+    for number, step in enumerate(story):
+        pod = claim(request(capacity={"memory": step.size}), name=f"pod-{number}")
+        ranked_nodes = rank(cluster, room, strategy, pod, step)
+        before.append((pod, step, ranked_nodes.nodes))
+        if ranked_nodes.nodes:
+            placed.append(place(cluster, strategy, pod, ranked_nodes.nodes[0][0]))
+    for pod in placed:
+        cluster.release(pod)
+    pod, step, nodes = before[0]
+    assert rank(cluster, room, strategy, pod, step).nodes == nodes
 
 
 def replace_all(step: Step) -> HeadroomChanges:

@@ -69,6 +69,57 @@ def test_an_earlier_alternative_outweighs_what_the_usual_pods_lose() -> None:
     assert [(entry.name, entry.score) for entry in answer.nodes] == [("first", 100), ("later", 99)]
 
 
+def test_other_strategies_take_cpu_into_account_in_two_steps() -> None:
+    """A usual pod has a GPU and 8 cores; one of 12 cores takes the places of two where CPU is short.
+
+    `short` is the fullest node, and so the best of CompactFirst, as long as CPU does not count.
+    """
+    gpus = {"empty": 4, "half": 4, "short": 4}
+    in_use = {"half": 2, "short": 3}
+    cluster = snapshot(
+        claim(request(), name="gpu"),
+        *(
+            allocated_claim(result(f"gpu-{number}", pool=name), name=f"{name}-{number}")
+            for name, count in in_use.items()
+            for number in range(count)
+        ),
+        nodes=[node(name) for name in gpus],
+        slices=[
+            slice_of(*(device(f"gpu-{number}") for number in range(count)), pool=name, node=name)
+            for name, count in gpus.items()
+        ],
+    )
+    usual = FragmentationAware(
+        (PodKind(demands=(DeviceDemand(),), cpu_milli=8000), PodKind(demands=(DeviceDemand(),)))
+    )
+    asking = pod("gpu", name="b")
+    metadata = replace(asking.metadata, annotations={STRATEGY_ANNOTATION: "CompactFirst"})
+    asking = replace(asking, metadata=metadata)
+
+    def answer(cores: dict[str, int]) -> list[tuple[str, int]]:
+        left = {name: Headroom(cpu_milli=1000 * count) for name, count in cores.items()}
+        orders = LossOrders(usual, cluster.cluster, left, NodeChanges())
+        room = Room(headroom=left, strategy=usual, orders=orders)
+        nodes = find_nodes(
+            asking, replace(cluster, room=room), requests=ResourceRequests(cpu_milli=12_000)
+        )
+        assert isinstance(nodes, Fits)
+        return [(entry.name, entry.score) for entry in nodes.nodes]
+
+    # Everywhere two places are lost: one of each kind.
+    assert answer({"empty": 64, "half": 64, "short": 64}) == [
+        ("short", 100),
+        ("half", 51 + 75 * 49 // 100),
+        ("empty", 51 + 25 * 49 // 100),
+    ]
+    # 16 cores are enough for both GPUs of `half`, and the 4 that are left for none of them.
+    assert answer({"empty": 64, "half": 16, "short": 64}) == [
+        ("short", 100),
+        ("empty", 51 + 25 * 49 // 100),
+        ("half", 75 // 2),
+    ]
+
+
 def test_nodes_with_room_come_first_for_a_pod_whose_claim_is_allocated() -> None:
     """It may be used on all nodes, of which more lack CPU than there are in an answer."""
     names = [f"node-{number:03}" for number in range(MAX_NODES + 20)]
