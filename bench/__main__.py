@@ -2,7 +2,8 @@
 
 `--only bridge` compares schedulers on control planes of its own; it is not among the suites that run
 without `--only`, since it needs the machine for itself for a quarter of an hour. `--only hami-dra`
-needs a checkout of HAMi-DRA's source.
+needs a checkout of HAMi-DRA's source, and `--only placement` the files of a trace, `--traces`; with these
+the suites that run without `--only` have a short form of it.
 """
 
 import sys
@@ -21,6 +22,7 @@ from bench import (
     hami_dra,
     node,
     observer,
+    placement,
     policies,
     processes,
     ranking,
@@ -52,6 +54,7 @@ SUITES = {
 
 BRIDGE = "bridge"
 HAMI_DRA = "hami-dra"
+PLACEMENT = "placement"
 OWN_SUITES = {"sidecar": sidecar_alone.measure, "failover": failover.measure}
 """Suites that run with `--only` alone."""
 
@@ -60,7 +63,7 @@ OWN_SUITES = {"sidecar": sidecar_alone.measure, "failover": failover.measure}
 @click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="JSON lines, too.")
 @click.option(
     "--only",
-    type=click.Choice(sorted((*SUITES, *OWN_SUITES, BRIDGE, HAMI_DRA))),
+    type=click.Choice(sorted((*SUITES, *OWN_SUITES, BRIDGE, HAMI_DRA, PLACEMENT))),
     multiple=True,
     help="Some suites only.",
 )
@@ -86,6 +89,11 @@ OWN_SUITES = {"sidecar": sidecar_alone.measure, "failover": failover.measure}
     type=click.Path(exists=True, file_okay=False, path_type=Path),
     help="hami-dra: the folder of its source.",
 )
+@click.option(
+    "--traces",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="placement: the folder with the files of the openb trace, see bench/openb.py.",
+)
 def main(  # noqa: PLR0917 - one for each option.
     out: Path | None,
     only: tuple[str, ...],
@@ -96,6 +104,7 @@ def main(  # noqa: PLR0917 - one for each option.
     against: str,
     default_limits: bool,  # noqa: FBT001 - click's.
     checkout: Path | None,
+    traces: Path | None,
 ) -> None:
     """Measure side by side with the anchors. Exits 0 whether or not the goals are met."""
     if HAMI_DRA in only and checkout is None:
@@ -103,9 +112,14 @@ def main(  # noqa: PLR0917 - one for each option.
             f"--only {HAMI_DRA} needs --checkout, the folder of its source, as"
             " `git clone https://github.com/Project-HAMi/HAMi-DRA` makes it"
         )
+    if PLACEMENT in only and traces is None:
+        raise click.UsageError(
+            f"--only {PLACEMENT} needs --traces, a folder with the files of the openb trace, which"
+            " github.com/hkust-adsl/kubernetes-scheduler-simulator has"
+        )
     results: list[Result] = []
     with out.open("w", encoding="utf-8") if out is not None else nullcontext() as lines:
-        for name in only or SUITES:
+        for name in only or (*SUITES, *((PLACEMENT,) if traces is not None else ())):
             print(f"measuring: {name}", file=sys.stderr)
             if name == BRIDGE:
                 sizes = nodes or Options().nodes
@@ -115,6 +129,9 @@ def main(  # noqa: PLR0917 - one for each option.
             elif name == HAMI_DRA:
                 assert checkout is not None
                 suite = hami_dra.measure(checkout)
+            elif name == PLACEMENT:
+                assert traces is not None
+                suite = placement.measure(traces) if only else placement.measure_briefly(traces)
             else:
                 suite = (SUITES | OWN_SUITES)[name]()
             for result in suite:  # Written at once: a suite may take an hour.

@@ -37,7 +37,7 @@ MILLI: Final = "milli"
 NODES: Final = "openb_node_list_gpu_node.csv.gz"
 MAX_PODS: Final = 110 * 10
 """Pods that a node may run, more than any gets."""
-_WHOLE: Final = 1000
+WHOLE_MILLI: Final = 1000
 
 Row = Mapping[str, str]
 Document = dict[str, Any]
@@ -78,7 +78,7 @@ def _slice(row: Row) -> Document:
             "name": f"gpu-{number}",
             "allowMultipleAllocations": True,
             "attributes": {"model": {"string": row["model"]}},
-            "capacity": {MILLI: {"value": str(_WHOLE)}},
+            "capacity": {MILLI: {"value": str(WHOLE_MILLI)}},
         }
         for number in range(int(row["gpu"]))
     ]
@@ -95,12 +95,19 @@ def _slice(row: Row) -> Document:
     }
 
 
-def arrivals(pods: Sequence[Row], total_milli: int, seed: int, demand: float = 1.3) -> list[Row]:
-    """Return pods in the order of arrival until they request so many times the GPUs of a cluster."""
+def arrivals(pods: Sequence[Row], gpu_milli: int, seed: int, demand: float = 1.3) -> list[Row]:
+    """Return pods in the order of arrival until they request so many times the GPUs of a cluster.
+
+    Args:
+        pods: The list.
+        gpu_milli: Thousandths of all GPUs of the cluster.
+        seed: Decides the order, and which pods are left out or cloned.
+        demand: How many times the GPUs.
+    """
     chance = random.Random(seed)
     left = list(pods)
     chance.shuffle(left)
-    wanted = demand * total_milli
+    wanted = demand * gpu_milli
     arriving, requested = [], 0
     for row in left:
         if requested < wanted:
@@ -151,23 +158,33 @@ def inventory_of(document: Document) -> Inventory:
     )
 
 
+def pods_of(text: str) -> list[ReplayPod]:
+    """Return the pods of a CSV that `pods_csv` made."""
+    read = read_pods(text)
+    assert all(isinstance(pod, ReplayPod) for pod in read), read[:3]
+    return [pod for pod in read if not isinstance(pod, CsvFault)]
+
+
 def replay_workload(
     nodes: Sequence[Row], pods: Sequence[Row], strategy: str, seed: int
 ) -> StrategyResult:
     """Return the result of a workload with one strategy and seed, with its CPU time."""
-    total_milli = _WHOLE * sum(int(row["gpu"]) for row in nodes)
-    text = pods_csv(arrivals(pods, total_milli, seed))
+    text = pods_csv(arrivals(pods, total_milli(nodes), seed))
     before = time.process_time()
-    read = read_pods(text)
-    assert all(isinstance(pod, ReplayPod) for pod in read), read[:3]
     result = replay(
-        strategy,
-        [pod for pod in read if not isinstance(pod, CsvFault)],
-        inventory_of(snapshot(nodes)),
-        order=Order.FILE,
-        seed=seed,
+        strategy, pods_of(text), inventory_of(snapshot(nodes)), order=Order.FILE, seed=seed
     )
     return msgspec.structs.replace(result, cpu_seconds=round(time.process_time() - before, 1))
+
+
+def total_milli(nodes: Iterable[Row]) -> int:
+    """Return the thousandths of all GPUs."""
+    return WHOLE_MILLI * sum(int(row["gpu"]) for row in nodes)
+
+
+def workload_file(folder: Path, workload: str) -> Path:
+    """Return the file of a workload's pods."""
+    return folder / f"openb_pod_list_{workload}.csv.gz"
 
 
 def read_rows(file: Path) -> list[Row]:
@@ -195,15 +212,14 @@ def main(
 ) -> None:
     """Replay the openb trace in FOLDER, and print one line for each workload, strategy and seed."""
     nodes = read_rows(folder / NODES)
-    total_milli = _WHOLE * sum(int(row["gpu"]) for row in nodes)
     if write is not None:
         write.mkdir(parents=True, exist_ok=True)
         (write / "snapshot.json").write_bytes(msgspec.json.encode(snapshot(nodes)))
     for workload in workloads:
-        pods = read_rows(folder / f"openb_pod_list_{workload}.csv.gz")
+        pods = read_rows(workload_file(folder, workload))
         for seed in seeds:
             if write is not None:
-                text = pods_csv(arrivals(pods, total_milli, seed))
+                text = pods_csv(arrivals(pods, total_milli(nodes), seed))
                 (write / f"{workload}-{seed}.csv").write_text(text, encoding="utf-8")
                 continue
             for strategy in strategies or STRATEGIES:

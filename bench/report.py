@@ -74,6 +74,23 @@ def below(name: str, ours: float, bound: float | None, *, anchor: float | None =
     )
 
 
+def points(name: str, ours: float, anchor: float, *, at_least: float) -> Result:
+    """Return the result of two shares in percent, of which ours must be so many points above the anchor.
+
+    Args:
+        at_least: Points; below 0 where ours may be less than the anchor.
+    """
+    sign, size = ("-", -at_least) if at_least < 0 else ("+", at_least)
+    return Result(
+        name=name,
+        ours=round(ours, 2),
+        anchor=round(anchor, 2),
+        ratio=_round_ratio(ours / anchor),
+        goal=f"at least the anchor {sign} {size:g} points",
+        met=ours >= anchor + at_least,
+    )
+
+
 def informative(name: str, ours: float, anchor: float) -> Result:
     """Return a comparison without a goal."""
     return Result(

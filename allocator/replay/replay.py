@@ -65,6 +65,32 @@ def replay(
             nodes come and go, and its end is that of the replay. None without one.
     """
     scheduler = _schedulers(profiles)[name](TieBreaker(seed))
+    return replay_with(
+        scheduler,
+        name,
+        pods,
+        inventory,
+        order=order,
+        seed=seed,
+        options=options,
+        recorder=recorder,
+        course=course,
+    )
+
+
+def replay_with(
+    scheduler: Scheduler,
+    name: str,
+    pods: Sequence[ReplayPod],
+    inventory: Inventory,
+    *,
+    order: Order = Order.FILE,
+    seed: int = 0,
+    options: AllocatorOptions = _OPTIONS,
+    recorder: Recorder | None = None,
+    course: Course | None = None,
+) -> StrategyResult:
+    """Place pods with a scheduler, and return the result under a name; arguments as of `replay`."""
     run = _Run(ReplayState(inventory, options), scheduler, recorder)
     arrivals = in_order(pods, order, seed + _ORDER_SEED)
     if order is Order.ARRIVAL:

@@ -46,13 +46,12 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Scheduler(Protocol):
-    """A scheduler that places pods one by one.
+    """A scheduler that places pods one by one."""
 
-    Attributes:
-        strategy: The strategy that orders devices.
-    """
-
-    strategy: Strategy
+    @property
+    def strategy(self) -> Strategy:
+        """The strategy that orders devices."""
+        ...
 
     def choose(self, candidate: Candidate, state: ReplayState) -> Placement:
         """Return the node for a pod."""

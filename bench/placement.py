@@ -1,0 +1,152 @@
+"""The share of GPUs that each strategy allocates on four workloads of a production trace, beside stock and FGD.
+
+The trace is not part of the repository; see `bench.openb`. For each workload and seed the same pods arrive
+in the same order at each strategy. FGD is that of `bench.fgd`, and is compared with the published figures first:
+where it differs from these by more than 0.7 points the harness is wrong, and the other figures say nothing.
+
+FragmentationAware is measured as the bridge runs it, with pods without devices placed by kube-scheduler's scores,
+and again as `drawbridge replay` shows it, which places these by their loss, too.
+
+Nothing is timed, so other work on the machine changes nothing.
+"""
+
+import csv
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from statistics import mean
+from typing import Final, NamedTuple
+
+from allocator.replay.fragmentation import FragmentationScheduler
+from allocator.replay.replay import STRATEGIES, replay, replay_with
+from allocator.replay.scheduler import STOCK, STOCK_MOST_ALLOCATED
+from allocator.replay.tie_breaker import TieBreaker
+from allocator.strategies.fragmentation_aware import FRAGMENTATION_AWARE
+from bench import fgd, openb
+from bench.report import Result, below, informative, points
+
+WORKLOADS: Final = ("default", "gpushare40", "multigpu50", "cpu200")
+SEEDS: Final = (42, 43, 44)
+PUBLISHED: Final = "published.csv"
+PUBLISHED_FGD: Final = "06-FGD"
+FGD: Final = "FGD"
+AS_BRIDGE: Final = "FragmentationAware as the bridge runs it"
+ALL: Final = (FGD, AS_BRIDGE, *STRATEGIES)
+
+BRIEF_STRATEGIES: Final = (STOCK, AS_BRIDGE, "CompactFirst")
+
+_VALIDATION: Final = 0.7
+_ABOVE_STOCK: Final = 1.0
+_BELOW_STOCK: Final = -1.0
+_BELOW_FGD: Final[Mapping[str, float]] = {"multigpu50": -1.0}
+_DEFAULT_BELOW_FGD: Final = -0.5
+
+
+class Case(NamedTuple):
+    """One replay."""
+
+    folder: Path
+    workload: str
+    seed: int
+    strategy: str
+
+
+Shares = Mapping[str, float]
+"""Strategy to the share of GPUs that it allocates, in percent, the mean over seeds."""
+
+
+def measure(folder: Path) -> Iterator[Result]:
+    """Yield the shares of all strategies on all workloads.
+
+    Args:
+        folder: The files of the trace, and the published figures.
+    """
+    published = published_shares(folder)
+    differences = []
+    with ProcessPoolExecutor(os.cpu_count()) as pool:
+        for workload in WORKLOADS:
+            cases = [Case(folder, workload, seed, name) for name in ALL for seed in SEEDS]
+            shares = mean_shares(cases, tuple(pool.map(share_of, cases)))
+            differences.append(shares[AS_BRIDGE] - shares[FGD])
+            yield from results(workload, shares, published)
+    name = f"{AS_BRIDGE} above FGD, in points, on the best of {len(WORKLOADS)} workloads"
+    yield points(name, max(differences), 0.0, at_least=0.0)
+
+
+def measure_briefly(folder: Path) -> Iterator[Result]:
+    """Yield the shares of three strategies on one workload with one seed."""
+    workload = WORKLOADS[0]
+    cases = [Case(folder, workload, SEEDS[0], name) for name in BRIEF_STRATEGIES]
+    shares = mean_shares(cases, [share_of(case) for case in cases])
+    for name in BRIEF_STRATEGIES[1:]:
+        yield against_stock(workload, name, shares)
+
+
+def results(workload: str, shares: Shares, published: Shares) -> Iterator[Result]:
+    """Yield the results of a workload.
+
+    Args:
+        workload: The workload.
+        shares: The measured shares.
+        published: The published share of FGD by workload.
+    """
+    difference = abs(shares[FGD] - published[workload])
+    yield below(
+        f"{workload}: FGD of this harness beside the published one, difference in points",
+        difference,
+        _VALIDATION,
+    )
+    yield informative(f"{workload}: FGD, % of GPUs", shares[FGD], published[workload])
+    at_least = _BELOW_FGD.get(workload, _DEFAULT_BELOW_FGD)
+    name = f"{workload}: {AS_BRIDGE}, beside FGD, % of GPUs"
+    yield points(name, shares[AS_BRIDGE], shares[FGD], at_least=at_least)
+    for strategy in ALL:
+        if strategy not in {FGD, STOCK}:
+            yield against_stock(workload, strategy, shares)
+
+
+def against_stock(workload: str, strategy: str, shares: Shares) -> Result:
+    """Return a strategy's share beside that of the stock scheduler."""
+    name = f"{workload}: {strategy}, beside stock, % of GPUs"
+    ours, stock = shares[strategy], shares[STOCK]
+    if strategy == STOCK_MOST_ALLOCATED:
+        return informative(name, round(ours, 2), round(stock, 2))
+    is_best = strategy in {AS_BRIDGE, FRAGMENTATION_AWARE.name}
+    return points(name, ours, stock, at_least=_ABOVE_STOCK if is_best else _BELOW_STOCK)
+
+
+def share_of(case: Case) -> float:
+    """Return the share of GPUs that a replay allocates, in percent."""
+    folder, workload, seed, strategy = case
+    nodes = openb.read_rows(folder / openb.NODES)
+    pods = openb.read_rows(openb.workload_file(folder, workload))
+    arriving = openb.arrivals(pods, openb.total_milli(nodes), seed)
+    if strategy == FGD:
+        return fgd.allocated_share(nodes, pods, arriving)
+    replayed = openb.pods_of(openb.pods_csv(arriving))
+    inventory = openb.inventory_of(openb.snapshot(nodes))
+    if strategy == AS_BRIDGE:
+        scheduler = FragmentationScheduler(TieBreaker(seed), rates_plain_pods=False)
+        result = replay_with(scheduler, strategy, replayed, inventory, seed=seed)
+    else:
+        result = replay(strategy, replayed, inventory, seed=seed)
+    return result.capacities[0].percent
+
+
+def mean_shares(cases: Sequence[Case], shares: Sequence[float]) -> Shares:
+    """Return the mean share of each strategy over seeds."""
+    by_strategy: dict[str, list[float]] = {}
+    for case, share in zip(cases, shares, strict=True):
+        by_strategy.setdefault(case.strategy, []).append(share)
+    return {strategy: mean(values) for strategy, values in by_strategy.items()}
+
+
+def published_shares(folder: Path) -> Shares:
+    """Return the published share of FGD at a demand of 130 %, by workload."""
+    with (folder / PUBLISHED).open(encoding="utf-8", newline="") as text:
+        return {
+            row["workload"]: float(row["share_at_130"])
+            for row in csv.DictReader(text)
+            if row["policy"] == PUBLISHED_FGD
+        }
