@@ -3,8 +3,9 @@
 A preference rejects nothing: nodes that are not preferred come after those that are.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
+from zlib import crc32
 
 from allocator.cluster.verdicts import NodePlans
 from allocator.nodes.headroom import Headroom
@@ -12,6 +13,11 @@ from allocator.nodes.headroom import Headroom
 
 class Preference(Protocol):
     """An order among nodes."""
+
+    @property
+    def start(self) -> str:
+        """The name with which nodes of equal score begin; those before it come last. Empty for the first name."""
+        ...
 
     def prefers(self, name: str) -> bool:
         """Return whether a node comes before the others."""
@@ -27,17 +33,37 @@ class Preference(Protocol):
         ...
 
 
+def start_of(pod: str, names: Sequence[str]) -> str:
+    """Return the node with which FirstFit begins for a pod.
+
+    It rotates with the name of the pod, so that it needs no state: it is the same for every replica, after a restart,
+    and in a replay.
+
+    Args:
+        pod: Namespace and name of the pod.
+        names: All nodes, sorted.
+
+    >>> [start_of(f"team-a/pod-{number}", ("node-a", "node-b", "node-c")) for number in range(4)]
+    ['node-a', 'node-c', 'node-a', 'node-a']
+    """
+    return names[crc32(pod.encode()) % len(names)] if names else ""
+
+
 class RoomFirst:
     """The nodes with CPU, memory and a place for a pod come first; the strategy decides the rest."""
 
-    def __init__(self, cpu_milli: int, memory: int, headroom: Mapping[str, Headroom]) -> None:
+    def __init__(
+        self, cpu_milli: int, memory: int, headroom: Mapping[str, Headroom], start: str = ""
+    ) -> None:
         """Prefer nodes for one pod.
 
         Args:
             cpu_milli: CPU that the pod requests, in thousandths of a core.
             memory: Memory that it requests, in bytes.
             headroom: Node to what it has left; nodes of which that is not known are preferred.
+            start: The name with which nodes of equal score begin.
         """
+        self.start = start
         self.cpu_milli = cpu_milli
         self.memory = memory
         self._headroom = headroom

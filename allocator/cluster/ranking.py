@@ -9,7 +9,7 @@ searched when they are needed, within a limit; the rest is searched by the next 
 
 from bisect import bisect_left, insort
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from typing import NamedTuple, Protocol
 
 import msgspec
@@ -294,8 +294,7 @@ class Ranking:
         class_of, verdicts = partition.class_of, self._verdicts
         order = None if preference is None else preference.order(NodePlans(class_of, verdicts))
         if order is None:
-            best_first = self._best_first(partition.names)
-            order = ((name, -negative_score) for negative_score, name, _ in best_first)
+            order = self._best_first(partition.names, preference.start if preference else "")
         nodes: list[tuple[str, int]] = []
         others: list[tuple[str, int]] = []
         rejected_count, is_whole = 0, True
@@ -330,21 +329,28 @@ class Ranking:
             interruption=interruption,
         )
 
-    def _best_first(self, names: Mapping[ClassKey, Sequence[str]]) -> Iterator[_Place]:
-        """Yield the nodes that fit by score and name, merged from the classes as far as they are read."""
-        begun: list[tuple[int, str, ClassKey, int]] = []  # A heap: the next node of each class.
+    def _best_first(
+        self, names: Mapping[ClassKey, Sequence[str]], start: str
+    ) -> Iterator[tuple[str, int]]:
+        """Yield the nodes that fit and their scores, the highest first.
+
+        Args:
+            names: Class to its nodes, sorted.
+            start: The name with which nodes of equal score begin, in the order of names; those before it
+                come last.
+        """
         place = 0
-        while begun or place < len(self._order):
-            if place < len(self._order) and (not begun or self._order[place] < begun[0]):
-                negative_score, name, class_key = self._order[place]
-                number = 0
-                place += 1
-            else:
-                negative_score, name, class_key, number = heappop(begun)
-            yield negative_score, name, class_key
-            members, number = names[class_key], number + 1
-            if number < len(members):
-                heappush(begun, (negative_score, members[number], class_key, number))
+        while place < len(self._order):
+            negative_score = self._order[place][0]
+            end = bisect_left(self._order, (negative_score + 1,), place)
+            middle = bisect_left(self._order, (negative_score, start), place, end)
+            for name in _merged(self._order[place:middle], self._order[middle:end], names, start):
+                yield name, -negative_score
+            for name in _merged((), self._order[place:middle], names, ""):
+                if name >= start:
+                    break
+                yield name, -negative_score
+            place = end
 
     def _replace(
         self, verdicts: Mapping[ClassKey, _Verdict], names: Mapping[ClassKey, Collection[str]]
@@ -373,3 +379,39 @@ class Ranking:
                     insort(self._order, place)
         if is_bulk:
             self._order = sorted(self._places.values())
+
+
+def _merged(
+    begun: Iterable[_Place],
+    places: Sequence[_Place],
+    names: Mapping[ClassKey, Sequence[str]],
+    start: str,
+) -> Iterator[str]:
+    """Yield the nodes of classes from a name on, merged as far as they are read.
+
+    Args:
+        begun: Classes whose first node comes before the name.
+        places: Classes whose first node does not, by name.
+        names: Class to its nodes, sorted.
+        start: The name.
+    """
+    # A heap: the next node of each class.
+    heads = [
+        (members[number], class_key, number)
+        for _, _, class_key in begun
+        if (members := names[class_key])[-1] >= start
+        for number in (bisect_left(members, start),)
+    ]
+    heapify(heads)
+    place = 0
+    while heads or place < len(places):
+        if place < len(places) and (not heads or places[place][1] < heads[0][0]):
+            _, name, class_key = places[place]
+            number = 0
+            place += 1
+        else:
+            name, class_key, number = heappop(heads)
+        yield name
+        members, number = names[class_key], number + 1
+        if number < len(members):
+            heappush(heads, (members[number], class_key, number))

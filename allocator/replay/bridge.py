@@ -1,7 +1,7 @@
 """The scheduler of the bridge: a strategy chooses a hundred nodes, kube-scheduler's scores one of these.
 
 The hundred are nodes with the CPU and memory for the pod as long as there are any, as the sidecar chooses
-them. The strategy's score counts a hundred times as much as each score of kube-scheduler. If none of the
+them; of equal ones those from a place on that the pod's name decides. The strategy's score counts a hundred times as much as each score of kube-scheduler. If none of the
 hundred takes the pod, it is tried again with all nodes. Pods without devices are placed as the stock scheduler does.
 
 Unlike the sidecar, which finds out about nodes over several answers, all of them are known here.
@@ -9,7 +9,7 @@ Unlike the sidecar, which finds out about nodes over several answers, all of the
 
 from typing import Final
 
-from allocator.cluster.preference import RoomFirst
+from allocator.cluster.preference import RoomFirst, start_of
 from allocator.model.plan import Plan
 from allocator.replay.profiles import DEFAULT_PROFILES, SchedulerProfiles
 from allocator.replay.scheduler import Placement, StockScheduler, best_node, own_plan
@@ -44,12 +44,14 @@ class BridgeScheduler:
             return eligible is None or name in eligible
 
         amounts = candidate.request.amounts
+        metadata = candidate.pod.pod.metadata
+        start = start_of(f"{metadata.namespace}/{metadata.name}", state.names)
         ranked_nodes = state.cluster.rank_nodes(
             pending,
             strategy=self.strategy,
             limit=ANSWER_NODES,
             accepts=is_eligible,
-            preference=RoomFirst(amounts.cpu_milli, amounts.memory, state.headroom),
+            preference=RoomFirst(amounts.cpu_milli, amounts.memory, state.headroom, start),
         )
         nodes = [entry for entry in ranked_nodes.nodes if state.fits(candidate, entry[0])]
         plans = state.cluster.node_plans(pending, strategy=self.strategy)

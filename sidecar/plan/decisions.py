@@ -167,7 +167,13 @@ class _Question:
         self._rivals = rivals
         self._claims = claims
         self._pending = pending
-        self._preference, self._strategy = snapshot.room.preference(requests, strategy)
+        metadata = pod.metadata
+        self._preference, self._strategy = snapshot.room.preference(
+            requests,
+            strategy,
+            pod=f"{metadata.namespace}/{metadata.name}",
+            names=snapshot.cluster.names,
+        )
         self._snapshot = snapshot
         # Upstream's score is that of the chosen alternatives alone.
         has_alternatives = any(

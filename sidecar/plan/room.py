@@ -15,7 +15,7 @@ from allocator.cluster.node_losses import (
     ranked,
     rating,
 )
-from allocator.cluster.preference import Preference, RoomFirst
+from allocator.cluster.preference import Preference, RoomFirst, start_of
 from allocator.cluster.ranking import RankedNodes
 from allocator.cluster.verdicts import NodePlans
 from allocator.nodes.headroom import UNLIMITED, Headroom
@@ -49,17 +49,25 @@ class Room(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     orders: "LossOrders | None" = None
 
     def preference(
-        self, requests: ResourceRequests | None, strategy: Strategy
+        self,
+        requests: ResourceRequests | None,
+        strategy: Strategy,
+        *,
+        pod: str = "",
+        names: Sequence[str] = (),
     ) -> tuple[Preference | None, Strategy]:
         """Return the nodes that come first for a pod, and the strategy that orders devices and other nodes.
 
         Args:
             requests: What the pod requests; None if that is not compared with nodes. Then there is no
-                preference.
+                preference, but for the place where FirstFit begins.
             strategy: Its strategy.
+            pod: Its namespace and name.
+            names: All nodes, sorted.
         """
+        start = start_of(pod, names) if strategy is FIRST_FIT else ""
         if requests is None:
-            return None, strategy
+            return (RoomFirst(0, 0, {}, start) if start else None), strategy
         cpu_milli, memory = requests.cpu_milli, requests.memory
         if self.orders is not None and strategy is self.strategy:
             preference = LeastLossFirst(cpu_milli, memory, self.headroom, self.orders)
@@ -67,7 +75,7 @@ class Room(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         if self.orders is not None and strategy is not FIRST_FIT:
             steps = TwoSteps(cpu_milli, memory, self.headroom, self.orders)
             return steps, InTwoSteps(strategy, self.orders.strategy)
-        return RoomFirst(cpu_milli, memory, self.headroom), strategy
+        return RoomFirst(cpu_milli, memory, self.headroom, start), strategy
 
 
 class _Order(OrderedLosses):
@@ -230,9 +238,9 @@ def with_ranks(ranked_nodes: RankedNodes, preference: Preference | None) -> Rank
     """Return an answer whose scores are ranks from 100 down, where nodes are in order of loss.
 
     Equal losses have equal ranks, so that other scores decide among them. What is beyond the lowest rank, and
-    what has no room, has 0. Nodes in two steps keep their scores, and are put in order by these.
+    what has no room, has 0. Others keep their scores, and are put in order by these.
     """
-    if isinstance(preference, TwoSteps):
+    if isinstance(preference, TwoSteps) or (preference is not None and preference.start):
         nodes, count = ranked_nodes.nodes, ranked_nodes.preferred
         best_first = sorted(nodes[:count], key=lambda node: (-node[1], node[0]))
         return replace(ranked_nodes, nodes=(*best_first, *nodes[count:]))
