@@ -154,6 +154,7 @@ class _Cluster:
     def _choose(self, node: NodeLeft, task: Task) -> tuple[int, tuple[int, ...]]:
         """Return the score of a node, and the positions of the GPUs that a task gets there."""
         before = self._fragment(node)
+        choices: list[tuple[int, ...]]
         if task.gpus == 1 and task.milli < WHOLE_MILLI:
             choices = [(place,) for place, left in enumerate(node.gpus) if left >= task.milli]
         else:

@@ -32,7 +32,7 @@ class Classifier:
         self._shared_uses.clear()
 
     def assign_nodes(
-        self, partition: Partition, projection: Projection, number: int | None
+        self, partition: Partition, projection: Projection, number: int | None, start: str = ""
     ) -> AnswerInterrupted | None:
         """Assign the nodes that changed to a class, and some of those that are in none yet.
 
@@ -41,6 +41,7 @@ class Classifier:
 
         Args:
             number: The maximum number of nodes without a class that are assigned; None for all.
+            start: The node with which these begin, in the order of names.
 
         Returns:
             The reason for which nodes remained without a class; None if all were assigned.
@@ -55,7 +56,10 @@ class Classifier:
                 interruption = error
             partition.stale.discard(name)
         pending = interruption if isinstance(interruption, AnswersPending) else None
-        for count, name in enumerate(tuple(partition.unassigned)):
+        unassigned = tuple(partition.unassigned)
+        if start and number:
+            unassigned = tuple(sorted(unassigned, key=lambda name: (name < start, name)))
+        for count, name in enumerate(unassigned):
             is_enough = number is not None and count >= number
             if is_enough and (pending is None or not pending.has_room):
                 break

@@ -16,7 +16,8 @@ from allocator.cluster.classifier import Classifier
 from allocator.cluster.equivalence import Projection, build_projection
 from allocator.cluster.inventory import Change, Inventory
 from allocator.cluster.preference import Preference
-from allocator.cluster.ranking import FailedNode, Failure, Limits, RankedNodes, Ranking, interrupted
+from allocator.cluster.ranking import Failure, Limits, RankedNodes, Ranking, interrupted
+from allocator.cluster.searches import ClassSearches, Turn, own_error, search_wanted
 from allocator.cluster.verdict_cache import (
     MAX_PARTITIONS,
     MAX_RANKINGS,
@@ -258,7 +259,8 @@ class Cluster:
             question = build_question(
                 pending, strategy, budget, self.options, reads_all_usage=reads_all_usage
             )
-            partition, interruption = self._partition_within(question.projection, limits)
+            start = preference.start if preference is not None else ""
+            partition, interruption = self._partition_within(question.projection, limits, start)
             ranking = self._ranking(question, partition)
             find = partial(self._find_verdict, question, partition)
             ranking.update(partition.names, find)
@@ -267,13 +269,18 @@ class Cluster:
                 raise
             return interrupted(error)
         search = partial(self._search_or_fail, question, partition)
-        interruption = ranking.search(partition.names, find, search, limits) or interruption
+        turn = Turn(self.names, start, preference, limit, accepts) if start and preference else None
+        searched = search_wanted(ranking, ClassSearches(partition, find, search), turn, limits)
+        interruption = searched.interruption or interruption
         if interruption is not None and limits is None:
             raise interruption
         failed_node = ranking.failed_node(partition.names, may_use)
         if failed_node is not None:
-            raise self._own_error(question, ranking, failed_node).without_traceback()
-        return ranking.answer(partition, limit, accepts, preference, interruption)
+            raise own_error(self.verdict, question, ranking, failed_node).without_traceback()
+        answer = ranking.answer(
+            partition, limit, accepts, preference, interruption, unknown=searched.unknown
+        )
+        return replace(answer, is_settled=searched.is_settled)
 
     def node_plans(
         self,
@@ -300,7 +307,7 @@ class Cluster:
         ranking.search_used(partition.names, find, search, may_use)
         failed_node = ranking.failed_node(partition.names, may_use)
         if failed_node is not None:
-            raise self._own_error(question, ranking, failed_node).without_traceback()
+            raise own_error(self.verdict, question, ranking, failed_node).without_traceback()
         return NodePlans(class_of=partition.class_of, verdicts=ranking.verdicts)
 
     def equivalence_classes(self, projection: Projection) -> Iterator[tuple[NodeDevices, int]]:
@@ -421,25 +428,6 @@ class Cluster:
         except AttemptFailed as error:
             return Failure(error.without_traceback(), names_of(question.pending), node)
 
-    def _own_error(
-        self, question: Question, ranking: Ranking, failed_node: FailedNode
-    ) -> AttemptFailed:
-        """Return the error of a node with the names of the claims that are asked about.
-
-        If an equal question had it before, or another node of its class, the node is searched once
-        more: the error names other claims, or a device of the other node.
-        """
-        name, class_key, failure = failed_node
-        names = names_of(question.pending)
-        if failure.names == names and failure.node == name:
-            return failure.error
-        try:
-            self.verdict(question.pending, name, strategy=question.strategy, budget=question.budget)
-        except AttemptFailed as error:
-            failure = Failure(error.without_traceback(), names, name)
-            ranking.replace_failure(class_key, failure)
-        return failure.error
-
     def _ranking(self, question: Question, partition: Partition) -> Ranking:
         """Return the ranking of a question, kept with the partition of its projection."""
         place = (question.projection.key, question.key)
@@ -466,12 +454,13 @@ class Cluster:
         return partition
 
     def _partition_within(
-        self, projection: Projection, limits: Limits | None
+        self, projection: Projection, limits: Limits | None, start: str = ""
     ) -> tuple[Partition, AnswerInterrupted | None]:
         """Return the partition of a projection, up to date for all nodes that are in a class.
 
         Args:
             limits: The maximum number of other nodes that are assigned to a class; None for all.
+            start: The node with which these begin, in the order of names.
 
         Returns:
             The partition, and the reason for which nodes have no class; None if all have one.
@@ -483,7 +472,7 @@ class Cluster:
             self._partitions.pop(next(iter(self._partitions)))
         number = None if limits is None else limits.nodes
         with self.costs.charged():
-            interruption = self._classifier.assign_nodes(partition, projection, number)
+            interruption = self._classifier.assign_nodes(partition, projection, number, start)
         partition.invalidate_verdicts()
         partition.forget_outdated_rankings()
         return partition, interruption

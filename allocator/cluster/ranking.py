@@ -101,6 +101,7 @@ class RankedNodes(msgspec.Struct, frozen=True, kw_only=True):
         preferred: The number of nodes in `nodes` that the caller prefers; all without a preference.
         complete: No further node that the caller prefers has devices for the request.
         is_known: The verdict about every node is known.
+        is_settled: What is not known yet would change nothing, as nodes are taken in turn and there are enough.
         rejected: Nodes that have devices and that the caller does not accept.
         cut_off: The search of some class was given up, so its nodes may have devices.
         interruption: The reason for which the answer ended before its limits; None if it did not.
@@ -110,6 +111,7 @@ class RankedNodes(msgspec.Struct, frozen=True, kw_only=True):
     preferred: int = 0
     complete: bool
     is_known: bool
+    is_settled: bool = False
     rejected: int
     cut_off: bool
     interruption: AnswerInterrupted | None = None
@@ -225,6 +227,25 @@ class Ranking:
             self._replace(verdicts, names)
         return None
 
+    def verdict_of(self, class_key: ClassKey) -> CachedVerdict | Failure | None:
+        """Return what is known about a class; None if it has to be searched."""
+        return self._verdicts.get(class_key) or self._failed.get(class_key)
+
+    def take(
+        self,
+        verdicts: Mapping[ClassKey, CachedVerdict | Failure],
+        names: Mapping[ClassKey, Collection[str]],
+    ) -> None:
+        """Take in verdicts about classes that had to be searched.
+
+        Args:
+            verdicts: Class to its verdict.
+            names: Class to its nodes, sorted.
+        """
+        for class_key in verdicts:
+            self._unsearched.pop(class_key, None)
+        self._replace(verdicts, names)
+
     def search_used(
         self,
         names: Mapping[ClassKey, Sequence[str]],
@@ -279,6 +300,8 @@ class Ranking:
         accepts: Callable[[str, Plan], bool],
         preference: Preference | None,
         interruption: AnswerInterrupted | None,
+        *,
+        unknown: str | None = None,
     ) -> RankedNodes:
         """Return the best nodes.
 
@@ -289,6 +312,8 @@ class Ranking:
                 of the node's class.
             preference: Says which nodes come first; None for the strategy's order alone.
             interruption: The reason for an early end, as in `RankedNodes`.
+            unknown: The first node in turn whose verdict is not known; nodes of the lowest score that come later are
+                left out if there are others. None where nodes are not taken in turn, or all of them are known.
         """
         is_known = not self._unsearched and not partition.unassigned
         class_of, verdicts = partition.class_of, self._verdicts
@@ -298,8 +323,11 @@ class Ranking:
         nodes: list[tuple[str, int]] = []
         others: list[tuple[str, int]] = []
         rejected_count, is_whole = 0, True
+        start = preference.start if preference else ""
+        turn_of_unknown = None if unknown is None else (unknown < start, unknown)
         for name, score in order:
-            if limit is not None and len(nodes) == limit:
+            is_late = turn_of_unknown is not None and (name < start, name) > turn_of_unknown
+            if (limit is not None and len(nodes) == limit) or (is_late and nodes and not score):
                 is_whole = False
                 break
             outcome = verdicts[class_of[name]].outcome

@@ -58,6 +58,8 @@ ENOUGH_NODES: Final = MAX_NODES // 2
 FURTHER_LIMITS: Final = Limits(nodes=8, searches=2, steps=250)
 """The cost of looking for these, about a millisecond: nodes that are not known are found out about over
 several answers."""
+TURN_PARTS: Final = 4
+"""Parts of an answer while nodes fit, where they are taken in turn and the hundred are not complete."""
 MAX_PARTS: Final = 60
 """Parts of an answer while no node fits."""
 ANSWER_STEPS: Final = 50_000
@@ -183,6 +185,7 @@ class _Question:
             for request in alternatives
         )
         self._highest_score = 100 if has_alternatives else 0
+        self._is_in_turn = strategy is FIRST_FIT and not has_alternatives
         self._not_owned = self._has_ineligible = False
         self._is_eligible = snapshot.eligible_nodes.of(pod)
         # Of a hundred nodes in an answer most share a plan.
@@ -254,8 +257,10 @@ class _Question:
     ) -> RankedNodes:
         """Return the nodes after at least one part of the search, more while none fits."""
         ranked_nodes = self._rank(limit, limits)
-        for _ in range(max_parts - 1):
+        for part in range(1, max_parts):
             is_enough = ranked_nodes.preferred and not all_nodes
+            if self._is_in_turn and part < TURN_PARTS and not all_nodes:
+                is_enough = ranked_nodes.is_settled
             is_over = self._budget.is_spent or ranked_nodes.interruption is not None
             if ranked_nodes.is_known or is_enough or is_over:
                 break
@@ -295,9 +300,9 @@ class _Question:
 
     def _is_settled(self, ranked_nodes: RankedNodes, count: int) -> bool:
         """Return whether there are so many nodes, and others cannot be better; or no others."""
-        if ranked_nodes.is_known:
+        if ranked_nodes.is_known or (self._is_in_turn and ranked_nodes.is_settled):
             return True
-        if self._strategy is not FIRST_FIT or ranked_nodes.preferred < count:
+        if self._is_in_turn or self._strategy is not FIRST_FIT or ranked_nodes.preferred < count:
             return False
         best_nodes = ranked_nodes.nodes[: ranked_nodes.preferred]
         return all(score >= self._highest_score for _, score in best_nodes)

@@ -25,7 +25,6 @@ from sidecar.plan import decisions
 from sidecar.plan.decisions import (
     ENOUGH_NODES,
     EVALUATING,
-    FURTHER_LIMITS,
     SEARCHING,
     Fits,
     NoDevicesNeeded,
@@ -390,8 +389,10 @@ def test_hard_claims_cost_a_bounded_time(monkeypatch: pytest.MonkeyPatch) -> Non
 @pytest.mark.parametrize(
     ("strategy", "further_nodes"),
     [
-        pytest.param("FirstFit", FURTHER_LIMITS.nodes, id="few, if they can be no better"),
-        pytest.param("CompactFirst", ENOUGH_NODES // 2, id="as many as ever, if they may be"),
+        pytest.param("FirstFit", ENOUGH_NODES // 2, id="as many as ever, in turn"),
+        pytest.param(
+            "CompactFirst", ENOUGH_NODES // 2, id="as many as ever, if they may be better"
+        ),
     ],
 )
 def test_an_answer_with_enough_nodes_looks_for_others(strategy: str, further_nodes: int) -> None:

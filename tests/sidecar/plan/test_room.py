@@ -2,6 +2,8 @@
 
 from msgspec.structs import replace
 
+from allocator.cluster.preference import start_of
+from allocator.cluster.ranking import Limits
 from allocator.nodes.headroom import Headroom
 from allocator.nodes.node_changes import NodeChanges
 from allocator.strategies.fragmentation_aware import FragmentationAware
@@ -11,6 +13,7 @@ from kube.names import STRATEGY_ANNOTATION
 from sidecar.model.protocol import MAX_NODES, HeadroomChanges, NodeHeadroom, ResourceRequests
 from sidecar.plan.decisions import Fits, find_nodes
 from sidecar.plan.room import LossOrders, Room
+from sidecar.plan.snapshot import Snapshot
 from sidecar.state.pod_room import PodRoom
 from testing.allocation.builders import (
     DRIVER,
@@ -158,3 +161,61 @@ def test_a_node_whose_loss_is_not_known_comes_after_those_whose_is_and_is_not_le
     rated = list(orders.order(plans, 0, 0))
 
     assert [name for name, _ in unrated] == [name for name, _ in rated] == ["node-1", "node-2"]
+
+
+def many_models() -> Snapshot:
+    """Nodes that are all of another class; every third has no device for the claim."""
+    names = [f"node-{number:03}" for number in range(3 * MAX_NODES)]
+    return snapshot(
+        claim(request("r", f'device.attributes["{DRIVER}"].model != "none"'), name="gpu"),
+        nodes=[node(name) for name in names],
+        slices=[
+            slice_of(
+                device("gpu-0", attributes={"model": name if number % 3 else "none"}),
+                pool=name,
+                node=name,
+            )
+            for number, name in enumerate(names)
+        ],
+    )
+
+
+def test_the_nodes_of_first_fit_depend_on_no_cache() -> None:
+    """They are the first hundred from a node on, whatever is known of them and of others."""
+    fresh, warm = many_models(), many_models()
+    find_nodes(pod("gpu", name="other"), warm)
+    every_node = find_nodes(pod("gpu", name="p"), many_models(), all_nodes=True)
+    requests = ResourceRequests(cpu_milli=1)
+    shorts = {f"node-{number:03}": Headroom(cpu_milli=0) for number in range(0, 300, 7)}
+
+    answers = [
+        find_nodes(pod("gpu", name="p"), replace(cluster, room=Room(headroom=left)), requests=known)
+        for left, known in (({}, None), (shorts, requests))
+        for cluster in (fresh, warm)
+    ]
+
+    assert isinstance(every_node, Fits)
+    fitting = [entry.name for entry in every_node.nodes]
+    start = start_of("default/p", fresh.cluster.names)
+    in_turn = [name for name in fitting if name >= start] + [
+        name for name in fitting if name < start
+    ]
+    with_room = [name for name in in_turn if name not in shorts]
+    want = [sorted(names[:MAX_NODES]) for names in (in_turn, in_turn, with_room, with_room)]
+    assert all(isinstance(answer, Fits) for answer in answers)
+    assert [[entry.name for entry in answer.nodes] for answer in answers] == want
+
+
+def test_first_fit_finds_the_nodes_without_room_where_no_other_fits() -> None:
+    """What nodes have left may be another by now."""
+    cluster = many_models()
+    shorts = {name: Headroom(cpu_milli=0) for name in cluster.cluster.names}
+    few = Limits(nodes=MAX_NODES, searches=MAX_NODES, steps=1000)
+    answer = find_nodes(
+        pod("gpu", name="p"),
+        replace(cluster, room=Room(headroom=shorts)),
+        requests=ResourceRequests(cpu_milli=1),
+        limits=few,
+    )
+    assert isinstance(answer, Fits)
+    assert answer.nodes
