@@ -51,10 +51,10 @@ class NodeLeft(NamedTuple):
 
 
 class _Usual(NamedTuple):
-    """A usual task with its share of all pods."""
+    """A usual task, and the number of its pods."""
 
     task: Task
-    share: float
+    count: int
 
 
 def task_of(row: Row) -> Task:
@@ -90,12 +90,11 @@ def typical_tasks(pods: Iterable[Row]) -> tuple[_Usual, ...]:
     total, seen = counts.total(), 0
     usual = []
     for task, count in counts.most_common():
-        usual.append(_Usual(task, count / total))
+        usual.append(_Usual(task, count))
         seen += count
         if seen >= TYPICAL_SHARE * total:
             break
-    shares = sum(share for _, share in usual)
-    return tuple(_Usual(task, share / shares) for task, share in usual)
+    return tuple(usual)
 
 
 class _Order:
@@ -122,9 +121,10 @@ class _Cluster:
             for row in rows
         ]
         self._usual = usual
+        self._count = sum(count for _, count in usual)
         self._changes: list[int] = list(range(len(self.nodes)))
         self._orders: dict[Task, _Order] = {}
-        self._fragments: dict[tuple[int, tuple[int, ...], str], float] = {}
+        self._fragments: dict[tuple[int, tuple[int, ...], str], int] = {}
         # Only whether the CPU is enough counts of it.
         self._cpus = sorted({task.cpu for task, _ in usual})
 
@@ -161,20 +161,25 @@ class _Cluster:
             whole = [place for place, left in enumerate(node.gpus) if left >= task.milli]
             choices = [tuple(whole[: task.gpus])]
         scores = [
-            (_score(before - self._fragment(_after(node, task, gpus))), gpus) for gpus in choices
+            (self._score(before - self._fragment(_after(node, task, gpus))), gpus)
+            for gpus in choices
         ]
         best = max(score for score, _ in scores)
         return next(entry for entry in scores if entry[0] == best)
 
-    def _fragment(self, node: NodeLeft) -> float:
-        """Return the thousandths of GPUs that a usual task cannot use, in the mean."""
+    def _score(self, gain: int) -> int:
+        """Return the score of a node whose fragments shrink by some thousandths of GPUs, of all usual tasks together."""
+        return int(_MAX_SCORE / (1 + math.exp(-gain / self._count / WHOLE_MILLI)))
+
+    def _fragment(self, node: NodeLeft) -> int:
+        """Return the thousandths of GPUs that usual tasks cannot use, the sum over their pods."""
         cpu = bisect_left(self._cpus, node.cpu + 1)
         key = cpu, tuple(sorted(node.gpus)), node.model
         fragment = self._fragments.get(key)
         if fragment is None:
             total = sum(node.gpus)
             fragment = self._fragments[key] = sum(
-                share * (total - usable(node, task)) for task, share in self._usual
+                count * (total - usable(node, task)) for task, count in self._usual
             )
         return fragment
 
@@ -204,8 +209,3 @@ def _after(node: NodeLeft, task: Task, gpus: Sequence[int]) -> NodeLeft:
     return node._replace(
         cpu=node.cpu - task.cpu, memory=node.memory - task.memory, gpus=tuple(left)
     )
-
-
-def _score(gain: float) -> int:
-    """Return the score of a node whose fragments shrink by some thousandths of GPUs."""
-    return int(_MAX_SCORE / (1 + math.exp(-gain / WHOLE_MILLI)))

@@ -57,7 +57,7 @@ def test_what_a_usual_task_can_use(row: Usable) -> None:
 
 def test_the_usual_tasks_are_those_of_95_percent_of_the_pods() -> None:
     pods = [pod_row(1000)] * 19 + [pod_row(500)]
-    assert [(task.milli, share) for task, share in typical_tasks(pods)] == [(1000, 1.0)]
+    assert [(task.milli, count) for task, count in typical_tasks(pods)] == [(1000, 19)]
     assert len(typical_tasks([*pods, pod_row(500)])) == 2
 
 
