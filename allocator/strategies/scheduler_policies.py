@@ -1,9 +1,9 @@
 """The placement policies of HAMi and tensor-fusion, mapped to strategies.
 
-All map to FirstFit for now: the strategies that order devices as these policies do rate nodes by devices
-alone, and allocate fewer GPUs than the stock scheduler once nodes are short of CPU (docs/strategies.md). The
-message names the strategy that orders devices and nodes alike, for who wants it all the same. It is the one
-for what the other scheduler does, not for what the name of the policy suggests:
+A policy maps to the strategy that orders devices and nodes alike, where that allocates as many GPUs as the stock
+scheduler on a production trace (docs/strategies.md). Those that spread shares over devices do not, and map to
+FirstFit; the message names their strategy, for who wants it all the same. It is the one for what the other
+scheduler does, not for what the name of the policy suggests:
 
 * HAMi scores nodes and cards separately. Without an annotation it packs nodes and spreads cards.
   `topology-aware` takes the best connected cards, or the worst connected card for a request of one;
@@ -57,32 +57,37 @@ class PolicyMapping(msgspec.Struct, frozen=True, kw_only=True):
     message: str = ""
 
 
-def _first_fit(strategy: str, more: str = "") -> PolicyMapping:
-    """Return the mapping of a policy whose order of devices is that of a strategy."""
-    loss = f"; {more}" if more else ""
+def _alike(strategy: str, loss: str = "") -> PolicyMapping:
+    """Return the mapping of a policy to the strategy that orders devices alike."""
+    return PolicyMapping(strategy=strategy, message=loss)
+
+
+def _first_fit(strategy: str, loss: str = "") -> PolicyMapping:
+    """Return the mapping of a policy whose strategy spreads shares over devices."""
+    more = f"; {loss}" if loss else ""
     return PolicyMapping(
         strategy=FIRST_FIT.name,
-        message=f"FirstFit is used, since {strategy}, which orders devices so, does not see CPU and memory; "
-        f"to have it all the same, set {STRATEGY_ANNOTATION}: {strategy}{loss}",
+        message=f"FirstFit is used, since {strategy}, which orders devices so, spreads shares over devices, of which "
+        f"fewer stay whole; to have it all the same, set {STRATEGY_ANNOTATION}: {strategy}{more}",
     )
 
 
 HAMI: Final[Mapping[tuple[str, str], PolicyMapping]] = {
-    (BINPACK, BINPACK): _first_fit(COMPACT_FIRST.name),
+    (BINPACK, BINPACK): _alike(COMPACT_FIRST.name),
     (BINPACK, SPREAD): _first_fit(NODE_COMPACT_DEVICE_LOW_LOAD.name),
     (SPREAD, SPREAD): _first_fit(LOW_LOAD_FIRST.name),
-    (BINPACK, TOPOLOGY_AWARE): _first_fit(TOPOLOGY_PACKED.name),
+    (BINPACK, TOPOLOGY_AWARE): _alike(TOPOLOGY_PACKED.name),
     (SPREAD, BINPACK): _first_fit(
         LOW_LOAD_FIRST.name, "no strategy spreads nodes and packs devices; both are spread"
     ),
-    (SPREAD, TOPOLOGY_AWARE): _first_fit(
+    (SPREAD, TOPOLOGY_AWARE): _alike(
         TOPOLOGY_PACKED.name, "nodes are chosen by how near the devices are, not spread"
     ),
 }
 """Node policy and GPU policy to the strategy."""
 
 TENSOR_FUSION: Final[Mapping[str, PolicyMapping]] = {
-    "CompactFirst": _first_fit(COMPACT_FIRST.name),
+    "CompactFirst": _alike(COMPACT_FIRST.name),
     "LowLoadFirst": _first_fit(LOW_LOAD_FIRST.name),
     "NodeCompactGPULowLoad": _first_fit(NODE_COMPACT_DEVICE_LOW_LOAD.name),
 }
@@ -98,7 +103,7 @@ def map_hami_policies(node_policy: str | None, gpu_policy: str | None) -> Policy
             placement policy counts; None if absent.
 
     >>> map_hami_policies(None, "binpack").strategy, map_hami_policies("spread", None).strategy
-    ('FirstFit', 'FirstFit')
+    ('CompactFirst', 'FirstFit')
     >>> map_hami_policies(None, "fastest")
     PolicyMapping(strategy=None, message='"fastest" is not a GPU policy of HAMi: binpack, spread, topology-aware')
     """

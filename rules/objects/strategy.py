@@ -1,9 +1,9 @@
-"""Strategy annotations that name no strategy, or one that rates nodes by their devices alone."""
+"""Strategy annotations that name no strategy, or one that spreads shares over devices."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from allocator.strategies.registry import DEFAULT, IGNORES_CPU, PACKING, find_strategy
+from allocator.strategies.registry import ALLOCATES_LESS, DEFAULT, SPREADING, find_strategy
 from findings.field_path import FieldPath
 from findings.finding import Code, Finding, info, warning
 from kube.api.core import Pod
@@ -14,7 +14,7 @@ from rules.context.context import Context
 from rules.context.rule import Category, ClassRule, PodRule, Rule, Scope, Subject
 
 _FIX: Final = "Name a strategy, or remove the annotation."
-_FIX_PACKING: Final = "Use FirstFit where nodes run out of CPU or memory before devices."
+_FIX_SPREADING: Final = "Use CompactFirst or FirstFit where devices are short."
 _NO_CEL: Final = "the strategies depend on the version of the allocator"
 
 
@@ -44,25 +44,27 @@ def _find_unknown_strategy(annotations: Mapping[str, str], path: FieldPath) -> I
         )
 
 
-def find_packing_of_pod(pod: Subject[Pod], path: FieldPath, _context: Context) -> Iterator[Finding]:
-    """Yield an annotation of a pod that names a strategy which does not see CPU and memory."""
-    yield from _find_packing(pod.view.annotations, path)
+def find_spreading_of_pod(
+    pod: Subject[Pod], path: FieldPath, _context: Context
+) -> Iterator[Finding]:
+    """Yield an annotation of a pod that names a strategy which spreads shares over devices."""
+    yield from _find_spreading(pod.view.annotations, path)
 
 
-def find_packing_of_class(
+def find_spreading_of_class(
     device_class: Subject[DeviceClass], path: FieldPath, _context: Context
 ) -> Iterator[Finding]:
-    """Yield an annotation of a DeviceClass that names a strategy which does not see CPU and memory."""
-    yield from _find_packing(device_class.view.metadata.annotations or {}, path)
+    """Yield an annotation of a DeviceClass that names a strategy which spreads shares over devices."""
+    yield from _find_spreading(device_class.view.metadata.annotations or {}, path)
 
 
-def _find_packing(annotations: Mapping[str, str], path: FieldPath) -> Iterator[Finding]:
-    if annotations.get(STRATEGY_ANNOTATION, "").strip() in PACKING:
+def _find_spreading(annotations: Mapping[str, str], path: FieldPath) -> Iterator[Finding]:
+    if annotations.get(STRATEGY_ANNOTATION, "").strip() in SPREADING:
         yield info(
-            Code.STRATEGY_IGNORES_CPU,
+            Code.STRATEGY_ALLOCATES_LESS,
             path.child("metadata", "annotations").key(STRATEGY_ANNOTATION),
-            IGNORES_CPU,
-            f"leave the annotation out where CPU or memory is short ({DEFAULT} is used)",
+            ALLOCATES_LESS,
+            f"leave the annotation out where devices are short ({DEFAULT} is used), or name CompactFirst",
         )
 
 
@@ -84,19 +86,19 @@ RULES: Final[tuple[Rule[Any], ...]] = (
         no_cel_reason=_NO_CEL,
     ),
     PodRule(
-        code=Code.STRATEGY_IGNORES_CPU,
+        code=Code.STRATEGY_ALLOCATES_LESS,
         scope=Scope.POD,
         category=Category.ADVICE,
-        validate=find_packing_of_pod,
-        fix=_FIX_PACKING,
+        validate=find_spreading_of_pod,
+        fix=_FIX_SPREADING,
         no_cel_reason=_NO_CEL,
     ),
     ClassRule(
-        code=Code.STRATEGY_IGNORES_CPU,
+        code=Code.STRATEGY_ALLOCATES_LESS,
         scope=Scope.CLASS,
         category=Category.ADVICE,
-        validate=find_packing_of_class,
-        fix=_FIX_PACKING,
+        validate=find_spreading_of_class,
+        fix=_FIX_SPREADING,
         no_cel_reason=_NO_CEL,
     ),
 )

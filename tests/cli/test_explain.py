@@ -110,7 +110,7 @@ WITHOUT_EXAMPLE = frozenset(
         "shippedProfileReplaced",
         "sliceCountMismatch",
         "smallestDeviceNotPreferred",
-        "strategyIgnoresCpu",
+        "strategyAllocatesLess",
         "templateConflict",
         "templateNotCounted",
         "tolerationMissing",

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from allocator.strategies.registry import IGNORES_CPU
+from allocator.strategies.registry import ALLOCATES_LESS
 from answers.manifests.not_modelled import NOT_MODELLED
 from answers.manifests.workload_pods import MAX_PODS
 from kube.manifests.dump import dump_yaml
@@ -35,17 +35,18 @@ def test_json_has_no_line_before_it() -> None:
     assert UNLIMITED in compared.stderr
 
 
-def test_check_says_what_a_packing_strategy_does_not_see() -> None:
+def test_check_says_what_a_spreading_strategy_costs() -> None:
+    spreading = device_class("spreading", annotations={STRATEGY_ANNOTATION: "LowLoadFirst"})
     packing = device_class("packing", annotations={STRATEGY_ANNOTATION: "CompactFirst"})
     upstream = device_class("upstream", annotations={STRATEGY_ANNOTATION: "FirstFit"})
 
-    findings = check_answer(packing, upstream)["findings"]
+    findings = check_answer(spreading, packing, upstream)["findings"]
 
     assert [
         (entry["object"], entry["severity"], entry["message"])
         for entry in findings
-        if entry["code"] == "strategyIgnoresCpu"
-    ] == [("DeviceClass//packing", "info", IGNORES_CPU)]
+        if entry["code"] == "strategyAllocatesLess"
+    ] == [("DeviceClass//spreading", "info", ALLOCATES_LESS)]
 
 
 def test_the_limitations_name_all_that_is_not_modelled() -> None:

@@ -9,7 +9,7 @@ from typing import Final
 import click
 import msgspec
 
-from allocator.strategies.registry import IGNORES_CPU
+from allocator.strategies.registry import ALLOCATES_LESS
 from answers.cluster.bridge import (
     NOT_SERVED,
     BridgePlan,
@@ -135,7 +135,9 @@ def bridge(
 def _note_strategies(plan: BridgePlan) -> None:
     """Print on standard error the facts that the strategies of the bridge do not see."""
     if plan.added:
-        print_line(f"note: of the strategies of the bridge, {IGNORES_CPU}; FirstFit is the default")
+        print_line(
+            f"note: of the strategies of the bridge, {ALLOCATES_LESS}; FirstFit is the default"
+        )
 
 
 def _check_call(
