@@ -171,5 +171,5 @@ attack: setup ## what attackers cost honest pods and the bridge, beside the same
 	$(BIN)/python -m bench.attack $(if $(OUT),--out "$(OUT)") $(ARGS)
 
 .PHONY: bench
-bench: setup ## measure side by side with the anchors; OUT=file for JSON lines; SUITE=bridge for schedulers, ARGS="--nodes 100 --pods 200"
-	$(BIN)/python -m bench $(if $(SUITE),--only "$(SUITE)") $(if $(OUT),--out "$(OUT)") $(ARGS)
+bench: setup ## measure side by side with the anchors; OUT=file for JSON lines; SUITE=bridge for schedulers, ARGS="--nodes 100 --pods 200"; BASE=commit: there and here alternately, fails beyond 10 %
+	$(BIN)/python -m $(if $(BASE),bench.compare "$(BASE)",bench) $(if $(SUITE),--only "$(SUITE)") $(if $(OUT),$(if $(BASE),,--out "$(OUT)")) $(ARGS)

@@ -1,6 +1,7 @@
 """Results as JSON lines, and as a table for people."""
 
 from collections.abc import Iterable
+from enum import StrEnum
 from typing import Final, TextIO
 
 import msgspec
@@ -9,6 +10,14 @@ from rich.console import Console
 from rich.table import Table
 
 NO_GOAL: Final = "none: to know"
+
+
+class Better(StrEnum):
+    """The side on which a figure is better."""
+
+    LESS = "less"
+    MORE = "more"
+    NEITHER = "neither"
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
@@ -21,6 +30,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
         ratio: ours / anchor.
         goal: In words.
         met: Whether the goal was met in this run.
+        better: The side on which our figure, or its ratio, is better.
     """
 
     name: str
@@ -29,6 +39,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     ratio: float | None
     goal: str
     met: bool
+    better: Better = Better.NEITHER
 
 
 def against(name: str, ours: float, anchor: float, *, at_least: float) -> Result:
@@ -41,6 +52,7 @@ def against(name: str, ours: float, anchor: float, *, at_least: float) -> Result
         ratio=_round_ratio(ratio),
         goal=f"at least {at_least:g} of the anchor",
         met=ratio >= at_least,
+        better=Better.MORE,
     )
 
 
@@ -54,7 +66,8 @@ def within(name: str, ours: float, anchor: float, *, at_most: float) -> Result:
     """Return the result of two costs, of which ours may be so many times the anchor's."""
     result = against(name, ours, anchor, at_least=0)
     goal = f"at most {at_most:g} times the anchor"
-    return structs.replace(result, goal=goal, met=ours / anchor <= at_most)
+    is_met = ours / anchor <= at_most
+    return structs.replace(result, goal=goal, met=is_met, better=Better.LESS)
 
 
 def below(name: str, ours: float, bound: float | None, *, anchor: float | None = None) -> Result:
@@ -71,6 +84,7 @@ def below(name: str, ours: float, bound: float | None, *, anchor: float | None =
         ratio=_round_ratio(ours / anchor) if anchor else None,
         goal=NO_GOAL if bound is None else f"below {bound:g}",
         met=bound is None or ours < bound,
+        better=Better.LESS,
     )
 
 
@@ -88,6 +102,7 @@ def points(name: str, ours: float, anchor: float, *, at_least: float) -> Result:
         ratio=_round_ratio(ours / anchor),
         goal=f"at least the anchor {sign} {size:g} points",
         met=ours >= anchor + at_least,
+        better=Better.MORE,
     )
 
 
