@@ -54,7 +54,7 @@ class _Usual(NamedTuple):
     """A usual task, and the number of its pods."""
 
     task: Task
-    count: int
+    pods: int
 
 
 def task_of(row: Row) -> Task:

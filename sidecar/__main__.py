@@ -312,6 +312,7 @@ def build_service(
         metrics=parts.metrics,
         engine=parts.engine,
         undecided=read_undecided(term.notes.get(UNDECIDED, "")),
+        usual_pods=settings.usual_pods,
         on_answer=explainer.take_answer,
         on_end=explainer.forget,
     )

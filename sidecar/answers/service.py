@@ -42,6 +42,7 @@ from sidecar.model.protocol import (
 )
 from sidecar.model.rejections import Code, Rejection, failed_rejection
 from sidecar.model.reservations import Difference, Reservations
+from sidecar.model.settings import UsualPod
 from sidecar.plan.decisions import Fits, NoDevicesNeeded, Outcome
 from sidecar.plan.placement import Placement
 from sidecar.plan.preemption import DryRunBudget
@@ -87,6 +88,7 @@ class Service:
         metrics: SidecarMetrics,
         engine: WorkerEngine | None = None,
         undecided: Mapping[str, int] = MappingProxyType({}),
+        usual_pods: Sequence[UsualPod] = (),
         on_answer: Callable[[Pod, Rejection | None], None] = lambda _pod, _rejection: None,
         on_end: Callable[[str], None] = lambda _uid: None,
         clock: Callable[[], float] = time.monotonic,
@@ -97,6 +99,7 @@ class Service:
             seen_claims: Waits for what the scheduler has seen.
             engine: Evaluates selectors; None evaluates them here.
             undecided: The argument of `DecisionTurns`.
+            usual_pods: The kinds of pods that usually come; empty to learn them.
             on_answer: Called with each answer of PreFilter: why the pod is rejected, None if not.
             on_end: Called with the UID of each pod that was bound or deleted.
             clock: Monotonic seconds.
@@ -110,7 +113,7 @@ class Service:
         self._seen_claims = seen_claims
         self._metrics = metrics
         self.turns: Final = DecisionTurns(undecided, clock=clock)
-        self._room = PodRoom()
+        self._room = PodRoom(usual_pods)
         self._decisions = DecisionMaker(
             state,
             metrics,
@@ -196,6 +199,13 @@ class Service:
             instance=self.instance,
             acknowledged=acknowledged_number,
             verdict=Verdict.SKIP,
+            headroom=self._room.number,
+        )
+        # What a decision depends on beside the cluster.
+        log.debug(
+            "pod.answered",
+            pod=pod.metadata.uid,
+            kinds=self._room.kinds_hash,
             headroom=self._room.number,
         )
         match outcome:

@@ -8,16 +8,59 @@ import msgspec
 from allocator.features.co_tenant_config import UNIFORM_CONFIG_DRIVERS
 from allocator.model.feature_gates import Features, features_of
 from allocator.strategies import registry
-from kube.errors import FieldError
+from allocator.strategies.pod_kinds import MAX_KINDS
+from kube.errors import FieldError, QuantityError
 from kube.names import BRIDGE_ACCOUNT, NAME
+from kube.quantity import Quantity
 from process.model.durations import PositiveDuration
-from process.model.settings import Name, Positive, ProcessSettings, Rate, ServerSettings
+from process.model.settings import (
+    Name,
+    Positive,
+    ProcessSettings,
+    Rate,
+    Section,
+    ServerSettings,
+)
 from process.running.leader_election import LeaderElectionSettings
 
 MAX_SOCKET_PATH: Final = 107
 """Bytes; Linux has no longer ones."""
 
 Driver = Annotated[str, msgspec.Meta(min_length=1, max_length=63)]
+
+
+class UsualPod(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One kind of pods that usually come; amounts are quantities, such as `500m` and `20Gi`."""
+
+    device_class: Name
+    """The DeviceClass of its devices."""
+
+    count: Positive = 1
+    """The number of devices."""
+
+    capacity: Mapping[str, str] = {}
+    """What it requests of each device; empty for nothing."""
+
+    cpu: str = "0"
+    """What it requests of CPU."""
+
+    memory: str = "0"
+    """What it requests of memory."""
+
+    weight: Positive = 1
+    """Its share among all kinds, in any unit."""
+
+    def __post_init__(self) -> None:
+        """Refuse amounts that are none."""
+        amounts = {"cpu": self.cpu, "memory": self.memory}
+        amounts |= {f"capacity.{name}": value for name, value in self.capacity.items()}
+        for name, value in amounts.items():
+            try:
+                is_negative = Quantity(value) < Quantity(0)
+            except QuantityError as fault:
+                raise ValueError(f"{name}: {fault}") from fault
+            if is_negative:
+                raise ValueError(f"{name}: {value} is below 0")
 
 
 class SidecarElectionSettings(LeaderElectionSettings, frozen=True, kw_only=True):
@@ -89,6 +132,10 @@ class SidecarSettings(ServerSettings, frozen=True, kw_only=True):
     default_strategy: str = registry.DEFAULT
     """The strategy where neither the pod nor a DeviceClass names one, nor the pool of the node has one."""
 
+    usual_pods: tuple[UsualPod, ...] = ()
+    """The kinds of pods that FragmentationAware, and the others in their two steps, keep room for, at most 64, each with
+    `deviceClass`, `count`, `capacity`, `cpu`, `memory` and `weight`. Empty: they are learnt from the pods that come."""
+
     feature_gates: Mapping[str, bool] = {}
     """Gates of allocation that this cluster sets otherwise than Kubernetes 1.37 does, by upstream's
     names: `DRADeviceCompatibilityGroups: true`."""
@@ -110,6 +157,8 @@ class SidecarSettings(ServerSettings, frozen=True, kw_only=True):
             raise ValueError(f"socket: a path has at most {MAX_SOCKET_PATH} bytes")
         if self.write_deadline < self.write_timeout:
             raise ValueError("writeDeadline must not be below writeTimeout")
+        if len(self.usual_pods) > MAX_KINDS:
+            raise ValueError(f"usualPods: {len(self.usual_pods)} kinds; at most {MAX_KINDS} count")
         repeated_names = sorted({name for name in self.drivers if self.drivers.count(name) > 1})
         if repeated_names:
             raise ValueError(f"drivers: {', '.join(repeated_names)} is there twice")

@@ -2,11 +2,11 @@
 
 The scheduler says what nodes have left. The kinds of pods are learnt from those that it asks about, each once; a
 process that begins to lead learns them from the pods in the cluster, so nothing is stored. Of selectors only those
-of classes count: administrators write these.
+of classes count: administrators write these. Where the settings name the kinds, none are learnt.
 """
 
 import hashlib
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from operator import itemgetter
 from typing import Final
@@ -15,19 +15,23 @@ from msgspec.structs import replace
 
 from allocator.cluster.cluster import Cluster
 from allocator.model.outcome import AttemptFailed
+from allocator.nodes.amounts import milli_value
 from allocator.nodes.headroom import Headroom
 from allocator.nodes.node_changes import NodeChanges
 from allocator.nodes.pod_requests import pod_request
 from allocator.strategies.capacity_weights import NO_WEIGHTS, CapacityWeights
 from allocator.strategies.fragmentation_aware import FRAGMENTATION_AWARE, FragmentationAware
-from allocator.strategies.kind_counts import KindCounts
+from allocator.strategies.kind_counts import WHOLE, KindCounts
 from allocator.strategies.pod_kinds import DeviceDemand, PodKind, demands_of
 from kube.api.core import Pod
 from kube.api.meta import encode
+from kube.api.resource import DeviceClass
 from kube.cel.scope import AnswersPending, BudgetSpent
 from kube.collections.least_recently_used import LeastRecentlyUsed
 from kube.logs import get_logger
+from kube.quantity import Quantity
 from sidecar.model.protocol import HeadroomChanges, ResourceRequests
+from sidecar.model.settings import UsualPod
 from sidecar.plan.pod_claims import claim_names
 from sidecar.plan.room import LossOrders, Room
 from sidecar.plan.snapshot import Snapshot
@@ -46,14 +50,22 @@ class PodRoom:
     Attributes:
         number: The number of the last changes that the scheduler sent; 0 if nothing is known.
         kinds: The kinds in use.
+        kinds_hash: A hash of them, as the log has it; empty without kinds.
         headroom: Node to what it has left.
         changes: The nodes that have something else left.
     """
 
-    def __init__(self) -> None:
-        """Know nothing yet."""
+    def __init__(self, usual_pods: Sequence[UsualPod] = ()) -> None:
+        """Know nothing yet.
+
+        Args:
+            usual_pods: The kinds of pods that usually come; empty to learn them.
+        """
         self.number = 0
         self.kinds: tuple[PodKind, ...] = ()
+        self.kinds_hash = ""
+        self._usual_pods = usual_pods
+        self._pinned_classes: tuple[DeviceClass | None, ...] | None = None
         self.headroom: dict[str, Headroom] = {}
         self.changes = NodeChanges()
         self._counts = KindCounts()
@@ -104,6 +116,9 @@ class PodRoom:
             requests: Its requests as the scheduler said; None if it did not.
             at_s: When it came, in seconds since 1970.
         """
+        if self._usual_pods:
+            self._pin_kinds(snapshot.classes)
+            return
         names = claim_names(pod)
         claims = [claim for name in names if (claim := snapshot.claims.get(name)) is not None]
         if not claims or self._counted.get(pod.metadata.uid):
@@ -127,7 +142,7 @@ class PodRoom:
             owner=_owner_of(pod),
             at_s=at_s,
         )
-        self._use_kinds()
+        self._use_kinds(self._counts.kinds)
 
     def relearn(self, snapshot: Snapshot, now_s: float) -> None:
         """Learn the kinds anew from the pods in the cluster, the latest ones.
@@ -136,23 +151,35 @@ class PodRoom:
             snapshot: The pods and their claims.
             now_s: The time for pods that do not say when they were created.
         """
+        if self._usual_pods:
+            self._pin_kinds(snapshot.classes)
+            return
         self._counts = KindCounts()
         self._counted = LeastRecentlyUsed[str, bool](MAX_COUNTED)
         pods = ((_created_s(pod, now_s), pod.metadata.uid, pod) for pod in snapshot.pods.values())
         for created_s, _, pod in sorted(pods, key=itemgetter(0, 1))[-MAX_RELEARNT:]:
             self.learn(pod, snapshot, requests=None, at_s=created_s)
 
-    def _use_kinds(self) -> None:
-        """Take over the kinds that were counted, once their selectors are compiled."""
-        if self.kinds is self._counts.kinds:
+    def _pin_kinds(self, classes: Mapping[str, DeviceClass]) -> None:
+        """Take over the kinds of the settings, as their classes are now."""
+        named_classes = tuple(classes.get(pod.device_class) for pod in self._usual_pods)
+        if named_classes != self._pinned_classes:
+            kinds = _pinned_kinds(self._usual_pods, named_classes)
+            self._use_kinds(kinds)
+            if self.kinds == kinds:
+                self._pinned_classes = named_classes
+
+    def _use_kinds(self, kinds: tuple[PodKind, ...]) -> None:
+        """Take over kinds, once their selectors are compiled."""
+        if self.kinds is kinds or self.kinds == kinds:
             return
         try:
-            strategy = FragmentationAware(self._counts.kinds, self._strategy.weights)
+            strategy = FragmentationAware(kinds, self._strategy.weights)
         except (AnswersPending, BudgetSpent):
             return
-        self.kinds, self._strategy = self._counts.kinds, strategy
-        digest = hashlib.sha256(encode(self.kinds)).hexdigest()[:12]
-        log.info("pod_kinds.learnt", kinds=len(self.kinds), hash=digest)
+        self.kinds, self._strategy = kinds, strategy
+        self.kinds_hash = hashlib.sha256(encode(self.kinds)).hexdigest()[:12]
+        log.info("pod_kinds.learnt", kinds=len(self.kinds), hash=self.kinds_hash)
 
     # --- for decisions ----------------------------------------------------------------------------
 
@@ -174,6 +201,41 @@ class PodRoom:
             orders = LossOrders(self._strategy, cluster, self.headroom, self.changes)
             self._orders = orders
         return Room(headroom=self.headroom, strategy=self._strategy, orders=orders)
+
+
+def _pinned_kinds(
+    usual_pods: Sequence[UsualPod], classes: Sequence[DeviceClass | None]
+) -> tuple[PodKind, ...]:
+    """Return the kinds that the settings name.
+
+    Args:
+        usual_pods: The kinds in the settings.
+        classes: The class of each; None for one that is not there, whose kind is left out.
+    """
+    total = sum(pod.weight for pod in usual_pods)
+    return tuple(
+        PodKind(
+            demands=(
+                DeviceDemand(
+                    selectors=tuple(
+                        selector.cel.expression
+                        for selector in device_class.spec.selectors or ()
+                        if selector.cel is not None
+                    ),
+                    count=pod.count,
+                    amounts=tuple(
+                        sorted((name, Quantity(value)) for name, value in pod.capacity.items())
+                    )
+                    or None,
+                ),
+            ),
+            cpu_milli=milli_value(Quantity(pod.cpu)),
+            memory=Quantity(pod.memory).round_up(),
+            weight=max(1, WHOLE * pod.weight // total),
+        )
+        for pod, device_class in zip(usual_pods, classes, strict=True)
+        if device_class is not None
+    )
 
 
 def _by_class_alone(demand: DeviceDemand, selectors: Collection[str]) -> DeviceDemand:

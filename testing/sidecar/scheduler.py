@@ -255,6 +255,7 @@ async def sidecar_beside(
             metrics=metrics,
             engine=engine,
             undecided=undecided,
+            usual_pods=settings.usual_pods,
             on_answer=explainer.take_answer,
             on_end=explainer.forget,
             clock=clock,

@@ -158,6 +158,30 @@ REFUSED = (
         SidecarProcessSettings,
     ),
     Refused(
+        "an amount of a usual pod that is none",
+        "sidecar: {usualPods: [{deviceClass: gpu, cpu: many}]}",
+        "cpu: .*many",
+        SidecarProcessSettings,
+    ),
+    Refused(
+        "a negative amount of a usual pod",
+        "sidecar: {usualPods: [{deviceClass: gpu, capacity: {memory: -1Gi}}]}",
+        "capacity.memory: -1Gi is below 0",
+        SidecarProcessSettings,
+    ),
+    Refused(
+        "an unknown field of a usual pod",
+        "sidecar: {usualPods: [{deviceClass: gpu, gpus: 1}]}",
+        "gpus",
+        SidecarProcessSettings,
+    ),
+    Refused(
+        "more usual pods than count",
+        f"sidecar: {{usualPods: [{', '.join(['{deviceClass: gpu}'] * 65)}]}}",
+        "usualPods: 65 kinds; at most 64 count",
+        SidecarProcessSettings,
+    ),
+    Refused(
         "a socket whose path is too long for Linux",
         f"sidecar: {{socket: /{'s' * MAX_SOCKET_PATH}}}",
         f"socket: a path has at most {MAX_SOCKET_PATH} bytes",

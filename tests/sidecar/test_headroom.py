@@ -13,7 +13,9 @@ from allocator.nodes.node_changes import NodeChanges
 from allocator.strategies.fragmentation_aware import FRAGMENTATION_AWARE
 from kube.names import STRATEGY_ANNOTATION
 from sidecar.model.protocol import MAX_NODES
+from sidecar.model.settings import SidecarSettings, UsualPod
 from sidecar.plan.room import LeastLossFirst, LossOrders, with_ranks
+from testing.allocation.builders import DRIVER
 from testing.builders import Document
 from testing.fake_api_server import FakeApiServer
 from testing.sidecar.scheduler import (
@@ -47,14 +49,18 @@ class Scene(NamedTuple):
 
 
 @asynccontextmanager
-async def scene(tmp_path: Path, devices: Mapping[str, int]) -> AsyncIterator[Scene]:
+async def scene(
+    tmp_path: Path,
+    devices: Mapping[str, int],
+    settings: SidecarSettings = SidecarSettings(drivers=(DRIVER,)),  # noqa: B008 - a frozen value
+) -> AsyncIterator[Scene]:
     """A cluster of nodes with so many devices each."""
     async with FakeApiServer() as server:
         for name, count in devices.items():
             publish(server, name, per_node=count)
         put_claim(server, "gpu-a")
         pod = put_pod(server, "a", "gpu-a")
-        async with sidecar_beside(server, tmp_path) as sidecar:
+        async with sidecar_beside(server, tmp_path, settings) as sidecar:
             scheduler = FakeScheduler(sidecar.socket)
             assert (await scheduler.hello())["ready"]
             yield Scene(server, sidecar, scheduler, pod)
@@ -262,3 +268,28 @@ async def test_a_process_that_begins_to_lead_learns_the_kinds_from_the_pods_that
             answer = await scheduler.prefilter(small, requests=requests, headroom=headroom)
 
             assert ranks(answer) == {"full": 100, "even": 99}
+
+
+@pytest.mark.parametrize(
+    ("usual_pods", "scores"),
+    [
+        pytest.param((), {"node-a": 100, "node-b": 100}, id="learnt: both lose a pod of 4 cores"),
+        pytest.param(
+            (UsualPod(device_class="gpu", cpu="8"),),
+            {"node-b": 100, "node-a": 99},
+            id="pinned: only where 8 cores are left they are lost",
+        ),
+    ],
+)
+async def test_the_usual_pods_of_the_settings_decide(
+    tmp_path: Path, usual_pods: tuple[UsualPod, ...], scores: dict[str, int]
+) -> None:
+    settings = SidecarSettings(drivers=(DRIVER,), usual_pods=usual_pods)
+    async with scene(tmp_path, {"node-a": 3, "node-b": 3}, settings) as cluster:
+        metadata = cluster.pod["metadata"] | {
+            "annotations": {STRATEGY_ANNOTATION: "FragmentationAware"}
+        }
+        headroom = changes(1, left("node-a", 8), left("node-b", 12))
+        await cluster.ask(pod=cluster.pod | {"metadata": metadata}, headroom=headroom)
+        answer = await cluster.ask(pod=cluster.pod | {"metadata": metadata})
+        assert {node["name"]: node["score"] for node in answer["nodes"]} == scores

@@ -9,7 +9,9 @@ from kube.api.core import Pod
 from kube.api.meta import OwnerReference
 from kube.api.resource import ResourceClaim
 from kube.cel.scope import Meter, evaluating
+from kube.quantity import Quantity
 from sidecar.model.protocol import ResourceRequests
+from sidecar.model.settings import UsualPod
 from sidecar.plan.snapshot import Snapshot
 from sidecar.state.pod_room import PodRoom
 from testing.allocation.builders import claim, device_class, request
@@ -105,3 +107,27 @@ def test_weights_of_capacities_make_another_strategy_of_the_same_kinds() -> None
     assert first.strategy.kinds == second.strategy.kinds == known.kinds
     assert second.strategy.weights == weights
     assert second.orders is not first.orders
+
+
+def test_kinds_of_the_settings_are_taken_and_none_is_learnt() -> None:
+    usual = (
+        UsualPod(device_class="gpu", cpu="500m", memory="1Gi", weight=3),
+        UsualPod(device_class="gpu", count=2, capacity={"memory": "20Gi"}),
+        UsualPod(device_class="later"),
+    )
+    known, cluster = PodRoom(usual), cluster_of(claim(request(), name="gpu"))
+
+    learn(known, pod("gpu"), cluster, 7)
+    without_later, first_hash = known.kinds, known.kinds_hash
+    both = replace(cluster, classes={**cluster.classes, "later": device_class("later", MODEL)})
+    known.relearn(both, 0.0)
+
+    assert [(kind.cpu_milli, kind.memory, kind.weight) for kind in without_later] == [
+        (500, 1 << 30, 600),
+        (0, 0, 200),
+    ]
+    (shared,) = without_later[1].demands
+    assert (shared.selectors, shared.count) == ((OWN,), 2)
+    assert shared.amounts == (("memory", Quantity("20Gi")),)
+    assert [demand.selectors for kind in known.kinds for demand in kind.demands][2:] == [(MODEL,)]
+    assert len({"", first_hash, known.kinds_hash}) == 3

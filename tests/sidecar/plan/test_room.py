@@ -202,8 +202,9 @@ def test_the_nodes_of_first_fit_depend_on_no_cache() -> None:
     ]
     with_room = [name for name in in_turn if name not in shorts]
     want = [sorted(names[:MAX_NODES]) for names in (in_turn, in_turn, with_room, with_room)]
-    assert all(isinstance(answer, Fits) for answer in answers)
-    assert [[entry.name for entry in answer.nodes] for answer in answers] == want
+    assert [
+        [entry.name for entry in answer.nodes] for answer in answers if isinstance(answer, Fits)
+    ] == want
 
 
 def test_first_fit_finds_the_nodes_without_room_where_no_other_fits() -> None:
