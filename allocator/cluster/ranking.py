@@ -154,6 +154,11 @@ class Ranking:
         return len(self.changed) + len(self.stale)
 
     @property
+    def unsearched(self) -> int:
+        """Number of classes that have to be searched."""
+        return len(self._unsearched)
+
+    @property
     def verdicts(self) -> Mapping[ClassKey, CachedVerdict]:
         """The known verdicts; they change with the next question."""
         return self._verdicts

@@ -3,7 +3,7 @@
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from allocator.cluster.canonical_requests import names_of
 from allocator.cluster.preference import Preference
@@ -15,6 +15,9 @@ from allocator.model.plan import Budget, Plan
 from allocator.model.requests import PendingClaims
 from allocator.strategies.strategy import Strategy
 from kube.cel.scope import AnswerInterrupted, AnswersPending, BudgetSpent
+
+_FEW: Final = 8
+"""Classes that are searched wherever their nodes are."""
 
 
 class ClassSearches(NamedTuple):
@@ -91,14 +94,24 @@ def search_wanted(
         turn: The nodes in turn; None where they are not taken so.
         limits: The most that the answer may cost; None for no limits.
     """
-    searched = Searched()
-    if turn is not None and turn.enough is not None and limits is not None:
-        searched = _search_in_turn(ranking, classes, turn, limits)
-    if searched.is_settled or searched.interruption is not None:
-        return searched
-    # After those in turn the nodes that are not preferred, or in no class yet.
     partition, find, search = classes
-    return searched._replace(interruption=ranking.search(partition.names, find, search, limits))
+    if turn is None or turn.enough is None or limits is None:
+        return Searched(interruption=ranking.search(partition.names, find, search, limits))
+    if not limits.searches and (ranking.unsearched or partition.unassigned):
+        return Searched(unknown=turn.start)
+    if ranking.unsearched <= min(_FEW, limits.searches) and not partition.unassigned:
+        # Mostly one class is new, and where few nodes fit, a look at all nodes in turn costs more than its search.
+        interruption = ranking.search(partition.names, find, search, limits)
+        return Searched(
+            interruption=interruption, unknown=turn.start if ranking.unsearched else None
+        )
+    unsearched = ranking.unsearched
+    searched = _search_in_turn(ranking, classes, turn, limits)
+    if searched == Searched() and ranking.unsearched == unsearched:
+        # After those in turn the nodes that are not preferred.
+        interruption = ranking.search(partition.names, find, search, limits)
+        return Searched(interruption=interruption)
+    return searched
 
 
 def _search_in_turn(
