@@ -119,7 +119,7 @@ def _search_in_turn(
 ) -> Searched:
     """Search the nodes in turn until enough of them are wanted, and no other."""
     partition, find, search = classes
-    searches = steps = wanted = 0
+    searches = steps = accepted_count = 0
     verdicts: dict[ClassKey, CachedVerdict | Failure] = {}
     try:
         for name in turn.nodes():
@@ -139,8 +139,8 @@ def _search_in_turn(
             if ranking.verdict_of(class_key) is None:
                 verdicts[class_key] = verdict
             if isinstance(verdict, CachedVerdict) and isinstance(verdict.outcome, Plan):
-                wanted += turn.wants(name, verdict.outcome)
-            if wanted == turn.enough:
+                accepted_count += turn.wants(name, verdict.outcome)
+            if accepted_count == turn.enough:
                 return Searched(is_settled=True)
     finally:
         ranking.take(verdicts, partition.names)

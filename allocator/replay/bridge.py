@@ -1,8 +1,9 @@
 """The scheduler of the bridge: a strategy chooses a hundred nodes, kube-scheduler's scores one of these.
 
 The hundred are nodes with the CPU and memory for the pod as long as there are any, as the sidecar chooses
-them; of equal ones those from a place on that the pod's name decides. The strategy's score counts a hundred times as much as each score of kube-scheduler. If none of the
-hundred takes the pod, it is tried again with all nodes. Pods without devices are placed as the stock scheduler does.
+them; of equal ones those from a place on that the pod's name decides. The strategy's score counts a hundred
+times as much as each score of kube-scheduler. If none of the hundred takes the pod, it is tried again with all
+nodes. Pods without devices are placed as the stock scheduler does.
 
 Unlike the sidecar, which finds out about nodes over several answers, all of them are known here.
 """
