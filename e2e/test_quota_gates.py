@@ -5,8 +5,10 @@ The policies stay for the whole file, since one whose parameter is a Lease must 
 
 import http.client
 import json
+import re
 import shutil
 import signal
+import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -17,9 +19,11 @@ from typing import Any, Final, Self
 import msgspec
 import pytest
 
+from admission.quota_gates import HOLDER_POLICY
 from e2e.access import Access, Object, stream
+from e2e.chart import template as chart
 from e2e.cluster import free_ports
-from e2e.drawbridge import CONTROLLER, ROOT, Drawbridge, rendered
+from e2e.drawbridge import CONTROLLER, ROOT, Drawbridge, command_of, rendered
 from e2e.interposer import Fate, Interposer
 from e2e.killed_mid_write import Moment, Order
 from e2e.objects import pod, priority_class
@@ -449,29 +453,99 @@ def test_the_controllers_may_remove_the_gate_of_a_pod_and_nothing_else(
         assert message in answer.decode()
 
 
-def test_without_the_policies_no_pod_stays_locked(
+def test_the_hook_of_the_chart_unlocks_pods_with_its_own_account(
     team: Team, cluster: Access, gated: Drawbridge
 ) -> None:
     team.limit(0)
     team.wait_enforced()
-    team.create("by-hand", "by-controllers")
-    team.wait_events("by-controllers")
+    team.create("first", "second")
     gated.stop(CONTROLLER)
-
-    cluster.kubectl("delete", "-k", str(GATES))
-
-    # As docs/quota-gates.md has it for all pods.
-    removal = json.dumps({"spec": {"schedulingGates": [{"$patch": "delete", **GATE}]}})
-    command = ("patch", "pod", "by-hand", "-n", team.namespace, "--type=strategic", "-p", removal)
+    flags = ("--set", "quotaGates.enabled=true", "--show-only", "templates/uninstall.yaml")
+    hook = chart(*flags, namespace=gated.namespace)
+    (job,) = (document for document in hook if document["kind"] == "Job")
+    rights = [document for document in hook if document is not job]
+    cluster.apply(rights)
+    (container,) = job["spec"]["template"]["spec"]["containers"]
+    account = job["spec"]["template"]["spec"]["serviceAccountName"]
+    kubeconfig = cluster.kubeconfig_for(gated.namespace, account)
+    user = f"system:serviceaccount:{gated.namespace}:{account}"
+    label = {"metadata": {"labels": {"a": "b"}}}
+    path = cluster.kind("pods").path(team.namespace, "first")
+    merge = "application/merge-patch+json"
     cluster.wait_until(
-        lambda: cluster.kubectl(*command, check=False).returncode == 0,
-        "the API server has forgotten the policies",
+        lambda: (
+            b"only the scheduling gate"
+            in cluster.request("PATCH", path, label, content_type=merge, user=user)[1]
+        ),
+        "the policy of the account is in force",
     )
-    cluster.wait_running("by-hand", team.namespace)
+
+    command = (*command_of(container), "--kubeconfig", str(kubeconfig))
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+
+    assert result.returncode == 0, result.stderr
+    assert sorted(team.free()) == ["first", "second"]
+    cluster.wait_running("first", team.namespace)
+    team.create("third")
+    assert "third" in team.free()
+    # Nothing else is the account's: what it may not do by its role, and by its policy.
+    for verb, resource in {"get": "pods", "delete": "pods", "create": "pods"}.items():
+        words = ("auth", "can-i", verb, resource, "-A")
+        assert cluster.kubectl(*words, kubeconfig=kubeconfig, check=False).returncode, verb
     gated.start(CONTROLLER)
+    # The policy that reads the Lease has stayed.
+    cluster.apply(rendered(cluster, GATES))
+    cluster.kubectl("delete", "-f", "-", input=stream(rights))
+
+
+def test_without_the_policies_no_pod_stays_locked(
+    team: Team, cluster: Access, gated: Drawbridge
+) -> None:
+    """The controllers unlock pods once the policies are gone; without controllers, kubectl alone does."""
+    team.limit(0)
+    team.wait_enforced()
+    team.create("by-controllers")
+    team.wait_events("by-controllers")
+    cluster.kubectl("delete", "-k", str(GATES), "--ignore-not-found")
     cluster.wait_running("by-controllers", team.namespace)
     cluster.wait_for(
         "devicequotas",
         team.namespace,
         until=lambda stored: condition(stored, "Enforced") == "False",
     )
+
+
+def test_kubectl_alone_unlocks_pods(team: Team, cluster: Access, gated: Drawbridge) -> None:
+    team.limit(0)
+    # Without the policy that reads the Lease, which must not be created again.
+    cluster.apply(
+        [
+            document
+            for document in rendered(cluster, GATES)
+            if document["metadata"]["name"] != HOLDER_POLICY
+        ]
+    )
+    gated.stop(CONTROLLER)
+    probe = team.pod("probe")
+    cluster.wait_until(
+        lambda: is_gated(team.post(probe, dry_run=True)[1]), "the policies are in force"
+    )
+    team.create("first", "second")
+    assert team.free() == []
+
+    text = (ROOT / "docs" / "quota-gates.md").read_text()
+    (block,) = (
+        code for code in re.findall(r"```text\n(.*?)```", text, re.DOTALL) if "while" in code
+    )
+    script = block.replace("kubectl", str(cluster.kubectl_binary))
+    result = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", script],
+        env=cluster.environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert result.returncode == 0, result.stderr
+    assert sorted(team.free()) == ["first", "second"]
+    gated.start(CONTROLLER)

@@ -49,6 +49,7 @@ def test_every_process_is_started() -> None:
     started = (
         "controllers",
         "controllers.certificates",
+        "controllers.uninstall",
         "driver",
         "observer",
         "sidecar",

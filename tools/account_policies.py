@@ -105,6 +105,13 @@ def observer_documents() -> list[Document]:
     )
 
 
+def uninstall_documents() -> list[Document]:
+    """Return the policy of the account that unlocks pods before an uninstall, and its binding."""
+    return list(
+        _policy("uninstall", [_rule("", "pods", operations=("UPDATE",))], [_gate_removal()])
+    )
+
+
 def bridge_documents() -> list[Document]:
     """Return the policy of the bridge's account and its binding.
 
@@ -292,13 +299,7 @@ def _controller() -> tuple[Document, Document]:
                 " && !oldObject.?status.?allocation.hasValue()",
                 "it deletes claims that were generated for a pod and are not allocated, and no others",
             ),
-            _named_resource(
-                "pods",
-                f"{_gates('object')}\n  == {_gates('oldObject')}.filter(gate, gate.name != {quote(QUOTA_GATE)})\n"
-                "&& "
-                + "\n&& ".join(f"object.{field} == oldObject.{field}" for field in _POD_FIELDS),
-                f"of a pod only the scheduling gate {QUOTA_GATE} is its to remove",
-            ),
+            _gate_removal(),
             _named_resource(
                 "configmaps",
                 f"object.metadata.name in [{quote(inventory)}, {quote(profiles)}]",
@@ -336,6 +337,16 @@ _POD_FIELDS: Final = (
 
 Source: k8s.io/kubernetes v1.37.1, pkg/apis/core/validation, ValidatePodUpdate.
 """
+
+
+def _gate_removal() -> Document:
+    """Return the validation that of a pod nothing but our gate is removed."""
+    return _named_resource(
+        "pods",
+        f"{_gates('object')}\n  == {_gates('oldObject')}.filter(gate, gate.name != {quote(QUOTA_GATE)})\n"
+        "&& " + "\n&& ".join(f"object.{field} == oldObject.{field}" for field in _POD_FIELDS),
+        f"of a pod only the scheduling gate {QUOTA_GATE} is its to remove",
+    )
 
 
 def _gates(pod: str) -> str:

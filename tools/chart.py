@@ -19,6 +19,7 @@ from kube.manifests.dump import dump_yaml
 from kube.names import NAMESPACE, OBSERVER_NAMESPACE, TRANSLATE_LABEL
 from process.model.durations import Duration
 from tools.public_names import PROCESSES
+from tools.uninstall_hook import hook_documents
 from translation.cluster.snapshot import Mode
 
 ROOT: Final = Path(__file__).parent.parent
@@ -77,6 +78,9 @@ def templates() -> Mapping[str, Callable[[], str]]:
             "observer": _observer,
             "policies": lambda: _file("policies", ["policies"], ".Values.policies.enabled"),
             "quota-gates": lambda: _file("quota-gates", ["policies"], ".Values.quotaGates.enabled"),
+            "uninstall": lambda: _text(
+                "tools/uninstall_hook.py", hook_documents(), ".Values.quotaGates.enabled"
+            ),
             "driver": _driver,
             "bridge": _bridge,
             "alerts": _alerts,

@@ -23,6 +23,7 @@ from prometheus_client.registry import Collector
 
 import controllers.__main__ as controllers_process
 import controllers.certificates.__main__ as certificates_process
+import controllers.uninstall.__main__ as uninstall_process
 import driver.__main__ as driver_process
 import observer.__main__ as observer_process
 import sidecar.__main__ as sidecar_process
@@ -100,6 +101,7 @@ PROCESSES: Final[tuple[Command[Any], ...]] = (
     driver_process.STATE,
     observer_process.COMMAND,
     sidecar_process.COMMAND,
+    uninstall_process.COMMAND,
     webhook_process.COMMAND,
 )
 DOCUMENTS: Final[Mapping[str, type]] = {
