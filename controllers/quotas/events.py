@@ -3,14 +3,11 @@
 from collections.abc import Iterator
 from typing import Final
 
-from controllers.quotas.admission_order import Waiting
-from controllers.quotas.usage import QuotaUsage
 from kube.api.events import Event, ObjectReference
-from quotas.device_quotas.ledger import DeviceQuotaLedger, Excess
-from quotas.device_quotas.tenants import Account
+from quotas.gates.admission_order import Waiting
+from quotas.gates.usage import QuotaUsage
+from quotas.gates.waiting_note import waiting_note
 
-MAX_EXCESSES: Final = 3
-MAX_NAMESPACES: Final = 3
 REASON: Final = "WaitingForDeviceQuota"
 ACTION: Final = "LetThrough"
 
@@ -29,37 +26,3 @@ def waiting_events(waiting: Waiting, usage: QuotaUsage) -> Iterator[Event]:
                 type="Normal",
                 identity=REASON,
             )
-
-
-def waiting_note(waiting: Waiting, ledger: DeviceQuotaLedger) -> str:
-    """Return what a unit waits for."""
-    if waiting.is_saved:
-        return "what is left of a DeviceQuota is saved for a pod that has waited for longer"
-    texts = []
-    for excess in waiting.excesses[:MAX_EXCESSES]:
-        texts.append(excess.message)
-        if isinstance(excess, Excess) and not excess.is_final:
-            texts.append(_consumers(excess.account, ledger))
-        elif not (isinstance(excess, Excess) and excess.account.limit.is_closed):
-            texts.append("this pod never gets through unless the limit is raised")
-    if len(waiting.unit.pods) > 1:
-        texts.append(f"{len(waiting.unit.pods)} pods of the group wait together")
-    return "; ".join(filter(None, texts))
-
-
-def _consumers(account: Account, ledger: DeviceQuotaLedger) -> str:
-    """Return who uses an amount, the largest first; empty if nobody does."""
-    parts = sorted(
-        (
-            (namespace, totals)
-            for namespace, totals in ledger.by_namespace(account)
-            if totals.committed
-        ),
-        key=lambda part: (-part[1].committed, part[0]),
-    )
-    largest = [
-        f"namespace {namespace} has {account.limit.in_words(totals.committed)}"
-        for namespace, totals in parts[:MAX_NAMESPACES]
-    ]
-    more = len(parts) - len(largest)
-    return ", ".join(largest) + (f" and {more} more" if more > 0 else "")

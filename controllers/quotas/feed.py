@@ -13,7 +13,6 @@ from typing import Final
 from allocator.model.feature_gates import Features
 from clusterstate.projections import project_class, project_namespace_labels, project_slice
 from controllers.quotas.projections import project_quota_claim, project_quota_pod
-from controllers.quotas.usage import QuotaUsage
 from kube.api.device_quota import DeviceQuota
 from kube.api.meta import decode
 from kube.api.resource import ResourceSlice
@@ -32,6 +31,7 @@ from kube.runtime.controller import Controller
 from kube.runtime.informers import InformerFactory
 from process.selectors.deferring import Demand
 from process.selectors.engine import WorkerEngine
+from quotas.gates.usage import QuotaUsage
 
 STEPS: Final = 3000
 """Steps of one attempt at a claim: about 10 ms."""

@@ -16,12 +16,9 @@ import msgspec
 from admission.fence import is_part_current
 from admission.quota_gates import HOLDER_POLICY, gate_documents
 from controllers.model.settings import ControllerSettings
-from controllers.quotas.admission_order import decide
 from controllers.quotas.driver_owners import DriverOwners
 from controllers.quotas.events import waiting_events
 from controllers.quotas.feed import QuotaFeed
-from controllers.quotas.projections import is_gated
-from controllers.quotas.usage import Key
 from kube.api.core import Pod
 from kube.api.urls import (
     MUTATING_ADMISSION_POLICIES,
@@ -37,6 +34,9 @@ from kube.logs import get_logger
 from kube.names import FIELD_MANAGER_PREFIX, QUOTA_GATE
 from kube.runtime.controller import Controller
 from kube.runtime.events import EventRecorder, NewEventRecorder
+from quotas.gates.admission_order import decide
+from quotas.gates.counted_objects import is_gated
+from quotas.gates.usage import Key
 
 WORKERS: Final = 8
 """Gates that are removed at a time."""

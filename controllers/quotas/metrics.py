@@ -9,9 +9,9 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from controllers.quotas.driver_owners import DriverOwners
-from controllers.quotas.usage import QuotaUsage
 from quotas.device_quotas.ledger import Stage
 from quotas.device_quotas.limit_sums import sums_of
+from quotas.gates.usage import QuotaUsage
 
 _NANOS: Final = 10**9
 

@@ -1,145 +1,16 @@
-"""Claims and pods as quotas count them."""
+"""Claims and pods as the cache of the controllers keeps them."""
 
-from typing import Final
-
-import msgspec
-
-from allocator.pods.extended_resource_claim import ANNOTATION
-from controllers.quotas.groups import group_metadata
-from kube.api.core import (
-    FINISHED_PHASES,
-    Container,
-    Pod,
-    PodSpec,
-    PodStatus,
-    ResourceRequirements,
-)
-from kube.api.extended_resources import IMPLICIT_PREFIX
-from kube.api.meta import ObjectMeta, decode
-from kube.api.resource import (
-    AllocationResult,
-    DeviceAllocationResult,
-    DeviceClaim,
-    ResourceClaim,
-)
-from kube.names import QUOTA_GATE
-
-_NATIVE_DOMAIN: Final = "kubernetes.io/"
-
-
-class QuotaClaim(msgspec.Struct, frozen=True, kw_only=True):
-    """A ResourceClaim, as far as it is charged.
-
-    Attributes:
-        devices: Its requests.
-        allocation: What it has; None before.
-        pod_uids: The pods that own it.
-        is_for_extended_resources: The scheduler made it for the keys of its pod.
-    """
-
-    devices: DeviceClaim
-    allocation: AllocationResult | None = None
-    pod_uids: tuple[str, ...] = ()
-    is_for_extended_resources: bool = False
+from kube.api.core import Pod
+from kube.api.meta import decode
+from kube.api.resource import ResourceClaim
+from quotas.gates.counted_objects import QuotaClaim, counted_claim, counted_pod
 
 
 def project_quota_claim(raw: bytes) -> QuotaClaim:
     """Project a ResourceClaim to its requests and devices."""
-    claim = decode(raw, ResourceClaim)
-    allocation = claim.status.allocation if claim.status is not None else None
-    if allocation is not None:
-        allocation = AllocationResult(
-            devices=DeviceAllocationResult(results=allocation.devices.results)
-        )
-    owners = claim.metadata.owner_references or ()
-    return QuotaClaim(
-        devices=DeviceClaim(requests=claim.spec.devices.requests),
-        allocation=allocation,
-        pod_uids=tuple(owner.uid for owner in owners if owner.kind == "Pod"),
-        is_for_extended_resources=(claim.metadata.annotations or {}).get(ANNOTATION) == "true",
-    )
+    return counted_claim(decode(raw, ResourceClaim))
 
 
 def project_quota_pod(raw: bytes) -> Pod | None:
-    """Project a Pod to what decides whether it waits; None without claims, device keys and our gate.
-
-    None of a pod that has finished, too: it keeps no claim that is not allocated.
-    """
-    pod = decode(raw, Pod)
-    spec, status = pod.spec, pod.status or PodStatus()
-    if status.phase in FINISHED_PHASES:
-        return None
-    containers = _with_extended_resources(spec.containers)
-    init_containers = _with_extended_resources(spec.init_containers)
-    if not (spec.resource_claims or is_gated(pod) or _has_keys(containers, init_containers)):
-        return None
-    metadata = pod.metadata
-    return Pod(
-        metadata=ObjectMeta(
-            name=metadata.name,
-            namespace=metadata.namespace,
-            uid=metadata.uid,
-            resource_version=metadata.resource_version,
-            creation_timestamp=metadata.creation_timestamp,
-            deletion_timestamp=metadata.deletion_timestamp,
-            annotations=group_metadata(metadata),
-        ),
-        spec=PodSpec(
-            containers=containers,
-            init_containers=init_containers,
-            resource_claims=spec.resource_claims,
-            node_name=spec.node_name,
-            scheduler_name=spec.scheduler_name,
-            scheduling_gates=spec.scheduling_gates,
-            scheduling_group=spec.scheduling_group,
-            priority=spec.priority,
-        ),
-        status=PodStatus(
-            resource_claim_statuses=status.resource_claim_statuses,
-            extended_resource_claim_status=status.extended_resource_claim_status,
-        ),
-    )
-
-
-def is_gated(pod: Pod) -> bool:
-    """Return whether a pod has the gate of quotas."""
-    return any(gate.name == QUOTA_GATE for gate in pod.spec.scheduling_gates or ())
-
-
-def is_extended_resource(key: str) -> bool:
-    """Return whether a key may be served by a DeviceClass.
-
-    Source: k8s.io/kubernetes v1.37.1, pkg/apis/core/v1/helper, IsExtendedResourceName and
-    IsDRAExtendedResourceName.
-
-    >>> [*map(is_extended_resource, ("nvidia.com/gpu", "cpu", "deviceclass.resource.kubernetes.io/gpu"))]
-    [True, False, True]
-    """
-    if key.startswith(IMPLICIT_PREFIX):
-        return True
-    return "/" in key and _NATIVE_DOMAIN not in key and not key.startswith("requests.")
-
-
-def _with_extended_resources(
-    containers: tuple[Container, ...] | None,
-) -> tuple[Container, ...] | None:
-    """Return containers with nothing but their extended resources; their number and order stay."""
-    if containers is None:
-        return None
-    return tuple(
-        Container(
-            restart_policy=container.restart_policy,
-            resources=ResourceRequirements(
-                requests={
-                    key: amount
-                    for key, amount in {**container.limits, **container.requests}.items()
-                    if is_extended_resource(key)
-                }
-            ),
-        )
-        for container in containers
-    )
-
-
-def _has_keys(*containers: tuple[Container, ...] | None) -> bool:
-    return any(container.requests for part in containers for container in part or ())
+    """Project a Pod to what decides whether it waits; None if no quota counts it."""
+    return counted_pod(decode(raw, Pod))

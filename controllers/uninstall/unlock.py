@@ -13,13 +13,13 @@ import msgspec
 
 from admission.quota_gates import HOLDER_POLICY, gate_documents
 from controllers.quotas.gates import RESOURCES, removal_patch
-from controllers.quotas.projections import is_gated
 from kube.api.core import Pod
 from kube.api.meta import decode
 from kube.api.urls import PODS, Resource
 from kube.client.client import Client, PatchType
 from kube.errors import KubeError, NotFound
 from kube.logs import get_logger
+from quotas.gates.counted_objects import is_gated
 
 QUIET_S: Final = 5.0
 """The time without a gate after which no API server adds one."""

@@ -1,5 +1,6 @@
 """Pods that are let through never exceed a limit, and come in the order that a plain loop gives."""
 
+import time
 from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
@@ -9,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from allocator.model.feature_gates import Features
-from controllers.quotas.admission_order import MAX_PASSED_S, decide
 from controllers.quotas.projections import project_quota_claim, project_quota_pod
-from controllers.quotas.usage import QuotaUsage
 from kube.api.core import Pod as KubePod
 from kube.api.meta import rfc3339
 from kube.names import QUOTA_GATE
 from quotas.device_quotas.ledger import Stage
+from quotas.gates.admission_order import MAX_PASSED_S, decide
+from quotas.gates.usage import QuotaUsage
 from testing.allocation.builders import (
     allocated_claim,
     claim,
@@ -56,7 +57,7 @@ PODS: Final = st.builds(
 
 
 def world(most: int) -> QuotaUsage:
-    usage = QuotaUsage(Features())
+    usage = QuotaUsage(Features(), time.monotonic)
     usage.replace_quota("team", quota(device_limit(most)))
     usage.replace_namespace("default", {})
     for name, device_class in classes().items():

@@ -8,12 +8,13 @@ import msgspec
 import pytest
 
 from allocator.model.feature_gates import Features
-from controllers.quotas.projections import QuotaClaim, project_quota_claim, project_quota_pod
-from controllers.quotas.usage import ABANDONED_S, PodClaims, QuotaUsage
+from controllers.quotas.projections import project_quota_claim, project_quota_pod
 from kube.api.core import Pod
 from kube.api.extended_resources import IMPLICIT_PREFIX
 from kube.names import QUOTA_GATE, SCHEDULER_NAME
 from quotas.device_quotas.ledger import Totals
+from quotas.gates.counted_objects import QuotaClaim
+from quotas.gates.usage import ABANDONED_S, PodClaims, QuotaUsage
 from testing.allocation.builders import (
     allocated_claim,
     claim,

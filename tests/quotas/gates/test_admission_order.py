@@ -1,5 +1,6 @@
 """The pods that get through when not all of them can."""
 
+import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -8,19 +9,20 @@ import msgspec
 import pytest
 
 from allocator.model.feature_gates import Features
-from controllers.quotas.admission_order import (
+from controllers.quotas.events import waiting_events, waiting_note
+from controllers.quotas.projections import project_quota_claim, project_quota_pod
+from kube.api.device_quota import DeviceQuota, QuotaEnforcement
+from kube.api.meta import rfc3339
+from kube.names import QUOTA_GATE
+from quotas.device_quotas.ledger import Totals
+from quotas.gates.admission_order import (
     GROUP_QUIET_S,
     MAX_PASSED_S,
     Decisions,
     decide,
 )
-from controllers.quotas.events import waiting_events, waiting_note
-from controllers.quotas.projections import QuotaClaim, project_quota_claim, project_quota_pod
-from controllers.quotas.usage import QuotaUsage
-from kube.api.device_quota import DeviceQuota, QuotaEnforcement
-from kube.api.meta import rfc3339
-from kube.names import QUOTA_GATE
-from quotas.device_quotas.ledger import Totals
+from quotas.gates.counted_objects import QuotaClaim
+from quotas.gates.usage import QuotaUsage
 from testing.allocation.builders import DRIVER, claim, classes, device, request, slice_of
 from testing.device_quotas import capacity_limit, device_limit, quota
 
@@ -33,7 +35,7 @@ class Stage:
     """A cluster whose pods are added in words."""
 
     def __init__(self, *quotas: DeviceQuota) -> None:
-        self.usage = QuotaUsage(Features())
+        self.usage = QuotaUsage(Features(), time.monotonic)
         for each in quotas:
             self.usage.replace_quota(each.metadata.name, each)
         self.usage.replace_namespace("default", {})

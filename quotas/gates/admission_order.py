@@ -11,14 +11,14 @@ from datetime import UTC, datetime
 from enum import Enum
 from typing import Final, NamedTuple
 
-from controllers.quotas.groups import group_of
-from controllers.quotas.usage import Key, QuotaUsage
 from kube.api.core import Pod
 from kube.cel.scope import AnswerInterrupted, Meter, evaluating
 from kube.names import QUOTA_GATE
 from quotas.device_quotas.book import CapBreach
 from quotas.device_quotas.ledger import Excess, Stage
 from quotas.device_quotas.tenants import Account
+from quotas.gates.groups import group_of
+from quotas.gates.usage import Key, QuotaUsage
 
 MAX_PASSED_S: Final = 600.0
 """The time for which smaller pods may pass a larger one."""

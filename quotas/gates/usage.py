@@ -10,7 +10,6 @@ ask for.
 Nothing is evaluated here: changed charges stay outstanding in the book until somebody evaluates them.
 """
 
-import time
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -18,7 +17,6 @@ from typing import Final, NamedTuple
 
 from allocator.model.feature_gates import Features
 from allocator.pods.extended_resource_claim import extended_resource_claim, mapped_resources
-from controllers.quotas.projections import QuotaClaim, is_gated
 from kube.api.core import Pod
 from kube.api.device_quota import DeviceQuota
 from kube.api.extended_resources import extended_resources
@@ -28,6 +26,7 @@ from kube.names import SCHEDULER_NAME
 from quotas.device_quotas.book import CountedClaim, QuotaBook
 from quotas.device_quotas.ledger import Stage
 from quotas.device_quotas.tenants import Labels
+from quotas.gates.counted_objects import QuotaClaim, is_gated
 
 ABANDONED_S: Final = 30.0
 """The time for which a promised claim without a pod stays promised, unless it is deleted with its pod."""
@@ -62,7 +61,7 @@ class QuotaUsage:
         pods: The pods that are charged, or gated, by namespace and name.
     """
 
-    def __init__(self, features: Features, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, features: Features, clock: Callable[[], float]) -> None:
         """Begin with an empty cluster.
 
         Args:
