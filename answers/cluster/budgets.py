@@ -5,24 +5,23 @@ budget then is above it whatever devices the pods get.
 """
 
 from collections.abc import Mapping
-from typing import Final
 
 from allocator.model.feature_gates import Features
+from allocator.search.attempt import AllocatorOptions
+from answers.cluster.quota_usage import with_consumers
 from answers.model.cluster_state import ClusterState
 from findings.field_path import FieldPath
 from findings.finding import Code, Finding
 from kube.api.core import NAMESPACE_NAME, Pod
-from kube.quantity import Quantity
+from kube.api.extended_resources import extended_resources
 from quotas.device_quotas.allocated_usage import AllocatedUsage, QuotaObjects
-from quotas.device_quotas.ledger import DeviceQuotaLedger, Entry, Excess, Stage
+from quotas.device_quotas.ledger import DeviceQuotaLedger, Entry, Stage
 from quotas.device_quotas.tenants import Account
 from rules.context.claim_entries import entries_of_pod
 from rules.context.context import Context
 from rules.context.rule import Subject
+from rules.feasibility.idle_cluster import IdleCluster
 from rules.quotas.excesses import find_pod_excesses
-
-MAX_CONSUMERS: Final = 3
-"""Namespaces in one sentence."""
 
 
 class Budgets:
@@ -56,6 +55,14 @@ class Budgets:
                 if claim.status is not None and claim.status.allocation is not None
             },
             namespaces=state.namespaces,
+            # Pods with keys that classes map are charged where no device plugin offers these.
+            extended_resources=extended_resources(state.classes.values()),
+            idle_cluster=IdleCluster(
+                slices=state.slices,
+                nodes=state.nodes,
+                classes=state.classes,
+                rules=AllocatorOptions(features=Features()),
+            ),
             quota_book=usage.book(state.namespaces),
         )
 
@@ -66,12 +73,15 @@ class Budgets:
         return tuple(find_pod_excesses(self._subject(pod), FieldPath(), self._context))
 
     def explain(self, pod: Pod) -> tuple[str, ...]:
-        """Return of which quotas too little is left for a pod, and who uses them, in sentences."""
+        """Return of which quotas too little is left for a pod, and who uses them, in sentences.
+
+        A pod behind the gate of quotas is charged with the most that it may get, as by the controllers.
+        """
         ledger = self._ledger
         if ledger is None:
             return ()
         sentences = [
-            _with_consumers(excess, ledger) for excess in ledger.excesses(self._charges(pod))
+            with_consumers(excess, ledger) for excess in ledger.excesses(self._charges(pod))
         ]
         breaches = [
             finding.detail
@@ -109,18 +119,3 @@ class Budgets:
             # It is created for the pod, with the label that every namespace gets.
             book.replace_namespace(namespace, {NAMESPACE_NAME: namespace})
         return Subject(view=pod, namespace=namespace)
-
-
-def _with_consumers(excess: Excess, ledger: DeviceQuotaLedger) -> str:
-    """Return an excess with the namespaces that use most of the limit."""
-    limit = excess.account.limit
-    parts = sorted(
-        ((part.committed, name) for name, part in ledger.by_namespace(excess.account)),
-        key=lambda entry: (-entry[0], entry[1]),
-    )
-    consumers = ", ".join(
-        f"{name} {Quantity.from_nanos(amount, limit.max.format)}"
-        for amount, name in parts[:MAX_CONSUMERS]
-    )
-    more = f" and {len(parts) - MAX_CONSUMERS} more" if len(parts) > MAX_CONSUMERS else ""
-    return f"{excess.message}; in use: {consumers}{more}" if consumers else excess.message

@@ -4,20 +4,15 @@ It is computed from quotas, namespaces, devices and claims as they are, and not 
 that it needs no controller. Only whether gates hold pods back is read there.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
 
-from allocator.model.feature_gates import Features
-from allocator.pods.claims import Name, allocation_of
 from answers.model.cluster_state import ClusterState
-from kube.api.core import Pod
 from kube.api.device_quota import DeviceQuota
 from kube.api.ownership import owned_drivers
-from kube.api.resource import ResourceClaim
-from kube.names import QUOTA_GATE, SCHEDULER_NAME
-from quotas.device_quotas.book import CountedClaim, QuotaBook
+from quotas.device_quotas.book import QuotaBook
 from quotas.device_quotas.limit_sums import sums_of
 from quotas.device_quotas.limits import Limit
 
@@ -91,62 +86,9 @@ class QuotaUsage(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     limits: tuple[LimitUsage, ...]
 
 
-def build_book(state: ClusterState, features: Features) -> QuotaBook:
-    """Return the charges of all claims of a cluster."""
-    book = QuotaBook(features)
-    for name, device_class in state.classes.items():
-        book.replace_class(name, device_class)
-    book.replace_slices(
-        {slice_.metadata.name or str(number): slice_ for number, slice_ in enumerate(state.slices)}
-    )
-    for name, labels in state.namespaces.items():
-        book.replace_namespace(name, labels)
-    for quota in state.quotas:
-        book.replace_quota(quota.metadata.name, quota)
-    users = _users_by_name(state)
-    for key, claim in state.claims.items():
-        pods = (*users.get(key, ()), *_owners(claim, key[0], state))
-        book.put_claim(
-            key,
-            CountedClaim(
-                key[0],
-                claim.spec.devices,
-                allocation_of(claim),
-                # Without a pod that is known, nobody says that it waits.
-                is_let_through=not pods or any(map(_is_let_through, pods)),
-            ),
-        )
-    return book
-
-
 def unknown_namespaces(state: ClusterState) -> tuple[str, ...]:
     """Return the namespaces of claims that no quota counts, since their labels are not known; sorted."""
     return tuple(sorted({namespace for namespace, _ in state.claims} - set(state.namespaces)))
-
-
-def _users_by_name(state: ClusterState) -> Mapping[Name, Sequence[Pod]]:
-    """Return the pods that name a claim, by it."""
-    users: dict[Name, list[Pod]] = {}
-    for (namespace, _), pod in state.pods.items():
-        for entry in pod.spec.resource_claims or ():
-            if entry.resource_claim_name:
-                users.setdefault((namespace, entry.resource_claim_name), []).append(pod)
-    return users
-
-
-def _owners(claim: ResourceClaim, namespace: str, state: ClusterState) -> Iterator[Pod]:
-    """Yield the pod that a claim was made for."""
-    for owner in claim.metadata.owner_references or ():
-        pod = state.pods.get((namespace, owner.name)) if owner.kind == "Pod" else None
-        if pod is not None:
-            yield pod
-
-
-def _is_let_through(pod: Pod) -> bool:
-    """Return whether a pod has no gate, and is not one of the bridge, which decides itself."""
-    gates = pod.spec.scheduling_gates or ()
-    is_of_bridge = pod.spec.scheduler_name == SCHEDULER_NAME
-    return not is_of_bridge and all(gate.name != QUOTA_GATE for gate in gates)
 
 
 def quota_usages(state: ClusterState, book: QuotaBook) -> tuple[QuotaUsage, ...]:

@@ -23,6 +23,7 @@ from allocator.simulation.model import (
     SimulationResult,
 )
 from answers.cluster.budgets import Budgets
+from answers.cluster.quota_usage import gate_reason
 from answers.model.cluster_state import ClusterState, is_pending
 from answers.model.requested_keys import requested_keys
 from kube.api.core import Pod
@@ -55,6 +56,7 @@ class ObjectStatus(msgspec.Struct, frozen=True, kw_only=True):
         requested: The keys that a translated pod was written with: `main: nvidia.com/gpu 1`.
         held_back: Devices that the bridge gives nobody for now, in sentences; of a pending one.
         quotas: DeviceQuotas of which too little is left for a pending pod, in sentences.
+        gate: The reason why the scheduling gate of DeviceQuotas holds a pending pod back; None without it.
         fenced: Drivers that its scheduler may not allocate, since the bridge owns them; of a pending one.
         unreadable: Resources that the user may not list, such as `nodes`; the answer is as if there
             were none.
@@ -75,6 +77,7 @@ class ObjectStatus(msgspec.Struct, frozen=True, kw_only=True):
     requested: tuple[str, ...] = ()
     held_back: tuple[str, ...] = ()
     quotas: tuple[str, ...] = ()
+    gate: str | None = None
     fenced: tuple[str, ...] = ()
     unreadable: tuple[str, ...] = ()
 
@@ -102,6 +105,7 @@ def pod_status(pod: Pod, state: ClusterState, cluster: Cluster) -> ObjectStatus:
     if not is_pending(pod):
         return status
     answer = _placement(pod, state, cluster)
+    gate = gate_reason(pod, state)
     event = None if answer.all_placed else pending_note(pod, state, cluster)
     return msgspec.structs.replace(
         status,
@@ -109,7 +113,8 @@ def pod_status(pod: Pod, state: ClusterState, cluster: Cluster) -> ObjectStatus:
         simulation=answer,
         event=event,
         scheduler=scheduler_message(pod),
-        quotas=Budgets(state).explain(pod),
+        quotas=Budgets(state).explain(pod) if gate is None else gate.quotas,
+        gate=gate.text if gate is not None else None,
     )
 
 

@@ -83,6 +83,7 @@ class WhyAnswer(msgspec.Struct, frozen=True, kw_only=True):
     requested: tuple[str, ...]
     held_back: tuple[str, ...] = msgspec.field(name="heldBack")
     quotas: tuple[str, ...]
+    gate: str | None
     fenced: tuple[str, ...]
     unreadable: tuple[str, ...] = ()
     event: str | None
@@ -133,6 +134,7 @@ def why_answer(status: ObjectStatus) -> WhyAnswer:
         event=status.event,
         held_back=status.held_back,
         quotas=status.quotas,
+        gate=status.gate,
         fenced=status.fenced,
         scheduler=status.scheduler,
         conflicts=status.conflicts,

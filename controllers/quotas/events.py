@@ -13,7 +13,7 @@ ACTION: Final = "LetThrough"
 
 
 def waiting_events(waiting: Waiting, usage: QuotaUsage) -> Iterator[Event]:
-    """Yield the event of each pod of a unit that waits; one for the life of a pod."""
+    """Yield the event of each pod of a unit that waits; one for the life of a pod, and one for a missing claim."""
     note = waiting_note(waiting, usage.book.ledger)
     for key in waiting.unit.pods:
         pod = usage.pods.get(key)
@@ -24,5 +24,6 @@ def waiting_events(waiting: Waiting, usage: QuotaUsage) -> Iterator[Event]:
                 action=ACTION,
                 note=note,
                 type="Normal",
-                identity=REASON,
+                # A pod whose claim comes after all may have to wait for the quota then.
+                identity=f"{REASON}/missing" if waiting.missing else REASON,
             )

@@ -29,6 +29,8 @@ RETRY_S: Final = 1.0
 GROUP_QUIET_S: Final = 10.0
 """A group without a declared minimum, or with members that need no devices, is complete when no member
 has come for so long."""
+MISSING_S: Final = 10.0
+"""A claim that kube-controller-manager makes is there after so long, or something keeps it from being made."""
 
 
 class Unit(NamedTuple):
@@ -39,6 +41,7 @@ class Unit(NamedTuple):
         pods: Namespace and name of each that waits, sorted.
         priority: The highest of them.
         created_s: The creation of the oldest, in seconds since 1970.
+        youngest_s: The creation of the youngest.
         is_complete: No further member is expected.
     """
 
@@ -46,6 +49,7 @@ class Unit(NamedTuple):
     pods: tuple[Key, ...]
     priority: int
     created_s: float
+    youngest_s: float
     is_complete: bool
 
 
@@ -55,11 +59,13 @@ class Waiting(NamedTuple):
     Attributes:
         excesses: What it would exceed.
         is_saved: What it needs is saved for an older or more important unit.
+        missing: Claims that do not exist, in phrases; what they ask for is not known.
     """
 
     unit: Unit
-    excesses: tuple[Excess | CapBreach, ...]
+    excesses: tuple[Excess | CapBreach, ...] = ()
     is_saved: bool = False
+    missing: tuple[str, ...] = ()
 
 
 class Decisions(NamedTuple):
@@ -77,13 +83,13 @@ class Decisions(NamedTuple):
     next_s: float | None = None
 
 
-class _Undecided(Enum):
+class Undecided(Enum):
     """A reason why nothing can be said about a unit yet."""
 
-    INCOMPLETE = "members of the group are missing"
-    UNKNOWN = "a claim does not exist, or selectors are not evaluated"
+    INCOMPLETE = "members of its group are missing"
+    UNKNOWN = "selectors of claims are not evaluated yet"
     INTERRUPTED = "selectors have to be evaluated once more"
-    HELD_BACK = "another gate is removed first"
+    HELD_BACK = "another scheduling gate is removed first"
 
 
 def decide(
@@ -107,10 +113,16 @@ def decide(
             for key in unit.pods:
                 usage.let_through(key)
             let_through += unit.pods
-        elif obstacle is _Undecided.INCOMPLETE:
+        elif obstacle is Undecided.INCOMPLETE:
             later.append(GROUP_QUIET_S)
-        elif obstacle is _Undecided.INTERRUPTED:
+        elif obstacle is Undecided.INTERRUPTED:
             later.append(RETRY_S)
+        elif isinstance(obstacle, Waiting) and obstacle.missing:
+            left_s = unit.youngest_s + MISSING_S - now_s
+            if left_s > 0:
+                later.append(left_s)
+            else:
+                waiting.append(obstacle)
         elif isinstance(obstacle, Waiting):
             waiting.append(obstacle)
             left_s = unit.created_s + MAX_PASSED_S - now_s
@@ -127,7 +139,7 @@ def _obstacle(
     owned_drivers: Collection[str],
     unknown: Collection[Account],
     saved: Collection[Account],
-) -> Waiting | _Undecided | None:
+) -> Waiting | Undecided | None:
     """Return why a unit is not let through; None if it is."""
     accounts = frozenset(
         account
@@ -137,17 +149,38 @@ def _obstacle(
     if not accounts:
         return None  # Nothing is limited, so nothing has to be known either.
     if not unit.is_complete:
-        return _Undecided.INCOMPLETE
+        return Undecided.INCOMPLETE
+    missing = tuple(
+        dict.fromkeys(phrase for key in unit.pods for phrase in usage.claims_of(key).missing)
+    )
+    if missing:
+        return Waiting(unit, missing=missing)
     charges = _charges(usage, unit, accounts)
     if charges is None or not accounts.isdisjoint(unknown):
-        return _Undecided.UNKNOWN
+        return Undecided.UNKNOWN
     if charges and not all(_is_last(usage.pods[key]) for key in unit.pods):
-        return _Undecided.HELD_BACK
+        return Undecided.HELD_BACK
     try:
         with evaluating(meter=Meter(MAX_STEPS)):
             return _shortage(usage, unit, accounts, charges, saved)
     except AnswerInterrupted:
-        return _Undecided.INTERRUPTED
+        return Undecided.INTERRUPTED
+
+
+def obstacle_of(
+    usage: QuotaUsage, key: Key, owned_drivers: Collection[str], now_s: float
+) -> Waiting | Undecided | None:
+    """Return why the gate of a pod that waits is not removed now; None if there is room for it.
+
+    What is saved for others is not considered.
+
+    Args:
+        key: Namespace and name of the pod.
+        owned_drivers: As in `decide`.
+        now_s: As in `decide`.
+    """
+    unit = next(unit for unit in units(usage, now_s) if key in unit.pods)
+    return _obstacle(usage, unit, owned_drivers, _unknown_accounts(usage), ())
 
 
 def _to_save(waiting: Waiting) -> set[Account]:
@@ -189,6 +222,7 @@ def _unit(usage: QuotaUsage, keys: Sequence[Key], *, is_complete: bool) -> Unit:
         pods=tuple(sorted(keys)),
         priority=max(pod.spec.priority or 0 for pod in pods),
         created_s=min(map(_created_s, pods)),
+        youngest_s=max(map(_created_s, pods)),
         is_complete=is_complete,
     )
 
@@ -208,7 +242,7 @@ def _charges(
     """Return what a unit would be charged; None while that is not known."""
     charges: dict[Account, int] = defaultdict(int)
     for key in _waiting_entries(usage, unit):
-        if key is None or key in usage.book.outstanding:
+        if key in usage.book.outstanding:
             return None
         entry = usage.book.ledger.get(key)
         if entry is None:
@@ -219,14 +253,11 @@ def _charges(
     return charges
 
 
-def _waiting_entries(usage: QuotaUsage, unit: Unit) -> Iterator[Hashable | None]:
-    """Yield the charges of a unit that are not let through, each once; None for one that is not known."""
+def _waiting_entries(usage: QuotaUsage, unit: Unit) -> Iterator[Hashable]:
+    """Yield the charges of a unit that are not let through, each once."""
     entries: dict[Hashable, None] = {}
     for pod in unit.pods:
-        claims = usage.claims_of(pod)
-        if not claims.is_complete:
-            yield None
-        entries |= dict.fromkeys(claims.entries)
+        entries |= dict.fromkeys(usage.claims_of(pod).entries)
     for key in entries:
         claim = usage.book.claim(key)
         if claim is not None and claim.stage is Stage.WAITING:
@@ -255,7 +286,7 @@ def _breaches(usage: QuotaUsage, unit: Unit, accounts: Collection[Account]) -> I
     claims = [
         claim.devices
         for key in _waiting_entries(usage, unit)
-        if key is not None and (claim := usage.book.claim(key)) is not None
+        if (claim := usage.book.claim(key)) is not None
     ]
     drivers = frozenset(account.limit.driver for account in accounts)
     for breach in usage.book.excesses_of_claims(unit.namespace, claims, drivers=drivers):

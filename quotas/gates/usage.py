@@ -17,6 +17,7 @@ from typing import Final, NamedTuple
 
 from allocator.model.feature_gates import Features
 from allocator.pods.extended_resource_claim import extended_resource_claim, mapped_resources
+from findings.text import printable
 from kube.api.core import Pod
 from kube.api.device_quota import DeviceQuota
 from kube.api.extended_resources import extended_resources
@@ -46,11 +47,16 @@ class PodClaims(NamedTuple):
 
     Attributes:
         entries: The keys of its charges in the book.
-        is_complete: False if a claim of it does not exist, so that what it asks for is not known.
+        missing: Claims of it that do not exist, so that what they ask for is not known, in phrases.
     """
 
     entries: tuple[Hashable, ...]
-    is_complete: bool
+    missing: tuple[str, ...] = ()
+
+    @property
+    def is_complete(self) -> bool:
+        """Return whether all claims of the pod are known."""
+        return not self.missing
 
 
 class QuotaUsage:
@@ -173,7 +179,7 @@ class QuotaUsage:
         """Return whether a pod waits for a decision."""
         return is_gated(pod) and pod.metadata.uid not in self._let_through
 
-    def _is_let_through(self, pod: Pod) -> bool:
+    def is_let_through(self, pod: Pod) -> bool:
         """Return whether a pod's claims may be allocated without a decision.
 
         The bridge decides about its pods itself, and rejects claims of drivers that it does not own: else
@@ -189,8 +195,8 @@ class QuotaUsage:
         keys = KeysOfPod(pod.metadata.uid)
         if self.book.claim(keys) is not None:
             entries.append(keys)
-        is_complete = all(self._is_known(entry, pod) for entry in claims)
-        return PodClaims(tuple(dict.fromkeys(entries)), is_complete)
+        missing = tuple(entry.phrase for entry in claims if not self._is_known(entry, pod))
+        return PodClaims(tuple(dict.fromkeys(entries)), missing)
 
     def _is_known(self, entry: "ClaimEntry", pod: Pod) -> bool:
         """Return whether the claim of an entry exists, and is the one that the pod will use."""
@@ -207,7 +213,7 @@ class QuotaUsage:
             self.book.remove_claim(key)
             return
         is_let_through = any(
-            self._is_let_through(self.pods[user]) for user in self._users.get(key, ())
+            self.is_let_through(self.pods[user]) for user in self._users.get(key, ())
         )
         before = self.book.claim(key)
         if is_let_through or claim.allocation is not None:
@@ -242,7 +248,7 @@ class QuotaUsage:
             CountedClaim(
                 namespace=pod.metadata.namespace,
                 devices=claim.spec.devices,
-                is_let_through=self._is_let_through(pod),
+                is_let_through=self.is_let_through(pod),
             ),
         )
 
@@ -268,12 +274,21 @@ class ClaimEntry(NamedTuple):
     """An entry of `spec.resourceClaims`.
 
     Attributes:
+        name: The name of the entry.
         claim: Namespace and name of its claim; None while kube-controller-manager has made none.
         is_generated: It is made from a template.
     """
 
+    name: str
     claim: Key | None
     is_generated: bool
+
+    @property
+    def phrase(self) -> str:
+        """Return which claim it is, in a phrase."""
+        if self.is_generated or self.claim is None:
+            return f"the claim for its entry {printable(self.name)}"
+        return f"claim {printable(self.claim[1])}"
 
 
 def claim_entries(pod: Pod) -> tuple[ClaimEntry, ...]:
@@ -286,7 +301,7 @@ def claim_entries(pod: Pod) -> tuple[ClaimEntry, ...]:
         is_generated = entry.resource_claim_name is None
         name = generated_names.get(entry.name) if is_generated else entry.resource_claim_name
         claim = (namespace, name) if name is not None else None
-        entries.append(ClaimEntry(claim, is_generated))
+        entries.append(ClaimEntry(entry.name, claim, is_generated))
     return tuple(entries)
 
 

@@ -14,6 +14,11 @@ def waiting_note(waiting: Waiting, ledger: DeviceQuotaLedger) -> str:
     """Return what a unit waits for."""
     if waiting.is_saved:
         return "what is left of a DeviceQuota is saved for a pod that has waited for longer"
+    if waiting.missing:
+        return (
+            f"{_list(waiting.missing)} does not exist; what it will ask for is not known, so the pod waits "
+            "until it is made"
+        )
     texts = []
     for excess in waiting.excesses[:MAX_EXCESSES]:
         texts.append(excess.message)
@@ -42,3 +47,8 @@ def _consumers(account: Account, ledger: DeviceQuotaLedger) -> str:
     ]
     more = len(parts) - len(largest)
     return ", ".join(largest) + (f" and {more} more" if more > 0 else "")
+
+
+def _list(texts: tuple[str, ...]) -> str:
+    more = len(texts) - 1
+    return f"{texts[0]} (and {more} more)" if more else texts[0]

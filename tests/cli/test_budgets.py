@@ -6,8 +6,10 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
+import yaml
 
 from kube.manifests.dump import dump_yaml
+from kube.names import QUOTA_GATE
 from testing.command import EXAMPLES, drawbridge
 
 Document = dict[str, Any]
@@ -135,3 +137,107 @@ def test_the_text_does_not_blame_the_scheduler_for_a_budget(tmp_path: Path) -> N
 
     assert "too little is left of a" in text
     assert "has not come to it yet" not in text
+
+
+# --- behind the gate ------------------------------------------------------------------------------
+
+KEY: Final = "example.com/share"
+
+
+def mapped() -> Document:
+    """The DeviceClass of the cluster, for pods with a key instead of a claim."""
+    (device_class,) = (
+        document
+        for document in yaml.safe_load_all((QUOTA / "cluster.yaml").read_text())
+        if document["kind"] == "DeviceClass"
+    )
+    return {**device_class, "spec": {**device_class["spec"], "extendedResourceName": KEY}}
+
+
+def gated(number: int = 0, claim: str = "") -> Document:
+    """A pod behind the gate with a number of devices by a key, or with a claim by its name."""
+    resources = {"limits": {KEY: str(number)}, "requests": {KEY: str(number)}} if number else {}
+    claims = [{"name": "gpu", "resourceClaimName": claim}] if claim else []
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "next", "namespace": "vision", "uid": "next"},
+        "spec": {
+            "containers": [{"name": "main", "image": "a", "resources": resources}],
+            "resourceClaims": claims,
+            "schedulingGates": [{"name": QUOTA_GATE}],
+        },
+    }
+
+
+def explained(tmp_path: Path, *documents: Document) -> tuple[list[str], str | None]:
+    answer = json.loads(why(tmp_path, *documents))
+    return answer["quotas"], answer["gate"]
+
+
+def test_a_gated_pod_with_a_mapped_key_is_told_its_quota(tmp_path: Path) -> None:
+    quotas, gate = explained(tmp_path, gated(2), mapped())
+
+    gpus, _, memory = sorted(quotas)
+    assert gpus == (
+        "DeviceQuota vision, limit gpus: 2 devices needed, 1 device of 4 devices left; "
+        "in use: vision 2, vision-lab 1"
+    )
+    assert memory == (
+        "DeviceQuota vision, limit memory: 160Gi of memory needed, 24Gi of memory of 80Gi of memory left; "
+        "in use: vision 48Gi, vision-lab 8Gi"
+    )
+    assert gate == "too little is left of a DeviceQuota"
+
+
+def test_a_gated_pod_is_charged_with_the_most_that_it_may_get(tmp_path: Path) -> None:
+    claim, pod = pending("28Gi")
+    pod["spec"]["schedulingGates"] = [{"name": QUOTA_GATE}]
+
+    quotas, _ = explained(tmp_path, pod, claim)
+
+    assert len(quotas) == 1
+    assert "28Gi of memory needed, 24Gi of memory" in quotas[0]
+
+
+def test_a_gated_pod_without_its_claim_is_told_which(tmp_path: Path) -> None:
+    quotas, gate = explained(tmp_path, gated(claim="absent"))
+
+    assert quotas == []
+    assert gate is not None
+    assert gate.startswith("claim absent does not exist")
+
+
+def test_a_gated_pod_for_which_there_is_room_waits_for_the_controllers(tmp_path: Path) -> None:
+    claim, pod = pending("16Gi")
+    pod["spec"]["schedulingGates"] = [{"name": QUOTA_GATE}]
+
+    quotas, gate = explained(tmp_path, pod, claim)
+
+    assert (quotas, gate) == (
+        [],
+        "the DeviceQuotas have room for it, and the controllers remove the gate",
+    )
+
+
+def test_the_text_names_the_gate(tmp_path: Path) -> None:
+    text = why(tmp_path, gated(claim="absent"), form="text")
+
+    assert "pending behind its scheduling gate: claim absent does not exist" in text
+
+
+def test_keys_that_a_class_maps_are_placed_within_the_budget_only() -> None:
+    pod = gated(2)
+    del pod["spec"]["schedulingGates"]
+    node = next(
+        document
+        for document in yaml.safe_load_all((QUOTA / "cluster.yaml").read_text())
+        if document["kind"] == "Node"
+    )
+    # Whether a device plugin offers the key is known of nodes with a status only.
+    node["status"] = {"allocatable": {"cpu": "64", "memory": "256Gi"}}
+
+    placed, findings = simulate(pod, mapped(), node)
+
+    assert placed == {"next": False}
+    assert ("Pod/vision/next", "exceedsDeviceQuota") in findings

@@ -241,3 +241,21 @@ def test_claims_whose_namespace_is_missing_are_named(tmp_path: Path) -> None:
     assert result.exit_code == 0
     assert "note: claims of vision-lab are counted by no quota" in result.stderr
     assert "note" not in drawbridge("quota", "status", "--snapshot", CLUSTER).stderr
+
+
+@pytest.mark.parametrize(
+    ("gates", "expected"),
+    [([], ("3", "2", "0", "0")), ([{"name": QUOTA_GATE}], ("3", "0", "2", "1"))],
+)
+def test_keys_that_a_class_maps_count_as_the_controllers_count_them(
+    gates: list[Document], expected: tuple[str, ...], tmp_path: Path
+) -> None:
+    """The scheduler makes their claim only when it places the pod."""
+    documents = cluster()
+    (device_class,) = (entry for entry in documents if entry["kind"] == "DeviceClass")
+    device_class["spec"]["extendedResourceName"] = "example.com/share"
+    container = {"name": "main", "resources": {"requests": {"example.com/share": "2"}}}
+
+    answer = status(tmp_path, (*documents, pod(containers=[container], schedulingGates=gates)))
+
+    assert amounts(answer, "gpus") == expected

@@ -7,7 +7,8 @@ import click
 import msgspec
 
 from allocator.model.feature_gates import Features
-from answers.cluster.quota_status import QuotaUsage, build_book, quota_usages, unknown_namespaces
+from answers.cluster.quota_status import QuotaUsage, quota_usages, unknown_namespaces
+from answers.cluster.quota_usage import build_usage
 from answers.model.cluster_state import build_state
 from answers.model.findings import DEFAULT_NAMESPACE
 from answers.model.kinds import STATE_KINDS
@@ -128,7 +129,7 @@ def _print_status(documents: ClusterDocuments, output: str) -> None:
     if state.quotas and not state.namespaces:
         is_unreadable = "namespaces" in documents.unreadable
         raise _UsageNotKnown(_NAMESPACES_NOT_READ if is_unreadable else _NO_NAMESPACES)
-    answer = QuotaStatusDocument(quotas=quota_usages(state, build_book(state, Features())))
+    answer = QuotaStatusDocument(quotas=quota_usages(state, build_usage(state, Features()).book))
     if output != Output.TEXT:
         click.echo(format_document(output, msgspec.json.encode(answer), Report.QUOTA_STATUS))
     elif answer.quotas:

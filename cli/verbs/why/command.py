@@ -376,6 +376,8 @@ def _pending(status: ObjectStatus, *, lacks_nodes: bool) -> str:
             f"pending: the bridge owns {', '.join(status.fenced)}, and the scheduler that the pod names may "
             "not allocate its devices; create the pod again, and the webhook gives it the bridge's"
         )
+    if status.gate is not None:
+        return f"pending behind its scheduling gate: {status.gate}"
     if answer is not None and answer.all_placed and status.quotas:
         return "pending: a node has the devices, but too little is left of a DeviceQuota"
     if answer is not None and answer.all_placed:

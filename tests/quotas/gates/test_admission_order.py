@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from allocator.model.feature_gates import Features
-from controllers.quotas.events import waiting_events, waiting_note
+from controllers.quotas.events import waiting_events
 from controllers.quotas.projections import project_quota_claim, project_quota_pod
 from kube.api.device_quota import DeviceQuota, QuotaEnforcement
 from kube.api.meta import rfc3339
@@ -23,6 +23,7 @@ from quotas.gates.admission_order import (
 )
 from quotas.gates.counted_objects import QuotaClaim
 from quotas.gates.usage import QuotaUsage
+from quotas.gates.waiting_note import waiting_note
 from testing.allocation.builders import DRIVER, claim, classes, device, request, slice_of
 from testing.device_quotas import capacity_limit, device_limit, quota
 
@@ -295,6 +296,30 @@ def test_a_member_that_is_made_again_counts_with_those_that_run() -> None:
 
 
 # --- words ----------------------------------------------------------------------------------------
+
+
+def test_a_pod_that_names_a_missing_claim_is_told_so_after_a_while() -> None:
+    """It waited for good without a word, as the claim is to be made by whoever made the pod."""
+    stage = Stage(quota(device_limit(1)))
+    stage.add("young", claims=["missing"], age_s=4)
+
+    decisions = stage.decide()
+    assert (decisions.let_through, decisions.waiting, decisions.next_s) == ((), (), 6)
+
+    decisions = stage.decide(now_s=NOW + 6)
+    (waiting,) = decisions.waiting
+    (event,) = waiting_events(waiting, stage.usage)
+    assert event.note == (
+        "claim missing does not exist; what it will ask for is not known, so the pod waits until it is made"
+    )
+
+    stage.add("user", age_s=60)
+    assert names(stage.decide()) == ["user"]
+    stage.usage.replace_claim(("default", "missing"), requesting())
+    (waiting,) = stage.decide(now_s=NOW + 6).waiting
+    (later,) = waiting_events(waiting, stage.usage)
+    assert "0 devices of 1 device left" in later.note
+    assert later.name != event.name
 
 
 def test_a_waiting_pod_is_told_what_is_missing_and_who_has_it() -> None:

@@ -28,6 +28,7 @@ from testing.device_quotas import device_limit, quota
 
 ONE = 10**9
 GATE = [{"name": QUOTA_GATE}]
+GENERATED = "the claim for its entry x"
 
 
 def usage(clock: Callable[[], float] = time.monotonic) -> QuotaUsage:
@@ -225,21 +226,25 @@ def test_keys_are_charged_once_a_class_maps_them() -> None:
 @pytest.mark.parametrize(
     ("entries", "statuses", "expected"),
     [
-        ([{"name": "x", "resourceClaimName": "c"}], [], PodClaims((("default", "c"),), True)),
-        ([{"name": "x", "resourceClaimName": "other"}], [], PodClaims((), False)),
-        ([{"name": "x", "resourceClaimTemplateName": "t"}], [], PodClaims((), False)),
+        ([{"name": "x", "resourceClaimName": "c"}], [], PodClaims((("default", "c"),))),
+        ([{"name": "x", "resourceClaimName": "other"}], [], PodClaims((), ("claim other",))),
+        ([{"name": "x", "resourceClaimTemplateName": "t"}], [], PodClaims((), (GENERATED,))),
         (
             [{"name": "x", "resourceClaimTemplateName": "t"}],
             [{"name": "x", "resourceClaimName": "made"}],
-            PodClaims((("default", "made"),), True),
+            PodClaims((("default", "made"),)),
         ),
         # Written by somebody who may write the status of pods.
         (
             [{"name": "x", "resourceClaimTemplateName": "t"}],
             [{"name": "x", "resourceClaimName": "c"}],
-            PodClaims((("default", "c"),), False),
+            PodClaims((("default", "c"),), (GENERATED,)),
         ),
-        ([{"name": "x", "resourceClaimTemplateName": "t"}], [{"name": "x"}], PodClaims((), False)),
+        (
+            [{"name": "x", "resourceClaimTemplateName": "t"}],
+            [{"name": "x"}],
+            PodClaims((), (GENERATED,)),
+        ),
     ],
 )
 def test_what_a_pod_asks_for_is_known_once_its_claims_exist(

@@ -1,0 +1,133 @@
+"""The charges of DeviceQuotas on a whole cluster, and why the gate of a pod is not removed. Pure.
+
+The controllers charge by the same functions, from the objects that they follow.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
+
+import msgspec
+
+from allocator.model.feature_gates import Features
+from allocator.pods.claims import Name
+from answers.model.cluster_state import ClusterState
+from kube.api.core import Pod
+from kube.api.ownership import owned_drivers
+from kube.api.resource import ResourceClaim
+from kube.quantity import Quantity
+from quotas.device_quotas.ledger import DeviceQuotaLedger, Excess
+from quotas.gates.admission_order import Undecided, Waiting, obstacle_of
+from quotas.gates.counted_objects import counted_claim, counted_pod, is_gated
+from quotas.gates.usage import QuotaUsage
+from quotas.gates.waiting_note import waiting_note
+
+MAX_CONSUMERS: Final = 3
+"""Namespaces in one sentence."""
+_TOO_LITTLE: Final = "too little is left of a DeviceQuota"
+_HAS_ROOM: Final = "the DeviceQuotas have room for it, and the controllers remove the gate"
+
+
+class GateReason(NamedTuple):
+    """The reason why a pod is behind the gate.
+
+    Attributes:
+        text: The reason in a sentence.
+        quotas: Limits of which too little is left, with who uses them, in sentences.
+    """
+
+    text: str
+    quotas: tuple[str, ...] = ()
+
+
+def build_usage(state: ClusterState, features: Features) -> QuotaUsage:
+    """Return the charges of all claims and pods of a cluster."""
+    usage = QuotaUsage(features, lambda: 0.0)
+    for name, device_class in state.classes.items():
+        usage.replace_class(name, device_class)
+    usage.replace_slices(
+        {slice_.metadata.name or str(number): slice_ for number, slice_ in enumerate(state.slices)}
+    )
+    for name, labels in state.namespaces.items():
+        usage.replace_namespace(name, labels)
+    for quota in state.quotas:
+        usage.replace_quota(quota.metadata.name, quota)
+    for key, pod in state.pods.items():
+        usage.replace_pod(key, counted_pod(_with_uid(pod)))
+    users = _users_by_name(state)
+    for key, claim in state.claims.items():
+        usage.replace_claim(key, counted_claim(claim))
+        pods = (*users.get(key, ()), *_owners(claim, key[0], state))
+        counted = usage.book.claim(key)
+        # Without a pod that is known, nobody says that it waits; files have claims without the status of pods.
+        is_let_through = not pods or any(map(usage.is_let_through, pods))
+        if counted is not None:
+            usage.book.put_claim(key, counted._replace(is_let_through=is_let_through))
+    for entry in tuple(usage.book.outstanding):
+        usage.book.charge(entry)
+    return usage
+
+
+def gate_reason(pod: Pod, state: ClusterState) -> GateReason | None:
+    """Return why the gate of a pod is not removed; None for a pod without it, and without quotas."""
+    if not is_gated(pod) or not state.quotas:
+        return None
+    usage = build_usage(state, Features())
+    key = (pod.metadata.namespace, pod.metadata.name)
+    if key not in usage.pods:
+        return None
+    # A snapshot has no clock: a group is complete with its declared minimum only.
+    match obstacle_of(usage, key, owned_drivers(state.ownerships), 0.0):
+        case Waiting() as waiting:
+            ledger = usage.book.ledger
+            sentences = tuple(
+                with_consumers(excess, ledger) if isinstance(excess, Excess) else excess.message
+                for excess in waiting.excesses
+            )
+            text = _TOO_LITTLE if sentences else waiting_note(waiting, ledger)
+            return GateReason(text, sentences)
+        case Undecided() as undecided:
+            return GateReason(undecided.value)
+        case None:
+            return GateReason(_HAS_ROOM)
+
+
+def _with_uid(pod: Pod) -> Pod:
+    """Return a pod with a uid, which files may lack."""
+    metadata = pod.metadata
+    if metadata.uid:
+        return pod
+    uid = f"{metadata.namespace}/{metadata.name}"
+    return msgspec.structs.replace(pod, metadata=msgspec.structs.replace(metadata, uid=uid))
+
+
+def _users_by_name(state: ClusterState) -> Mapping[Name, Sequence[Pod]]:
+    """Return the pods that name a claim, by it."""
+    users: dict[Name, list[Pod]] = {}
+    for (namespace, _), pod in state.pods.items():
+        for entry in pod.spec.resource_claims or ():
+            if entry.resource_claim_name:
+                users.setdefault((namespace, entry.resource_claim_name), []).append(pod)
+    return users
+
+
+def _owners(claim: ResourceClaim, namespace: str, state: ClusterState) -> Iterator[Pod]:
+    """Yield the pod that a claim was made for."""
+    for owner in claim.metadata.owner_references or ():
+        pod = state.pods.get((namespace, owner.name)) if owner.kind == "Pod" else None
+        if pod is not None:
+            yield pod
+
+
+def with_consumers(excess: Excess, ledger: DeviceQuotaLedger) -> str:
+    """Return an excess with the namespaces that use most of the limit."""
+    limit = excess.account.limit
+    parts = sorted(
+        ((part.committed, name) for name, part in ledger.by_namespace(excess.account)),
+        key=lambda entry: (-entry[0], entry[1]),
+    )
+    consumers = ", ".join(
+        f"{name} {Quantity.from_nanos(amount, limit.max.format)}"
+        for amount, name in parts[:MAX_CONSUMERS]
+    )
+    more = f" and {len(parts) - MAX_CONSUMERS} more" if len(parts) > MAX_CONSUMERS else ""
+    return f"{excess.message}; in use: {consumers}{more}" if consumers else excess.message
