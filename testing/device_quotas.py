@@ -8,6 +8,7 @@ from kube.api.device_quota import (
     CountedDevices,
     DeviceQuota,
     DeviceQuotaSpec,
+    LegacyKey,
     QuotaLimit,
 )
 from kube.api.meta import LabelSelector, ObjectMeta
@@ -44,9 +45,11 @@ def _limit(
     per_device: str | None = None,
     classes: tuple[str, ...] | None = None,
     driver: str = DRIVER,
+    legacy_keys: tuple[LegacyKey, ...] | None = None,
     **measure: Any,
 ) -> QuotaLimit:
     return QuotaLimit(
+        legacy_keys=legacy_keys,
         name=name,
         driver=driver,
         device_class_names=classes,

@@ -7,8 +7,9 @@ budget then is above it whatever devices the pods get.
 from collections.abc import Mapping
 
 from allocator.model.feature_gates import Features
+from allocator.pods.extended_resource_claim import mapped_resources
 from allocator.search.attempt import AllocatorOptions
-from answers.cluster.quota_usage import with_consumers
+from answers.cluster.quota_usage import charge_legacy_pods, with_consumers
 from answers.model.cluster_state import ClusterState
 from findings.field_path import FieldPath
 from findings.finding import Code, Finding
@@ -44,6 +45,8 @@ class Budgets:
                 claims=state.claims,
             )
         )
+        book = usage.book(state.namespaces)
+        charge_legacy_pods(book, state)
         self._context = Context(
             templates={
                 name: template.spec.spec.devices for name, template in state.templates.items()
@@ -63,7 +66,7 @@ class Budgets:
                 classes=state.classes,
                 rules=AllocatorOptions(features=Features()),
             ),
-            quota_book=usage.book(state.namespaces),
+            quota_book=book,
         )
 
     def find_excesses(self, pod: Pod) -> tuple[Finding, ...]:
@@ -110,7 +113,14 @@ class Budgets:
         entries = entries_of_pod(self._subject(pod), FieldPath(), context)
         claims = [entry.claim.spec.devices for entry in entries]
         charges = context.quota_book.least_charges(pod.metadata.namespace, claims)
-        return {account: amount for account, amount in charges.items() if amount}
+        by_keys = context.quota_book.legacy_charges(
+            pod.metadata.namespace, pod.spec, mapped_resources(pod, context.extended_resources)
+        )
+        return {
+            account: amount + by_keys.get(account, 0)
+            for account, amount in charges.items()
+            if amount + by_keys.get(account, 0)
+        }
 
     def _subject(self, pod: Pod) -> Subject[Pod]:
         namespace = pod.metadata.namespace

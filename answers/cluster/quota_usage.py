@@ -10,15 +10,24 @@ import msgspec
 
 from allocator.model.feature_gates import Features
 from allocator.pods.claims import Name
+from allocator.pods.extended_resource_claim import mapped_resources
 from answers.model.cluster_state import ClusterState
 from kube.api.core import Pod
+from kube.api.extended_resources import extended_resources
 from kube.api.ownership import owned_drivers
 from kube.api.resource import ResourceClaim
 from kube.quantity import Quantity
+from quotas.device_quotas.book import QuotaBook
 from quotas.device_quotas.ledger import DeviceQuotaLedger, Excess
 from quotas.gates.admission_order import Undecided, Waiting, obstacle_of
-from quotas.gates.counted_objects import counted_claim, counted_pod, is_gated
-from quotas.gates.usage import QuotaUsage
+from quotas.gates.counted_objects import (
+    counted_claim,
+    counted_pod,
+    has_keys,
+    is_gated,
+    legacy_pod,
+)
+from quotas.gates.usage import LegacyKeysOfPod, QuotaUsage
 from quotas.gates.waiting_note import waiting_note
 
 MAX_CONSUMERS: Final = 3
@@ -65,6 +74,17 @@ def build_usage(state: ClusterState, features: Features) -> QuotaUsage:
     for entry in tuple(usage.book.outstanding):
         usage.book.charge(entry)
     return usage
+
+
+def charge_legacy_pods(book: QuotaBook, state: ClusterState) -> None:
+    """Charge a book with the pods that have devices by keys: those with a node."""
+    resources = extended_resources(state.classes.values())
+    for key, pod in state.pods.items():
+        counted = counted_pod(pod)
+        if counted is not None and has_keys(counted.spec) and counted.spec.node_name:
+            mapped = mapped_resources(counted, resources)
+            entry = legacy_pod(counted, mapped, is_let_through=True)
+            book.put_claim(LegacyKeysOfPod("/".join(key)), entry)
 
 
 def gate_reason(pod: Pod, state: ClusterState) -> GateReason | None:

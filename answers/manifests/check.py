@@ -15,6 +15,7 @@ from allocator.features.co_tenant_config import UNIFORM_CONFIG_DRIVERS
 from allocator.model.feature_gates import Features
 from allocator.model.scheduler_support import SchedulerSupport
 from allocator.pods.claims import Name
+from answers.cluster.quota_usage import charge_legacy_pods
 from answers.manifests.groups import group_findings
 from answers.manifests.pod_checks import field_findings, routing_findings
 from answers.manifests.quotas import check_quotas
@@ -259,6 +260,7 @@ def build_context(
     )
     context = cache.context(facts)
     if context.quota_book is not None:
+        charge_legacy_pods(context.quota_book, state)
         for name in sorted({namespace_of(source, inputs.namespace) for source in inputs.manifests}):
             if name and name not in facts.namespaces:
                 # It is created for the manifests, with the label that every namespace gets.

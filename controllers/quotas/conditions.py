@@ -121,7 +121,8 @@ def enforced_condition(limits: Sequence[Limit], deciders: Deciders) -> Condition
         return ConditionState(type_, no, ConditionReason.AUDIT, message)
     drivers = {limit.driver for limit in limits}
     owned = sorted(drivers & deciders.owned_drivers)
-    others = sorted(drivers - deciders.owned_drivers)
+    by_keys = {limit.driver for limit in limits if limit.legacy_keys}
+    others = sorted((drivers - deciders.owned_drivers) | by_keys)
     if owned and deciders.bridge_fault:
         message = f"the bridge owns {_list(owned)}; {deciders.bridge_fault}"
         return ConditionState(type_, no, ConditionReason.BRIDGE_NOT_SERVING, message)

@@ -29,6 +29,7 @@ API_VERSION: Final = f"{GROUP}/{VERSION}"
 KIND: Final = "DeviceQuota"
 MAX_LIMITS: Final = 16
 MAX_CLASSES: Final = 16
+MAX_LEGACY_KEYS: Final = 16
 MAX_NAMESPACES: Final = 100
 """Namespaces in a status."""
 ALERT_THRESHOLD: Final = 95
@@ -64,6 +65,26 @@ class CountedClaims(ApiStruct, frozen=True, kw_only=True):
     """Claims with a counted device are counted."""
 
 
+class LegacyKey(ApiStruct, frozen=True, kw_only=True):
+    """Pods that request devices by a key, and not by claims, count like claims.
+
+    Attributes:
+        name: The extended resource, as in resources.limits of containers. Pods whose key a DeviceClass
+            maps count by their claim.
+        per_unit: The amount of the limit for one of the key, such as 1Mi for a key in MiB; 1 without it.
+        multiplied_by: A key of the same container with the number of devices, each of which gets the
+            amount; 1 where the container does not have it.
+        only_with: Only pods that have one of these keys, too, count; all of them without any.
+        without: Pods that have one of these keys, too, do not count.
+    """
+
+    name: str
+    per_unit: Quantity | None = None
+    multiplied_by: str | None = None
+    only_with: tuple[str, ...] | None = None
+    without: tuple[str, ...] | None = None
+
+
 class QuotaLimit(ApiStruct, frozen=True, kw_only=True):
     """An amount of one driver's devices. Exactly one of devices, claims, capacity and counter is set.
 
@@ -83,6 +104,8 @@ class QuotaLimit(ApiStruct, frozen=True, kw_only=True):
         per_device: The largest amount on one device.
         alert_threshold_percent: The percentage of max above which the condition AlertThresholdReached
             is true.
+        legacy_keys: Pods with these keys count, too, so that one limit holds before, during and after a
+            migration to claims.
     """
 
     name: str
@@ -97,6 +120,7 @@ class QuotaLimit(ApiStruct, frozen=True, kw_only=True):
     per_request: Quantity | None = None
     per_device: Quantity | None = None
     alert_threshold_percent: int = ALERT_THRESHOLD
+    legacy_keys: tuple[LegacyKey, ...] | None = None
 
 
 class DeviceQuotaSpec(ApiStruct, frozen=True, kw_only=True):
@@ -193,6 +217,13 @@ class DeviceQuota(ApiStruct, frozen=True, kw_only=True):
 _LABEL: Final = name("^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", 63)
 _QUALIFIED_NAME: Final = name(rf"^({SUBDOMAIN[1:-1]}/)?[a-zA-Z_][a-zA-Z0-9_]*$", 96)
 _AMOUNT: Final = text(64)
+_RESOURCE: Final = name(rf"^{SUBDOMAIN[1:-1]}/[a-zA-Z0-9]([-a-zA-Z0-9_.]*[a-zA-Z0-9])?$", 317)
+_RESOURCES: Final = {
+    "minItems": 1,
+    "maxItems": MAX_LEGACY_KEYS,
+    "x-kubernetes-list-type": "set",
+    "items": _RESOURCE,
+}
 
 SCHEMA: Final = LABEL_SELECTOR.join(
     Schema(
@@ -213,6 +244,7 @@ SCHEMA: Final = LABEL_SELECTOR.join(
                 "capacity": _QUALIFIED_NAME,
                 "counter": _LABEL,
                 "alertThresholdPercent": {"minimum": 0, "maximum": 100},
+                "legacyKeys": {"minItems": 1, **entries_by_key("name", most=MAX_LEGACY_KEYS)},
             },
             DeviceQuotaStatus: {
                 "observedGeneration": COUNT,
@@ -235,6 +267,12 @@ SCHEMA: Final = LABEL_SELECTOR.join(
                 "promised": _AMOUNT,
                 "waiting": _AMOUNT,
             },
+            LegacyKey: {
+                "name": _RESOURCE,
+                "multipliedBy": _RESOURCE,
+                "onlyWith": _RESOURCES,
+                "without": _RESOURCES,
+            },
         },
         validations={
             QuotaLimit: (
@@ -242,6 +280,10 @@ SCHEMA: Final = LABEL_SELECTOR.join(
                     rule="[has(self.devices), has(self.claims), has(self.capacity), has(self.counter)]"
                     ".filter(is_set, is_set).size() == 1",
                     message="exactly one of devices, claims, capacity and counter is needed",
+                ),
+                Validation(
+                    rule="!has(self.claims) || !has(self.legacyKeys)",
+                    message="pods with legacyKeys have no claims to count; limit devices or a capacity",
                 ),
             ),
         },

@@ -15,6 +15,7 @@ from allocator.model.amount_bound import AmountBound
 from allocator.model.devices import PoolId, PublishedDevice
 from allocator.model.feature_gates import Features
 from allocator.model.plan import Choice
+from kube.api.core import PodSpec
 from kube.api.device_quota import DeviceQuota
 from kube.api.resource import AllocationResult, DeviceClaim, DeviceClass, ResourceSlice
 from kube.cel.scope import current_scope, evaluating
@@ -22,28 +23,45 @@ from kube.quantity import Quantity
 from quotas.device_quotas.bounds import UNLIMITED, amount_bound
 from quotas.device_quotas.charges import Charge, ClaimCharges, Estimate, devices_of_plan
 from quotas.device_quotas.ledger import NOTHING, DeviceQuotaLedger, Entry, Excess, Stage
+from quotas.device_quotas.legacy_pods import legacy_charge
 from quotas.device_quotas.limits import Limit
 from quotas.device_quotas.published import PublishedDevices
 from quotas.device_quotas.tenants import Account, Labels, Tenants
 
 
+class LegacyPod(NamedTuple):
+    """A pod that requests devices by keys.
+
+    Attributes:
+        spec: Its containers with their keys.
+        is_running: It has a node, and so its devices.
+        mapped: Keys that count by a claim.
+    """
+
+    spec: PodSpec
+    is_running: bool = False
+    mapped: frozenset[str] = frozenset()
+
+
 class CountedClaim(NamedTuple):
-    """A claim, or one that is to be created for a pod.
+    """A claim, or one that is to be created for a pod, or what a pod has by keys instead.
 
     Attributes:
         allocation: What it has; None before.
         is_let_through: It may be allocated without a further decision; what waits for one is not charged.
+        legacy_pod: The pod that requests devices by keys; None for a claim.
     """
 
     namespace: str
     devices: DeviceClaim
     allocation: AllocationResult | None = None
     is_let_through: bool = True
+    legacy_pod: LegacyPod | None = None
 
     @property
     def stage(self) -> Stage:
         """Return the stage of its charges."""
-        if self.allocation is not None:
+        if self.allocation is not None or (self.legacy_pod and self.legacy_pod.is_running):
             return Stage.USED
         return Stage.PROMISED if self.is_let_through else Stage.WAITING
 
@@ -141,7 +159,7 @@ class QuotaBook:
         self._of_namespace[claim.namespace].add(key)
         for pool in _pools(claim):
             self._of_pool[pool].add(key)
-        if claim.allocation is None:
+        if claim.allocation is None and claim.legacy_pod is None:
             self._open.add(key)
         self._charge_again([key])
 
@@ -329,6 +347,20 @@ class QuotaBook:
                 charges[account] += estimate.total.least
         return charges
 
+    def legacy_charges(
+        self, namespace: str, pod: PodSpec, mapped: Collection[str]
+    ) -> Mapping[Account, int]:
+        """Return the charges of a pod for keys that it has instead of claims, in nano-units.
+
+        Args:
+            mapped: As in `legacy_charge`.
+        """
+        return {
+            account: amount
+            for account in self.accounts(namespace)
+            if (amount := legacy_charge(pod, account.limit, mapped))
+        }
+
     # --- charges ----------------------------------------------------------------------------------
 
     @property
@@ -377,7 +409,10 @@ class QuotaBook:
         )
         for account in self.tenants.accounts(claim.namespace):
             is_known = True
-            if claim.allocation is not None:
+            if claim.legacy_pod is not None:
+                spec, _, mapped = claim.legacy_pod
+                amount = legacy_charge(spec, account.limit, mapped)
+            elif claim.allocation is not None:
                 charge = self._charges.charge_of(devices_held, account.limit)
                 amount, is_known = charge.total, charge.is_complete
             else:

@@ -13,7 +13,14 @@ import msgspec
 from allocator.model.devices import PublishedDevice
 from allocator.model.selectors import projection, referenced_fields
 from findings.field_path import FieldPath
-from kube.api.device_quota import Budget, DeviceQuota, QuotaEnforcement, QuotaLimit, WhenFull
+from kube.api.device_quota import (
+    Budget,
+    DeviceQuota,
+    LegacyKey,
+    QuotaEnforcement,
+    QuotaLimit,
+    WhenFull,
+)
 from kube.api.resource import DeviceSelector
 from kube.cel.compile import COST_PER_STEP, Environment, LocalSelector, compile_in_place
 from kube.cel.device import device_view, qualify_name
@@ -133,6 +140,7 @@ class Limit(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         waits: A pod for which nothing is left waits.
         is_shared: One amount for all selected namespaces.
         path: The path of the limit in its quota.
+        legacy_keys: Keys by which pods without claims count.
     """
 
     quota: str
@@ -151,6 +159,7 @@ class Limit(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     waits: bool = True
     is_shared: bool = True
     path: FieldPath
+    legacy_keys: tuple[LegacyKey, ...] = ()
 
     @property
     def is_closed(self) -> bool:
@@ -211,6 +220,7 @@ def _compile_limit(quota: DeviceQuota, limit: QuotaLimit, path: FieldPath) -> Li
         waits=quota.spec.when_full is not WhenFull.DENY,
         is_shared=quota.spec.budget is not Budget.PER_NAMESPACE,
         path=path,
+        legacy_keys=limit.legacy_keys or (),
     )
 
 

@@ -18,7 +18,7 @@ from quotas.device_quotas.book import CapBreach
 from quotas.device_quotas.ledger import Excess, Stage
 from quotas.device_quotas.tenants import Account
 from quotas.gates.groups import group_of
-from quotas.gates.usage import Key, QuotaUsage
+from quotas.gates.usage import Key, LegacyKeysOfPod, QuotaUsage
 
 MAX_PASSED_S: Final = 600.0
 """The time for which smaller pods may pass a larger one."""
@@ -144,7 +144,8 @@ def _obstacle(
     accounts = frozenset(
         account
         for account in usage.book.accounts(unit.namespace)
-        if account.limit.is_enforced and account.limit.driver not in owned_drivers
+        if account.limit.is_enforced
+        and (account.limit.driver not in owned_drivers or account.limit.legacy_keys)
     )
     if not accounts:
         return None  # Nothing is limited, so nothing has to be known either.
@@ -155,7 +156,7 @@ def _obstacle(
     )
     if missing:
         return Waiting(unit, missing=missing)
-    charges = _charges(usage, unit, accounts)
+    charges = _charges(usage, unit, accounts, owned_drivers)
     if charges is None or not accounts.isdisjoint(unknown):
         return Undecided.UNKNOWN
     if charges and not all(_is_last(usage.pods[key]) for key in unit.pods):
@@ -237,9 +238,12 @@ def _is_complete(usage: QuotaUsage, members: Sequence[Key], now_s: float) -> boo
 
 
 def _charges(
-    usage: QuotaUsage, unit: Unit, accounts: Collection[Account]
+    usage: QuotaUsage, unit: Unit, accounts: Collection[Account], owned_drivers: Collection[str]
 ) -> Mapping[Account, int] | None:
-    """Return what a unit would be charged; None while that is not known."""
+    """Return what a unit would be charged; None while that is not known.
+
+    About claims of an owned driver the bridge decides, but not about pods that have its devices by keys.
+    """
     charges: dict[Account, int] = defaultdict(int)
     for key in _waiting_entries(usage, unit):
         if key in usage.book.outstanding:
@@ -248,7 +252,10 @@ def _charges(
         if entry is None:
             return None
         for account, amount in entry.charges.items():
-            if account in accounts and amount:
+            is_decided_here = (
+                isinstance(key, LegacyKeysOfPod) or account.limit.driver not in owned_drivers
+            )
+            if account in accounts and amount and is_decided_here:
                 charges[account] += amount
     return charges
 

@@ -22,6 +22,7 @@ from kube.api.resource import (
     ResourceClaim,
 )
 from kube.names import QUOTA_GATE
+from quotas.device_quotas.book import CountedClaim, LegacyPod
 from quotas.gates.groups import group_metadata
 
 _NATIVE_DOMAIN: Final = "kubernetes.io/"
@@ -69,7 +70,8 @@ def counted_pod(pod: Pod) -> Pod | None:
         return None
     containers = _with_extended_resources(spec.containers)
     init_containers = _with_extended_resources(spec.init_containers)
-    if not (spec.resource_claims or is_gated(pod) or _has_keys(containers, init_containers)):
+    reduced = PodSpec(containers=containers, init_containers=init_containers)
+    if not (spec.resource_claims or is_gated(pod) or has_keys(reduced)):
         return None
     metadata = pod.metadata
     return Pod(
@@ -139,5 +141,33 @@ def _with_extended_resources(
     )
 
 
-def _has_keys(*containers: tuple[Container, ...] | None) -> bool:
-    return any(container.requests for part in containers for container in part or ())
+def has_keys(spec: PodSpec) -> bool:
+    """Return whether a pod that is reduced to what counts requests extended resources."""
+    return any(
+        container.requests
+        for part in (spec.containers, spec.init_containers)
+        for container in part or ()
+    )
+
+
+def legacy_pod(pod: Pod, mapped: frozenset[str], *, is_let_through: bool) -> CountedClaim:
+    """Return what a pod that is reduced to what counts has by keys, without a claim.
+
+    Args:
+        mapped: The keys of the pod that a DeviceClass maps, for which the scheduler makes a claim.
+        is_let_through: It may get devices without a further decision.
+    """
+    spec, status = pod.spec, pod.status
+    is_running = bool(spec.node_name)
+    if is_running and (status is None or status.extended_resource_claim_status is None):
+        mapped = frozenset()  # A device plugin serves all of them.
+    return CountedClaim(
+        namespace=pod.metadata.namespace,
+        devices=DeviceClaim(),
+        is_let_through=is_let_through,
+        legacy_pod=LegacyPod(
+            PodSpec(containers=spec.containers, init_containers=spec.init_containers),
+            is_running=is_running,
+            mapped=mapped,
+        ),
+    )

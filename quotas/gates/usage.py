@@ -5,7 +5,8 @@ pod of the bridge, which decides itself, it waits until it has its devices. When
 may yet write an allocation that was under way: so a promised claim stays promised until it is allocated,
 deleted, or, if nobody deletes it with the pod, has had the time for that. The scheduler makes claims for keys
 that a DeviceClass maps only when it places the pod, so until then the pod is charged for what that claim would
-ask for.
+ask for. Keys that no class maps are charged where a limit says what they are of it (`legacyKeys`): the pod has
+these devices from when it has a node until it ends.
 
 Nothing is evaluated here: changed charges stay outstanding in the book until somebody evaluates them.
 """
@@ -14,6 +15,8 @@ from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final, NamedTuple
+
+import msgspec
 
 from allocator.model.feature_gates import Features
 from allocator.pods.extended_resource_claim import extended_resource_claim, mapped_resources
@@ -27,7 +30,7 @@ from kube.names import SCHEDULER_NAME
 from quotas.device_quotas.book import CountedClaim, QuotaBook
 from quotas.device_quotas.ledger import Stage
 from quotas.device_quotas.tenants import Labels
-from quotas.gates.counted_objects import QuotaClaim, is_gated
+from quotas.gates.counted_objects import QuotaClaim, has_keys, is_gated, legacy_pod
 
 ABANDONED_S: Final = 30.0
 """The time for which a promised claim without a pod stays promised, unless it is deleted with its pod."""
@@ -38,6 +41,14 @@ Key = tuple[str, str]
 
 class KeysOfPod(NamedTuple):
     """The key of what a pod is charged for its extended resources, until there is a claim for them."""
+
+    pod_uid: str
+
+
+class LegacyKeysOfPod(msgspec.Struct, frozen=True):
+    """The key of what a pod is charged for keys of device plugins and other schedulers."""
+
+    # No tuple, since that of `KeysOfPod` would be equal.
 
     pod_uid: str
 
@@ -130,6 +141,7 @@ class QuotaUsage:
         old = self.pods.pop(key, None)
         if old is not None and (pod is None or pod.metadata.uid != old.metadata.uid):
             self.book.remove_claim(KeysOfPod(old.metadata.uid))
+            self.book.remove_claim(LegacyKeysOfPod(old.metadata.uid))
             self._let_through.discard(old.metadata.uid)
             self._keys_of_uid.pop(old.metadata.uid, None)
         before = self._named.pop(key, frozenset())
@@ -192,9 +204,9 @@ class QuotaUsage:
         pod = self.pods[key]
         claims = claim_entries(pod)
         entries: list[Hashable] = [entry.claim for entry in claims if entry.claim in self._claims]
-        keys = KeysOfPod(pod.metadata.uid)
-        if self.book.claim(keys) is not None:
-            entries.append(keys)
+        for keys in (KeysOfPod(pod.metadata.uid), LegacyKeysOfPod(pod.metadata.uid)):
+            if self.book.claim(keys) is not None:
+                entries.append(keys)
         missing = tuple(entry.phrase for entry in claims if not self._is_known(entry, pod))
         return PodClaims(tuple(dict.fromkeys(entries)), missing)
 
@@ -239,6 +251,7 @@ class QuotaUsage:
         """
         key = KeysOfPod(pod.metadata.uid)
         resources = mapped_resources(pod, self._resource_classes)
+        self._charge_legacy_keys(pod, resources)
         if not resources or (pod.spec.node_name and self._has_claim_for_keys(pod)):
             self.book.remove_claim(key)
             return
@@ -251,6 +264,12 @@ class QuotaUsage:
                 is_let_through=self.is_let_through(pod),
             ),
         )
+
+    def _charge_legacy_keys(self, pod: Pod, mapped: frozenset[str]) -> None:
+        """Charge a pod for keys by which it has devices without a claim."""
+        if has_keys(pod.spec):
+            counted = legacy_pod(pod, mapped, is_let_through=self.is_let_through(pod))
+            self._put(LegacyKeysOfPod(pod.metadata.uid), counted)
 
     def _charge_keys_of(self, pod_uids: Iterable[str]) -> None:
         for uid in pod_uids:

@@ -68,6 +68,13 @@ def find_invalid_limits(quota: Quota, path: FieldPath, _context: Context) -> Ite
                 f"{limit.alert_threshold_percent} is no percentage",
                 "write a number from 0 to 100",
             )
+        if limit.claims is not None and limit.legacy_keys:
+            yield error(
+                Code.INVALID_DEVICE_QUOTA,
+                place.child("legacyKeys"),
+                "pods with keys have no claims to count",
+                "limit devices or a capacity, or leave legacyKeys out",
+            )
         for field, amount in _amounts(limit):
             if amount.nanos < 0:
                 yield error(
@@ -84,6 +91,9 @@ def _amounts(limit: QuotaLimit) -> Iterator[tuple[str, Quantity]]:
         yield "perRequest", limit.per_request
     if limit.per_device is not None:
         yield "perDevice", limit.per_device
+    for key in limit.legacy_keys or ():
+        if key.per_unit is not None:
+            yield "legacyKeys", key.per_unit
 
 
 def find_duplicate_names(quota: Quota, path: FieldPath, _context: Context) -> Iterator[Finding]:

@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from msgspec.structs import replace
 
+from allocator.pods.extended_resource_claim import mapped_resources
 from findings.field_path import FieldPath
 from findings.finding import Code, Finding, error, warning
 from findings.fitting import FittingAmount, FittingAmounts
@@ -251,16 +252,21 @@ def _find_full(claims: _Claims, excesses: Sequence[Excess], *, is_pod: bool) -> 
     for excess in excesses:
         if excess.is_final or any(_find_breaches(claims)):
             continue
-        if is_pod and not excess.account.limit.waits:
-            outcome, finding = "; the quota denies such pods", error
-        else:
-            outcome, finding = "; where the quota is enforced, the pod waits", warning
-        yield finding(
-            Code.DEVICE_QUOTA_FULL,
-            joint_path(claims.entries, claims.whole),
-            f"{excess.message}{outcome}",
-            "wait until other pods of the tenant end, request less, or raise the DeviceQuota",
-        )
+        yield _full(excess, joint_path(claims.entries, claims.whole), is_pod=is_pod)
+
+
+def _full(excess: Excess, place: FieldPath, *, is_pod: bool) -> Finding:
+    """Return that less is left of a limit than is needed."""
+    if is_pod and not excess.account.limit.waits:
+        outcome, finding = "; the quota denies such pods", error
+    else:
+        outcome, finding = "; where the quota is enforced, the pod waits", warning
+    return finding(
+        Code.DEVICE_QUOTA_FULL,
+        place,
+        f"{excess.message}{outcome}",
+        "wait until other pods of the tenant end, request less, or raise the DeviceQuota",
+    )
 
 
 # --- the table ------------------------------------------------------------------------------------
@@ -285,6 +291,23 @@ def _validate_pod(
     whole = path.child("spec", "resourceClaims")
     claims = _Claims(entries, whole, pod.namespace, book, context)
     yield from _findings(code, claims, is_pod=path.is_root)
+    yield from _find_by_keys(code, pod, path, context, book)
+
+
+def _find_by_keys(
+    code: Code, pod: Subject[Pod], path: FieldPath, context: Context, book: QuotaBook
+) -> Iterator[Finding]:
+    """Yield limits that a pod exceeds with keys that it has instead of claims."""
+    if pod.view.spec.node_name:
+        return
+    mapped = mapped_resources(pod.view, context.extended_resources)
+    charges = book.legacy_charges(pod.namespace, pod.view.spec, mapped)
+    place = path.child("spec", "containers")
+    for excess in book.ledger.excesses(charges):
+        if excess.is_final and code is Code.EXCEEDS_DEVICE_QUOTA:
+            yield error(code, place, *_describe(excess))
+        elif not excess.is_final and code is Code.DEVICE_QUOTA_FULL:
+            yield _full(excess, place, is_pod=path.is_root)
 
 
 def find_pod_excesses(pod: Subject[Pod], path: FieldPath, context: Context) -> Iterator[Finding]:

@@ -24,6 +24,7 @@ from kube.api.resource import DeviceClass, ResourceClaim, ResourceClaimStatus
 from kube.names import STRATEGY_ANNOTATION
 from kube.quantity import Quantity
 from kube.runtime.stores import Projection
+from quotas.gates.counted_objects import counted_pod, has_keys
 from sidecar.ownership.fence import Binding, Policy
 
 
@@ -102,6 +103,27 @@ def project_pod(raw: bytes) -> Pod | None:
             nominated_node_name=status.nominated_node_name,
             resource_claim_statuses=status.resource_claim_statuses,
         ),
+    )
+
+
+def project_legacy_pod(raw: bytes) -> Pod | None:
+    """Project a Pod to its keys of devices; None for one without any, and for one that has ended."""
+    pod = counted_pod(decode(raw, Pod))
+    if pod is None or not has_keys(pod.spec):
+        return None
+    metadata, spec = pod.metadata, pod.spec
+    return Pod(
+        metadata=ObjectMeta(name=metadata.name, namespace=metadata.namespace),
+        spec=PodSpec(
+            containers=spec.containers,
+            init_containers=spec.init_containers,
+            node_name=spec.node_name,
+            scheduler_name=spec.scheduler_name,
+            scheduling_gates=spec.scheduling_gates,
+        ),
+        status=PodStatus(extended_resource_claim_status=pod.status.extended_resource_claim_status)
+        if pod.status is not None
+        else None,
     )
 
 

@@ -4,21 +4,27 @@ Objects change on the event loop, and decisions may be made on a thread. So chan
 decision takes them. Without a DeviceQuota nothing is kept but the labels of namespaces.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 from allocator.model.feature_gates import Features
 from allocator.pods.claims import Name, allocation_of
+from allocator.pods.extended_resource_claim import mapped_resources
 from clusterstate.kinds import Changes, Kind
 from clusterstate.projections import project_namespace_labels
+from kube.api.core import Pod
 from kube.api.device_quota import DeviceQuota
+from kube.api.extended_resources import extended_resources
 from kube.api.resource import DeviceClass, ResourceClaim, ResourceSlice
-from kube.api.urls import DEVICE_QUOTAS, NAMESPACES
+from kube.api.urls import DEVICE_QUOTAS, NAMESPACES, PODS
+from kube.names import SCHEDULER_NAME
 from kube.runtime.informers import InformerFactory, Subscription
 from quotas.device_quotas.book import QuotaBook
 from quotas.device_quotas.tenants import Labels
+from quotas.gates.counted_objects import is_gated, legacy_pod
+from quotas.gates.usage import LegacyKeysOfPod
 from sidecar.plan.occupancy import counted_claim
-from sidecar.state.projections import project_quota
+from sidecar.state.projections import project_legacy_pod, project_quota
 
 MAX_CHEAP: Final = 32
 """Changes of claims that are applied in a few milliseconds."""
@@ -29,6 +35,7 @@ class QuotaObjects(NamedTuple):
 
     Attributes:
         claims: With what is promised to them.
+        pods: Those that have devices by keys, and not by claims.
     """
 
     quotas: dict[str, DeviceQuota | None]
@@ -36,6 +43,7 @@ class QuotaObjects(NamedTuple):
     classes: dict[str, DeviceClass | None]
     slices: dict[str, ResourceSlice | None]
     claims: dict[Name, ResourceClaim | None]
+    pods: dict[Name, Pod | None]
 
 
 class QuotaChanges(NamedTuple):
@@ -54,8 +62,8 @@ class QuotaChanges(NamedTuple):
     @property
     def is_cheap(self) -> bool:
         """Return whether they are applied within a few milliseconds."""
-        *others, claims = self.objects
-        return not self.begins_anew and not any(others) and len(claims) <= MAX_CHEAP
+        *others, claims, pods = self.objects
+        return not self.begins_anew and not any(others) and len(claims) + len(pods) <= MAX_CHEAP
 
 
 class StateChanges(NamedTuple):
@@ -80,7 +88,7 @@ class QuotaView:
         everything: Callable[[], QuotaObjects],
         on_change: Callable[[], None],
     ) -> None:
-        """Subscribe to quotas and namespaces.
+        """Subscribe to quotas, namespaces, and pods with keys of devices.
 
         Args:
             everything: Returns all classes, slices and claims, without quotas and namespaces.
@@ -98,6 +106,12 @@ class QuotaView:
         self._namespaces: Subscription[Mapping[str, str]] = informers.subscribe(
             NAMESPACES, project_namespace_labels, handlers=[self._namespace_changed]
         )
+        # Pods that wait for others to release these devices by keys are pods of the same tenant.
+        self._pods: Subscription[Pod] = informers.subscribe(
+            PODS, project_legacy_pod, handlers=[self._pod_changed]
+        )
+        self._classes: dict[str, DeviceClass] = {}
+        self._legacy_pods: dict[Name, Pod] = {}
 
     @property
     def subscriptions(self) -> tuple[Subscription[Any], ...]:
@@ -143,6 +157,7 @@ class QuotaView:
         everything.namespaces.update(
             {name: labels for (_, name), labels in self._namespaces.store.items()}
         )
+        everything.pods.update(self._pods.store)
         return QuotaChanges(everything, begins_anew=True, is_needed=True)
 
     def apply(self, changes: QuotaChanges) -> None:
@@ -152,6 +167,7 @@ class QuotaView:
             return
         if changes.begins_anew or self.book is None:
             self.book = QuotaBook(self._features)
+            self._classes, self._legacy_pods = {}, {}
         objects, book = changes.objects, self.book
         for name, device_class in objects.classes.items():
             book.replace_class(name, device_class)
@@ -162,6 +178,7 @@ class QuotaView:
         for name, quota in objects.quotas.items():
             book.replace_quota(name, quota)
         self.charge(objects.claims)
+        self._charge_pods(objects.classes, objects.pods)
 
     def charge(self, claims: Mapping[Name, ResourceClaim | None]) -> None:
         """Charge claims that have devices or are promised some, and release others."""
@@ -172,6 +189,38 @@ class QuotaView:
                 self.book.remove_claim(name)
             else:
                 self.book.put_claim(name, counted_claim(claim))
+
+    def _charge_pods(
+        self, classes: Mapping[str, DeviceClass | None], pods: Mapping[Name, Pod | None]
+    ) -> None:
+        """Charge pods that have devices by keys; whose key a class maps now, by their claims."""
+        for name, pod in pods.items():
+            self._legacy_pods.pop(name, None)
+            if pod is not None:
+                self._legacy_pods[name] = pod
+        changed: Iterable[Name] = pods
+        if classes:
+            for name_, device_class in classes.items():
+                self._classes.pop(name_, None)
+                if device_class is not None:
+                    self._classes[name_] = device_class
+            changed = {*self._legacy_pods, *pods}
+        resources = extended_resources(self._classes.values())
+        for name in changed:
+            key, pod = LegacyKeysOfPod("/".join(name)), self._legacy_pods.get(name)
+            if self.book is None or pod is None:
+                if self.book is not None:
+                    self.book.remove_claim(key)
+                continue
+            is_let_through = not is_gated(pod) and pod.spec.scheduler_name != SCHEDULER_NAME
+            mapped = mapped_resources(pod, resources)
+            self.book.put_claim(key, legacy_pod(pod, mapped, is_let_through=is_let_through))
+
+    def _pod_changed(self, key: Name, old: Pod | None, new: Pod | None) -> None:
+        if old != new and self.count:
+            if not self._begins_anew:
+                self._waiting.pods[key] = new
+            self._on_change()
 
     def _quota_changed(self, key: Name, old: DeviceQuota | None, new: DeviceQuota | None) -> None:
         if old != new:
@@ -189,4 +238,4 @@ class QuotaView:
 
 def nothing() -> QuotaObjects:
     """Return no objects."""
-    return QuotaObjects({}, {}, {}, {}, {})
+    return QuotaObjects({}, {}, {}, {}, {}, {})

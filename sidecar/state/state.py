@@ -364,7 +364,7 @@ class ClusterState:
         stores = (self._inventory[Kind.CLASS].store, self._inventory[Kind.SLICE].store)
         classes, slices = ({name: new for (_, name), new in store.items()} for store in stores)
         claims = {name: self._effective.find(name) for name in self.claims.store}
-        return QuotaObjects({}, {}, classes, slices, claims)
+        return QuotaObjects({}, {}, classes, slices, claims, {})
 
     # --- changes ----------------------------------------------------------------------------------
 

@@ -241,3 +241,62 @@ def test_keys_that_a_class_maps_are_placed_within_the_budget_only() -> None:
 
     assert placed == {"next": False}
     assert ("Pod/vision/next", "exceedsDeviceQuota") in findings
+
+
+# --- pods that still have the keys of another scheduler -------------------------------------------
+
+
+def migrating(*others: Document) -> tuple[Document, ...]:
+    """The cluster with a quota that counts pods with HAMi's keys, too."""
+    documents = list(yaml.safe_load_all((QUOTA / "cluster.yaml").read_text()))
+    (quota,) = (document for document in documents if document["kind"] == "DeviceQuota")
+    gpus, memory = quota["spec"]["limits"]
+    gpus["legacyKeys"] = [{"name": "nvidia.com/gpu"}]
+    memory["legacyKeys"] = [
+        {"name": "nvidia.com/gpumem", "perUnit": "1Mi", "multipliedBy": "nvidia.com/gpu"}
+    ]
+    return (quota, *others)
+
+
+def old_pod(name: str, mebibytes: int, **spec: Any) -> Document:
+    """A pod that is not translated."""
+    pod = share(name, mebibytes)
+    pod["metadata"]["labels"] = {"drawbridge.internal/translate": "false"}
+    pod["spec"] |= spec
+    return pod
+
+
+def test_pods_with_legacy_keys_use_up_the_budget_of_claims() -> None:
+    placed, findings = simulate(
+        *migrating(old_pod("old", 1024, nodeName="hami-0"), share("new", 1024))
+    )
+
+    assert placed["new"] is False
+    assert ("Pod/vision/new", "deviceQuotaFull") in findings
+
+
+def test_a_gated_pod_with_legacy_keys_is_told_its_quota(tmp_path: Path) -> None:
+    pod = old_pod("next", 28 * 1024, schedulingGates=[{"name": QUOTA_GATE}])
+
+    quotas, _ = explained(tmp_path, pod, *migrating())
+
+    assert quotas == [
+        (
+            "DeviceQuota vision, limit memory: 28Gi of memory needed, 24Gi of memory of 80Gi of memory left; "
+            "in use: vision 48Gi, vision-lab 8Gi"
+        )
+    ]
+
+
+@pytest.mark.parametrize(
+    ("mebibytes", "code"),
+    [(8 * 1024, ""), (28 * 1024, "deviceQuotaFull"), (90 * 1024, "exceedsDeviceQuota")],
+)
+def test_check_charges_pods_that_keep_their_keys(mebibytes: int, code: str) -> None:
+    result = drawbridge(
+        *("check", "-f", "-", *CLUSTER, "-o", "json"),
+        stdin=dump_yaml(migrating(old_pod("old", mebibytes))),
+    )
+
+    codes = {finding["code"] for finding in json.loads(result.stdout)["findings"]}
+    assert {found for found in codes if "Quota" in found} == ({code} if code else set())

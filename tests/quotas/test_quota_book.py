@@ -41,14 +41,17 @@ def book(*quotas: DeviceQuota, **namespaces: dict[str, str]) -> QuotaBook:
 
 
 def counted(
-    *requests: DeviceRequest, namespace: str = "default", of: tuple[str, ...] = (), **fields: bool
+    *requests: DeviceRequest,
+    namespace: str = "default",
+    of: tuple[str, ...] = (),
+    is_let_through: bool = True,
 ) -> CountedClaim:
     allocation = AllocationResult(devices=DeviceAllocationResult(results=tuple(map(result, of))))
     return CountedClaim(
         namespace,
         claim(*requests or (request(),)).spec.devices,
         allocation if of else None,
-        **fields,
+        is_let_through=is_let_through,
     )
 
 

@@ -8,9 +8,10 @@ from typing import NamedTuple
 
 import pytest
 
-from kube.api.device_quota import Budget, DeviceQuota
+from kube.api.device_quota import Budget, DeviceQuota, LegacyKey
 from kube.api.urls import (
     ALLOCATOR_OWNERSHIPS,
+    DEVICE_CLASSES,
     DEVICE_QUOTAS,
     EVENTS,
     NAMESPACES,
@@ -18,6 +19,7 @@ from kube.api.urls import (
     RESOURCE_CLAIMS,
     RESOURCE_SLICES,
 )
+from kube.names import QUOTA_GATE
 from kube.runtime.informers import InformerFactory
 from sidecar.model.rejections import Code
 from sidecar.model.settings import SidecarSettings
@@ -419,3 +421,75 @@ async def test_without_quotas_or_their_namespaces_nothing_is_decided(
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.2):
                 await state.wait_complete()
+
+
+# --- pods with keys of a device plugin ------------------------------------------------------------
+
+LEGACY = (LegacyKey(name="nvidia.com/gpu"),)
+
+
+def put_legacy_pod(server: FakeApiServer, number: int = 1, **spec: object) -> None:
+    limits = {"nvidia.com/gpu": str(number)}
+    server.put(
+        PODS,
+        {
+            "metadata": {"name": "old", "namespace": "default", "uid": "old"},
+            "spec": {"containers": [{"name": "main", "resources": {"limits": limits}}], **spec},
+        },
+    )
+
+
+async def test_pods_with_legacy_keys_count_until_they_end(tmp_path: Path) -> None:
+    async with scene(tmp_path, quota(device_limit(1, legacy_keys=LEGACY))) as stage:
+        before = stage.sidecar.state.version
+        put_legacy_pod(stage.server, nodeName="node-1")
+        await stage.changed(before)
+        pod = put_pod(stage.server, "a")
+        assert await stage.code(pod) == "exceedsDeviceQuota"
+
+        before = stage.sidecar.state.version
+        stage.server.remove(PODS, "old", "default")
+        await stage.changed(before)
+
+        assert await stage.code(pod) == ""
+
+
+async def test_pods_with_legacy_keys_that_are_there_first_count(tmp_path: Path) -> None:
+    async with FakeApiServer() as server:
+        publish(server, "node-1", per_node=4)
+        put_namespace(server, "default", TEAM)
+        put_legacy_pod(server)
+        put_quota(server, quota(device_limit(1, legacy_keys=LEGACY)))
+        async with sidecar_beside(server, tmp_path) as sidecar:
+            scheduler = FakeScheduler(sidecar.socket)
+            assert (await scheduler.hello())["ready"]
+            stage = Scene(server, sidecar, scheduler)
+
+            assert await stage.code(put_pod(server, "a")) == "exceedsDeviceQuota"
+
+
+async def test_pods_behind_the_gate_and_without_legacy_keys_do_not_count(tmp_path: Path) -> None:
+    async with scene(tmp_path, quota(device_limit(1, legacy_keys=LEGACY))) as stage:
+        before = stage.sidecar.state.version
+        put_legacy_pod(stage.server, schedulingGates=[{"name": QUOTA_GATE}])
+        await stage.changed(before)
+
+        assert await stage.code(put_pod(stage.server, "a")) == ""
+
+
+async def test_a_key_that_a_class_maps_counts_by_its_claim_as_soon_as_it_does(
+    tmp_path: Path,
+) -> None:
+    async with scene(tmp_path, quota(device_limit(1, legacy_keys=LEGACY))) as stage:
+        before = stage.sidecar.state.version
+        put_legacy_pod(stage.server)
+        await stage.changed(before)
+        pod = put_pod(stage.server, "a")
+        assert await stage.code(pod) == "exceedsDeviceQuota"
+
+        before = stage.sidecar.state.version
+        spec = {"extendedResourceName": "nvidia.com/gpu"}
+        stage.server.put(DEVICE_CLASSES, {"metadata": {"name": "mapped"}, "spec": spec})
+        await stage.changed(before)
+
+        assert await stage.code(pod) == ""

@@ -10,6 +10,7 @@ from kube.api.device_quota import (
     Budget,
     DeviceQuota,
     DeviceQuotaStatus,
+    LegacyKey,
     LimitStatus,
     NamespaceUsage,
     QuotaEnforcement,
@@ -174,6 +175,14 @@ def test_a_selector_that_does_not_compile_is_not_accepted() -> None:
 )
 def test_enforced_where_something_decides(deciders: Deciders, expected: str) -> None:
     assert conditions(status(book(quota(device_limit(4))), deciders))["Enforced"] == expected
+
+
+def test_pods_with_legacy_keys_need_gates_whoever_owns_the_driver() -> None:
+    filled = book(quota(device_limit(4, legacy_keys=(LegacyKey(name="nvidia.com/gpu"),))))
+
+    for fault, expected in (("", "True Enforced"), ("no policy", "False NoGates")):
+        written = status(filled, Deciders(owned_drivers=OWNED, gate_fault=fault))
+        assert conditions(written)["Enforced"] == expected
 
 
 def test_every_driver_of_a_quota_has_to_be_covered() -> None:
