@@ -40,6 +40,7 @@ GATE: Final = {"name": QUOTA_GATE}
 CREATORS: Final = 20
 DEVICES: Final = 8
 PRIORITY: Final = "quota-important"
+OLD_KEY: Final = "example.com/old-gpu"
 
 pytestmark = [
     needs(36, "MutatingAdmissionPolicy of admissionregistration.k8s.io/v1"),
@@ -67,9 +68,12 @@ class Team:
         self.cluster = cluster
         self.namespace = namespace
 
-    def limit(self, most: int, **spec: Any) -> None:
+    def limit(self, most: int, *legacy_keys: str, **spec: Any) -> None:
         """Create the quota, or change it."""
-        limits = [{"name": "devices", "driver": DRIVER, "devices": {}, "max": str(most)}]
+        limit: Object = {"name": "devices", "driver": DRIVER, "devices": {}, "max": str(most)}
+        if legacy_keys:
+            limit["legacyKeys"] = [{"name": key} for key in legacy_keys]
+        limits = [limit]
         selector = {"matchLabels": {"kubernetes.io/metadata.name": self.namespace}}
         self.cluster.apply(
             {
@@ -167,6 +171,8 @@ class UsageRecord:
     def most_at_a_time(self) -> int:
         """Return the largest number of claims that were allocated, or whose pod had no gate.
 
+        Pods without a gate that have the key of the old days instead of a claim count, too.
+
         Versions are those of one store, so that pods and claims have one order.
         """
         pods: dict[str, Object] = {}
@@ -181,7 +187,9 @@ class UsageRecord:
             objects.pop(document["metadata"]["uid"], None)
             if event["type"] != "DELETED":
                 objects[document["metadata"]["uid"]] = document
-            most = max(most, sum(_is_charged(claim, pods) for claim in claims.values()))
+            by_claims = sum(_is_charged(claim, pods) for claim in claims.values())
+            by_keys = sum(map(_has_key, pods.values()))
+            most = max(most, by_claims + by_keys)
         return most
 
     def _is_of_team(self, document: Object) -> bool:
@@ -201,6 +209,16 @@ def _is_charged(claim: Object, pods: Mapping[str, Object]) -> bool:
         pod is not None
         and not is_gated(pod)
         # A pod that has ended is placed no more.
+        and pod["status"]["phase"] not in FINISHED_PHASES
+    )
+
+
+def _has_key(pod: Object) -> bool:
+    """Return whether a pod without a gate has a device by the key."""
+    (container,) = pod["spec"]["containers"]
+    return (
+        OLD_KEY in container.get("resources", {}).get("limits", {})
+        and not is_gated(pod)
         and pod["status"]["phase"] not in FINISHED_PHASES
     )
 
@@ -345,6 +363,61 @@ def test_creators_race_for_the_last_unit(team: Team, cluster: Access) -> None:
         cluster.wait_running(second, team.namespace)
         assert record.most_at_a_time() == 1
     assert second != winner
+
+
+def test_pods_with_keys_and_claims_share_one_budget_while_a_namespace_moves(
+    team: Team, cluster: Access
+) -> None:
+    """The old ResourceQuota counts keys; once the DeviceQuota counts both, its line goes, as a wave does it."""
+    offer = json.dumps({"status": {"allocatable": {OLD_KEY: "8"}, "capacity": {OLD_KEY: "8"}}})
+    cluster.kubectl(
+        "patch", "node", "gates-node", "--subresource=status", "--type=merge", "-p", offer
+    )
+    line = f"requests.{OLD_KEY}"
+    quota = {
+        "apiVersion": "v1",
+        "kind": "ResourceQuota",
+        "metadata": {"name": "old", "namespace": team.namespace},
+        "spec": {"hard": {line: "2"}},
+    }
+    cluster.apply(quota)
+    with UsageRecord(team) as record:
+        team.limit(2, OLD_KEY)
+        team.wait_enforced()
+
+        def old_pod(name: str) -> None:
+            status, answer = team.post(pod(name, limits={OLD_KEY: "1"}))
+            assert status == http.client.CREATED, answer
+            assert is_gated(answer)
+
+        old_pod("old-1")
+        old_pod("old-2")
+        for name in ("old-1", "old-2"):
+            cluster.wait_running(name, team.namespace)
+        team.create("new-1")
+        (message,) = team.wait_events("new-1")
+        assert "1 device needed, 0 devices of 2 devices left" in message
+
+        cluster.kubectl(
+            "wait", f"devicequota/{team.namespace}", "--for=condition=Enforced", "--timeout=30s"
+        )
+        removal = json.dumps({"spec": {"hard": {line: None}}})
+        words = ("patch", "resourcequota", "old", "-n", team.namespace, "--type=merge", "-p")
+        cluster.kubectl(*words, removal)
+        old_pod("old-3")
+        team.wait_events("old-3")
+
+        cluster.kubectl("delete", "pod", "old-1", "-n", team.namespace)
+        cluster.wait_running("new-1", team.namespace)
+        cluster.kubectl("delete", "pod", "old-2", "-n", team.namespace)
+        cluster.wait_running("old-3", team.namespace)
+        stored = cluster.wait_for(
+            "devicequotas",
+            team.namespace,
+            until=lambda stored: stored["status"]["limits"][0].get("used") == "2",
+        )
+        assert stored["status"]["summary"] == "0 of 2 devices left"
+        assert record.most_at_a_time() == 2
 
 
 @pytest.mark.parametrize("moment", ["before", "after"])

@@ -5,6 +5,7 @@ records how far it is. A node is left cordoned by one step and uncordoned by ano
 the former evicts no pod that has come since.
 """
 
+import json
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
@@ -17,6 +18,7 @@ from cli.runbooks.opt_in_runbook import (
 )
 from cli.runbooks.shell import command, comment, quoted
 from findings.text import count_text, reference_text
+from kube.names import GROUP
 from migration.assessment.node_devices import Source
 from migration.plan.environment import KUSTOMIZE
 from migration.plan.model import (
@@ -33,6 +35,7 @@ from migration.wave.steps import Step, StepKind
 KOORDINATOR_DEVICES: Final = "devices.scheduling.koordinator.sh"
 DRAIN_TIMEOUT: Final = "30m"
 NODE_TIMEOUT: Final = "10m"
+QUOTA_TIMEOUT: Final = "2m"
 
 
 class Part(NamedTuple):
@@ -138,7 +141,32 @@ def _with_commands(parts: Iterable[Part]) -> tuple[Part, ...]:
     return tuple(part for part in parts if part.commands)
 
 
+def _replaced_lines(plan: Plan, wave: Wave) -> Iterator[str]:
+    """Yield the commands that remove lines of ResourceQuotas once DeviceQuotas count both sides."""
+    for entry in plan.replaced_lines:
+        if entry.namespace not in wave.opted_in:
+            continue
+        names = ", ".join(entry.device_quotas)
+        yield comment(
+            f"DeviceQuota {names} counts pods with the keys, and claims: the old lines of ResourceQuota "
+            f"{entry.namespace}/{entry.name} go as soon as it is enforced, and no earlier."
+        )
+        for name in entry.device_quotas:
+            yield command(
+                *("kubectl", "wait", f"devicequotas.{GROUP}/{name}"),
+                *("--for=condition=Enforced", f"--timeout={QUOTA_TIMEOUT}"),
+            )
+        lines = json.dumps({"spec": {"hard": dict.fromkeys(entry.lines)}})
+        words = ("kubectl", "patch", "resourcequota", entry.name, f"--namespace={entry.namespace}")
+        if plan.format == KUSTOMIZE:
+            text = f"by hand: remove {', '.join(entry.lines)} from ResourceQuota {entry.namespace}/{entry.name}"
+            yield f"echo {quoted(text)}"
+        else:
+            yield command(*words, "--type=merge", f"--patch={lines}")
+
+
 def _quota_lines(plan: Plan, wave: Wave) -> Iterator[str]:
+    yield from _replaced_lines(plan, wave)
     files = quota_files(plan, wave)
     if files:
         yield "# Quotas get lines for claims. Each line is a limit of its own, beside the one for pods with keys:"

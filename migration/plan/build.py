@@ -51,16 +51,19 @@ from migration.plan.model import (
     Held,
     Plan,
     PlannedNode,
+    ReplacedLines,
     Wave,
     is_name,
     is_namespace,
 )
 from migration.plan.placement import Placer, Stage
 from migration.plan.quota_files import (
+    find_replaced_lines,
     quota_documents,
     quota_effects,
     quota_files,
     with_uncounted_quotas,
+    without_replaced_lines,
 )
 from migration.plan.unmovable import held_by_daemon_sets, held_by_pods
 from migration.plan.vendors import (
@@ -136,6 +139,7 @@ class _Prepared(msgspec.Struct, frozen=True, kw_only=True):
 
     objects: tuple[SourceObject, ...]
     quotas: tuple[ConvertedQuota, ...]
+    replaced_lines: tuple[ReplacedLines, ...]
     cluster: AssessedCluster
     evidence: Evidence
     groups: Mapping[str, Workload]
@@ -246,6 +250,7 @@ def build_plan(question: PlanQuestion, policy: Policy, progress: PlanProgress) -
         held=(*releases.held_steps(), *blocked, *waves.held),
         quotas=quota_files(prepared.quotas),
         quota_effects=quota_effects(prepared.quotas),
+        replaced_lines=prepared.replaced_lines,
     )
     vocabularies = vocabularies_in_force(question.options, question.profiles)
     plan = with_environment(plan, question.objects, vocabularies)
@@ -288,9 +293,12 @@ def _prepare(question: PlanQuestion) -> _Prepared:
         gates=question.gates,
     )
     is_known = knows_use(question.objects, question.unreadable)
+    # These lines are removed before a namespace is opted in, since a DeviceQuota counts both sides.
+    replaced_lines = find_replaced_lines(question.objects, question.namespace)
+    remaining = without_replaced_lines(question.objects, replaced_lines, question.namespace)
     quotas = tuple(
         convert_quotas(
-            question.objects,
+            remaining,
             question.profiles,
             question.options,
             question.namespace,
@@ -298,10 +306,11 @@ def _prepare(question: PlanQuestion) -> _Prepared:
             later_mappings={name: key for key, name in mapped_classes(cluster.workloads).items()},
         )
     )
-    objects = with_converted_quotas(question.objects, quotas, question.namespace)
+    objects = with_converted_quotas(remaining, quotas, question.namespace)
     return _Prepared(
         objects=objects,
         quotas=quotas,
+        replaced_lines=replaced_lines,
         cluster=cluster,
         evidence=read_evidence(objects, question.namespace),
         bound_pods=bound_pods(objects, question.namespace),

@@ -32,6 +32,24 @@ def is_namespace(text: str) -> bool:
     return _NAMESPACE.fullmatch(text) is not None
 
 
+class ReplacedLines(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Lines of a ResourceQuota whose pods DeviceQuotas count together with claims.
+
+    They are removed once these are enforced, so that the budget neither doubles nor halves.
+
+    Attributes:
+        namespace: The namespace of the ResourceQuota.
+        name: Its name.
+        lines: The lines, as in spec.hard.
+        device_quotas: The names of the DeviceQuotas.
+    """
+
+    namespace: str
+    name: str
+    lines: tuple[str, ...]
+    device_quotas: tuple[str, ...]
+
+
 class PlannedDaemonSet(msgspec.Struct, frozen=True, kw_only=True):
     """A DaemonSet with devices, whose pods stay on their node during a drain.
 
@@ -288,6 +306,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         plugins: DaemonSets to keep from switched nodes before the first wave.
         quotas: Namespace to the files below `quotas/` with its quotas.
         quota_effects: File below `quotas/` to what its lines allow together.
+        replaced_lines: Lines of ResourceQuotas that DeviceQuotas with legacyKeys replace, and that a wave
+            removes.
         held: Nodes, namespaces and workloads without a wave, and preparations that nobody confirmed.
         cluster: The cluster that the plan is for.
         format: `kustomize` if objects are changed by a repository; empty if by kubectl.
@@ -318,3 +338,4 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     spare_nodes: int = 0
     complete: bool = True
     quota_effects: Mapping[str, tuple[str, ...]] = {}
+    replaced_lines: tuple[ReplacedLines, ...] = ()

@@ -4,7 +4,13 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 from kube.api.core import NAMESPACE_NAME
-from kube.api.device_quota import ALERT_THRESHOLD, API_VERSION, KIND, MAX_LIMITS
+from kube.api.device_quota import (
+    ALERT_THRESHOLD,
+    API_VERSION,
+    KIND,
+    MAX_LEGACY_KEYS,
+    MAX_LIMITS,
+)
 from kube.quantity import Quantity
 from migration.quotas.model import (
     ClaimMeasure,
@@ -45,6 +51,7 @@ class _LimitDraft:
         self.amount = amount
         self.caps: dict[Part, Quantity] = {}
         self.lines: list[str] = []
+        self.legacy_keys: dict[str, Document] = {}
         self._counted = counted
 
     def document(self, alert_percent: int | None) -> dict[str, Any]:
@@ -72,6 +79,11 @@ class _LimitDraft:
                 if alert_percent not in (None, ALERT_THRESHOLD)
                 else {}
             ),
+            **(
+                {"legacyKeys": [dict(entry) for entry in self.legacy_keys.values()]}
+                if self.legacy_keys
+                else {}
+            ),
         }
 
 
@@ -80,6 +92,8 @@ class _Drafts:
 
     def __init__(self) -> None:
         self.missing: dict[str, str] = {}
+        self.counted_pods: set[str] = set()
+        self.uncounted_pods: set[str] = set()
         self._by_counted: dict[_Counted, _LimitDraft] = {}
 
     @property
@@ -96,6 +110,11 @@ class _Drafts:
             draft = self._by_counted[counted] = _LimitDraft(name, counted, entry.amount)
         draft.amount = min(draft.amount, entry.amount)
         draft.lines.append(entry.line.name)
+        if entry.legacy_key is not None and len(draft.legacy_keys) < MAX_LEGACY_KEYS:
+            draft.legacy_keys.setdefault(entry.line.key, entry.legacy_key)
+            self.counted_pods.add(entry.line.name)
+        else:
+            self.uncounted_pods.add(entry.line.name)
 
     def add_claims(self, entry: MeasuredLine) -> None:
         """Limit the number of claims of each driver that another limit is about."""
@@ -152,6 +171,11 @@ def to_device_quota(
     return QuotaConversion(
         object=quota.object,
         counts_pods=quota.is_core,
+        replaced=tuple(
+            line
+            for line in converted
+            if quota.is_core and line in drafts.counted_pods - drafts.uncounted_pods
+        ),
         converted=converted,
         not_convertible=not_convertible | uncapped | too_many,
         documents=(_document(quota, limits),) if limits else (),

@@ -48,6 +48,7 @@ def measure_lines(
                 amount=measure.amount(line.amount)
                 if measure.capacity
                 else divided[measure.device_class],
+                legacy_key=measures.legacy_key(line.key, measure),
             )
             for measure in of_key
         )

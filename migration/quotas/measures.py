@@ -4,7 +4,7 @@ A translation of small pods tells, so that drivers, classes and capacities are t
 The key measures a capacity if twice the amount requests twice of it.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -14,7 +14,7 @@ from kube.api.extended_resources import implicit_class
 from kube.errors import QuantityError
 from kube.manifests.source import SourceObject
 from kube.quantity import Quantity
-from migration.quotas.model import ClaimMeasure
+from migration.quotas.model import ClaimMeasure, Document
 from translation.cluster.snapshot import (
     Mode,
     TranslationOptions,
@@ -51,6 +51,7 @@ class Measures:
         self._options = options
         self._vocabularies = vocabularies_in_force(options, profiles)
         self._known: dict[str, tuple[ClaimMeasure, ...]] = {}
+        self._legacy_keys: dict[str, dict[ClaimMeasure, Document | None]] = {}
 
     def of_key(self, key: str) -> tuple[ClaimMeasure, ...]:
         """Return the measures of a key, one for each class that it may become devices of.
@@ -62,6 +63,71 @@ class Measures:
             by_class = {measure.device_class: measure for measure in self._measure(key)}
             self._known[key] = tuple(by_class[name] for name in sorted(by_class))
         return self._known[key]
+
+    def legacy_key(self, key: str, measure: ClaimMeasure) -> Document | None:
+        """Return how pods with a key count in a limit of this measure, as DeviceQuotas have it.
+
+        Returns:
+            None for an annotation, which a quota does not see, and where no pod with the key becomes a claim of
+            the measure.
+        """
+        if key not in self._legacy_keys:
+            self._legacy_keys[key] = {}
+        entries = self._legacy_keys[key]
+        if measure not in entries:
+            entries[measure] = None if self.is_annotation(key) else self._legacy_key(key, measure)
+        return entries[measure]
+
+    def _legacy_key(self, key: str, measure: ClaimMeasure) -> Document | None:
+        if measure.capacity:
+            entry: dict[str, Any] = {"name": key, "perUnit": str(measure.amount(Quantity(1)))}
+            number = self._multiplier(key, measure)
+            return entry | ({"multipliedBy": number} if number else {})
+        others = {
+            other: self._serves(key, {other: sample}, measure)
+            for other, sample in self._other_keys(key)
+        }
+        if self._serves(key, {}, measure):
+            without = sorted(other for other, is_own in others.items() if is_own is False)
+            return {"name": key, **({"without": without} if without else {})}
+        only_with = sorted(other for other, is_own in others.items() if is_own)
+        return {"name": key, "onlyWith": only_with} if only_with else None
+
+    def _serves(self, key: str, others: Mapping[str, str], measure: ClaimMeasure) -> bool | None:
+        """Return whether a key means devices of a measure in a pod with others; None if it gets no claim."""
+        owner = self._options.default_gpu_owner
+        single, double = (self._translate({**others, key: number}, owner) for number in ("1", "2"))
+        if not single or not double:
+            return None
+        return _number(double, measure) > _number(single, measure)
+
+    def _other_keys(self, key: str) -> Iterator[tuple[str, str]]:
+        """Yield the other keys of limits that tell whose devices a pod means, with an amount of each."""
+        samples: dict[str, str] = {}
+        for vocabulary in self._vocabularies.values():
+            for row in vocabulary.table:
+                if row.place is Place.LIMIT and ANY not in row.name and row.name != key:
+                    # A part of a device whose size is not published is rejected, and a whole one is not.
+                    sample = "100" if row.unit == "percent" else _SAMPLES.get(row.unit, "1")
+                    samples.setdefault(row.name, sample)
+        yield from sorted(samples.items())
+
+    def _multiplier(self, key: str, measure: ClaimMeasure) -> str:
+        """Return the key with the number of devices, each of which gets the amount; empty without one."""
+        for sample, others in self._amount_samples(key):
+            for name, _ in self._other_keys(key):
+                if not self.counts_devices(name):
+                    continue
+                single, double = (
+                    _total(
+                        self._translate({**others, key: str(sample), name: number}, _OWNERS[0]),
+                        measure,
+                    )
+                    for number in ("1", "2")
+                )
+                if single and double == 2 * single:
+                    return name
+        return ""
 
     def is_device_key(self, key: str) -> bool:
         """Return whether pods request devices by a key."""
@@ -187,6 +253,27 @@ def _proportional(
                         capacity=name,
                         unit=amount.nanos // sample.nanos,
                     )
+
+
+def _number(claims: Iterable[Claim], measure: ClaimMeasure) -> int:
+    """Return the number of devices of a measure's class that claims request."""
+    return sum(
+        int(request.get("count", 1))
+        for claim in claims
+        if measure.driver in claim.drivers
+        for request in claim.requests()
+        if request["deviceClassName"] == measure.device_class
+    )
+
+
+def _total(claims: Iterable[Claim], measure: ClaimMeasure) -> int:
+    """Return the amount of a measure's capacity that claims request, in nano-units."""
+    return sum(
+        amount.nanos * int(request.get("count", 1))
+        for claim in claims
+        for request in claim.requests()
+        if (amount := _amounts(request).get(measure.capacity)) is not None
+    )
 
 
 def _amounts(request: Mapping[str, Any]) -> Mapping[str, Quantity]:

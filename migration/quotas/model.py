@@ -109,11 +109,14 @@ class MeasuredLine(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         measure: None for a number of claims.
         amount: In the unit of the measure.
+        legacy_key: How pods with the key count in the same limit: an entry of `limits[].legacyKeys`; None where
+            no entry says it.
     """
 
     line: QuotaLine
     measure: ClaimMeasure | None
     amount: Quantity
+    legacy_key: Document | None = None
 
     @property
     def line_amount(self) -> Quantity:
@@ -130,6 +133,8 @@ class QuotaConversion(msgspec.Struct, frozen=True, kw_only=True, rename="camel")
         not_convertible: Line, or another part of the quota, to the reason why it has no counterpart.
         documents: The objects to apply, or to merge into objects of the same name.
         counts_pods: The quota goes on counting pods with the key as long as it has the line.
+        replaced: Its lines whose pods with the key count in what is written, too, so that they may be removed
+            as soon as that is enforced.
     """
 
     object: str
@@ -137,6 +142,7 @@ class QuotaConversion(msgspec.Struct, frozen=True, kw_only=True, rename="camel")
     not_convertible: Mapping[str, str] = {}
     documents: tuple[Document, ...] = ()
     counts_pods: bool = False
+    replaced: tuple[str, ...] = ()
 
 
 def name_of(*parts: str) -> str:

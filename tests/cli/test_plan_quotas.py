@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+import pytest
+
 from kube.manifests.dump import dump_yaml
 from kube.manifests.reader import read_paths
 from testing.command import drawbridge
@@ -118,3 +120,101 @@ def test_a_quota_of_pods_that_keep_their_key_goes_on_counting(tmp_path: Path) ->
 
     assert plan["waves"]
     assert not any("team/high" in note for wave in plan["waves"] for note in wave["notes"])
+
+
+# --- DeviceQuotas that count pods with keys, too --------------------------------------------------
+
+SHARE_KEYS: Final = ("nvidia.com/gpumem", "nvidia.com/gpucores")
+
+
+def _device_quota(*legacy_keys: Mapping[str, Any], **spec: Any) -> dict[str, Any]:
+    limit = {
+        "name": "devices",
+        "driver": "hami-core-gpu.project-hami.io",
+        "devices": {},
+        "max": "8",
+        "legacyKeys": [*legacy_keys],
+    }
+    selector = {"matchLabels": {"kubernetes.io/metadata.name": "team"}}
+    return {
+        "apiVersion": "drawbridge.internal/v1alpha1",
+        "kind": "DeviceQuota",
+        "metadata": {"name": "team"},
+        "spec": {"namespaceSelector": selector, "limits": [limit], **spec},
+    }
+
+
+def _switch_with(tmp_path: Path, *quotas: Mapping[str, Any]) -> tuple[Mapping[str, Any], str]:
+    nodes = [hami_node("hami-0"), hami_node("hami-1")]
+    others = workload("web", SHARE, ["hami-0"] * 2)
+    plan = planned(tmp_path, [*nodes, namespace("team"), _quota(), *quotas, *others])
+    return plan, script(tmp_path, "switch", _wave_of(plan, "team"))
+
+
+def test_an_old_line_goes_once_a_quota_of_both_sides_is_enforced(tmp_path: Path) -> None:
+    """The budget doubled while the old line and lines for claims both held in full."""
+    plan, switch = _switch_with(tmp_path, _device_quota({"name": GPU}))
+
+    assert plan["replacedLines"] == [
+        {
+            "namespace": "team",
+            "name": "gpus",
+            "lines": [f"requests.{GPU}"],
+            "deviceQuotas": ["team"],
+        }
+    ]
+    lines = [line.strip() for line in switch.splitlines()]
+    wait = lines.index(
+        "kubectl wait devicequotas.drawbridge.internal/team --for=condition=Enforced --timeout=2m"
+    )
+    (patch,) = (line for line in lines if "kubectl patch resourcequota gpus" in line)
+    (label,) = (line for line in lines if line.startswith("kubectl label namespace team"))
+    assert wait < lines.index(patch) < lines.index(label)
+    assert f'{{"spec": {{"hard": {{"requests.{GPU}": null}}}}}}' in patch
+    # No lines for claims are added to what is replaced.
+    assert plan["quotas"] == {}
+
+
+@pytest.mark.parametrize(
+    "quotas",
+    [
+        [_device_quota()],
+        [_device_quota({"name": "nvidia.com/gpumem"})],
+        [_device_quota({"name": GPU}, enforcement="Audit")],
+        [_device_quota({"name": GPU, "onlyWith": ["nvidia.com/gpumem"]})],
+        [_device_quota({"name": GPU, "without": ["nvidia.com/gpumem"]})],
+        [_device_quota({"name": GPU}, namespaceSelector={"matchLabels": {"team": "other"}})],
+    ],
+)
+def test_an_old_line_stays_where_some_pods_with_its_key_count_in_no_other(
+    quotas: list[Mapping[str, Any]], tmp_path: Path
+) -> None:
+    plan, switch = _switch_with(tmp_path, *quotas)
+
+    assert plan["replacedLines"] == []
+    assert "kubectl patch resourcequota" not in switch
+    assert plan["quotas"] == {"team": ["team.gpus.yaml"]}
+
+
+def test_two_limits_may_count_the_pods_of_a_line_between_them(tmp_path: Path) -> None:
+    quota = _device_quota({"name": GPU, "without": ["nvidia.com/gpumem"]})
+    other = {**quota["spec"]["limits"][0], "name": "shares"}
+    other["legacyKeys"] = [{"name": GPU, "onlyWith": [*SHARE_KEYS]}]
+    quota["spec"]["limits"].append(other)
+
+    plan, _ = _switch_with(tmp_path, quota)
+
+    assert [entry["lines"] for entry in plan["replacedLines"]] == [[f"requests.{GPU}"]]
+
+
+def test_a_line_with_a_claims_quota_converted_by_us_is_replaced(tmp_path: Path) -> None:
+    """What `quota convert` writes is what the plan knows."""
+    file = tmp_path / "quota.yaml"
+    file.write_text(dump_yaml([_quota()]))
+    result = drawbridge("quota", "convert", "--snapshot", file, "--to", "device", "-o", "json")
+    (conversion,) = json.loads(result.stdout)["conversions"]
+    assert conversion["replaced"] == [f"requests.{GPU}"]
+
+    plan, _ = _switch_with(tmp_path, *conversion["documents"])
+
+    assert [entry["lines"] for entry in plan["replacedLines"]] == [[f"requests.{GPU}"]]

@@ -427,3 +427,63 @@ def test_a_wrong_call_is_rejected(arguments: tuple[str, ...]) -> None:
     result = drawbridge("quota", *arguments, "--snapshot", EXAMPLES / "quota" / "cluster.yaml")
 
     assert (result.exit_code, result.stdout) == (2, "")
+
+
+# --- pods that still have the keys ----------------------------------------------------------------
+
+NVIDIA_GPU: Final = "nvidia.com/gpu"
+SHARES: Final = [
+    "nvidia.com/gpucores",
+    "nvidia.com/gpumem",
+    "nvidia.com/gpumem-percentage",
+    "nvidia.com/priority",
+]
+
+
+def legacy_keys(tmp_path: Path, *objects: Mapping[str, Any]) -> dict[str, Any]:
+    """Return driver and measure of each limit to its legacyKeys."""
+    (conversion,) = conversions(tmp_path, *objects)
+    (quota,) = conversion["documents"]
+    return {
+        f"{limit['driver']} {limit.get('capacity', 'devices')}": limit.get("legacyKeys")
+        for limit in quota["spec"]["limits"]
+    }
+
+
+def test_what_one_of_a_key_is_comes_from_the_translation(tmp_path: Path) -> None:
+    """A container with two devices has the amount of HAMi's keys twice, and that of Koordinator's once."""
+    hard = {"requests.nvidia.com/gpumem": "8192", "requests.nvidia.com/gpucores": "100"}
+    assert legacy_keys(tmp_path, resource_quota(hard)) == {
+        f"{HAMI} memory": [
+            {"name": "nvidia.com/gpumem", "perUnit": "1Mi", "multipliedBy": NVIDIA_GPU}
+        ],
+        f"{HAMI} cores": [
+            {"name": "nvidia.com/gpucores", "perUnit": "1", "multipliedBy": NVIDIA_GPU}
+        ],
+    }
+    assert legacy_keys(tmp_path, elastic_quota()) == {
+        f"{HAMI} memory": [{"name": "koordinator.sh/gpu-memory", "perUnit": "1"}],
+        f"{HAMI} cores": [{"name": "koordinator.sh/gpu-core", "perUnit": "1"}],
+    }
+
+
+def test_other_keys_of_a_pod_tell_whose_devices_a_number_means(tmp_path: Path) -> None:
+    assert legacy_keys(tmp_path, resource_quota({"requests.nvidia.com/gpu": "8"})) == {
+        f"{NVIDIA} devices": [{"name": NVIDIA_GPU, "without": SHARES}],
+        f"{HAMI} devices": [{"name": NVIDIA_GPU, "onlyWith": SHARES}],
+    }
+
+
+def test_annotations_are_no_keys_that_a_quota_sees(tmp_path: Path) -> None:
+    quota = gpu_resource_quota(total={"requests": {"vram": "80Gi"}})
+
+    assert set(legacy_keys(tmp_path, quota).values()) == {None}
+
+
+def test_an_old_line_may_go_where_its_pods_are_counted(tmp_path: Path) -> None:
+    result = convert(tmp_path, resource_quota({"requests.nvidia.com/gpu": "8"}), to="device")
+
+    assert "remove an old line once the DeviceQuota says Enforced=True" in result.stderr
+    assert "both may be used" not in result.stderr
+    result = convert(tmp_path, resource_quota({"requests.nvidia.com/gpu": "8"}), to="volcano")
+    assert "both may be used" in result.stderr

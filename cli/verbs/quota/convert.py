@@ -23,8 +23,12 @@ _SPLITS: Final = {
 }
 _UNKNOWN_USE: Final = "what namespaces use today is not known, since no pods were read"
 _BESIDE: Final = (
-    "what is new counts claims, and an old line pods with its key: until the last of these pods is gone, both may "
-    "be used in full; then remove the old line"
+    "counts claims only, and an old line pods with its key: until the last of these pods is gone, both may be used "
+    "in full; then remove the old line"
+)
+_TOGETHER: Final = (
+    "counts claims and pods with the key together: remove an old line once the DeviceQuota says Enforced=True, so that "
+    "neither more nor less is allowed at any time"
 )
 _LATER: Final = (
     "prepare.sh of a plan has class {name} map {key}; from then on the line of {key} counts these claims, and that of "
@@ -173,12 +177,21 @@ def print_notes_on(
             print_line(f"note: {entry.object}: {line} has no counterpart: {reason}")
     for name, key in answer.mappings.items():
         print_line(f"note: {_LATER.format(name=name, key=key)}")
-    if any(entry.counts_pods and entry.converted for entry in answer.conversions):
-        print_line(f"note: {_BESIDE}")
+    _print_old_lines(answer.conversions)
     if any(quota.added for quota in answer.quotas):
         is_known = knows_use(documents.objects, documents.unreadable)
         _print_split(answer.split, is_known=is_known, is_given=is_split_given)
     _print_nothing(answer.quotas, answer.conversions)
+
+
+def _print_old_lines(conversions: Sequence[QuotaConversion]) -> None:
+    for entry in conversions:
+        if not entry.counts_pods:
+            continue
+        alone = [line for line in entry.converted if line not in entry.replaced]
+        for lines, text in ((entry.replaced, _TOGETHER), (alone, _BESIDE)):
+            if lines:
+                print_line(f"note: {entry.object}: what counts for {', '.join(lines)} now {text}")
 
 
 def _print_split(split: Split, *, is_known: bool, is_given: bool) -> None:
