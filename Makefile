@@ -152,6 +152,9 @@ soak: setup ## load with faults for MINUTES=n, an hour without: of the webhook, 
 chaos: setup ## schedules of the allocation protocol, faults that are planted into it, stories of the bridge at full size; SEEDS=n, FIRST=seed for one run again
 	$(BIN)/python -m testing.sidecar.chaos --seeds "$(or $(SEEDS),100000)" --first "$(or $(FIRST),0)"
 	@$(if $(SEEDS)$(FIRST),,$(BIN)/python -m testing.sidecar.chaos --quota --seeds 20000)
+	@$(if $(SEEDS)$(FIRST),,$(BIN)/python -m testing.gate_schedules --seeds 20000)
+	@for fault in removal-without-holder promised-is-forgotten no-settling; do \
+	  $(BIN)/python -m testing.gate_schedules --seeds 1000 --fault $$fault || exit 1; done
 	@for fault in no-fence unfenced-consumers no-wait settled-by-reading same-identity no-drain \
 	  unsettled-release stale-list promised-is-forgotten; do \
 	  $(BIN)/python -m testing.sidecar.chaos --seeds 1000 --fault $$fault || exit 1; done
@@ -160,7 +163,7 @@ chaos: setup ## schedules of the allocation protocol, faults that are planted in
 	  DRAWBRIDGE_E2E_NODES="$(or $(NODES),1000)" DRAWBRIDGE_E2E_WAITING="$(or $(WAITING),500)" \
 	  DRAWBRIDGE_E2E_PLACEMENT="$(or $(PLACEMENT),200 2000)" DRAWBRIDGE_E2E_QUOTA_ROUNDS=500 \
 	  $(PYTEST) $(UNIT) -m e2e $(patsubst %,e2e/test_bridge_%.py,until_full many_nodes waiting) \
-	  e2e/test_placement_of_pods.py e2e/test_quota_bridge.py)
+	  e2e/test_placement_of_pods.py e2e/test_quota_bridge.py e2e/test_quota_gates.py)
 
 .PHONY: rehearsal
 rehearsal: setup ## a cluster of 41 nodes moves to DRA by the runbooks of a plan, judged by a checker without our code; half an hour at most
