@@ -47,8 +47,6 @@ SUITES = {
     "judge": validation.measure,
     "expressions": expressions.measure,
     "policies": policies.measure,
-    "quota-gates": quota_gates.measure,
-    "quota-gates": quota_gates.measure,
     "processes": processes.measure,
     "driver": driver.measure,
     "node": node.measure,
@@ -58,7 +56,11 @@ SUITES = {
 BRIDGE = "bridge"
 HAMI_DRA = "hami-dra"
 PLACEMENT = "placement"
-OWN_SUITES = {"sidecar": sidecar_alone.measure, "failover": failover.measure}
+OWN_SUITES = {
+    "sidecar": sidecar_alone.measure,
+    "failover": failover.measure,
+    "quota-gates": quota_gates.measure,
+}
 """Suites that run with `--only` alone."""
 
 
