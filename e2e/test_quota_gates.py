@@ -16,6 +16,7 @@ import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -123,6 +124,10 @@ class Team:
         """Return the pods without our gate."""
         pods = self.cluster.objects("pods", self.namespace)
         return [each["metadata"]["name"] for each in pods if not is_gated(each)]
+
+    def has_another_free(self, name: str) -> bool:
+        """Return whether a pod has no gate beside this one."""
+        return self.free() not in ([], [name])
 
     def wait_free(self, count: int) -> list[str]:
         self.cluster.wait_until(
@@ -377,9 +382,7 @@ def test_creators_race_for_the_last_unit(team: Team, cluster: Access) -> None:
             cluster.wait_running(winner, team.namespace)
             last = winner
             cluster.kubectl("delete", "pod", last, "-n", team.namespace)
-            cluster.wait_until(
-                lambda last=last: team.free() not in ([], [last]), "another is let through"
-            )
+            cluster.wait_until(partial(team.has_another_free, last), "another is let through")
             team.create(last)
             (winner,) = team.wait_free(1)
             assert winner != last
