@@ -55,6 +55,8 @@ NOT_KILLED: Final[Mapping[str, str]] = {
     "controllers.quotas.controller.QuotaStatusController._write patch": (
         "tells what the next leader finds out, too"
     ),
+    "controllers.uninstall.unlock._remove patch": "is tried again until no pod has a gate",
+    "controllers.uninstall.unlock.unlock_pods delete": "is made by the next attempt of the Job",
     "kube.runtime.events.EventRecorder._update patch": "counts how often an event was repeated",
 }
 """Writes that nothing depends on, with the reason."""

@@ -245,8 +245,7 @@ def build_context(
         for template in result.templates
     ]
     everything = merge_objects(inputs.state, (*inputs.manifests, *templates), inputs.namespace)
-    views, _ = decode_objects(everything, STATE_KINDS, inputs.namespace)
-    state = build_state(views)
+    state = build_state(decode_objects(everything, STATE_KINDS, inputs.namespace)[0])
     support = SchedulerSupport(policy_aware=frozenset(policy_aware_schedulers))
     cache = RuleCache(features, support=support)
     cache.apply(_changes_to(state))

@@ -30,9 +30,7 @@ from migration.assessment.outcomes import (
 )
 from migration.assessment.quota_conversion import (
     ConvertedQuota,
-    convert_quotas,
     knows_use,
-    with_converted_quotas,
 )
 from migration.assessment.workloads import Workload
 from migration.plan.attempts import Candidate, Policy
@@ -58,12 +56,11 @@ from migration.plan.model import (
 )
 from migration.plan.placement import Placer, Stage
 from migration.plan.quota_files import (
-    find_replaced_lines,
+    convert_plan_quotas,
     quota_documents,
     quota_effects,
     quota_files,
     with_uncounted_quotas,
-    without_replaced_lines,
 )
 from migration.plan.unmovable import held_by_daemon_sets, held_by_pods
 from migration.plan.vendors import (
@@ -292,31 +289,25 @@ def _prepare(question: PlanQuestion) -> _Prepared:
         version=question.version,
         gates=question.gates,
     )
-    is_known = knows_use(question.objects, question.unreadable)
-    # These lines are removed before a namespace is opted in, since a DeviceQuota counts both sides.
-    replaced_lines = find_replaced_lines(question.objects, question.namespace)
-    remaining = without_replaced_lines(question.objects, replaced_lines, question.namespace)
-    quotas = tuple(
-        convert_quotas(
-            remaining,
-            question.profiles,
-            question.options,
-            question.namespace,
-            used_devices(cluster.workloads) if is_known else None,
-            later_mappings={name: key for key, name in mapped_classes(cluster.workloads).items()},
-        )
+    usage = used_devices(cluster.workloads)
+    converted = convert_plan_quotas(
+        question.objects,
+        question.profiles,
+        question.options,
+        question.namespace,
+        usage if knows_use(question.objects, question.unreadable) else None,
+        later_mappings={name: key for key, name in mapped_classes(cluster.workloads).items()},
     )
-    objects = with_converted_quotas(remaining, quotas, question.namespace)
     return _Prepared(
-        objects=objects,
-        quotas=quotas,
-        replaced_lines=replaced_lines,
+        objects=converted.objects,
+        quotas=converted.quotas,
+        replaced_lines=converted.replaced_lines,
         cluster=cluster,
-        evidence=read_evidence(objects, question.namespace),
-        bound_pods=bound_pods(objects, question.namespace),
+        evidence=read_evidence(converted.objects, question.namespace),
+        bound_pods=bound_pods(converted.objects, question.namespace),
         groups={
             group.key.reference: group
-            for group in group_with_devices(objects, cluster.workloads, question.namespace)
+            for group in group_with_devices(converted.objects, cluster.workloads, question.namespace)
         },
     )
 

@@ -1,7 +1,7 @@
 """The ResourceQuotas of a plan, as files below `quotas/`. Pure."""
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -12,8 +12,15 @@ from kube.api.device_quota import API_VERSION, KIND, DeviceQuota, QuotaEnforceme
 from kube.api.workloads import resolve_path
 from kube.manifests.source import SourceObject
 from migration.assessment.outcomes import AssessedWorkload
-from migration.assessment.quota_conversion import ConvertedQuota, resource_name
+from migration.assessment.quota_conversion import (
+    ConvertedQuota,
+    convert_quotas,
+    resource_name,
+    with_converted_quotas,
+)
 from migration.plan.model import ReplacedLines, Wave, is_name, is_namespace
+from translation.cluster.snapshot import TranslationOptions
+from translation.profiles.profile import Profile
 
 
 def quota_files(quotas: Iterable[ConvertedQuota]) -> dict[str, tuple[str, ...]]:
@@ -35,6 +42,39 @@ def quota_effects(quotas: Iterable[ConvertedQuota]) -> dict[str, tuple[str, ...]
         file: tuple(f"{effect.line}: {effect.allows}" for effect in quota.effects)
         for _, file, quota in sorted(_named_quotas(quotas), key=lambda entry: entry[1])
     }
+
+
+class PlanQuotas(NamedTuple):
+    """The quotas of a cluster as a plan leaves them.
+
+    Attributes:
+        objects: The cluster with them.
+        quotas: The ResourceQuotas with lines for claims.
+        replaced_lines: Lines that a wave removes, since DeviceQuotas count both sides.
+    """
+
+    objects: tuple[SourceObject, ...]
+    quotas: tuple[ConvertedQuota, ...]
+    replaced_lines: tuple[ReplacedLines, ...]
+
+
+def convert_plan_quotas(
+    objects: Sequence[SourceObject],
+    profiles: Mapping[str, Profile],
+    options: TranslationOptions,
+    namespace: str,
+    usage: Mapping[str, Mapping[str, int]] | None,
+    *,
+    later_mappings: Mapping[str, str],
+) -> PlanQuotas:
+    """Return the quotas of a cluster as a plan leaves them; arguments as of `convert_quotas`."""
+    replaced_lines = find_replaced_lines(objects, namespace)
+    remaining = without_replaced_lines(objects, replaced_lines, namespace)
+    quotas = convert_quotas(
+        remaining, profiles, options, namespace, usage, later_mappings=later_mappings
+    )
+    converted = tuple(with_converted_quotas(remaining, quotas, namespace))
+    return PlanQuotas(converted, tuple(quotas), replaced_lines)
 
 
 def find_replaced_lines(
