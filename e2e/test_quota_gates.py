@@ -64,6 +64,11 @@ def gated(cluster: Access, drawbridge: Drawbridge) -> Iterator[Drawbridge]:
     cluster.apply(rendered(cluster, GATES))
     yield drawbridge
     cluster.kubectl("delete", "-k", str(GATES), "--ignore-not-found")
+    deletion = ("delete", "crd", "devicequotas.drawbridge.internal", "--dry-run=server")
+    cluster.wait_until(
+        lambda: cluster.kubectl(*deletion, check=False).returncode == 0,
+        "the API server has forgotten the policies",
+    )
     cluster.remove_nodes(added)
 
 

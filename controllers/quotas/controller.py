@@ -27,6 +27,10 @@ from kube.runtime.controller import Controller
 from process.running.leader_election import Work
 from process.selectors.engine import WorkerEngine
 
+EVALUATION_S: Final = 1.0
+"""The time that changed charges have to be evaluated before a status says that they are not."""
+EVALUATION_RETRY_S: Final = 0.05
+
 log = get_logger()
 
 
@@ -74,6 +78,7 @@ class QuotaStatusController:
         self._now = now
         self._clock = clock
         self._written: dict[str, _Written] = {}
+        self._outstanding_since: float | None = None
         self._owners = owners
         owners.listeners.append(self.queue_all)
         feed.listeners.append(self.queue_all)
@@ -104,6 +109,8 @@ class QuotaStatusController:
         if quota is None or name not in self._feed.usage.book.tenants.quotas:
             self._written.pop(name, None)
             return None
+        if self._is_being_evaluated():
+            return EVALUATION_RETRY_S
         status_before = quota.status
         last_write = self._written.get(name)
         if last_write and last_write.version > version_number(quota.metadata.resource_version):
@@ -122,6 +129,15 @@ class QuotaStatusController:
         except (Conflict, NotFound):
             log.debug("quota.gone", quota=name)  # The watch brings what is there instead.
         return None
+
+    def _is_being_evaluated(self) -> bool:
+        """Return whether charges changed a moment ago, so that sums and alerts would go down and up again."""
+        if self._feed.is_current:
+            self._outstanding_since = None
+            return False
+        if self._outstanding_since is None:
+            self._outstanding_since = self._clock()
+        return self._clock() - self._outstanding_since < EVALUATION_S
 
     async def _write(self, quota: DeviceQuota, status: DeviceQuotaStatus) -> None:
         name = quota.metadata.name
