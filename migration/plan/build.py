@@ -307,7 +307,9 @@ def _prepare(question: PlanQuestion) -> _Prepared:
         bound_pods=bound_pods(converted.objects, question.namespace),
         groups={
             group.key.reference: group
-            for group in group_with_devices(converted.objects, cluster.workloads, question.namespace)
+            for group in group_with_devices(
+                converted.objects, cluster.workloads, question.namespace
+            )
         },
     )
 
