@@ -25,6 +25,9 @@ Source: k8s.io/kubernetes v1.37.1, pkg/scheduler/schedule_one.go, minFeasibleNod
 MAX_AMOUNT: Final = (1 << 63) - 1
 """The largest number that the plugin can send."""
 
+MAX_INT32: Final = (1 << 31) - 1
+"""The largest number of pods, and the highest priority, that the API can store."""
+
 
 class Message(msgspec.Struct, frozen=True, kw_only=True, rename="camel", gc=False):
     """The base of requests and answers."""
@@ -51,6 +54,35 @@ class Verdict(StrEnum):
     """PostFilter: devices of pods that are gone are being released; no further victim."""
     RELEASED = "released"
     """PostFilter: a claim of the pod was deallocated; its event wakes the pod."""
+    RETRY = "retry"
+    """PostFilter of a group: it fits by devices, CPU and memory, so it is tried again at once."""
+
+
+class GroupPolicy(StrEnum):
+    """The schedulingPolicy of a PodGroup."""
+
+    GANG = "gang"
+    """`minCount` pods get their nodes together, or none does."""
+    BASIC = "basic"
+    """Each pod is placed for itself."""
+
+
+class GroupReference(Message, frozen=True, kw_only=True):
+    """A PodGroup.
+
+    Attributes:
+        min_count: The number of pods that it needs, those that have a node among them; 1 with `basic`.
+        priority: The priority of its pods.
+        created: Its creationTimestamp; empty if the plugin does not know it.
+    """
+
+    uid: Annotated[str, msgspec.Meta(min_length=1, max_length=253)]
+    namespace: str = ""
+    name: str = ""
+    min_count: Annotated[int, msgspec.Meta(ge=1, le=MAX_INT32)] = 1
+    policy: GroupPolicy = GroupPolicy.GANG
+    priority: Annotated[int, msgspec.Meta(ge=-MAX_INT32 - 1, le=MAX_INT32)] = 0
+    created: str = ""
 
 
 class Reservation(Message, frozen=True, kw_only=True):
@@ -59,6 +91,7 @@ class Reservation(Message, frozen=True, kw_only=True):
     Attributes:
         number: The number of this reservation; 1 for the first of a scheduler, then growing.
         node: Its name.
+        group: The PodGroup in whose cycle the pod was reserved; None for a pod by itself.
     """
 
     number: int
@@ -66,6 +99,7 @@ class Reservation(Message, frozen=True, kw_only=True):
     pod_namespace: str = ""
     pod_name: str = ""
     node: str = ""
+    group: GroupReference | None = None
 
 
 class Request(Message, frozen=True, kw_only=True):
@@ -175,6 +209,56 @@ class PreFilterRequest(Request, frozen=True, kw_only=True):
     requests: ResourceRequests | None = None
 
 
+class PlacedMember(Message, frozen=True, kw_only=True):
+    """A pod of a group that is bound, or assumed to be, on a node."""
+
+    pod_uid: str = msgspec.field(name="podUID")
+    node: _NodeName
+
+
+class GroupRequest(Request, frozen=True, kw_only=True):
+    """POST /v1/group: where do the pods of this group fit together?
+
+    Attributes:
+        group: The PodGroup.
+        pods: All of its pods without a node, whole, in the scheduler's order.
+        placed: Its other pods.
+        requests: UID of a pod to what NodeResourcesFit compares with the nodes; without one for each pod,
+            what nodes have left does not count.
+        claim_versions: As for PreFilter, for all pods.
+        newest_claim_version: As for PreFilter.
+        headroom: What changed on the nodes; None in a what-if.
+        removed: UIDs of pods that are taken to be gone; only in a what-if.
+        what_if: Preemption asks what would be without `removed`: nothing is remembered or promised.
+        pinned: UID of a pod to the only node that it may get; only in a what-if.
+        excluded: UID of a pod to the nodes that other filters turned down for it.
+        topology: A label of nodes of which all pods need one value; empty for none.
+    """
+
+    group: GroupReference
+    pods: tuple[Pod, ...] = ()
+    placed: tuple[PlacedMember, ...] = ()
+    requests: Mapping[str, ResourceRequests] = {}
+    claim_versions: Mapping[str, str] = {}
+    newest_claim_version: str = ""
+    headroom: HeadroomChanges | None = None
+    removed: tuple[str, ...] = ()
+    what_if: bool = False
+    pinned: Mapping[str, _NodeName] = {}
+    excluded: Mapping[str, tuple[_NodeName, ...]] = {}
+    topology: str = ""
+
+    def __post_init__(self) -> None:
+        """Reject a request whose parts contradict each other."""
+        uids = [*(pod.metadata.uid for pod in self.pods), *(pod.pod_uid for pod in self.placed)]
+        if len(set(uids)) < len(uids):
+            raise ValueError("a pod is named twice; name each once, in `pods` or in `placed`")
+        if not self.what_if and (self.removed or self.pinned):
+            raise ValueError("`removed` and `pinned` are for what-ifs; set `whatIf`")
+        if self.what_if and self.headroom is not None:
+            raise ValueError("a what-if changes no headroom; leave `headroom` out")
+
+
 class FilterRequest(Request, frozen=True, kw_only=True):
     """POST /v1/filter: does a pod fit on one node, with other pods than there are now?
 
@@ -213,9 +297,15 @@ class UnreserveRequest(Request, frozen=True, kw_only=True):
 
 
 class PostFilterRequest(Request, frozen=True, kw_only=True):
-    """POST /v1/postfilter: the possible help for a pod that fits on no node."""
+    """POST /v1/postfilter: the possible help for a pod, or a group, that fits on no node.
 
-    pod_uid: str = msgspec.field(name="podUID")
+    Attributes:
+        pod_uid: Empty for a group.
+        group: The PodGroup; None for a pod by itself.
+    """
+
+    pod_uid: str = msgspec.field(name="podUID", default="")
+    group: GroupReference | None = None
     pod_namespace: str = ""
     pod_name: str = ""
 
@@ -322,6 +412,38 @@ class PreFilterAnswer(Answer, frozen=True, kw_only=True):
     headroom: int = 0
 
 
+class MemberAnswer(Message, frozen=True, kw_only=True):
+    """The place of one pod of a group.
+
+    Attributes:
+        node: The only node that it may get; empty if the group gets by without it.
+        code: The reason why it has none, as in PreFilterAnswer.
+        message: The same for people.
+    """
+
+    node: str = ""
+    code: str = ""
+    message: str = ""
+
+
+class GroupAnswer(Answer, frozen=True, kw_only=True):
+    """The nodes of a group.
+
+    Attributes:
+        verdict: SKIP (no pod needs devices that are given here), FITS, UNSCHEDULABLE, UNRESOLVABLE or ERROR.
+        code: A stable word for the reason; empty with FITS and SKIP.
+        members: With FITS, UID of each of `pods` to its place.
+        unfinished: As for PreFilter.
+        headroom: As for PreFilter.
+    """
+
+    verdict: Verdict
+    code: str = ""
+    members: Mapping[str, MemberAnswer] = {}
+    unfinished: bool = False
+    headroom: int = 0
+
+
 class FilterAnswer(Answer, frozen=True, kw_only=True):
     """The verdict on one node for a pod.
 
@@ -335,7 +457,7 @@ class FilterAnswer(Answer, frozen=True, kw_only=True):
 
 
 class VerdictAnswer(Answer, frozen=True, kw_only=True):
-    """The answer to prebind (OK, UNSCHEDULABLE, ERROR) and postfilter (CONTINUE, WAIT, RELEASED)."""
+    """The answer to prebind (OK, UNSCHEDULABLE, ERROR) and postfilter (CONTINUE, WAIT, RELEASED, RETRY)."""
 
     verdict: Verdict
     code: str = ""
