@@ -1,8 +1,8 @@
 """Rejections of pods: a code for programs, a sentence for the pod's status.
 
 The sentence becomes the pod's condition, and each change of it is a write. So it has no number and no
-name that differs from one attempt to the next, but for what a DeviceQuota leaves: a pod that waits for
-it is tried again when there is enough.
+name that differs from one attempt to the next, but for what a DeviceQuota leaves and how many pods of a
+group fit: a pod that waits for either is tried again when there is enough.
 """
 
 from enum import StrEnum
@@ -58,6 +58,20 @@ class Code(StrEnum):
     """One request of the pod, or one device, is larger than a DeviceQuota allows for one."""
     EXTENDED_RESOURCE = "extendedResource"
     """The pod requests an extended resource that a DeviceClass maps. Request the device by a claim."""
+    GROUP_DOES_NOT_FIT = "groupDoesNotFit"
+    """Fewer pods of a group fit together than it needs. The message says how many do; `drawbridge why pod`
+    says what the next one lacks."""
+    GROUP_INCOMPLETE = "groupIncomplete"
+    """Fewer pods of a group exist than it needs."""
+    GROUP_NOT_COMPLETE = "groupNotComplete"
+    """The pods of a group were reserved together, and too few of them came to be bound in time. None is
+    bound, and the group is tried again."""
+    GROUP_NOT_NEEDED = "groupNotNeeded"
+    """There is no place for this pod beside the others of its group, which gets by without it."""
+    GROUP_TOO_LARGE = "groupTooLarge"
+    """A group has more than 512 pods without a node, which are too many to decide about together."""
+    GROUP_UNSUPPORTED = "groupUnsupported"
+    """Pods of several PodGroups are scheduled together, which is not supported."""
     NAMESPACE_UNKNOWN = "namespaceUnknown"
     """The sidecar has not seen the pod's namespace yet, whose labels say which DeviceQuotas it has. The pod
     is tried again."""
@@ -68,7 +82,8 @@ class Code(StrEnum):
     """Devices are free, but on nodes that the pod's selector, affinity, tolerations or allocated
     claims rule out."""
     POD_GROUP = "podGroup"
-    """The pod has claims and a `schedulingGroup`, which is not supported."""
+    """The pod has claims and a `schedulingGroup`, and the scheduler schedules it by itself: its feature gate
+    GenericWorkload is off."""
     POD_UNKNOWN = "podUnknown"
     """The sidecar has no reservation of the pod, or has not seen it yet. The pod is tried again."""
     TOO_MANY_CONSUMERS = "tooManyConsumers"

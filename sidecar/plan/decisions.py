@@ -118,6 +118,12 @@ def find_nodes(
         return claims
     if not claims.open and not claims.held:
         return NoDevicesNeeded()
+    if pod.spec.scheduling_group:
+        return unresolvable(
+            Code.POD_GROUP,
+            "the pod is in a schedulingGroup, and this scheduler schedules it by itself; set the feature gate "
+            "GenericWorkload of the scheduler and of the API server",
+        )
     binding = binding_state(claims.held, cutoff=snapshot.binding_cutoff)
     rejection = binding_rejection(binding) if binding.is_hopeless else None
     if rejection is not None:

@@ -59,10 +59,6 @@ def find_claims(
     entries = pod.spec.resource_claims or ()
     if not entries:
         return NO_CLAIMS
-    if pod.spec.scheduling_group:
-        return unresolvable(
-            Code.POD_GROUP, "this scheduler does not support claims of pods in a schedulingGroup"
-        )
     return _classify(pod, entries, claims)
 
 
