@@ -4,10 +4,9 @@ from collections.abc import Mapping, Sequence
 
 from allocator.cluster.cluster import Cluster
 from allocator.groups.kinds import Counts, MemberKind
-from allocator.groups.model import GroupMember, NodeShare
+from allocator.groups.model import GroupMember, GroupQuestion, NodeShare
 from allocator.model.plan import Plan
 from allocator.pods.claims import Name, claim_name
-from allocator.strategies.strategy import Strategy
 from kube.api.resource import ResourceClaim
 
 
@@ -47,9 +46,12 @@ def node_share(
     kinds: Sequence[MemberKind],
     node: str,
     members: Sequence[GroupMember],
-    strategy: Strategy,
+    question: GroupQuestion,
 ) -> NodeShare:
-    """Return the plan for members that fit together on a node, in the strategy's order of devices."""
+    """Return the plan for members that fit together on a node, in the strategy's order of devices.
+
+    Where that leads to a driver whose devices may not be given, it is in upstream's order, in which they fit.
+    """
     option_of = {member.name: kind.option_of for kind in kinds for member in kind.members}
     claims: dict[Name, ResourceClaim] = {
         claim_name(claim): claim
@@ -59,9 +61,12 @@ def node_share(
     pending = cluster.resolve(tuple(claims.values()))
     plan = Plan(node=node, choices=(), alternatives=())
     if claims:
-        outcome = cluster.verdict(pending, node, strategy=strategy)
+        outcome = cluster.verdict(pending, node, strategy=question.strategy)
+        if isinstance(outcome, Plan) and not question.may_give(outcome):
+            outcome = cluster.verdict(pending, node)
         if not isinstance(outcome, Plan):
-            raise RuntimeError(f"members fit {node}, but {strategy.name} finds no devices for them")
+            name = question.strategy.name
+            raise RuntimeError(f"members fit {node}, but {name} finds no devices for them")
         plan = outcome
     return NodeShare(
         node=node, members=tuple(member.name for member in members), plan=plan, pending=pending

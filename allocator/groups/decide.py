@@ -67,7 +67,7 @@ class GroupSearch:
         self._kinds, shared_claims = group_kinds(question.members, cluster.options)
         self._counts: Counts = tuple([len(kind.members) for kind in self._kinds])
         self._feasibility = Feasibility(cluster, question, self._kinds)
-        self._linked = LinkedNodes(cluster, self._kinds, shared_claims, question.strategy)
+        self._linked = LinkedNodes(cluster, self._kinds, shared_claims, question)
         self._searches: tuple[Backtracking, ...] | None = None
         self._domains: Mapping[str, str] = {}
 
@@ -213,7 +213,7 @@ class GroupSearch:
         }
         members = assign_members(self._kinds, placement, state.placed, self._question.earlier)
         shares += [
-            node_share(self._cluster, self._kinds, node, own, self._question.strategy)
+            node_share(self._cluster, self._kinds, node, own, self._question)
             for node, own in members.items()
         ]
         nodes = {name: share.node for share in shares for name in share.members}

@@ -149,7 +149,7 @@ class Feasibility:
             return False
         self.steps += outcome.steps
         self.is_cut_off |= isinstance(outcome, BudgetExhausted)
-        return isinstance(outcome, Plan)
+        return isinstance(outcome, Plan) and self._question.may_give(outcome)
 
     def _fits_alone(self, node: CandidateNode, counts: Counts) -> bool:
         if not self.fits(node, counts):

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from allocator.cluster.cluster import Cluster
 from allocator.groups.feasibility import CandidateNode, Feasibility
 from allocator.groups.kinds import Counts, MemberKind, claims_of
-from allocator.groups.model import NodeShare
+from allocator.groups.model import GroupQuestion, NodeShare
 from allocator.groups.shared_pools import is_in_shared_pool
 from allocator.groups.supply import supply_bound
 from allocator.model.devices import DeviceId, NodeDevices, reorder
@@ -26,7 +26,6 @@ from allocator.pods.claims import Name, allocation_of, claim_name
 from allocator.pods.node_eligibility import is_for
 from allocator.search.results import allocations, share_ids
 from allocator.search.search import allocate
-from allocator.strategies.strategy import Strategy
 from kube.api.resource import ResourceClaim, ResourceClaimStatus
 from kube.cel.scope import current_scope
 
@@ -60,14 +59,14 @@ class LinkedNodes:
         cluster: Cluster,
         kinds: Sequence[MemberKind],
         shared_claims: frozenset[Name],
-        strategy: Strategy,
+        question: GroupQuestion,
     ) -> None:
         self.steps = 0
         self.is_exact = True
         self._cluster = cluster
         self._kinds = kinds
         self._shared_claims = shared_claims
-        self._strategy = strategy
+        self._question = question
 
     def states(self, state: LinkedState, node: str, counts: Counts) -> Iterator[LinkedState | None]:
         """Yield the states after members are placed on a node; none if they do not fit.
@@ -154,7 +153,7 @@ class LinkedNodes:
                 continue
             tried.add(excluded)
             rest = _without(devices, excluded)
-            order = self._strategy.order(rest, usage, pending)
+            order = self._question.strategy.order(rest, usage, pending)
             self.steps += 1
             current_scope().meter.count(1)
             try:
@@ -173,7 +172,8 @@ class LinkedNodes:
             lost_devices = frozenset(
                 choice.device.id for choice in self._choices_for_others(devices, pending, outcome)
             )
-            yield None if lost_devices in met else outcome
+            is_new = lost_devices not in met and self._question.may_give(outcome)
+            yield outcome if is_new else None
             met.add(lost_devices)
             if lost_devices and takes_all:
                 # Without a device, mode All would request fewer.

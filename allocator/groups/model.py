@@ -77,6 +77,8 @@ class GroupQuestion(msgspec.Struct, frozen=True, kw_only=True):
             one; empty for none.
         needs_one_domain: All members need one value of `domain`; nodes without the label are left out.
         earlier: Member to node of an earlier plan, which is kept while it holds.
+        drivers: The drivers whose devices may be given; None for all. A node that has only a plan with
+            others counts as one without devices.
     """
 
     members: tuple[GroupMember, ...]
@@ -89,6 +91,14 @@ class GroupQuestion(msgspec.Struct, frozen=True, kw_only=True):
     domain: str = ""
     needs_one_domain: bool = False
     earlier: Mapping[str, str] = msgspec.field(default_factory=dict)
+    drivers: frozenset[str] | None = None
+
+    def may_give(self, plan: Plan) -> bool:
+        """Return whether all devices of a plan are of drivers whose devices may be given."""
+        drivers = self.drivers
+        return drivers is None or all(
+            choice.device.id.driver in drivers for choices in plan.choices for choice in choices
+        )
 
     @property
     def missing(self) -> int:

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from allocator.declarations.model import DeclaredGroup
 from allocator.explain.failure import NodeReason
+from allocator.groups.arrangement import arrangement_of
 from allocator.groups.model import (
     GroupDoesNotFit,
     GroupMember,
@@ -11,14 +12,14 @@ from allocator.groups.model import (
     GroupUndecided,
     MemberOption,
 )
+from allocator.groups.wording import describe_outcome
 from allocator.model.outcome import Reason
 from allocator.nodes.node_resources import NodeResources
 from allocator.pods.claims import pod_name
 from allocator.simulation.attempt import PlacementAttempt
 from allocator.simulation.model import PlacedGroup
-from allocator.simulation.strategy_choice import arrangement_of
 from allocator.strategies.strategy import Strategy
-from findings.text import count_text, quote_text
+from findings.text import count_text
 from kube.api.core import Pod
 
 
@@ -94,19 +95,13 @@ def describe(group: DeclaredGroup, outcome: GroupDoesNotFit | GroupUndecided) ->
 
     The first member without a place is tried after this beside the others.
     """
-    closest = outcome.closest
-    done = len(closest.nodes) + len(group.placed)
-    total = len(closest.nodes) + len(closest.unplaced) + len(group.placed)
-    verb = "fits" if done == 1 else "fit"
-    counts = f"{done} of {count_text(total, 'pod')} {verb}, and {group.min_count} are needed"
-    where = f" on nodes with one {quote_text(group.domain)}" if group.needs_one_domain else ""
-    name = closest.unplaced[0] if closest.unplaced else ""
+    code = Reason.GROUP_DOES_NOT_FIT
     if isinstance(outcome, GroupUndecided):
-        return NodeReason(
-            code=Reason.BUDGET_EXHAUSTED,
-            message=f"not decided: {outcome.why}; {counts}{where} so far",
-        )
-    beside = (
-        f"; {name} fits nowhere beside {'it' if done == 1 else 'them'}" if name and done else ""
+        code = Reason.BUDGET_EXHAUSTED
+    message = describe_outcome(
+        outcome,
+        min_count=group.min_count,
+        placed=len(group.placed),
+        domain=group.domain if group.needs_one_domain else "",
     )
-    return NodeReason(code=Reason.GROUP_DOES_NOT_FIT, message=f"{counts}{where}{beside}")
+    return NodeReason(code=code, message=message)

@@ -195,6 +195,18 @@ def test_a_member_without_claims_needs_a_node_as_well() -> None:
     assert isinstance(outcome, GroupDoesNotFit)
 
 
+def test_a_node_whose_plan_has_devices_of_other_drivers_counts_as_one_without() -> None:
+    world = cluster(gpus("node-a", "r"), gpus("node-b", "r"))
+    group = members(1, request(), on=["node-a", "node-b"])
+
+    assert placed(world, group, drivers=frozenset({DRIVER})) == {"pod-0": "node-a"}
+    outcome = decide_group(
+        world,
+        GroupQuestion(members=group, min_count=1, drivers=frozenset({"nic.example.com"})),
+    )
+    assert isinstance(outcome, GroupDoesNotFit)
+
+
 # --- what several nodes or members share ----------------------------------------------------------
 
 

@@ -1,0 +1,39 @@
+"""Every word about a group that is not placed: how many of its pods fit, and how many are needed."""
+
+from allocator.groups.model import GroupDoesNotFit, GroupUndecided
+from findings.text import count_text, quote_text
+
+
+def describe_outcome(
+    outcome: GroupDoesNotFit | GroupUndecided, *, min_count: int, placed: int, domain: str = ""
+) -> str:
+    """Return how many pods of a group fit, how many it needs, and the first one without a place.
+
+    Args:
+        outcome: The answer about its pods without a node.
+        min_count: Pods that it needs.
+        placed: Pods that have a node.
+        domain: The label of nodes of which all pods need one value; empty for none.
+    """
+    closest = outcome.closest
+    done = len(closest.nodes) + placed
+    total = done + len(closest.unplaced)
+    counts = describe_counts(done, total, min_count)
+    where = f" on nodes with one {quote_text(domain)}" if domain else ""
+    if isinstance(outcome, GroupUndecided):
+        return f"not decided: {outcome.why}; {counts}{where} so far"
+    beside = ""
+    if closest.unplaced and done:
+        name = closest.unplaced[0]
+        beside = f"; {name} fits nowhere beside {'it' if done == 1 else 'them'}"
+    return f"{counts}{where}{beside}"
+
+
+def describe_counts(fitting: int, total: int, min_count: int) -> str:
+    """Return how many pods of a group fit, and how many it needs.
+
+    >>> describe_counts(3, 4, 4)
+    '3 of 4 pods fit, and 4 are needed'
+    """
+    verb = "fits" if fitting == 1 else "fit"
+    return f"{fitting} of {count_text(total, 'pod')} {verb}, and {min_count} are needed"
