@@ -39,3 +39,7 @@ class LeastRecentlyUsed(Generic[K, V]):
         self._values.move_to_end(key)
         if len(self._values) > self._max_entries:
             self._values.popitem(last=False)
+
+    def pop(self, key: K) -> V | None:
+        """Remove a value and return it; None if there is none."""
+        return self._values.pop(key, None)

@@ -316,7 +316,7 @@ class _Question:
     def _rejection(self, ranked_nodes: RankedNodes) -> Rejection:
         excesses = None if self._affordable is None else self._affordable.excesses
         if excesses is not None and not self._is_cut_off():
-            return self._over_budget(excesses)
+            return quota_rejection(self._pod, excesses, self._snapshot)
         if self._not_owned and not self._has_ineligible:
             return self._not_owned_rejection()
         if ranked_nodes.cut_off or self._is_cut_off():
@@ -334,16 +334,6 @@ class _Question:
     def _is_cut_off(self) -> bool:
         """Return whether some node was not searched for a plan that the tenant can pay."""
         return self._affordable is not None and self._affordable.is_cut_off
-
-    def _over_budget(self, excesses: Excesses) -> Rejection:
-        """Return that the tenant has too little left; only victims of the same tenant could help."""
-        rejection = over_budget(excesses)
-        if rejection.verdict is Verdict.UNSCHEDULABLE and not (
-            could_preempt(self._pod, self._snapshot)
-            and has_victims(self._pod, tenant_namespaces(excesses, self._snapshot), self._snapshot)
-        ):
-            return unresolvable(rejection.code, rejection.message)
-        return rejection
 
     def _not_owned_rejection(self) -> Rejection:
         """Return that devices are free of other drivers only; owned ones may be in use by victims."""
@@ -367,6 +357,17 @@ class _Question:
         if could_preempt(self._pod, self._snapshot):
             return unschedulable(code, message)
         return unresolvable(code, message)
+
+
+def quota_rejection(pod: Pod, excesses: Excesses, snapshot: Snapshot) -> Rejection:
+    """Return that the tenant has too little left; only victims of the same tenant could help."""
+    rejection = over_budget(excesses)
+    if rejection.verdict is Verdict.UNSCHEDULABLE and not (
+        could_preempt(pod, snapshot)
+        and has_victims(pod, tenant_namespaces(excesses, snapshot), snapshot)
+    ):
+        return unresolvable(rejection.code, rejection.message)
+    return rejection
 
 
 def could_preempt(pod: Pod, snapshot: Snapshot) -> bool:

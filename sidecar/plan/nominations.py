@@ -68,7 +68,17 @@ def with_rivals(
 def with_nominated(
     occupancy: Occupancy, pod: Pod, node: str, snapshot: Snapshot, budget: SearchBudget
 ) -> Occupancy:
-    """Return the occupancy with a nominated pod on a node; the same if it needs no devices, or gets none.
+    """Return the occupancy with a nominated pod on a node; the same if it needs no devices, or gets none."""
+    placement = nominated_placement(occupancy, pod, node, snapshot, budget)
+    if placement is None:
+        return occupancy
+    return with_placement(occupancy, placement, snapshot)
+
+
+def nominated_placement(
+    occupancy: Occupancy, pod: Pod, node: str, snapshot: Snapshot, budget: SearchBudget
+) -> Placement | None:
+    """Return the devices that are kept for a nominated pod on a node; None if there are none.
 
     While its victims end, it does not fit yet. Then it is placed as if they were gone, so that what it
     takes of the free devices is kept, too. What is left to a tenant may be less until they are gone.
@@ -78,13 +88,11 @@ def with_nominated(
     if not isinstance(placement, Placement):
         claims = ending_claims(pod, node, snapshot)
         if not claims:
-            return occupancy
+            return None
         freed_occupancy = without_claims(occupancy, claims, snapshot.cluster.options.features)
         steps = min(RIVAL_STEPS, budget.left)
         placement = place(pod, node, snapshot, occupancy=freed_occupancy, steps=steps)
-    if not isinstance(placement, Placement):
-        return occupancy
-    return with_placement(occupancy, placement, snapshot)
+    return placement if isinstance(placement, Placement) else None
 
 
 def place_beside_rivals(pod: Pod, node: str, snapshot: Snapshot) -> Placement | Rejection:

@@ -69,8 +69,6 @@ def fits_with(
 ) -> Placement | Rejection:
     """Return the devices that a pod gets on a node while other pods are taken to be gone or there.
 
-    A claim that a removed pod shares with one that stays frees nothing.
-
     Args:
         removed_pods: UIDs of pods on the node.
         added_pods: UIDs of pods that are nominated for the node.
@@ -78,20 +76,8 @@ def fits_with(
     """
     costs = snapshot.cluster.costs
     steps_before, budget = costs.steps, SearchBudget(costs, dry_run.next_steps)
-    removed_uids = frozenset(removed_pods)
-    names = {name for uid in removed_uids for name in snapshot.claims_of.get(uid, ())}
-    claims = (snapshot.claims.get(name) for name in sorted(names))
-    features = snapshot.cluster.options.features
-    occupancy = without_claims(
-        snapshot.occupancy,
-        (
-            claim
-            for claim in claims
-            # A shared claim is freed only if all of its consumers are removed.
-            if claim is not None and {consumer.uid for consumer in consumers(claim)} <= removed_uids
-        ),
-        features,
-    )
+    freed = freed_claims(removed_pods, snapshot)
+    occupancy = without_claims(snapshot.occupancy, freed, snapshot.cluster.options.features)
     added_uids = [uid for uid in added_pods if uid != pod.metadata.uid]
     nominated_pods = [
         nominated_pod
@@ -106,6 +92,22 @@ def fits_with(
     finally:
         # Nominated pods count, too: their searches also delay the scheduler.
         dry_run.spend(costs.steps - steps_before)
+
+
+def freed_claims(removed_pods: Iterable[str], snapshot: Snapshot) -> Sequence[ResourceClaim]:
+    """Return the claims that are free without some pods, given by their UIDs.
+
+    A claim that a removed pod shares with one that stays frees nothing.
+    """
+    removed_uids = frozenset(removed_pods)
+    names = {name for uid in removed_uids for name in snapshot.claims_of.get(uid, ())}
+    claims = (snapshot.claims.get(name) for name in sorted(names))
+    return [
+        claim
+        for claim in claims
+        # A shared claim is freed only if all of its consumers are removed.
+        if claim is not None and {consumer.uid for consumer in consumers(claim)} <= removed_uids
+    ]
 
 
 def awaited_claims(pod: Pod, snapshot: Snapshot) -> frozenset[Name]:

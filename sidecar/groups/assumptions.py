@@ -1,0 +1,124 @@
+"""What a decision about a group assumes to be in use: without some pods, with those that others were evicted for.
+
+The joint search asks a cluster about all of its nodes at once, so the assumption is made on the cluster, and taken
+back after the decision.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Final
+
+import msgspec
+
+from allocator.cluster.cluster import Cluster
+from kube.api.core import Pod
+from kube.api.resource import ResourceClaim
+from sidecar.model.protocol import GroupRequest
+from sidecar.plan.nominations import (
+    by_importance,
+    nominated_node,
+    nominated_placement,
+    priority_of,
+)
+from sidecar.plan.occupancy import Occupancy, with_allocated, without_claims
+from sidecar.plan.placement import with_allocation
+from sidecar.plan.preemption import freed_claims
+from sidecar.plan.search_budget import SearchBudget
+from sidecar.plan.snapshot import Snapshot
+
+RIVALS_STEPS: Final = 20_000
+"""Steps of all searches for the devices of nominated pods."""
+
+
+class Assumption(msgspec.Struct, frozen=True, kw_only=True, eq=False):
+    """Other claims in use than there are.
+
+    Attributes:
+        released: Claims that are taken to be released.
+        allocated: Claims that are taken to be allocated, as they are then.
+        occupancy: What is in use with both.
+        unknown_nodes: Nodes of nominated pods whose devices were not found in time.
+    """
+
+    released: tuple[ResourceClaim, ...]
+    allocated: tuple[ResourceClaim, ...]
+    occupancy: Occupancy
+    unknown_nodes: frozenset[str] = frozenset()
+
+    @contextmanager
+    def on(self, cluster: Cluster) -> Iterator[None]:
+        """Make the assumption on a cluster for a block."""
+        released: list[ResourceClaim] = []
+        allocated: list[ResourceClaim] = []
+        try:
+            for claim in self.released:
+                released.append(claim)
+                cluster.release(claim)
+            for claim in self.allocated:
+                allocated.append(claim)
+                cluster.allocate(claim)
+            yield
+        finally:
+            for claim in reversed(allocated):
+                cluster.release(claim)
+            for claim in reversed(released):
+                cluster.allocate(claim)
+
+
+def assume(
+    request: GroupRequest,
+    snapshot: Snapshot,
+    *,
+    released: Sequence[ResourceClaim] = (),
+    allocated: Sequence[ResourceClaim] = (),
+) -> Assumption:
+    """Return what is in use for a decision about a group.
+
+    Args:
+        released: Claims to be released, beside those of the pods that the request takes to be gone.
+        allocated: Claims to be allocated before.
+    """
+    features = snapshot.cluster.options.features
+    gone = {claim.metadata.uid: claim for claim in freed_claims(request.removed, snapshot)}
+    gone |= {claim.metadata.uid: claim for claim in released}
+    occupancy = without_claims(snapshot.occupancy, gone.values(), features)
+    for claim in allocated:
+        occupancy = with_allocated(occupancy, claim, features, snapshot.quotas)
+    budget = SearchBudget(snapshot.cluster.costs, RIVALS_STEPS)
+    assumed_claims = list(allocated)
+    unknown_nodes: set[str] = set()
+    for rival in rivals_of(request, snapshot):
+        node = nominated_node(rival)
+        if budget.is_spent:
+            unknown_nodes.add(node)
+            continue
+        placement = nominated_placement(occupancy, rival, node, snapshot, budget)
+        for claim, result in placement.allocations if placement is not None else ():
+            allocated_claim = with_allocation(claim, result)
+            assumed_claims.append(allocated_claim)
+            occupancy = with_allocated(occupancy, allocated_claim, features, snapshot.quotas)
+    return Assumption(
+        released=tuple(gone.values()),
+        allocated=tuple(assumed_claims),
+        occupancy=occupancy,
+        unknown_nodes=frozenset(unknown_nodes),
+    )
+
+
+def rivals_of(request: GroupRequest, snapshot: Snapshot) -> Sequence[Pod]:
+    """Return the nominated pods whose devices a group must leave alone, the most important first."""
+    own_uids = {pod.metadata.uid for pod in request.pods}
+    priority = group_priority(request)
+    rivals: Iterable[Pod] = (
+        pod
+        for uid, pod in snapshot.nominated.items()
+        if uid not in own_uids
+        and priority_of(pod) >= priority
+        and nominated_node(pod) in snapshot.cluster.nodes
+    )
+    return by_importance(rivals)
+
+
+def group_priority(request: GroupRequest) -> int:
+    """Return the priority of a group: that of its pods, which is the same for all of them."""
+    return request.group.priority

@@ -1,0 +1,218 @@
+"""The pods of a group as members of the joint search: their claims, their nodes, and those without a chance.
+
+Source: k8s.io/kubernetes v1.37.1, pkg/scheduler/schedule_one_podgroup.go: every pod of a group is filtered by its
+own node selector, affinity and tolerations.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from allocator.groups.model import MAX_MEMBERS
+from allocator.pods.claims import Name, PodClaims, claim_name
+from findings.text import count_text
+from kube.api.core import Pod
+from kube.api.meta import encode
+from sidecar.commit.binding import binding_rejection, binding_state
+from sidecar.commit.writes import MAX_CONSUMERS, consumers, is_reserved_for
+from sidecar.model.protocol import GroupRequest
+from sidecar.model.rejections import Code, Rejection, unresolvable
+from sidecar.plan.placement import are_available, resolve
+from sidecar.plan.pod_claims import find_placeable_claims
+from sidecar.plan.snapshot import Snapshot
+
+_POD_GROUP_NAME: Final = "podGroupName"
+
+
+class Candidate(msgspec.Struct, frozen=True, kw_only=True, eq=False):
+    """A pod that may get a place.
+
+    Attributes:
+        nodes: The nodes that it may use, without regard to what is free there; not empty.
+    """
+
+    pod: Pod
+    claims: PodClaims
+    nodes: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """Its name among the members."""
+        return member_name(self.pod)
+
+
+class Candidates(msgspec.Struct, frozen=True, kw_only=True, eq=False):
+    """The pods of a group.
+
+    Attributes:
+        members: Those that may get a place, in order.
+        rejections: UID of each other pod to the reason why it gets none, whatever is free.
+        needs_devices: Some of them has claims.
+    """
+
+    members: tuple[Candidate, ...]
+    rejections: Mapping[str, Rejection]
+    needs_devices: bool
+
+
+def member_name(pod: Pod) -> str:
+    """Return the name of a pod in sentences and among the members."""
+    return f"{pod.metadata.namespace}/{pod.metadata.name}"
+
+
+def find_fault(request: GroupRequest) -> Rejection | None:
+    """Return the reason for which a group is not decided about at all; None if it is."""
+    group, pods = request.group, request.pods
+    names = {
+        (pod.metadata.namespace, str((pod.spec.scheduling_group or {}).get(_POD_GROUP_NAME, "")))
+        for pod in pods
+    }
+    if names - {(group.namespace, group.name)}:
+        return unresolvable(
+            Code.GROUP_UNSUPPORTED,
+            "pods of several PodGroups are scheduled together, which this scheduler does not support; use "
+            "one PodGroup for them",
+        )
+    if len(pods) > MAX_MEMBERS:
+        return unresolvable(
+            Code.GROUP_TOO_LARGE,
+            f"the group has more than {MAX_MEMBERS} pods without a node; divide it into several groups",
+        )
+    total = len(pods) + len(request.placed)
+    if total < group.min_count:
+        verb = "exists" if total == 1 else "exist"
+        return unresolvable(
+            Code.GROUP_INCOMPLETE,
+            f"the group needs {count_text(group.min_count, 'pod')}, and {total} {verb}",
+        )
+    return None
+
+
+def find_candidates(
+    request: GroupRequest, snapshot: Snapshot, *, closed_nodes: Collection[str] = ()
+) -> Candidates:
+    """Return the pods of a group with their claims and nodes.
+
+    Args:
+        closed_nodes: Nodes that none of them gets.
+    """
+    reader = _NodeReader(request, snapshot, frozenset(closed_nodes))
+    members: list[Candidate] = []
+    rejections: dict[str, Rejection] = {}
+    needs_devices = False
+    free_places = _FreePlaces()
+    for pod in request.pods:
+        claims = find_placeable_claims(pod, snapshot)
+        if isinstance(claims, PodClaims):
+            needs_devices |= bool(claims.open or claims.held)
+            claims = _usable(pod, claims, snapshot, free_places)
+        else:
+            needs_devices = True
+        if isinstance(claims, Rejection):
+            rejections[pod.metadata.uid] = claims
+            continue
+        nodes = reader.nodes(pod, claims)
+        if nodes:
+            members.append(Candidate(pod=pod, claims=claims, nodes=nodes))
+        else:
+            rejections[pod.metadata.uid] = _no_node(claims)
+    return Candidates(members=tuple(members), rejections=rejections, needs_devices=needs_devices)
+
+
+class _FreePlaces:
+    """The pods that claims can be reserved for beside those that have them."""
+
+    def __init__(self) -> None:
+        self._taken: Counter[Name] = Counter()
+
+    def take(self, pod: Pod, claims: PodClaims) -> bool:
+        """Take a place of each claim for a pod; return false if one has none left."""
+        new_claims = [
+            claim
+            for claim in (*claims.open, *claims.held)
+            if not is_reserved_for(claim, pod.metadata.uid)
+        ]
+        for claim in new_claims:
+            if self._taken[claim_name(claim)] + len(consumers(claim)) >= MAX_CONSUMERS:
+                return False
+        self._taken.update(map(claim_name, new_claims))
+        return True
+
+
+class _NodeReader:
+    """The nodes that pods may use; those of equal pods are found once, and are one object."""
+
+    def __init__(
+        self, request: GroupRequest, snapshot: Snapshot, closed_nodes: frozenset[str]
+    ) -> None:
+        self._request = request
+        self._snapshot = snapshot
+        self._closed_nodes = closed_nodes
+        self._known: dict[Hashable, tuple[str, ...]] = {}
+
+    def nodes(self, pod: Pod, claims: PodClaims) -> tuple[str, ...]:
+        """Return the names of the nodes that a pod may use, sorted."""
+        spec, uid = pod.spec, pod.metadata.uid
+        excluded = frozenset(self._request.excluded.get(uid, ()))
+        pinned = self._request.pinned.get(uid, "")
+        key = (
+            encode((spec.node_name, spec.node_selector, spec.affinity, spec.tolerations)),
+            tuple(map(claim_name, claims.held)),
+            excluded,
+            pinned,
+        )
+        names = self._known.get(key)
+        if names is None:
+            names = self._known[key] = tuple(
+                sorted(self._find(pod, claims, excluded | self._closed_nodes, pinned))
+            )
+        return names
+
+    def _find(
+        self, pod: Pod, claims: PodClaims, excluded: frozenset[str], pinned: str
+    ) -> Iterable[str]:
+        nodes = self._snapshot.cluster.nodes
+        is_eligible = self._snapshot.eligible_nodes.of(pod)
+        candidates: Sequence[str] = [pinned] if pinned else list(nodes)
+        for name in candidates:
+            node = nodes.get(name)
+            if (
+                node is not None
+                and name not in excluded
+                and is_eligible(node)
+                and are_available(claims.held, node)
+            ):
+                yield name
+
+
+def _usable(
+    pod: Pod, claims: PodClaims, snapshot: Snapshot, free_places: _FreePlaces
+) -> PodClaims | Rejection:
+    """Return the claims of a pod, or why they can get or keep no devices."""
+    binding = binding_state(claims.held, cutoff=snapshot.binding_cutoff)
+    failure = binding_rejection(binding) if binding.is_hopeless else None
+    if failure is not None:
+        return unresolvable(failure.code, failure.message)
+    pending = resolve(claims.open, snapshot)
+    if isinstance(pending, Rejection):
+        return pending
+    if not free_places.take(pod, claims):
+        return unresolvable(
+            Code.TOO_MANY_CONSUMERS,
+            f"a ResourceClaim of the group can be reserved for {MAX_CONSUMERS} pods at most",
+        )
+    return claims
+
+
+def _no_node(claims: PodClaims) -> Rejection:
+    if claims.held:
+        return unresolvable(
+            Code.CLAIM_NOT_AVAILABLE,
+            "no node that the pod may use has its allocated ResourceClaims",
+        )
+    return unresolvable(
+        Code.NO_ELIGIBLE_NODE,
+        "the pod may use no node that is left for it (node selector, affinity, taints, other filters)",
+    )

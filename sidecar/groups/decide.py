@@ -1,0 +1,336 @@
+"""The decision about a group of pods, for the scheduler's group cycle: places for enough of them, or why there are none.
+
+Whether the pods fit together is the answer of `allocator.groups`, as for `simulate`. Here is what a scheduler adds: pods
+without a chance, devices that are kept for others, quotas, what nodes have left, and whether victims could help.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import msgspec
+from msgspec.structs import replace
+
+from allocator.groups.arrangement import arrangement_of
+from allocator.groups.decide import GroupSearch
+from allocator.groups.model import (
+    GroupDoesNotFit,
+    GroupMember,
+    GroupPlan,
+    GroupQuestion,
+    GroupUndecided,
+    MemberOption,
+)
+from allocator.groups.wording import describe_counts, describe_outcome
+from allocator.model.outcome import AttemptFailed
+from allocator.model.plan import Budget
+from allocator.nodes.amounts import ResourceAmounts
+from allocator.nodes.headroom import Headroom
+from allocator.nodes.node_resources import NodeResources
+from allocator.nodes.pod_requests import PodRequest
+from allocator.strategies.first_fit import FIRST_FIT
+from kube.api.resource import ResourceClaim
+from kube.cel.scope import AnswersPending, BudgetSpent, evaluating, metered
+from sidecar.groups.assumptions import Assumption, assume
+from sidecar.groups.budget import ChargedPlan, charge_plan
+from sidecar.groups.candidates import Candidate, Candidates, find_candidates, find_fault
+from sidecar.groups.places import GroupOutcome, Places
+from sidecar.groups.searches import GroupSearches, SearchKey
+from sidecar.model.protocol import GroupRequest, ResourceRequests, Verdict
+from sidecar.model.rejections import Code, Rejection, unfinished, unresolvable, unschedulable
+from sidecar.plan.decisions import (
+    ANSWER_STEPS,
+    EVALUATING,
+    SEARCHING,
+    NoDevicesNeeded,
+    could_preempt,
+    quota_rejection,
+)
+from sidecar.plan.placement import attempt_failed, choose_strategy
+from sidecar.plan.snapshot import Snapshot
+from sidecar.plan.tenant_budget import over_budget
+
+ATTEMPT_BUDGET: Final = Budget(steps=20_000)
+"""The cost of one attempt, up to half a second, in which nothing else is scheduled."""
+MAX_ATTEMPTS: Final = 10
+"""Attempts of one search. `simulate` takes as many steps as all of them."""
+WITHOUT_RESOURCES: Final = Budget(steps=5_000)
+"""The cost of finding out whether a group fits but for CPU and memory."""
+
+_NEVER: Final = "Never"
+
+
+class Attempt(msgspec.Struct, frozen=True, kw_only=True, eq=False):
+    """The circumstances of a decision about a group.
+
+    Attributes:
+        version: The version of the cluster.
+        searches: Keeps a search without an answer; None where there is no next attempt.
+        budget: The cost of the search.
+        released: Claims that are taken to be released.
+        allocated: Claims that are taken to be allocated.
+    """
+
+    version: int = 0
+    searches: GroupSearches | None = None
+    budget: Budget = ATTEMPT_BUDGET
+    released: Sequence[ResourceClaim] = ()
+    allocated: Sequence[ResourceClaim] = ()
+
+
+def decide(request: GroupRequest, snapshot: Snapshot, attempt: Attempt) -> GroupOutcome:
+    """Return the places of a group.
+
+    Raises:
+        EvaluationAbandoned: Nobody waits for the answer any more.
+    """
+    fault = find_fault(request)
+    if fault is not None:
+        return fault
+    try:
+        with metered(ANSWER_STEPS), evaluating(tenant=request.group.namespace):
+            assumption = assume(
+                request, snapshot, released=attempt.released, allocated=attempt.allocated
+            )
+            candidates = find_candidates(request, snapshot, closed_nodes=assumption.unknown_nodes)
+            if not candidates.needs_devices:
+                return NoDevicesNeeded()
+            decision = _Decision(request, snapshot, attempt, assumption, candidates)
+            with assumption.on(snapshot.cluster):
+                return decision.outcome()
+    except AttemptFailed as error:
+        return attempt_failed(error)
+    except AnswersPending:
+        return unfinished(EVALUATING)
+    except BudgetSpent:
+        return unfinished(SEARCHING)
+
+
+class _Decision:
+    """One decision about a group, on a cluster with what is assumed."""
+
+    def __init__(
+        self,
+        request: GroupRequest,
+        snapshot: Snapshot,
+        attempt: Attempt,
+        assumption: Assumption,
+        candidates: Candidates,
+    ) -> None:
+        self._request = request
+        self._snapshot = snapshot
+        self._attempt = attempt
+        self._assumption = assumption
+        self._candidates = candidates
+        removed = frozenset(request.removed)
+        self._placed = tuple(pod.node for pod in request.placed if pod.pod_uid not in removed)
+        # In a dry run all pods that are asked about have to fit where they are.
+        self._min_count = (
+            len(self._placed) + len(request.pods) if request.pinned else request.group.min_count
+        )
+        self._uids = {
+            candidate.name: candidate.pod.metadata.uid for candidate in candidates.members
+        }
+
+    @property
+    def _needed(self) -> int:
+        """The pods that have to get a place now: one at least, or nobody is helped."""
+        return max(1, self._min_count - len(self._placed))
+
+    def outcome(self) -> Places | Rejection:
+        """Return the places of the group, or why it has none."""
+        members, rejections = self._candidates.members, self._candidates.rejections
+        if len(members) < self._needed and rejections:
+            return self._without_chance(rejections)
+        question = self._question()
+        outcome = self._search(question)
+        if isinstance(outcome, Rejection):
+            return outcome
+        if not isinstance(outcome, GroupPlan):
+            return self._does_not_fit(question, outcome)
+        if not outcome.nodes:
+            return self._no_further_pod(question)
+        return self._affordable(question, outcome)
+
+    def _search(
+        self, question: GroupQuestion
+    ) -> GroupPlan | GroupDoesNotFit | GroupUndecided | Rejection:
+        """Search, and keep a search that ended without an answer."""
+        uid, cluster = self._request.group.uid, self._snapshot.cluster
+        searches, budget = self._attempt.searches, self._attempt.budget
+        if searches is None:
+            return GroupSearch(cluster, question).decide(budget)
+        assumed = (self._assumption.released, self._assumption.allocated)
+        key = SearchKey(self._attempt.version, question, assumed)
+        search, attempts = searches.find(uid, cluster, key)
+        searches.end(uid)  # After an interruption it cannot go on.
+        outcome = search.decide(budget)
+        if isinstance(outcome, GroupUndecided) and attempts + 1 < MAX_ATTEMPTS:
+            searches.keep(uid, cluster, key, search, attempts + 1)
+            return unfinished(SEARCHING)
+        return outcome
+
+    def _question(self) -> GroupQuestion:
+        request, snapshot = self._request, self._snapshot
+        members = tuple(self._member(candidate) for candidate in self._candidates.members)
+        strategy = next(
+            (
+                choose_strategy(candidate.pod, candidate.claims.open, snapshot)
+                for candidate in self._candidates.members
+                if candidate.claims.open
+            ),
+            FIRST_FIT,
+        )
+        return GroupQuestion(
+            members=members,
+            min_count=self._min_count,
+            placed=self._placed,
+            resources=self._resources() if request.requests and not request.what_if else None,
+            strategy=strategy,
+            arrangement=arrangement_of(strategy),
+            domain=request.topology,
+            needs_one_domain=bool(request.topology),
+            drivers=snapshot.drivers,
+        )
+
+    def _member(self, candidate: Candidate) -> GroupMember:
+        requests = self._request.requests.get(candidate.pod.metadata.uid)
+        return GroupMember(
+            name=candidate.name,
+            options=(MemberOption(nodes=candidate.nodes, claims=candidate.claims.open),),
+            request=None if requests is None else _pod_request(requests),
+        )
+
+    def _resources(self) -> Mapping[str, NodeResources]:
+        """Return what nodes have left; one without an entry has no limits."""
+        known: dict[Headroom, NodeResources] = {}
+        resources: dict[str, NodeResources] = {}
+        for name, headroom in self._snapshot.room.headroom.items():
+            node = known.get(headroom)
+            if node is None:
+                node = known[headroom] = _node_resources(headroom)
+            resources[name] = node
+        return resources
+
+    # --- outcomes ---------------------------------------------------------------------------------
+
+    def _affordable(self, question: GroupQuestion, plan: GroupPlan) -> Places | Rejection:
+        """Return the places of a plan, as far as the group can pay them."""
+        namespace = self._request.group.namespace
+        charged_plan = charge_plan(
+            plan, question, namespace, self._snapshot, self._assumption.occupancy
+        )
+        nodes = {
+            self._uids[name]: node
+            for name, node in plan.nodes.items()
+            if name not in charged_plan.unaffordable
+        }
+        if len(nodes) < self._needed:
+            return self._over_budget(charged_plan, len(nodes))
+        return Places(
+            nodes=nodes,
+            rejections={
+                **self._candidates.rejections,
+                **self._left_over(plan, charged_plan, len(nodes)),
+            },
+            claims=charged_plan.claims,
+        )
+
+    def _left_over(
+        self, plan: GroupPlan, charged_plan: ChargedPlan, fitting: int
+    ) -> Mapping[str, Rejection]:
+        """Return the pods that the group gets by without, and why they have no place."""
+        message = f"{self._counts(fitting)}; there is no place for this pod beside them"
+        left_over = self._by_victims(Code.GROUP_NOT_NEEDED, message)
+        unpaid = left_over
+        if charged_plan.excesses:
+            unpaid = quota_rejection(self._request.pods[0], charged_plan.excesses, self._snapshot)
+        return {
+            **{self._uids[name]: left_over for name in plan.unplaced},
+            **{self._uids[name]: unpaid for name in charged_plan.unaffordable},
+        }
+
+    def _over_budget(self, charged_plan: ChargedPlan, fitting: int) -> Rejection:
+        counts = self._counts(fitting)
+        if not charged_plan.excesses:
+            return self._by_victims(Code.NO_DEVICES, counts)
+        rejection = quota_rejection(self._request.pods[0], charged_plan.excesses, self._snapshot)
+        words = over_budget(charged_plan.excesses).message
+        again = unschedulable if rejection.verdict is Verdict.UNSCHEDULABLE else unresolvable
+        return again(rejection.code, f"{counts}: {words}")
+
+    def _without_chance(self, rejections: Mapping[str, Rejection]) -> Rejection:
+        """Return that too many pods have no chance, whatever is free; the first one says why."""
+        pod = next(pod for pod in self._request.pods if pod.metadata.uid in rejections)
+        rejection = rejections[pod.metadata.uid]
+        message = f"pod {pod.metadata.name} of the group: {rejection.message}"
+        match rejection.verdict:
+            case Verdict.UNSCHEDULABLE:
+                return unschedulable(rejection.code, message)
+            case Verdict.UNRESOLVABLE:
+                return unresolvable(rejection.code, message)
+            case _:
+                return replace(rejection, message=message)
+
+    def _does_not_fit(
+        self, question: GroupQuestion, outcome: GroupDoesNotFit | GroupUndecided
+    ) -> Rejection:
+        message = describe_outcome(
+            outcome,
+            min_count=self._min_count,
+            placed=len(self._placed),
+            domain=question.domain,
+        )
+        if isinstance(outcome, GroupUndecided):
+            return self._by_victims(Code.BUDGET_EXHAUSTED, message)
+        rejection = self._by_victims(Code.GROUP_DOES_NOT_FIT, message)
+        if rejection.verdict is Verdict.UNRESOLVABLE and self._lacks_resources(question):
+            return unschedulable(Code.GROUP_DOES_NOT_FIT, message)
+        return rejection
+
+    def _no_further_pod(self, question: GroupQuestion) -> Rejection:
+        message = f"{self._counts(0)}; no further pod fits"
+        rejection = self._by_victims(Code.GROUP_NOT_NEEDED, message)
+        if rejection.verdict is Verdict.UNRESOLVABLE and self._lacks_resources(question):
+            return unschedulable(Code.GROUP_NOT_NEEDED, message)
+        return rejection
+
+    def _lacks_resources(self, question: GroupQuestion) -> bool:
+        """Return whether the group lacks CPU, memory or places alone, which pods without devices may have."""
+        if question.resources is None or not any(
+            pod.spec.preemption_policy != _NEVER for pod in self._request.pods
+        ):
+            return False
+        unlimited = replace(question, resources=None)
+        outcome = GroupSearch(self._snapshot.cluster, unlimited).decide(WITHOUT_RESOURCES)
+        return isinstance(outcome, GroupPlan) and len(outcome.nodes) >= self._needed
+
+    def _by_victims(self, code: Code, message: str) -> Rejection:
+        """Return a rejection that says whether preemption could help."""
+        if any(could_preempt(pod, self._snapshot) for pod in self._request.pods):
+            return unschedulable(code, message)
+        return unresolvable(code, message)
+
+    def _counts(self, fitting: int) -> str:
+        total = len(self._placed) + len(self._request.pods)
+        return describe_counts(fitting + len(self._placed), total, self._min_count)
+
+
+def _pod_request(requests: ResourceRequests) -> PodRequest:
+    return PodRequest(
+        amounts=ResourceAmounts(cpu_milli=requests.cpu_milli, memory=requests.memory),
+        scored_cpu_milli=0,
+        scored_memory=0,
+        placed_cpu_milli=0,
+        placed_memory=0,
+    )
+
+
+def _node_resources(headroom: Headroom) -> NodeResources:
+    """Return a node without pods that has no more than is left of it."""
+    limits = (headroom.cpu_milli, headroom.memory, headroom.pods)
+    cpu_milli, memory, pods = limits
+    if cpu_milli is None or memory is None or pods is None:
+        return NodeResources()
+    return NodeResources(
+        allocatable=ResourceAmounts(cpu_milli=cpu_milli, memory=memory), max_pods=pods
+    )
