@@ -16,7 +16,8 @@ from aiohttp import hdrs, web
 from kube.api import meta
 from kube.logs import get_logger
 from process.serving.bounded_server import bounded_server
-from sidecar.answers.service import Service, UnknownScheduler
+from sidecar.answers.intake import UnknownScheduler
+from sidecar.answers.service import Service
 from sidecar.model.protocol import (
     PREFIX,
     Answer,

@@ -4,10 +4,8 @@ Decisions are made one after the other, long ones on a thread, so that the event
 the Lease and reading watches. Whatever changes the devices in use waits for the next decision.
 """
 
-import asyncio
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from math import ceil
 from types import MappingProxyType
 from typing import Final
@@ -20,8 +18,9 @@ from process.selectors.engine import WorkerEngine
 from sidecar.answers.decision_maker import DecisionMaker
 from sidecar.answers.decision_turns import DOES_NOT_END, LATE_S, STUCK_S, DecisionTurns
 from sidecar.answers.evaluations import Evaluations
+from sidecar.answers.intake import Intake
 from sidecar.answers.known_pods import KnownPods
-from sidecar.answers.promises import UNKNOWN_POD, Promises, ReservedPod
+from sidecar.answers.promises import UNKNOWN_POD, Promises
 from sidecar.answers.seen_claims import SeenClaims
 from sidecar.model.protocol import (
     FilterAnswer,
@@ -33,6 +32,7 @@ from sidecar.model.protocol import (
     PreFilterAnswer,
     PreFilterRequest,
     Request,
+    Reservation,
     ReservationsView,
     UnreserveRequest,
     Verdict,
@@ -41,7 +41,7 @@ from sidecar.model.protocol import (
     WakeRequest,
 )
 from sidecar.model.rejections import Code, Rejection, failed_rejection
-from sidecar.model.reservations import Difference, Reservations
+from sidecar.model.reservations import Reservations
 from sidecar.model.settings import UsualPod
 from sidecar.plan.decisions import Fits, NoDevicesNeeded, Outcome
 from sidecar.plan.placement import Placement
@@ -63,10 +63,6 @@ EVALUATION_WAIT_S: Final = 0.1
 """The scheduler's wait for evaluations of a pod's selectors; they go on beside other decisions."""
 
 log = get_logger()
-
-
-class UnknownScheduler(Exception):
-    """The request is of a scheduler, or to an instance, that must say hello first."""
 
 
 class Service:
@@ -126,7 +122,13 @@ class Service:
         self._evaluations = Evaluations(engine)
         self._on_answer = on_answer
         self._on_end = on_end
-        self._turn = asyncio.Lock()
+        self._intake = Intake(
+            self._promises,
+            self._room,
+            self._decisions,
+            instance=instance,
+            on_reservation=self._note_reservation,
+        )
         # Pods whose claims were written: a Binding without an answer may be made after later attempts, too.
         self._written: set[str] = set()
         self._waiting = WaitingPods(clock)
@@ -138,12 +140,12 @@ class Service:
 
     async def prepare(self) -> None:
         """Build the view of the devices, so that the first pod need not wait for it."""
-        async with self._turn:
+        async with self._intake.turn:
             await self._decisions.apply_changes()
 
     async def rebuild(self) -> None:
         """Begin the view of the devices anew, which may be wrong after a bug."""
-        async with self._turn:
+        async with self._intake.turn:
             self._state.rebuild()
 
     # --- extension points -------------------------------------------------------------------------
@@ -157,8 +159,8 @@ class Service:
         has_news = not is_known or self._promises.has_news(request)
         if has_news and not problem:
             deadline_s = self._decisions.deadline_s(request)
-            async with self._turn:
-                with self._begin(self._promises.greet(request)) as reserved_pods:
+            async with self._intake.turn:
+                with self._intake.begin(self._promises.greet(request)) as reserved_pods:
                     await self._decisions.place(reserved_pods, deadline_s)
                 if not is_known:
                     self._room.forget_nodes()
@@ -187,8 +189,8 @@ class Service:
         if outcome is None:
             outcome = await self._decide_about(request, deadline_s)
         else:
-            async with self._turn:
-                await self._accept_and_place(request, deadline_s)
+            async with self._intake.turn:
+                await self._intake.accept_and_place(request, deadline_s)
         if not (isinstance(outcome, Rejection) and outcome.is_unfinished):
             self._evaluations.forget(pod.metadata.uid)
         acknowledged_number = self.reservations.acknowledged
@@ -227,8 +229,8 @@ class Service:
             attempt = self._decisions.attempt(
                 pod, deadline_s=deadline_s, keeps_verdicts=self._evaluations.has(uid)
             )
-            async with self._turn:
-                with self._accept(request) as reserved_pods:
+            async with self._intake.turn:
+                with self._intake.accept(request) as reserved_pods:
                     outcome = await self._decisions.find_nodes(request, reserved_pods, attempt)
             if not isinstance(outcome, Rejection) or not outcome.is_unfinished:
                 return outcome
@@ -241,11 +243,11 @@ class Service:
         """Return whether a pod fits on a node with other pods than there are."""
         pod, deadline_s = self._pods.find(request.pod_uid), self._decisions.deadline_s(request)
         outcome: Placement | Rejection = UNKNOWN_POD
-        async with self._turn:
+        async with self._intake.turn:
             if pod is None:
-                await self._accept_and_place(request, deadline_s)
+                await self._intake.accept_and_place(request, deadline_s)
             else:
-                with self._accept(request) as reserved_pods:
+                with self._intake.accept(request) as reserved_pods:
                     outcome = await self._decisions.fits_with(
                         pod,
                         request,
@@ -269,8 +271,8 @@ class Service:
         if len(self._waiting):
             await self._seen_claims.wait_newest(request.newest_claim_version)
         woken, rest_s = Woken((), more=False), 0.0
-        async with self._turn:
-            await self._accept_and_place(request, deadline_s)
+        async with self._intake.turn:
+            await self._intake.accept_and_place(request, deadline_s)
             unfinished_pods = self._waiting.unfinished()
             ready = self.turns.ready(unfinished_pods, self._evaluations.is_pending)
             self._waiting.wake(ready.pods, more=False)
@@ -294,7 +296,7 @@ class Service:
 
     async def prebind(self, request: PreBindRequest) -> VerdictAnswer:
         """Write the allocations of a reserved pod."""
-        await self._accept_in_turn(request)
+        await self._intake.accept_in_turn(request)
         rejection = await self._bind(request)
         if rejection is not None:
             return self._answer(rejection.verdict, rejection.code, rejection.message)
@@ -304,7 +306,7 @@ class Service:
 
     async def unreserve(self, request: UnreserveRequest) -> VerdictAnswer:
         """Take back a pod's promise and the writes for it."""
-        await self._accept_in_turn(request)
+        await self._intake.accept_in_turn(request)
         reservation = self.reservations.by_pod.get(request.pod_uid)
         if reservation is not None:
             if request.number and reservation.number > request.number:
@@ -324,7 +326,7 @@ class Service:
 
     async def postfilter(self, request: PostFilterRequest) -> VerdictAnswer:
         """Release a claim of the pod's own that keeps it from nodes, or wait for a release that helps it."""
-        await self._accept_in_turn(request)
+        await self._intake.accept_in_turn(request)
         pod = self._pods.find(request.pod_uid)
         if pod is None:
             return self._answer(Verdict.CONTINUE)
@@ -344,7 +346,7 @@ class Service:
         """Return whether a pod is to wait for a release; then it is tried again after it."""
         if not (self._state.consumers.releasing or self._state.consumers.terminating):
             return False
-        async with self._turn:
+        async with self._intake.turn:
             claims = await self._decisions.awaited_claims(pod)
             if claims:
                 self._waiting.await_release(pod, claims)
@@ -352,7 +354,7 @@ class Service:
 
     async def check_drift(self) -> bool:
         """Count the devices in use anew; return whether they were counted wrongly before."""
-        async with self._turn:
+        async with self._intake.turn:
             has_drifted = await self._decisions.has_drifted()
             if has_drifted:
                 log.error("usage.drifted")
@@ -375,39 +377,6 @@ class Service:
     def reservations(self) -> Reservations:
         """The reservations in force."""
         return self._promises.reservations
-
-    async def _accept_in_turn(self, request: Request) -> None:
-        self._check(request)
-        if not self._promises.has_news(request) and not self._promises.is_promising:
-            return
-        deadline_s = self._decisions.deadline_s(request)
-        async with self._turn:
-            await self._accept_and_place(request, deadline_s)
-
-    async def _accept_and_place(self, request: Request, deadline_s: float) -> None:
-        """Take the reservations of a request, and choose their devices; called in turn."""
-        with self._accept(request) as reserved_pods:
-            await self._decisions.place(reserved_pods, deadline_s)
-
-    @contextmanager
-    def _accept(self, request: Request) -> Iterator[Sequence[ReservedPod]]:
-        """Take the reservations of a request; yield the pods whose devices have to be chosen in the block."""
-        self._check(request)
-        if isinstance(request, PreFilterRequest):
-            self._room.take(request.headroom)
-        with self._begin(self._promises.accept(request)) as reserved_pods:
-            yield reserved_pods
-
-    @contextmanager
-    def _begin(self, difference: Difference) -> Iterator[Sequence[ReservedPod]]:
-        for reservation in difference.begun:
-            self._waiting.end(reservation.pod_uid)
-        with self._promises.begin(difference) as reserved_pods:
-            yield reserved_pods
-
-    def _check(self, request: Request) -> None:
-        if (request.instance, request.scheduler) != (self.instance, self.reservations.scheduler):
-            raise UnknownScheduler
 
     # --- decisions --------------------------------------------------------------------------------
 
@@ -436,6 +405,10 @@ class Service:
         return await self._binder.bind(reference, node, claims)
 
     # --- pods -------------------------------------------------------------------------------------
+
+    def _note_reservation(self, reservation: Reservation) -> None:
+        """Take note that a pod waits no more."""
+        self._waiting.end(reservation.pod_uid)
 
     def _forget(self, uid: str) -> None:
         """Forget a pod that was bound or deleted."""
