@@ -28,6 +28,9 @@ from process.selectors.deferring import DeferringEngine
 from process.selectors.engine import WorkerEngine
 from sidecar.answers.decision_turns import ABANDONED
 from sidecar.answers.promises import Promises, ReservedPod
+from sidecar.groups.memory import GroupMemory
+from sidecar.groups.placing import place_member
+from sidecar.groups.waking import find_placeable
 from sidecar.model.protocol import FilterRequest, PreFilterRequest, Request
 from sidecar.model.rejections import Code, Rejection, failed_rejection
 from sidecar.ownership.drift import differs
@@ -37,7 +40,7 @@ from sidecar.plan.placement import Placement, with_allocation
 from sidecar.plan.pod_claims import claim_names
 from sidecar.plan.preemption import DryRunBudget, awaited_claims, fits_with
 from sidecar.plan.snapshot import Snapshot
-from sidecar.plan.waking import WaitingPod, Woken, find_placeable
+from sidecar.plan.waking import WaitingPod, Woken
 from sidecar.reports.metrics import SidecarMetrics
 from sidecar.state.pod_room import PodRoom
 from sidecar.state.state import ClusterState
@@ -128,6 +131,7 @@ class DecisionMaker:
         promises: Promises,
         room: PodRoom,
         *,
+        groups: GroupMemory,
         on_decision: Callable[[Pod, float], None] = lambda _pod, _took_s: None,
         clock: Callable[[], float] = time.monotonic,
         cpu_clock: Callable[[], float] = time.thread_time,
@@ -138,6 +142,7 @@ class DecisionMaker:
             engine: Evaluates selectors; None evaluates them in place.
             promises: Take the devices that are chosen for reserved pods.
             room: What nodes have left, and the pods that usually come.
+            groups: The places of groups, which their reserved pods get.
             on_decision: Called on the event loop after each decision about a pod, with the seconds that
                 it took.
             clock: Monotonic seconds.
@@ -153,6 +158,7 @@ class DecisionMaker:
         self._clock = clock
         self._cpu_clock = cpu_clock
         self._room = room
+        self._groups = groups
         # How many quick decisions are missing, by hash of the requests; a collision costs time, and
         # changes no decision.
         self._missing_quick = LeastRecentlyUsed[int, int](MAX_REMEMBERED)
@@ -208,7 +214,7 @@ class DecisionMaker:
         # The requests do not tell how long it takes to look at all nodes.
         about = None if request.all else pod
         try:
-            return await self._place_and_decide(
+            return await self.place_and_decide(
                 reserved_pods, FIND_NODES, decide, about=about, attempt=attempt
             )
         except AnswerInterrupted:
@@ -245,7 +251,7 @@ class DecisionMaker:
             )
 
         try:
-            return await self._place_and_decide(
+            return await self.place_and_decide(
                 reserved_pods, FITS_WITH, decide, about=None, attempt=attempt
             )
         except AnswerInterrupted:
@@ -254,7 +260,7 @@ class DecisionMaker:
     async def find_placeable(self, waiting_pods: Sequence[WaitingPod]) -> Woken:
         """Return those of the waiting pods that could be placed now, together; none without an answer."""
         try:
-            return await self._decide(
+            return await self.decide(
                 WAKE, lambda snapshot: find_placeable(waiting_pods, snapshot), self.attempt()
             )
         except AnswerInterrupted:
@@ -263,7 +269,7 @@ class DecisionMaker:
     async def awaited_claims(self, pod: Pod) -> frozenset[Name]:
         """Return claims whose release makes a pod fit; empty if none do, or without an answer."""
         try:
-            return await self._decide(
+            return await self.decide(
                 AWAIT_RELEASE, lambda snapshot: awaited_claims(pod, snapshot), self.attempt(pod)
             )
         except AnswerInterrupted:
@@ -276,7 +282,7 @@ class DecisionMaker:
             AnswerInterrupted: It takes too much time.
         """
         claims, features = self._state.claims_in_use(), self._state.features
-        return await self._decide(
+        return await self.decide(
             DRIFT_CHECK,
             lambda snapshot: differs(snapshot.cluster.usage, gather_usage(claims, features)),
             self.attempt(),
@@ -284,13 +290,13 @@ class DecisionMaker:
 
     async def learn_kinds(self) -> None:
         """Learn the kinds of pods that usually come from those in the cluster."""
-        await self._decide(
+        await self.decide(
             "", lambda snapshot: self._room.relearn(snapshot, self._now_s), self.attempt()
         )
 
     async def apply_changes(self) -> None:
         """Build the view of the devices, or apply pending changes, so that no pod waits for it."""
-        await self._decide("", lambda _snapshot: None, self.attempt())
+        await self.decide("", lambda _snapshot: None, self.attempt())
 
     async def place(self, reserved_pods: Sequence[ReservedPod], deadline_s: float) -> None:
         """Choose the devices of reserved pods, each from those that earlier ones leave.
@@ -299,7 +305,7 @@ class DecisionMaker:
             deadline_s: The time, by the clock, from which nobody waits any more.
         """
         if reserved_pods:
-            await self._place_and_decide(
+            await self.place_and_decide(
                 reserved_pods,
                 "",
                 lambda _snapshot: None,
@@ -309,7 +315,7 @@ class DecisionMaker:
 
     # --- making one -------------------------------------------------------------------------------
 
-    async def _decide(self, kind: str, decide: Callable[[Snapshot], T], attempt: Attempt) -> T:
+    async def decide(self, kind: str, decide: Callable[[Snapshot], T], attempt: Attempt) -> T:
         """Make a decision on a thread.
 
         Args:
@@ -326,7 +332,7 @@ class DecisionMaker:
 
         return await self._run(measured)
 
-    async def _place_and_decide(
+    async def place_and_decide(
         self,
         reserved_pods: Sequence[ReservedPod],
         kind: str,
@@ -342,11 +348,11 @@ class DecisionMaker:
         Args:
             kind: The kind as in metrics, with `NEW` behind it there if the requests are new.
             about: The pod whose requests tell how long the decision takes; None if they do not.
-            attempt: The attempt that `_decide` takes. Its deadline is also that of the placements:
+            attempt: The attempt that `decide` takes. Its deadline is also that of the placements:
                 a pod whose devices are not chosen by then gets none.
 
         Raises:
-            AnswerInterrupted: As in `_decide`.
+            AnswerInterrupted: As in `decide`.
         """
         placements: list[tuple[ReservedPod, Placement | Rejection]] = []
         requests: set[int] = set()
@@ -380,7 +386,10 @@ class DecisionMaker:
         attempt = self.attempt(pod, deadline_s=deadline_s)
         with self._measured(PLACE), self._circumstances(attempt):
             try:
-                return place_beside_rivals(pod, reservation.node, snapshot)
+                if reservation.group is None:
+                    return place_beside_rivals(pod, reservation.node, snapshot)
+                places = self._groups.places(reservation.group.uid)
+                return place_member(pod, reservation.node, snapshot, places)
             except AnswerInterrupted:
                 return NO_TIME
 

@@ -5,11 +5,14 @@ moment while the scheduler waits, and after that while it goes on with other pod
 """
 
 import asyncio
-from typing import Protocol
+from typing import Final, Protocol
 
 from allocator.model.selectors import release_verdicts
 from process.selectors.deferring import Demand
 from process.selectors.engine import Answered
+
+EVALUATION_WAIT_S: Final = 0.1
+"""The scheduler's wait for evaluations of a pod's selectors; they go on beside other decisions."""
 
 
 class Engine(Protocol):

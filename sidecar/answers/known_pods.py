@@ -1,6 +1,7 @@
 """The pods that the scheduler asked about, as it described them, and those that watches tell of."""
 
 from collections import OrderedDict
+from collections.abc import Collection
 from typing import Final
 
 from allocator.pods.claims import Name
@@ -55,12 +56,19 @@ class KnownPods:
             if (claim := self._state.claims.store.get(name)) is not None
         ]
 
-    def releasable_claims(self, pod: Pod) -> list[tuple[Name, ResourceClaim]]:
-        """Return the claims that only this pod has and that keep it from some node."""
+    def releasable_claims(
+        self, pod: Pod, others: Collection[str] = frozenset()
+    ) -> list[tuple[Name, ResourceClaim]]:
+        """Return the claims of a pod that keep it from some node, and that no other pod has.
+
+        Args:
+            others: UIDs of pods of its group without a node, which may have them.
+        """
+        uids = {pod.metadata.uid, *others}
         return [
             (name, claim)
             for name, claim in self.claims_of(pod)
-            if all(consumer.uid == pod.metadata.uid for consumer in consumers(claim))
+            if all(consumer.uid in uids for consumer in consumers(claim))
             and limits_nodes(claim, self._state.nodes.values(), cutoff=self._state.binding_cutoff)
             and self._state.owns(claim)
         ]

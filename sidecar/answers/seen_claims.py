@@ -9,7 +9,7 @@ from allocator.pods.claims import Name
 from kube.api.resource import ResourceClaim
 from kube.logs import get_logger
 from kube.runtime.informers import Subscription
-from sidecar.model.protocol import PreFilterRequest
+from sidecar.model.protocol import GroupRequest, PreFilterRequest
 from sidecar.model.rejections import Code, Rejection, failed_rejection
 from sidecar.plan.pod_claims import claim_names
 from sidecar.reports.metrics import SidecarMetrics
@@ -43,10 +43,11 @@ class SeenClaims:
         self._other_timeout_s = other_timeout_s
         self._clock = clock
 
-    async def wait(self, request: PreFilterRequest) -> Rejection | None:
-        """Wait for the versions of a request; return why the pod has to be tried again, if it has."""
+    async def wait(self, request: PreFilterRequest | GroupRequest) -> Rejection | None:
+        """Wait for the versions of a request; return why the pod or group has to be tried again, if it has."""
         began = self._clock()
-        names = claim_names(request.pod)
+        pods = request.pods if isinstance(request, GroupRequest) else (request.pod,)
+        names = {name for pod in pods for name in claim_names(pod)}
         own: Mapping[Name, str] = {
             name: version
             for name in names

@@ -23,6 +23,8 @@ from sidecar.model.protocol import (
     Answer,
     FilterAnswer,
     FilterRequest,
+    GroupAnswer,
+    GroupRequest,
     HelloAnswer,
     HelloRequest,
     Message,
@@ -40,7 +42,8 @@ from sidecar.reports.metrics import SidecarMetrics
 
 BACKLOG: Final = 4096
 """Connections that wait to be accepted: the scheduler binds hundreds of pods at once."""
-MAX_REQUEST_BYTES: Final = 8 << 20
+MAX_REQUEST_BYTES: Final = 32 << 20
+"""A group has at most 512 pods, each with up to 64 kB."""
 KEEP_ALIVE_S: Final = 90.0
 
 R = TypeVar("R", bound=Request)
@@ -164,6 +167,7 @@ def _endpoint(kind: type[R], answer: Callable[[Service, R], Awaitable[Answer]]) 
 
 _ENDPOINTS: Final = {
     "prefilter": _endpoint(PreFilterRequest, Service.prefilter),
+    "group": _endpoint(GroupRequest, Service.group),
     "filter": _endpoint(FilterRequest, Service.filter),
     "prebind": _endpoint(PreBindRequest, Service.prebind),
     "unreserve": _endpoint(UnreserveRequest, Service.unreserve),
@@ -194,7 +198,7 @@ def _response(answer: Message, status: int = 200) -> web.Response:
 
 
 def _verdict_of(answer: Answer) -> str:
-    if isinstance(answer, PreFilterAnswer | VerdictAnswer):
+    if isinstance(answer, PreFilterAnswer | GroupAnswer | VerdictAnswer):
         return answer.verdict.value
     if isinstance(answer, WakeAnswer):
         return "woken" if answer.pods else "none"

@@ -17,14 +17,19 @@ from kube.logs import get_logger
 from process.selectors.engine import WorkerEngine
 from sidecar.answers.decision_maker import DecisionMaker
 from sidecar.answers.decision_turns import DOES_NOT_END, LATE_S, STUCK_S, DecisionTurns
-from sidecar.answers.evaluations import Evaluations
+from sidecar.answers.evaluations import EVALUATION_WAIT_S, Evaluations
+from sidecar.answers.group_decisions import GroupDecisions
+from sidecar.answers.groups import Callers, Groups, group_answer
 from sidecar.answers.intake import Intake
 from sidecar.answers.known_pods import KnownPods
 from sidecar.answers.promises import UNKNOWN_POD, Promises
 from sidecar.answers.seen_claims import SeenClaims
+from sidecar.groups.memory import GroupMemory
 from sidecar.model.protocol import (
     FilterAnswer,
     FilterRequest,
+    GroupAnswer,
+    GroupRequest,
     HelloAnswer,
     HelloRequest,
     PostFilterRequest,
@@ -58,9 +63,6 @@ REST_PER_PLAN: Final = 4
 """Times as long as a plan of the waiting pods took is the rest after it: pods that are scheduled wait for
 plans. What happens meanwhile is planned together."""
 MAX_REST_S: Final = 1.0
-
-EVALUATION_WAIT_S: Final = 0.1
-"""The scheduler's wait for evaluations of a pod's selectors; they go on beside other decisions."""
 
 log = get_logger()
 
@@ -110,12 +112,14 @@ class Service:
         self._metrics = metrics
         self.turns: Final = DecisionTurns(undecided, clock=clock)
         self._room = PodRoom(usual_pods)
+        memory = GroupMemory()
         self._decisions = DecisionMaker(
             state,
             metrics,
             engine,
             self._promises,
             self._room,
+            groups=memory,
             on_decision=self.turns.end,
             clock=clock,
         )
@@ -136,6 +140,16 @@ class Service:
         # at a time.
         self._dry_run = ("", DryRunBudget())
         self._clock = clock
+        self._groups = Groups(
+            state,
+            self._intake,
+            GroupDecisions(self._decisions, state, memory),
+            Callers(self.turns, self._waiting, self._evaluations, seen_claims),
+            pods=self._pods,
+            binder=binder,
+            metrics=metrics,
+            clock=clock,
+        )
         state.on_end = self._forget
 
     async def prepare(self) -> None:
@@ -239,6 +253,16 @@ class Service:
             ):
                 return outcome
 
+    async def group(self, request: GroupRequest) -> GroupAnswer:
+        """Return the places of the pods of a group."""
+        outcome = await self._groups.answer(request)
+        return replace(
+            group_answer(request, outcome),
+            instance=self.instance,
+            acknowledged=self.reservations.acknowledged,
+            headroom=self._room.number,
+        )
+
     async def filter(self, request: FilterRequest) -> FilterAnswer:
         """Return whether a pod fits on a node with other pods than there are."""
         pod, deadline_s = self._pods.find(request.pod_uid), self._decisions.deadline_s(request)
@@ -275,20 +299,18 @@ class Service:
             await self._intake.accept_and_place(request, deadline_s)
             unfinished_pods = self._waiting.unfinished()
             ready = self.turns.ready(unfinished_pods, self._evaluations.is_pending)
-            self._waiting.wake(ready.pods, more=False)
+            ready_entries = self._waiting.find(ready.pods)
+            self._waiting.wake(ready_entries, more=False)
             waiting = self._waiting.due(self._state.version)
             if waiting:
                 began = self._clock()
                 woken = await self._decisions.find_placeable(waiting)
-                self._waiting.wake(woken.pods, more=woken.more)
+                self._waiting.wake(woken.entries, more=woken.more)
                 rest_s = min(REST_PER_PLAN * (self._clock() - began), MAX_REST_S)
         return WakeAnswer(
             instance=self.instance,
             acknowledged=self.reservations.acknowledged,
-            pods=tuple(
-                f"{pod.metadata.namespace}/{pod.metadata.name}"
-                for pod in (*ready.pods, *woken.pods)
-            ),
+            pods=tuple(name for entry in (*ready_entries, *woken.entries) for name in entry.names),
             more=woken.more,
             rest_millis=ceil(rest_s * 1000),
             next_millis=ceil(ready.next_s * 1000) if unfinished_pods else 0,
@@ -327,6 +349,9 @@ class Service:
     async def postfilter(self, request: PostFilterRequest) -> VerdictAnswer:
         """Release a claim of the pod's own that keeps it from nodes, or wait for a release that helps it."""
         await self._intake.accept_in_turn(request)
+        if request.group is not None:
+            help_ = await self._groups.help(request.group)
+            return self._answer(help_.verdict, message=help_.message)
         pod = self._pods.find(request.pod_uid)
         if pod is None:
             return self._answer(Verdict.CONTINUE)

@@ -71,12 +71,14 @@ def assume(
     *,
     released: Sequence[ResourceClaim] = (),
     allocated: Sequence[ResourceClaim] = (),
+    rivals: Sequence[Pod] = (),
 ) -> Assumption:
     """Return what is in use for a decision about a group.
 
     Args:
         released: Claims to be released, beside those of the pods that the request takes to be gone.
         allocated: Claims to be allocated before.
+        rivals: Nominated pods whose devices are kept.
     """
     features = snapshot.cluster.options.features
     gone = {claim.metadata.uid: claim for claim in freed_claims(request.removed, snapshot)}
@@ -87,7 +89,7 @@ def assume(
     budget = SearchBudget(snapshot.cluster.costs, RIVALS_STEPS)
     assumed_claims = list(allocated)
     unknown_nodes: set[str] = set()
-    for rival in rivals_of(request, snapshot):
+    for rival in rivals:
         node = nominated_node(rival)
         if budget.is_spent:
             unknown_nodes.add(node)
@@ -108,7 +110,7 @@ def assume(
 def rivals_of(request: GroupRequest, snapshot: Snapshot) -> Sequence[Pod]:
     """Return the nominated pods whose devices a group must leave alone, the most important first."""
     own_uids = {pod.metadata.uid for pod in request.pods}
-    priority = group_priority(request)
+    priority = request.group.priority
     rivals: Iterable[Pod] = (
         pod
         for uid, pod in snapshot.nominated.items()
@@ -117,8 +119,3 @@ def rivals_of(request: GroupRequest, snapshot: Snapshot) -> Sequence[Pod]:
         and nominated_node(pod) in snapshot.cluster.nodes
     )
     return by_importance(rivals)
-
-
-def group_priority(request: GroupRequest) -> int:
-    """Return the priority of a group: that of its pods, which is the same for all of them."""
-    return request.group.priority

@@ -30,7 +30,7 @@ from allocator.nodes.pod_requests import PodRequest
 from allocator.strategies.first_fit import FIRST_FIT
 from kube.api.resource import ResourceClaim
 from kube.cel.scope import AnswersPending, BudgetSpent, evaluating, metered
-from sidecar.groups.assumptions import Assumption, assume
+from sidecar.groups.assumptions import Assumption, assume, rivals_of
 from sidecar.groups.budget import ChargedPlan, charge_plan
 from sidecar.groups.candidates import Candidate, Candidates, find_candidates, find_fault
 from sidecar.groups.places import GroupOutcome, Places
@@ -68,6 +68,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         budget: The cost of the search.
         released: Claims that are taken to be released.
         allocated: Claims that are taken to be allocated.
+        keeps_nominations: Devices are left to nominated pods that are as important.
     """
 
     version: int = 0
@@ -75,6 +76,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     budget: Budget = ATTEMPT_BUDGET
     released: Sequence[ResourceClaim] = ()
     allocated: Sequence[ResourceClaim] = ()
+    keeps_nominations: bool = True
 
 
 def decide(request: GroupRequest, snapshot: Snapshot, attempt: Attempt) -> GroupOutcome:
@@ -89,7 +91,11 @@ def decide(request: GroupRequest, snapshot: Snapshot, attempt: Attempt) -> Group
     try:
         with metered(ANSWER_STEPS), evaluating(tenant=request.group.namespace):
             assumption = assume(
-                request, snapshot, released=attempt.released, allocated=attempt.allocated
+                request,
+                snapshot,
+                released=attempt.released,
+                allocated=attempt.allocated,
+                rivals=rivals_of(request, snapshot) if attempt.keeps_nominations else (),
             )
             candidates = find_candidates(request, snapshot, closed_nodes=assumption.unknown_nodes)
             if not candidates.needs_devices:
@@ -282,17 +288,20 @@ class _Decision:
         )
         if isinstance(outcome, GroupUndecided):
             return self._by_victims(Code.BUDGET_EXHAUSTED, message)
-        rejection = self._by_victims(Code.GROUP_DOES_NOT_FIT, message)
-        if rejection.verdict is Verdict.UNRESOLVABLE and self._lacks_resources(question):
-            return unschedulable(Code.GROUP_DOES_NOT_FIT, message)
-        return rejection
+        return self._with_cause(Code.GROUP_DOES_NOT_FIT, message, question)
 
     def _no_further_pod(self, question: GroupQuestion) -> Rejection:
         message = f"{self._counts(0)}; no further pod fits"
-        rejection = self._by_victims(Code.GROUP_NOT_NEEDED, message)
-        if rejection.verdict is Verdict.UNRESOLVABLE and self._lacks_resources(question):
-            return unschedulable(Code.GROUP_NOT_NEEDED, message)
-        return rejection
+        return self._with_cause(Code.GROUP_NOT_NEEDED, message, question)
+
+    def _with_cause(self, code: Code, message: str, question: GroupQuestion) -> Rejection:
+        """Return a rejection that says whether it is for devices."""
+        if self._lacks_resources(question):
+            return unschedulable(
+                Code.GROUP_LACKS_RESOURCES,
+                f"{message}; the devices suffice, but CPU, memory or the number of pods of a node do not",
+            )
+        return self._by_victims(code, message)
 
     def _lacks_resources(self, question: GroupQuestion) -> bool:
         """Return whether the group lacks CPU, memory or places alone, which pods without devices may have."""

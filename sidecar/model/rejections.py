@@ -63,6 +63,9 @@ class Code(StrEnum):
     says what the next one lacks."""
     GROUP_INCOMPLETE = "groupIncomplete"
     """Fewer pods of a group exist than it needs."""
+    GROUP_LACKS_RESOURCES = "groupLacksResources"
+    """The devices suffice for a group, but fewer pods than it needs fit with the CPU, the memory and the number of
+    pods that nodes have left."""
     GROUP_NOT_COMPLETE = "groupNotComplete"
     """The pods of a group were reserved together, and too few of them came to be bound in time. None is
     bound, and the group is tried again."""

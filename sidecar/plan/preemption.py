@@ -120,15 +120,15 @@ def awaited_claims(pod: Pod, snapshot: Snapshot) -> frozenset[Name]:
     claims = find_placeable_claims(pod, snapshot)
     if isinstance(claims, Rejection) or not claims.open:
         return frozenset()
-    released_claims = _released_claims(pod, snapshot)
-    nodes = _nodes_of(pod, released_claims, snapshot)
+    ending = released_claims(pod, snapshot)
+    nodes = _nodes_of(pod, ending, snapshot)
     if not nodes:
         return frozenset()
     budget = SearchBudget(snapshot.cluster.costs, RELEASE_STEPS)
     rivals = rivals_near(pod, nodes, snapshot)
     features = snapshot.cluster.options.features
     occupancy, _ = with_rivals(snapshot.occupancy, rivals, snapshot, budget)
-    freed_occupancy = without_claims(snapshot.occupancy, released_claims.values(), features)
+    freed_occupancy = without_claims(snapshot.occupancy, ending.values(), features)
     freed_occupancy, _ = with_rivals(freed_occupancy, rivals, snapshot, budget)
 
     def fits(node: str, *, is_freed: bool) -> bool:
@@ -148,7 +148,7 @@ def awaited_claims(pod: Pod, snapshot: Snapshot) -> frozenset[Name]:
     return frozenset()
 
 
-def _released_claims(pod: Pod, snapshot: Snapshot) -> Mapping[Name, ResourceClaim]:
+def released_claims(pod: Pod, snapshot: Snapshot) -> Mapping[Name, ResourceClaim]:
     """Return the claims that are released without a further victim, and have a device that may be given."""
     claims = [
         claim

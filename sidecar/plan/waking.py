@@ -1,10 +1,11 @@
-"""Choice of the waiting pods that could be placed now, all together.
+"""The waiting pods that could be placed now, one after the other on what those before them leave.
 
 A release that woke all of them would cost a call for each, and all but a few would be turned away
 again. So those are tried again that could be placed: the most important first, each on what those
 before it leave. Nothing is promised to them. Who is woken is answered as any other pod is.
 """
 
+import itertools
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
@@ -14,11 +15,12 @@ from allocator.cluster.canonical_requests import encode_requests
 from allocator.pods.claims import Name, claim_name
 from allocator.strategies.strategy import Strategy
 from kube.api.core import Pod
-from kube.cel.scope import evaluating, metered
-from sidecar.model.protocol import Verdict
+from kube.api.resource import ResourceClaim
+from sidecar.model.protocol import GroupRequest, Verdict
 from sidecar.model.rejections import Code, Rejection
 from sidecar.plan.decisions import Fits, NoDevicesNeeded, find_nodes
-from sidecar.plan.placement import Placement, choose_strategy, place, with_placement
+from sidecar.plan.occupancy import with_allocated
+from sidecar.plan.placement import Placement, choose_strategy, place, with_allocation
 from sidecar.plan.pod_claims import find_placeable_claims
 from sidecar.plan.snapshot import Snapshot
 
@@ -34,15 +36,17 @@ Question = tuple[bytes, Strategy]
 
 
 class WaitingPod(NamedTuple):
-    """A pod that was turned away.
+    """A pod that was turned away, or a group of pods.
 
     Attributes:
+        pod: The pod; one of the group's.
         number: Grows with each pod that is turned away.
         tried: Nodes that have devices for it, and that it cannot use for another reason.
         woken_s: The time at which the pod was woken, in seconds; None if it was tried since.
         awaited: Claims whose release it waits for instead of evicting a pod.
         is_unfinished: There was no answer about it yet.
         code: The reason for which it was turned away; None if a node has devices for it.
+        group: The group with all pods that wait; None for a pod by itself.
     """
 
     pod: Pod
@@ -52,6 +56,23 @@ class WaitingPod(NamedTuple):
     awaited: frozenset[Name] = frozenset()
     is_unfinished: bool = False
     code: Code | None = None
+    group: GroupRequest | None = None
+
+    @property
+    def uid(self) -> str:
+        """The UID of the pod, or of the group."""
+        return self.pod.metadata.uid if self.group is None else self.group.group.uid
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """`namespace/name` of each pod that is tried with it."""
+        pods = (self.pod,) if self.group is None else self.group.pods
+        return tuple(f"{pod.metadata.namespace}/{pod.metadata.name}" for pod in pods)
+
+    @property
+    def importance(self) -> tuple[int, int]:
+        """Smaller for what is more important: by priority, then by the time of waiting."""
+        return (-(self.pod.spec.priority or 0), self.number)
 
     def has_waited(self, ending_claims: frozenset[Name]) -> bool:
         """Return whether the releases that it waits for are over, whomever they helped."""
@@ -59,48 +80,27 @@ class WaitingPod(NamedTuple):
 
 
 class Woken(NamedTuple):
-    """The pods to try again, the most important first, and whether there are more."""
+    """The pods and groups to try again, the most important first, and whether there are more."""
 
-    pods: tuple[Pod, ...]
+    entries: tuple[WaitingPod, ...]
     more: bool
 
+    @property
+    def pods(self) -> tuple[Pod, ...]:
+        """The pods; of a group one."""
+        return tuple(entry.pod for entry in self.entries)
 
-def find_placeable(
-    waiting: Iterable[WaitingPod], snapshot: Snapshot, *, limit: int = MAX_WOKEN
-) -> Woken:
-    """Return those of the waiting pods that could be placed now, together.
 
-    And those that waited for a release that is over: they may evict a pod instead.
+class PlacedPods:
+    """Pods that are taken to be placed, one after the other.
 
-    Args:
-        limit: Pods at most.
+    Attributes:
+        allocated: The claims with the devices that they are taken to get.
     """
-    with metered(MAX_STEPS):
-        return _find_placeable(waiting, snapshot, limit)
-
-
-def _find_placeable(waiting: Iterable[WaitingPod], snapshot: Snapshot, limit: int) -> Woken:
-    plan = _Plan(snapshot)
-    ending_claims = _ending_claims(snapshot)
-    woken: list[Pod] = []
-    for entry in sorted(waiting, key=_importance):
-        with evaluating(tenant=entry.pod.metadata.namespace):
-            is_placeable = plan.takes(entry)
-        # One that was woken before, and not tried since, takes its devices and is not woken again.
-        if entry.woken_s is not None:
-            continue
-        if not is_placeable and not entry.has_waited(ending_claims):
-            continue
-        if len(woken) == limit:
-            return Woken(tuple(woken), more=True)
-        woken.append(entry.pod)
-    return Woken(tuple(woken), more=False)
-
-
-class _Plan:
-    """Pods that are taken to be placed, one after the other."""
 
     def __init__(self, snapshot: Snapshot) -> None:
+        """Begin without a placed pod."""
+        self.allocated: list[ResourceClaim] = []
         self._snapshot = snapshot
         self._occupancy = snapshot.occupancy
         costs = snapshot.cluster.costs
@@ -119,7 +119,7 @@ class _Plan:
             )
         answer = self._answers.get(question)
         if answer is None:
-            if self._is_spent() or len(self._answers) >= MAX_QUESTIONS:
+            if self.is_spent or len(self._answers) >= MAX_QUESTIONS:
                 return True
             answer = self._answers[question] = self._ask(pod)
         if isinstance(answer, Rejection):
@@ -127,6 +127,13 @@ class _Plan:
         if isinstance(answer, NoDevicesNeeded):
             return True
         return self._takes_node(entry, question, answer) or not answer.complete
+
+    def add(self, claims: Iterable[ResourceClaim]) -> None:
+        """Count claims as allocated."""
+        features, quotas = self._snapshot.cluster.options.features, self._snapshot.quotas
+        for claim in claims:
+            self.allocated.append(claim)
+            self._occupancy = with_allocated(self._occupancy, claim, features, quotas)
 
     def _ask(self, pod: Pod) -> Fits | NoDevicesNeeded | Rejection:
         """Return the nodes for a pod, with what those before it leave to its tenant."""
@@ -139,7 +146,8 @@ class _Plan:
             max_parts=1,
         )
 
-    def _is_spent(self) -> bool:
+    @property
+    def is_spent(self) -> bool:
         """Return whether the plan has cost enough."""
         costs = self._snapshot.cluster.costs
         searches, steps = self._limits
@@ -150,11 +158,11 @@ class _Plan:
         for node in answer.nodes:
             if node.name in entry.tried or (question, node.name) in self._exhausted:
                 continue
-            if self._is_spent():
+            if self.is_spent:
                 return True
             placement = place(entry.pod, node.name, self._snapshot, occupancy=self._occupancy)
             if isinstance(placement, Placement):
-                self._occupancy = with_placement(self._occupancy, placement, self._snapshot)
+                self.add(itertools.starmap(with_allocation, placement.allocations))
                 return True
             self._exhausted.add((question, node.name))
             if placement.code is Code.EXCEEDS_DEVICE_QUOTA:
@@ -194,11 +202,7 @@ def _account_names(namespace: str, snapshot: Snapshot) -> Sequence[tuple[str, st
     ]
 
 
-def _ending_claims(snapshot: Snapshot) -> frozenset[Name]:
+def ending_claims(snapshot: Snapshot) -> frozenset[Name]:
     """Return the claims of pods that are gone, or terminate."""
     claims_of_terminating = (snapshot.claims_of.get(uid, ()) for uid in snapshot.terminating)
     return snapshot.releasing.union(*claims_of_terminating)
-
-
-def _importance(entry: WaitingPod) -> tuple[int, int]:
-    return (-(entry.pod.spec.priority or 0), entry.number)

@@ -1,7 +1,7 @@
 """A scheduler plugin as the sidecar sees it, and a sidecar beside a fake API server."""
 
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -105,14 +105,26 @@ class FakeScheduler:
         assert status == 200, answer
         return answer
 
+    async def group(self, group: Document, pods: Sequence[Document], **fields: Any) -> Document:
+        """Return the places of the pods of a group."""
+        status, answer = await self.call("group", group=group, pods=pods, **fields)
+        assert status == 200, answer
+        return answer
+
+    async def postfilter(self, group: Document) -> Document:
+        """Return what helps a group that fits nowhere."""
+        status, answer = await self.call("postfilter", group=group)
+        assert status == 200, answer
+        return answer
+
     async def wake(self, version: str = "") -> Document:
         """Return the pods that are tried again."""
         status, answer = await self.call("wake", newestClaimVersion=version)
         assert status == 200, answer
         return answer
 
-    def reserve(self, pod: Document, node_name: str) -> None:
-        """Reserve a node for a pod, which costs no call."""
+    def reserve(self, pod: Document, node_name: str, group: Document | None = None) -> None:
+        """Reserve a node for a pod, perhaps in the cycle of its group, which costs no call."""
         self._numbers += 1
         metadata = pod["metadata"]
         self.reservations[metadata["uid"]] = {
@@ -121,12 +133,15 @@ class FakeScheduler:
             "podNamespace": metadata["namespace"],
             "podName": metadata["name"],
             "node": node_name,
+            **({} if group is None else {"group": group}),
         }
 
     async def prebind(self, pod: Document) -> Document:
         """Bind the claims of a reserved pod."""
         reservation = self.reservations[pod["metadata"]["uid"]]
-        fields = {name: value for name, value in reservation.items() if name != "number"}
+        fields = {
+            name: value for name, value in reservation.items() if name not in {"number", "group"}
+        }
         status, answer = await self.call("prebind", **fields)
         assert status == 200, answer
         return answer
@@ -306,6 +321,17 @@ def pod_with(name: str, *claims: str, **spec: Any) -> Document:
         },
         "status": {"phase": "Pending"},
     }
+
+
+def group_of(name: str, min_count: int, **fields: Any) -> Document:
+    """Return a PodGroup as the plugin names it."""
+    identity = {"uid": f"group-{name}", "namespace": "default", "name": name}
+    return {**identity, "minCount": min_count, **fields}
+
+
+def member_of(group: str, name: str, *claims: str, **spec: Any) -> Document:
+    """Return a pod of a group that refers to claims."""
+    return pod_with(name, *claims, schedulingGroup={"podGroupName": group}, **spec)
 
 
 def publish(server: FakeApiServer, *nodes: str, per_node: int = 2) -> None:

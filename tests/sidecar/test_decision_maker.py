@@ -24,6 +24,7 @@ from sidecar.answers.decision_maker import (
     DecisionMaker,
 )
 from sidecar.answers.promises import Promises, ReservedPod
+from sidecar.groups.memory import GroupMemory
 from sidecar.model.protocol import PreFilterRequest, Reservation
 from sidecar.plan.decisions import NoDevicesNeeded
 from sidecar.plan.placement import Placement
@@ -102,7 +103,13 @@ async def decisions(tmp_path: Path) -> AsyncIterator[Decisions]:
             registry, clock = CollectorRegistry(), Clock()
             promises = Promises(sidecar.state, lambda _uid: None)
             maker = DecisionMaker(
-                sidecar.state, SidecarMetrics(registry), None, promises, PodRoom(), clock=clock
+                sidecar.state,
+                SidecarMetrics(registry),
+                None,
+                promises,
+                PodRoom(),
+                groups=GroupMemory(),
+                clock=clock,
             )
             yield Decisions(server, sidecar, maker, promises, clock, registry)
 

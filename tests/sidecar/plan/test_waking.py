@@ -11,11 +11,12 @@ from allocator.search.attempt import AllocatorOptions
 from kube.api.core import Pod
 from kube.api.meta import convert
 from kube.api.resource import ResourceClaim
+from sidecar.groups.waking import find_placeable
 from sidecar.plan import waking
 from sidecar.plan.decisions import Fits, find_nodes
 from sidecar.plan.placement import Placement, place, with_allocation
 from sidecar.plan.snapshot import Snapshot
-from sidecar.plan.waking import WaitingPod, find_placeable
+from sidecar.plan.waking import WaitingPod
 from testing.allocation.builders import (
     DRIVER,
     allocated_claim,

@@ -1,0 +1,105 @@
+"""Makes the decisions of `sidecar.groups`, in turn with those about single pods."""
+
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Final
+
+from allocator.pods.claims import Name
+from kube.cel.scope import AnswerInterrupted
+from sidecar.answers.decision_maker import AWAIT_RELEASE, Attempt, DecisionMaker
+from sidecar.answers.decision_turns import ABANDONED
+from sidecar.answers.promises import ReservedPod
+from sidecar.groups.decide import Attempt as GroupAttempt
+from sidecar.groups.decide import decide
+from sidecar.groups.dry_run import GroupDryRun
+from sidecar.groups.memory import GroupMemory
+from sidecar.groups.places import GroupOutcome
+from sidecar.groups.releases import find_awaited_claims
+from sidecar.model.protocol import GroupRequest
+from sidecar.plan.snapshot import Snapshot
+from sidecar.plan.waiting import representative
+from sidecar.state.state import ClusterState
+
+FIND_PLACES: Final = "find_places"
+FIND_PLACES_WITH: Final = "find_places_with"
+
+
+class GroupDecisions:
+    """Makes decisions about groups on the cluster as it is; the caller sees to it that it is one at a time.
+
+    Attributes:
+        memory: The places of groups.
+    """
+
+    def __init__(self, decisions: DecisionMaker, state: ClusterState, memory: GroupMemory) -> None:
+        """Begin without a decision."""
+        self.memory: Final = memory
+        self.decisions: Final = decisions
+        self._state = state
+        # The group of the cycle that is under way, and what its dry runs may cost.
+        self._dry_run = GroupDryRun("")
+
+    async def find_places(
+        self, request: GroupRequest, reserved_pods: Sequence[ReservedPod], attempt: Attempt
+    ) -> GroupOutcome:
+        """Find the places of a group, on the devices that reserved pods leave, and remember them.
+
+        Returns:
+            `ABANDONED` if nobody waits for it any more.
+        """
+        uid = request.group.uid
+        self._dry_run = GroupDryRun(uid)
+
+        def decide_about(snapshot: Snapshot) -> GroupOutcome:
+            return decide(
+                request,
+                snapshot,
+                GroupAttempt(version=self._state.version, searches=self.memory.searches),
+            )
+
+        outcome: GroupOutcome = ABANDONED
+        with suppress(AnswerInterrupted):
+            outcome = await self.decisions.place_and_decide(
+                reserved_pods, FIND_PLACES, decide_about, about=None, attempt=attempt
+            )
+        self.memory.take(uid, outcome)
+        return outcome
+
+    async def find_places_with(
+        self, request: GroupRequest, reserved_pods: Sequence[ReservedPod], attempt: Attempt
+    ) -> GroupOutcome:
+        """Find the places of a group while some pods are taken to be gone, and remember nothing.
+
+        Returns:
+            `ABANDONED` if nobody waits for it any more.
+        """
+        if (
+            self._dry_run.uid != request.group.uid
+        ):  # The process before this one answered the cycle.
+            self._dry_run = GroupDryRun(request.group.uid)
+        dry_run = self._dry_run
+
+        def decide_about(snapshot: Snapshot) -> GroupOutcome:
+            costs = snapshot.cluster.costs
+            before = costs.steps
+            try:
+                return decide(request, snapshot, GroupAttempt(budget=dry_run.next_budget))
+            finally:
+                dry_run.spend(costs.steps - before)
+
+        try:
+            return await self.decisions.place_and_decide(
+                reserved_pods, FIND_PLACES_WITH, decide_about, about=None, attempt=attempt
+            )
+        except AnswerInterrupted:
+            return ABANDONED
+
+    async def awaited_claims(self, request: GroupRequest) -> frozenset[Name]:
+        """Return claims whose release makes a group fit; empty if none do, or without an answer."""
+        attempt = self.decisions.attempt(representative(request.pods))
+        try:
+            return await self.decisions.decide(
+                AWAIT_RELEASE, lambda snapshot: find_awaited_claims(request, snapshot), attempt
+            )
+        except AnswerInterrupted:
+            return frozenset()

@@ -1,0 +1,206 @@
+"""The answers about groups of pods: whose turn it is, the decision, and who waits after it."""
+
+import time
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from msgspec.structs import replace
+
+from kube.api.core import Pod
+from sidecar.answers.decision_turns import DecisionTurns
+from sidecar.answers.evaluations import EVALUATION_WAIT_S, Evaluations
+from sidecar.answers.group_decisions import GroupDecisions
+from sidecar.answers.intake import Intake
+from sidecar.answers.known_pods import KnownPods
+from sidecar.answers.seen_claims import SeenClaims
+from sidecar.groups.places import GroupOutcome, Places
+from sidecar.model.protocol import (
+    GroupAnswer,
+    GroupReference,
+    GroupRequest,
+    MemberAnswer,
+    PlacedMember,
+    Verdict,
+)
+from sidecar.model.rejections import Rejection
+from sidecar.plan.decisions import NoDevicesNeeded
+from sidecar.plan.waiting import WaitingPods, representative
+from sidecar.reports.metrics import SidecarMetrics
+from sidecar.state.state import ClusterState
+from sidecar.writes.binder import Binder, PodReference
+
+
+class Callers(NamedTuple):
+    """Whoever waits: for a turn, for devices, for evaluations, for news of claims."""
+
+    turns: DecisionTurns
+    waiting: WaitingPods
+    evaluations: Evaluations
+    seen_claims: SeenClaims
+
+
+class Help(NamedTuple):
+    """The answer to PodGroupPostFilter."""
+
+    verdict: Verdict
+    message: str = ""
+
+
+_NO_HELP: Final = Help(Verdict.CONTINUE)
+
+
+class Groups:
+    """Answers the calls about groups."""
+
+    def __init__(
+        self,
+        state: ClusterState,
+        intake: Intake,
+        decisions: GroupDecisions,
+        callers: Callers,
+        *,
+        pods: KnownPods,
+        binder: Binder,
+        metrics: SidecarMetrics,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Begin without a group.
+
+        Args:
+            pods: Pods that the scheduler asked about.
+            binder: Releases claims.
+            clock: Monotonic seconds.
+        """
+        self._state = state
+        self._pods = pods
+        self._intake = intake
+        self._decisions = decisions
+        self._callers = callers
+        self._binder = binder
+        self._metrics = metrics
+        self._clock = clock
+
+    async def answer(self, request: GroupRequest) -> GroupOutcome:
+        """Return the places of a group."""
+        deadline_s = self._decisions.decisions.deadline_s(request)
+        if not request.pods:
+            await self._intake.accept_in_turn(request)
+            return NoDevicesNeeded()
+        if request.what_if:
+            return await self._answer_what_if(request, deadline_s)
+        for pod in request.pods:
+            self._pods.add(pod)
+        # What a group costs is one pod's, always the same: its namespace pays, and it comes last if it hangs.
+        pod = representative(request.pods)
+        outcome: GroupOutcome | None = self._callers.turns.turn_away(pod)
+        if outcome is None:
+            outcome = await self._callers.seen_claims.wait(request)
+        if outcome is None:
+            outcome = await self._decide(request, pod, deadline_s)
+        else:
+            async with self._intake.turn:
+                await self._intake.accept_and_place(request, deadline_s)
+        if not (isinstance(outcome, Rejection) and outcome.is_unfinished):
+            self._callers.evaluations.forget(pod.metadata.uid)
+        self._wait(request, outcome)
+        self._count(outcome)
+        return outcome
+
+    async def help(self, group: GroupReference) -> Help:
+        """Release a claim that keeps a group from nodes, or wait for a release that helps it."""
+        if self._decisions.memory.places(group.uid) is not None:
+            return Help(Verdict.RETRY, "other filters turned down its nodes, and others are tried")
+        request = self._callers.waiting.group(group.uid)
+        if request is None:
+            return _NO_HELP
+        uids = frozenset(pod.metadata.uid for pod in request.pods)
+        for pod in request.pods:
+            reference = PodReference(pod.metadata.uid, pod.metadata.namespace, pod.metadata.name)
+            for name, claim in self._pods.releasable_claims(pod, uids):
+                if await self._binder.release(reference, name, claim.metadata.uid, deallocate=True):
+                    return Help(Verdict.RELEASED, f"deallocated ResourceClaim {name[1]}")
+        if await self._awaits_release(request):
+            return Help(Verdict.WAIT, "devices of pods that are gone are being released")
+        return _NO_HELP
+
+    async def _decide(self, request: GroupRequest, pod: Pod, deadline_s: float) -> GroupOutcome:
+        """Find the places of a group; wait for a moment for necessary evaluations first."""
+        uid, evaluations = pod.metadata.uid, self._callers.evaluations
+        until_s = min(deadline_s, self._clock() + EVALUATION_WAIT_S)
+        while True:
+            attempt = self._decisions.decisions.attempt(
+                pod, deadline_s=deadline_s, keeps_verdicts=evaluations.has(uid)
+            )
+            async with self._intake.turn:
+                with self._intake.accept(request) as reserved_pods:
+                    outcome = await self._decisions.find_places(request, reserved_pods, attempt)
+            if not isinstance(outcome, Rejection) or not outcome.is_unfinished:
+                return outcome
+            if attempt.engine is None or not await evaluations.ask(
+                uid, pod.metadata.namespace, attempt.engine.demand, until_s - self._clock()
+            ):
+                return outcome
+
+    async def _answer_what_if(self, request: GroupRequest, deadline_s: float) -> GroupOutcome:
+        attempt = self._decisions.decisions.attempt(
+            representative(request.pods), deadline_s=deadline_s
+        )
+        async with self._intake.turn:
+            with self._intake.accept(request) as reserved_pods:
+                return await self._decisions.find_places_with(request, reserved_pods, attempt)
+
+    def _wait(self, request: GroupRequest, outcome: GroupOutcome) -> None:
+        """Have the pods without a place wait that were not bound or deleted meanwhile."""
+        pods = [pod for pod in request.pods if pod.metadata.uid in self._pods]
+        placed = request.placed
+        rejection = outcome if isinstance(outcome, Rejection) else None
+        match outcome:
+            case NoDevicesNeeded():
+                pods = []
+            case Places(nodes=nodes):
+                pods = [pod for pod in pods if pod.metadata.uid not in nodes]
+                placed += tuple(PlacedMember(pod_uid=uid, node=node) for uid, node in nodes.items())
+            case Rejection():
+                pass  # All of them wait.
+        waiting_request = replace(
+            request,
+            pods=tuple(pods),
+            placed=placed,
+            headroom=None,
+            reservations=(),
+            unreserved=(),
+        )
+        self._callers.waiting.take_group(waiting_request, rejection)
+
+    async def _awaits_release(self, request: GroupRequest) -> bool:
+        """Return whether a group is to wait for a release; then it is tried again after it."""
+        if not (self._state.consumers.releasing or self._state.consumers.terminating):
+            return False
+        async with self._intake.turn:
+            claims = await self._decisions.awaited_claims(request)
+            if claims:
+                self._callers.waiting.await_release(request.pods[0], claims)
+            return bool(claims)
+
+    def _count(self, outcome: GroupOutcome) -> None:
+        if isinstance(outcome, Rejection):
+            self._metrics.count_rejection(outcome.code)
+
+
+def group_answer(request: GroupRequest, outcome: GroupOutcome) -> GroupAnswer:
+    """Return the answer to the scheduler, without what is the same in all answers."""
+    match outcome:
+        case NoDevicesNeeded():
+            return GroupAnswer(verdict=Verdict.SKIP)
+        case Rejection(verdict=verdict, code=code, message=message, is_unfinished=unfinished):
+            return GroupAnswer(verdict=verdict, code=code, message=message, unfinished=unfinished)
+        case Places(nodes=nodes, rejections=rejections):
+            members = {uid: MemberAnswer(node=node) for uid, node in nodes.items()}
+            for uid, rejection in rejections.items():
+                members[uid] = MemberAnswer(code=rejection.code, message=rejection.message)
+            ordered = {
+                pod.metadata.uid: members[pod.metadata.uid]
+                for pod in request.pods
+                if pod.metadata.uid in members
+            }
+            return GroupAnswer(verdict=Verdict.FITS, members=ordered)

@@ -1,0 +1,307 @@
+"""The way of a group through the sidecar, over its socket and against an API server."""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from kube.api.urls import PODS, RESOURCE_CLAIMS
+from testing.builders import Document
+from testing.fake_api_server import FakeApiServer, until
+from testing.sidecar.scheduler import (
+    FakeScheduler,
+    Sidecar,
+    group_of,
+    member_of,
+    publish,
+    put_claim,
+    put_pod,
+    sidecar_beside,
+)
+
+
+class Scene(NamedTuple):
+    """A leading sidecar beside a scheduler."""
+
+    server: FakeApiServer
+    sidecar: Sidecar
+    scheduler: FakeScheduler
+
+
+@asynccontextmanager
+async def scene(tmp_path: Path, *nodes: str, per_node: int = 2) -> AsyncIterator[Scene]:
+    async with FakeApiServer() as server:
+        publish(server, *nodes, per_node=per_node)
+        async with sidecar_beside(server, tmp_path) as sidecar:
+            scheduler = FakeScheduler(sidecar.socket)
+            assert (await scheduler.hello())["ready"]
+            yield Scene(server, sidecar, scheduler)
+
+
+async def put_members(scene: Scene, group: str, *names: str, **spec: object) -> list[Document]:
+    """Store pods of a group with a claim for a device each, and wait until the sidecar has seen them."""
+    pods = []
+    for name in names:
+        put_claim(scene.server, f"gpu-{name}")
+        pods.append(scene.server.put(PODS, member_of(group, name, f"gpu-{name}", **spec)))
+    await until(
+        lambda: all(
+            ("default", f"gpu-{name}") in scene.sidecar.state.claims.store for name in names
+        )
+    )
+    return pods
+
+
+def nodes_of(answer: Document, pods: Sequence[Document]) -> list[str]:
+    assert answer["verdict"] == "fits", answer
+    return [answer["members"][pod["metadata"]["uid"]]["node"] for pod in pods]
+
+
+def reserve_all(scene: Scene, group: Document, pods: Sequence[Document], answer: Document) -> None:
+    for pod, node in zip(pods, nodes_of(answer, pods), strict=True):
+        scene.scheduler.reserve(pod, node, group)
+
+
+async def test_a_group_gets_places_and_the_devices_of_its_plan(tmp_path: Path) -> None:
+    async with scene(tmp_path, "node-1", "node-2") as here:
+        pods = await put_members(here, "ring", *"abcd")
+        group = group_of("ring", 4)
+
+        answer = await here.scheduler.group(group, pods)
+
+        assert nodes_of(answer, pods) == ["node-1", "node-1", "node-2", "node-2"]
+        reserve_all(here, group, pods, answer)
+        single = put_pod(here.server, "single", "gpu-single")
+        put_claim(here.server, "gpu-single")
+        await until(lambda: ("default", "gpu-single") in here.sidecar.state.claims.store)
+        # The next call of all carries the reservations.
+        assert (await here.scheduler.prefilter(single))["code"] == "noDevices"
+        assert here.scheduler.acknowledged == 4
+
+
+async def test_three_of_four_fit_and_all_wait(tmp_path: Path) -> None:
+    async with scene(tmp_path, "node-1", per_node=3) as here:
+        pods = await put_members(here, "ring", *"abcd")
+
+        answer = await here.scheduler.group(group_of("ring", 4), pods)
+
+        assert (answer["verdict"], answer["code"]) == ("unresolvable", "groupDoesNotFit")
+        assert answer["message"] == (
+            "3 of 4 pods fit, and 4 are needed; default/d fits nowhere beside them"
+        )
+
+
+async def test_a_waiting_group_is_woken_once_when_all_of_it_fits(tmp_path: Path) -> None:
+    async with scene(tmp_path, "node-1", per_node=3) as here:
+        pods = await put_members(here, "ring", *"abcd")
+        await here.scheduler.group(group_of("ring", 4), pods)
+        assert (await here.scheduler.wake())["pods"] == []
+
+        version = here.sidecar.state.version
+        publish(here.server, "node-2", per_node=1)
+        await until(lambda: here.sidecar.state.version > version)
+
+        await until_woken(here, [f"default/{name}" for name in "abcd"])
+        assert (await here.scheduler.wake())["pods"] == []
+        answer = await here.scheduler.group(group_of("ring", 4), pods)
+        assert sorted(nodes_of(answer, pods)) == ["node-1", "node-1", "node-1", "node-2"]
+
+
+async def until_woken(here: Scene, names: list[str]) -> None:
+    """Ask until pods are woken; what was woken until then has to be nothing else."""
+    while not (woken := (await here.scheduler.wake())["pods"]):
+        pass
+    assert woken == names
+
+
+async def test_a_release_that_does_not_suffice_wakes_no_group(tmp_path: Path) -> None:
+    async with scene(tmp_path, "node-1", per_node=2) as here:
+        pods = await put_members(here, "ring", *"abcd")
+        await here.scheduler.group(group_of("ring", 4), pods)
+        assert (await here.scheduler.wake())["pods"] == []
+
+        version = here.sidecar.state.version
+        publish(here.server, "node-2", per_node=1)
+        await until(lambda: here.sidecar.state.version >= version + 2)
+
+        assert (await here.scheduler.wake())["pods"] == []
+
+
+async def test_a_pod_beyond_the_minimum_waits_alone(tmp_path: Path) -> None:
+    async with scene(tmp_path, "node-1", per_node=2) as here:
+        pods = await put_members(here, "ring", *"abc")
+        group = group_of("ring", 2)
+
+        answer = await here.scheduler.group(group, pods)
+
+        assert nodes_of(answer, pods) == ["node-1", "node-1", ""]
+        left = answer["members"]["uid-c"]
+        assert left["code"] == "groupNotNeeded"
+        assert left["message"] == (
+            "2 of 3 pods fit, and 2 are needed; there is no place for this pod beside them"
+        )
+        for pod in pods[:2]:
+            here.scheduler.reserve(pod, "node-1", group)
+        assert (await here.scheduler.wake())["pods"] == []
+        publish(here.server, "node-2", per_node=1)
+        await until_woken(here, ["default/c"])
+
+
+async def test_a_group_without_claims_is_none_of_ours(tmp_path: Path) -> None:
+    async with scene(tmp_path, "node-1") as here:
+        pods = [member_of("ring", "a"), member_of("ring", "b")]
+
+        assert (await here.scheduler.group(group_of("ring", 2), pods))["verdict"] == "skip"
+        assert (await here.scheduler.group(group_of("ring", 1), []))["verdict"] == "skip"
+
+
+async def test_a_launcher_without_claims_gets_its_node_from_the_plan(tmp_path: Path) -> None:
+    headroom = {
+        "number": 1,
+        "nodes": [
+            {"name": "node-1", "cpuMilli": 1000, "memory": 1 << 30, "pods": 1},
+            {"name": "node-2", "cpuMilli": 1000, "memory": 1 << 30, "pods": 5},
+        ],
+    }
+    async with scene(tmp_path, "node-1", "node-2") as here:
+        workers = await put_members(here, "ring", "a", "b")
+        launcher = member_of("ring", "launcher")
+        pods = [launcher, *workers]
+        requests = {pod["metadata"]["uid"]: {"cpuMilli": 500, "memory": 0} for pod in pods}
+
+        answer = await here.scheduler.group(
+            group_of("ring", 3), pods, headroom=headroom, requests=requests
+        )
+
+        # A node takes two pods by its CPU, and node-1 one by its number of pods.
+        assert sorted(nodes_of(answer, pods)) == ["node-1", "node-2", "node-2"]
+        assert answer["headroom"] == 1
+
+        fourth = (await put_members(here, "ring", "d"))[0]
+        requests["uid-d"] = {"cpuMilli": 500, "memory": 0}
+        answer = await here.scheduler.group(group_of("ring", 4), [*pods, fourth], requests=requests)
+        assert (answer["verdict"], answer["code"]) == ("unschedulable", "groupLacksResources")
+
+
+async def test_a_shared_claim_is_allocated_once(tmp_path: Path) -> None:
+    async with scene(tmp_path, "node-1", "node-2") as here:
+        put_claim(here.server, "shared")
+        await until(lambda: ("default", "shared") in here.sidecar.state.claims.store)
+        pods = [member_of("ring", name, "shared") for name in "abc"]
+        group = group_of("ring", 3)
+
+        answer = await here.scheduler.group(group, pods)
+
+        assert nodes_of(answer, pods) == ["node-1"] * 3
+        reserve_all(here, group, pods, answer)
+        # What is reserved of it pins further pods.
+        later = member_of("ring", "d", "shared")
+        answer = await here.scheduler.group(
+            group, [later], placed=[{"podUID": f"uid-{name}", "node": "node-1"} for name in "abc"]
+        )
+        assert nodes_of(answer, [later]) == ["node-1"]
+        (hold,) = here.sidecar.state.holds.values()
+        assert hold.pods == {"uid-a", "uid-b", "uid-c"}
+
+
+async def test_nodes_that_other_filters_turned_down_are_left_out(tmp_path: Path) -> None:
+    async with scene(tmp_path, "node-1", "node-2") as here:
+        pods = await put_members(here, "ring", "a", "b")
+
+        answer = await here.scheduler.group(
+            group_of("ring", 2), pods, excluded={"uid-a": ["node-1"]}
+        )
+
+        assert nodes_of(answer, pods) == ["node-2", "node-1"]
+
+
+async def test_a_what_if_promises_and_remembers_nothing(tmp_path: Path) -> None:
+    async with scene(tmp_path, "node-1", per_node=2) as here:
+        victim = put_pod(here.server, "victim", "gpu-victim", nodeName="node-1")
+        claim = put_claim(here.server, "gpu-victim")
+        result = {
+            "request": "req-0",
+            "driver": "gpu.example.com",
+            "pool": "node-1",
+            "device": "gpu-0",
+        }
+        uid = victim["metadata"]["uid"]
+        claim["status"] = {
+            "allocation": {"devices": {"results": [result]}},
+            "reservedFor": [{"resource": "pods", "name": "victim", "uid": uid}],
+        }
+        here.server.put(RESOURCE_CLAIMS, claim)
+        await until(lambda: uid in here.sidecar.state.consumers.claims_of)
+        pods = await put_members(here, "ring", "a", "b", priority=10)
+        group = group_of("ring", 2, priority=10)
+
+        answer = await here.scheduler.group(group, pods)
+        assert (answer["verdict"], answer["code"]) == ("unschedulable", "groupDoesNotFit")
+        waiting = here.sidecar.service
+        assert waiting is not None
+        what_if = {"whatIf": True, "removed": [uid]}
+        answer = await here.scheduler.group(group, pods, **what_if)
+        assert nodes_of(answer, pods) == ["node-1", "node-1"]
+        pinned = {"uid-a": "node-1", "uid-b": "node-1"}
+        assert nodes_of(
+            await here.scheduler.group(group, pods, **what_if, pinned=pinned), pods
+        ) == ["node-1", "node-1"]
+        answer = await here.scheduler.group(group, pods, whatIf=True, pinned=pinned)
+        assert answer["verdict"] == "unschedulable"
+
+        # The group waits as before, and nothing is taken.
+        assert (await here.scheduler.postfilter(group))["verdict"] == "continue"
+        assert here.sidecar.state.holds == {}
+
+
+async def test_after_a_plan_that_other_filters_turned_down_another_one_is_tried(
+    tmp_path: Path,
+) -> None:
+    async with scene(tmp_path, "node-1") as here:
+        pods = await put_members(here, "ring", "a", "b")
+        group = group_of("ring", 2)
+        await here.scheduler.group(group, pods)
+
+        assert (await here.scheduler.postfilter(group))["verdict"] == "retry"
+
+
+@pytest.mark.parametrize(
+    ("fields", "problem"),
+    [
+        ({"group": group_of("ring", 0)}, "minCount"),
+        ({"group": group_of("ring", 1 << 31)}, "minCount"),
+        ({"group": group_of("ring", 1, priority=1 << 31)}, "priority"),
+        ({"group": {**group_of("ring", 1), "uid": ""}}, "uid"),
+        ({"removed": ["uid-x"]}, "whatIf"),
+        ({"pinned": {"uid-x": "node-1"}}, "whatIf"),
+        ({"whatIf": True, "headroom": {"number": 1}}, "headroom"),
+        ({"requests": {"uid-a": {"cpuMilli": 1 << 63}}}, "cpuMilli"),
+        ({"requests": {"uid-a": {"memory": -1}}}, "memory"),
+        ({"excluded": {"uid-a": [""]}}, "excluded"),
+        ({"placed": [{"podUID": "uid-a", "node": "node-1"}]}, "twice"),
+    ],
+    ids=str,
+)
+async def test_a_hostile_request_is_malformed(
+    tmp_path: Path, fields: Document, problem: str
+) -> None:
+    async with scene(tmp_path, "node-1") as here:
+        body = {"group": group_of("ring", 1), "pods": [member_of("ring", "a")], **fields}
+
+        status, answer = await here.scheduler.call("group", **body)
+
+        assert status == 400
+        assert problem in answer["message"]
+
+
+async def test_a_group_from_an_unknown_scheduler_has_to_say_hello(tmp_path: Path) -> None:
+    async with scene(tmp_path, "node-1") as here:
+        stranger = FakeScheduler(here.sidecar.socket, "stranger")
+
+        status, _ = await stranger.call(
+            "group", group=group_of("ring", 1), pods=[member_of("ring", "a")]
+        )
+
+        assert status == 409
