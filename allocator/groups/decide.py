@@ -109,7 +109,12 @@ class GroupSearch:
             why = "not every way to share the devices that several nodes see was tried"
         if why:
             return GroupUndecided(closest=closest, needed=needed, why=why, steps=steps)
-        return GroupDoesNotFit(closest=closest, needed=needed, steps=steps)
+        return GroupDoesNotFit(
+            closest=closest,
+            needed=needed,
+            steps=steps,
+            has_other_drivers=self._feasibility.has_other_drivers,
+        )
 
     def _begin(self, limit: int) -> tuple[Backtracking, ...]:
         """Return a search for each set of nodes that may take the whole group, the most promising first."""

@@ -51,6 +51,7 @@ class Feasibility:
         steps: Cost of the answers so far.
         error: The first error of a node, which then counts as one without devices.
         is_cut_off: The search of some node was given up, so it may have devices.
+        has_other_drivers: Some node has devices of drivers only that may not be given.
     """
 
     def __init__(
@@ -59,6 +60,7 @@ class Feasibility:
         self.steps = 0
         self.error: AttemptFailed | None = None
         self.is_cut_off = False
+        self.has_other_drivers = False
         self._cluster = cluster
         self._question = question
         self._kinds = kinds
@@ -149,7 +151,11 @@ class Feasibility:
             return False
         self.steps += outcome.steps
         self.is_cut_off |= isinstance(outcome, BudgetExhausted)
-        return isinstance(outcome, Plan) and self._question.may_give(outcome)
+        if not isinstance(outcome, Plan):
+            return False
+        may_give = self._question.may_give(outcome)
+        self.has_other_drivers |= not may_give
+        return may_give
 
     def _fits_alone(self, node: CandidateNode, counts: Counts) -> bool:
         if not self.fits(node, counts):

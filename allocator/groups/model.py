@@ -146,11 +146,13 @@ class GroupDoesNotFit(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         closest: The largest placement that exists, with its members and those that are left.
         needed: Members that would have to be placed now.
+        has_other_drivers: Some node has a plan that is left out for the drivers of its devices.
     """
 
     closest: GroupPlan
     needed: int
     steps: int = 0
+    has_other_drivers: bool = False
 
 
 class GroupUndecided(msgspec.Struct, frozen=True, kw_only=True):

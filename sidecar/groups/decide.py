@@ -45,7 +45,7 @@ from sidecar.plan.decisions import (
     could_preempt,
     quota_rejection,
 )
-from sidecar.plan.placement import attempt_failed, choose_strategy
+from sidecar.plan.placement import attempt_failed, choose_strategy, not_owned
 from sidecar.plan.snapshot import Snapshot
 from sidecar.plan.tenant_budget import over_budget
 
@@ -53,8 +53,8 @@ ATTEMPT_BUDGET: Final = Budget(steps=20_000)
 """The cost of one attempt, up to half a second, in which nothing else is scheduled."""
 MAX_ATTEMPTS: Final = 10
 """Attempts of one search. `simulate` takes as many steps as all of them."""
-WITHOUT_RESOURCES: Final = Budget(steps=5_000)
-"""The cost of finding out whether a group fits but for CPU and memory."""
+CAUSE_BUDGET: Final = Budget(steps=5_000)
+"""The cost of finding out whether a group fits but for CPU and memory, or for the owners of drivers."""
 
 _NEVER: Final = "Never"
 
@@ -288,6 +288,8 @@ class _Decision:
         )
         if isinstance(outcome, GroupUndecided):
             return self._by_victims(Code.BUDGET_EXHAUSTED, message)
+        if outcome.has_other_drivers and self._would_fit(replace(question, drivers=None)):
+            return self._by_victims(Code.DRIVER_NOT_OWNED, not_owned().message)
         return self._with_cause(Code.GROUP_DOES_NOT_FIT, message, question)
 
     def _no_further_pod(self, question: GroupQuestion) -> Rejection:
@@ -309,8 +311,11 @@ class _Decision:
             pod.spec.preemption_policy != _NEVER for pod in self._request.pods
         ):
             return False
-        unlimited = replace(question, resources=None)
-        outcome = GroupSearch(self._snapshot.cluster, unlimited).decide(WITHOUT_RESOURCES)
+        return self._would_fit(replace(question, resources=None))
+
+    def _would_fit(self, question: GroupQuestion) -> bool:
+        """Return whether the group fits with fewer demands, as far as is known soon."""
+        outcome = GroupSearch(self._snapshot.cluster, question).decide(CAUSE_BUDGET)
         return isinstance(outcome, GroupPlan) and len(outcome.nodes) >= self._needed
 
     def _by_victims(self, code: Code, message: str) -> Rejection:

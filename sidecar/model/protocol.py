@@ -251,7 +251,8 @@ class GroupRequest(Request, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         """Reject a request whose parts contradict each other."""
         uids = [*(pod.metadata.uid for pod in self.pods), *(pod.pod_uid for pod in self.placed)]
-        if len(set(uids)) < len(uids):
+        names = {(pod.metadata.namespace, pod.metadata.name) for pod in self.pods}
+        if len(set(uids)) < len(uids) or len(names) < len(self.pods):
             raise ValueError("a pod is named twice; name each once, in `pods` or in `placed`")
         if not self.what_if and (self.removed or self.pinned):
             raise ValueError("`removed` and `pinned` are for what-ifs; set `whatIf`")
