@@ -88,6 +88,9 @@ def decide(request: GroupRequest, snapshot: Snapshot, attempt: Attempt) -> Group
     fault = find_fault(request)
     if fault is not None:
         return fault
+    if request.pinned:
+        pinned = tuple(pod for pod in request.pods if pod.metadata.uid in request.pinned)
+        request = replace(request, pods=pinned)
     try:
         with metered(ANSWER_STEPS), evaluating(tenant=request.group.namespace):
             assumption = assume(
@@ -98,7 +101,7 @@ def decide(request: GroupRequest, snapshot: Snapshot, attempt: Attempt) -> Group
                 rivals=rivals_of(request, snapshot) if attempt.keeps_nominations else (),
             )
             candidates = find_candidates(request, snapshot, closed_nodes=assumption.unknown_nodes)
-            if not candidates.needs_devices:
+            if not candidates.needs_devices and not request.pinned:
                 return NoDevicesNeeded()
             decision = _Decision(request, snapshot, attempt, assumption, candidates)
             with assumption.on(snapshot.cluster):
@@ -129,7 +132,7 @@ class _Decision:
         self._candidates = candidates
         removed = frozenset(request.removed)
         self._placed = tuple(pod.node for pod in request.placed if pod.pod_uid not in removed)
-        # In a dry run all pods that are asked about have to fit where they are.
+        # All pods that are asked about have to fit where they are.
         self._min_count = (
             len(self._placed) + len(request.pods) if request.pinned else request.group.min_count
         )

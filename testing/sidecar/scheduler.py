@@ -123,8 +123,8 @@ class FakeScheduler:
         assert status == 200, answer
         return answer
 
-    def reserve(self, pod: Document, node_name: str, group: Document | None = None) -> None:
-        """Reserve a node for a pod, perhaps in the cycle of its group, which costs no call."""
+    def reserve(self, pod: Document, node_name: str, **fields: Any) -> None:
+        """Reserve a node for a pod, which costs no call."""
         self._numbers += 1
         metadata = pod["metadata"]
         self.reservations[metadata["uid"]] = {
@@ -133,15 +133,14 @@ class FakeScheduler:
             "podNamespace": metadata["namespace"],
             "podName": metadata["name"],
             "node": node_name,
-            **({} if group is None else {"group": group}),
+            **fields,
         }
 
     async def prebind(self, pod: Document) -> Document:
         """Bind the claims of a reserved pod."""
         reservation = self.reservations[pod["metadata"]["uid"]]
-        fields = {
-            name: value for name, value in reservation.items() if name not in {"number", "group"}
-        }
+        others = {"number", "group"}
+        fields = {name: value for name, value in reservation.items() if name not in others}
         status, answer = await self.call("prebind", **fields)
         assert status == 200, answer
         return answer

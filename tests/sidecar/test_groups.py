@@ -61,7 +61,7 @@ def nodes_of(answer: Document, pods: Sequence[Document]) -> list[str]:
 
 def reserve_all(scene: Scene, group: Document, pods: Sequence[Document], answer: Document) -> None:
     for pod, node in zip(pods, nodes_of(answer, pods), strict=True):
-        scene.scheduler.reserve(pod, node, group)
+        scene.scheduler.reserve(pod, node, group=group)
 
 
 async def test_a_group_gets_places_and_the_devices_of_its_plan(tmp_path: Path) -> None:
@@ -143,7 +143,7 @@ async def test_a_pod_beyond_the_minimum_waits_alone(tmp_path: Path) -> None:
             "2 of 3 pods fit, and 2 are needed; there is no place for this pod beside them"
         )
         for pod in pods[:2]:
-            here.scheduler.reserve(pod, "node-1", group)
+            here.scheduler.reserve(pod, "node-1", group=group)
         assert (await here.scheduler.wake())["pods"] == []
         publish(here.server, "node-2", per_node=1)
         await until_woken(here, ["default/c"])

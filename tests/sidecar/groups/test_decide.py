@@ -449,8 +449,7 @@ def test_pods_are_asked_about_where_they_are() -> None:
 
     def fits(removed: Sequence[str], **pinned: str) -> bool:
         uids = {f"uid-{name}": place.replace("_", "-") for name, place in pinned.items()}
-        asked = [pod_ for pod_ in pods if pod_.metadata.uid in uids]
-        request_ = group_request(*asked, needs=1, what_if=True, removed=removed, pinned=uids)
+        request_ = group_request(*pods, what_if=True, removed=tuple(removed), pinned=uids)
         return isinstance(decided(request_, world), Places)
 
     assert fits([], a="node-b", b="node-b")
@@ -458,6 +457,16 @@ def test_pods_are_asked_about_where_they_are() -> None:
     assert not fits(["uid-v0"], a="node-a", b="node-a")
     assert fits(["uid-v0", "uid-v1"], a="node-a", b="node-a")
     assert fits(["uid-v0"], a="node-a", b="node-b")
+    # Only pods that have a node are asked about.
+    assert fits(["uid-v0"], a="node-a")
+    assert not fits([], a="node-a")
+
+
+def test_pods_without_claims_fit_where_they_are() -> None:
+    pods = [*members("a", priority=5), member("launcher", priority=5)]
+    request_ = group_request(*pods, what_if=True, pinned={"uid-launcher": "node-a"})
+
+    assert nodes_of(decided(request_, busy_cluster(*pods[:1]))) == {"launcher": "node-a"}
 
 
 # --- quotas ----------------------------------------------------------------------------------------

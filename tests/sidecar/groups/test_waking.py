@@ -1,0 +1,135 @@
+"""Groups among the waiting pods: woken whole, in their turn, and for no less than they need."""
+
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from allocator.nodes.headroom import Headroom
+from kube.api.resource import ResourceClaim
+from sidecar.groups.waking import find_placeable
+from sidecar.model.protocol import ResourceRequests
+from sidecar.model.rejections import Code
+from sidecar.plan.room import Room
+from sidecar.plan.snapshot import Snapshot
+from sidecar.plan.waking import WaitingPod
+from testing.allocation.builders import claim, devices, node, request, slice_of
+from testing.device_quotas import device_limit, quota
+from testing.sidecar.groups import group_request, member
+from testing.sidecar.snapshots import pod, snapshot
+
+
+def gpus(count: int, *claims: ResourceClaim, **fields: object) -> Snapshot:
+    names = [f"gpu-{number}" for number in range(count)]
+    return snapshot(
+        *claims,
+        nodes=[node("node-1")],
+        slices=[slice_of(*devices(*names), pool="node-1", node="node-1")] if names else [],
+        **fields,  # type: ignore[arg-type]
+    )
+
+
+def single(name: str, number: int, priority: int = 0) -> WaitingPod:
+    return WaitingPod(pod(name, name=name, priority=priority), number)
+
+
+def group(
+    name: str,
+    number: int,
+    size: int,
+    *,
+    needs: int | None = None,
+    priority: int = 0,
+    code: Code = Code.GROUP_DOES_NOT_FIT,
+) -> WaitingPod:
+    pods = [
+        member(f"{name}{index}", f"{name}{index}", group=name, priority=priority)
+        for index in range(size)
+    ]
+    request_ = group_request(*pods, name=name, needs=needs, with_resources=True)
+    return WaitingPod(pods[0], number, group=request_, code=code)
+
+
+def claims_of(*entries: WaitingPod) -> list[ResourceClaim]:
+    names = [name.split("/")[1] for entry in entries for name in entry.names]
+    return [claim(request(), name=name) for name in names]
+
+
+def woken(count: int, *entries: WaitingPod, **fields: object) -> list[str]:
+    """The names of the pods that are woken with so many GPUs."""
+    world = gpus(count, *claims_of(*entries), **fields)
+    answer = find_placeable(entries, world)
+    return [name.split("/")[1] for entry in answer.entries for name in entry.names]
+
+
+def test_a_group_is_woken_when_all_of_it_fits_and_not_before() -> None:
+    ring = group("r", 1, 3)
+
+    assert woken(2, ring) == []
+    assert woken(3, ring) == ["r0", "r1", "r2"]
+
+
+def test_a_group_takes_its_turn_among_pods() -> None:
+    entries = [single("first", 1), group("r", 2, 2), single("last", 3)]
+
+    assert woken(1, *entries) == ["first"]
+    assert woken(3, *entries) == ["first", "r0", "r1"]
+    assert woken(4, *entries) == ["first", "r0", "r1", "last"]
+    # A group that does not fit keeps nobody waiting.
+    assert woken(2, *entries) == ["first", "last"]
+
+
+def test_the_more_important_comes_first() -> None:
+    entries = [single("p", 1), group("r", 2, 2, priority=5)]
+
+    assert woken(2, *entries) == ["r0", "r1"]
+    assert woken(3, *entries) == ["r0", "r1", "p"]
+
+
+def test_groups_do_not_get_the_same_devices() -> None:
+    entries = [group("a", 1, 2), group("b", 2, 2), group("c", 3, 2)]
+
+    assert woken(2, *entries) == ["a0", "a1"]
+    assert woken(5, *entries) == ["a0", "a1", "b0", "b1"]
+
+
+def test_a_group_that_was_woken_keeps_its_devices_and_is_not_woken_again() -> None:
+    entries = [group("a", 1, 2)._replace(woken_s=0.0), group("b", 2, 2)]
+
+    assert woken(2, *entries) == []
+    assert woken(4, *entries) == ["b0", "b1"]
+
+
+def test_enough_of_a_group_wakes_it() -> None:
+    assert woken(2, group("a", 1, 4, needs=2)) == ["a0", "a1", "a2", "a3"]
+
+
+def test_a_group_is_charged_to_its_quota() -> None:
+    entries = [group("a", 1, 2), group("b", 2, 2), single("p", 3)]
+
+    assert woken(8, *entries, quotas=[quota(device_limit(3))]) == ["a0", "a1", "p"]
+
+
+def test_old_news_of_cpu_keep_only_those_asleep_that_lacked_cpu() -> None:
+    def with_cpu(cpu_milli: int, code: Code) -> Sequence[WaitingPod]:
+        ring = group("r", 1, 2, code=code)
+        assert ring.group is not None
+        core = ResourceRequests(cpu_milli=1000)
+        requests = {pod_.metadata.uid: core for pod_ in ring.group.pods}
+        ring = ring._replace(group=replace(ring.group, requests=requests))
+        world = gpus(2, *claims_of(ring))
+        headroom = {"node-1": Headroom(cpu_milli=cpu_milli, memory=1, pods=9)}
+        return find_placeable([ring], replace(world, room=Room(headroom=headroom))).entries
+
+    assert not with_cpu(1000, Code.GROUP_LACKS_RESOURCES)
+    assert with_cpu(2000, Code.GROUP_LACKS_RESOURCES)
+    assert with_cpu(1000, Code.GROUP_DOES_NOT_FIT)
+
+
+def test_a_part_of_them_leaves_more() -> None:
+    entries = [group("a", 1, 2), group("b", 2, 2), group("c", 3, 2)]
+    world = gpus(6, *claims_of(*entries))
+
+    answer = find_placeable(entries, world, limit=3)
+
+    assert [entry.uid for entry in answer.entries] == ["group-a", "group-b"]
+    assert answer.more
