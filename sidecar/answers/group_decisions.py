@@ -9,8 +9,8 @@ from kube.cel.scope import AnswerInterrupted
 from sidecar.answers.decision_maker import AWAIT_RELEASE, Attempt, DecisionMaker
 from sidecar.answers.decision_turns import ABANDONED
 from sidecar.answers.promises import ReservedPod
+from sidecar.groups.decide import ATTEMPT_BUDGET, decide
 from sidecar.groups.decide import Attempt as GroupAttempt
-from sidecar.groups.decide import decide
 from sidecar.groups.dry_run import GroupDryRun
 from sidecar.groups.memory import GroupMemory
 from sidecar.groups.places import GroupOutcome
@@ -54,7 +54,11 @@ class GroupDecisions:
             return decide(
                 request,
                 snapshot,
-                GroupAttempt(version=self._state.version, searches=self.memory.searches),
+                GroupAttempt(
+                    version=self._state.version,
+                    searches=self.memory.searches,
+                    budget=ATTEMPT_BUDGET,
+                ),
             )
 
         outcome: GroupOutcome = ABANDONED

@@ -89,6 +89,6 @@ class Intake:
             yield reserved_pods
 
     def _check(self, request: Request) -> None:
-        known = self._promises.reservations.scheduler
-        if (request.instance, request.scheduler) != (self._instance, known):
+        scheduler = self._promises.reservations.scheduler
+        if (request.instance, request.scheduler) != (self._instance, scheduler):
             raise UnknownScheduler

@@ -138,7 +138,7 @@ class Service:
         self._waiting = WaitingPods(clock)
         # The pod of the attempt that is under way, and what a dry run of it may cost: one pod is scheduled
         # at a time.
-        self._dry_run = ("", DryRunBudget())
+        self._dry_run: tuple[str, DryRunBudget] | None = None
         self._clock = clock
         self._groups = Groups(
             state,
@@ -196,7 +196,7 @@ class Service:
         """Return the nodes that have devices for a pod."""
         pod, deadline_s = request.pod, self._decisions.deadline_s(request)
         self._pods.add(pod)
-        self._dry_run = (pod.metadata.uid, DryRunBudget())
+        self._dry_run = None
         outcome: Outcome | None = self.turns.turn_away(pod)
         if outcome is None:
             outcome = await self._seen_claims.wait(request)
@@ -447,7 +447,7 @@ class Service:
 
     def _dry_run_of(self, uid: str) -> DryRunBudget:
         """Return the budget of the attempt of a pod."""
-        if self._dry_run[0] != uid:  # Its PreFilter was answered by the process before this one.
+        if self._dry_run is None or self._dry_run[0] != uid:
             self._dry_run = (uid, DryRunBudget())
         return self._dry_run[1]
 

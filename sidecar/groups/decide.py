@@ -211,12 +211,12 @@ class _Decision:
 
     def _resources(self) -> Mapping[str, NodeResources]:
         """Return what nodes have left; one without an entry has no limits."""
-        known: dict[Headroom, NodeResources] = {}
+        by_headroom: dict[Headroom, NodeResources] = {}
         resources: dict[str, NodeResources] = {}
         for name, headroom in self._snapshot.room.headroom.items():
-            node = known.get(headroom)
+            node = by_headroom.get(headroom)
             if node is None:
-                node = known[headroom] = _node_resources(headroom)
+                node = by_headroom[headroom] = _node_resources(headroom)
             resources[name] = node
         return resources
 

@@ -185,8 +185,8 @@ class WaitingPods:
 
 
 def representative(pods: Sequence[Pod]) -> Pod:
-    """Return the pod that stands for a group where one pod is asked about: always the same of these."""
-    return min(pods, key=lambda pod: pod.metadata.uid)
+    """Return the pod that stands for a group where one pod is asked about: one with claims, always the same."""
+    return min(pods, key=lambda pod: (not pod.spec.resource_claims, pod.metadata.uid))
 
 
 def _created(pod: Pod) -> tuple[str, str, str]:

@@ -1,18 +1,29 @@
 """The way of a group through the sidecar, over its socket and against an API server."""
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
+from allocator.model.plan import Budget
+from allocator.model.selectors import clear_selector_caches
 from kube.api.urls import PODS, RESOURCE_CLAIMS
+from kube.cel.engine import SIMPLE_LENGTH
+from process.selectors.engine import WorkerEngine
+from sidecar.answers import group_decisions, groups
+from sidecar.answers.decision_turns import GIVEN_UP
+from sidecar.groups import decide as decisions
+from sidecar.plan.decisions import EVALUATING
+from testing.allocation.builders import claim, request
 from testing.builders import Document
 from testing.fake_api_server import FakeApiServer, until
 from testing.sidecar.scheduler import (
     FakeScheduler,
     Sidecar,
+    document,
     group_of,
     member_of,
     publish,
@@ -30,21 +41,33 @@ class Scene(NamedTuple):
     scheduler: FakeScheduler
 
 
+LONG = "device.driver == 'gpu.example.com'".ljust(SIMPLE_LENGTH + 1)
+
+
 @asynccontextmanager
-async def scene(tmp_path: Path, *nodes: str, per_node: int = 2) -> AsyncIterator[Scene]:
+async def scene(
+    tmp_path: Path, *nodes: str, per_node: int = 2, **options: Any
+) -> AsyncIterator[Scene]:
     async with FakeApiServer() as server:
         publish(server, *nodes, per_node=per_node)
-        async with sidecar_beside(server, tmp_path) as sidecar:
+        async with sidecar_beside(server, tmp_path, **options) as sidecar:
             scheduler = FakeScheduler(sidecar.socket)
             assert (await scheduler.hello())["ready"]
             yield Scene(server, sidecar, scheduler)
 
 
-async def put_members(scene: Scene, group: str, *names: str, **spec: object) -> list[Document]:
+async def put_members(
+    scene: Scene, group: str, *names: str, selector: str = "", **spec: object
+) -> list[Document]:
     """Store pods of a group with a claim for a device each, and wait until the sidecar has seen them."""
     pods = []
     for name in names:
-        put_claim(scene.server, f"gpu-{name}")
+        if selector:
+            requested = document(claim(request("req-0", selector), name=f"gpu-{name}"))
+            del requested["metadata"]["uid"]
+            scene.server.put(RESOURCE_CLAIMS, requested)
+        else:
+            put_claim(scene.server, f"gpu-{name}")
         pods.append(scene.server.put(PODS, member_of(group, name, f"gpu-{name}", **spec)))
     await until(
         lambda: all(
@@ -265,6 +288,138 @@ async def test_after_a_plan_that_other_filters_turned_down_another_one_is_tried(
         await here.scheduler.group(group, pods)
 
         assert (await here.scheduler.postfilter(group))["verdict"] == "retry"
+
+
+async def test_a_group_waits_for_releases_that_make_room_for_all_of_it(tmp_path: Path) -> None:
+    async with scene(tmp_path, "node-1", per_node=2) as here:
+        for number in range(2):
+            allocate(here.server, f"held-{number}", f"gpu-{number}", "uid-gone")
+        await until(lambda: len(here.sidecar.state.consumers.releasing) == 2)
+        pods = await put_members(here, "ring", "a", "b", priority=5)
+        group = group_of("ring", 2, priority=5)
+        assert (await here.scheduler.group(group, pods))["code"] == "groupDoesNotFit"
+
+        assert (await here.scheduler.postfilter(group))["verdict"] == "wait"
+
+        # Another pod gets one of the devices. Then the group may evict pods.
+        allocate(here.server, "held-0", "gpu-0", "uid-other")
+        put_pod(here.server, "other", "held-0", nodeName="node-1")
+        stored = here.server.find(RESOURCE_CLAIMS, "held-1", "default")
+        assert stored is not None
+        here.server.put(RESOURCE_CLAIMS, {**stored, "status": {}})
+        await until(lambda: not here.sidecar.state.consumers.releasing)
+        await until_woken(here, ["default/a", "default/b"])
+        await here.scheduler.group(group, pods)
+        assert (await here.scheduler.postfilter(group))["verdict"] == "continue"
+
+
+async def test_a_claim_of_the_group_that_keeps_it_from_nodes_is_released(tmp_path: Path) -> None:
+    async with scene(tmp_path, "node-1", "node-2", per_node=1) as here:
+        pods = await put_members(here, "ring", "a", "b")
+        allocate(here.server, "gpu-a", "gpu-0", "uid-a")
+        allocate(here.server, "used", "gpu-0", "uid-x", node="node-2")
+        put_pod(here.server, "x", "used", nodeName="node-2")
+        await until(lambda: "uid-a" in here.sidecar.state.consumers.claims_of)
+        await until(lambda: "uid-x" in here.sidecar.state.consumers.claims_of)
+        group = group_of("ring", 2)
+        assert (await here.scheduler.group(group, pods))["verdict"] != "fits"
+
+        answer = await here.scheduler.postfilter(group)
+
+        assert answer["verdict"] == "released"
+        assert answer["message"] == "deallocated ResourceClaim gpu-a"
+        assert here.sidecar.devices_of("gpu-a") == []
+
+
+def allocate(
+    server: FakeApiServer, name: str, device: str, uid: str, *, node: str = "node-1"
+) -> None:
+    """Store that a claim has a device of a node, for a pod."""
+    stored = server.find(RESOURCE_CLAIMS, name, "default") or put_claim(server, name)
+    result = {"request": "req-0", "driver": "gpu.example.com", "pool": node, "device": device}
+    term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
+    stored["status"] = {
+        "allocation": {
+            "devices": {"results": [result]},
+            "nodeSelector": {"nodeSelectorTerms": [term]},
+        },
+        "reservedFor": [{"resource": "pods", "name": uid, "uid": uid}],
+    }
+    server.put(RESOURCE_CLAIMS, stored)
+
+
+async def test_a_group_of_which_a_pod_is_deleted_is_not_woken_for_the_others(
+    tmp_path: Path,
+) -> None:
+    async with scene(tmp_path, "node-1", per_node=1) as here:
+        pods = await put_members(here, "ring", "a", "b")
+        await here.scheduler.group(group_of("ring", 2), pods)
+        here.server.remove(PODS, "a", "default")
+        await until(lambda: "uid-a" not in here.sidecar.state.consumers.pods)
+
+        assert (await here.scheduler.wake())["pods"] == []
+
+        here.server.remove(PODS, "b", "default")
+        service = here.sidecar.service
+        assert service is not None
+        await until(lambda: len(service._waiting) == 0)
+
+
+async def test_a_search_without_an_answer_is_tried_again_by_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And goes on then, where nothing has changed."""
+    monkeypatch.setattr(group_decisions, "ATTEMPT_BUDGET", Budget(steps=1))
+    async with scene(tmp_path, "node-1", "node-2", per_node=2) as here:
+        pods = await put_members(here, "ring", *"abcd")
+        verdicts = []
+        while not verdicts or verdicts[-1] != "fits":
+            answer = await here.scheduler.group(group_of("ring", 4), pods)
+            verdicts.append(answer["verdict"])
+            if answer["verdict"] != "fits":
+                assert (answer["code"], answer["unfinished"]) == ("budgetExhausted", True)
+                assert (await here.scheduler.postfilter(group_of("ring", 4)))[
+                    "verdict"
+                ] == "continue"
+                woken = await here.scheduler.wake()
+                assert woken["pods"] == [f"default/{name}" for name in "abcd"]
+        assert 1 < len(verdicts) <= decisions.MAX_ATTEMPTS
+
+
+async def test_selectors_of_a_group_are_evaluated_beside_other_decisions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(groups, "EVALUATION_WAIT_S", 0.0)
+    clear_selector_caches()
+    async with scene(tmp_path, "node-1", per_node=2, engine=WorkerEngine()) as here:
+        pods = await put_members(here, "ring", "a", "b", selector=LONG)
+        verdicts: list[str] = []
+        while not verdicts or verdicts[-1] != "fits":
+            answer = await here.scheduler.group(group_of("ring", 2), pods)
+            verdicts.append(answer["verdict"])
+            if answer["verdict"] != "fits":
+                assert (answer["message"], answer["unfinished"]) == (EVALUATING, True)
+                async with asyncio.timeout(30):
+                    await until_woken(here, ["default/a", "default/b"])
+
+        # Once for what the selector reads, and once for its verdicts.
+        assert verdicts == ["unresolvable", "unresolvable", "fits"]
+        assert (await here.scheduler.wake())["nextMillis"] == 0
+
+
+async def test_a_group_whose_decision_did_not_end_twice_is_given_up(tmp_path: Path) -> None:
+    """One pod stands for the group, whatever the order; one with claims, since others are not known by then."""
+    async with FakeApiServer() as server:
+        publish(server, "node-1")
+        pods = [member_of("ring", "0-launcher"), member_of("ring", "b", "gpu-b")]
+        pods.append(server.put(PODS, member_of("ring", "a", "gpu-a")))
+        async with sidecar_beside(server, tmp_path, undecided={"uid-a": 2}) as sidecar:
+            scheduler = FakeScheduler(sidecar.socket)
+            await scheduler.hello()
+
+            answer = await scheduler.group(group_of("ring", 3), pods)
+
+            assert answer["message"] == GIVEN_UP.message
 
 
 @pytest.mark.parametrize(
