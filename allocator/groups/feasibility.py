@@ -87,6 +87,9 @@ class Feasibility:
 
     def fits(self, node: CandidateNode, counts: Counts) -> bool:
         """Return whether members of each kind fit together on a node as it is."""
+        # What is known of a class of nodes costs less than a sum, and a sum less than a search.
+        if self._fits.get((node.devices, node.options, counts)) is False:
+            return False
         return self._has_resources(node, counts) and self._has_devices(node, counts)
 
     def most(self, node: CandidateNode, kind: int, limit: int) -> int:
