@@ -1,7 +1,6 @@
 """Makes the decisions of `sidecar.groups`, in turn with those about single pods."""
 
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import Final
 
 from allocator.pods.claims import Name
@@ -42,13 +41,12 @@ class GroupDecisions:
     async def find_places(
         self, request: GroupRequest, reserved_pods: Sequence[ReservedPod], attempt: Attempt
     ) -> GroupOutcome:
-        """Find the places of a group, on the devices that reserved pods leave, and remember them.
+        """Find the places of a group, on the devices that reserved pods leave.
 
         Returns:
             `ABANDONED` if nobody waits for it any more.
         """
-        uid = request.group.uid
-        self._dry_run = GroupDryRun(uid)
+        self._dry_run = GroupDryRun(request.group.uid)
 
         def decide_about(snapshot: Snapshot) -> GroupOutcome:
             return decide(
@@ -61,13 +59,12 @@ class GroupDecisions:
                 ),
             )
 
-        outcome: GroupOutcome = ABANDONED
-        with suppress(AnswerInterrupted):
-            outcome = await self.decisions.place_and_decide(
+        try:
+            return await self.decisions.place_and_decide(
                 reserved_pods, FIND_PLACES, decide_about, about=None, attempt=attempt
             )
-        self.memory.take(uid, outcome)
-        return outcome
+        except AnswerInterrupted:
+            return ABANDONED
 
     async def find_places_with(
         self, request: GroupRequest, reserved_pods: Sequence[ReservedPod], attempt: Attempt

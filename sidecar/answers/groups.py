@@ -102,6 +102,7 @@ class Groups:
                 await self._intake.accept_and_place(request, deadline_s)
         if not (isinstance(outcome, Rejection) and outcome.is_unfinished):
             self._callers.evaluations.forget(pod.metadata.uid)
+        self._decisions.memory.take(request.group.uid, outcome)
         self._wait(request, outcome)
         self._count(outcome)
         return outcome

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from allocator.groups.arrangement import arrangement_of
 from allocator.groups.decide import GroupSearch
 from allocator.groups.model import (
+    GROUP_BUDGET,
     GroupDoesNotFit,
     GroupMember,
     GroupPlan,
@@ -49,10 +50,10 @@ from sidecar.plan.placement import attempt_failed, choose_strategy, not_owned
 from sidecar.plan.snapshot import Snapshot
 from sidecar.plan.tenant_budget import over_budget
 
-ATTEMPT_BUDGET: Final = Budget(steps=20_000)
-"""The cost of one attempt, up to half a second, in which nothing else is scheduled."""
-MAX_ATTEMPTS: Final = 10
-"""Attempts of one search. `simulate` takes as many steps as all of them."""
+ATTEMPT_BUDGET: Final = Budget(steps=10_000)
+"""The cost of one attempt, some 0.2 seconds, in which nothing else is scheduled."""
+MAX_STEPS: Final = GROUP_BUDGET.steps
+"""Steps of all attempts of one search, as many as `simulate` takes."""
 CAUSE_BUDGET: Final = Budget(steps=5_000)
 """The cost of finding out whether a group fits but for CPU and memory, or for the owners of drivers."""
 
@@ -170,11 +171,14 @@ class _Decision:
             return GroupSearch(cluster, question).decide(budget)
         assumed = (self._assumption.released, self._assumption.allocated)
         key = SearchKey(self._attempt.version, question, assumed)
-        search, attempts = searches.find(uid, cluster, key)
-        searches.end(uid)  # After an interruption it cannot go on.
-        outcome = search.decide(budget)
-        if isinstance(outcome, GroupUndecided) and attempts + 1 < MAX_ATTEMPTS:
-            searches.keep(uid, cluster, key, search, attempts + 1)
+        search, budget = searches.take(uid, cluster, key), searches.budget(uid, budget)
+        try:
+            outcome = search.decide(budget)
+        except BudgetSpent:
+            searches.shorten(uid, budget)
+            raise
+        if isinstance(outcome, GroupUndecided) and outcome.steps < MAX_STEPS:
+            searches.keep(uid, cluster, key, search)
             return unfinished(SEARCHING)
         return outcome
 

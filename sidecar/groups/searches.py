@@ -6,11 +6,14 @@ from typing import Final, NamedTuple
 from allocator.cluster.cluster import Cluster
 from allocator.groups.decide import GroupSearch
 from allocator.groups.model import GroupQuestion
+from allocator.model.plan import Budget
 from kube.api.resource import ResourceClaim
 from kube.collections.least_recently_used import LeastRecentlyUsed
 
 MAX_SEARCHES: Final = 16
 """Searches that are kept; each has what it found out about every class of nodes."""
+MIN_STEPS: Final = 250
+"""Steps of an attempt, however long they take."""
 
 
 class SearchKey(NamedTuple):
@@ -31,7 +34,6 @@ class _Search(NamedTuple):
     key: SearchKey
     cluster: Cluster
     search: GroupSearch
-    attempts: int
 
 
 class GroupSearches:
@@ -40,26 +42,32 @@ class GroupSearches:
     def __init__(self) -> None:
         """Begin without a search."""
         self._searches = LeastRecentlyUsed[str, _Search](MAX_SEARCHES)
+        # Groups whose search took too much time for its steps, and the steps of their next attempt.
+        self._budgets = LeastRecentlyUsed[str, Budget](MAX_SEARCHES)
 
-    def find(self, uid: str, cluster: Cluster, key: SearchKey) -> tuple[GroupSearch, int]:
-        """Return the search about a group, and the number of attempts that it had; a new one has none.
+    def take(self, uid: str, cluster: Cluster, key: SearchKey) -> GroupSearch:
+        """Return the search about a group, which goes on if the circumstances are the same, or begins.
+
+        It is kept no more: after an interruption it cannot go on.
 
         Args:
             uid: The group's UID.
             cluster: The cluster, with what is assumed.
             key: The circumstances now.
         """
-        earlier = self._searches.get(uid)
+        earlier = self._searches.pop(uid)
         if earlier is not None and earlier.cluster is cluster and earlier.key == key:
-            return earlier.search, earlier.attempts
-        return GroupSearch(cluster, key.question), 0
+            return earlier.search
+        return GroupSearch(cluster, key.question)
 
-    def keep(
-        self, uid: str, cluster: Cluster, key: SearchKey, search: GroupSearch, attempts: int
-    ) -> None:
-        """Keep a search that has had so many attempts."""
-        self._searches[uid] = _Search(key, cluster, search, attempts)
+    def keep(self, uid: str, cluster: Cluster, key: SearchKey, search: GroupSearch) -> None:
+        """Keep a search for the next attempt."""
+        self._searches[uid] = _Search(key, cluster, search)
 
-    def end(self, uid: str) -> None:
-        """Forget the search about a group: there is an answer, or the group is gone."""
-        self._searches.pop(uid)
+    def budget(self, uid: str, budget: Budget) -> Budget:
+        """Return the budget of an attempt: as given, unless that took too much time before."""
+        return self._budgets.get(uid) or budget
+
+    def shorten(self, uid: str, budget: Budget) -> None:
+        """Have the next attempts take fewer steps: these took too much time."""
+        self._budgets[uid] = Budget(steps=max(MIN_STEPS, budget.steps // 2))

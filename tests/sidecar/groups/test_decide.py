@@ -19,6 +19,7 @@ from kube.api.core import Node, Pod
 from kube.api.meta import convert
 from kube.api.node_selector import NodeSelector
 from kube.api.resource import ResourceClaim, ResourceSlice
+from kube.cel.scope import STEPS_PER_LOOK, Meter, evaluating
 from sidecar.groups import decide as decisions
 from sidecar.groups.decide import Attempt, decide
 from sidecar.groups.places import GroupOutcome, Places
@@ -535,32 +536,46 @@ def test_a_search_goes_on_where_its_budget_ended_it() -> None:
         if not (isinstance(outcome, Rejection) and outcome.is_unfinished):
             break
         assert outcome.code is Code.BUDGET_EXHAUSTED
-    assert 1 < attempts <= decisions.MAX_ATTEMPTS
+    assert 1 < attempts <= 10
     assert nodes_of(outcome) == nodes_of(decided(whole, world, budget=Budget(steps=200_000)))
 
 
 def test_a_search_begins_anew_when_something_has_changed() -> None:
     pods, world = hard_group()
     searches = GroupSearches()
-    for version in range(2 * decisions.MAX_ATTEMPTS):
+    for version in range(20):
         outcome = decided(
             group_request(*pods), world, version=version, searches=searches, budget=Budget(steps=1)
         )
         assert rejection_of(outcome).is_unfinished
 
 
-def test_a_search_that_takes_too_many_attempts_is_given_up() -> None:
+def test_a_search_that_takes_too_many_steps_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     pods, world = hard_group()
     searches = GroupSearches()
-    outcomes = [
-        rejection_of(
-            decided(group_request(*pods), world, searches=searches, budget=Budget(steps=1))
-        )
-        for _ in range(decisions.MAX_ATTEMPTS)
-    ]
+    monkeypatch.setattr(decisions, "MAX_STEPS", 20)
+    outcomes: list[Rejection] = []
+    while not outcomes or outcomes[-1].is_unfinished:
+        outcome = decided(group_request(*pods), world, searches=searches, budget=Budget(steps=1))
+        outcomes.append(rejection_of(outcome))
 
-    assert [outcome.is_unfinished for outcome in outcomes] == [True] * 9 + [False]
+    assert len(outcomes) > 1
     assert outcomes[-1].message.startswith("not decided: ")
+
+
+def test_a_search_that_takes_too_much_time_takes_fewer_steps_then() -> None:
+    pods, world = hard_group()
+    searches = GroupSearches()
+    looks = iter([True])  # The first look at the clock says that time is over.
+    meter = Meter(is_over=lambda: next(looks, False))
+    with evaluating(meter=meter):
+        meter.steps = STEPS_PER_LOOK - 1
+        interrupted = decided(group_request(*pods), world, searches=searches)
+    assert rejection_of(interrupted).is_unfinished
+
+    uid = group_request(*pods).group.uid
+    assert searches.budget(uid, decisions.ATTEMPT_BUDGET).steps == 5_000
+    assert isinstance(decided(group_request(*pods), world, searches=searches), Places)
 
 
 def hard_group() -> tuple[list[Pod], Snapshot]:
