@@ -259,10 +259,13 @@ class DecisionMaker:
 
     async def find_placeable(self, waiting_pods: Sequence[WaitingPod]) -> Woken:
         """Return those of the waiting pods that could be placed now, together; none without an answer."""
+
+        def plan(snapshot: Snapshot) -> Woken:
+            unplaceable = self._groups.unplaceable.at(self._state.version, waiting_pods)
+            return find_placeable(waiting_pods, snapshot, unplaceable=unplaceable)
+
         try:
-            return await self.decide(
-                WAKE, lambda snapshot: find_placeable(waiting_pods, snapshot), self.attempt()
-            )
+            return await self.decide(WAKE, plan, self.attempt())
         except AnswerInterrupted:
             return Woken((), more=False)
 

@@ -300,12 +300,13 @@ class Service:
             unfinished_pods = self._waiting.unfinished()
             ready = self.turns.ready(unfinished_pods, self._evaluations.is_pending)
             ready_entries = self._waiting.find(ready.pods)
-            self._waiting.wake(ready_entries, more=False)
+            self._waiting.wake(ready_entries, is_complete=True)
             waiting = self._waiting.due(self._state.version)
             if waiting:
                 began = self._clock()
                 woken = await self._decisions.find_placeable(waiting)
-                self._waiting.wake(woken.entries, more=woken.more)
+                is_complete = not (woken.more or woken.is_partial)
+                self._waiting.wake(woken.entries, is_complete=is_complete)
                 rest_s = min(REST_PER_PLAN * (self._clock() - began), MAX_REST_S)
         return WakeAnswer(
             instance=self.instance,

@@ -5,6 +5,7 @@ from typing import Final
 from kube.collections.least_recently_used import LeastRecentlyUsed
 from sidecar.groups.places import GroupOutcome, Places
 from sidecar.groups.searches import GroupSearches
+from sidecar.groups.waking import Unplaceable
 
 MAX_GROUPS: Final = 1024
 """Groups whose places are remembered. A reserved pod of another one is placed by itself."""
@@ -15,11 +16,13 @@ class GroupMemory:
 
     Attributes:
         searches: The unfinished searches.
+        unplaceable: The groups that plans of the waiting pods need not ask about.
     """
 
     def __init__(self) -> None:
         """Begin without a group."""
         self.searches: Final = GroupSearches()
+        self.unplaceable: Final = Unplaceable()
         self._places = LeastRecentlyUsed[str, Places](MAX_GROUPS)
 
     def take(self, uid: str, outcome: GroupOutcome) -> None:

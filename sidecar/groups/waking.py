@@ -4,7 +4,7 @@ A group takes its turn among the pods by priority and time. It is decided about 
 before it leave, so it is woken when all of it has devices, and not before.
 """
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Collection, Hashable, Iterable
 from typing import Final
 
 from msgspec import structs
@@ -29,26 +29,56 @@ from sidecar.plan.waking import (
 )
 
 GROUP_BUDGET: Final = Budget(steps=4_000)
-"""The cost of one group; if that is not enough, it is tried again by itself."""
+"""The cost of one group. One that is not decided by then is tried again by the scheduler, a minute later."""
+MAX_NODES_LOOKED_AT: Final = 20_000
+"""Nodes of one plan, some 0.2 seconds: each group looks at all of them. The next plan has the turn of other groups."""
+
+
+class Unplaceable:
+    """The groups that did not fit in a plan, as long as nothing changes: plans need not ask about them again."""
+
+    def __init__(self) -> None:
+        """Begin without a group."""
+        self._circumstances = (-1, 0, 0)
+        self._uids: set[str] = set()
+
+    def at(self, version: int, waiting: Collection[WaitingPod]) -> set[str]:
+        """Return the UIDs of the groups, to which a plan adds.
+
+        Args:
+            version: The version of the cluster.
+            waiting: All that wait: those that are planned before a group take devices from it.
+        """
+        newest = max((entry.number for entry in waiting), default=0)
+        circumstances = (version, len(waiting), newest)
+        if circumstances != self._circumstances:
+            self._circumstances, self._uids = circumstances, set()
+        return self._uids
 
 
 def find_placeable(
-    waiting: Iterable[WaitingPod], snapshot: Snapshot, *, limit: int = MAX_WOKEN
+    waiting: Iterable[WaitingPod],
+    snapshot: Snapshot,
+    *,
+    unplaceable: set[str] | None = None,
+    limit: int = MAX_WOKEN,
 ) -> Woken:
     """Return those of the waiting pods and groups that could be placed now, together.
 
     And those that waited for a release that is over: they may evict a pod instead.
 
     Args:
+        unplaceable: UIDs of groups that do not fit, to which others are added.
         limit: Pods at most; a group counts with all of its own, and is not divided.
     """
     with metered(MAX_STEPS):
-        return _find_placeable(waiting, snapshot, limit)
+        plan = _Plan(snapshot, set() if unplaceable is None else unplaceable)
+        return _find_placeable(waiting, plan, ending_claims(snapshot), limit)
 
 
-def _find_placeable(waiting: Iterable[WaitingPod], snapshot: Snapshot, limit: int) -> Woken:
-    plan = _Plan(snapshot)
-    endings = ending_claims(snapshot)
+def _find_placeable(
+    waiting: Iterable[WaitingPod], plan: "_Plan", endings: frozenset[Name], limit: int
+) -> Woken:
     woken: list[WaitingPod] = []
     pods = 0
     for entry in sorted(waiting, key=lambda entry: entry.importance):
@@ -63,50 +93,64 @@ def _find_placeable(waiting: Iterable[WaitingPod], snapshot: Snapshot, limit: in
             return Woken(tuple(woken), more=True)
         woken.append(entry)
         pods += len(entry.names)
-    return Woken(tuple(woken), more=False)
+    return Woken(tuple(woken), more=False, is_partial=plan.is_partial)
 
 
 class _Plan:
-    """Pods and groups that are taken to be placed, one after the other."""
+    """Pods and groups that are taken to be placed, one after the other.
 
-    def __init__(self, snapshot: Snapshot) -> None:
+    Attributes:
+        is_partial: Some group had no turn.
+    """
+
+    def __init__(self, snapshot: Snapshot, unplaceable: set[str]) -> None:
+        self.is_partial = False
         self._snapshot = snapshot
         self._pods = PlacedPods(snapshot)
+        self._unplaceable = unplaceable
         # Groups of which equal ones did not fit: what is taken since does not help them.
         self._exhausted: set[Hashable] = set()
+        self._nodes_looked_at = 0
 
     def takes(self, entry: WaitingPod) -> bool:
         """Take a pod or group to be placed, if it can be; return whether it can."""
         if entry.group is None:
             return self._pods.takes(entry)
-        key = _question_of(entry.group, self._snapshot)
-        if key in self._exhausted:
+        if entry.uid in self._unplaceable:
             return False
-        if self._pods.is_spent:
-            return True
-        request = entry.group
+        key = _question_of(entry.group, self._snapshot)
+        is_placeable = key not in self._exhausted and self._takes_group(entry, entry.group, key)
+        if is_placeable is False:
+            self._unplaceable.add(entry.uid)
+        return bool(is_placeable)
+
+    def _takes_group(self, entry: WaitingPod, request: GroupRequest, key: Hashable) -> bool | None:
+        """Return whether a group is taken; None if it has no turn, or is not decided by then."""
+        if self._nodes_looked_at >= MAX_NODES_LOOKED_AT or self._pods.is_spent:
+            self.is_partial = True
+            return None
+        self._nodes_looked_at += len(self._snapshot.cluster.nodes)
         if entry.code is not Code.GROUP_LACKS_RESOURCES:
             # What nodes have left may be old news, which must not keep a group asleep.
             request = without_resources(request)
-        outcome = decide(
-            request,
-            self._snapshot,
-            Attempt(
-                budget=GROUP_BUDGET,
-                allocated=tuple(self._pods.allocated),
-                # Who is nominated comes first by its importance.
-                keeps_nominations=False,
-            ),
+        attempt = Attempt(
+            budget=GROUP_BUDGET,
+            allocated=tuple(self._pods.allocated),
+            # Who is nominated comes first by its importance.
+            keeps_nominations=False,
         )
+        outcome = decide(request, self._snapshot, attempt)
         if isinstance(outcome, Places):
             self._pods.add(planned.claim for planned in outcome.claims.values())
             return True
-        if isinstance(outcome, Rejection) and outcome.verdict is not Verdict.ERROR:
-            is_unknown = outcome.is_unfinished or outcome.code is Code.BUDGET_EXHAUSTED
-            if not is_unknown:
-                self._exhausted.add(key)
-            return is_unknown
-        return True
+        if not isinstance(outcome, Rejection) or outcome.is_unfinished:
+            return True
+        if outcome.verdict is Verdict.ERROR:
+            return True
+        if outcome.code is Code.BUDGET_EXHAUSTED:
+            return None
+        self._exhausted.add(key)
+        return False
 
 
 def without_resources(request: GroupRequest) -> GroupRequest:

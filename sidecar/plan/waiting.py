@@ -144,13 +144,13 @@ class WaitingPods:
         self._version = version
         return tuple(entry for entry in self._entries.values() if not entry.is_unfinished)
 
-    def wake(self, woken: Iterable[WaitingPod], *, more: bool) -> None:
+    def wake(self, woken: Iterable[WaitingPod], *, is_complete: bool) -> None:
         """Take note of entries that the scheduler is told to try again.
 
         Args:
-            more: True if not all of them were told.
+            is_complete: False if there may be more of them: all are due again, though nothing changes.
         """
-        if more:
+        if not is_complete:
             self._version = -1
         for entry in woken:
             uid = entry.uid

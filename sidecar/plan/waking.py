@@ -80,10 +80,16 @@ class WaitingPod(NamedTuple):
 
 
 class Woken(NamedTuple):
-    """The pods and groups to try again, the most important first, and whether there are more."""
+    """The pods and groups to try again, the most important first.
+
+    Attributes:
+        more: There are more.
+        is_partial: There may be more, which the next plan finds out.
+    """
 
     entries: tuple[WaitingPod, ...]
     more: bool
+    is_partial: bool = False
 
     @property
     def pods(self) -> tuple[Pod, ...]:

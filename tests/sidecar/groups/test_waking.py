@@ -2,11 +2,14 @@
 
 from collections.abc import Sequence
 
+import pytest
 from msgspec.structs import replace
 
+from allocator.model.plan import Budget
 from allocator.nodes.headroom import Headroom
 from kube.api.resource import ResourceClaim
-from sidecar.groups.waking import find_placeable
+from sidecar.groups import waking
+from sidecar.groups.waking import Unplaceable, find_placeable
 from sidecar.model.protocol import ResourceRequests
 from sidecar.model.rejections import Code
 from sidecar.plan.room import Room
@@ -133,3 +136,43 @@ def test_a_part_of_them_leaves_more() -> None:
 
     assert [entry.uid for entry in answer.entries] == ["group-a", "group-b"]
     assert answer.more
+
+
+def test_groups_have_their_turns_over_several_plans(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each looks at all nodes. One that had its turn is not asked about again while nothing changes."""
+    sizes = {"a": 4, "b": 5, "c": 2, "d": 6, "e": 1}
+    entries = [group(name, number, size) for number, (name, size) in enumerate(sizes.items())]
+    world = gpus(3, *claims_of(*entries))
+    unplaceable: set[str] = set()
+    monkeypatch.setattr(waking, "MAX_NODES_LOOKED_AT", 2)
+
+    plans = [find_placeable(entries, world, unplaceable=unplaceable) for _ in range(3)]
+
+    assert [[entry.uid for entry in plan.entries] for plan in plans] == [
+        [],
+        ["group-c"],
+        ["group-c", "group-e"],
+    ]
+    assert [plan.is_partial for plan in plans] == [True, True, False]
+    assert unplaceable == {"group-a", "group-b", "group-d"}
+
+
+def test_a_change_has_all_groups_asked_about_again() -> None:
+    known = Unplaceable()
+    entries = [single("a", 1), single("b", 2)]
+    known.at(1, entries).add("group-a")
+
+    assert known.at(1, entries) == {"group-a"}
+    assert known.at(2, entries) == set()
+    known.at(2, entries).add("group-a")
+    # One that was tried and turned away again leaves its devices to others.
+    assert known.at(2, [entries[0], single("b", 3)]) == set()
+
+
+def test_a_group_that_is_hard_to_decide_is_not_woken_for_every_change(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ring = group("r", 1, 3)
+    monkeypatch.setattr(waking, "GROUP_BUDGET", Budget(steps=0))
+
+    assert woken(3, ring) == []
