@@ -103,7 +103,10 @@ async def test_what_is_no_http_holds_up_nobody(malformed: Malformed, scene: Scen
     await scene.assert_serves()
 
 
-@pytest.mark.parametrize("point", ["hello", "prefilter", "filter", "prebind", "unreserve", "wake"])
+@pytest.mark.parametrize(
+    "point",
+    ["hello", "prefilter", "group", "filter", "prebind", "unreserve", "postfilter", "wake"],
+)
 async def test_what_is_no_call_is_rejected(point: str, scene: Scene) -> None:
     nested = b"[" * DEPTH + b"]" * DEPTH
     bodies = {
