@@ -92,9 +92,11 @@ class GroupSearch:
         plan = self._plan(best) if best is not None else self._empty_plan()
         if len(plan.nodes) >= needed:
             return plan
-        return self._rejected(plan, needed)
+        return self._rejected(plan, needed, limit)
 
-    def _rejected(self, closest: GroupPlan, needed: int) -> GroupDoesNotFit | GroupUndecided:
+    def _rejected(
+        self, closest: GroupPlan, needed: int, limit: int
+    ) -> GroupDoesNotFit | GroupUndecided:
         searches = self._searches or ()
         steps = self._cost()
         is_impossible = all(search.upper_bound < needed for search in searches)
@@ -108,7 +110,10 @@ class GroupSearch:
         elif not is_impossible and not self._linked.is_exact:
             why = "not every way to share the devices that several nodes see was tried"
         if why:
-            return GroupUndecided(closest=closest, needed=needed, why=why, steps=steps)
+            is_final = steps <= limit
+            return GroupUndecided(
+                closest=closest, needed=needed, why=why, steps=steps, is_final=is_final
+            )
         return GroupDoesNotFit(
             closest=closest,
             needed=needed,

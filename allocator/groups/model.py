@@ -162,12 +162,14 @@ class GroupUndecided(msgspec.Struct, frozen=True, kw_only=True):
         closest: The largest placement that was met.
         needed: Members that would have to be placed now.
         why: The reason, for people.
+        is_final: The search did not end for its budget, so it does not get further with more of it.
     """
 
     closest: GroupPlan
     needed: int
     why: str
     steps: int = 0
+    is_final: bool = False
 
 
 GroupOutcome = GroupPlan | GroupDoesNotFit | GroupUndecided

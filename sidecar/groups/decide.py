@@ -177,7 +177,8 @@ class _Decision:
         except BudgetSpent:
             searches.shorten(uid, budget)
             raise
-        if isinstance(outcome, GroupUndecided) and outcome.steps < MAX_STEPS:
+        is_undecided = isinstance(outcome, GroupUndecided) and not outcome.is_final
+        if is_undecided and outcome.steps < MAX_STEPS:
             searches.keep(uid, cluster, key, search)
             return unfinished(SEARCHING)
         return outcome
