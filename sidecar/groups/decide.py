@@ -36,8 +36,15 @@ from sidecar.groups.budget import ChargedPlan, charge_plan
 from sidecar.groups.candidates import Candidate, Candidates, find_candidates, find_fault
 from sidecar.groups.places import GroupOutcome, Places
 from sidecar.groups.searches import GroupSearches, SearchKey
-from sidecar.model.protocol import GroupRequest, ResourceRequests, Verdict
-from sidecar.model.rejections import Code, Rejection, unfinished, unresolvable, unschedulable
+from sidecar.model.protocol import GroupRequest, ResourceRequests
+from sidecar.model.rejections import (
+    Code,
+    Rejection,
+    unfinished,
+    unresolvable,
+    unschedulable,
+    with_message,
+)
 from sidecar.plan.decisions import (
     ANSWER_STEPS,
     EVALUATING,
@@ -48,7 +55,6 @@ from sidecar.plan.decisions import (
 )
 from sidecar.plan.placement import attempt_failed, choose_strategy, not_owned
 from sidecar.plan.snapshot import Snapshot
-from sidecar.plan.tenant_budget import over_budget
 
 ATTEMPT_BUDGET: Final = Budget(steps=10_000)
 """The cost of one attempt, some 0.2 seconds, in which nothing else is scheduled."""
@@ -268,22 +274,13 @@ class _Decision:
         if not charged_plan.excesses:
             return self._by_victims(Code.NO_DEVICES, counts)
         rejection = quota_rejection(self._request.pods[0], charged_plan.excesses, self._snapshot)
-        words = over_budget(charged_plan.excesses).message
-        again = unschedulable if rejection.verdict is Verdict.UNSCHEDULABLE else unresolvable
-        return again(rejection.code, f"{counts}: {words}")
+        return with_message(rejection, f"{counts}: {rejection.message}")
 
     def _without_chance(self, rejections: Mapping[str, Rejection]) -> Rejection:
         """Return that too many pods have no chance, whatever is free; the first one says why."""
         pod = next(pod for pod in self._request.pods if pod.metadata.uid in rejections)
         rejection = rejections[pod.metadata.uid]
-        message = f"pod {pod.metadata.name} of the group: {rejection.message}"
-        match rejection.verdict:
-            case Verdict.UNSCHEDULABLE:
-                return unschedulable(rejection.code, message)
-            case Verdict.UNRESOLVABLE:
-                return unresolvable(rejection.code, message)
-            case _:
-                return replace(rejection, message=message)
+        return with_message(rejection, f"pod {pod.metadata.name} of the group: {rejection.message}")
 
     def _does_not_fit(
         self, question: GroupQuestion, outcome: GroupDoesNotFit | GroupUndecided
@@ -306,20 +303,16 @@ class _Decision:
 
     def _with_cause(self, code: Code, message: str, question: GroupQuestion) -> Rejection:
         """Return a rejection that says whether it is for devices."""
-        if self._lacks_resources(question):
-            return unschedulable(
-                Code.GROUP_LACKS_RESOURCES,
-                f"{message}; the devices suffice, but CPU, memory or the number of pods of a node do not",
-            )
-        return self._by_victims(code, message)
-
-    def _lacks_resources(self, question: GroupQuestion) -> bool:
-        """Return whether the group lacks CPU, memory or places alone, which pods without devices may have."""
-        if question.resources is None or not any(
-            pod.spec.preemption_policy != _NEVER for pod in self._request.pods
-        ):
-            return False
-        return self._would_fit(replace(question, resources=None))
+        unlimited = replace(question, resources=None)
+        if question.resources is None or not self._would_fit(unlimited):
+            return self._by_victims(code, message)
+        # Pods without devices may have what it lacks, of which nothing is known here.
+        may_preempt = any(pod.spec.preemption_policy != _NEVER for pod in self._request.pods)
+        reject = unschedulable if may_preempt else unresolvable
+        return reject(
+            Code.GROUP_LACKS_RESOURCES,
+            f"{message}; the devices suffice, but CPU, memory or the number of pods of a node do not",
+        )
 
     def _would_fit(self, question: GroupQuestion) -> bool:
         """Return whether the group fits with fewer demands, as far as is known soon."""

@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from allocator.explain.selector import one_line
 from sidecar.model.protocol import Verdict
@@ -143,3 +144,8 @@ def unfinished(message: str) -> Rejection:
         message=one_line(message, MAX_MESSAGE),
         is_unfinished=True,
     )
+
+
+def with_message(rejection: Rejection, message: str) -> Rejection:
+    """Return a rejection in other words."""
+    return replace(rejection, message=one_line(message, MAX_MESSAGE))
