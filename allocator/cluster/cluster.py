@@ -84,12 +84,9 @@ class Cluster:
         self._verdicts = new_verdict_cache()
         self._ranked: OrderedDict[tuple[Hashable, bytes], None] = OrderedDict()
         keys = new_interned_keys()
+        usage = gather_usage(claims, options.features)
         self._inventory = Inventory(
-            slices=slices,
-            nodes=nodes,
-            usage=gather_usage(claims, options.features),
-            options=options,
-            keys=keys,
+            slices=slices, nodes=nodes, usage=usage, options=options, keys=keys
         )
         self.changes: NodeChanges = self._inventory.changes
         self._devices = self._inventory.devices
@@ -355,6 +352,10 @@ class Cluster:
         """Count the devices in a claim's `status.allocation` as free."""
         usage = without_claim(self.usage, claim, self.options.features)
         self._invalidate(self._inventory.change_usage(claim, usage))
+
+    def replace_usage(self, usage: Usage) -> None:
+        """Count other devices as in use; the cost is that of the pools whose use is another object."""
+        self._invalidate(self._inventory.replace_usage(usage))
 
     def replace_slices(self, changes: Sequence[SliceChange]) -> None:
         """Update the inventory after slices were added, changed or deleted."""

@@ -3,7 +3,7 @@
 A change returns what it concerns: nodes one by one, but a pool that several nodes may see as one.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from itertools import count
 from typing import NamedTuple
 
@@ -125,8 +125,18 @@ class Inventory:
         allocation = claim.status.allocation if claim.status else None
         results = (allocation.devices.results if allocation else None) or ()
         claimed_pools = {PoolId(result.driver, result.pool) for result in results}
+        return self._use_changed(claimed_pools, before)
+
+    def replace_usage(self, usage: Usage) -> Change:
+        """Replace the usage by another one."""
+        before, self.usage = self.usage, usage
+        return self._use_changed(before.pools.keys() | usage.pools.keys(), before)
+
+    def _use_changed(self, pools_in_use: Collection[PoolId], before: Usage) -> Change:
+        """Take in that the usage of some of these pools is another than before."""
+        usage = self.usage
         changed_pools = {
-            pool for pool in claimed_pools if before.pools.get(pool) is not usage.pools.get(pool)
+            pool for pool in pools_in_use if before.pools.get(pool) is not usage.pools.get(pool)
         }
         changed_nodes: list[str] = []
         shared_pools: list[PoolId] = []

@@ -109,23 +109,29 @@ def with_claim(usage: Usage, claim: ResourceClaim, features: Features) -> Usage:
 
 
 def without_claim(usage: Usage, claim: ResourceClaim, features: Features) -> Usage:
-    """Return the usage without one claim, the inverse of `with_claim`.
+    """Return the usage without one claim, the inverse of `with_claim`; arguments as of `without_claims`."""
+    return without_claims(usage, (claim,), features)
+
+
+def without_claims(usage: Usage, claims: Iterable[ResourceClaim], features: Features) -> Usage:
+    """Return the usage without some claims; the cost is that of their devices and a shallow copy.
 
     Args:
-        usage: The usage with the claim.
-        claim: The claim as it was counted. Devices that it does not use are ignored.
+        usage: The usage with the claims.
+        claims: The claims as they were counted. Devices that they do not use are ignored.
         features: Feature gates.
     """
     changed_uses: dict[PoolId, dict[str, DeviceUse]] = {}
-    for pool, device, consumer in reversed(tuple(_device_uses(claim, features))):
-        uses = _copy_uses(pool, changed_uses, usage)
-        if device not in uses:
-            continue
-        rest = _remove_last(uses[device].consumers, consumer)
-        if rest:
-            uses[device] = _device_use(rest)
-        else:
-            del uses[device]
+    for claim in claims:
+        for pool, device, consumer in reversed(tuple(_device_uses(claim, features))):
+            uses = _copy_uses(pool, changed_uses, usage)
+            if device not in uses:
+                continue
+            rest = _remove_last(uses[device].consumers, consumer)
+            if rest:
+                uses[device] = _device_use(rest)
+            else:
+                del uses[device]
     return _merge(usage, changed_uses)
 
 

@@ -22,7 +22,7 @@ from sidecar.plan.nominations import (
 )
 from sidecar.plan.occupancy import Occupancy, with_allocated, without_claims
 from sidecar.plan.placement import with_allocation
-from sidecar.plan.preemption import freed_claims
+from sidecar.plan.preemption import freed_claims, freed_claims_of_nodes
 from sidecar.plan.search_budget import SearchBudget
 from sidecar.plan.snapshot import Snapshot
 
@@ -48,21 +48,12 @@ class Assumption(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     @contextmanager
     def on(self, cluster: Cluster) -> Iterator[None]:
         """Make the assumption on a cluster for a block."""
-        released: list[ResourceClaim] = []
-        allocated: list[ResourceClaim] = []
+        usage = cluster.usage
         try:
-            for claim in self.released:
-                released.append(claim)
-                cluster.release(claim)
-            for claim in self.allocated:
-                allocated.append(claim)
-                cluster.allocate(claim)
+            cluster.replace_usage(self.occupancy.usage)
             yield
         finally:
-            for claim in reversed(allocated):
-                cluster.release(claim)
-            for claim in reversed(released):
-                cluster.allocate(claim)
+            cluster.replace_usage(usage)
 
 
 def assume(
@@ -81,7 +72,7 @@ def assume(
         rivals: Nominated pods whose devices are kept.
     """
     features = snapshot.cluster.options.features
-    gone = {claim.metadata.uid: claim for claim in freed_claims(request.removed, snapshot)}
+    gone = {claim.metadata.uid: claim for claim in _freed_claims(request, snapshot)}
     gone |= {claim.metadata.uid: claim for claim in released}
     occupancy = without_claims(snapshot.occupancy, gone.values(), features)
     for claim in allocated:
@@ -105,6 +96,14 @@ def assume(
         occupancy=occupancy,
         unknown_nodes=frozenset(unknown_nodes),
     )
+
+
+def _freed_claims(request: GroupRequest, snapshot: Snapshot) -> Sequence[ResourceClaim]:
+    """Return the claims that are free without the pods that are taken to be gone, as far as they matter."""
+    if request.pinned and snapshot.quotas is None:
+        nodes = sorted(set(request.pinned.values()))
+        return freed_claims_of_nodes(nodes, request.removed, snapshot)
+    return freed_claims(request.removed, snapshot)
 
 
 def rivals_of(request: GroupRequest, snapshot: Snapshot) -> Sequence[Pod]:

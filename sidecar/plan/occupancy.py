@@ -6,8 +6,9 @@ from types import MappingProxyType
 import msgspec
 from msgspec.structs import replace
 
+from allocator.model import usage
 from allocator.model.feature_gates import Features
-from allocator.model.usage import Usage, with_claim, without_claim
+from allocator.model.usage import Usage, with_claim
 from allocator.pods.claims import Name, allocation_of, claim_name
 from kube.api.resource import ResourceClaim
 from quotas.device_quotas.book import CountedClaim, QuotaBook
@@ -43,11 +44,12 @@ def without_claims(
     occupancy: Occupancy, claims: Iterable[ResourceClaim], features: Features
 ) -> Occupancy:
     """Return the occupancy without claims."""
-    usage, released = occupancy.usage, set(occupancy.released)
-    for claim in claims:
-        usage = without_claim(usage, claim, features)
-        released.add(claim_name(claim))
-    return replace(occupancy, usage=usage, released=frozenset(released))
+    claims = tuple(claims)
+    return replace(
+        occupancy,
+        usage=usage.without_claims(occupancy.usage, claims, features),
+        released=occupancy.released.union(map(claim_name, claims)),
+    )
 
 
 def counted_claim(claim: ResourceClaim) -> CountedClaim:

@@ -110,6 +110,36 @@ def freed_claims(removed_pods: Iterable[str], snapshot: Snapshot) -> Sequence[Re
     ]
 
 
+def freed_claims_of_nodes(
+    nodes: Iterable[str], removed_pods: Iterable[str], snapshot: Snapshot
+) -> Sequence[ResourceClaim]:
+    """Return those claims that are free without some pods and have devices that these nodes see.
+
+    They are found by the devices: thousands of pods may be taken to be gone.
+    """
+    removed_uids, cluster = frozenset(removed_pods), snapshot.cluster
+    uses = (
+        cluster.usage.of(device.id)
+        for node in nodes
+        if node in cluster.nodes
+        for device in cluster.node_devices(node).devices
+    )
+    names = {
+        (consumer.namespace, consumer.claim)
+        for use in uses
+        if use is not None
+        for consumer in use.consumers
+    }
+    claims = (snapshot.claims.get(name) for name in sorted(names))
+    return [
+        claim
+        for claim in claims
+        if claim is not None
+        and (uids := {consumer.uid for consumer in consumers(claim)})
+        and uids <= removed_uids
+    ]
+
+
 def awaited_claims(pod: Pod, snapshot: Snapshot) -> frozenset[Name]:
     """Return claims that are being released and leave a node where the pod fits then; empty if none do.
 

@@ -7,7 +7,14 @@ import pytest
 
 from allocator.model.devices import DeviceId
 from allocator.model.feature_gates import Features
-from allocator.model.usage import DeviceUse, Usage, gather_usage, with_claim, without_claim
+from allocator.model.usage import (
+    DeviceUse,
+    Usage,
+    gather_usage,
+    with_claim,
+    without_claim,
+    without_claims,
+)
 from kube.api.resource import ResourceClaim
 from testing.allocation.builders import (
     DRIVER,
@@ -132,6 +139,19 @@ def test_a_device_of_two_claims_is_free_after_both_are_removed() -> None:
 
     assert "alone |  | no entry" == describe_use(without_claim_.of(DEVICE))
     assert Usage() == without_claim(without_claim_, two, DEFAULT)
+
+
+def test_several_claims_are_taken_out_as_one_after_the_other() -> None:
+    claims = [
+        allocated_claim(result(), name="a"),
+        allocated_claim(result(), name="b"),
+        allocated_claim(result("device-1"), name="c"),
+    ]
+    usage = gather_usage(claims, DEFAULT)
+
+    assert without_claims(usage, claims[1:], DEFAULT) == gather_usage(claims[:1], DEFAULT)
+    assert without_claims(usage, claims, DEFAULT) == Usage()
+    assert without_claims(usage, (), DEFAULT) is usage
 
 
 def test_a_claim_without_devices_changes_nothing() -> None:

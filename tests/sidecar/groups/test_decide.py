@@ -470,6 +470,33 @@ def test_pods_without_claims_fit_where_they_are() -> None:
     assert nodes_of(decided(request_, busy_cluster(*pods[:1]))) == {"launcher": "node-a"}
 
 
+def test_a_victim_that_shares_its_claim_with_a_pod_that_stays_frees_nothing() -> None:
+    pods = members("a", "b", priority=5)
+    victims = [pod("shared", name=f"v{number}", nodeName="node-a") for number in range(2)]
+    shared = used_by(
+        allocated_claim(result("gpu-0", pool="node-a"), name="shared"), "uid-v0", "uid-v1"
+    )
+    world = cluster({"node-a": 2}, shared, *claims_of(pods), pods=victims)
+    pinned = {"uid-a": "node-a", "uid-b": "node-a"}
+    for pins in ({}, pinned):
+        one = group_request(*pods, what_if=True, removed=("uid-v0",), pinned=pins)
+        both = replace(one, removed=("uid-v0", "uid-v1"))
+        assert isinstance(decided(one, world), Rejection)
+        assert isinstance(decided(both, world), Places)
+
+
+def test_devices_that_are_held_back_are_no_victims() -> None:
+    """Nobody has them any more, but their containers may run."""
+    pods = members("a", "b", priority=5)
+    held_back = allocated_claim(result("gpu-0", pool="node-a"), name="held-back")
+    world = cluster({"node-a": 2}, held_back, *claims_of(pods))
+    pinned = {"uid-a": "node-a", "uid-b": "node-a"}
+
+    for pins in ({}, pinned):
+        request_ = group_request(*pods, what_if=True, removed=("uid-gone",), pinned=pins)
+        assert isinstance(decided(request_, world), Rejection)
+
+
 # --- quotas ----------------------------------------------------------------------------------------
 
 
