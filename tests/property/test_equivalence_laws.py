@@ -16,6 +16,7 @@ from allocator.model.feature_gates import Features
 from allocator.model.outcome import AttemptFailed
 from allocator.model.plan import Budget, Plan
 from allocator.model.requests import PendingClaims
+from allocator.model.usage import without_claims
 from allocator.search.attempt import AllocatorOptions
 from allocator.strategies.registry import ALL as STRATEGIES
 from allocator.strategies.strategy import Strategy
@@ -211,6 +212,11 @@ def changes(cluster: Cluster, objects: Objects) -> Iterator[None]:
     yield
     for claim_ in objects.allocated_claims[::2]:
         cluster.allocate(claim_)
+    yield
+    usage, features = cluster.usage, cluster.options.features
+    cluster.replace_usage(without_claims(usage, objects.allocated_claims[1::2], features))
+    yield
+    cluster.replace_usage(usage)
     yield
 
 
