@@ -10,6 +10,7 @@ from typing import Final
 
 import msgspec
 
+from allocator.cluster.canonical_requests import encode_requests
 from allocator.groups.model import MAX_MEMBERS
 from allocator.pods.claims import Name, PodClaims, claim_name
 from findings.text import count_text
@@ -23,7 +24,15 @@ from sidecar.plan.placement import are_available, resolve
 from sidecar.plan.pod_claims import find_placeable_claims
 from sidecar.plan.snapshot import Snapshot
 
+MAX_KIND_NODES: Final = 200_000
+"""Different pods of a group times nodes: half a second, and some 20 MB. Pods that differ in names alone are one kind."""
+
 _POD_GROUP_NAME: Final = "podGroupName"
+_TOO_DIFFERENT: Final = unresolvable(
+    Code.GROUP_TOO_LARGE,
+    "the group has too many different pods to decide about together in a cluster of this size; give pods equal "
+    "requests and equal rules for nodes, or divide the group",
+)
 
 
 class Candidate(msgspec.Struct, frozen=True, kw_only=True, eq=False):
@@ -92,8 +101,8 @@ def find_fault(request: GroupRequest) -> Rejection | None:
 
 def find_candidates(
     request: GroupRequest, snapshot: Snapshot, *, closed_nodes: Collection[str] = ()
-) -> Candidates:
-    """Return the pods of a group with their claims and nodes.
+) -> Candidates | Rejection:
+    """Return the pods of a group with their claims and nodes; or that they are too different.
 
     Args:
         closed_nodes: Nodes that none of them gets.
@@ -114,11 +123,29 @@ def find_candidates(
             rejections[pod.metadata.uid] = claims
             continue
         nodes = reader.nodes(pod, claims)
+        if reader.is_exhausted:
+            return _TOO_DIFFERENT
         if nodes:
             members.append(Candidate(pod=pod, claims=claims, nodes=nodes))
         else:
             rejections[pod.metadata.uid] = _no_node(claims)
+    if _count_kinds(members, request, snapshot) * len(snapshot.cluster.nodes) > MAX_KIND_NODES:
+        return _TOO_DIFFERENT
     return Candidates(members=tuple(members), rejections=rejections, needs_devices=needs_devices)
+
+
+def _count_kinds(members: Sequence[Candidate], request: GroupRequest, snapshot: Snapshot) -> int:
+    """Return the number of different pods, names aside."""
+    options = snapshot.cluster.options
+    kinds = {
+        (
+            id(member.nodes),
+            encode_requests(member.claims.open, options),
+            request.requests.get(member.pod.metadata.uid),
+        )
+        for member in members
+    }
+    return len(kinds)
 
 
 class _FreePlaces:
@@ -142,7 +169,11 @@ class _FreePlaces:
 
 
 class _NodeReader:
-    """The nodes that pods may use; those of equal pods are found once, and are one object."""
+    """The nodes that pods may use; those of equal pods are found once, and are one object.
+
+    Attributes:
+        is_exhausted: The pods have too many different rules for nodes.
+    """
 
     def __init__(
         self, request: GroupRequest, snapshot: Snapshot, closed_nodes: frozenset[str]
@@ -151,11 +182,20 @@ class _NodeReader:
         self._snapshot = snapshot
         self._closed_nodes = closed_nodes
         self._known: dict[Hashable, tuple[str, ...]] = {}
+        self.is_exhausted = False
+        self._most = MAX_KIND_NODES // max(1, len(snapshot.cluster.nodes))
+        different = {frozenset(names) for names in request.excluded.values()}
+        # Where the pods would be too different for it, nobody gets a node that was turned down for one.
+        self._excluded_for_all = (
+            frozenset[str]().union(*different) if len(different) > self._most else None
+        )
 
     def nodes(self, pod: Pod, claims: PodClaims) -> tuple[str, ...]:
         """Return the names of the nodes that a pod may use, sorted."""
         spec, uid = pod.spec, pod.metadata.uid
-        excluded = frozenset(self._request.excluded.get(uid, ()))
+        excluded = self._excluded_for_all
+        if excluded is None:
+            excluded = frozenset(self._request.excluded.get(uid, ()))
         pinned = self._request.pinned.get(uid, "")
         key = (
             encode((spec.node_name, spec.node_selector, spec.affinity, spec.tolerations)),
@@ -165,6 +205,9 @@ class _NodeReader:
         )
         names = self._known.get(key)
         if names is None:
+            self.is_exhausted |= len(self._known) >= max(1, self._most)
+            if self.is_exhausted:
+                return ()
             names = self._known[key] = tuple(
                 sorted(self._find(pod, claims, excluded | self._closed_nodes, pinned))
             )

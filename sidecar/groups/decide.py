@@ -63,6 +63,7 @@ MAX_STEPS: Final = GROUP_BUDGET.steps
 CAUSE_BUDGET: Final = Budget(steps=5_000)
 """The cost of finding out whether a group fits but for CPU and memory, or for the owners of drivers."""
 
+TOO_SLOW: Final = "not decided: the search for devices takes too much time"
 _NEVER: Final = "Never"
 
 
@@ -92,6 +93,20 @@ def decide(request: GroupRequest, snapshot: Snapshot, attempt: Attempt) -> Group
     Raises:
         EvaluationAbandoned: Nobody waits for the answer any more.
     """
+    try:
+        return find_places(request, snapshot, attempt)
+    except AnswersPending:
+        return unfinished(EVALUATING)
+    except BudgetSpent:
+        return unfinished(SEARCHING)
+
+
+def find_places(request: GroupRequest, snapshot: Snapshot, attempt: Attempt) -> GroupOutcome:
+    """Return the places of a group.
+
+    Raises:
+        AnswerInterrupted: There is no answer, for the reason that the class of the error says.
+    """
     fault = find_fault(request)
     if fault is not None:
         return fault
@@ -108,6 +123,8 @@ def decide(request: GroupRequest, snapshot: Snapshot, attempt: Attempt) -> Group
                 rivals=rivals_of(request, snapshot) if attempt.keeps_nominations else (),
             )
             candidates = find_candidates(request, snapshot, closed_nodes=assumption.unknown_nodes)
+            if isinstance(candidates, Rejection):
+                return candidates
             if not candidates.needs_devices and not request.pinned:
                 return NoDevicesNeeded()
             decision = _Decision(request, snapshot, attempt, assumption, candidates)
@@ -115,10 +132,6 @@ def decide(request: GroupRequest, snapshot: Snapshot, attempt: Attempt) -> Group
                 return decision.outcome()
     except AttemptFailed as error:
         return attempt_failed(error)
-    except AnswersPending:
-        return unfinished(EVALUATING)
-    except BudgetSpent:
-        return unfinished(SEARCHING)
 
 
 class _Decision:
@@ -181,8 +194,9 @@ class _Decision:
         try:
             outcome = search.decide(budget)
         except BudgetSpent:
-            searches.shorten(uid, budget)
-            raise
+            if searches.shorten(uid, budget):
+                raise
+            return self._by_victims(Code.BUDGET_EXHAUSTED, TOO_SLOW)
         is_undecided = isinstance(outcome, GroupUndecided) and not outcome.is_final
         if is_undecided and outcome.steps < MAX_STEPS:
             searches.keep(uid, cluster, key, search)

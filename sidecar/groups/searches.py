@@ -68,6 +68,7 @@ class GroupSearches:
         """Return the budget of an attempt: as given, unless that took too much time before."""
         return self._budgets.get(uid) or budget
 
-    def shorten(self, uid: str, budget: Budget) -> None:
-        """Have the next attempts take fewer steps: these took too much time."""
+    def shorten(self, uid: str, budget: Budget) -> bool:
+        """Have the next attempts take fewer steps: these took too much time; return whether that is possible."""
         self._budgets[uid] = Budget(steps=max(MIN_STEPS, budget.steps // 2))
+        return budget.steps > MIN_STEPS

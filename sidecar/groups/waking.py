@@ -11,8 +11,8 @@ from msgspec import structs
 
 from allocator.model.plan import Budget
 from allocator.pods.claims import Name
-from kube.cel.scope import evaluating, metered
-from sidecar.groups.decide import Attempt, decide
+from kube.cel.scope import AnswersPending, BudgetSpent, evaluating, metered
+from sidecar.groups.decide import Attempt, find_places
 from sidecar.groups.places import Places
 from sidecar.model.protocol import GroupRequest, Verdict
 from sidecar.model.rejections import Code, Rejection
@@ -129,6 +129,8 @@ class _Plan:
         if self._nodes_looked_at >= MAX_NODES_LOOKED_AT or self._pods.is_spent:
             self.is_partial = True
             return None
+        if entry.code is Code.BUDGET_EXHAUSTED:
+            return None
         self._nodes_looked_at += len(self._snapshot.cluster.nodes)
         if entry.code is not Code.GROUP_LACKS_RESOURCES:
             # What nodes have left may be old news, which must not keep a group asleep.
@@ -139,13 +141,16 @@ class _Plan:
             # Who is nominated comes first by its importance.
             keeps_nominations=False,
         )
-        outcome = decide(request, self._snapshot, attempt)
+        try:
+            outcome = find_places(request, self._snapshot, attempt)
+        except AnswersPending:
+            return True
+        except BudgetSpent:
+            return None
         if isinstance(outcome, Places):
             self._pods.add(planned.claim for planned in outcome.claims.values())
             return True
-        if not isinstance(outcome, Rejection) or outcome.is_unfinished:
-            return True
-        if outcome.verdict is Verdict.ERROR:
+        if not isinstance(outcome, Rejection) or outcome.verdict is Verdict.ERROR:
             return True
         if outcome.code is Code.BUDGET_EXHAUSTED:
             return None

@@ -73,7 +73,8 @@ class Code(StrEnum):
     GROUP_NOT_NEEDED = "groupNotNeeded"
     """There is no place for this pod beside the others of its group, which gets by without it."""
     GROUP_TOO_LARGE = "groupTooLarge"
-    """A group has more than 512 pods without a node, which are too many to decide about together."""
+    """A group has more than 512 pods without a node, or too many different ones for the size of the cluster: their
+    kinds times the nodes are more than 200,000."""
     GROUP_UNSUPPORTED = "groupUnsupported"
     """Pods of several PodGroups are scheduled together, which is not supported."""
     NAMESPACE_UNKNOWN = "namespaceUnknown"

@@ -20,6 +20,7 @@ from kube.api.meta import convert
 from kube.api.node_selector import NodeSelector
 from kube.api.resource import ResourceClaim, ResourceSlice
 from kube.cel.scope import STEPS_PER_LOOK, Meter, evaluating
+from sidecar.groups import candidates
 from sidecar.groups import decide as decisions
 from sidecar.groups.decide import Attempt, decide
 from sidecar.groups.places import GroupOutcome, Places
@@ -352,6 +353,42 @@ def test_a_group_has_512_pods_without_a_node_at_most(count: int, code: Code | No
         assert (rejection.verdict, rejection.code) == (Verdict.UNRESOLVABLE, code)
 
 
+def test_a_group_has_only_so_many_different_pods(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each is looked at on every node; those that differ in names alone are one."""
+    equal = members(*(f"e{number}" for number in range(20)))
+    by_rules = [
+        member(f"r{number}", f"r{number}", nodeSelector={"disk": str(number)})
+        for number in range(4)
+    ]
+    by_cpu = [member(f"c{number}", f"c{number}", containers=[cores(number)]) for number in range(4)]
+    by_claims = members(*(f"d{number}" for number in range(4)))
+    every_claim = [
+        *claims_of([*equal, *by_rules, *by_cpu]),
+        *(claim(request(count=number + 1), name=f"d{number}") for number in range(4)),
+    ]
+    world = cluster({"node-a": 40, "node-b": 40}, *every_claim)
+    monkeypatch.setattr(candidates, "MAX_KIND_NODES", 2 * 3)
+
+    for different in (by_rules, by_cpu, by_claims):
+        rejection = rejection_of(decided(group_request(*different, with_resources=True), world))
+        assert (rejection.verdict, rejection.code) == (
+            Verdict.UNRESOLVABLE,
+            Code.GROUP_TOO_LARGE,
+        )
+    assert len(nodes_of(decided(group_request(*equal, with_resources=True), world))) == 20
+
+
+def test_excluded_nodes_do_not_make_pods_too_different(monkeypatch: pytest.MonkeyPatch) -> None:
+    pods = members(*"abc")
+    world = cluster({f"node-{number}": 1 for number in range(6)}, *claims_of(pods))
+    excluded = {f"uid-{name}": (f"node-{number}",) for number, name in enumerate("abc")}
+    request_ = group_request(*pods, excluded=excluded)
+
+    assert nodes_of(decided(request_, world)) == {"a": "node-1", "b": "node-0", "c": "node-3"}
+    monkeypatch.setattr(candidates, "MAX_KIND_NODES", 6 * 2)
+    assert nodes_of(decided(request_, world)) == {"a": "node-3", "b": "node-4", "c": "node-5"}
+
+
 def test_pods_of_several_groups_are_not_supported() -> None:
     pods = [member("a", "a"), member("b", "b", group="other")]
 
@@ -603,6 +640,20 @@ def test_a_search_that_takes_too_much_time_takes_fewer_steps_then() -> None:
     uid = group_request(*pods).group.uid
     assert searches.budget(uid, decisions.ATTEMPT_BUDGET).steps == 5_000
     assert isinstance(decided(group_request(*pods), world, searches=searches), Places)
+
+
+def test_a_search_that_always_takes_too_much_time_is_given_up() -> None:
+    pods, world = hard_group()
+    searches = GroupSearches()
+    outcomes: list[Rejection] = []
+    while not outcomes or outcomes[-1].is_unfinished:
+        meter = Meter(is_over=lambda: True)
+        with evaluating(meter=meter):
+            meter.steps = STEPS_PER_LOOK - 1
+            outcomes.append(rejection_of(decided(group_request(*pods), world, searches=searches)))
+
+    assert 1 < len(outcomes) < 10
+    assert outcomes[-1].message == decisions.TOO_SLOW
 
 
 def hard_group() -> tuple[list[Pod], Snapshot]:

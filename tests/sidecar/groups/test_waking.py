@@ -176,3 +176,6 @@ def test_a_group_that_is_hard_to_decide_is_not_woken_for_every_change(
     monkeypatch.setattr(waking, "GROUP_BUDGET", Budget(steps=0))
 
     assert woken(3, ring) == []
+    # Nor is it asked about at all where it was hard before.
+    monkeypatch.undo()
+    assert woken(3, ring._replace(code=Code.BUDGET_EXHAUSTED)) == []
