@@ -5,7 +5,7 @@ the Lease and reading watches. Whatever changes the devices in use waits for the
 """
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from math import ceil
 from types import MappingProxyType
 from typing import Final
