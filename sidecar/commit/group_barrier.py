@@ -1,0 +1,156 @@
+"""The barrier of a group: its pods are bound together, or none is.
+
+kube-scheduler reserves the pods of a group one after the other, and binds them in parallel. So the pods of
+a gang wait here, each before its Binding, until their claims can be written together:
+
+    reserved -- arrive --> arrived -- begin --> committing -- let_go --> passed -- seen bound --> gone from here
+    any -- unreserved, deleted, failed --> gone from here
+
+Bound pods count for the minimum, and so do those that passed. What is beyond the minimum goes singly.
+
+Source: k8s.io/kubernetes v1.37.1, pkg/scheduler/schedule_one_podgroup.go, submitPodGroupAlgorithmResult.
+"""
+
+from collections.abc import Collection
+from typing import Final
+
+import msgspec
+from msgspec.structs import replace
+
+WAIT_S: Final = 30.0
+"""The wait for the other pods of a group, from the last change of its reservations."""
+MAX_WAIT_S: Final = 38.0
+"""The longest wait of a pod, whatever changes: the plugin waits 40 seconds longer for a pod of a group."""
+
+
+class Barrier(msgspec.Struct, frozen=True, kw_only=True):
+    """The pods of a group from their reservation until they are bound; all sets are of UIDs.
+
+    Attributes:
+        min_count: The number of pods that are bound together, those that are bound already among them.
+        is_gang: False if each pod is bound by itself.
+        reserved: Pods whose Binding has not begun.
+        arrived: Pods that wait here.
+        committing: Pods whose claims are being written.
+        passed: Pods that may be bound, and have not been seen bound.
+        changed_s: When a reservation of the group last began or ended, in monotonic seconds.
+        arrived_s: When the first of `arrived` came.
+    """
+
+    min_count: int
+    is_gang: bool = True
+    reserved: frozenset[str] = frozenset()
+    arrived: frozenset[str] = frozenset()
+    committing: frozenset[str] = frozenset()
+    passed: frozenset[str] = frozenset()
+    changed_s: float = 0.0
+    arrived_s: float = 0.0
+
+    def __contains__(self, uid: object) -> bool:
+        """Return whether a pod is between its reservation and its Binding."""
+        return any(uid in uids for uids in self._sets)
+
+    @property
+    def is_empty(self) -> bool:
+        """Return whether no pod is left."""
+        return not any(self._sets)
+
+    @property
+    def _sets(self) -> tuple[frozenset[str], ...]:
+        return (self.reserved, self.arrived, self.committing, self.passed)
+
+
+class Wait(msgspec.Struct, frozen=True, kw_only=True):
+    """A pod waits for others.
+
+    Attributes:
+        until_s: When to decide again at the latest, in monotonic seconds; None if only a change decides.
+    """
+
+    until_s: float | None
+
+
+class Commit(msgspec.Struct, frozen=True, kw_only=True):
+    """The claims of these pods are written now, together."""
+
+    pods: frozenset[str]
+
+
+class GiveUp(msgspec.Struct, frozen=True, kw_only=True):
+    """These pods have waited in vain."""
+
+    pods: frozenset[str]
+
+
+def decide(
+    barrier: Barrier, uid: str, bound: Collection[str], now_s: float
+) -> Wait | Commit | GiveUp:
+    """Return what becomes of a pod that has arrived.
+
+    Args:
+        bound: UIDs of the group's pods that are seen bound, and have not ended.
+        now_s: Monotonic seconds.
+    """
+    placed = (barrier.passed | frozenset(bound)) - barrier.arrived
+    if not barrier.is_gang or len(placed) >= barrier.min_count:
+        return Commit(pods=frozenset({uid}))
+    if barrier.committing:
+        return Wait(until_s=None)  # If it fails, it counts for nobody.
+    is_enough = len(placed) + len(barrier.arrived) >= barrier.min_count
+    until_s = min(
+        max(barrier.changed_s, barrier.arrived_s) + WAIT_S, barrier.arrived_s + MAX_WAIT_S
+    )
+    if is_enough and (now_s >= until_s or not barrier.reserved - placed):
+        # Pods that are late, such as one whose volumes take minutes, are beyond the minimum.
+        return Commit(pods=barrier.arrived)
+    return Wait(until_s=until_s) if now_s < until_s else GiveUp(pods=barrier.arrived)
+
+
+def reserve(barrier: Barrier, uid: str, now_s: float) -> Barrier:
+    """Return the barrier after a node was reserved for a pod; an earlier attempt of the pod ends."""
+    others = _without(barrier, {uid})
+    return replace(others, reserved=others.reserved | {uid}, changed_s=now_s)
+
+
+def arrive(barrier: Barrier, uid: str, now_s: float) -> Barrier:
+    """Return the barrier after the Binding of a pod began."""
+    others = _without(barrier, {uid})
+    return replace(
+        others,
+        arrived=others.arrived | {uid},
+        arrived_s=others.arrived_s if others.arrived else now_s,
+    )
+
+
+def leave(barrier: Barrier, uids: Collection[str], now_s: float) -> Barrier:
+    """Return the barrier without pods that were unreserved, were deleted, or cannot be bound."""
+    others = _without(barrier, uids)
+    return barrier if others == barrier else replace(others, changed_s=now_s)
+
+
+def begin(barrier: Barrier, uids: Collection[str]) -> Barrier:
+    """Return the barrier while the claims of pods are being written."""
+    others = _without(barrier, uids)
+    return replace(others, committing=others.committing | frozenset(uids))
+
+
+def let_go(barrier: Barrier, uids: Collection[str]) -> Barrier:
+    """Return the barrier after the claims of pods were written, so that they are bound."""
+    others = _without(barrier, uids)
+    return replace(others, passed=others.passed | frozenset(uids))
+
+
+def is_short(barrier: Barrier, committed: Collection[str], bound: Collection[str]) -> bool:
+    """Return whether the pods whose claims were written are too few, since others left meanwhile."""
+    placed = barrier.passed | frozenset(bound) | frozenset(committed)
+    return barrier.is_gang and len(placed) < barrier.min_count
+
+
+def _without(barrier: Barrier, uids: Collection[str]) -> Barrier:
+    return replace(
+        barrier,
+        reserved=barrier.reserved.difference(uids),
+        arrived=barrier.arrived.difference(uids),
+        committing=barrier.committing.difference(uids),
+        passed=barrier.passed.difference(uids),
+    )
