@@ -35,9 +35,9 @@ class Kind(StrEnum):
     RESERVE = "reserve"
     """Reserve it for one more pod."""
     DEALLOCATE = "deallocate"
-    """Take a pod out, and the devices back after the last one."""
+    """Take pods out, and the devices back after the last one."""
     LEAVE = "leave"
-    """Take a pod out, and leave the devices."""
+    """Take pods out, and leave the devices."""
     SETTLE = "settle"
     """Change the version and nothing else, so that no earlier write can land."""
 
@@ -55,7 +55,8 @@ class ClaimWrite(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         claim: The claim as it was read for the decision.
         pod: Whom it is about; None for PROTECT and SETTLE.
-        others: Further pods that ALLOCATE and RESERVE reserve the claim for.
+        others: Further pods that ALLOCATE and RESERVE reserve the claim for, and that DEALLOCATE and LEAVE
+            take out.
         allocation: The allocation for ALLOCATE.
     """
 
@@ -145,23 +146,27 @@ def _joining(
 def next_release_step(
     claim: ResourceClaim | None,
     uid: str,
-    pod: ResourceClaimConsumerReference,
+    pods: Sequence[ResourceClaimConsumerReference],
     *,
     deallocate: bool,
 ) -> ClaimWrite | None:
-    """Return the write that takes a pod out of a claim; None when nothing is left to do.
+    """Return the write that takes pods out of a claim; None when nothing is left to do.
 
     Args:
-        deallocate: The pod was never bound, so the devices are free if nobody else uses them.
+        pods: One at least.
+        deallocate: The pods were never bound, so the devices are free if nobody else uses them.
     """
     if claim is None or claim.metadata.uid != uid or allocation_of(claim) is None:
         return None
-    others = any(consumer.uid != pod.uid for consumer in writes.consumers(claim))
-    if not writes.is_reserved_for(claim, pod.uid) and (others or not deallocate):
+    uids = {pod.uid for pod in pods}
+    others = any(consumer.uid not in uids for consumer in writes.consumers(claim))
+    leaving = [pod for pod in pods if writes.is_reserved_for(claim, pod.uid)]
+    if not leaving and (others or not deallocate):
         return None
     # A bound pod may have prepared devices, so only an unbound one may end the allocation.
     kind = Kind.DEALLOCATE if deallocate else Kind.LEAVE
-    return ClaimWrite(kind=kind, claim=claim, pod=pod)
+    first, *rest = leaving or pods
+    return ClaimWrite(kind=kind, claim=claim, pod=first, others=tuple(rest))
 
 
 def next_settle_step(
@@ -224,8 +229,12 @@ def patch_of(write: ClaimWrite, *, now: str, number: int) -> Patch:
         case Kind.RESERVE:
             return writes.reservation_patch(claim, (pod, *write.others))
         case Kind.DEALLOCATE:
-            return writes.release_patch(claim, pod.uid)
+            return writes.release_patch(claim, _uids(write))
         case Kind.LEAVE:
-            return writes.leave_patch(claim, pod.uid)
+            return writes.leave_patch(claim, _uids(write))
         case Kind.SETTLE:
             return writes.settling_patch(claim, number)
+
+
+def _uids(write: ClaimWrite) -> frozenset[str]:
+    return frozenset(pod.uid for pod in (write.pod, *write.others) if pod is not None)

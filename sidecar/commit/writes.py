@@ -5,7 +5,7 @@ pkg/registry/resource/resourceclaim/strategy.go: the status endpoint drops the f
 that allocation and finalizer need two writes.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from enum import StrEnum
 from typing import Any, Final
 
@@ -104,18 +104,17 @@ def reservation_patch(
     return _on(claim) | {"status": {"reservedFor": _with(claim, pods)}}
 
 
-def release_patch(claim: ResourceClaim, pod_uid: str) -> Patch:
-    """Return the patch of the status that takes a pod out, and the allocation with the last one."""
-    remaining_consumers = [consumer for consumer in consumers(claim) if consumer.uid != pod_uid]
+def release_patch(claim: ResourceClaim, pod_uids: Collection[str]) -> Patch:
+    """Return the patch of the status that takes pods out, and the allocation with the last one."""
+    remaining_consumers = _without(claim, pod_uids)
     if remaining_consumers:
         return _on(claim) | {"status": {"reservedFor": remaining_consumers}}
     return _on(claim) | {"status": {"allocation": None, "reservedFor": None, "devices": None}}
 
 
-def leave_patch(claim: ResourceClaim, pod_uid: str) -> Patch:
-    """Return the patch of the status that takes a pod out, and leaves the allocation."""
-    remaining_consumers = [consumer for consumer in consumers(claim) if consumer.uid != pod_uid]
-    return _on(claim) | {"status": {"reservedFor": remaining_consumers or None}}
+def leave_patch(claim: ResourceClaim, pod_uids: Collection[str]) -> Patch:
+    """Return the patch of the status that takes pods out, and leaves the allocation."""
+    return _on(claim) | {"status": {"reservedFor": _without(claim, pod_uids) or None}}
 
 
 def consumers(claim: ResourceClaim) -> tuple[ResourceClaimConsumerReference, ...]:
@@ -131,9 +130,13 @@ def is_reserved_for(claim: ResourceClaim, pod_uid: str) -> bool:
 def _with(
     claim: ResourceClaim, pods: Sequence[ResourceClaimConsumerReference]
 ) -> list[ResourceClaimConsumerReference]:
-    added_uids = {pod.uid for pod in pods}
-    others = [consumer for consumer in consumers(claim) if consumer.uid not in added_uids]
-    return [*others, *pods]
+    return [*_without(claim, {pod.uid for pod in pods}), *pods]
+
+
+def _without(
+    claim: ResourceClaim, pod_uids: Collection[str]
+) -> list[ResourceClaimConsumerReference]:
+    return [consumer for consumer in consumers(claim) if consumer.uid not in pod_uids]
 
 
 def _on(claim: ResourceClaim, **metadata: object) -> dict[str, Any]:

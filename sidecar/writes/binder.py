@@ -6,7 +6,7 @@ reserved by one write for all pods that are being bound with it.
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Final, NamedTuple, Protocol
@@ -19,6 +19,7 @@ from kube.errors import KubeError, NotFound
 from kube.logs import get_logger
 from sidecar.commit import steps, writes
 from sidecar.commit.binding import Binding, binding_rejection, binding_state
+from sidecar.commit.group_steps import GroupPod, TakeBack, next_take_back_step
 from sidecar.commit.ledger import Step
 from sidecar.commit.steps import Candidate, ClaimWrite
 from sidecar.commit.unsettled import UnsettledWrites
@@ -115,10 +116,57 @@ class Binder:
         with self._candidate(Candidate(pod.consumer(), node), [uid for _, uid in claims]):
             for name, uid in claims:
                 async with self._lock_claim(uid):
-                    rejection = await self._bind_claim(pod, node, name, uid)
+                    rejection = await self._bind_claim(pod.consumer(), node, name, uid)
                 if rejection is not None:
                     return rejection
         return await self._wait_ready([name for name, _ in claims])
+
+    async def bind_together(self, members: Sequence[GroupPod]) -> Rejection | None:
+        """Allocate the claims of all pods of a group, and reserve them; return why that is not possible.
+
+        After the first rejection no further write begins; what was written is the caller's to take back.
+        """
+        rejections: list[Rejection] = []
+
+        async def write(member: GroupPod, node: Node) -> None:
+            for name, uid in member.claims:
+                async with self._lock_claim(uid):
+                    if rejections:
+                        return
+                    rejection = await self._bind_claim(member.pod, node, name, uid)
+                if rejection is not None:
+                    rejections.append(rejection)
+
+        with ExitStack() as candidates:
+            placed = [(member, node) for member in members if (node := member.node) is not None]
+            for member, node in placed:
+                uids = [uid for _, uid in member.claims]
+                candidates.enter_context(self._candidate(Candidate(member.pod, node), uids))
+            async with asyncio.TaskGroup() as group:
+                for member, node in placed:
+                    group.create_task(write(member, node))
+        if rejections:
+            return rejections[0]
+        names = dict.fromkeys(name for member in members for name, _ in member.claims)
+        return await self._wait_ready(tuple(names))
+
+    async def take_back(self, take_back: TakeBack) -> bool:
+        """Take pods out of a claim that was written for them; return whether nothing is left to do."""
+        uid = take_back.uid
+        async with self._lock_claim(uid):
+            for _ in range(MAX_CONFLICTS):
+                claim = self._state.claims.store.get(take_back.name)
+                step = next_take_back_step(
+                    take_back,
+                    claim,
+                    self._state.holds.get(uid),
+                    is_unsettled=self._is_unsettled(claim),
+                )
+                if isinstance(step, bool):
+                    return step
+                if await self._make(step) not in {None, Outcome.CONFLICT}:
+                    return False
+        return False
 
     async def release(self, pod: PodReference, name: Name, uid: str, *, deallocate: bool) -> bool:
         """Take a pod out of a claim that was written for it; return whether that was done.
@@ -129,7 +177,7 @@ class Binder:
         async with self._lock_claim(uid):
             for _ in range(MAX_CONFLICTS):
                 claim = self._state.claims.store.get(name)
-                write = steps.next_release_step(claim, uid, pod.consumer(), deallocate=deallocate)
+                write = steps.next_release_step(claim, uid, [pod.consumer()], deallocate=deallocate)
                 if write is None:
                     return False
                 outcome = await self._make(write)
@@ -167,7 +215,7 @@ class Binder:
     # --- one claim --------------------------------------------------------------------------------
 
     async def _bind_claim(
-        self, pod: PodReference, node: Node, name: Name, uid: str
+        self, pod: ResourceClaimConsumerReference, node: Node, name: Name, uid: str
     ) -> Rejection | None:
         try:
             async with asyncio.timeout(self._settings.write_deadline_s):
@@ -177,7 +225,7 @@ class Binder:
                         claim,
                         uid,
                         hold,
-                        pod.consumer(),
+                        pod,
                         node,
                         is_unsettled=self._is_unsettled(claim),
                         candidates=tuple(self._candidates.get(uid, {}).values()),

@@ -570,7 +570,7 @@ class World:
         if not process.leads or key.uid in process.busy:
             return
         claim = process.seen.get(key.name)
-        step = steps.next_release_step(claim, key.uid, consumer(pod), deallocate=deallocate)
+        step = steps.next_release_step(claim, key.uid, [consumer(pod)], deallocate=deallocate)
         if step is not None:
             self._send(process, step)
 

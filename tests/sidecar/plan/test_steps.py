@@ -153,8 +153,13 @@ def test_no_pod_is_bound_while_an_earlier_write_of_its_claim_may_be_made(
     assert bind(claim, hold(), is_unsettled=True) == want, name
 
 
-def release(claim: ResourceClaim | None, *, deallocate: bool) -> object:
-    step = next_release_step(claim, "claim", POD, deallocate=deallocate)
+def release(
+    claim: ResourceClaim | None,
+    pods: tuple[ResourceClaimConsumerReference, ...] = (POD,),
+    *,
+    deallocate: bool,
+) -> object:
+    step = next_release_step(claim, "claim", pods, deallocate=deallocate)
     return None if step is None else patch_of(step, now="", number=0)["status"]
 
 
@@ -176,6 +181,22 @@ def test_others_keep_the_devices() -> None:
     assert release(claim, deallocate=True) == remaining
     assert release(allocated(HERE, OTHER), deallocate=True) is None
     assert release(claim_with(), deallocate=True) is None
+
+
+def test_pods_of_a_group_are_taken_out_together() -> None:
+    pods = tuple(ResourceClaimConsumerReference(name=uid, uid=uid) for uid in ("uid-a", "uid-c"))
+    group = [{"uid": "uid-a"}, {"uid": "uid-c"}]
+    remaining = {"reservedFor": [convert(OTHER, ResourceClaimConsumerReference)]}
+
+    assert release(allocated(HERE, *group), pods, deallocate=True) == {
+        "allocation": None,
+        "reservedFor": None,
+        "devices": None,
+    }
+    assert release(allocated(HERE, *group, OTHER), pods, deallocate=True) == remaining
+    assert release(allocated(HERE, *group, OTHER), pods, deallocate=False) == remaining
+    assert release(allocated(HERE, group[0], OTHER), pods, deallocate=True) == remaining
+    assert release(allocated(HERE, OTHER), pods, deallocate=True) is None
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,211 @@
+"""The checks before the claims of a group are written, and what is taken back where that failed."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from allocator.pods.claims import Name, allocation_of, claim_name
+from kube.api.core import Node
+from kube.api.resource import ResourceClaim, ResourceClaimConsumerReference
+from sidecar.commit import steps, writes
+from sidecar.commit.ledger import Hold, Ledger, Step
+from sidecar.commit.steps import ClaimWrite
+from sidecar.model.rejections import Code, Rejection, unschedulable
+
+
+class GroupPod(NamedTuple):
+    """A pod of a group that is to be bound.
+
+    Attributes:
+        node: The node that was reserved for it; None once it does not exist any more.
+        claims: Name and UID of each of its claims.
+    """
+
+    pod: ResourceClaimConsumerReference
+    node: Node | None
+    claims: tuple[tuple[Name, str], ...]
+
+
+class TakeBack(msgspec.Struct, frozen=True, kw_only=True):
+    """A claim that was written for pods that are not bound.
+
+    Attributes:
+        uid: The claim's UID.
+        pods: The pods to be taken out of it.
+        deallocate: The group had it allocated, so that the devices are free if nobody else uses them.
+    """
+
+    name: Name
+    uid: str
+    pods: tuple[ResourceClaimConsumerReference, ...]
+    deallocate: bool
+
+
+def rejections_of(
+    members: Sequence[GroupPod],
+    claims: Mapping[Name, ResourceClaim],
+    holds: Ledger,
+    drivers: frozenset[str],
+) -> Mapping[str, Rejection]:
+    """Return UIDs of the pods that cannot be bound now, with the reasons; nothing was written yet.
+
+    Args:
+        claims: The claims as they are now.
+        holds: The promised devices.
+        drivers: The drivers whose devices may be given now: the fence may have opened meanwhile.
+    """
+    rejections: dict[str, Rejection] = {}
+    joined: Counter[Name] = Counter()
+    for member in members:
+        rejection = _node_rejection(member)
+        for name, uid in member.claims:
+            claim = claims.get(name)
+            joined[name] += claim is None or not writes.is_reserved_for(claim, member.pod.uid)
+            rejection = (
+                rejection
+                or _claim_rejection(member, claim, uid, holds.get(uid), drivers)
+                or _consumer_rejection(claim, joined[name])
+            )
+        if rejection is not None:
+            rejections[member.pod.uid] = rejection
+    return rejections
+
+
+def _node_rejection(member: GroupPod) -> Rejection | None:
+    if member.node is not None:
+        return None
+    return unschedulable(Code.DEVICES_GONE, "the reserved node does not exist any more")
+
+
+def _claim_rejection(
+    member: GroupPod,
+    claim: ResourceClaim | None,
+    uid: str,
+    hold: Hold | None,
+    drivers: frozenset[str],
+) -> Rejection | None:
+    if member.node is None:
+        return None
+    # That an earlier write is unsettled delays the Binding, and does not forbid it.
+    step = steps.next_bind_step(claim, uid, hold, member.pod, member.node, is_unsettled=False)
+    if isinstance(step, Rejection):
+        return step
+    is_allocated = claim is not None and allocation_of(claim) is not None
+    results = () if is_allocated or hold is None else hold.allocation.devices.results or ()
+    foreign_drivers = sorted({result.driver for result in results} - drivers)
+    if not foreign_drivers:
+        return None
+    return unschedulable(
+        Code.DRIVER_NOT_OWNED, f"devices of {foreign_drivers[0]} are not given any more"
+    )
+
+
+def _consumer_rejection(claim: ResourceClaim | None, joining: int) -> Rejection | None:
+    known = 0 if claim is None else len(writes.consumers(claim))
+    if known + joining <= writes.MAX_CONSUMERS:
+        return None
+    return unschedulable(
+        Code.TOO_MANY_CONSUMERS,
+        f"a ResourceClaim can be reserved for {writes.MAX_CONSUMERS} pods at most",
+    )
+
+
+def take_backs_of(
+    members: Sequence[GroupPod], claims: Mapping[Name, ResourceClaim]
+) -> tuple[TakeBack, ...]:
+    """Return what is to be taken back if the claims of these pods are written in vain.
+
+    A claim that is allocated already stays so: the group does not give what it did not take.
+
+    Args:
+        claims: The claims before they are written.
+    """
+    pods: dict[tuple[Name, str], list[ResourceClaimConsumerReference]] = {}
+    for member in members:
+        for key in member.claims:
+            pods.setdefault(key, []).append(member.pod)
+    take_backs = []
+    for (name, uid), of_claim in pods.items():
+        claim = claims.get(name)
+        is_allocated = claim is not None and allocation_of(claim) is not None
+        joining = tuple(
+            pod
+            for pod in of_claim
+            if not is_allocated or claim is None or not writes.is_reserved_for(claim, pod.uid)
+        )
+        if joining:
+            take_backs.append(
+                TakeBack(name=name, uid=uid, pods=joining, deallocate=not is_allocated)
+            )
+    return tuple(take_backs)
+
+
+def next_take_back_step(
+    take_back: TakeBack, claim: ResourceClaim | None, hold: Hold | None, *, is_unsettled: bool
+) -> ClaimWrite | bool:
+    """Return the write that takes a claim back.
+
+    Args:
+        claim: The claim as it is now; None if it does not exist.
+        hold: The devices that are promised to it.
+        is_unsettled: An earlier write, decided on this version of the claim, may be made yet.
+
+    Returns:
+        True when nothing is left to do, False while an earlier write has to be settled first.
+    """
+    if claim is None or claim.metadata.uid != take_back.uid:
+        return True
+    if is_unsettled or (hold is not None and hold.step is not Step.RESERVED):
+        return False
+    write = steps.next_release_step(
+        claim, take_back.uid, take_back.pods, deallocate=take_back.deallocate
+    )
+    return True if write is None else write
+
+
+class MemberClaims(NamedTuple):
+    """A pod of a group, as a new leader finds it.
+
+    Attributes:
+        is_bound: It is bound, and has not ended.
+        claims: Its claims as they are; None for each that does not exist.
+    """
+
+    pod: ResourceClaimConsumerReference
+    is_bound: bool
+    claims: tuple[ResourceClaim | None, ...]
+
+    @property
+    def is_whole(self) -> bool:
+        """Return whether it is bound, or could be without any write of an allocation."""
+        return self.is_bound or all(
+            claim is not None and allocation_of(claim) is not None for claim in self.claims
+        )
+
+
+def incomplete_commit(min_count: int, members: Sequence[MemberClaims]) -> tuple[TakeBack, ...]:
+    """Return what is to be taken back of the commit of a group that a process before us began.
+
+    A commit that was complete stays: its pods are bound with these devices. Of one that was not, each
+    claim is taken back that only pods have which are not bound.
+
+    Args:
+        min_count: The number of pods that are bound together.
+    """
+    if sum(member.is_whole for member in members) >= min_count:
+        return ()
+    pods_of: dict[tuple[Name, str], list[ResourceClaimConsumerReference]] = {}
+    consumer_uids: dict[tuple[Name, str], frozenset[str]] = {}
+    for member in members:
+        for claim in member.claims:
+            if not member.is_bound and claim is not None and allocation_of(claim) is not None:
+                key = (claim_name(claim), claim.metadata.uid)
+                pods_of.setdefault(key, []).append(member.pod)
+                consumer_uids[key] = frozenset(user.uid for user in writes.consumers(claim))
+    return tuple(
+        TakeBack(name=name, uid=uid, pods=tuple(pods), deallocate=True)
+        for (name, uid), pods in sorted(pods_of.items())
+        if consumer_uids[name, uid] <= {pod.uid for pod in pods}
+    )
