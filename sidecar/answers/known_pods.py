@@ -37,7 +37,8 @@ class KnownPods:
 
     def find(self, uid: str) -> Pod | None:
         """Return a pod; None if it is not known."""
-        return self._asked_about.get(uid) or self._state.consumers.pods.get(uid)
+        watched_pod = self._state.consumers.pods.get(uid) or self._state.groups.find(uid)
+        return self._asked_about.get(uid) or watched_pod
 
     def forget(self, uid: str) -> None:
         """Forget a pod that was bound or deleted."""
@@ -45,7 +46,7 @@ class KnownPods:
 
     def is_bound(self, uid: str) -> bool:
         """Return whether a watch tells that a pod is bound."""
-        pod = self._state.consumers.pods.get(uid)
+        pod = self._state.consumers.pods.get(uid) or self._state.groups.find(uid)
         return pod is not None and bool(pod.spec.node_name)
 
     def claims_of(self, pod: Pod) -> list[tuple[Name, ResourceClaim]]:

@@ -41,6 +41,7 @@ from sidecar.state.consumers import ConsumerIndex
 from sidecar.state.device_view import DeviceView, NextView
 from sidecar.state.effective_claims import EffectiveClaims
 from sidecar.state.fence_view import FenceView
+from sidecar.state.group_members import GroupMembers
 from sidecar.state.held_back import HeldBackDevices, HeldBackLimits
 from sidecar.state.projections import (
     INVENTORY,
@@ -63,6 +64,7 @@ class ClusterState:
         claims: The claims as the API has them, never behind the result of a write.
         holds: UID of a claim to what is promised to it.
         consumers: Pods, and the claims that are reserved for them.
+        groups: PodGroups and their pods.
         held_back: Devices of pods that were deleted by force.
         quotas: The DeviceQuotas, and what is charged to them.
         features: The gates of allocation.
@@ -110,9 +112,11 @@ class ClusterState:
         self._ownerships: Final = informers.subscribe(
             ALLOCATOR_OWNERSHIPS, project_own_ownership, handlers=[self._ownership_changed]
         )
+        self.groups: Final = GroupMembers(informers)
         self._fence_view: Final = FenceView(informers, on_change=self.count_drivers)
         self._optional: Final[tuple[Subscription[Any], ...]] = (
             self._ownerships,
+            self.groups.groups,
             *self._fence_view.subscriptions,
             *(self._inventory[kind] for kind in self._inventory if kind in OPTIONAL),
         )
