@@ -4,6 +4,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final, NamedTuple
 
+from msgspec.structs import replace
+
 from kube.api.core import Pod
 from kube.logs import get_logger
 from sidecar.model.protocol import HelloRequest, Request, Reservation
@@ -12,6 +14,7 @@ from sidecar.model.reservations import Difference, Reservations, accept, finish,
 from sidecar.plan.placement import Placement
 from sidecar.plan.pod_claims import claim_names
 from sidecar.state.state import ClusterState
+from sidecar.writes.group_commits import GroupCommits
 
 UNKNOWN_POD: Final = failed_rejection(Code.POD_UNKNOWN, "the pod is not known")
 
@@ -33,16 +36,20 @@ class Promises:
         is_promising: Reservations have arrived whose devices are not chosen yet.
     """
 
-    def __init__(self, state: ClusterState, find_pod: Callable[[str], Pod | None]) -> None:
+    def __init__(
+        self, state: ClusterState, find_pod: Callable[[str], Pod | None], groups: GroupCommits
+    ) -> None:
         """Begin without a reservation.
 
         Args:
             find_pod: Returns the pod of a UID; None if it is not known.
+            groups: Wait for the pods of a group that are reserved.
         """
         self.reservations = Reservations()
         self.is_promising = False
         self._state = state
         self._find_pod = find_pod
+        self._groups = groups
         # Reservations whose devices were not free any more when they arrived.
         self._rejected: dict[str, Rejection] = {}
 
@@ -68,6 +75,7 @@ class Promises:
     def begin(self, difference: Difference) -> Iterator[Sequence[ReservedPod]]:
         """Take back ended reservations; yield the pods that need devices chosen in the block."""
         self.end(difference)
+        self._groups.change(replace(difference, ended=()))
         reserved_pods = [
             ReservedPod(reservation, pod)
             for reservation in difference.begun
@@ -81,6 +89,7 @@ class Promises:
 
     def end(self, difference: Difference) -> None:
         """Take back ended reservations."""
+        self._groups.change(replace(difference, begun=()))
         for reservation in difference.ended:
             self._state.unreserve(reservation.pod_uid)
             self._rejected.pop(reservation.pod_uid, None)
@@ -103,6 +112,7 @@ class Promises:
     def forget(self, uid: str) -> None:
         """Forget a pod that was bound or deleted."""
         self.reservations = finish(self.reservations, uid)
+        self._groups.forget(uid)
         self._state.unreserve(uid)
         self._rejected.pop(uid, None)
 

@@ -58,6 +58,7 @@ from sidecar.reports.metrics import SidecarMetrics
 from sidecar.state.pod_room import PodRoom
 from sidecar.state.state import ClusterState
 from sidecar.writes.binder import Binder, PodReference
+from sidecar.writes.group_commits import GroupCommits, Member
 
 REST_PER_PLAN: Final = 4
 """Times as long as a plan of the waiting pods took is the rest after it: pods that are scheduled wait for
@@ -73,6 +74,8 @@ class Service:
     Attributes:
         instance: Random text of this service.
         greetings: The number of hellos from schedulers.
+        groups: Binds the pods of a group together.
+        obstacle: The reason why no pod is served yet, although the cluster was read; empty if it is.
         turns: The turns of pods to be decided about.
     """
 
@@ -104,8 +107,10 @@ class Service:
         """
         self.instance: Final = instance
         self._pods = KnownPods(state)
-        self._promises = Promises(state, self._pods.find)
+        self.groups: Final = GroupCommits(state, binder, clock=clock)
+        self._promises = Promises(state, self._pods.find, self.groups)
         self.greetings = 0
+        self.obstacle = ""
         self._state = state
         self._binder = binder
         self._seen_claims = seen_claims
@@ -150,7 +155,7 @@ class Service:
             metrics=metrics,
             clock=clock,
         )
-        state.on_end = self._forget
+        state.on_end = state.groups.on_end = self._forget
 
     async def prepare(self) -> None:
         """Build the view of the devices, so that the first pod need not wait for it."""
@@ -167,7 +172,8 @@ class Service:
     async def hello(self, request: HelloRequest) -> HelloAnswer:
         """Take over the reservations of a scheduler."""
         self.greetings += 1
-        problem = self._state.check() or (DOES_NOT_END if self.stuck_pod() is not None else "")
+        is_stuck = self.stuck_pod() is not None
+        problem = self._state.check() or (DOES_NOT_END if is_stuck else self.obstacle)
         self._state.count_drivers()
         is_known = request.scheduler == self.reservations.scheduler
         has_news = not is_known or self._promises.has_news(request)
@@ -330,14 +336,16 @@ class Service:
     async def unreserve(self, request: UnreserveRequest) -> VerdictAnswer:
         """Take back a pod's promise and the writes for it."""
         await self._intake.accept_in_turn(request)
+        if self._was_tried_again(request):
+            return self._answer(Verdict.OK)
         reservation = self.reservations.by_pod.get(request.pod_uid)
         if reservation is not None:
-            if request.number and reservation.number > request.number:
-                return self._answer(Verdict.OK)  # The pod was tried again since.
             given_up = Request(unreserved=(reservation.number,))
             self._promises.end(self._promises.accept(given_up))
+        await self.groups.commit_ended(request.pod_uid)
         pod = self._pods.find(request.pod_uid)
-        if pod is not None and not self._pods.is_bound(request.pod_uid):
+        is_over = self._was_tried_again(request) or self._pods.is_bound(request.pod_uid)
+        if pod is not None and not is_over:
             reference = PodReference(pod.metadata.uid, pod.metadata.namespace, pod.metadata.name)
             # A pod whose PreBind succeeded may be bound, whatever the scheduler was told.
             deallocate = request.pod_uid not in self._written
@@ -346,6 +354,11 @@ class Service:
                     reference, name, claim.metadata.uid, deallocate=deallocate
                 )
         return self._answer(Verdict.OK)
+
+    def _was_tried_again(self, request: UnreserveRequest) -> bool:
+        """Return whether a later reservation of the pod is in force than the one that is given up."""
+        reservation = self.reservations.by_pod.get(request.pod_uid)
+        return bool(reservation and request.number and reservation.number > request.number)
 
     async def postfilter(self, request: PostFilterRequest) -> VerdictAnswer:
         """Release a claim of the pod's own that keeps it from nodes, or wait for a release that helps it."""
@@ -424,10 +437,13 @@ class Service:
             return rejection
         pod = self._pods.find(uid)
         node = self._state.node(request.node)
-        if pod is None or node is None or uid not in self.reservations.by_pod:
+        reservation = self.reservations.by_pod.get(uid)
+        if pod is None or node is None or reservation is None:
             return failed_rejection(Code.POD_UNKNOWN, "the pod has no reservation")
         claims = [(name, claim.metadata.uid) for name, claim in self._pods.claims_of(pod)]
         reference = PodReference(uid, request.pod_namespace, request.pod_name)
+        if reservation.group is not None:
+            return await self.groups.bind(Member(reference, request.node, tuple(claims)))
         return await self._binder.bind(reference, node, claims)
 
     # --- pods -------------------------------------------------------------------------------------

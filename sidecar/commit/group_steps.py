@@ -103,8 +103,8 @@ def _claim_rejection(
 
 
 def _consumer_rejection(claim: ResourceClaim | None, joining: int) -> Rejection | None:
-    known = 0 if claim is None else len(writes.consumers(claim))
-    if known + joining <= writes.MAX_CONSUMERS:
+    consumer_count = 0 if claim is None else len(writes.consumers(claim))
+    if consumer_count + joining <= writes.MAX_CONSUMERS:
         return None
     return unschedulable(
         Code.TOO_MANY_CONSUMERS,

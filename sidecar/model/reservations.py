@@ -32,10 +32,12 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         ended: The reservations given up, or replaced by a newer one of the same pod.
         begun: The reservations that begin, in order of their numbers.
+        is_first: They are the first of a scheduler, which another sidecar may have answered before.
     """
 
     ended: tuple[Reservation, ...] = ()
     begun: tuple[Reservation, ...] = ()
+    is_first: bool = False
 
 
 def greet(before: Reservations, request: HelloRequest) -> tuple[Reservations, Difference]:
@@ -51,6 +53,7 @@ def greet(before: Reservations, request: HelloRequest) -> tuple[Reservations, Di
     return fresh, Difference(
         ended=tuple(old for pod, old in before.by_pod.items() if pod not in kept_uids),
         begun=tuple(new for new in difference.begun if new.pod_uid not in kept_uids),
+        is_first=True,
     )
 
 

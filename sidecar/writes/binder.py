@@ -131,9 +131,9 @@ class Binder:
         async def write(member: GroupPod, node: Node) -> None:
             for name, uid in member.claims:
                 async with self._lock_claim(uid):
-                    if rejections:
-                        return
-                    rejection = await self._bind_claim(member.pod, node, name, uid)
+                    rejection = await self._bind_claim(
+                        member.pod, node, name, uid, others=rejections
+                    )
                 if rejection is not None:
                     rejections.append(rejection)
 
@@ -215,11 +215,24 @@ class Binder:
     # --- one claim --------------------------------------------------------------------------------
 
     async def _bind_claim(
-        self, pod: ResourceClaimConsumerReference, node: Node, name: Name, uid: str
+        self,
+        pod: ResourceClaimConsumerReference,
+        node: Node,
+        name: Name,
+        uid: str,
+        *,
+        others: Sequence[Rejection] = (),
     ) -> Rejection | None:
+        """Write a claim for a pod.
+
+        Args:
+            others: Rejections of the pod's group; after one no further write begins.
+        """
         try:
             async with asyncio.timeout(self._settings.write_deadline_s):
                 for _ in range(MAX_CONFLICTS):
+                    if others:
+                        return None
                     claim, hold = self._state.claims.store.get(name), self._state.holds.get(uid)
                     step = steps.next_bind_step(
                         claim,

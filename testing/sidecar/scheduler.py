@@ -294,7 +294,15 @@ async def sidecar_beside(
             await state.wait_synced()
             await ViewUpdater(state, service).run()
 
-        loops = [recorder.run, binder_.run, listener.run, explainer.run, report, update_view]
+        loops = [
+            recorder.run,
+            binder_.run,
+            service.groups.run,
+            listener.run,
+            explainer.run,
+            report,
+            update_view,
+        ]
         if engine is not None:
             loops.append(engine.run)
         async with running(informers.run, *loops):

@@ -101,7 +101,8 @@ async def decisions(tmp_path: Path) -> AsyncIterator[Decisions]:
             put_claim(server, f"gpu-{name}", f"request-{name}", count=count)
         async with sidecar_beside(server, tmp_path) as sidecar:
             registry, clock = CollectorRegistry(), Clock()
-            promises = Promises(sidecar.state, lambda _uid: None)
+            assert sidecar.service is not None
+            promises = Promises(sidecar.state, lambda _uid: None, sidecar.service.groups)
             maker = DecisionMaker(
                 sidecar.state,
                 SidecarMetrics(registry),

@@ -173,7 +173,9 @@ STEPS = (
     TakeBackCase("others alone have it", claim("x", "z"), want=True),
     TakeBackCase("it is gone", None, want=True),
     TakeBackCase("it is another one", claim("x", "a", uid="y"), want=True),
-    TakeBackCase("an unknown write is settled first", claim("x"), False, hold("x", step=Step.UNKNOWN)),
+    TakeBackCase(
+        "an unknown write is settled first", claim("x"), False, hold("x", step=Step.UNKNOWN)
+    ),
     TakeBackCase("so is one under way", claim("x"), False, hold("x", step=Step.WRITING)),
     TakeBackCase("so is a release", claim("x", "a"), want=False, is_unsettled=True),
     TakeBackCase("a promise is none", claim("x"), True, hold("x", "a")),

@@ -1,0 +1,334 @@
+"""Binds the pods of a group together: their claims are written when all have come, or none is.
+
+`commit.group_barrier` decides who waits, and `commit.group_steps` what is checked and taken back; here it is
+done. The pod with which a group is complete has the claims of all written; the others wait for it. A pod
+that waits holds neither a turn of decisions nor one of writes.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+from typing import Final, NamedTuple
+
+from msgspec.structs import replace
+
+from allocator.pods.claims import Name
+from kube.logs import get_logger
+from sidecar.commit import group_barrier
+from sidecar.commit.group_barrier import Barrier, Commit, GiveUp, Wait
+from sidecar.commit.group_steps import GroupPod, TakeBack, rejections_of, take_backs_of
+from sidecar.commit.writes import is_reserved_for
+from sidecar.model.protocol import GroupPolicy, GroupReference, Reservation, Verdict
+from sidecar.model.rejections import Code, Rejection, failed_rejection, unschedulable
+from sidecar.model.reservations import Difference
+from sidecar.plan.pod_claims import claim_names
+from sidecar.state.state import ClusterState
+from sidecar.writes.binder import SETTLE_INTERVAL_S, Binder, PodReference
+from sidecar.writes.take_backs import TakeBacks
+
+NOT_COMPLETE: Final = unschedulable(
+    Code.GROUP_NOT_COMPLETE,
+    "too few pods of the group came to be bound in time; none is bound, and the group is tried again",
+)
+UNRESERVED: Final = failed_rejection(Code.POD_UNKNOWN, "the pod has no reservation any more")
+INTERRUPTED: Final = failed_rejection(
+    Code.ATTEMPT_FAILED, "the claims of the group could not be written; it is tried again"
+)
+
+log = get_logger()
+
+
+class Member(NamedTuple):
+    """A pod of a group that is to be bound.
+
+    Attributes:
+        node: The name of the node that was reserved for it.
+        claims: Name and UID of each of its claims.
+    """
+
+    reference: PodReference
+    node: str
+    claims: tuple[tuple[Name, str], ...]
+
+
+class _Place:
+    """A pod's place before the barrier."""
+
+    def __init__(self, member: Member) -> None:
+        self.member = member
+        self.rejection: Rejection | None = None
+        self.is_over = False
+        self.wake = asyncio.Event()
+
+    def end(self, rejection: Rejection | None) -> None:
+        """End the wait with a verdict; the first one counts."""
+        if not self.is_over:
+            self.is_over, self.rejection = True, rejection
+            self.wake.set()
+
+
+class GroupCommits:
+    """The groups whose pods are between their reservation and their Binding."""
+
+    def __init__(
+        self, state: ClusterState, binder: Binder, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """Begin without a group.
+
+        Args:
+            clock: Monotonic seconds.
+        """
+        self._state = state
+        self._binder = binder
+        self._clock = clock
+        # By UID of the group.
+        self._barriers: dict[str, Barrier] = {}
+        self._references: dict[str, GroupReference] = {}
+        # By UID of the pod.
+        self._group_of: dict[str, str] = {}
+        self._places: dict[str, _Place] = {}
+        self._commits: dict[str, asyncio.Event] = {}
+        self._take_backs = TakeBacks(binder)
+        state.groups.on_change = self._group_changed
+
+    def is_waiting(self, uid: str) -> bool:
+        """Return whether a pod waits for the others of its group."""
+        group_uid = self._group_of.get(uid)
+        return group_uid is not None and uid in self._barriers[group_uid].arrived
+
+    # --- reservations -----------------------------------------------------------------------------
+
+    def change(self, difference: Difference) -> None:
+        """Take reservations that ended and began."""
+        for reservation in difference.ended:
+            self.forget(reservation.pod_uid)
+        for reservation in difference.begun:
+            if reservation.group is not None:
+                self._reserve(reservation, reservation.group, is_first=difference.is_first)
+
+    def forget(self, uid: str) -> None:
+        """Forget a pod that was unreserved, bound or deleted."""
+        group_uid = self._group_of.get(uid)
+        place = self._places.get(uid)
+        if place is not None:
+            place.end(UNRESERVED)
+        if group_uid is not None:
+            self._drop(group_uid, {uid})
+            self._wake(group_uid)
+
+    def _reserve(self, reservation: Reservation, group: GroupReference, *, is_first: bool) -> None:
+        uid = reservation.pod_uid
+        self.forget(uid)
+        self._group_of[uid] = group.uid
+        self._references[group.uid] = group
+        barrier = self._barriers.get(group.uid, Barrier(min_count=1))
+        barrier = group_barrier.reserve(barrier, uid, self._clock())
+        if is_first and self._is_written(uid):
+            # The sidecar before us let it go, so it does not come again.
+            barrier = group_barrier.let_go(barrier, {uid})
+        self._put(group.uid, barrier)
+
+    def _is_written(self, uid: str) -> bool:
+        pod = self._state.groups.find(uid)
+        if pod is None or not pod.spec.resource_claims:
+            return False
+        claims = [self._state.claims.store.get(name) for name in claim_names(pod)]
+        return bool(claims) and all(claim and is_reserved_for(claim, uid) for claim in claims)
+
+    def _put(self, group_uid: str, barrier: Barrier) -> None:
+        if barrier.is_empty:
+            self._barriers.pop(group_uid, None)
+            self._references.pop(group_uid, None)
+        else:
+            self._barriers[group_uid] = barrier
+
+    # --- binding ----------------------------------------------------------------------------------
+
+    async def bind(self, member: Member) -> Rejection | None:
+        """Have the claims of a pod written together with those of its group.
+
+        Returns:
+            The reason why the pod must not be bound now; None if it may be.
+        """
+        uid = member.reference.uid
+        group_uid = self._group_of.get(uid)
+        if group_uid is None:
+            return UNRESERVED
+        before = self._places.get(uid)
+        if before is not None:
+            before.end(UNRESERVED)
+        place = self._places[uid] = _Place(member)
+        self._put(group_uid, group_barrier.arrive(self._barriers[group_uid], uid, self._clock()))
+        try:
+            while not place.is_over:
+                await self._advance(group_uid, uid, place)
+        finally:
+            if self._places.get(uid) is place:
+                del self._places[uid]
+                if not place.is_over:  # Cancelled.
+                    self.forget(uid)
+        return place.rejection
+
+    async def _advance(self, group_uid: str, uid: str, place: _Place) -> None:
+        """Do what is to be done for a pod that has arrived, or wait until that may have changed."""
+        reference = self._references[group_uid]
+        barrier, bound = self._current(reference), self._bound(reference)
+        match group_barrier.decide(barrier, uid, bound, self._clock()):
+            case Commit(pods=pods):
+                await self._commit(reference, pods)
+            case GiveUp(pods=pods):
+                log.info("group.not_complete", group=_text(reference), pods=len(pods))
+                self._reject(group_uid, dict.fromkeys(pods, NOT_COMPLETE))
+            case Wait(until_s=until_s):
+                wait_s = None if until_s is None else until_s - self._clock()
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(wait_s):
+                        await place.wake.wait()
+                place.wake.clear()
+
+    def _current(self, reference: GroupReference) -> Barrier:
+        """Return the barrier with the group's present minimum, which may change while pods wait."""
+        min_count = self._state.groups.min_count(_key(reference), reference.uid)
+        return replace(
+            self._barriers.get(reference.uid, Barrier(min_count=1)),
+            min_count=reference.min_count if min_count is None else min_count,
+            is_gang=reference.policy is GroupPolicy.GANG,
+        )
+
+    def _bound(self, reference: GroupReference) -> frozenset[str]:
+        return self._state.groups.bound(_key(reference))
+
+    async def _commit(self, reference: GroupReference, pods: frozenset[str]) -> None:
+        """Write the claims of pods together, after which all may be bound, or none."""
+        group_uid = reference.uid
+        places = [self._places[uid] for uid in sorted(pods)]
+        members = [self._group_pod(place.member) for place in places]
+        claims, state = self._state.claims.store, self._state
+        rejections = rejections_of(members, claims, state.holds, state.drivers)
+        if rejections:
+            # Whoever cannot be bound is tried again, and the others wait for it.
+            self._reject(group_uid, rejections)
+            return
+        take_backs = self._take_backs.merge(take_backs_of(members, claims))
+        self._put(group_uid, group_barrier.begin(self._barriers[group_uid], pods))
+        ended, began_s = asyncio.Event(), self._clock()
+        self._commits.update(dict.fromkeys(pods, ended))
+        rejection: Rejection | None = INTERRUPTED
+        try:
+            rejection = await self._write(reference, members, take_backs)
+        finally:
+            self._end(group_uid, pods, is_written=rejection is None)
+            for place in places:
+                place.end(rejection)  # That of a pod that has left is over.
+            for uid in pods:
+                if self._commits.get(uid) is ended:
+                    del self._commits[uid]
+            ended.set()
+            self._wake(group_uid)
+        log.info(
+            "group.committed" if rejection is None else "group.not_committed",
+            group=_text(reference),
+            pods=len(pods),
+            code="" if rejection is None else rejection.code,
+            seconds=round(self._clock() - began_s, 3),
+        )
+
+    async def _write(
+        self,
+        reference: GroupReference,
+        members: Sequence[GroupPod],
+        take_backs: Sequence[TakeBack],
+    ) -> Rejection | None:
+        """Write the claims of pods, and take back what was written in vain; return why no pod may be bound."""
+        pods = frozenset(member.pod.uid for member in members)
+        rejection = await self._binder.bind_together(members)
+        barrier = self._current(reference)
+        left = pods - barrier.committing
+        if rejection is not None:
+            rejection = _of_all(rejection)
+        elif left and group_barrier.is_short(barrier, pods - left, self._bound(reference)):
+            rejection = NOT_COMPLETE
+        if rejection is not None:
+            await self._take_backs.make(take_backs)
+            return rejection
+        self._take_backs.drop(pods - left)
+        await self._take_backs.make(_only(take_backs, left))
+        return None
+
+    def _end(self, group_uid: str, pods: Collection[str], *, is_written: bool) -> None:
+        """End the commit of those pods that have not left."""
+        barrier = self._barriers.get(group_uid)
+        remaining = frozenset() if barrier is None else barrier.committing.intersection(pods)
+        if barrier is None or not remaining:
+            return
+        if is_written:
+            self._put(group_uid, group_barrier.let_go(barrier, remaining))
+        else:
+            self._drop(group_uid, remaining)
+
+    def _drop(self, group_uid: str, uids: Collection[str]) -> None:
+        for uid in uids:
+            self._group_of.pop(uid, None)
+        barrier = self._barriers[group_uid]
+        self._put(group_uid, group_barrier.leave(barrier, uids, self._clock()))
+
+    def _reject(self, group_uid: str, rejections: Mapping[str, Rejection]) -> None:
+        """End the wait of pods, whose reservations the scheduler gives up then."""
+        for uid, rejection in rejections.items():
+            self._places[uid].end(rejection)
+        self._drop(group_uid, rejections.keys())
+        self._wake(group_uid)
+
+    def _group_pod(self, member: Member) -> GroupPod:
+        return GroupPod(member.reference.consumer(), self._state.node(member.node), member.claims)
+
+    async def commit_ended(self, uid: str) -> None:
+        """Return once the claims of a pod are not being written with those of its group."""
+        while (commit := self._commits.get(uid)) is not None:
+            await commit.wait()
+
+    async def run(self) -> None:
+        """Take back what could not be taken back at once, until cancelled."""
+        while True:
+            await asyncio.sleep(SETTLE_INTERVAL_S)
+            await self._take_backs.make_pending(self._group_of.keys())
+
+    # --- waking -----------------------------------------------------------------------------------
+
+    def _wake(self, group_uid: str) -> None:
+        """Have the waiting pods of a group decide again."""
+        barrier = self._barriers.get(group_uid)
+        for uid in barrier.arrived if barrier is not None else ():
+            place = self._places.get(uid)
+            if place is not None:
+                place.wake.set()
+
+    def _group_changed(self, name: Name) -> None:
+        for group_uid, reference in self._references.items():
+            if _key(reference) == name:
+                self._wake(group_uid)
+
+
+def _key(reference: GroupReference) -> Name:
+    return reference.namespace, reference.name
+
+
+def _text(reference: GroupReference) -> str:
+    return "/".join(_key(reference))
+
+
+def _of_all(rejection: Rejection) -> Rejection:
+    """Return the rejection of all pods of a group after that of one of them."""
+    is_lasting = rejection.verdict is Verdict.UNSCHEDULABLE
+    code = rejection.code if is_lasting else Code.DEVICES_GONE
+    return unschedulable(code, f"no pod of the group is bound: {rejection.message}")
+
+
+def _only(take_backs: Sequence[TakeBack], uids: Collection[str]) -> tuple[TakeBack, ...]:
+    """Return what is to be taken back for some of the pods."""
+    narrowed = (
+        replace(take_back, pods=tuple(pod for pod in take_back.pods if pod.uid in uids))
+        for take_back in take_backs
+    )
+    return tuple(take_back for take_back in narrowed if take_back.pods)

@@ -1,0 +1,77 @@
+"""Takes back the claims that were written for pods of a group in vain: at once, or when a write is settled."""
+
+import asyncio
+from collections.abc import Collection, Sequence
+from typing import Final
+
+from msgspec.structs import replace
+
+from kube.api.resource import ResourceClaimConsumerReference
+from kube.logs import get_logger
+from sidecar.commit.group_steps import TakeBack
+from sidecar.writes.binder import Binder
+
+log = get_logger()
+
+
+class TakeBacks:
+    """The claims that are to be taken back, each until that is done.
+
+    Attributes:
+        pending: By UID of the claim. Most are taken back at once; others wait until an earlier write is
+            settled, or the API server answers.
+    """
+
+    def __init__(self, binder: Binder) -> None:
+        """Begin without one."""
+        self.pending: Final[dict[str, TakeBack]] = {}
+        self._binder = binder
+
+    def merge(self, take_backs: Sequence[TakeBack]) -> tuple[TakeBack, ...]:
+        """Return what is to be taken back of a new attempt, with what is left of the one before."""
+        return tuple(
+            take_back
+            if (before := self.pending.get(take_back.uid)) is None
+            else replace(before, pods=_union(before, take_back))
+            for take_back in take_backs
+        )
+
+    def drop(self, uids: Collection[str]) -> None:
+        """Leave their claims to pods that are bound, or may be."""
+        for take_back in tuple(self.pending.values()):
+            pods = tuple(pod for pod in take_back.pods if pod.uid not in uids)
+            if not pods:
+                del self.pending[take_back.uid]
+            elif len(pods) < len(take_back.pods):
+                self.pending[take_back.uid] = replace(take_back, pods=pods)
+
+    async def make(self, take_backs: Collection[TakeBack]) -> None:
+        """Take claims back, together."""
+        async with asyncio.TaskGroup() as group:
+            for take_back in take_backs:
+                self.pending[take_back.uid] = take_back
+                group.create_task(self._make(take_back))
+
+    async def make_pending(self, active: Collection[str]) -> None:
+        """Take back what could not be taken back before.
+
+        Args:
+            active: UIDs of the pods that are tried again: their commit writes these claims, or takes them back.
+        """
+        await self.make(
+            [
+                take_back
+                for take_back in self.pending.values()
+                if not any(pod.uid in active for pod in take_back.pods)
+            ]
+        )
+
+    async def _make(self, take_back: TakeBack) -> None:
+        is_done = await self._binder.take_back(take_back)
+        if is_done and self.pending.get(take_back.uid) is take_back:
+            del self.pending[take_back.uid]
+            log.info("claim.taken_back", claim="/".join(take_back.name), pods=len(take_back.pods))
+
+
+def _union(before: TakeBack, after: TakeBack) -> tuple[ResourceClaimConsumerReference, ...]:
+    return tuple({pod.uid: pod for pod in (*before.pods, *after.pods)}.values())

@@ -1,0 +1,398 @@
+"""The pods of a group are bound together: their claims are written when all have come, or none is."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from kube.api.urls import NODES, POD_GROUPS, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
+from sidecar.commit import group_barrier
+from testing.builders import Document
+from testing.fake_api_server import Call, FakeApiServer, until
+from testing.sidecar.scheduler import (
+    FakeScheduler,
+    Sidecar,
+    publish,
+    put_claim,
+    put_pod,
+    sidecar_beside,
+)
+
+GROUP = "job"
+MEMBERS = ("a", "b", "c")
+NOTHING_YET_S = 0.1
+"""Long enough for a write that must not come."""
+
+
+class Story(NamedTuple):
+    """A group of three pods with a claim each, on a node with three devices."""
+
+    server: FakeApiServer
+    sidecar: Sidecar
+    scheduler: FakeScheduler
+    pods: dict[str, Document]
+
+    def reserve(self, *names: str, min_count: int = 3, **fields: Any) -> None:
+        group = {"uid": "uid-job", "namespace": "default", "name": GROUP, "minCount": min_count}
+        for name in names or MEMBERS:
+            self.scheduler.reserve(self.pods[name], "node-1", group=group | fields)
+
+    def begin(self, name: str) -> "asyncio.Task[Document]":
+        return asyncio.ensure_future(self.scheduler.prebind(self.pods[name]))
+
+    async def arrive(self, *names: str) -> "list[asyncio.Task[Document]]":
+        """Begin the Binding of pods that wait."""
+        assert self.sidecar.service is not None
+        groups = self.sidecar.service.groups
+        tasks = []
+        for name in names:
+            tasks.append(self.begin(name))
+            await until(partial(groups.is_waiting, self.uid(name)))
+        return tasks
+
+    def uid(self, name: str) -> str:
+        return str(self.pods[name]["metadata"]["uid"])
+
+    def allocated(self) -> str:
+        """Return the pods whose claims are allocated."""
+        claims = sorted(
+            self.server.objects(RESOURCE_CLAIMS), key=lambda claim: claim["metadata"]["name"]
+        )
+        return "".join(
+            claim["metadata"]["name"][-1]
+            for claim in claims
+            if claim.get("status", {}).get("allocation")
+        )
+
+    async def bind(self, name: str) -> None:
+        """Have the API server bind a pod."""
+        pod = self.server.find(PODS, name, "default")
+        assert pod is not None
+        pod["spec"]["nodeName"] = "node-1"
+        self.server.put(PODS, pod)
+        await until(lambda: self.uid(name) in self.bound)
+
+    @property
+    def bound(self) -> frozenset[str]:
+        return self.sidecar.state.groups.bound(("default", GROUP))
+
+
+@asynccontextmanager
+async def group_of_three(tmp_path: Path, *, write_timeout_s: float = 2.0) -> AsyncIterator[Story]:
+    async with FakeApiServer() as server:
+        publish(server, "node-1", per_node=len(MEMBERS))
+        scheduling_group = {"podGroupName": GROUP}
+        for name in MEMBERS:
+            put_claim(server, f"gpu-{name}")
+        pods = {
+            name: put_pod(server, name, f"gpu-{name}", schedulingGroup=scheduling_group)
+            for name in MEMBERS
+        }
+        async with sidecar_beside(server, tmp_path, write_timeout_s=write_timeout_s) as sidecar:
+            scheduler = FakeScheduler(sidecar.socket)
+            assert (await scheduler.hello())["ready"]
+            yield Story(server, sidecar, scheduler, pods)
+
+
+def patches_of(name: str) -> Callable[[Call], bool]:
+    return lambda call: call.method == "PATCH" and call.path.endswith(f"/gpu-{name}/status")
+
+
+def verdicts(answers: Sequence[Document]) -> set[tuple[str, str]]:
+    return {(answer["verdict"], answer["code"]) for answer in answers}
+
+
+async def test_nothing_is_written_before_all_have_come(tmp_path: Path) -> None:
+    async with group_of_three(tmp_path) as story:
+        story.reserve()
+        waiting = await story.arrive("a", "b")
+        await asyncio.sleep(NOTHING_YET_S)
+        assert not [call for call in story.server.calls if call.method == "PATCH"]
+
+        answers = await asyncio.gather(*waiting, story.begin("c"))
+
+        assert verdicts(answers) == {("ok", "")}
+        assert story.allocated() == "abc"
+
+
+async def test_a_pod_without_claims_is_waited_for(tmp_path: Path) -> None:
+    async with group_of_three(tmp_path) as story:
+        story.pods["launcher"] = put_pod(
+            story.server, "launcher", schedulingGroup={"podGroupName": GROUP}
+        )
+        await until(lambda: story.sidecar.state.groups.find("uid-launcher") is not None)
+        story.reserve(*MEMBERS, "launcher", min_count=4)
+        waiting = await story.arrive(*MEMBERS)
+        assert not story.allocated()
+
+        answers = await asyncio.gather(*waiting, story.begin("launcher"))
+
+        assert verdicts(answers) == {("ok", "")}
+        assert story.allocated() == "abc"
+        await story.bind("launcher")
+        assert story.sidecar.reservations() == len(MEMBERS)
+
+
+async def test_a_refused_write_takes_back_what_the_others_got(tmp_path: Path) -> None:
+    async with group_of_three(tmp_path) as story:
+        story.reserve()
+        story.server.fail(403, matches=patches_of("b"))
+
+        answers = await asyncio.gather(*map(story.begin, MEMBERS))
+
+        assert verdicts(answers) == {("unschedulable", "devicesGone")}
+        assert not story.allocated()
+        for name in MEMBERS:
+            await story.scheduler.unreserve(story.pods[name])
+        story.reserve()
+        answers = await asyncio.gather(*map(story.begin, MEMBERS))
+        assert verdicts(answers) == {("ok", "")}
+        assert story.allocated() == "abc"
+
+
+async def test_an_unknown_write_is_settled_before_it_is_taken_back(tmp_path: Path) -> None:
+    """It was made, and nobody heard of it in time."""
+    async with group_of_three(tmp_path, write_timeout_s=0.2) as story:
+        story.reserve()
+        over = story.server.delay(patches_of("b"))
+        story.server.fail(403, matches=patches_of("c"))
+
+        answers = await asyncio.gather(*map(story.begin, MEMBERS))
+
+        assert verdicts(answers) == {("unschedulable", "devicesGone")}
+        over.set()
+        await until(lambda: not story.allocated())
+
+
+async def test_a_shared_claim_of_others_stays_theirs(tmp_path: Path) -> None:
+    async with group_of_three(tmp_path) as story:
+        put_claim(story.server, "gpu-x")
+        other = put_pod(story.server, "other", "gpu-x")
+        await story.scheduler.prefilter(other)
+        story.scheduler.reserve(other, "node-1")
+        await story.scheduler.prebind(other)
+        for name in MEMBERS:
+            story.pods[name] = put_pod(
+                story.server, name, "gpu-x", schedulingGroup={"podGroupName": GROUP}
+            )
+        put_claim(story.server, "gpu-c")
+        story.pods["c"] = put_pod(
+            story.server, "c", "gpu-x", "gpu-c", schedulingGroup={"podGroupName": GROUP}
+        )
+        await until(lambda: "uid-c" in story.sidecar.state.consumers.pods)
+        story.reserve()
+        story.server.fail(403, matches=patches_of("c"))
+
+        answers = await asyncio.gather(*map(story.begin, MEMBERS))
+
+        assert verdicts(answers) == {("unschedulable", "devicesGone")}
+        assert story.allocated() == "x"
+        users = [user["name"] for user in story.sidecar.claim("gpu-x")["status"]["reservedFor"]]
+        assert users == ["other"]
+
+
+async def test_the_claims_of_pods_that_share_one_are_written_once(tmp_path: Path) -> None:
+    async with group_of_three(tmp_path) as story:
+        put_claim(story.server, "gpu-x")
+        for name in MEMBERS:
+            story.pods[name] = put_pod(
+                story.server, name, "gpu-x", schedulingGroup={"podGroupName": GROUP}
+            )
+        await until(
+            lambda: story.sidecar.state.consumers.pods["uid-c"].spec.resource_claims is not None
+        )
+        story.reserve()
+
+        answers = await asyncio.gather(*map(story.begin, MEMBERS))
+
+        assert verdicts(answers) == {("ok", "")}
+        assert len(list(filter(patches_of("x"), story.server.calls))) == 1
+        assert len(story.sidecar.claim("gpu-x")["status"]["reservedFor"]) == len(MEMBERS)
+
+
+async def test_a_pod_that_is_unreserved_while_others_wait_is_tried_again(tmp_path: Path) -> None:
+    async with group_of_three(tmp_path) as story:
+        story.reserve()
+        waiting = await story.arrive("a", "b")
+        await story.scheduler.unreserve(story.pods["b"])
+        assert (await waiting[1])["verdict"] == "error"
+        story.reserve("b")
+
+        answers = await asyncio.gather(waiting[0], story.begin("b"), story.begin("c"))
+
+        assert verdicts(answers) == {("ok", "")}
+
+
+async def test_too_few_pods_give_up_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(group_barrier, "WAIT_S", 0.2)
+    async with group_of_three(tmp_path) as story:
+        story.reserve()
+
+        answers = await asyncio.gather(story.begin("a"), story.begin("b"))
+
+        assert verdicts(answers) == {("unschedulable", "groupNotComplete")}
+        assert not story.allocated()
+
+
+async def test_a_pod_that_is_deleted_while_its_group_is_written_takes_the_others_along(
+    tmp_path: Path,
+) -> None:
+    async with group_of_three(tmp_path) as story:
+        story.reserve()
+        over = story.server.delay(patches_of("a"))
+        tasks = [story.begin(name) for name in MEMBERS]
+        await until(lambda: story.allocated() == "abc")
+        story.server.remove(PODS, "b", "default")
+        await until(lambda: story.sidecar.reservations() == len(MEMBERS) - 1)
+        over.set()
+
+        answers = await asyncio.gather(*tasks)
+
+        assert verdicts([answers[0], answers[2]]) == {("unschedulable", "groupNotComplete")}
+        assert not story.allocated()
+
+
+async def test_unreserve_of_a_pod_waits_for_the_commit_and_takes_back_its_claim_alone(
+    tmp_path: Path,
+) -> None:
+    async with group_of_three(tmp_path) as story:
+        story.reserve(min_count=2)
+        over = story.server.delay(patches_of("a"))
+        tasks = [story.begin(name) for name in MEMBERS]
+        await until(lambda: story.allocated() == "abc")
+        unreserved = asyncio.ensure_future(story.scheduler.unreserve(story.pods["c"]))
+        await until(lambda: story.sidecar.reservations() == len(MEMBERS) - 1)
+        over.set()
+
+        answers = await asyncio.gather(*tasks)
+        await unreserved
+
+        assert verdicts(answers[:2]) == {("ok", "")}
+        assert answers[2]["verdict"] == "error"
+        assert story.allocated() == "ab"
+
+
+async def test_a_pod_whose_binding_fails_keeps_its_devices_and_is_tried_again_alone(
+    tmp_path: Path,
+) -> None:
+    async with group_of_three(tmp_path) as story:
+        story.reserve()
+        await asyncio.gather(*map(story.begin, MEMBERS))
+        await story.bind("a")
+        await story.bind("b")
+        await story.scheduler.unreserve(story.pods["c"])
+        assert story.allocated() == "abc"
+        story.reserve("c")
+
+        assert (await story.begin("c"))["verdict"] == "ok"
+
+        users = [user["name"] for user in story.sidecar.claim("gpu-c")["status"]["reservedFor"]]
+        assert users == ["c"]
+
+
+async def test_a_minimum_that_is_raised_while_pods_wait_counts(tmp_path: Path) -> None:
+    async with group_of_three(tmp_path) as story:
+        pod_group = {
+            "metadata": {"name": GROUP, "namespace": "default"},
+            "spec": {"schedulingPolicy": {"gang": {"minCount": 3}}},
+        }
+        story.reserve(
+            "a", "b", min_count=2, uid=story.server.put(POD_GROUPS, pod_group)["metadata"]["uid"]
+        )
+        groups = story.sidecar.state.groups
+        await until(lambda: groups.min_count(("default", GROUP)) == len(MEMBERS))
+        waiting = await story.arrive("a", "b")
+        assert not story.allocated()
+
+        pod_group["spec"] = {"schedulingPolicy": {"gang": {"minCount": 2}}}
+        story.server.put(POD_GROUPS, pod_group)
+
+        assert verdicts(await asyncio.gather(*waiting)) == {("ok", "")}
+
+
+async def test_a_node_that_is_lost_while_pods_wait_sends_its_pods_back_alone(
+    tmp_path: Path,
+) -> None:
+    async with group_of_three(tmp_path) as story:
+        story.server.put(NODES, {"metadata": {"name": "node-2"}})
+        await until(lambda: story.sidecar.state.node("node-2") is not None)
+        story.pods["launcher"] = put_pod(
+            story.server, "launcher", schedulingGroup={"podGroupName": GROUP}
+        )
+        await until(lambda: story.sidecar.state.groups.find("uid-launcher") is not None)
+        story.reserve(min_count=4)
+        group = {"uid": "uid-job", "namespace": "default", "name": GROUP, "minCount": 4}
+        story.scheduler.reserve(story.pods["launcher"], "node-2", group=group)
+        waiting = await story.arrive("launcher", "a", "b")
+        story.server.remove(NODES, "node-2")
+        await until(lambda: story.sidecar.state.node("node-2") is None)
+
+        last = await story.arrive("c")
+
+        assert verdicts([await waiting[0]]) == {("unschedulable", "devicesGone")}
+        assert not story.allocated()
+        story.reserve("launcher", min_count=4)
+        answers = await asyncio.gather(*waiting[1:], *last, story.begin("launcher"))
+        assert verdicts(answers) == {("ok", "")}
+
+
+async def test_devices_that_cannot_be_made_ready_are_taken_back_from_all(tmp_path: Path) -> None:
+    async with group_of_three(tmp_path) as story:
+        published = story.server.find(RESOURCE_SLICES, "node-1-slice")
+        assert published is not None
+        for of_node in published["spec"]["devices"]:
+            of_node |= {"bindingConditions": ["Ready"], "bindingFailureConditions": ["Broken"]}
+        story.server.put(RESOURCE_SLICES, published)
+        slices = story.sidecar.state.slices
+        await until(
+            lambda: all(
+                device.binding_conditions
+                for device in next(iter(slices.values())).spec.devices or ()
+            )
+        )
+        story.reserve()
+        waiting = [story.begin(name) for name in MEMBERS]
+        await until(lambda: story.allocated() == "abc")
+
+        stored = story.sidecar.claim("gpu-b")
+        result = stored["status"]["allocation"]["devices"]["results"][0]
+        broken = {"type": "Broken", "status": "True", "reason": "x", "message": ""}
+        report = {key: result[key] for key in ("driver", "pool", "device")}
+        stored["status"]["devices"] = [report | {"conditions": [broken]}]
+        story.server.put(RESOURCE_CLAIMS, stored)
+
+        answers = await asyncio.gather(*waiting)
+        assert verdicts(answers) == {("unschedulable", "bindingFailed")}
+        assert not story.allocated()
+
+
+async def test_pods_of_a_basic_group_wait_for_nobody(tmp_path: Path) -> None:
+    async with group_of_three(tmp_path) as story:
+        story.reserve(min_count=1, policy="basic")
+
+        assert (await story.begin("a"))["verdict"] == "ok"
+        assert story.allocated() == "a"
+
+
+async def test_a_restarted_sidecar_does_not_wait_for_pods_that_were_let_go(tmp_path: Path) -> None:
+    async with group_of_three(tmp_path) as story:
+        story.pods["launcher"] = put_pod(
+            story.server, "launcher", schedulingGroup={"podGroupName": GROUP}
+        )
+        story.reserve()
+        await asyncio.gather(*map(story.begin, MEMBERS))
+        story.reserve("launcher", min_count=4)
+        async with sidecar_beside(story.server, tmp_path, instance="instance-1") as sidecar:
+            scheduler = FakeScheduler(sidecar.socket, story.scheduler.name)
+            scheduler.reservations = story.scheduler.reservations
+            assert (await scheduler.hello())["ready"]
+
+            answer = await scheduler.prebind(story.pods["launcher"])
+
+            assert answer["verdict"] == "ok"
