@@ -49,13 +49,16 @@ from sidecar.reports.ownership_reporter import OwnershipReporter
 from sidecar.state.held_back import HeldBackLimits
 from sidecar.state.state import ClusterState
 from sidecar.writes.binder import Binder, BinderSettings
+from sidecar.writes.incomplete_groups import take_back_incomplete
 from sidecar.writes.writer import LeaderWriter
 
 NOT_LEADING: Final = "this sidecar does not lead"
 FENCE_LAG_S: Final = 1.0
 """The time within which the API server's policies learn of a new holder of the Lease."""
 WAITING_FOR_WRITES: Final = "waiting until no write of the leader before can be under way"
-
+TAKING_BACK: Final = (
+    "taking back devices of groups that the leader before has not given to all of their pods"
+)
 
 log = get_logger()
 
@@ -152,6 +155,7 @@ def begin(
         loops=(
             leadership.follow,
             leadership.binder.run,
+            service.groups.run,
             leadership.gates.run,
             partial(watch_scheduler, lambda: service.greetings, settings.scheduler_timeout),
             partial(watch_decisions, service),
@@ -215,7 +219,7 @@ class Leadership:
         """Return the reason that no call can be answered."""
         if not self._has_waited.is_set():
             return WAITING_FOR_WRITES
-        return self.state.check() or self.gates.problem()
+        return self.state.check() or self.gates.problem() or self.service.obstacle
 
     def show_metrics(self) -> None:
         """Show the state of this leadership from now on."""
@@ -233,6 +237,7 @@ class Leadership:
         """Follow the cluster, once no write of the leader before can be under way."""
         settings, session = self._parts.process.settings.sidecar, self._parts.session
         state, service = self.state, self.service
+        service.obstacle = TAKING_BACK
         session.begin(service, self.problem)
         try:
             if not self._is_successor:
@@ -243,6 +248,8 @@ class Leadership:
                 await state.wait_synced()
                 group.create_task(self._reporter.run())
                 await state.wait_complete()
+                await take_back_incomplete(state, self.binder, self._sleep)
+                service.obstacle = ""
                 await service.prepare()
                 exempt_caches()
                 group.create_task(self._explainer.run())

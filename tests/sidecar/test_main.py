@@ -1,9 +1,10 @@
 """The process: a new leader's wait, and the settings and timers that reach their parts."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -16,17 +17,26 @@ from clusterstate.kinds import Kind
 from kube.api.core import Pod, PodSpec
 from kube.api.meta import ObjectMeta
 from kube.api.ownership import HeldBackClaim, HeldBackDevice
-from kube.api.urls import DEVICE_CLASSES, NODES, RESOURCE_CLAIMS, RESOURCE_SLICES
+from kube.api.urls import DEVICE_CLASSES, NODES, POD_GROUPS, RESOURCE_CLAIMS, RESOURCE_SLICES
 from kube.names import BRIDGE_LEASE, NAMESPACE
 from kube.runtime.leader import HANDED_OVER, LEASES
 from process.model.durations import PositiveDuration
 from process.running.command import Process
 from process.running.leader_election import Term, Work
 from process.selectors.engine import WorkerEngine
-from sidecar.__main__ import FENCE_LAG_S, WAITING_FOR_WRITES, LeaderSession, Parts, begin, serve
+from sidecar.__main__ import (
+    FENCE_LAG_S,
+    TAKING_BACK,
+    WAITING_FOR_WRITES,
+    LeaderSession,
+    Parts,
+    begin,
+    serve,
+)
 from sidecar.model.settings import Settings, SidecarSettings
 from sidecar.ownership.held_back import as_claim
 from sidecar.reports.metrics import SidecarMetrics
+from sidecar.writes.incomplete_groups import BINDING_LAG_S
 from testing.allocation.builders import (
     DRIVER,
     allocated_claim,
@@ -41,7 +51,7 @@ from testing.allocation.builders import (
     slice_of,
 )
 from testing.fake_api_server import FakeApiServer, quick_recorder, running, until
-from testing.sidecar.scheduler import FakeScheduler, document, publish, put_pod
+from testing.sidecar.scheduler import FakeScheduler, document, publish, put_claim, put_pod
 
 
 class Sleeper:
@@ -85,10 +95,20 @@ class Jumping(Process[Settings], frozen=True, kw_only=True):
 
 
 @asynccontextmanager
-async def leading(*, is_successor: bool, **settings: Any) -> AsyncIterator[Leading]:
-    """Run the work of a process that has just got the Lease."""
+async def leading(
+    *,
+    is_successor: bool,
+    prepare: Callable[[FakeApiServer], None] = lambda _server: None,
+    **settings: Any,
+) -> AsyncIterator[Leading]:
+    """Run the work of a process that has just got the Lease.
+
+    Args:
+        prepare: Stores what the leader before left.
+    """
     async with FakeApiServer() as server, server.client() as client:
         publish(server, "node-1")
+        prepare(server)
         registry, session, sleeper = CollectorRegistry(), LeaderSession(), Sleeper()
         sidecar = SidecarSettings(drivers=(DRIVER,), **settings)
         parts = Parts(
@@ -125,6 +145,60 @@ async def test_a_successor_does_not_wait() -> None:
 
         assert not leading_.sleeper.seconds
         assert await leading_.work.drain()
+
+
+GROUP = {"podGroupName": "job"}
+
+
+def put_commit(server: FakeApiServer, *, written: Collection[str], bound: str) -> None:
+    """Store a group of three pods that need two, and the claims that were written for some of them."""
+    policy = {"schedulingPolicy": {"gang": {"minCount": 2}}}
+    metadata = {"name": "job", "namespace": "default"}
+    server.put(POD_GROUPS, {"metadata": metadata, "spec": policy})
+    for number, name in enumerate(("a", "b", "c")):
+        spec = {"nodeName": "node-1"} if name == bound else {}
+        pod = put_pod(server, name, f"gpu-{name}", schedulingGroup=GROUP, **spec)
+        stored = put_claim(server, f"gpu-{name}")
+        if name in written:
+            allocation = {
+                "devices": {"results": [document(result(f"gpu-{number}", pool="node-1"))]}
+            }
+            user = {"resource": "pods", "name": name, "uid": pod["metadata"]["uid"]}
+            stored["status"] = {"allocation": allocation, "reservedFor": [user]}
+            server.put(RESOURCE_CLAIMS, stored)
+
+
+def written_claims(server: FakeApiServer) -> list[str]:
+    return [
+        stored["metadata"]["name"]
+        for stored in server.objects(RESOURCE_CLAIMS)
+        if stored.get("status", {}).get("allocation")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("written", "bound", "want"),
+    [
+        (("a",), "", []),
+        (("a", "b"), "", ["gpu-a", "gpu-b"]),
+        (("a", "b"), "a", ["gpu-a", "gpu-b"]),
+        (("a",), "a", ["gpu-a"]),
+    ],
+    ids=["incomplete", "complete", "complete with the bound one", "bound pods keep their devices"],
+)
+async def test_a_new_leader_takes_back_the_incomplete_commit_of_a_group_before_it_serves(
+    written: tuple[str, ...], bound: str, want: list[str]
+) -> None:
+    prepare = partial(put_commit, written=written, bound=bound)
+    async with leading(is_successor=True, prepare=prepare) as leading_:
+        if not want:
+            await until(lambda: leading_.sleeper.seconds == [BINDING_LAG_S])
+            assert leading_.session.problem() == TAKING_BACK
+            assert written_claims(leading_.server)
+            leading_.sleeper.is_over.set()
+        await leading_.ready()
+
+        assert written_claims(leading_.server) == want
 
 
 async def test_the_devices_in_use_are_counted_anew_on_a_timer() -> None:

@@ -1,0 +1,73 @@
+"""Takes back the commits of groups that a process before this one began and did not end.
+
+Called before the first answer, so no pod is being bound by the scheduler beside us. A commit that was
+complete stays as it is: the scheduler binds its pods with the devices that they have.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final
+
+from allocator.pods.claims import Name
+from kube.api.resource import ResourceClaimConsumerReference
+from kube.logs import get_logger
+from sidecar.commit.group_steps import MemberClaims, TakeBack, incomplete_commit
+from sidecar.plan.pod_claims import claim_names
+from sidecar.state.group_members import has_ended, is_placed
+from sidecar.state.state import ClusterState
+from sidecar.writes.binder import Binder
+
+BINDING_LAG_S: Final = 1.0
+"""The time for Bindings of the scheduler before to arrive: what is incomplete then was not being bound."""
+MAX_ROUNDS: Final = 10
+"""Attempts, `BINDING_LAG_S` apart; what cannot be taken back by then waits for its pods, as of a single pod."""
+
+log = get_logger()
+
+
+async def take_back_incomplete(
+    state: ClusterState, binder: Binder, sleep: Callable[[float], Awaitable[None]]
+) -> None:
+    """Take back each incomplete commit of a group.
+
+    Args:
+        sleep: Waits for so many seconds.
+    """
+    before = find_incomplete(state)
+    for _ in range(MAX_ROUNDS):
+        if not before:
+            return
+        await sleep(BINDING_LAG_S)
+        present = find_incomplete(state)
+        for uid, take_back in present.items():
+            if before.get(uid) == take_back:
+                is_done = await binder.take_back(take_back)
+                log.info("claim.taken_back", claim="/".join(take_back.name), done=is_done)
+        before = find_incomplete(state)
+
+
+def find_incomplete(state: ClusterState) -> Mapping[str, TakeBack]:
+    """Return UIDs of the claims that incomplete commits of groups have allocated.
+
+    Only devices that may be given are taken back. A group whose minimum is not known is left as it is.
+    """
+    take_backs: dict[str, TakeBack] = {}
+    for group in state.groups.names:
+        min_count = state.groups.min_count(group)
+        if min_count is not None:
+            for take_back in incomplete_commit(min_count, _members(state, group)):
+                claim = state.claims.store.get(take_back.name)
+                if claim is not None and state.owns(claim):
+                    take_backs[take_back.uid] = take_back
+    return take_backs
+
+
+def _members(state: ClusterState, group: Name) -> tuple[MemberClaims, ...]:
+    return tuple(
+        MemberClaims(
+            pod=ResourceClaimConsumerReference(resource="pods", name=pod.metadata.name, uid=uid),
+            is_bound=is_placed(pod),
+            claims=tuple(state.claims.store.get(name) for name in claim_names(pod)),
+        )
+        for uid, pod in sorted(state.groups.members(group).items())
+        if not has_ended(pod)
+    )
