@@ -194,15 +194,16 @@ class Server:
 def written_claim(claim: ResourceClaim, write: ClaimWrite) -> ResourceClaim:
     """Return a claim after a write."""
     status = claim.status or ResourceClaimStatus()
-    pod = write.pod or ResourceClaimConsumerReference()
-    others = tuple(user for user in consumers(claim) if user.uid != pod.uid)
+    pods = tuple(pod for pod in (write.pod, *write.others) if pod is not None)
+    uids = {pod.uid for pod in pods}
+    others = tuple(user for user in consumers(claim) if user.uid not in uids)
     match write.kind:
         case Kind.PROTECT:
             return replace(claim, metadata=replace(claim.metadata, finalizers=(FINALIZER,)))
         case Kind.ALLOCATE:
-            status = replace(status, allocation=write.allocation, reserved_for=(*others, pod))
+            status = replace(status, allocation=write.allocation, reserved_for=(*others, *pods))
         case Kind.RESERVE:
-            status = replace(status, reserved_for=(*others, pod))
+            status = replace(status, reserved_for=(*others, *pods))
         case Kind.LEAVE:
             status = replace(status, reserved_for=others or None)
         case Kind.DEALLOCATE:

@@ -24,11 +24,11 @@ def test_a_promise_that_is_not_charged_is_found() -> None:
     ("fault", "seed"),
     [
         (Fault.NO_FENCE, 57),
-        (Fault.UNFENCED_CONSUMERS, 332),
+        (Fault.UNFENCED_CONSUMERS, 158),
         (Fault.NO_WAIT, 5),
         (Fault.SETTLED_BY_READING, 60),
         (Fault.SAME_IDENTITY, 57),
-        (Fault.NO_DRAIN, 2),
+        (Fault.NO_DRAIN, 67),
         (Fault.NO_WAIT_BEFORE, 11628),
         (Fault.UNSETTLED_RELEASE, 459),
         (Fault.STALE_LIST, 36),
