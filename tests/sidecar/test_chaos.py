@@ -3,7 +3,8 @@ nor taken from a pod that runs."""
 
 import pytest
 
-from testing.sidecar.chaos import ONE_DEVICE, Fault, main, play
+from testing.sidecar.chaos import ONE_DEVICE, main, play
+from testing.sidecar.world import Fault
 
 
 def test_no_schedule_breaks_a_promise() -> None:
