@@ -1,10 +1,11 @@
 """The checks before the claims of a group are written, and what is taken back where that failed."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from allocator.pods.claims import Name, allocation_of, claim_name
 from kube.api.core import Node
@@ -140,6 +141,32 @@ def take_backs_of(
                 TakeBack(name=name, uid=uid, pods=joining, deallocate=not is_allocated)
             )
     return tuple(take_backs)
+
+
+def joined(before: TakeBack | None, after: TakeBack) -> TakeBack:
+    """Return what is to be taken back of a new attempt, with what is left of the one before.
+
+    Args:
+        before: Whether it deallocates counts: the new attempt found the claim as this one had left it.
+    """
+    if before is None:
+        return after
+    return replace(before, pods=_by_uid((*before.pods, *after.pods)))
+
+
+def split(take_back: TakeBack, uids: Collection[str]) -> tuple[TakeBack | None, TakeBack | None]:
+    """Return what is to be taken back of these pods, and of the others; None for nothing."""
+    sides: tuple[list[ResourceClaimConsumerReference], ...] = ([], [])
+    for pod in take_back.pods:
+        sides[pod.uid not in uids].append(pod)
+    of_these, of_others = (replace(take_back, pods=tuple(pods)) if pods else None for pods in sides)
+    return of_these, of_others
+
+
+def _by_uid(
+    pods: Iterable[ResourceClaimConsumerReference],
+) -> tuple[ResourceClaimConsumerReference, ...]:
+    return tuple({pod.uid: pod for pod in pods}.values())
 
 
 def next_take_back_step(

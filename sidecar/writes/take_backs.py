@@ -4,11 +4,8 @@ import asyncio
 from collections.abc import Collection, Sequence
 from typing import Final
 
-from msgspec.structs import replace
-
-from kube.api.resource import ResourceClaimConsumerReference
 from kube.logs import get_logger
-from sidecar.commit.group_steps import TakeBack
+from sidecar.commit.group_steps import TakeBack, joined, split
 from sidecar.writes.binder import Binder
 
 log = get_logger()
@@ -29,21 +26,16 @@ class TakeBacks:
 
     def merge(self, take_backs: Sequence[TakeBack]) -> tuple[TakeBack, ...]:
         """Return what is to be taken back of a new attempt, with what is left of the one before."""
-        return tuple(
-            take_back
-            if (before := self.pending.get(take_back.uid)) is None
-            else replace(before, pods=_union(before, take_back))
-            for take_back in take_backs
-        )
+        return tuple(joined(self.pending.get(take_back.uid), take_back) for take_back in take_backs)
 
     def drop(self, uids: Collection[str]) -> None:
         """Leave their claims to pods that are bound, or may be."""
         for take_back in tuple(self.pending.values()):
-            pods = tuple(pod for pod in take_back.pods if pod.uid not in uids)
-            if not pods:
+            _, of_others = split(take_back, uids)
+            if of_others is None:
                 del self.pending[take_back.uid]
-            elif len(pods) < len(take_back.pods):
-                self.pending[take_back.uid] = replace(take_back, pods=pods)
+            else:
+                self.pending[take_back.uid] = of_others
 
     async def make(self, take_backs: Collection[TakeBack]) -> None:
         """Take claims back, together."""
@@ -71,7 +63,3 @@ class TakeBacks:
         if is_done and self.pending.get(take_back.uid) is take_back:
             del self.pending[take_back.uid]
             log.info("claim.taken_back", claim="/".join(take_back.name), pods=len(take_back.pods))
-
-
-def _union(before: TakeBack, after: TakeBack) -> tuple[ResourceClaimConsumerReference, ...]:
-    return tuple({pod.uid: pod for pod in (*before.pods, *after.pods)}.values())

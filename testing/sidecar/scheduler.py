@@ -297,7 +297,7 @@ async def sidecar_beside(
         loops = [
             recorder.run,
             binder_.run,
-            service.groups.run,
+            service.commits.run,
             listener.run,
             explainer.run,
             report,

@@ -291,10 +291,14 @@ class World(ABC, Generic[P]):
 
     Attributes:
         claim_names: The claims that there are at the beginning.
+        events: How many events a schedule has.
+        stir_s: The longest time from one act of somebody to the next.
         trace: What has happened.
     """
 
     claim_names: ClassVar[Sequence[Name]] = ()
+    events: ClassVar[int] = EVENTS
+    stir_s: ClassVar[float] = 0.4
 
     def __init__(self, seed: int, fault: Fault = Fault.NONE) -> None:
         self._random = random.Random(seed)
@@ -335,7 +339,7 @@ class World(ABC, Generic[P]):
         self._at(0.0, "stir", self._stir)
         for process in self._processes:
             self._at(0.0, f"{process.name} stands", partial(self._stand, process))
-        for _ in range(EVENTS):
+        for _ in range(self.events):
             self._now, _, event, happen = heapq.heappop(self._events)
             self.trace.append(f"{self._now:8.3f} {event}")
             happen()
@@ -413,7 +417,7 @@ class World(ABC, Generic[P]):
 
     def _stir(self) -> None:
         """Let something happen to somebody."""
-        self._later(0.02, 0.4, "stir", self._stir)
+        self._later(0.02, self.stir_s, "stir", self._stir)
         leaders = [process for process in self._processes if process.leads]
         process = self._random.choice((*self._processes, *(leaders * 4)))
         if process.frozen_until > self._now:

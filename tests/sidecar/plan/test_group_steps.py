@@ -18,8 +18,10 @@ from sidecar.commit.group_steps import (
     MemberClaims,
     TakeBack,
     incomplete_commit,
+    joined,
     next_take_back_step,
     rejections_of,
+    split,
     take_backs_of,
 )
 from sidecar.commit.ledger import Hold, Step
@@ -154,6 +156,20 @@ def test_take_backs_of(name: str, claims: list[ResourceClaim], want: list[TakeBa
     members = [member("a", "own", "shared"), member("b", "shared"), member("c")]
 
     assert list(take_backs_of(members, by_name(*claims))) == want, name
+
+
+def test_what_is_left_of_an_attempt_is_joined_with_the_next() -> None:
+    left = taken("x", "a")
+    later = taken("x", "a", "b", deallocate=False)
+
+    assert joined(None, later) == later
+    assert joined(left, later) == taken("x", "a", "b")
+
+
+def test_pods_that_are_bound_keep_their_part() -> None:
+    assert split(taken("x", "a", "b"), {"a", "z"}) == (taken("x", "a"), taken("x", "b"))
+    assert split(taken("x", "a"), {"a"}) == (taken("x", "a"), None)
+    assert split(taken("x", "a"), ()) == (None, taken("x", "a"))
 
 
 class TakeBackCase(NamedTuple):

@@ -1,0 +1,620 @@
+"""A simulator of the commits of groups: seeded schedules against an API server that misbehaves.
+
+The API server and the sidecars are those of `testing.sidecar.world`, and the decisions those of
+`sidecar.commit.group_barrier` and `group_steps`. Two gangs share devices that do not suffice for both; one has a
+claim that its pods share. Pods come late or never, are unreserved or deleted in the middle of a commit, Bindings
+fail, and sidecars freeze, are killed, or hand over. After each event no device belongs to two claims, no claim
+was taken from a pod that runs, and the history rule holds: before its first complete commit a gang has 0 pods
+whose claims are all allocated, or as many as it needs at least, outside the commit window. The window is that of
+a commit under way, or what is left of one: while there is a leader that serves, it has to know of it.
+
+A seed is a schedule: `python -m testing.sidecar.group_chaos --first 7 --seeds 1` plays it again. `--fault` plants
+a fault, which has to be found: `no-commit` writes the claims of each pod by itself, `no-take-back` leaves what
+was written before a write was refused, `no-look-back` has a new leader serve at once, and `hasty-take-back` does
+not settle an unknown write first.
+"""
+
+import argparse
+import sys
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from enum import StrEnum
+from functools import partial
+from typing import Final, NamedTuple
+
+from allocator.pods.claims import Name, allocation_of
+from kube.api.resource import ResourceClaim
+from sidecar.commit import group_barrier, group_steps, ledger, steps
+from sidecar.commit.group_barrier import Barrier, Commit, GiveUp, Wait
+from sidecar.commit.group_steps import GroupPod, MemberClaims, TakeBack
+from sidecar.commit.steps import Candidate, ClaimWrite, Kind
+from sidecar.commit.writes import Outcome
+from sidecar.model.rejections import Rejection
+from testing.sidecar.world import (
+    NODE,
+    BrokenPromise,
+    ClaimKey,
+    Process,
+    World,
+    allocation_with,
+    consumer,
+    devices_of,
+)
+
+DEVICES: Final = 4
+DRIVERS: Final = frozenset({"gpu.example.com"})
+BINDING_FAILS: Final = 0.2
+"""Share of the Bindings that are refused."""
+FORGOTTEN: Final = 0.15
+"""Share of the reservations after which a pod of the gang never comes."""
+
+
+class Fault(StrEnum):
+    """A fault that is planted."""
+
+    NONE = "none"
+    NO_COMMIT = "no-commit"
+    NO_TAKE_BACK = "no-take-back"
+    NO_LOOK_BACK = "no-look-back"
+    HASTY_TAKE_BACK = "hasty-take-back"
+
+
+class Gang(NamedTuple):
+    """Pods that are bound together.
+
+    Attributes:
+        pods: The claims of each.
+    """
+
+    name: str
+    min_count: int
+    pods: Mapping[str, tuple[str, ...]]
+
+
+GANGS: Final = (
+    Gang("a", 3, {"a0": ("a0", "a"), "a1": ("a",), "a2": ("a",)}),
+    Gang("b", 2, {"b0": ("b0",), "b1": ("b1",), "b2": ("b2",)}),
+)
+
+
+class Running:
+    """A commit under way.
+
+    Attributes:
+        written: Pods whose claims are all written.
+        is_rejected: A claim cannot be written, so that all are taken back.
+    """
+
+    def __init__(self, pods: frozenset[str], take_backs: Iterable[TakeBack]) -> None:
+        self.pods = pods
+        self.take_backs = {take_back.uid: take_back for take_back in take_backs}
+        self.written: set[str] = set()
+        self.is_rejected = False
+
+
+class GroupProcess(Process):
+    """A sidecar and its scheduler, with the gangs that are being bound.
+
+    Attributes:
+        take_backs: What could not be taken back at once, by UID of the claim.
+        bound: The pods that are seen bound.
+        is_looking_back: It leads, and does not serve before what the leader before left is taken back.
+    """
+
+    def begin(self) -> None:
+        """Begin anew: nothing that was known before counts."""
+        super().begin()
+        self.barriers = {gang.name: Barrier(min_count=gang.min_count) for gang in GANGS}
+        self.commits: dict[str, Running] = {}
+        self.take_backs: dict[str, TakeBack] = {}
+        self.bound: frozenset[str] = frozenset()
+        self.is_looking_back = True
+
+    @property
+    def serves(self) -> bool:
+        """Return whether it answers its scheduler."""
+        return self.leads and not self.is_looking_back
+
+
+class GroupWorld(World[GroupProcess]):
+    """A schedule of two gangs.
+
+    Attributes:
+        windows_s: How long a gang was partially allocated, each time.
+    """
+
+    claim_names = tuple(
+        ("default", name)
+        for name in sorted(
+            {name for gang in GANGS for names in gang.pods.values() for name in names}
+        )
+    )
+
+    events = 3000
+    stir_s = 0.1
+
+    def __init__(self, seed: int, fault: Fault = Fault.NONE) -> None:
+        super().__init__(seed)
+        self._planted = fault
+        self._generation = dict.fromkeys((gang.name for gang in GANGS), 0)
+        self._running: dict[str, tuple[ClaimKey, ...]] = {}
+        self._complete: set[tuple[str, int]] = set()
+        self._partial_since: dict[str, float] = {}
+        self.windows_s: list[float] = []
+
+    def _new_process(self, name: str, offset: float, rate: float) -> GroupProcess:
+        return GroupProcess(name, offset, rate)
+
+    def _actions(self) -> Sequence[tuple[int, Callable[[GroupProcess], None]]]:
+        return (
+            (30, self._look_back),
+            (60, self._reserve),
+            (90, self._arrive),
+            (90, self._advance),
+            (160, self._write),
+            (40, self._bind),
+            (14, self._unreserve),
+            (30, self._make_take_backs),
+            (30, self._settle),
+            (100, self._watch),
+            (2, self._break_watch),
+            (2, self._end_gang),
+            (1, self._freeze),
+            (1, self._kill),
+            (1, self._resign),
+        )
+
+    # --- the rules --------------------------------------------------------------------------------
+
+    def _stir(self) -> None:
+        super()._stir()
+        self._check()
+
+    def _check(self) -> None:
+        owners: dict[str, Name] = {}
+        for name, claim in self._server.claims.items():
+            for device in devices_of(claim):
+                if device in owners:
+                    self._fail(f"{device} belongs to {owners[device]} and {name}")
+                owners[device] = name
+        for pod, keys in self._running.items():
+            for key in keys:
+                if not self._server.is_reserved(pod, key):
+                    self._fail(f"{pod} runs, and {key.name[1]} was taken from it")
+        for gang in GANGS:
+            self._check_gang(gang)
+
+    def _check_gang(self, gang: Gang) -> None:
+        claims, whole = self._server.claims, self._whole_pods(gang)
+        is_partial = 0 < len(whole) < gang.min_count and not self._is_complete(gang)
+        if not is_partial:
+            began_s = self._partial_since.pop(gang.name, None)
+            if began_s is not None:
+                self.windows_s.append(self._now - began_s)
+            return
+        self._partial_since.setdefault(gang.name, self._now)
+        uids = {claims[name].metadata.uid for pod in whole for name in self._claims(gang, pod)}
+        for process in self._processes:
+            is_serving = process.serves and self._server.holder == process.identity
+            if (
+                is_serving
+                and gang.name not in process.commits
+                and uids.isdisjoint(process.take_backs)
+            ):
+                self._fail(
+                    f"{', '.join(whole)} of {gang.name} have devices, {gang.min_count} need them"
+                )
+
+    def _whole_pods(self, gang: Gang) -> list[str]:
+        """Return the pods whose claims are all allocated."""
+        claims = self._server.claims
+        return [
+            pod
+            for pod in self._pods(gang)
+            if all(allocation_of(claims[name]) is not None for name in self._claims(gang, pod))
+        ]
+
+    def _note_commit(self, gang: Gang) -> None:
+        """Take note of the end of a commit, if it was complete."""
+        if len(self._whole_pods(gang)) >= gang.min_count:
+            self._complete.add((gang.name, self._generation[gang.name]))
+
+    @property
+    def commits(self) -> int:
+        """How often the pods of a gang were let go for the first time."""
+        return len(self._complete)
+
+    def _is_complete(self, gang: Gang) -> bool:
+        return (gang.name, self._generation[gang.name]) in self._complete
+
+    def _pods(self, gang: Gang) -> list[str]:
+        """Return the gang's pods; those of an earlier generation are gone."""
+        return [f"{pod}.{self._generation[gang.name]}" for pod in gang.pods]
+
+    def _claims(self, gang: Gang, pod: str) -> tuple[Name, ...]:
+        return tuple(("default", name) for name in gang.pods[pod.partition(".")[0]])
+
+    # --- a new leader -----------------------------------------------------------------------------
+
+    def _list(self, process: GroupProcess, term: int) -> None:
+        super()._list(process, term)
+        process.bound = frozenset(self._running)
+
+    def _look_back(self, process: GroupProcess) -> None:
+        """Take back what the leader before has written for gangs that are not complete."""
+        if not process.leads or not process.is_looking_back:
+            return
+        take_backs = [take_back for gang in GANGS for take_back in self._incomplete(process, gang)]
+        if not take_backs or self._planted is Fault.NO_LOOK_BACK:
+            self.trace.append(f"         {process.name} serves")
+            process.is_looking_back = False
+            for gang in GANGS:
+                self._note_commit(gang)  # Of the leader before, which was complete.
+            return
+        self._take_back(process, self._random.choice(take_backs))
+
+    def _incomplete(self, process: GroupProcess, gang: Gang) -> tuple[TakeBack, ...]:
+        members = [
+            MemberClaims(
+                consumer(pod),
+                pod in process.bound,
+                tuple(process.seen.get(name) for name in self._claims(gang, pod)),
+            )
+            for pod in self._pods(gang)
+        ]
+        return group_steps.incomplete_commit(gang.min_count, members)
+
+    # --- reservations -----------------------------------------------------------------------------
+
+    def _reserve(self, process: GroupProcess) -> None:
+        """Reserve nodes for the pods of a gang that fit, if they are enough."""
+        if not process.serves:
+            return
+        gang = self._random.choice(GANGS)
+        # Pods that the scheduler knows to be gone count no more, before the sidecar sees it.
+        self._forget(process, gang, process.barriers[gang.name].passed - set(self._pods(gang)))
+        barrier = process.barriers[gang.name]
+        placed = [pod for pod in self._pods(gang) if pod in process.bound or pod in barrier]
+        holds = dict(process.holds)
+        free = sorted({f"gpu-{n}" for n in range(DEVICES)} - process.devices_in_use())
+        chosen: list[str] = []
+        for pod in self._pods(gang):
+            if pod not in placed:
+                claims = [process.seen.get(name) for name in self._claims(gang, pod)]
+                if None not in claims and _hold(pod, claims, holds, free):
+                    chosen.append(pod)
+        if not chosen or len(placed) + len(chosen) < gang.min_count:
+            return
+        process.holds.clear()
+        process.holds.update(holds)
+        for pod in chosen:
+            barrier = group_barrier.reserve(barrier, pod, process.clock(self._now))
+        process.barriers[gang.name] = barrier
+        self.trace.append(f"         {process.name} reserves nodes for {', '.join(chosen)}")
+        if self._random.random() < FORGOTTEN:
+            self._forget(process, gang, [self._random.choice(chosen)])
+
+    def _arrive(self, process: GroupProcess) -> None:
+        """Begin the Binding of a pod."""
+        gang = self._random.choice(GANGS)
+        barrier = process.barriers[gang.name]
+        if process.serves and barrier.reserved:
+            pod = self._random.choice(sorted(barrier.reserved))
+            process.barriers[gang.name] = group_barrier.arrive(
+                barrier, pod, process.clock(self._now)
+            )
+
+    def _unreserve(self, process: GroupProcess) -> None:
+        """Give up a pod, perhaps while its claims are being written."""
+        gang = self._random.choice(GANGS)
+        barrier = process.barriers[gang.name]
+        pods = sorted(barrier.reserved | barrier.arrived | barrier.committing)
+        if not process.serves or not pods:
+            return
+        pod = self._random.choice(pods)
+        self._forget(process, gang, [pod])
+        commit = process.commits.get(gang.name)
+        if commit is None or pod not in commit.pods:
+            self._release(process, gang, pod, deallocate=True)
+
+    def _forget(self, process: GroupProcess, gang: Gang, pods: Collection[str]) -> None:
+        """End reservations of pods; what was written stays."""
+        for pod in pods:
+            for uid in tuple(process.holds):
+                process.change(uid, partial(ledger.unreserve, pod=pod))
+        process.barriers[gang.name] = group_barrier.leave(
+            process.barriers[gang.name], pods, process.clock(self._now)
+        )
+
+    def _release(self, process: GroupProcess, gang: Gang, pod: str, *, deallocate: bool) -> None:
+        for name in self._claims(gang, pod):
+            claim = process.seen.get(name)
+            if claim is not None and claim.metadata.uid not in process.busy:
+                write = steps.next_release_step(
+                    claim, claim.metadata.uid, [consumer(pod)], deallocate=deallocate
+                )
+                if write is not None:
+                    self._send(process, write)
+
+    # --- commits ----------------------------------------------------------------------------------
+
+    def _advance(self, process: GroupProcess) -> None:
+        """Decide about a pod that waits."""
+        gang = self._random.choice(GANGS)
+        barrier = process.barriers[gang.name]
+        if not process.serves or not barrier.arrived or gang.name in process.commits:
+            return
+        pod = self._random.choice(sorted(barrier.arrived))
+        bound = process.bound.intersection(self._pods(gang))
+        step = group_barrier.decide(barrier, pod, bound, process.clock(self._now))
+        if self._planted is Fault.NO_COMMIT:
+            step = Commit(pods=frozenset({pod}))
+        match step:
+            case Commit(pods=pods):
+                self._begin_commit(process, gang, pods)
+            case GiveUp(pods=pods):
+                self.trace.append(f"         {', '.join(sorted(pods))} give up")
+                self._forget(process, gang, pods)
+            case Wait():
+                pass
+
+    def _begin_commit(self, process: GroupProcess, gang: Gang, pods: frozenset[str]) -> None:
+        members = [
+            GroupPod(
+                consumer(pod),
+                NODE,
+                tuple(
+                    (name, claim.metadata.uid)
+                    for name in self._claims(gang, pod)
+                    if (claim := process.seen.get(name)) is not None
+                ),
+            )
+            for pod in sorted(pods)
+        ]
+        rejections = group_steps.rejections_of(members, process.seen, process.holds, DRIVERS)
+        if rejections:
+            self._forget(process, gang, rejections)
+            return
+        take_backs = (
+            group_steps.joined(process.take_backs.get(take_back.uid), take_back)
+            for take_back in group_steps.take_backs_of(members, process.seen)
+        )
+        process.commits[gang.name] = Running(pods, take_backs)
+        process.barriers[gang.name] = group_barrier.begin(process.barriers[gang.name], pods)
+        self.trace.append(f"         {process.name} begins the commit of {', '.join(sorted(pods))}")
+
+    def _write(self, process: GroupProcess) -> None:
+        """Write a claim of a commit, or take one back."""
+        gang = self._random.choice(GANGS)
+        commit = process.commits.get(gang.name)
+        if not process.serves or commit is None:
+            return
+        if commit.is_rejected:
+            self._undo(process, gang, commit)
+        elif commit.written == commit.pods:
+            self._finish(process, gang, commit)
+        else:
+            pod = self._random.choice(sorted(commit.pods - commit.written))
+            self._write_pod(process, gang, commit, pod)
+
+    def _write_pod(self, process: GroupProcess, gang: Gang, commit: Running, pod: str) -> None:
+        for name in self._claims(gang, pod):
+            claim = process.seen.get(name)
+            uid = "" if claim is None else claim.metadata.uid
+            if uid in process.busy:
+                return
+            step = steps.next_bind_step(
+                claim,
+                uid,
+                process.holds.get(uid),
+                consumer(pod),
+                NODE,
+                is_unsettled=claim is not None and process.unsettled.may_change(claim),
+                candidates=[
+                    Candidate(consumer(other), NODE)
+                    for other in sorted(commit.pods)
+                    if name in self._claims(gang, other)
+                ],
+            )
+            if isinstance(step, Rejection):
+                commit.is_rejected = True
+            elif step is not None:
+                self._send(process, step)
+            if step is not None:
+                return
+        commit.written.add(pod)
+
+    def _finish(self, process: GroupProcess, gang: Gang, commit: Running) -> None:
+        """Let the pods of a commit be bound, unless too many have left."""
+        barrier = process.barriers[gang.name]
+        left = commit.pods - barrier.committing
+        bound = process.bound.intersection(self._pods(gang))
+        remaining = commit.pods - left
+        if left and group_barrier.is_short(barrier, remaining, bound):
+            commit.is_rejected = True
+            return
+        process.barriers[gang.name] = group_barrier.let_go(barrier, remaining)
+        del process.commits[gang.name]
+        for uid, take_back in (process.take_backs | commit.take_backs).items():
+            process.take_backs.pop(uid, None)
+            _, not_let_go = group_steps.split(take_back, remaining)
+            if not_let_go is not None:
+                process.take_backs[uid] = not_let_go
+        if remaining:
+            self.trace.append(f"         {process.name} lets {', '.join(sorted(remaining))} go")
+            self._note_commit(gang)
+
+    def _undo(self, process: GroupProcess, gang: Gang, commit: Running) -> None:
+        """Take back what a commit wrote."""
+        if self._planted is Fault.NO_TAKE_BACK:
+            commit.take_backs.clear()
+        for take_back in tuple(commit.take_backs.values()):
+            if take_back.uid in process.busy:
+                return
+            if self._take_back(process, take_back):
+                del commit.take_backs[take_back.uid]
+                process.take_backs.pop(take_back.uid, None)
+            elif take_back.uid in process.busy:
+                return
+            else:
+                process.take_backs[take_back.uid] = commit.take_backs.pop(take_back.uid)
+        del process.commits[gang.name]
+        self._forget(process, gang, commit.pods & process.barriers[gang.name].committing)
+
+    def _take_back(self, process: GroupProcess, take_back: TakeBack) -> bool:
+        """Make the next write that takes a claim back; return whether nothing is left to do."""
+        if take_back.uid in process.busy:
+            return False
+        claim = process.seen.get(take_back.name)
+        step = group_steps.next_take_back_step(
+            take_back,
+            claim,
+            process.holds.get(take_back.uid),
+            is_unsettled=claim is not None and process.unsettled.may_change(claim),
+        )
+        if isinstance(step, ClaimWrite):
+            self._send(process, step)
+            return False
+        return step or self._planted is Fault.HASTY_TAKE_BACK
+
+    def _make_take_backs(self, process: GroupProcess) -> None:
+        """Take back what could not be taken back at once."""
+        if not process.serves:
+            return
+        for take_back in tuple(process.take_backs.values()):
+            is_active = any(
+                pod.uid in barrier
+                for pod in take_back.pods
+                for barrier in process.barriers.values()
+            )
+            if not is_active and self._take_back(process, take_back):
+                del process.take_backs[take_back.uid]
+
+    def _end(
+        self, process: GroupProcess, write: ClaimWrite, result: ResourceClaim | Outcome
+    ) -> None:
+        super()._end(process, write, result)
+        is_of_binding = write.kind not in {Kind.DEALLOCATE, Kind.LEAVE}
+        if is_of_binding and result in {Outcome.REFUSED, Outcome.GONE}:
+            for commit in process.commits.values():
+                commit.is_rejected |= write.claim.metadata.uid in commit.take_backs
+
+    # --- pods -------------------------------------------------------------------------------------
+
+    def _bind(self, process: GroupProcess) -> None:
+        """Bind a pod that was let go."""
+        gang = self._random.choice(GANGS)
+        passed = process.barriers[gang.name].passed
+        if not process.serves or not passed or self._server.holder != process.identity:
+            return
+        pod = self._random.choice(sorted(passed))
+        keys = tuple(
+            ClaimKey(name, self._server.claims[name].metadata.uid)
+            for name in self._claims(gang, pod)
+        )
+        self._forget(process, gang, [pod])
+        if pod not in self._pods(gang):
+            return  # It was deleted.
+        if self._random.random() < BINDING_FAILS:
+            self._release(process, gang, pod, deallocate=False)
+        elif all(self._server.is_reserved(pod, key) for key in keys):
+            self.trace.append(f"         {process.name} binds {pod}")
+            self._running[pod] = keys
+            process.bound |= {pod}
+
+    def _watch(self, process: GroupProcess) -> None:
+        super()._watch(process)
+        if process.leads and not process.is_listing:
+            process.bound = frozenset(self._running)
+            for gang in GANGS:
+                barrier, pods = process.barriers[gang.name], self._pods(gang)
+                present = barrier.reserved | barrier.arrived | barrier.committing | barrier.passed
+                self._forget(process, gang, sorted(present.difference(pods)))
+
+    def _end_gang(self, _process: GroupProcess) -> None:
+        """Delete the pods of a gang with their claims, and create them anew."""
+        gang = self._random.choice(GANGS)
+        for pod in self._pods(gang):
+            self._running.pop(pod, None)
+        self._generation[gang.name] += 1
+        self._partial_since.pop(gang.name, None)
+        names = {name for pod in self._pods(gang) for name in self._claims(gang, pod)}
+        for name in sorted(names):
+            self._server.release(name, None)
+            self._server.create(name)
+
+    def _kill(self, process: GroupProcess) -> None:
+        """End a process at once; what it has sent arrives nevertheless, and its Lease expires."""
+        process.term += 1
+        process.identity = f"{process.name}-{process.term}-new"
+        process.begin()
+        process.frozen_until = self._now + 1.0
+        self.trace.append(f"         {process.name} is killed")
+
+
+def _hold(
+    pod: str, claims: Sequence[ResourceClaim | None], holds: dict[str, ledger.Hold], free: list[str]
+) -> bool:
+    """Promise devices to a pod's claims; return whether there are enough."""
+    present = [claim for claim in claims if claim is not None]
+    opened = [claim for claim in present if allocation_of(claim) is None]
+    missing = [claim for claim in opened if claim.metadata.uid not in holds]
+    if len(missing) > len(free):
+        return False
+    for claim in opened:
+        hold = holds.get(claim.metadata.uid)
+        allocation = allocation_with(free.pop(0)) if hold is None else hold.allocation
+        holds[claim.metadata.uid] = ledger.reserve(hold, claim, allocation, pod)
+    return True
+
+
+class Played(NamedTuple):
+    """The result of schedules.
+
+    Attributes:
+        broken: The seeds that broke a promise, with the stories.
+        commits: How often the pods of a gang were let go for the first time.
+        windows_s: How long a gang was partially allocated, each time, in order of length.
+    """
+
+    broken: Mapping[int, str]
+    commits: int
+    windows_s: Sequence[float]
+
+
+def play(seeds: range, fault: Fault = Fault.NONE) -> Played:
+    """Play schedules."""
+    texts: dict[int, str] = {}
+    commits, windows_s = 0, [0.0]
+    for seed in seeds:
+        world = GroupWorld(seed, fault)
+        try:
+            world.run()
+        except BrokenPromise as broken:
+            texts[seed] = str(broken)
+        commits += world.commits
+        windows_s += world.windows_s
+    return Played(texts, commits, sorted(windows_s))
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Play schedules; return 1 if one of them broke the protocol, or a planted fault was not found."""
+    parser = argparse.ArgumentParser(
+        prog="python -m testing.sidecar.group_chaos", description=__doc__
+    )
+    parser.add_argument("--seeds", type=int, default=1000, help="how many schedules")
+    parser.add_argument("--first", type=int, default=0, help="the first seed")
+    parser.add_argument("--fault", type=Fault, default=Fault.NONE, choices=list(Fault))
+    namespace = parser.parse_args(arguments)
+    played = play(range(namespace.first, namespace.first + namespace.seeds), namespace.fault)
+    sys.stdout.write(
+        f"{namespace.seeds:,} schedules of groups, fault {namespace.fault}: {len(played.broken):,} broken; "
+        f"{played.commits:,} commits, windows of {played.windows_s[len(played.windows_s) // 2]:.1f} s, "
+        f"{played.windows_s[-1]:.1f} s at most\n"
+    )
+    for story in list(played.broken.values())[:1]:
+        sys.stdout.write(f"{story}\n")
+    return int(bool(played.broken) is (namespace.fault is Fault.NONE))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

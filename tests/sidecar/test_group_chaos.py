@@ -1,0 +1,37 @@
+"""The commits of groups in a world of late, doubled and lost writes: a gang has all its devices, or none."""
+
+import pytest
+
+from testing.sidecar.group_chaos import Fault, main, play
+
+
+def test_no_schedule_leaves_a_gang_with_a_part_of_its_devices() -> None:
+    played = play(range(40))
+
+    assert played.broken == {}
+    assert played.commits
+    assert played.windows_s
+
+
+@pytest.mark.parametrize(
+    ("fault", "seed"),
+    [
+        (Fault.NO_COMMIT, 0),
+        (Fault.NO_TAKE_BACK, 0),
+        (Fault.NO_LOOK_BACK, 0),
+        (Fault.HASTY_TAKE_BACK, 3),
+    ],
+)
+def test_a_planted_fault_is_found_and_its_seed_is_a_schedule(fault: Fault, seed: int) -> None:
+    """`make chaos` looks for it in 500 seeds; a change of the protocol moves them."""
+    broken = play(range(seed, seed + 1), fault).broken
+
+    assert "have devices" in broken[seed]
+    assert broken == play(range(seed, seed + 1), fault).broken
+
+
+def test_the_command_fails_where_a_fault_is_not_found(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--seeds", "2"]) == 0
+    assert main(["--seeds", "1", "--fault", "no-commit"]) == 0
+    assert main(["--seeds", "0", "--fault", "no-commit"]) == 1
+    assert "need them" in capsys.readouterr().out
