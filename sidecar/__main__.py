@@ -155,7 +155,7 @@ def begin(
         loops=(
             leadership.follow,
             leadership.binder.run,
-            service.groups.run,
+            service.commits.run,
             leadership.gates.run,
             partial(watch_scheduler, lambda: service.greetings, settings.scheduler_timeout),
             partial(watch_decisions, service),

@@ -74,7 +74,7 @@ class Service:
     Attributes:
         instance: Random text of this service.
         greetings: The number of hellos from schedulers.
-        groups: Binds the pods of a group together.
+        commits: Bind the pods of a group together.
         obstacle: The reason why no pod is served yet, although the cluster was read; empty if it is.
         turns: The turns of pods to be decided about.
     """
@@ -107,8 +107,8 @@ class Service:
         """
         self.instance: Final = instance
         self._pods = KnownPods(state)
-        self.groups: Final = GroupCommits(state, binder, clock=clock)
-        self._promises = Promises(state, self._pods.find, self.groups)
+        self.commits: Final = GroupCommits(state, binder, clock=clock)
+        self._promises = Promises(state, self._pods.find, self.commits)
         self.greetings = 0
         self.obstacle = ""
         self._state = state
@@ -261,6 +261,9 @@ class Service:
 
     async def group(self, request: GroupRequest) -> GroupAnswer:
         """Return the places of the pods of a group."""
+        if not request.what_if:
+            placed = frozenset(member.pod_uid for member in request.placed)
+            self.commits.note_placed(request.group, placed)
         outcome = await self._groups.answer(request)
         return replace(
             group_answer(request, outcome),
@@ -342,7 +345,7 @@ class Service:
         if reservation is not None:
             given_up = Request(unreserved=(reservation.number,))
             self._promises.end(self._promises.accept(given_up))
-        await self.groups.commit_ended(request.pod_uid)
+        await self.commits.commit_ended(request.pod_uid)
         pod = self._pods.find(request.pod_uid)
         is_over = self._was_tried_again(request) or self._pods.is_bound(request.pod_uid)
         if pod is not None and not is_over:
@@ -443,7 +446,7 @@ class Service:
         claims = [(name, claim.metadata.uid) for name, claim in self._pods.claims_of(pod)]
         reference = PodReference(uid, request.pod_namespace, request.pod_name)
         if reservation.group is not None:
-            return await self.groups.bind(Member(reference, request.node, tuple(claims)))
+            return await self.commits.bind(Member(reference, request.node, tuple(claims)))
         return await self._binder.bind(reference, node, claims)
 
     # --- pods -------------------------------------------------------------------------------------

@@ -17,7 +17,13 @@ from allocator.pods.claims import Name
 from kube.logs import get_logger
 from sidecar.commit import group_barrier
 from sidecar.commit.group_barrier import Barrier, Commit, GiveUp, Wait
-from sidecar.commit.group_steps import GroupPod, TakeBack, rejections_of, take_backs_of
+from sidecar.commit.group_steps import (
+    GroupPod,
+    TakeBack,
+    rejections_of,
+    split,
+    take_backs_of,
+)
 from sidecar.commit.writes import is_reserved_for
 from sidecar.model.protocol import GroupPolicy, GroupReference, Reservation, Verdict
 from sidecar.model.rejections import Code, Rejection, failed_rejection, unschedulable
@@ -85,6 +91,7 @@ class GroupCommits:
         # By UID of the group.
         self._barriers: dict[str, Barrier] = {}
         self._references: dict[str, GroupReference] = {}
+        self._gone: dict[str, frozenset[str]] = {}
         # By UID of the pod.
         self._group_of: dict[str, str] = {}
         self._places: dict[str, _Place] = {}
@@ -107,6 +114,22 @@ class GroupCommits:
             if reservation.group is not None:
                 self._reserve(reservation, reservation.group, is_first=difference.is_first)
 
+    def note_placed(self, reference: GroupReference, placed: Collection[str]) -> None:
+        """Take note of the pods of a group that the scheduler takes to be bound, or about to be.
+
+        It may have seen a pod's end that we have not; such a pod counts no more for the group's minimum.
+
+        Args:
+            placed: UIDs, as of the decision about the group's other pods.
+        """
+        barrier = self._barriers.get(reference.uid, Barrier(min_count=1))
+        counted = barrier.passed | self._state.groups.bound(_key(reference))
+        gone = counted.difference(placed)
+        if gone:
+            self._gone[reference.uid] = gone
+        else:
+            self._gone.pop(reference.uid, None)
+
     def forget(self, uid: str) -> None:
         """Forget a pod that was unreserved, bound or deleted."""
         group_uid = self._group_of.get(uid)
@@ -122,6 +145,8 @@ class GroupCommits:
         self.forget(uid)
         self._group_of[uid] = group.uid
         self._references[group.uid] = group
+        if uid in self._gone.get(group.uid, frozenset()):
+            self._gone[group.uid] -= {uid}
         barrier = self._barriers.get(group.uid, Barrier(min_count=1))
         barrier = group_barrier.reserve(barrier, uid, self._clock())
         if is_first and self._is_written(uid):
@@ -140,6 +165,7 @@ class GroupCommits:
         if barrier.is_empty:
             self._barriers.pop(group_uid, None)
             self._references.pop(group_uid, None)
+            self._gone.pop(group_uid, None)
         else:
             self._barriers[group_uid] = barrier
 
@@ -190,14 +216,17 @@ class GroupCommits:
     def _current(self, reference: GroupReference) -> Barrier:
         """Return the barrier with the group's present minimum, which may change while pods wait."""
         min_count = self._state.groups.min_count(_key(reference), reference.uid)
+        barrier = self._barriers.get(reference.uid, Barrier(min_count=1))
         return replace(
-            self._barriers.get(reference.uid, Barrier(min_count=1)),
+            barrier,
+            passed=barrier.passed - self._gone.get(reference.uid, frozenset()),
             min_count=reference.min_count if min_count is None else min_count,
             is_gang=reference.policy is GroupPolicy.GANG,
         )
 
     def _bound(self, reference: GroupReference) -> frozenset[str]:
-        return self._state.groups.bound(_key(reference))
+        gone = self._gone.get(reference.uid, frozenset())
+        return self._state.groups.bound(_key(reference)) - gone
 
     async def _commit(self, reference: GroupReference, pods: frozenset[str]) -> None:
         """Write the claims of pods together, after which all may be bound, or none."""
@@ -253,7 +282,8 @@ class GroupCommits:
             await self._take_backs.make(take_backs)
             return rejection
         self._take_backs.drop(pods - left)
-        await self._take_backs.make(_only(take_backs, left))
+        of_left = (split(take_back, left)[0] for take_back in take_backs)
+        await self._take_backs.make([take_back for take_back in of_left if take_back is not None])
         return None
 
     def _end(self, group_uid: str, pods: Collection[str], *, is_written: bool) -> None:
@@ -323,12 +353,3 @@ def _of_all(rejection: Rejection) -> Rejection:
     is_lasting = rejection.verdict is Verdict.UNSCHEDULABLE
     code = rejection.code if is_lasting else Code.DEVICES_GONE
     return unschedulable(code, f"no pod of the group is bound: {rejection.message}")
-
-
-def _only(take_backs: Sequence[TakeBack], uids: Collection[str]) -> tuple[TakeBack, ...]:
-    """Return what is to be taken back for some of the pods."""
-    narrowed = (
-        replace(take_back, pods=tuple(pod for pod in take_back.pods if pod.uid in uids))
-        for take_back in take_backs
-    )
-    return tuple(take_back for take_back in narrowed if take_back.pods)

@@ -102,7 +102,7 @@ async def decisions(tmp_path: Path) -> AsyncIterator[Decisions]:
         async with sidecar_beside(server, tmp_path) as sidecar:
             registry, clock = CollectorRegistry(), Clock()
             assert sidecar.service is not None
-            promises = Promises(sidecar.state, lambda _uid: None, sidecar.service.groups)
+            promises = Promises(sidecar.state, lambda _uid: None, sidecar.service.commits)
             maker = DecisionMaker(
                 sidecar.state,
                 SidecarMetrics(registry),

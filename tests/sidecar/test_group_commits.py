@@ -47,7 +47,7 @@ class Story(NamedTuple):
     async def arrive(self, *names: str) -> "list[asyncio.Task[Document]]":
         """Begin the Binding of pods that wait."""
         assert self.sidecar.service is not None
-        groups = self.sidecar.service.groups
+        groups = self.sidecar.service.commits
         tasks = []
         for name in names:
             tasks.append(self.begin(name))
@@ -370,6 +370,25 @@ async def test_devices_that_cannot_be_made_ready_are_taken_back_from_all(tmp_pat
         answers = await asyncio.gather(*waiting)
         assert verdicts(answers) == {("unschedulable", "bindingFailed")}
         assert not story.allocated()
+
+
+async def test_a_pod_whose_end_only_the_scheduler_has_seen_counts_no_more(tmp_path: Path) -> None:
+    async with group_of_three(tmp_path) as story:
+        await story.bind("c")
+        story.reserve("a", "b")
+        fields = {"uid": "uid-job", "namespace": "default", "name": GROUP, "minCount": 3}
+        status, _ = await story.scheduler.call("group", group=fields, placed=[])
+        assert status == 200
+
+        waiting = await story.arrive("a", "b")
+
+        assert not story.allocated()
+        placed = [{"podUID": story.uid("c"), "node": "node-1"}]
+        await story.scheduler.call("group", group=fields, placed=placed)
+        await story.scheduler.unreserve(story.pods["b"])
+        story.reserve("b")
+        answers = await asyncio.gather(waiting[0], story.begin("b"))
+        assert verdicts(answers) == {("ok", "")}
 
 
 async def test_pods_of_a_basic_group_wait_for_nobody(tmp_path: Path) -> None:
