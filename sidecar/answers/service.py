@@ -107,7 +107,9 @@ class Service:
         """
         self.instance: Final = instance
         self._pods = KnownPods(state)
-        self.commits: Final = GroupCommits(state, binder, clock=clock)
+        self.commits: Final = GroupCommits(
+            state, binder, observe=metrics.observe_group_commit, clock=clock
+        )
         self._promises = Promises(state, self._pods.find, self.commits)
         self.greetings = 0
         self.obstacle = ""

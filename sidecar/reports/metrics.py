@@ -117,6 +117,13 @@ class SidecarMetrics:
         )
         for result in (WRITTEN, *Outcome):
             self._writes.labels(result)
+        self._group_commits = Histogram(
+            "drawbridge_sidecar_group_commit_duration_seconds",
+            "Time in which the claims of a group's pods were written, and taken back in vain, by code.",
+            ("code",),
+            buckets=SECONDS,
+            registry=registry,
+        )
 
     def observe_call(self, point: str, verdict: str, seconds: float) -> None:
         """Count one call."""
@@ -143,6 +150,10 @@ class SidecarMetrics:
     def count_write(self, outcome: Outcome | None) -> None:
         """Count one write by its outcome, None for success."""
         self._writes.labels(WRITTEN if outcome is None else outcome.value).inc()
+
+    def observe_group_commit(self, code: str, seconds: float) -> None:
+        """Count one commit of a group by the code of its failure, empty for success."""
+        self._group_commits.labels(code).observe(seconds)
 
     def show_reservations(self, count: Callable[[], int]) -> None:
         """Show the number of reservations in force."""

@@ -78,15 +78,22 @@ class GroupCommits:
     """The groups whose pods are between their reservation and their Binding."""
 
     def __init__(
-        self, state: ClusterState, binder: Binder, *, clock: Callable[[], float] = time.monotonic
+        self,
+        state: ClusterState,
+        binder: Binder,
+        *,
+        observe: Callable[[str, float], None] = lambda _code, _seconds: None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Begin without a group.
 
         Args:
+            observe: Called with each commit: the code of its failure, empty for success, and its seconds.
             clock: Monotonic seconds.
         """
         self._state = state
         self._binder = binder
+        self._observe = observe
         self._clock = clock
         # By UID of the group.
         self._barriers: dict[str, Barrier] = {}
@@ -255,12 +262,14 @@ class GroupCommits:
                     del self._commits[uid]
             ended.set()
             self._wake(group_uid)
+        code, took_s = "" if rejection is None else rejection.code.value, self._clock() - began_s
+        self._observe(code, took_s)
         log.info(
-            "group.committed" if rejection is None else "group.not_committed",
+            "group.not_committed" if code else "group.committed",
             group=_text(reference),
             pods=len(pods),
-            code="" if rejection is None else rejection.code,
-            seconds=round(self._clock() - began_s, 3),
+            code=code,
+            seconds=round(took_s, 3),
         )
 
     async def _write(

@@ -152,6 +152,9 @@ async def test_a_refused_write_takes_back_what_the_others_got(tmp_path: Path) ->
         answers = await asyncio.gather(*map(story.begin, MEMBERS))
         assert verdicts(answers) == {("ok", "")}
         assert story.allocated() == "abc"
+        name = "drawbridge_sidecar_group_commit_duration_seconds_count"
+        for code in ("devicesGone", ""):
+            assert story.sidecar.registry.get_sample_value(name, {"code": code}) == 1
 
 
 async def test_an_unknown_write_is_settled_before_it_is_taken_back(tmp_path: Path) -> None:
