@@ -4,6 +4,7 @@ Called before the first answer, so no pod is being bound by the scheduler beside
 complete stays as it is: the scheduler binds its pods with the devices that they have.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
@@ -38,11 +39,16 @@ async def take_back_incomplete(
             return
         await sleep(BINDING_LAG_S)
         present = find_incomplete(state)
-        for uid, take_back in present.items():
-            if before.get(uid) == take_back:
-                is_done = await binder.take_back(take_back)
-                log.info("claim.taken_back", claim="/".join(take_back.name), done=is_done)
+        async with asyncio.TaskGroup() as group:
+            for uid, take_back in present.items():
+                if before.get(uid) == take_back:
+                    group.create_task(_take_back(binder, take_back))
         before = find_incomplete(state)
+
+
+async def _take_back(binder: Binder, take_back: TakeBack) -> None:
+    is_done = await binder.take_back(take_back)
+    log.info("claim.taken_back", claim="/".join(take_back.name), done=is_done)
 
 
 def find_incomplete(state: ClusterState) -> Mapping[str, TakeBack]:
