@@ -49,11 +49,12 @@ async def test_policies_that_cannot_be_read_for_a_moment_are_waited_for(status: 
                     await state.wait_complete()
 
 
+@pytest.mark.parametrize("resource", [POLICIES, "podgroups"])
 @pytest.mark.parametrize("status", [403, 404])
-async def test_policies_that_a_cluster_does_not_have_are_not(status: int) -> None:
+async def test_what_a_cluster_does_not_have_is_not(status: int, resource: str) -> None:
     async with FakeApiServer() as server, server.client() as client:
         publish(server, "node-1")
-        server.fail(status, times=10**6, matches=is_of_policies)
+        server.fail(status, times=10**6, matches=lambda call: f"/{resource}" in call.path)
         informers = quick_informers(client)
         state = state_with(informers)
         async with running(informers.run):
