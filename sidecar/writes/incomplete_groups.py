@@ -9,7 +9,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
 from allocator.pods.claims import Name
-from kube.api.resource import ResourceClaimConsumerReference
+from kube.api.core import Pod
+from kube.api.resource import ResourceClaim, ResourceClaimConsumerReference
 from kube.logs import get_logger
 from sidecar.commit.group_steps import MemberClaims, TakeBack, incomplete_commit
 from sidecar.plan.pod_claims import claim_names
@@ -72,8 +73,22 @@ def _members(state: ClusterState, group: Name) -> tuple[MemberClaims, ...]:
         MemberClaims(
             pod=ResourceClaimConsumerReference(resource="pods", name=pod.metadata.name, uid=uid),
             is_bound=is_placed(pod),
-            claims=tuple(state.claims.store.get(name) for name in claim_names(pod)),
+            claims=_claims(state, pod),
         )
         for uid, pod in sorted(state.groups.members(group).items())
         if not has_ended(pod)
     )
+
+
+def _claims(state: ClusterState, pod: Pod) -> tuple[ResourceClaim | None, ...]:
+    """Return the claims of a pod, None for each that does not exist or is not made yet."""
+    present = tuple(state.claims.store.get(name) for name in claim_names(pod))
+    made_names = {
+        status.name for status in (pod.status and pod.status.resource_claim_statuses) or ()
+    }
+    to_be_made = [
+        entry
+        for entry in pod.spec.resource_claims or ()
+        if not entry.resource_claim_name and entry.name not in made_names
+    ]
+    return present + (None,) * len(to_be_made)

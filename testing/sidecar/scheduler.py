@@ -210,6 +210,7 @@ async def sidecar_beside(
     instance: str = "instance-0",
     write_timeout_s: float = 2.0,
     binder: Mapping[str, float] = {},
+    may_write: Callable[[], bool] = lambda: True,
     now: Callable[[], datetime] = lambda: NOW,
     clock: Callable[[], float] = time.monotonic,
     engine: WorkerEngine | None = None,
@@ -218,6 +219,7 @@ async def sidecar_beside(
     """Run a sidecar that leads, beside a fake API server.
 
     Args:
+        may_write: False once a renewal of the Lease is late.
         clock: Monotonic seconds, of the service.
         engine: Evaluates selectors; None evaluates them in place.
         undecided: Pods whose decision did not end in another process.
@@ -245,7 +247,7 @@ async def sidecar_beside(
             identity=HOLDER,
             timeout_s=write_timeout_s,
             max_in_flight=settings.max_writes_in_flight,
-            may_write=lambda: True,
+            may_write=may_write,
             find_claim=state.claims.store.get,
         )
         binder_ = Binder(

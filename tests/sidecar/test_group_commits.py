@@ -11,6 +11,8 @@ import pytest
 
 from kube.api.urls import NODES, POD_GROUPS, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
 from sidecar.commit import group_barrier
+from sidecar.writes.binder import PodReference
+from sidecar.writes.group_commits import Member
 from testing.builders import Document
 from testing.fake_api_server import Call, FakeApiServer, until
 from testing.sidecar.scheduler import (
@@ -82,7 +84,7 @@ class Story(NamedTuple):
 
 
 @asynccontextmanager
-async def group_of_three(tmp_path: Path, *, write_timeout_s: float = 2.0) -> AsyncIterator[Story]:
+async def group_of_three(tmp_path: Path, **fields: Any) -> AsyncIterator[Story]:
     async with FakeApiServer() as server:
         publish(server, "node-1", per_node=len(MEMBERS))
         scheduling_group = {"podGroupName": GROUP}
@@ -92,7 +94,7 @@ async def group_of_three(tmp_path: Path, *, write_timeout_s: float = 2.0) -> Asy
             name: put_pod(server, name, f"gpu-{name}", schedulingGroup=scheduling_group)
             for name in MEMBERS
         }
-        async with sidecar_beside(server, tmp_path, write_timeout_s=write_timeout_s) as sidecar:
+        async with sidecar_beside(server, tmp_path, **fields) as sidecar:
             scheduler = FakeScheduler(sidecar.socket)
             assert (await scheduler.hello())["ready"]
             yield Story(server, sidecar, scheduler, pods)
@@ -391,6 +393,38 @@ async def test_a_pod_whose_end_only_the_scheduler_has_seen_counts_no_more(tmp_pa
         await story.scheduler.unreserve(story.pods["b"])
         story.reserve("b")
         answers = await asyncio.gather(waiting[0], story.begin("b"))
+        assert verdicts(answers) == {("ok", "")}
+
+
+async def test_a_sidecar_that_loses_its_lease_while_pods_wait_writes_nothing(
+    tmp_path: Path,
+) -> None:
+    leads = [True]
+    async with group_of_three(tmp_path, may_write=lambda: leads[0]) as story:
+        story.reserve()
+        waiting = await story.arrive("a", "b")
+        leads[0] = False
+
+        answers = await asyncio.gather(*waiting, story.begin("c"))
+
+        assert verdicts(answers) == {("unschedulable", "devicesGone")}
+        assert not [call for call in story.server.calls if call.method == "PATCH"]
+
+
+async def test_a_call_that_is_cancelled_waits_no_more(tmp_path: Path) -> None:
+    async with group_of_three(tmp_path) as story:
+        story.reserve(min_count=2)
+        assert story.sidecar.service is not None
+        commits = story.sidecar.service.commits
+        waiting = await story.arrive("a")
+        reference = PodReference(story.uid("b"), "default", "b")
+        call = asyncio.ensure_future(commits.bind(Member(reference, "node-1", ())))
+        await until(lambda: commits.is_waiting(story.uid("b")))
+
+        call.cancel()
+
+        await until(lambda: not commits.is_waiting(story.uid("b")))
+        answers = await asyncio.gather(*waiting, story.begin("c"))
         assert verdicts(answers) == {("ok", "")}
 
 

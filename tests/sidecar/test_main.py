@@ -17,7 +17,14 @@ from clusterstate.kinds import Kind
 from kube.api.core import Pod, PodSpec
 from kube.api.meta import ObjectMeta
 from kube.api.ownership import HeldBackClaim, HeldBackDevice
-from kube.api.urls import DEVICE_CLASSES, NODES, POD_GROUPS, RESOURCE_CLAIMS, RESOURCE_SLICES
+from kube.api.urls import (
+    DEVICE_CLASSES,
+    NODES,
+    POD_GROUPS,
+    PODS,
+    RESOURCE_CLAIMS,
+    RESOURCE_SLICES,
+)
 from kube.names import BRIDGE_LEASE, NAMESPACE
 from kube.runtime.leader import HANDED_OVER, LEASES
 from process.model.durations import PositiveDuration
@@ -51,7 +58,14 @@ from testing.allocation.builders import (
     slice_of,
 )
 from testing.fake_api_server import FakeApiServer, quick_recorder, running, until
-from testing.sidecar.scheduler import FakeScheduler, document, publish, put_claim, put_pod
+from testing.sidecar.scheduler import (
+    FakeScheduler,
+    document,
+    pod_with,
+    publish,
+    put_claim,
+    put_pod,
+)
 
 
 class Sleeper:
@@ -199,6 +213,22 @@ async def test_a_new_leader_takes_back_the_incomplete_commit_of_a_group_before_i
         await leading_.ready()
 
         assert written_claims(leading_.server) == want
+
+
+async def test_a_pod_whose_claims_are_not_made_yet_does_not_complete_a_commit() -> None:
+    def prepare(server: FakeApiServer) -> None:
+        put_commit(server, written=["a"], bound="")
+        for name in ("b", "c"):
+            entry = {"name": "gpu", "resourceClaimTemplateName": "gpu"}
+            pod = pod_with(name, schedulingGroup=GROUP)
+            pod["spec"]["resourceClaims"] = [entry]
+            server.put(PODS, pod)
+
+    async with leading(is_successor=True, prepare=prepare) as leading_:
+        leading_.sleeper.is_over.set()
+        await leading_.ready()
+
+        assert not written_claims(leading_.server)
 
 
 async def test_the_devices_in_use_are_counted_anew_on_a_timer() -> None:
