@@ -34,6 +34,9 @@ dynamicresources.go, PreBind."""
 RETRY_S: Final = 0.25
 """The delay before a write that got no answer is repeated."""
 SETTLE_INTERVAL_S: Final = 1.0
+MAX_TOGETHER: Final = 16
+"""Pods of a group whose claims are written at a time; others would wait for their turn within the deadline of
+their own writes."""
 
 log = get_logger()
 
@@ -127,15 +130,17 @@ class Binder:
         After the first rejection no further write begins; what was written is the caller's to take back.
         """
         rejections: list[Rejection] = []
+        places = asyncio.Semaphore(MAX_TOGETHER)
 
         async def write(member: GroupPod, node: Node) -> None:
-            for name, uid in member.claims:
-                async with self._lock_claim(uid):
-                    rejection = await self._bind_claim(
-                        member.pod, node, name, uid, others=rejections
-                    )
-                if rejection is not None:
-                    rejections.append(rejection)
+            async with places:
+                for name, uid in member.claims:
+                    async with self._lock_claim(uid):
+                        rejection = await self._bind_claim(
+                            member.pod, node, name, uid, others=rejections
+                        )
+                    if rejection is not None:
+                        rejections.append(rejection)
 
         with ExitStack() as candidates:
             placed = [(member, node) for member in members if (node := member.node) is not None]

@@ -11,6 +11,7 @@ import pytest
 
 from kube.api.urls import NODES, POD_GROUPS, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
 from sidecar.commit import group_barrier
+from sidecar.writes import binder
 from sidecar.writes.binder import PodReference
 from sidecar.writes.group_commits import Member
 from testing.builders import Document
@@ -69,6 +70,10 @@ class Story(NamedTuple):
             for claim in claims
             if claim.get("status", {}).get("allocation")
         )
+
+    def has_allocated(self, count: int) -> bool:
+        """Return whether so many claims are allocated."""
+        return len(self.allocated()) == count
 
     async def bind(self, name: str) -> None:
         """Have the API server bind a pod."""
@@ -217,6 +222,23 @@ async def test_the_claims_of_pods_that_share_one_are_written_once(tmp_path: Path
         assert verdicts(answers) == {("ok", "")}
         assert len(list(filter(patches_of("x"), story.server.calls))) == 1
         assert len(story.sidecar.claim("gpu-x")["status"]["reservedFor"]) == len(MEMBERS)
+
+
+async def test_a_large_group_is_written_whole_where_each_write_takes_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its claims are written one after the other here, each within the deadline of one."""
+    monkeypatch.setattr(binder, "MAX_TOGETHER", 1)
+    async with group_of_three(tmp_path, binder={"write_deadline_s": 0.5}) as story:
+        story.reserve()
+        overs = [story.server.delay(patches_of(name)) for name in MEMBERS]
+        tasks = [story.begin(name) for name in MEMBERS]
+        for number, over in enumerate(overs, start=1):
+            await until(partial(story.has_allocated, number))
+            await asyncio.sleep(0.3)
+            over.set()
+
+        assert verdicts(await asyncio.gather(*tasks)) == {("ok", "")}
 
 
 async def test_a_pod_that_is_unreserved_while_others_wait_is_tried_again(tmp_path: Path) -> None:
