@@ -11,7 +11,7 @@ import pytest
 
 from kube.api.urls import NODES, POD_GROUPS, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
 from sidecar.commit import group_barrier
-from sidecar.writes import binder
+from sidecar.writes import binder, group_commits
 from sidecar.writes.binder import PodReference
 from sidecar.writes.group_commits import Member
 from testing.builders import Document
@@ -176,6 +176,30 @@ async def test_an_unknown_write_is_settled_before_it_is_taken_back(tmp_path: Pat
         assert verdicts(answers) == {("unschedulable", "devicesGone")}
         over.set()
         await until(lambda: not story.allocated())
+
+
+async def test_what_is_to_be_taken_back_is_left_to_a_group_that_is_bound_after_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(group_commits, "SETTLE_INTERVAL_S", 0.5)
+    async with group_of_three(tmp_path, write_timeout_s=0.2) as story:
+        story.reserve()
+        over = story.server.delay(patches_of("b"))
+        story.server.fail(403, matches=patches_of("c"))
+        answers = await asyncio.gather(*map(story.begin, MEMBERS))
+        assert verdicts(answers) == {("unschedulable", "devicesGone")}
+        over.set()
+        for name in MEMBERS:
+            story.scheduler.drop(story.pods[name])
+        story.reserve()
+
+        answers = await asyncio.gather(*map(story.begin, MEMBERS))
+        for name in MEMBERS:
+            await story.bind(name)
+
+        assert verdicts(answers) == {("ok", "")}
+        await asyncio.sleep(2 * group_commits.SETTLE_INTERVAL_S)
+        assert story.allocated() == "abc"
 
 
 async def test_a_shared_claim_of_others_stays_theirs(tmp_path: Path) -> None:
