@@ -254,6 +254,8 @@ class GroupCommits:
         try:
             rejection = await self._write(reference, members, take_backs)
         finally:
+            if rejection is INTERRUPTED:
+                self._take_backs.add(take_backs)
             self._end(group_uid, pods, is_written=rejection is None)
             for place in places:
                 place.end(rejection)  # That of a pod that has left is over.
@@ -291,8 +293,10 @@ class GroupCommits:
             await self._take_backs.make(take_backs)
             return rejection
         self._take_backs.drop(pods - left)
-        of_left = (split(take_back, left)[0] for take_back in take_backs)
-        await self._take_backs.make([take_back for take_back in of_left if take_back is not None])
+        if left:
+            of_left = (split(take_back, left)[0] for take_back in take_backs)
+            self._take_backs.add(take_back for take_back in of_left if take_back is not None)
+            await self._take_backs.make_pending(self._group_of.keys())
         return None
 
     def _end(self, group_uid: str, pods: Collection[str], *, is_written: bool) -> None:

@@ -1,7 +1,7 @@
 """Takes back the claims that were written for pods of a group in vain: at once, or when a write is settled."""
 
 import asyncio
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
 from kube.logs import get_logger
@@ -37,11 +37,15 @@ class TakeBacks:
             else:
                 self.pending[take_back.uid] = of_others
 
+    def add(self, take_backs: Iterable[TakeBack]) -> None:
+        """Have claims taken back later."""
+        self.pending.update({take_back.uid: take_back for take_back in take_backs})
+
     async def make(self, take_backs: Collection[TakeBack]) -> None:
         """Take claims back, together."""
+        self.add(take_backs)
         async with asyncio.TaskGroup() as group:
             for take_back in take_backs:
-                self.pending[take_back.uid] = take_back
                 group.create_task(self._make(take_back))
 
     async def make_pending(self, active: Collection[str]) -> None:
