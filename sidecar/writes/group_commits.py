@@ -30,8 +30,11 @@ from sidecar.model.rejections import Code, Rejection, failed_rejection, unschedu
 from sidecar.model.reservations import Difference
 from sidecar.plan.pod_claims import claim_names
 from sidecar.state.state import ClusterState
-from sidecar.writes.binder import SETTLE_INTERVAL_S, Binder, PodReference
+from sidecar.writes.binder import Binder, PodReference
 from sidecar.writes.take_backs import TakeBacks
+
+TAKE_BACK_INTERVAL_S: Final = 1.0
+"""The time between two attempts to take back what waits for an earlier write to be settled."""
 
 NOT_COMPLETE: Final = unschedulable(
     Code.GROUP_NOT_COMPLETE,
@@ -334,7 +337,7 @@ class GroupCommits:
     async def run(self) -> None:
         """Take back what could not be taken back at once, until cancelled."""
         while True:
-            await asyncio.sleep(SETTLE_INTERVAL_S)
+            await asyncio.sleep(TAKE_BACK_INTERVAL_S)
             await self._take_backs.make_pending(self._group_of.keys())
 
     # --- waking -----------------------------------------------------------------------------------

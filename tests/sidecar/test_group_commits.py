@@ -181,7 +181,7 @@ async def test_an_unknown_write_is_settled_before_it_is_taken_back(tmp_path: Pat
 async def test_what_is_to_be_taken_back_is_left_to_a_group_that_is_bound_after_all(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(group_commits, "SETTLE_INTERVAL_S", 0.5)
+    monkeypatch.setattr(group_commits, "TAKE_BACK_INTERVAL_S", 0.5)
     async with group_of_three(tmp_path, write_timeout_s=0.2) as story:
         story.reserve()
         over = story.server.delay(patches_of("b"))
@@ -198,7 +198,7 @@ async def test_what_is_to_be_taken_back_is_left_to_a_group_that_is_bound_after_a
             await story.bind(name)
 
         assert verdicts(answers) == {("ok", "")}
-        await asyncio.sleep(2 * group_commits.SETTLE_INTERVAL_S)
+        await asyncio.sleep(2 * group_commits.TAKE_BACK_INTERVAL_S)
         assert story.allocated() == "abc"
 
 
