@@ -47,6 +47,18 @@ func (c *claims) versions(pod *v1.Pod) map[string]string {
 	return versions
 }
 
+// pod returns the current state of a pod; nil if it is gone.
+func (c *claims) pod(known *v1.Pod) *v1.Pod {
+	object, exists, err := c.pods.GetByKey(known.Namespace + "/" + known.Name)
+	if err != nil || !exists {
+		return nil
+	}
+	if pod, ok := object.(*v1.Pod); ok && pod.UID == known.UID {
+		return pod
+	}
+	return nil
+}
+
 // newestVersion returns the version of the newest claim that an event was about; empty without any.
 func (c *claims) newestVersion() string {
 	if newest := c.newest.Load(); newest > 0 {

@@ -95,13 +95,15 @@ func newDrawbridge(client *sidecar.Client, handle fwk.Handle) (*Drawbridge, erro
 		return nil, fmt.Errorf("indexing pods by claim: %w", err)
 	}
 	plugin := &Drawbridge{
-		client:            client,
-		handle:            handle,
-		claims:            claims{tracker: handle.SharedDRAManager().ResourceClaims(), pods: pods.GetIndexer(), index: index},
-		parked:            newParked(handle),
-		wide:              newPodSet(),
-		writesInBind:      sync.OnceValue(func() bool { return bindsFirst(handle) }),
-		comparesResources: sync.OnceValue(func() bool { return filtersByResources(handle) }),
+		client:              client,
+		handle:              handle,
+		claims:              claims{tracker: handle.SharedDRAManager().ResourceClaims(), pods: pods.GetIndexer(), index: index},
+		parked:              newParked(handle),
+		wide:                newPodSet(),
+		groups:              newGroupMemories(),
+		writesInBind:        sync.OnceValue(func() bool { return bindsFirst(handle) }),
+		reportGroupSettings: sync.OnceFunc(func() { reportMissingGroupSettings(handle) }),
+		comparesResources:   sync.OnceValue(func() bool { return filtersByResources(handle) }),
 	}
 	client.OnRecovery(plugin.parked.release)
 	client.OnWakeup(plugin.activateWaiting)

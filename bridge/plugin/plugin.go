@@ -38,6 +38,11 @@ type Drawbridge struct {
 	// so a pod whose hundred best nodes lack CPU would sleep although others fit, and be answered the
 	// same hundred when it wakes.
 	wide *podSet
+	// Of groups; only the scheduler's serial cycle uses them.
+	groups     *groupMemories
+	preemption *preemption
+	// Once, with the first group.
+	reportGroupSettings func()
 	// Whether Bind writes the claims, found out with the first pod: the framework is made after its plugins.
 	writesInBind func() bool
 	// Whether NodeResourcesFit compares pods with what nodes have left, likewise.
@@ -57,6 +62,8 @@ var (
 	_ fwk.PostBindPlugin      = &Drawbridge{}
 	_ fwk.EnqueueExtensions   = &Drawbridge{}
 	_ fwk.SignPlugin          = &Drawbridge{}
+
+	_ fwk.PodGroupPostFilterPlugin = &Drawbridge{}
 )
 
 // Name returns the plugin's name.
@@ -77,6 +84,7 @@ type placement struct {
 // the sets are copied and everything else is shared.
 type cycle struct {
 	*placement
+	group   *groupCycle // Of a member of a group.
 	removed sets.Set[types.UID]
 	added   sets.Set[types.UID]
 	bound   bool // The claims are being written, or were.
@@ -84,7 +92,13 @@ type cycle struct {
 
 // Clone returns a copy whose pods can be removed and added apart from this one's.
 func (c *cycle) Clone() fwk.StateData {
-	return &cycle{placement: c.placement, removed: c.removed.Clone(), added: c.added.Clone(), bound: c.bound}
+	return &cycle{
+		placement: c.placement,
+		group:     c.group,
+		removed:   c.removed.Clone(),
+		added:     c.added.Clone(),
+		bound:     c.bound,
+	}
 }
 
 // cycleOf returns the state of an attempt; nil where the sidecar has nothing to do with the pod.
@@ -97,20 +111,25 @@ func cycleOf(state fwk.CycleState) *cycle {
 }
 
 // SignPod keeps pods with devices out of batches of equal pods: what fits one does not fit the next.
-// A profile with a plugin that does not sign has no batches at all.
+// Pods of a group are told a node each. A profile with a plugin that does not sign has no batches at all.
 func (pl *Drawbridge) SignPod(_ context.Context, pod *v1.Pod) ([]fwk.SignFragment, *fwk.Status) {
-	if concerns(pod) {
-		return nil, fwk.NewStatus(fwk.Unschedulable, "pods with devices are not signable")
+	if concerns(pod) || pod.Spec.SchedulingGroup != nil {
+		return nil, fwk.NewStatus(fwk.Unschedulable, "pods with devices, and those of groups, are not signable")
 	}
 	return nil, nil
 }
 
 // PreFilter asks once where the pod fits.
 func (pl *Drawbridge) PreFilter(ctx context.Context, state fwk.CycleState, pod *v1.Pod, nodes []fwk.NodeInfo) (*fwk.PreFilterResult, *fwk.Status) {
+	if state.IsPodGroupSchedulingCycle() {
+		return pl.preFilterMember(ctx, state, pod)
+	}
+	pl.client.EndParking()
+	pl.preemption = nil
 	if !concerns(pod) {
 		return nil, fwk.NewStatus(fwk.Skip)
 	}
-	requests := pl.requests(state, pod)
+	requests := pl.requests(pod)
 	if requests != nil {
 		pl.client.Observe(nodes)
 	}
@@ -191,7 +210,11 @@ func (pl *Drawbridge) PreFilterExtensions() fwk.PreFilterExtensions { return pl 
 // AddPod takes note of a pod that is taken to be on the node: one that was removed before, or one
 // that is nominated, whose claims may hold nothing yet.
 func (pl *Drawbridge) AddPod(_ context.Context, state fwk.CycleState, _ *v1.Pod, pod fwk.PodInfo, _ fwk.NodeInfo) *fwk.Status {
-	if cycle := cycleOf(state); cycle != nil {
+	switch cycle := cycleOf(state); {
+	case cycle == nil:
+	case cycle.group != nil:
+		cycle.putBack(pod.GetPod())
+	default:
 		pl.move(pod.GetPod(), cycle.removed, cycle.added)
 	}
 	return nil
@@ -199,7 +222,11 @@ func (pl *Drawbridge) AddPod(_ context.Context, state fwk.CycleState, _ *v1.Pod,
 
 // RemovePod takes note of a pod that is taken to be gone from the node.
 func (pl *Drawbridge) RemovePod(_ context.Context, state fwk.CycleState, _ *v1.Pod, pod fwk.PodInfo, _ fwk.NodeInfo) *fwk.Status {
-	if cycle := cycleOf(state); cycle != nil {
+	switch cycle := cycleOf(state); {
+	case cycle == nil:
+	case cycle.group != nil:
+		cycle.added.Delete(pod.GetPod().UID)
+	default:
 		pl.move(pod.GetPod(), cycle.added, cycle.removed)
 	}
 	return nil
@@ -248,6 +275,9 @@ func (pl *Drawbridge) Filter(ctx context.Context, state fwk.CycleState, pod *v1.
 		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, unavailable)
 	}
 	name := node.Node().Name
+	if cycle.group != nil {
+		return pl.filterMember(ctx, cycle, name)
+	}
 	if cycle.removed.Len() == 0 && cycle.added.Len() == 0 {
 		if _, fits := cycle.scores[name]; fits {
 			return nil
@@ -356,7 +386,11 @@ func (pl *Drawbridge) ScoreExtensions() fwk.ScoreExtensions { return nil }
 
 // Reserve numbers a reservation; the next request tells the sidecar.
 func (pl *Drawbridge) Reserve(_ context.Context, state fwk.CycleState, pod *v1.Pod, node string) *fwk.Status {
-	if cycleOf(state) != nil {
+	switch cycle := cycleOf(state); {
+	case cycle == nil:
+	case cycle.group != nil:
+		pl.reserveMember(state, cycle.group, pod, node)
+	default:
 		pl.wide.remove(pod.UID)
 		pl.client.Reserve(pod, node)
 	}
@@ -366,7 +400,7 @@ func (pl *Drawbridge) Reserve(_ context.Context, state fwk.CycleState, pod *v1.P
 // Unreserve gives the reservation up, and has taken back what PreBind wrote.
 func (pl *Drawbridge) Unreserve(ctx context.Context, state fwk.CycleState, pod *v1.Pod, node string) {
 	cycle := cycleOf(state)
-	if cycle == nil {
+	if cycle == nil || (cycle.group != nil && pl.unreserveInCycle(state, cycle.group, pod)) {
 		return
 	}
 	if !cycle.bound {
@@ -424,14 +458,22 @@ func bindsFirst(handle fwk.Handle) bool {
 			return false
 		}
 	}
-	binders := lister.ListPlugins().Bind.Enabled
-	return len(binders) > 0 && binders[0].Name == Name
+	return isFirst(lister.ListPlugins().Bind)
+}
+
+// isFirst reports whether this plugin comes before all others.
+func isFirst(plugins config.PluginSet) bool {
+	return len(plugins.Enabled) > 0 && plugins.Enabled[0].Name == Name
 }
 
 // writeClaims has the claims allocated and reserved for the pod; it waits for binding conditions.
 func (pl *Drawbridge) writeClaims(ctx context.Context, cycle *cycle, pod *v1.Pod, node string) *fwk.Status {
 	cycle.bound = true
-	answer, err := pl.client.PreBind(ctx, request(pod, node))
+	preBind := pl.client.PreBind
+	if cycle.group != nil {
+		preBind = pl.client.PreBindMember
+	}
+	answer, err := preBind(ctx, request(pod, node))
 	if err != nil {
 		return fwk.AsStatus(err)
 	}

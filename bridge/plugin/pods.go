@@ -56,13 +56,16 @@ func outranksSome(pod *v1.Pod, nodes []fwk.NodeInfo) bool {
 	priority := corev1helpers.PodPriority(pod)
 	for _, node := range nodes {
 		for _, info := range node.GetPods() {
-			running := info.GetPod()
-			if running.Spec.SchedulingGroup != nil || corev1helpers.PodPriority(running) < priority {
+			if isOutranked(info.GetPod(), priority) {
 				return true
 			}
 		}
 	}
 	return false
+}
+
+func isOutranked(running *v1.Pod, priority int32) bool {
+	return running.Spec.SchedulingGroup != nil || corev1helpers.PodPriority(running) < priority
 }
 
 // maxPods bounds a set of pods, of which some end without a word to us.

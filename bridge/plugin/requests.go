@@ -15,13 +15,10 @@ import (
 // requests returns what NodeResourcesFit is going to compare with the nodes; nil where what they have
 // left says nothing about the pod.
 //
-// In the cycle of a pod group the nodes of the snapshot are a what-if: pods of the group, or the absence
-// of victims, are assumed there, without a new generation.
-//
 // Source: k8s.io/kubernetes v1.37.1, pkg/scheduler/framework/plugins/noderesources/fit.go,
-// computePodResourceRequest; pkg/scheduler/backend/cache/snapshot.go, AssumePod.
-func (pl *Drawbridge) requests(state fwk.CycleState, pod *v1.Pod) *sidecar.PodRequests {
-	if state.IsPodGroupSchedulingCycle() || !pl.comparesResources() {
+// computePodResourceRequest.
+func (pl *Drawbridge) requests(pod *v1.Pod) *sidecar.PodRequests {
+	if !pl.comparesResources() {
 		return nil
 	}
 	// Claims may then stand for part of what the pod requests.

@@ -46,27 +46,14 @@ func TestWhatAPodRequestsIsSentWithWhatNodesHaveLeft(t *testing.T) {
 	}
 }
 
-func TestNothingIsSentWhereNodesSayNothingAboutThePod(t *testing.T) {
-	for name, begin := range map[string]func(*story, *framework.CycleState){
-		"the profile has no NodeResourcesFit": func(*story, *framework.CycleState) {},
-		// The generations of the snapshot do not tell that pods are assumed, or gone.
-		"a what-if of a pod group": func(s *story, state *framework.CycleState) {
-			s.handle.filters = []string{"NodeResourcesFit"}
-			state.SetPodGroupSchedulingCycle(framework.NewCycleState())
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			s := newStory(t)
-			s.fits(true, "n")
-			state := framework.NewCycleState()
-			begin(s, state)
+func TestNothingIsSentInAProfileWithoutNodeResourcesFit(t *testing.T) {
+	s := newStory(t)
+	s.fits(true, "n")
 
-			s.plugin.PreFilter(s.Context(), state, cpuPod(), []fwk.NodeInfo{node("n")})
+	s.plugin.PreFilter(s.Context(), framework.NewCycleState(), cpuPod(), []fwk.NodeInfo{node("n")})
 
-			body := s.sidecar.Requests("prefilter")[0].Body
-			if nodes := body["headroom"].(map[string]any)["nodes"]; nodes != nil || body["requests"] != nil {
-				t.Errorf("sent %v and %v", nodes, body["requests"])
-			}
-		})
+	body := s.sidecar.Requests("prefilter")[0].Body
+	if nodes := body["headroom"].(map[string]any)["nodes"]; nodes != nil || body["requests"] != nil {
+		t.Errorf("sent %v and %v", nodes, body["requests"])
 	}
 }

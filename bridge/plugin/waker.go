@@ -2,6 +2,7 @@ package plugin
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -24,6 +25,9 @@ type waker struct {
 	newest  func() string // Version of the newest claim that an event was about.
 	pods    cache.Indexer
 	pending chan struct{}
+
+	mutex sync.Mutex
+	tried map[string]*v1.Pod // Pods to try again, whatever the sidecar says.
 }
 
 func newWaker(client *sidecar.Client, handle fwk.Handle, claims *claims) *waker {
@@ -33,7 +37,30 @@ func newWaker(client *sidecar.Client, handle fwk.Handle, claims *claims) *waker 
 		newest:  claims.newestVersion,
 		pods:    claims.pods,
 		pending: make(chan struct{}, 1),
+		tried:   map[string]*v1.Pod{},
 	}
+}
+
+// again has pods tried again with the next look. Those of a group cannot be activated while it is tried: the
+// scheduler forgets that, and lets a group wait for its backoff.
+//
+// Source: k8s.io/kubernetes v1.37.1, pkg/scheduler/backend/queue/scheduling_queue.go,
+// AddAttemptedPodGroupIfNeeded.
+func (w *waker) again(pods []*v1.Pod) {
+	w.mutex.Lock()
+	defer w.mutex.Unlock()
+	for _, pod := range pods {
+		w.tried[pod.Namespace+"/"+pod.Name] = pod
+	}
+}
+
+// takeTried returns the pods of again, once.
+func (w *waker) takeTried() map[string]*v1.Pod {
+	w.mutex.Lock()
+	defer w.mutex.Unlock()
+	pods := w.tried
+	w.tried = map[string]*v1.Pod{}
+	return pods
 }
 
 // soon has the sidecar asked soon; it never waits.
@@ -75,22 +102,24 @@ func millis(number int64) time.Duration { return time.Duration(number) * time.Mi
 
 // wake asks once, and has the pods of the answer tried again.
 func (w *waker) wake(ctx context.Context) *sidecar.WakeAnswer {
+	pods := w.takeTried()
+	defer func() {
+		if len(pods) > 0 {
+			w.handle.Activate(klog.FromContext(ctx), pods)
+		}
+	}()
 	answer, err := w.client.Wake(ctx, &sidecar.WakeRequest{NewestClaimVersion: w.newest()})
 	if err != nil {
 		// When the sidecar is usable again, the timer asks.
 		klog.FromContext(ctx).V(2).Info("No pods are woken", "err", err)
 		return &sidecar.WakeAnswer{}
 	}
-	pods := map[string]*v1.Pod{}
 	for _, name := range answer.Pods {
 		if object, exists, err := w.pods.GetByKey(name); err == nil && exists {
 			if pod, ok := object.(*v1.Pod); ok {
 				pods[name] = pod
 			}
 		}
-	}
-	if len(pods) > 0 {
-		w.handle.Activate(klog.FromContext(ctx), pods)
 	}
 	return answer
 }

@@ -113,7 +113,7 @@ func (c *Client) OnWakeup(call func()) {
 }
 
 // Reserve takes note of a reservation; no call.
-func (c *Client) Reserve(pod *v1.Pod, node string) { c.reservations.add(pod, node) }
+func (c *Client) Reserve(pod *v1.Pod, node string) { c.reservations.add(pod, node, nil) }
 
 // Settle forgets the reservation of a pod that is bound; no call.
 func (c *Client) Settle(pod types.UID) { c.reservations.settle(pod) }
@@ -156,8 +156,12 @@ func (c *Client) Wake(ctx context.Context, request *WakeRequest) (*WakeAnswer, e
 
 // PreBind has the allocations of a reserved pod written.
 func (c *Client) PreBind(ctx context.Context, request *PodRequest) (*VerdictAnswer, error) {
+	return c.preBind(ctx, request, c.config.BindTimeout)
+}
+
+func (c *Client) preBind(ctx context.Context, request *PodRequest, timeout time.Duration) (*VerdictAnswer, error) {
 	answer := &VerdictAnswer{}
-	ctx, cancel := context.WithTimeout(ctx, c.config.BindTimeout)
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	return answer, c.call(ctx, preBind, request, answer)
 }
@@ -216,9 +220,14 @@ func (c *Client) call(ctx context.Context, point string, request request, answer
 		return fmt.Errorf("%s: the allocator answered %d: %s", point, status, answer.base().Message)
 	}
 	c.reservations.answered(answer.base().Instance, answer.base().Acknowledged, header.Unreserved)
-	if asked, isPreFilter := request.(*PreFilterRequest); isPreFilter {
+	switch asked := request.(type) {
+	case *PreFilterRequest:
 		told := answer.(*PreFilterAnswer)
 		c.headroom.answered(told.Instance, told.Headroom, asked.Headroom.Since)
+	case *GroupRequest:
+		if told := answer.(*GroupAnswer); !asked.WhatIf {
+			c.headroom.answered(told.Instance, told.Headroom, asked.Headroom.Since)
+		}
 	}
 	return nil
 }
@@ -233,8 +242,13 @@ func (c *Client) address(request request) (times int, err error) {
 	}
 	header.Scheduler, header.Instance = c.scheduler, c.instance
 	c.reservations.fill(header, false)
-	if asking, isPreFilter := request.(*PreFilterRequest); isPreFilter {
+	switch asking := request.(type) {
+	case *PreFilterRequest:
 		asking.Headroom = c.headroom.fill(c.instance)
+	case *GroupRequest:
+		if !asking.WhatIf {
+			asking.Headroom = c.headroom.fill(c.instance)
+		}
 	}
 	return c.times, nil
 }

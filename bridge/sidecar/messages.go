@@ -21,6 +21,7 @@ const (
 	Continue      Verdict = "continue"
 	Wait          Verdict = "wait"
 	Released      Verdict = "released"
+	Retry         Verdict = "retry"
 )
 
 // Reservation is a node that the scheduler reserved for a pod.
@@ -30,6 +31,8 @@ type Reservation struct {
 	PodNamespace string    `json:"podNamespace"`
 	PodName      string    `json:"podName"`
 	Node         string    `json:"node"`
+	// Group is the PodGroup in whose cycle the pod was reserved; nil for a pod by itself.
+	Group *GroupReference `json:"group,omitempty"`
 }
 
 // Header is what every request carries; Client fills it in.
@@ -135,13 +138,15 @@ type FilterAnswer struct {
 	Code         string `json:"code"`
 }
 
-// PodRequest names a pod, and for PreBind and Unreserve its node.
+// PodRequest names a pod, and for PreBind and Unreserve its node. For PostFilter it may name a group instead.
 type PodRequest struct {
 	Header
 	PodUID       types.UID `json:"podUID"`
 	PodNamespace string    `json:"podNamespace"`
 	PodName      string    `json:"podName"`
 	Node         string    `json:"node,omitempty"`
+	// Group is for PostFilter only.
+	Group *GroupReference `json:"group,omitempty"`
 	// Number is that of the reservation that Unreserve gives up.
 	Number int64 `json:"number,omitempty"`
 }

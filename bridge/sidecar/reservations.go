@@ -18,17 +18,63 @@ type reservations struct {
 	last         int64
 	acknowledged int64
 	inForce      map[types.UID]Reservation
-	unreserved   map[int64]struct{}
+	// Pods whose reservation the scheduler gave up and may make again. They are in force until then.
+	parked     map[types.UID]struct{}
+	unreserved map[int64]struct{}
 }
 
 func newReservations() *reservations {
-	return &reservations{inForce: map[types.UID]Reservation{}, unreserved: map[int64]struct{}{}}
+	return &reservations{
+		inForce:    map[types.UID]Reservation{},
+		parked:     map[types.UID]struct{}{},
+		unreserved: map[int64]struct{}{},
+	}
 }
 
 // add numbers a reservation. A pod has one at most: a second one takes the place of the first.
-func (r *reservations) add(pod *v1.Pod, node string) {
+func (r *reservations) add(pod *v1.Pod, node string, group *GroupReference) {
 	r.mutex.Lock()
 	defer r.mutex.Unlock()
+	r.addLocked(pod, node, group)
+}
+
+// addMember numbers a reservation for a member of a group, unless the same one is parked. That one is
+// resumed: under another number its devices would be free for others in between.
+func (r *reservations) addMember(pod *v1.Pod, node string, group *GroupReference) {
+	r.mutex.Lock()
+	defer r.mutex.Unlock()
+	reservation := r.inForce[pod.UID]
+	if _, isParked := r.parked[pod.UID]; isParked && reservation.Node == node && reservation.isOf(group) {
+		delete(r.parked, pod.UID)
+		return
+	}
+	r.addLocked(pod, node, group)
+}
+
+// isOf reports whether the reservation was made in a cycle of the group.
+func (r *Reservation) isOf(group *GroupReference) bool {
+	return r.Group != nil && group != nil && r.Group.UID == group.UID
+}
+
+// park keeps a pod's reservation in force until it is resumed, or parking ends.
+func (r *reservations) park(pod types.UID) {
+	r.mutex.Lock()
+	defer r.mutex.Unlock()
+	if _, ok := r.inForce[pod]; ok {
+		r.parked[pod] = struct{}{}
+	}
+}
+
+// endParking gives up all reservations that are parked.
+func (r *reservations) endParking() {
+	r.mutex.Lock()
+	defer r.mutex.Unlock()
+	for pod := range r.parked {
+		r.dropLocked(pod)
+	}
+}
+
+func (r *reservations) addLocked(pod *v1.Pod, node string, group *GroupReference) {
 	r.dropLocked(pod.UID)
 	r.last++
 	r.inForce[pod.UID] = Reservation{
@@ -37,6 +83,7 @@ func (r *reservations) add(pod *v1.Pod, node string) {
 		PodNamespace: pod.Namespace,
 		PodName:      pod.Name,
 		Node:         node,
+		Group:        group,
 	}
 }
 
@@ -54,6 +101,7 @@ func (r *reservations) dropLocked(pod types.UID) int64 {
 		return 0
 	}
 	delete(r.inForce, pod)
+	delete(r.parked, pod)
 	// Even one that no answer acknowledged may be under way in a request.
 	r.unreserved[reservation.Number] = struct{}{}
 	return reservation.Number
@@ -64,6 +112,7 @@ func (r *reservations) settle(pod types.UID) {
 	r.mutex.Lock()
 	defer r.mutex.Unlock()
 	delete(r.inForce, pod)
+	delete(r.parked, pod)
 }
 
 // fill writes into a header what the sidecar may not know, or with everything all that is in force.

@@ -36,6 +36,7 @@ type Sidecar struct {
 	headroom    float64 // The number of the last changes of nodes.
 	known       bool
 	replies     map[string][]Reply
+	deciders    map[string]func(body map[string]any) Reply
 	requests    []Request
 }
 
@@ -46,6 +47,7 @@ func Start(t *testing.T) *Sidecar {
 		Socket:   filepath.Join(t.TempDir(), "s"),
 		instance: "first",
 		replies:  map[string][]Reply{},
+		deciders: map[string]func(map[string]any) Reply{},
 	}
 	listener, err := net.Listen("unix", sidecar.Socket)
 	if err != nil {
@@ -62,6 +64,13 @@ func (s *Sidecar) Say(point string, replies ...Reply) {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
 	s.replies[point] = replies
+}
+
+// Decide has each request to a point answered by a function, one at a time. Say wins over it.
+func (s *Sidecar) Decide(point string, decide func(body map[string]any) Reply) {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	s.deciders[point] = decide
 }
 
 // Restart makes it another instance that knows nothing.
@@ -132,6 +141,8 @@ func (s *Sidecar) reply(point string, body map[string]any) Reply {
 		if len(scripted) > 1 {
 			s.replies[point] = scripted[1:]
 		}
+	} else if decide, ok := s.deciders[point]; ok && body["instance"] == s.instance && s.known {
+		reply = decide(body)
 	}
 	answer := map[string]any{"instance": s.instance}
 	if point == "hello" {
