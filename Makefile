@@ -51,8 +51,8 @@ corpus: setup ## every manifest below DIR=folder through the command line, as a 
 	@$(BIN)/python -m tools.corpus "$(DIR)"
 
 .PHONY: up
-up: setup ## start a local cluster with Drawbridge in it; EXAMPLES=waiting for the nodes of examples/waiting, NODE=real for a node whose containers run, BRIDGE=1 with the scheduler bridge
-	@$(BIN)/python -m e2e.local up $(if $(EXAMPLES),--examples "$(EXAMPLES)") $(if $(NODE),--node "$(NODE)") $(if $(BRIDGE),--bridge)
+up: setup ## start a local cluster with Drawbridge in it; EXAMPLES=waiting for the nodes of examples/waiting, NODE=real for a node whose containers run, BRIDGE=1 with the scheduler bridge, GROUPS=1 with pod groups
+	@$(BIN)/python -m e2e.local up $(if $(EXAMPLES),--examples "$(EXAMPLES)") $(if $(NODE),--node "$(NODE)") $(if $(BRIDGE),--bridge) $(if $(GROUPS),--groups)
 
 .PHONY: down
 down: setup ## stop exactly what `make up` started

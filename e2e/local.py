@@ -4,9 +4,9 @@
 starts webhook, controllers and observer as processes of this machine. With `--examples waiting` the
 nodes are those of examples/waiting. With `--node real` there is one node instead, whose containers
 run: kubelet, containerd and the node driver with the devices of examples/quickstart. With `--bridge` two
-replicas of the bridge run as well. Standard output is for the shell: it exports PATH and, in its last line,
-KUBECONFIG. `python -m e2e.local down` stops exactly what was started. State, logs and the kubeconfig are in
-`.local/` of the project.
+replicas of the bridge run as well. With `--groups` Kubernetes has pod groups. Standard output is for the shell:
+it exports PATH and, in its last line, KUBECONFIG. `python -m e2e.local down` stops exactly what was started.
+State, logs and the kubeconfig are in `.local/` of the project.
 """
 
 import argparse
@@ -16,10 +16,11 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import yaml
 
+from e2e import groups
 from e2e.access import Object, stream
 from e2e.binaries import binaries
 from e2e.bridge import Bridge
@@ -52,6 +53,7 @@ def main() -> int:
     parser.add_argument("--examples", metavar="FOLDER", help="nodes and devices of examples/FOLDER")
     parser.add_argument("--node", choices=("real",), help="one node whose containers really run")
     parser.add_argument("--bridge", action="store_true", help="with the scheduler bridge")
+    parser.add_argument("--groups", action="store_true", help="with pod groups, which are beta")
     arguments = parser.parse_args()
     state: Path = arguments.state.absolute()
     if arguments.action == "down":
@@ -67,15 +69,22 @@ def main() -> int:
         say(f"make up: {error}")
         return 2
     start = _start_real if arguments.node else partial(_start_simulated, chosen)
-    return up(state, partial(_start_with_bridge, start) if arguments.bridge else start)
+    options: Mapping[str, Any] = {}
+    flags: Sequence[str] = ()
+    if arguments.groups:
+        options, flags = groups.CLUSTER, groups.SCHEDULER_FLAGS
+    if arguments.bridge:
+        start = partial(_start_with_bridge, start, flags)
+    return up(state, start, options)
 
 
-def up(state: Path, start: Callable[[Cluster], None]) -> int:
+def up(state: Path, start: Callable[[Cluster], None], options: Mapping[str, Any]) -> int:
     """Start what does not run yet, and say how to reach it.
 
     Args:
         state: Where its files are kept.
         start: Adds Drawbridge and nodes to a control plane.
+        options: More keyword arguments of `Cluster`.
     """
     directory = state / "cluster"
     names = {record.name for record in running(directory)}
@@ -85,7 +94,7 @@ def up(state: Path, start: Callable[[Cluster], None]) -> int:
             say(f"Ended since: {', '.join(ended)}. `make down`, then `make up` starts all anew.")
     else:
         down(state, quiet=True)  # Leftovers of a run that was cut short.
-        _start(directory, start)
+        _start(directory, start, options)
     _link_kubectl(state)
     say(f"Logs: {state / 'cluster'}/*.log")
     say('kubectl, with `kubectl drawbridge`, for this cluster (or: eval "$(make up)"):')
@@ -113,8 +122,10 @@ def say(words: str) -> None:
     print(words, file=sys.stderr, flush=True)
 
 
-def _start(directory: Path, start: Callable[[Cluster], None]) -> None:
-    cluster = Cluster(directory, detached=True)
+def _start(
+    directory: Path, start: Callable[[Cluster], None], options: Mapping[str, Any]
+) -> None:
+    cluster = Cluster(directory, detached=True, **options)
     with ExitStack() as undo:
         undo.callback(cluster.stop)
         say("Starting a control plane ...")
@@ -150,10 +161,18 @@ def _start_real(cluster: Cluster) -> None:
     _say_metrics(installed)
 
 
-def _start_with_bridge(start: Callable[[Cluster], None], cluster: Cluster) -> None:
-    """Start the rest and two replicas of the bridge, which owns no driver yet."""
+def _start_with_bridge(
+    start: Callable[[Cluster], None], flags: Sequence[str], cluster: Cluster
+) -> None:
+    """Start the rest and two replicas of the bridge, which owns no driver yet.
+
+    Args:
+        start: Starts the rest.
+        flags: More flags of the bridge's scheduler.
+        cluster: The control plane.
+    """
     start(cluster)
-    bridge = Bridge(cluster, drivers=())
+    bridge = Bridge(cluster, drivers=(), scheduler_flags=flags)
     bridge.install()
     for replica in REPLICAS:
         bridge.start(replica)

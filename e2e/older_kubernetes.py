@@ -43,6 +43,10 @@ SINCE: Final[Mapping[str, int]] = {
     "DRAFractionalCapacityRange": 37,
     "DRAListTypeAttributes": 36,
     "DRAOptionalNodeOperations": 37,
+    # Older versions have groups only in alpha versions of their API.
+    "DRAWorkloadResourceClaims": 37,
+    "GenericWorkload": 37,
+    "WorkloadWithJob": 37,
 }
 """Feature gate that a story sets to the first minor version with it; others are in `GATES`.
 
