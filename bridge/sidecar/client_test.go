@@ -118,6 +118,62 @@ func TestWhatIsGivenUpIsCarriedUntilARequestSucceeds(t *testing.T) {
 	}
 }
 
+func TestAReservationThatIsParkedStaysInForceUntilParkingEnds(t *testing.T) {
+	server := sidecartest.Start(t)
+	client := greeted(t, server)
+	job := &sidecar.GroupReference{UID: "job", MinCount: 2, Policy: sidecar.Gang}
+	client.ReserveMember(pod("a"), "n", job)
+	client.ReserveMember(pod("b"), "n", job)
+	client.Park("a")
+	client.Park("b")
+	client.Park("unknown")
+	client.ReserveMember(pod("a"), "n", job)
+
+	server.Restart("second")
+	client.Greet(t.Context())
+	if got := numbers(last(t, server, "hello")); !reflect.DeepEqual(got, []float64{1, 2}) {
+		t.Errorf("in force %v", got)
+	}
+	client.EndParking()
+	server.Restart("third")
+	client.Greet(t.Context())
+	hello := last(t, server, "hello")
+	if got := numbers(hello); !reflect.DeepEqual(got, []float64{1}) {
+		t.Errorf("in force %v after the end of parking", got)
+	}
+	if given := hello.Body["unreserved"]; !reflect.DeepEqual(given, []any{2.0}) {
+		t.Errorf("gave up %v", given)
+	}
+}
+
+func TestAReservationIsMadeAnewForAnotherNodeOrGroup(t *testing.T) {
+	job, other := &sidecar.GroupReference{UID: "job"}, &sidecar.GroupReference{UID: "other"}
+	for name, again := range map[string]func(*sidecar.Client){
+		"another node":  func(client *sidecar.Client) { client.ReserveMember(pod("a"), "m", job) },
+		"another group": func(client *sidecar.Client) { client.ReserveMember(pod("a"), "n", other) },
+		"no group":      func(client *sidecar.Client) { client.Reserve(pod("a"), "n") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			server := sidecartest.Start(t)
+			client := greeted(t, server)
+			client.ReserveMember(pod("a"), "n", job)
+			client.Park("a")
+
+			again(client)
+			client.EndParking()
+
+			client.Greet(t.Context())
+			hello := last(t, server, "hello")
+			if got := numbers(hello); !reflect.DeepEqual(got, []float64{2}) {
+				t.Errorf("in force %v", got)
+			}
+			if given := hello.Body["unreserved"]; !reflect.DeepEqual(given, []any{1.0}) {
+				t.Errorf("gave up %v", given)
+			}
+		})
+	}
+}
+
 func TestARestartedSidecarIsToldEverythingInForceBeforeItAnswers(t *testing.T) {
 	server := sidecartest.Start(t)
 	client := greeted(t, server)
