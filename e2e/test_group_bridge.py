@@ -1,0 +1,193 @@
+"""Groups on the bridge: all pods that a group needs get their devices together, or none does.
+
+Two nodes have eight GPUs each.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+import pytest
+
+from e2e import groups, inventory
+from e2e.access import Access, Object, stream
+from e2e.bridge import Bridge, bridged, doubly_held
+from e2e.groups import LABEL, member, pod_group
+from e2e.inventory import EXAMPLE
+from e2e.objects import claim_template, pod, priority_class
+
+pytestmark = pytest.mark.parametrize("cluster", [groups.CLUSTER], indirect=True)
+
+TIMEOUT_S: Final = 60.0
+PRIORITY: Final = "group-urgent"
+GPUS: Final = 8
+
+
+@pytest.fixture(scope="module")
+def nodes(cluster: Access) -> Iterator[list[str]]:
+    """Two nodes with eight devices each."""
+    cluster.apply(inventory.device_classes())
+    names = cluster.add_nodes(
+        inventory.kwok_nodes(2, prefix="group"),
+        lambda node: inventory.example_gpus(node, gpus=GPUS),
+    )
+    yield names
+    cluster.remove_nodes(names)
+
+
+@pytest.fixture(autouse=True)
+def idle(cluster: Access) -> None:
+    """No device is in use: the pods of the story before are gone, and their claims."""
+    cluster.wait_until(
+        lambda: not cluster.objects("resourceclaims") and not cluster.objects("pods"),
+        "the pods of other stories are gone",
+        timeout_s=TIMEOUT_S,
+    )
+
+
+@pytest.fixture(scope="module")
+def group_bridge(cluster: Access) -> Iterator[Bridge]:
+    bridge = Bridge(cluster, drivers=(EXAMPLE,), scheduler_flags=groups.SCHEDULER_FLAGS)
+    bridge.install()
+    bridge.ensure()
+    yield bridge
+    bridge.uninstall()
+
+
+def apply(cluster: Access, namespace: str, objects: Sequence[Object]) -> None:
+    cluster.kubectl("apply", "-n", namespace, "-f", "-", input=stream(list(objects)))
+
+
+def worker(name: str, group: str, template: str = "two", **spec: Any) -> Object:
+    """Return a pod of a group with the devices of a template."""
+    return member(bridged(pod(name, claims={"gpu": template}, **spec)), group)
+
+
+def templates() -> list[Object]:
+    """Return templates for one device, two, four, and eight."""
+    counts = {"one": 1, "two": 2, "four": 4, "eight": GPUS}
+    return [claim_template(name, EXAMPLE, count=count) for name, count in counts.items()]
+
+
+def bound(cluster: Access, namespace: str, group: str) -> list[str]:
+    """Return the pods of a group that have a node."""
+    pods = cluster.objects("pods", namespace, selector=f"{LABEL}={group}")
+    return [entry["metadata"]["name"] for entry in pods if entry["spec"].get("nodeName")]
+
+
+def running(cluster: Access, namespace: str, group: str, count: int) -> None:
+    """Wait until so many pods of a group run."""
+
+    def are_running() -> bool:
+        pods = cluster.objects("pods", namespace, selector=f"{LABEL}={group}")
+        phases = [entry.get("status", {}).get("phase") for entry in pods]
+        return phases.count("Running") == count
+
+    cluster.wait_until(are_running, f"{count} pods of {group} run", timeout_s=TIMEOUT_S)
+
+
+def reason(cluster: Access, namespace: str, group: str) -> str:
+    """Wait until a PodGroup says why it is not scheduled, and return it."""
+
+    def message(object_: Object) -> str:
+        conditions = object_.get("status", {}).get("conditions", ())
+        return "".join(entry["message"] for entry in conditions if entry["status"] == "False")
+
+    object_ = cluster.wait_for("podgroups", group, namespace, until=message, timeout_s=TIMEOUT_S)
+    return message(object_)
+
+
+def allocated(cluster: Access, namespace: str) -> int:
+    """Return how many claims have devices."""
+    return sum(
+        "allocation" in claim.get("status", {})
+        for claim in cluster.objects("resourceclaims", namespace)
+    )
+
+
+def test_of_four_groups_two_run_whole_and_two_wait_whole(
+    cluster: Access, group_bridge: Bridge, nodes: list[str], namespace: str
+) -> None:
+    names = [f"job-{number}" for number in range(4)]
+    pods = [worker(f"{name}-{index}", name) for name in names for index in range(4)]
+    apply(cluster, namespace, [*templates(), *(pod_group(name, 4) for name in names), *pods])
+
+    def counts() -> list[int]:
+        return sorted(len(bound(cluster, namespace, name)) for name in names)
+
+    cluster.wait_until(lambda: counts() == [0, 0, 4, 4], "two run whole", timeout_s=TIMEOUT_S)
+    waiting = [name for name in names if not bound(cluster, namespace, name)]
+    for name in waiting:
+        assert "0 of 4 pods fit, and 4 are needed" in reason(cluster, namespace, name)
+    assert counts() == [0, 0, 4, 4]
+    assert allocated(cluster, namespace) == 8
+    assert [] == doubly_held(cluster)
+
+    for name in set(names) - set(waiting):
+        cluster.kubectl("delete", "pods", "-n", namespace, "-l", f"{LABEL}={name}", "--wait=false")
+    for name in waiting:
+        running(cluster, namespace, name, 4)
+    assert [] == doubly_held(cluster)
+
+
+def test_a_group_that_first_fit_turns_away_runs(
+    cluster: Access, group_bridge: Bridge, nodes: list[str], namespace: str
+) -> None:
+    """One after the other, the small pod takes a device of the only node that has eight."""
+    blocker = bridged(pod("blocker", claims={"gpu": "four"}), nodes[1:])
+    apply(cluster, namespace, [*templates(), blocker])
+    cluster.wait_running("blocker", namespace, timeout_s=TIMEOUT_S)
+
+    pods = [worker("a-evaluator", "evaluation", "one"), worker("b-trainer", "evaluation", "eight")]
+    apply(cluster, namespace, [pod_group("evaluation", 2), *pods])
+
+    running(cluster, namespace, "evaluation", 2)
+    placed = {
+        entry["metadata"]["name"]: entry["spec"]["nodeName"]
+        for entry in cluster.objects("pods", namespace, selector=f"{LABEL}=evaluation")
+    }
+    assert placed == {"a-evaluator": nodes[1], "b-trainer": nodes[0]}
+
+
+def test_a_launcher_without_claims_waits_with_its_workers_until_a_node_is_added(
+    cluster: Access, group_bridge: Bridge, nodes: list[str], namespace: str
+) -> None:
+    launcher = member(bridged(pod("launcher")), "mpi")
+    workers = [worker(f"worker-{index}", "mpi", "eight") for index in range(3)]
+    apply(cluster, namespace, [*templates(), pod_group("mpi", 4), launcher, *workers])
+
+    assert "3 of 4 pods fit, and 4 are needed" in reason(cluster, namespace, "mpi")
+    assert bound(cluster, namespace, "mpi") == []
+    assert allocated(cluster, namespace) == 0
+
+    added = cluster.add_nodes(
+        inventory.kwok_nodes(1, prefix="group-added"),
+        lambda node: inventory.example_gpus(node, gpus=GPUS),
+    )
+    running(cluster, namespace, "mpi", 4)
+    # The pods end on their nodes.
+    cluster.kubectl("delete", "pods", "--all", "-n", namespace)
+    cluster.remove_nodes(added)
+
+
+def test_a_group_evicts_as_many_pods_as_it_needs(
+    cluster: Access, group_bridge: Bridge, nodes: list[str], namespace: str
+) -> None:
+    cluster.apply(priority_class(PRIORITY))
+    low = [f"low-{number}" for number in range(GPUS)]
+    singles = [bridged(pod(name, claims={"gpu": "two"})) for name in low]
+    apply(cluster, namespace, [*templates(), *singles])
+    for name in low:
+        cluster.wait_running(name, namespace, timeout_s=TIMEOUT_S)
+
+    urgent = [worker(f"urgent-{index}", "urgent", priorityClassName=PRIORITY) for index in range(3)]
+    apply(cluster, namespace, [pod_group("urgent", 3, priority_class=PRIORITY), *urgent])
+
+    running(cluster, namespace, "urgent", 3)
+    remaining = [
+        entry["metadata"]["name"]
+        for entry in cluster.objects("pods", namespace)
+        if entry["metadata"]["name"] in low and "deletionTimestamp" not in entry["metadata"]
+    ]
+    assert len(remaining) == len(low) - 3
+    assert [] == doubly_held(cluster)
+    cluster.delete("priorityclass", PRIORITY)
