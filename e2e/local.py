@@ -122,9 +122,7 @@ def say(words: str) -> None:
     print(words, file=sys.stderr, flush=True)
 
 
-def _start(
-    directory: Path, start: Callable[[Cluster], None], options: Mapping[str, Any]
-) -> None:
+def _start(directory: Path, start: Callable[[Cluster], None], options: Mapping[str, Any]) -> None:
     cluster = Cluster(directory, detached=True, **options)
     with ExitStack() as undo:
         undo.callback(cluster.stop)

@@ -172,6 +172,7 @@ def test_the_profile_asks_nobody_else_for_devices() -> None:
     assert plugins["preEnqueue"]["enabled"] == [{"name": "DynamicResources"}]
     # Points of their own come before multiPoint, so before DefaultPreemption and DefaultBinder.
     assert plugins["postFilter"]["enabled"] == [{"name": "Drawbridge"}]
+    assert plugins["podGroupPostFilter"]["enabled"] == [{"name": "Drawbridge"}]
     assert plugins["bind"]["enabled"] == [{"name": "Drawbridge"}]
     (drawbridge,) = plugins["multiPoint"]["enabled"]
     assert drawbridge["weight"] >= 100
