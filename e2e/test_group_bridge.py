@@ -3,6 +3,8 @@
 Two nodes have eight GPUs each.
 """
 
+import signal
+import time
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
@@ -45,12 +47,22 @@ def idle(cluster: Access) -> None:
 
 
 @pytest.fixture(scope="module")
-def group_bridge(cluster: Access) -> Iterator[Bridge]:
-    bridge = Bridge(cluster, drivers=(EXAMPLE,), scheduler_flags=groups.SCHEDULER_FLAGS)
+def installed(cluster: Access) -> Iterator[Bridge]:
+    # One write at a time, so that a commit can be interrupted between two of them.
+    settings = {"maxWritesInFlight": 1}
+    bridge = Bridge(
+        cluster, drivers=(EXAMPLE,), settings=settings, scheduler_flags=groups.SCHEDULER_FLAGS
+    )
     bridge.install()
-    bridge.ensure()
     yield bridge
     bridge.uninstall()
+
+
+@pytest.fixture
+def group_bridge(installed: Bridge) -> Bridge:
+    """The bridge with one replica at work."""
+    installed.ensure()
+    return installed
 
 
 def apply(cluster: Access, namespace: str, objects: Sequence[Object]) -> None:
@@ -191,3 +203,61 @@ def test_a_group_evicts_as_many_pods_as_it_needs(
     assert len(remaining) == len(low) - 3
     assert [] == doubly_held(cluster)
     cluster.delete("priorityclass", PRIORITY)
+
+
+@pytest.mark.parametrize("written", [1, 4, 7])
+def test_a_sidecar_that_is_killed_in_a_commit_leaves_no_part_of_a_group_bound(
+    cluster: Access, group_bridge: Bridge, nodes: list[str], namespace: str, written: int
+) -> None:
+    """The claims of eight pods are being written when it is killed."""
+    workers = [worker(f"worker-{index}", "job") for index in range(GPUS)]
+    with (
+        cluster.watching("resourceclaims") as (_, claims),
+        cluster.watching("pods") as (_, pods),
+    ):
+
+        def allocations() -> int:
+            return sum("allocation" in event["object"].get("status", {}) for event in claims)
+
+        apply(cluster, namespace, [*templates(), pod_group("job", GPUS), *workers])
+        deadline = time.monotonic() + TIMEOUT_S
+        while allocations() < written:
+            assert time.monotonic() < deadline, f"{allocations()} of {written} claims are written"
+            time.sleep(0.001)  # All of it takes less than a tenth of a second.
+        group_bridge.child("sidecar").signal(signal.SIGKILL)
+
+        def all_run() -> bool:
+            group_bridge.tend("a")
+            stored = cluster.objects("pods", namespace)
+            return all(entry.get("status", {}).get("phase") == "Running" for entry in stored)
+
+        cluster.wait_until(all_run, "all run", timeout_s=2 * TIMEOUT_S)
+    assert [] == doubly_held(cluster)
+    assert allocated(cluster, namespace) == GPUS
+    assert [] == bound_too_early(claims, pods, GPUS)
+
+
+def bound_too_early(claims: Sequence[Object], pods: Sequence[Object], min_count: int) -> list[str]:
+    """Return the pods that were bound before as many claims as their group needs had devices.
+
+    Args:
+        claims: Watch events of claims.
+        pods: The same of pods.
+        min_count: The number of pods that the group needs.
+    """
+    early = []
+    for pod_ in (event["object"] for event in pods):
+        if not pod_["spec"].get("nodeName"):
+            continue
+        has_devices = {
+            claim["metadata"]["name"]: "allocation" in claim.get("status", {})
+            for claim in (event["object"] for event in claims)
+            if version(claim) < version(pod_)
+        }
+        if sum(has_devices.values()) < min_count:
+            early.append(pod_["metadata"]["name"])
+    return sorted(set(early))
+
+
+def version(object_: Object) -> int:
+    return int(object_["metadata"]["resourceVersion"])
