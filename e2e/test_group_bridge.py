@@ -205,9 +205,11 @@ def test_a_group_evicts_as_many_pods_as_it_needs(
     cluster.delete("priorityclass", PRIORITY)
 
 
-@pytest.mark.parametrize("written", [1, 4, 7])
-def test_a_sidecar_that_is_killed_in_a_commit_leaves_no_part_of_a_group_bound(
-    cluster: Access, group_bridge: Bridge, nodes: list[str], namespace: str, written: int
+@pytest.mark.parametrize(
+    ("part", "written"), [("sidecar", 1), ("sidecar", 4), ("sidecar", 7), ("scheduler", 4)]
+)
+def test_a_process_that_is_killed_in_a_commit_leaves_no_part_of_a_group_bound(
+    cluster: Access, group_bridge: Bridge, nodes: list[str], namespace: str, part: str, written: int
 ) -> None:
     """The claims of eight pods are being written when it is killed."""
     workers = [worker(f"worker-{index}", "job") for index in range(GPUS)]
@@ -224,7 +226,7 @@ def test_a_sidecar_that_is_killed_in_a_commit_leaves_no_part_of_a_group_bound(
         while allocations() < written:
             assert time.monotonic() < deadline, f"{allocations()} of {written} claims are written"
             time.sleep(0.001)  # All of it takes less than a tenth of a second.
-        group_bridge.child("sidecar").signal(signal.SIGKILL)
+        group_bridge.child(part).signal(signal.SIGKILL)
 
         def all_run() -> bool:
             group_bridge.tend("a")
