@@ -17,7 +17,10 @@ from e2e.groups import LABEL, member, pod_group
 from e2e.inventory import EXAMPLE
 from e2e.objects import claim_template, pod, priority_class
 
-pytestmark = pytest.mark.parametrize("cluster", [groups.CLUSTER], indirect=True)
+pytestmark = [
+    pytest.mark.parametrize("cluster", [groups.CLUSTER], indirect=True),
+    pytest.mark.usefixtures("nodes"),
+]
 
 TIMEOUT_S: Final = 60.0
 PRIORITY: Final = "group-urgent"
@@ -117,7 +120,7 @@ def allocated(cluster: Access, namespace: str) -> int:
 
 
 def test_of_four_groups_two_run_whole_and_two_wait_whole(
-    cluster: Access, group_bridge: Bridge, nodes: list[str], namespace: str
+    cluster: Access, group_bridge: Bridge, namespace: str
 ) -> None:
     names = [f"job-{number}" for number in range(4)]
     pods = [worker(f"{name}-{index}", name) for name in names for index in range(4)]
@@ -161,7 +164,7 @@ def test_a_group_that_first_fit_turns_away_runs(
 
 
 def test_a_launcher_without_claims_waits_with_its_workers_until_a_node_is_added(
-    cluster: Access, group_bridge: Bridge, nodes: list[str], namespace: str
+    cluster: Access, group_bridge: Bridge, namespace: str
 ) -> None:
     launcher = member(bridged(pod("launcher")), "mpi")
     workers = [worker(f"worker-{index}", "mpi", "eight") for index in range(3)]
@@ -182,7 +185,7 @@ def test_a_launcher_without_claims_waits_with_its_workers_until_a_node_is_added(
 
 
 def test_a_group_evicts_as_many_pods_as_it_needs(
-    cluster: Access, group_bridge: Bridge, nodes: list[str], namespace: str
+    cluster: Access, group_bridge: Bridge, namespace: str
 ) -> None:
     cluster.apply(priority_class(PRIORITY))
     low = [f"low-{number}" for number in range(GPUS)]
@@ -209,7 +212,7 @@ def test_a_group_evicts_as_many_pods_as_it_needs(
     ("part", "written"), [("sidecar", 1), ("sidecar", 4), ("sidecar", 7), ("scheduler", 4)]
 )
 def test_a_process_that_is_killed_in_a_commit_leaves_no_part_of_a_group_bound(
-    cluster: Access, group_bridge: Bridge, nodes: list[str], namespace: str, part: str, written: int
+    cluster: Access, group_bridge: Bridge, namespace: str, part: str, written: int
 ) -> None:
     """The claims of eight pods are being written when it is killed."""
     workers = [worker(f"worker-{index}", "job") for index in range(GPUS)]
