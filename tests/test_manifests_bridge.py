@@ -72,6 +72,7 @@ def test_it_writes_what_scheduling_and_allocating_need_and_nothing_else() -> Non
         "patch events.events.k8s.io",
         "patch persistentvolumeclaims",
         "patch persistentvolumes",
+        "patch podgroups/status.scheduling.k8s.io",
         "patch pods/status",
         "patch resourceclaims.resource.k8s.io",
         "patch resourceclaims/binding.resource.k8s.io",
