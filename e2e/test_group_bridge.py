@@ -3,6 +3,7 @@
 Two nodes have eight GPUs each.
 """
 
+import os
 import signal
 import time
 from collections.abc import Iterator, Sequence
@@ -25,6 +26,8 @@ pytestmark = [
 TIMEOUT_S: Final = 60.0
 PRIORITY: Final = "group-urgent"
 GPUS: Final = 8
+KILLS: Final = int(os.environ.get("DRAWBRIDGE_E2E_GROUP_KILLS", "2"))
+"""How often a process is killed in a commit, each time after another number of writes."""
 
 
 @pytest.fixture(scope="module")
@@ -209,7 +212,8 @@ def test_a_group_evicts_as_many_pods_as_it_needs(
 
 
 @pytest.mark.parametrize(
-    ("part", "written"), [("sidecar", 1), ("sidecar", 4), ("sidecar", 7), ("scheduler", 4)]
+    ("part", "written"),
+    [(("sidecar", "scheduler")[number % 2], 1 + (3 + number) % GPUS) for number in range(KILLS)],
 )
 def test_a_process_that_is_killed_in_a_commit_leaves_no_part_of_a_group_bound(
     cluster: Access, group_bridge: Bridge, namespace: str, part: str, written: int
