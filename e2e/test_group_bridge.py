@@ -211,6 +211,51 @@ def test_a_group_evicts_as_many_pods_as_it_needs(
     cluster.delete("priorityclass", PRIORITY)
 
 
+def test_a_group_gets_other_nodes_when_its_ports_are_in_use_on_one(
+    cluster: Access, group_bridge: Bridge, nodes: list[str], namespace: str
+) -> None:
+    """The sidecar knows no ports: it puts both pods on one node, and the scheduler turns one down."""
+    workers = [worker(f"worker-{index}", "ports", "one") for index in range(2)]
+    for entry in workers:
+        entry["spec"]["containers"][0]["ports"] = [{"containerPort": 8080, "hostPort": 8080}]
+    apply(cluster, namespace, [*templates(), pod_group("ports", 2), *workers])
+
+    running(cluster, namespace, "ports", 2)
+    pods = cluster.objects("pods", namespace, selector=f"{LABEL}=ports")
+    assert sorted(entry["spec"]["nodeName"] for entry in pods) == nodes
+
+
+def test_pods_of_a_group_share_a_claim_and_one_beyond_the_minimum_waits_alone(
+    cluster: Access, group_bridge: Bridge, namespace: str
+) -> None:
+    claim: Object = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {"name": "shared"},
+        "spec": claim_template("eight", EXAMPLE, count=GPUS)["spec"]["spec"],
+    }
+    sharing = [worker(f"sharing-{index}", "job") for index in range(3)]
+    for entry in sharing:
+        entry["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimName": "shared"}]
+    others = [worker(f"other-{index}", "job", "four") for index in range(3)]
+    apply(cluster, namespace, [*templates(), claim, pod_group("job", 5), *sharing, *others])
+
+    running(cluster, namespace, "job", 5)
+    names = {entry["metadata"]["name"] for entry in sharing}
+    assert names < set(bound(cluster, namespace, "job"))
+    stored = cluster.find("resourceclaims", "shared", namespace)
+    assert stored is not None
+    assert {entry["name"] for entry in stored["status"]["reservedFor"]} == names
+
+    (alone,) = (
+        entry["metadata"]["name"]
+        for entry in cluster.objects("pods", namespace)
+        if not entry["spec"].get("nodeName")
+    )
+    cluster.kubectl("delete", "pod", "-n", namespace, next(iter({"other-0", "other-1"} - {alone})))
+    cluster.wait_running(alone, namespace, timeout_s=TIMEOUT_S)
+
+
 @pytest.mark.parametrize(
     ("part", "written"),
     [(("sidecar", "scheduler")[number % 2], 1 + (3 + number) % GPUS) for number in range(KILLS)],
