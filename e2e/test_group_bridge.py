@@ -14,6 +14,7 @@ import pytest
 from e2e import groups, inventory
 from e2e.access import Access, Object, stream
 from e2e.bridge import Bridge, bridged, doubly_held
+from e2e.cluster import Cluster
 from e2e.groups import LABEL, member, pod_group
 from e2e.inventory import EXAMPLE
 from e2e.objects import claim_template, pod, priority_class
@@ -26,6 +27,7 @@ pytestmark = [
 TIMEOUT_S: Final = 60.0
 PRIORITY: Final = "group-urgent"
 GPUS: Final = 8
+PARTS: Final = ("sidecar", "scheduler")
 KILLS: Final = int(os.environ.get("DRAWBRIDGE_E2E_GROUP_KILLS", "2"))
 """How often a process is killed in a commit, each time after another number of writes."""
 
@@ -258,39 +260,59 @@ def test_pods_of_a_group_share_a_claim_and_one_beyond_the_minimum_waits_alone(
 
 @pytest.mark.parametrize(
     ("part", "written"),
-    [(("sidecar", "scheduler")[number % 2], 1 + (3 + number) % GPUS) for number in range(KILLS)],
+    [(PARTS[number % len(PARTS)], 1 + (3 + number) % GPUS) for number in range(KILLS)],
 )
 def test_a_process_that_is_killed_in_a_commit_leaves_no_part_of_a_group_bound(
     cluster: Access, group_bridge: Bridge, namespace: str, part: str, written: int
 ) -> None:
-    """The claims of eight pods are being written when it is killed."""
-    workers = [worker(f"worker-{index}", "job") for index in range(GPUS)]
-    with (
-        cluster.watching("resourceclaims") as (_, claims),
-        cluster.watching("pods") as (_, pods),
-    ):
-
-        def allocations() -> int:
-            return sum("allocation" in event["object"].get("status", {}) for event in claims)
-
-        apply(cluster, namespace, [*templates(), pod_group("job", GPUS), *workers])
-        deadline = time.monotonic() + TIMEOUT_S
-        while allocations() < written:
-            assert time.monotonic() < deadline, f"{allocations()} of {written} claims are written"
-            time.sleep(0.001)  # All of it takes less than a tenth of a second.
+    with cluster.watching("pods") as (_, pods), cluster.watching("resourceclaims") as (_, claims):
+        begin_commit(cluster, namespace, claims, written)
         group_bridge.child(part).signal(signal.SIGKILL)
-
-        def all_run() -> bool:
-            group_bridge.tend("a")
-            stored = cluster.objects("pods", namespace)
-            return all(entry.get("status", {}).get("phase") == "Running" for entry in stored)
-
-        cluster.wait_until(all_run, "all run", timeout_s=2 * TIMEOUT_S)
-    assert [] == doubly_held(cluster)
-    assert allocated(cluster, namespace) == GPUS
+        wait_whole(cluster, group_bridge, namespace)
     assert [] == bound_too_early(claims, pods, GPUS)
     # The process beside the one that was killed may not have ended yet.
     group_bridge.stop()
+
+
+def test_an_api_server_that_is_killed_in_a_commit_is_waited_for(
+    own_cluster: Cluster, group_bridge: Bridge, namespace: str
+) -> None:
+    """No watch outlives it, so only the end is looked at."""
+    with own_cluster.watching("resourceclaims") as (_, claims):
+        begin_commit(own_cluster, namespace, claims, GPUS // 2)
+    own_cluster.restart_api_server()
+    wait_whole(own_cluster, group_bridge, namespace)
+    group_bridge.stop()
+
+
+def begin_commit(cluster: Access, namespace: str, claims: Sequence[Object], written: int) -> None:
+    """Apply a group of eight pods, and return when the claims of some of them are written.
+
+    Args:
+        cluster: The cluster.
+        namespace: The namespace of the group.
+        claims: Watch events of claims.
+        written: The number of these pods.
+    """
+    workers = [worker(f"worker-{index}", "job") for index in range(GPUS)]
+    apply(cluster, namespace, [*templates(), pod_group("job", GPUS), *workers])
+    deadline = time.monotonic() + TIMEOUT_S
+    while sum("allocation" in event["object"].get("status", {}) for event in claims) < written:
+        assert time.monotonic() < deadline, f"{written} claims are not written"
+        time.sleep(0.001)  # All of it takes less than a tenth of a second.
+
+
+def wait_whole(cluster: Access, bridge: Bridge, namespace: str) -> None:
+    """Wait until all pods of the group run, while processes that have ended are started again."""
+
+    def all_run() -> bool:
+        bridge.tend("a")
+        stored = cluster.objects("pods", namespace)
+        return all(entry.get("status", {}).get("phase") == "Running" for entry in stored)
+
+    cluster.wait_until(all_run, "all pods of the group run", timeout_s=2 * TIMEOUT_S)
+    assert [] == doubly_held(cluster)
+    assert allocated(cluster, namespace) == GPUS
 
 
 def bound_too_early(claims: Sequence[Object], pods: Sequence[Object], min_count: int) -> list[str]:
