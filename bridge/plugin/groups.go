@@ -159,36 +159,15 @@ func (pl *Drawbridge) askForGroup(ctx context.Context, pod *v1.Pod) *groupCycle 
 		group.status = fwk.AsStatus(err)
 		return group
 	}
-	group.reference = request.Group
+	group.reference, group.owners = request.Group, owners(request.Pods)
 	if !slices.ContainsFunc(request.Pods, concerns) {
 		group.status = fwk.NewStatus(fwk.Skip)
 		return group
 	}
 	pl.reportGroupSettings()
-	group.owners = make(map[types.UID]types.UID, len(request.Pods))
-	for _, member := range request.Pods {
-		if owner := metav1.GetControllerOf(member); owner != nil {
-			group.owners[member.UID] = owner.UID
-		}
-	}
-	memory := pl.groups.of(request.Group.UID)
-	nodes, err := pl.handle.SnapshotSharedLister().NodeInfos().List()
-	if err != nil {
+	if err := pl.addSnapshot(request, group); err != nil {
 		group.status = fwk.AsStatus(err)
 		return group
-	}
-	if group.whatIf = pl.whatIfOf(request.Group.UID, nodes); group.whatIf != nil {
-		request.WhatIf, request.Removed = true, group.whatIf.removed
-	} else {
-		pl.preemption = nil
-		memory.learn()
-		memory.last = group
-		request.Excluded = memory.excluded
-		if request.Requests != nil {
-			// Now, since members will be assumed to be on nodes of the snapshot, which gives these no new generation.
-			// Source: k8s.io/kubernetes v1.37.1, pkg/scheduler/backend/cache/snapshot.go, AssumePod.
-			pl.client.Observe(nodes)
-		}
 	}
 	answer, err := pl.client.Group(ctx, request)
 	if err != nil {
@@ -196,9 +175,6 @@ func (pl *Drawbridge) askForGroup(ctx context.Context, pod *v1.Pod) *groupCycle 
 		group.status = pl.failed(pod, err)
 		group.message = unavailable
 		return group
-	}
-	if group.whatIf != nil {
-		group.whatIf.request = request
 	}
 	group.verdict, group.message, group.members = answer.Verdict, answer.Message, answer.Members
 	switch answer.Verdict {
@@ -210,12 +186,48 @@ func (pl *Drawbridge) askForGroup(ctx context.Context, pod *v1.Pod) *groupCycle 
 			group.undecided = true
 			pl.waker.soon()
 		} else if group.whatIf == nil {
-			memory.forgive()
+			pl.groups.of(request.Group.UID).forgive()
 		}
 	default:
 		group.status = fwk.AsStatus(fmt.Errorf("the allocator answered %q: %s", answer.Verdict, answer.Message))
 	}
 	return group
+}
+
+// addSnapshot adds to the question about a group what depends on the kind of the run: whether victims are
+// missing on the nodes, or else what other filters turned down before and what the nodes have left.
+func (pl *Drawbridge) addSnapshot(request *sidecar.GroupRequest, group *groupCycle) error {
+	nodes, err := pl.handle.SnapshotSharedLister().NodeInfos().List()
+	if err != nil {
+		return err
+	}
+	if group.whatIf = pl.whatIfOf(request.Group.UID, nodes); group.whatIf != nil {
+		request.WhatIf, request.Removed = true, group.whatIf.removed
+		group.whatIf.request = request
+		return nil
+	}
+	pl.preemption = nil
+	memory := pl.groups.of(request.Group.UID)
+	memory.learn()
+	memory.last = group
+	request.Excluded = memory.excluded
+	if request.Requests != nil {
+		// Now, since members will be assumed to be on nodes of the snapshot, which gives these no new generation.
+		// Source: k8s.io/kubernetes v1.37.1, pkg/scheduler/backend/cache/snapshot.go, AssumePod.
+		pl.client.Observe(nodes)
+	}
+	return nil
+}
+
+// owners returns what controls each of the pods that something controls.
+func owners(pods []*v1.Pod) map[types.UID]types.UID {
+	controllers := make(map[types.UID]types.UID, len(pods))
+	for _, pod := range pods {
+		if owner := metav1.GetControllerOf(pod); owner != nil {
+			controllers[pod.UID] = owner.UID
+		}
+	}
+	return controllers
 }
 
 // groupRequest returns the question about the group of a pod, as the scheduler's snapshot has it.
@@ -413,62 +425,6 @@ func (pl *Drawbridge) holdDevices(pods []*v1.Pod) bool {
 		}
 	}
 	return false
-}
-
-// maxGroups bounds what is remembered of groups, of which most end without a word to us.
-const maxGroups = 1_000
-
-// groupMemory is what the runs over a group teach for the next one.
-type groupMemory struct {
-	last     *groupCycle // Of the last run that was no what-if, until it was learned from.
-	excluded map[types.UID][]string
-	inARow   int // Placements that were turned down since the group was answered otherwise.
-}
-
-// learn takes note of what other filters turned down in the last run, and reports whether they did.
-func (m *groupMemory) learn() bool {
-	last := m.last
-	m.last = nil
-	if last == nil {
-		return false
-	}
-	nodes := last.turnedDown()
-	if len(nodes) == 0 && last.verdict == sidecar.Fits {
-		m.forgive()
-	}
-	for pod, node := range nodes {
-		if m.excluded == nil {
-			m.excluded = map[types.UID][]string{}
-		}
-		if !slices.Contains(m.excluded[pod], node) {
-			m.excluded[pod] = append(m.excluded[pod], node)
-			slices.Sort(m.excluded[pod])
-		}
-	}
-	return len(nodes) > 0
-}
-
-// forgive has all nodes tried again.
-func (m *groupMemory) forgive() { m.excluded, m.inARow = nil, 0 }
-
-// groupMemories are those of all groups. Only the scheduler's serial cycle uses them.
-type groupMemories struct{ groups map[types.UID]*groupMemory }
-
-func newGroupMemories() *groupMemories {
-	return &groupMemories{groups: map[types.UID]*groupMemory{}}
-}
-
-// of returns the memory of a group. When there are too many all are forgotten: they save attempts, no more.
-func (m *groupMemories) of(group types.UID) *groupMemory {
-	memory, isKnown := m.groups[group]
-	if !isKnown {
-		if len(m.groups) >= maxGroups {
-			clear(m.groups)
-		}
-		memory = &groupMemory{}
-		m.groups[group] = memory
-	}
-	return memory
 }
 
 // reportMissingGroupSettings logs what groups need of the scheduler's configuration and do not have.
