@@ -10,12 +10,13 @@ from kube.api.core import Pod
 from kube.api.ownership import NodePool, OwnedDriver
 from kube.api.resource import DeviceClass, ResourceClaim
 from kube.names import STRATEGY_ANNOTATION
+from sidecar.groups.waking import find_placeable
 from sidecar.model.rejections import Code, Rejection
 from sidecar.plan.decisions import Fits, find_nodes
 from sidecar.plan.placement import Placement, choose_strategy, place
 from sidecar.plan.preemption import DryRunBudget, fits_with
 from sidecar.plan.snapshot import Snapshot
-from sidecar.plan.waking import WaitingPod, find_placeable
+from sidecar.plan.waking import WaitingPod
 from testing.allocation.builders import (
     DRIVER,
     allocated_claim,
