@@ -142,10 +142,7 @@ class ClusterState:
         )
         self._effective: Final = EffectiveClaims(self.claims.store, self.holds, self.held_back)
         self.quotas: Final = QuotaView(
-            informers,
-            features,
-            everything=self._counted_objects,
-            on_change=self._quotas_changed,
+            informers, features, everything=self._counted_objects, on_change=self._quotas_changed
         )
         self.version = self.slices_version = 0
 
