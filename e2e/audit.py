@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable
+from datetime import datetime
 from typing import Any
 
 from e2e.cluster import Cluster
@@ -15,16 +16,21 @@ def log_length(cluster: Cluster) -> int:
 
 def stored_claims(cluster: Cluster, offset: int) -> list[dict[str, Any]]:
     """Return the claims as they were stored since then, in order of their versions."""
+    return [claim for _, claim in dated_claims(cluster, offset)]
+
+
+def dated_claims(cluster: Cluster, offset: int) -> list[tuple[datetime, dict[str, Any]]]:
+    """Return when claims were stored since then, and what was stored, in order of their versions."""
     with cluster.audit_log.open("rb") as file:
         file.seek(offset)
         events = [event for line in file if (event := _event(line)) is not None]
     stored = [
-        event["responseObject"]
+        (datetime.fromisoformat(event["stageTimestamp"]), event["responseObject"])
         for event in events
         if event.get("responseStatus", {}).get("code") in {200, 201}
         and event.get("responseObject", {}).get("kind") == "ResourceClaim"
     ]
-    return sorted(stored, key=lambda claim: int(claim["metadata"]["resourceVersion"]))
+    return sorted(stored, key=lambda entry: int(entry[1]["metadata"]["resourceVersion"]))
 
 
 def _event(line: bytes) -> dict[str, Any] | None:

@@ -1,0 +1,158 @@
+"""Whoever is killed while the claims of groups are being written, a group has all its devices or none.
+
+Sidecar, scheduler, both, and the API server are killed at different steps of the commits of two groups. What
+happened is read in the API server's audit log, by code that has nothing of ours: before its first complete
+commit a group has devices for none of its pods, or for all, outside the window of a commit, which is measured.
+`DRAWBRIDGE_E2E_GROUP_ROUNDS=200` does it so often.
+"""
+
+import os
+import random
+import signal
+import time
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+from typing import Any, Final
+
+import pytest
+
+from e2e import groups, inventory
+from e2e.access import Object, stream
+from e2e.audit import conflicts, dated_claims, log_length
+from e2e.bridge import Bridge, bridged, doubly_held
+from e2e.cluster import Cluster
+from e2e.groups import member, pod_group
+from e2e.inventory import EXAMPLE
+from e2e.objects import claim_template, pod
+from e2e.owned import AUDITED
+
+CLUSTER: Final[dict[str, Any]] = {**groups.CLUSTER, **AUDITED}
+ROUNDS: Final = int(os.environ.get("DRAWBRIDGE_E2E_GROUP_ROUNDS", "4"))
+TIMEOUT_S: Final = 120.0
+GROUPS: Final = ("first", "second")
+PODS: Final = 4
+"""Of each group, with two devices each."""
+GPUS: Final = 8
+VICTIMS: Final = ("sidecar", "scheduler", "both", "kube-apiserver")
+WINDOW_S: Final = 60.0
+"""The longest time that a group may have a part of its devices: a leader is killed, and the next one begins."""
+
+pytestmark = pytest.mark.parametrize("cluster", [CLUSTER], indirect=True)
+
+
+@pytest.fixture(scope="module")
+def installed(cluster: Cluster) -> Iterator[Bridge]:
+    cluster.apply(inventory.device_classes())
+    nodes = cluster.add_nodes(
+        inventory.kwok_nodes(2, prefix="commit"),
+        lambda node: inventory.example_gpus(node, gpus=GPUS),
+    )
+    # One write at a time, so that a commit can be interrupted between two of them.
+    settings = {"maxWritesInFlight": 1}
+    bridge = Bridge(
+        cluster, drivers=(EXAMPLE,), settings=settings, scheduler_flags=groups.SCHEDULER_FLAGS
+    )
+    bridge.install()
+    yield bridge
+    bridge.uninstall()
+    cluster.remove_nodes(nodes)
+
+
+@pytest.fixture
+def group_bridge(cluster: Cluster, installed: Bridge) -> Bridge:
+    """The bridge with one replica at work, and no device in use."""
+    installed.ensure()
+    cluster.wait_until(
+        lambda: not cluster.objects("resourceclaims") and not cluster.objects("pods"),
+        "the pods of other stories are gone",
+        timeout_s=TIMEOUT_S,
+    )
+    return installed
+
+
+@pytest.mark.parametrize("number", range(ROUNDS))
+def test_a_group_has_all_its_devices_or_none_whoever_is_killed(
+    cluster: Cluster, group_bridge: Bridge, namespace: str, number: int
+) -> None:
+    victim, written = VICTIMS[number % len(VICTIMS)], random.Random(number).randrange(2 * PODS)
+    began = log_length(cluster)
+    workers = [
+        member(bridged(pod(f"{group}-{index}", claims={"gpu": "two"})), group)
+        for group in GROUPS
+        for index in range(PODS)
+    ]
+    objects = [
+        claim_template("two", EXAMPLE, count=2),
+        *(pod_group(group, PODS) for group in GROUPS),
+        *workers,
+    ]
+    cluster.kubectl("apply", "-n", namespace, "-f", "-", input=stream(objects))
+    deadline = time.monotonic() + TIMEOUT_S
+    while allocations(claim for _, claim in dated_claims(cluster, began)) < written:
+        assert time.monotonic() < deadline, f"{written} claims are not written"
+        group_bridge.tend("a")  # Whoever lost the other in the round before ends by itself.
+    kill(cluster, group_bridge, victim)
+
+    def all_run() -> bool:
+        group_bridge.tend("a")
+        stored = cluster.objects("pods", namespace)
+        return all(entry.get("status", {}).get("phase") == "Running" for entry in stored)
+
+    cluster.wait_until(all_run, "all run", timeout_s=TIMEOUT_S)
+    dated = dated_claims(cluster, began)
+    assert [] == doubly_held(cluster)
+    assert [] == conflicts(claim for _, claim in dated)
+    for group in GROUPS:
+        windows_s, is_complete = windows(dated, group)
+        print(f"{victim} after {written} writes, {group}: {windows_s} s")
+        assert is_complete
+        assert max(windows_s, default=0.0) < WINDOW_S
+
+
+def kill(cluster: Cluster, bridge: Bridge, victim: str) -> None:
+    if victim == "kube-apiserver":
+        cluster.restart(victim)
+        cluster.wait_until(
+            lambda: cluster.kubectl("get", "--raw", "/readyz", check=False).stdout == "ok",
+            "the API server answers",
+            timeout_s=TIMEOUT_S,
+        )
+        return
+    for part in ("scheduler", "sidecar") if victim == "both" else (victim,):
+        bridge.child(part).signal(signal.SIGKILL)
+        bridge.child(part).wait(TIMEOUT_S)
+
+
+def allocations(claims: Iterable[Object]) -> int:
+    """Return how many claims are allocated, of claims as they were stored."""
+    has_devices = {claim["metadata"]["uid"]: bool(allocation(claim)) for claim in claims}
+    return sum(has_devices.values())
+
+
+def allocation(claim: Object) -> Object:
+    return dict(claim.get("status", {}).get("allocation") or {})
+
+
+def windows(dated: Iterable[tuple[datetime, Object]], group: str) -> tuple[list[float], bool]:
+    """Return how long a group had devices for a part of its pods, and whether it had all at last.
+
+    Args:
+        dated: Claims as they were stored, of one pod each, which owns it.
+    """
+    has_devices: dict[str, bool] = {}
+    windows_s: list[float] = []
+    began: datetime | None = None
+    for at, claim in dated:
+        owner = claim["metadata"].get("ownerReferences", [{}])[0].get("name", "")
+        if not owner.startswith(f"{group}-"):
+            continue
+        has_devices[owner] = bool(allocation(claim))
+        count = sum(has_devices.values())
+        if 0 < count < PODS and began is None:
+            began = at
+        elif count in {0, PODS} and began is not None:
+            windows_s.append((at - began).total_seconds())
+            began = None
+        if count == PODS:
+            return windows_s, True
+    return windows_s, False
