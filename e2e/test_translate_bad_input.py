@@ -411,7 +411,10 @@ def test_the_cause_reaches_who_looks_at_what_makes_the_pods(
 
     cluster.wait_until(causes, "the controller says why it makes no pod")
 
-    assert "8Gi is a number of bytes, and the key counts MiB; write 8192 for 8Gi" in causes()[0]
+    assert (
+        "8Gi is a number of bytes, and nvidia.com/gpumem counts MiB; write 8192 for 8Gi"
+        in causes()[0]
+    )
 
 
 def _dry_run(namespace: str) -> tuple[str, ...]:

@@ -28,9 +28,7 @@ BINPACK: Final = pod(
 )
 """Good, wrong by itself, and good with a loss."""
 LIMIT: Final = f"spec.containers[0].resources.limits[{MEMORY}]"
-ADVICE: Final = (
-    "drawbridge[wrongUnit]: 8Gi is a number of bytes, and the key counts MiB; write 8192 for 8Gi"
-)
+ADVICE: Final = "drawbridge[wrongUnit]: 8Gi is a number of bytes, and nvidia.com/gpumem counts MiB; write 8192 for 8Gi"
 DRY: Final = "--dry-run=server"
 
 Make = Callable[[str, Object], Object]

@@ -66,7 +66,7 @@ def _fault(line: QuotaLine, of_key: Sequence[ClaimMeasure], measures: Measures) 
     """Explain why pods could not request an amount by its key; empty where they could."""
     for measure in of_key:
         if measure.capacity and measure.unit >= MIB.size and is_in_bytes(line.amount):
-            finding = wrong_unit(FieldPath(), line.amount, _unit(measure.unit))
+            finding = wrong_unit(FieldPath(), line.key, line.amount, _unit(measure.unit))
             return f"{finding.message}; {finding.fix}"
     if measures.is_annotation(line.key):
         return negative_fault(line.amount)

@@ -127,9 +127,17 @@ def test_a_line_becomes_a_limit_in_the_unit_of_the_driver(
 @pytest.mark.parametrize(
     ("line", "amount", "reason"),
     [
-        ("requests.nvidia.com/gpumem", "80Gi", "the key counts MiB; write 81920 for 80Gi"),
-        ("requests.volcano.sh/vgpu-memory", "1Gi", "the key counts MiB; write 1024 for 1Gi"),
-        ("requests.aliyun.com/gpu-mem", "8Gi", "the key counts GiB; write 8 for 8Gi"),
+        (
+            "requests.nvidia.com/gpumem",
+            "80Gi",
+            "nvidia.com/gpumem counts MiB; write 81920 for 80Gi",
+        ),
+        (
+            "requests.volcano.sh/vgpu-memory",
+            "1Gi",
+            "volcano.sh/vgpu-memory counts MiB; write 1024 for 1Gi",
+        ),
+        ("requests.aliyun.com/gpu-mem", "8Gi", "aliyun.com/gpu-mem counts GiB; write 8 for 8Gi"),
         ("requests.tencent.com/vcuda-memory", "1Gi", "blocks of 256 MiB; write 4 for 1Gi"),
         ("requests.nvidia.com/gpumem", "-5", "-5 is negative"),
         ("requests.nvidia.com/gpumem", "500m", "500m is not a whole number"),
@@ -161,7 +169,7 @@ def test_the_unit_is_that_of_the_settings(tmp_path: Path) -> None:
     result = drawbridge("quota", "convert", "--snapshot", file, "--settings", settings)
 
     assert result.exit_code == 1
-    assert "the key counts units of 10 MiB; write 8192 for 80Gi" in result.stderr
+    assert "nvidia.com/gpumem counts units of 10 MiB; write 8192 for 80Gi" in result.stderr
 
 
 @pytest.mark.parametrize(

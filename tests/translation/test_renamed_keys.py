@@ -109,6 +109,7 @@ def test_findings_point_at_what_was_written() -> None:
     assert [
         "error wrongUnit spec.containers[0].resources.limits[example.com/mem]"
     ] == finding_texts(outcome.findings)
+    assert "8Gi is a number of bytes, and example.com/mem counts MiB" == outcome.findings[0].message
     (correction,) = outcome.findings[0].corrections
     assert "spec.containers[0].resources.limits[example.com/mem]" == str(correction.path)
 
@@ -120,7 +121,10 @@ def test_bytes_become_the_unit_of_the_key() -> None:
         pod(container(amounts={COUNT: 1, MEMORY: "8Gi"})), options=options
     ).findings
 
-    assert "8Gi is a number of bytes, and the key counts units of 1024 MiB" == finding.message
+    assert (
+        "8Gi is a number of bytes, and nvidia.com/gpumem counts units of 1024 MiB"
+        == finding.message
+    )
     assert "write 8 for 8Gi" == finding.fix
     assert [Quantity(8)] == [correction.amount for correction in finding.corrections]
 

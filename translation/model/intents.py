@@ -47,7 +47,11 @@ class LegacyContainer(msgspec.Struct, frozen=True, kw_only=True):
 
     def limit_path(self, key: str) -> FieldPath:
         """Return the path of a limit."""
-        return self.path.child("resources", "limits").key(self.original_keys.get(key, key))
+        return self.path.child("resources", "limits").key(self.original_key(key))
+
+    def original_key(self, key: str) -> str:
+        """Return the key as the pod has it, which the cluster may have renamed."""
+        return self.original_keys.get(key, key)
 
     def limit_paths(self, keys: Mapping[str, str]) -> dict[str, FieldPath]:
         """Return aspect to the path of its limit, for the keys that the container has.

@@ -39,13 +39,17 @@ GIB: Final = Unit(name="GiB", size=2**30)
 BLOCKS: Final = Unit(name="blocks of 256 MiB", size=2**28)
 
 
-def wrong_unit(path: FieldPath, amount: Quantity, unit: Unit) -> Finding:
-    """Return an error for an amount in bytes where a key counts another unit."""
+def wrong_unit(path: FieldPath, key: str, amount: Quantity, unit: Unit) -> Finding:
+    """Return an error for an amount in bytes where a key counts another unit.
+
+    Args:
+        key: The key as the object has it, which a cluster may have renamed.
+    """
     units, rest = divmod(int(amount), unit.size)
     finding = error(
         Code.WRONG_UNIT,
         path,
-        f"{amount} is a number of bytes, and the key counts {unit.name}",
+        f"{amount} is a number of bytes, and {key} counts {unit.name}",
         f"write {units} for {amount}",
     )
     # A rounded amount is a choice, and 0 would request nothing.
@@ -83,7 +87,9 @@ class AmountReader:
         """Return an amount of memory in its unit."""
         amount = self._container.limits.get(key)
         if amount is not None and is_in_bytes(amount):
-            self._findings.append(wrong_unit(self._container.limit_path(key), amount, unit))
+            path = self._container.limit_path(key)
+            original = self._container.original_key(key)
+            self._findings.append(wrong_unit(path, original, amount, unit))
             return None
         return self.integer(key, MAX_MEMORY_MIB * MIB.size // unit.size, unit.name)
 

@@ -153,7 +153,8 @@ def _check_ranges(container: LegacyContainer, amounts: _Amounts) -> Iterator[Fin
         amount = container.limits[MEMORY_MIB]
         path = container.limit_path(MEMORY_MIB)
         if is_in_bytes(amount):
-            yield wrong_unit(path, amount, _memory_unit(amounts.defaults))
+            original = container.original_key(MEMORY_MIB)
+            yield wrong_unit(path, original, amount, _memory_unit(amounts.defaults))
         elif memory * amounts.defaults.memory_factor > MAX_MEMORY_MIB:
             largest = MAX_MEMORY_MIB // amounts.defaults.memory_factor
             yield error(
