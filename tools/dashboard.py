@@ -96,6 +96,11 @@ SECTIONS: Final[dict[str, tuple[Panel, ...]]] = {
             "reqps",
         ),
         Panel(
+            "Claims of translations",
+            {"claims": "sum(rate(drawbridge_translated_claims_total[5m]))"},
+            "ops",
+        ),
+        Panel(
             "Connections",
             {
                 "open": "sum(drawbridge_connections)",

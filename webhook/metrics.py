@@ -102,6 +102,11 @@ class WebhookMetrics:
             ("vocabulary", "driver"),
             registry=registry,
         )
+        self._claims = Counter(
+            "drawbridge_translated_claims",
+            "Total claims that pods got in translations; kube-controller-manager creates each for its pod.",
+            registry=registry,
+        )
         self._operations = Counter(
             "drawbridge_patch_operations",
             "Total JSON Patch operations in answers.",
@@ -130,6 +135,7 @@ class WebhookMetrics:
         for finding in answer.findings:
             self._findings.labels(finding.severity.value, finding.code.value).inc()
         if answer.record is not None:
+            self._claims.inc(len(answer.claims))
             # Vocabularies are ours, and drivers those of the profiles in force: few, whatever users write.
             for used in answer.record.profiles:
                 self._translations.labels(used.vocabulary, used.name).inc()

@@ -354,6 +354,17 @@ async def test_translations_are_counted_by_vocabulary_and_driver(start: StartEnd
         assert endpoint.sample("drawbridge_translations_total", **labels) == 1
 
 
+async def test_claims_of_translations_are_counted(start: StartEndpoint) -> None:
+    endpoint = await start()
+
+    translated = await mutate_pod(endpoint, pod(gpus(1), gpus(1, mem=1000, name="sidecar")))
+    await mutate_pod(endpoint, apply_patch(pod(gpus(1)), await mutate_pod(endpoint, pod(gpus(1)))))
+    await mutate_pod(endpoint, pod(gpus("500m")))
+
+    assert translated["allowed"]
+    assert endpoint.sample("drawbridge_translated_claims_total") == 3
+
+
 async def test_a_pod_with_text_that_is_no_unicode_is_read_as_the_api_server_reads_it(
     start: StartEndpoint,
 ) -> None:
