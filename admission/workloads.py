@@ -19,7 +19,8 @@ import msgspec
 from admission.custom_workloads import locate
 from admission.pods import UNTOUCHED, Answer, Decision, Translator, admit_created
 from findings.field_path import FieldPath
-from findings.finding import TRANSIENT_CAUSES, Finding, Severity, has_errors
+from findings.finding import Finding, Severity, has_errors
+from findings.transient_causes import TRANSIENT_CAUSES
 from kube.api.core import Container, Pod, PodResourceClaim
 from kube.api.meta import ObjectMeta
 from kube.names import REQUEST_ANNOTATION

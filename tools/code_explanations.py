@@ -12,7 +12,8 @@ import msgspec
 from allocator.compatibility import lint_findings
 from cli.verbs.explain.explanation import FILE as FILE_NAME
 from cli.verbs.explain.explanation import Example, ExplainAnswer, Explanation, RuleNote
-from findings.finding import TRANSIENT_CAUSES, Code
+from findings.finding import Code
+from findings.transient_causes import TRANSIENT_CAUSES
 from kube.manifests.dump import dump_yaml
 from rules.context.rule import KINDS
 from rules.engine.registry import RULES

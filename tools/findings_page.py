@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from findings.finding import TRANSIENT_CAUSES, Code
+from findings.finding import Code
+from findings.transient_causes import TRANSIENT_CAUSES
 from rules.context.rule import KINDS, Rule
 from rules.engine.registry import RULES
 from tools.docstrings import member_rows

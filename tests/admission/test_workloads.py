@@ -10,7 +10,8 @@ from admission.pods import UNTOUCHED, Answer, Decision
 from admission.review import decode_workloads
 from admission.workloads import validate_workload
 from findings.field_path import FieldPath
-from findings.finding import TRANSIENT_CAUSES, Code, error, warning
+from findings.finding import Code, error, warning
+from findings.transient_causes import TRANSIENT_CAUSES
 from kube.api.admission import AdmissionRequest, GroupVersionKind
 from kube.api.urls import WORKLOADS
 from kube.api.workloads import VALIDATED_KINDS

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from admission.pods import UNTOUCHED, Answer, Decision
 from admission.workloads import Workload, validate_workload
 from findings.field_path import FieldPath
-from findings.finding import TRANSIENT_CAUSES, Code
+from findings.finding import Code
+from findings.transient_causes import TRANSIENT_CAUSES
 from kube.api.meta import ObjectHead, convert
 from kube.api.resource import ResourceSlice
 from kube.api.workloads import VALIDATED_KINDS, pod_path, resolve_path
