@@ -222,6 +222,9 @@ class Code(StrEnum):
     """Companion keys have no effect without a device count above zero."""
     DEVICES_EXPOSED_BY_ENV = "devicesExposedByEnv"
     """An environment variable may expose devices beyond the claim."""
+    OWNED_DEVICES_EXPOSED = "ownedDevicesExposed"
+    """A container with a claim of a driver that the bridge owns may see other devices by an environment
+    variable of its own."""
     NOT_INJECTED = "notInjected"
     """A variable or label requests an injection by a node agent that a claim does not provide."""
     ENV_VAR_NOT_PROVIDED = "envVarNotProvided"

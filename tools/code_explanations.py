@@ -291,6 +291,7 @@ _FILES: Final[Mapping[str, tuple[str, str]]] = {
     "invalidAllocatorOwnership": ("ownership/mistakes.yaml", _POOLS),
     "shadowedPool": ("ownership/mistakes.yaml", _POOLS),
     "selectsNoNode": ("ownership/mistakes.yaml", _POOLS),
+    "ownedDevicesExposed": ("ownership/exposed.yaml", _POOLS),
     "wrongUnit": ("mistakes/bytes-for-mebibytes.yaml", _CLUSTER),
     "notAnInteger": ("mistakes/half-a-gpu.yaml", _CLUSTER),
     "outOfRange": ("mistakes/more-than-all.yaml", _CLUSTER),

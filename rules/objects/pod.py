@@ -13,11 +13,16 @@ from findings.finding import Code, Finding, error, warning
 from findings.text import quote_text
 from kube.api.core import Container, Pod, PodResourceClaim
 from kube.api.resource import DeviceClaim
+from kube.names import REQUEST_ANNOTATION
+from rules.context.claim_drivers import drivers_of_claim
 from rules.context.context import Context
 from rules.context.rule import BUILT_IN_VALIDATION, OTHER_OBJECTS, Category, PodRule, Scope, Subject
 from rules.model.naming import find_duplicates, suggest_name
 
 PodSubject = Subject[Pod]
+VISIBLE_DEVICES: Final = "NVIDIA_VISIBLE_DEVICES"
+NO_DEVICES: Final = frozenset({"", "void", "none"})
+"""Values of this variable that expose no device."""
 
 
 def find_invalid_sources(pod: PodSubject, path: FieldPath, _context: Context) -> Iterator[Finding]:
@@ -95,6 +100,36 @@ def find_missing_claims(pod: PodSubject, path: FieldPath, context: Context) -> I
         )
 
 
+def find_exposed_devices(pod: PodSubject, path: FieldPath, context: Context) -> Iterator[Finding]:
+    """Yield variables that may expose devices beside a container's claims of owned drivers."""
+    # The translation reports it for its pods: devicesExposedByEnv.
+    if not context.owned_drivers or REQUEST_ANNOTATION in pod.view.annotations:
+        return
+    by_name = {entry.name: entry for entry in _claims(pod)}
+    for place, container in _containers(pod, path):
+        variables = [
+            index
+            for index, variable in enumerate(container.env or ())
+            if variable.name == VISIBLE_DEVICES and variable.value not in NO_DEVICES
+        ]
+        if not variables:
+            continue
+        claims = (
+            _known_claim(by_name.get(use.name), pod.namespace, context) for use in container.claims
+        )
+        drivers = {
+            driver for claim in claims if claim for driver in drivers_of_claim(claim, context).all
+        }
+        for driver in sorted(drivers & context.owned_drivers)[:1]:
+            for index in variables:
+                yield warning(
+                    Code.OWNED_DEVICES_EXPOSED,
+                    place.child("env", index),
+                    f"{VISIBLE_DEVICES} may expose devices of {driver} that the bridge gives to others",
+                    "remove it; the driver injects the claimed devices",
+                )
+
+
 def _claims(pod: PodSubject) -> tuple[PodResourceClaim, ...]:
     return pod.view.spec.resource_claims or ()
 
@@ -161,6 +196,14 @@ RULES: Final[tuple[PodRule, ...]] = (
         category=Category.NOT_YET,
         validate=find_missing_claims,
         fix="Apply the claim or the template as well.",
+        no_cel_reason=OTHER_OBJECTS,
+    ),
+    PodRule(
+        code=Code.OWNED_DEVICES_EXPOSED,
+        scope=Scope.POD,
+        category=Category.ADVICE,
+        validate=find_exposed_devices,
+        fix="Remove the variable; the driver injects the claimed devices.",
         no_cel_reason=OTHER_OBJECTS,
     ),
 )

@@ -8,6 +8,7 @@ import pytest
 from allocator.model.scheduler_support import SchedulerSupport
 from kube.api.meta import convert
 from kube.api.policy import DeviceCompatibilityPolicy
+from kube.names import REQUEST_ANNOTATION
 from rules.context.context import Context
 from testing.rule_cases import (
     EXAMPLE,
@@ -140,6 +141,40 @@ PODS = (
         pod({"name": "gpu", "resourceClaimName": "gpu"}),
         with_templates(),
         ("warning claimMissing spec.resourceClaims[0].resourceClaimName",),
+    ),
+)
+
+# --- variables of the container beside claims of owned drivers ------------------------------------
+
+
+def _exposing(value: str, *claims: str) -> Document:
+    """Return a pod with a claim, and a container with the variable that uses some claims."""
+    document = pod(_GPU, uses=tuple({"name": name} for name in claims))
+    (container,) = document["spec"]["containers"]
+    container["env"] = [
+        {"name": "MODE", "value": "fast"},
+        {"name": "NVIDIA_VISIBLE_DEVICES", "value": value},
+    ]
+    return document
+
+
+def _owning(*drivers: str) -> Context:
+    there = with_templates(gpu=("gpu",))
+    return msgspec.structs.replace(there, owned_drivers=frozenset(drivers))
+
+
+_EXPOSED = ("warning ownedDevicesExposed spec.containers[0].env[1]",)
+
+VARIABLES = (
+    Case("all devices", _exposing("all", "gpu"), _owning(NVIDIA), _EXPOSED),
+    Case("some devices", _exposing("0,1", "gpu"), _owning(NVIDIA), _EXPOSED),
+    Case("no devices", _exposing("void", "gpu"), _owning(NVIDIA)),
+    Case("of a driver that is not owned", _exposing("all", "gpu"), _owning(EXAMPLE)),
+    Case("in a container that does not use the claim", _exposing("all"), _owning(NVIDIA)),
+    Case(
+        "in a translated pod, whose variables the translation reports",
+        {**_exposing("all", "gpu"), "metadata": {"annotations": {REQUEST_ANNOTATION: "{}"}}},
+        _owning(NVIDIA),
     ),
 )
 
@@ -335,7 +370,9 @@ POLICIES = (
 )
 
 
-@pytest.mark.parametrize("case", [*SLICES, *PODS, *CONFIGS, *POLICIES], ids=lambda case: case.name)
+@pytest.mark.parametrize(
+    "case", [*SLICES, *PODS, *VARIABLES, *CONFIGS, *POLICIES], ids=lambda case: case.name
+)
 def test_validate(case: Case) -> None:
     assert case.expected_findings == finding_lines(case.document, case.there)
 
