@@ -11,8 +11,7 @@ import msgspec
 
 from allocator.pods.claims import Name
 from allocator.simulation.pending_pod import Explanation
-from clusterstate.pending_pods import is_gated, is_unschedulable
-from kube.api.core import Pod
+from kube.api.core import Pod, is_gated, is_unschedulable
 from kube.api.events import Event, ObjectReference
 from kube.collections.backoff import Backoff
 

@@ -20,10 +20,9 @@ from allocator.simulation import pending_pod
 from allocator.simulation.pending_pod import Explanation, PodProjection
 from clusterstate.event_history import EventHistory
 from clusterstate.kinds import Changes, Kind
-from clusterstate.pending_pods import is_unschedulable
 from clusterstate.projections import PROJECTIONS, RESOURCES
 from clusterstate.scheduler_caches import SchedulerCaches
-from kube.api.core import Pod
+from kube.api.core import Pod, is_unschedulable
 from kube.api.events import Event
 from kube.api.urls import PODS
 from kube.cel.scope import AnswerInterrupted, Meter, evaluating

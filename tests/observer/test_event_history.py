@@ -7,8 +7,7 @@ import pytest
 
 from allocator.simulation.pending_pod import Explanation
 from clusterstate.event_history import REASON, EventHistory
-from clusterstate.pending_pods import is_unschedulable
-from kube.api.core import Pod
+from kube.api.core import Pod, is_unschedulable
 from kube.api.events import Event
 from kube.api.meta import convert
 from observer.pods import project_pod
