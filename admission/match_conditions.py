@@ -16,7 +16,7 @@ Pods, in the MutatingWebhookConfiguration:
 * UPDATE of the status: the record or its signature changes. Other status updates are many and
   never match.
 
-Pods with claims, in a webhook of its own in the same configuration, which has rules only while the
+Pods with claims or in a group, in a webhook of its own in the same configuration, which has rules only while the
 bridge owns a driver: CREATE without a scheduler of their own. Its failurePolicy is Fail, too, because
 schedulerName cannot be changed later, and a pod that was not routed would be pending for ever.
 
@@ -47,12 +47,26 @@ from kube.names import (
     DEFAULT_SCHEDULER_NAME,
     GROUP,
     REQUEST_ANNOTATION,
+    SCHEDULER_NAME,
     SIGNATURE_ANNOTATION,
     TRANSLATE_LABEL,
 )
 from translation.model.intents import Vocabulary
 from translation.reading.custom_workloads import CUSTOM_RESOURCES
 
+GANG_ANNOTATIONS: Final = (
+    "gang.scheduling.koordinator.sh/name",
+    "scheduling.k8s.io/group-name",
+    "scheduling.volcano.sh/group-name",
+    "pod-group-name",
+)
+GANG_LABELS: Final = (
+    "pod-group.scheduling.sigs.k8s.io",
+    "pod-group.scheduling.sigs.k8s.io/name",
+    "scheduling.x-k8s.io/pod-group",
+)
+"""The keys by which a pod belongs to a group of Koordinator, Volcano, KAI and the coscheduling plugin. They are
+those of `allocator.declarations`, which the process of the certificates does not load."""
 KEYS_BEGIN: Final = 'key.contains("/") && ('
 KEYS_END: Final = ' || key == "/")'
 """The end of the part of an expression that lists the names of keys, which `KEYS_BEGIN` starts. No
@@ -136,10 +150,23 @@ def update_match_conditions(vocabularies: Iterable[Vocabulary]) -> Mapping[str, 
 def routing_match_conditions() -> Mapping[str, str]:
     """Return name to CEL expression; the API server calls the webhook if all are true."""
     scheduler = "object.?spec.?schedulerName.orValue(null)"
-    names = f"[{quote('')}, {quote(DEFAULT_SCHEDULER_NAME)}]"
+    names = f"[{', '.join(map(quote, ('', DEFAULT_SCHEDULER_NAME)))}]"
+    gangs = (
+        *(f"{_annotation('object', name)}.hasValue()" for name in GANG_ANNOTATIONS),
+        *(f"object.?metadata.?labels[?{quote(name)}].hasValue()" for name in GANG_LABELS),
+    )
     return {
-        "pod-with-claims": _exists_condition("claim", ["object.?spec.?resourceClaims"], "true"),
-        "no-scheduler-of-its-own": f"{scheduler} == null || {scheduler} in {names}",
+        "pod-with-claims-or-group": _either(
+            _exists_condition("claim", ["object.?spec.?resourceClaims"], "true"),
+            "object.?spec.?schedulingGroup.hasValue()",
+            *gangs,
+        ),
+        # Gangs of pods that name the bridge become PodGroups, too.
+        "no-scheduler-of-its-own": _either(
+            f"{scheduler} == null",
+            f"{scheduler} in {names}",
+            f"({scheduler} == {quote(SCHEDULER_NAME)}\n&& ({_either(*gangs)}))",
+        ),
     }
 
 

@@ -81,10 +81,15 @@ def route_pod(
     findings = tuple(_unknown(open_claims))
     if spec.scheduler_name == scheduler:
         return _untouched(*findings)
+    return routed(pod, bridge, *findings)
+
+
+def routed(pod: Pod, bridge: Bridge, *findings: Finding) -> Answer:
+    """Return the answer that gives a pod to the bridge."""
     return Answer(
         decision=Decision.ROUTED,
         operations=(
-            add(pointer("spec", "schedulerName"), scheduler),
+            add(pointer("spec", "schedulerName"), bridge.scheduler),
             *_tolerate(pod.spec.tolerations or (), bridge.taint),
         ),
         findings=findings,

@@ -4,7 +4,7 @@ The pods of its template go through the pipeline of pods, and what rejects them 
 so that the reason is not only in the events of a ReplicaSet. There are two differences, because the
 pods come later and a controller creates them:
 
-* An error whose cause may pass until then is a warning (`findings.finding.TRANSIENT_CAUSES`).
+* An error whose cause may pass until then is a warning (`findings.transient_causes`).
 * Only what a person or a tool applies is validated: no workload that a controller created, and no
   update that leaves the pod template as it was.
 

@@ -58,6 +58,11 @@ class ValidationSettings(Section, frozen=True, kw_only=True):
     """Key of the taint that keeps nodes for the bridge, where it is a second scheduler; pods that get its
     schedulerName get a toleration of it. Empty: none."""
 
+    adopt_gangs: bool = True
+    """Whether gangs of Koordinator, Volcano, the coscheduling plugin and KAI become PodGroups of Kubernetes where
+    their pods go to the bridge: the webhook sets `spec.schedulingGroup`, and the controllers create the PodGroup.
+    Only where the API server has PodGroups; elsewhere a warning says that the pods are placed one by one."""
+
     policy_aware_schedulers: tuple[str, ...] = ()
     """Names of schedulers that evaluate DeviceCompatibilityPolicies. Empty: kube-scheduler ignores
     them, so policies are no reason why a pod does not fit now, and their status says that nothing

@@ -11,6 +11,7 @@ from clusterstate.evaluator import RuleEvaluator
 from controllers.audit import controller as audit
 from controllers.audit.metrics import AuditMetrics
 from controllers.gates import controller as gates
+from controllers.groups import controller as groups
 from controllers.migration import progress
 from controllers.migration.metrics import MigrationMetrics
 from controllers.model.evaluating_parts import EvaluatingParts
@@ -55,6 +56,7 @@ def controllers(
         partial(quotas.controller, engine=engine, identity=identity),
         partial(audit.controller, metrics=AuditMetrics(registry)),
         gates.controller,
+        groups.controller,
         partial(progress.controller, metrics=MigrationMetrics(registry)),
         shadow.controller,
         workloads.controller,

@@ -132,6 +132,16 @@ class Code(StrEnum):
     """A pod names a PodGroup that does not exist; no scheduler places the pod before it does."""
     GROUP_TOO_LARGE = "groupTooLarge"
     """A group has more pods without a node than are decided together."""
+    GROUP_SCHEDULER_UNKNOWN = "groupSchedulerUnknown"
+    """Nothing tells which scheduler the pods of a PodGroup get, and all of them need the same one."""
+    GROUP_SCHEDULER_DIFFERS = "groupSchedulerDiffers"
+    """A pod needs another scheduler than the other pods of its PodGroup have."""
+    GROUP_PRIORITY_DIFFERS = "groupPriorityDiffers"
+    """A pod has another priority than its PodGroup."""
+    GROUP_CLAIM_DIFFERS = "groupClaimDiffers"
+    """A claim of a pod resembles one of its PodGroup, and is another one."""
+    GANG_NOT_ADOPTED = "gangNotAdopted"
+    """The bridge places a pod by itself that another scheduler would place with its gang."""
 
     # The annotation of a translated pod.
     TRANSLATION_RECORD_MALFORMED = "translationRecordMalformed"

@@ -1,4 +1,4 @@
-"""Codes whose cause may pass by itself."""
+"""The codes of faults that may pass before the pods of a workload are created."""
 
 from collections.abc import Mapping
 from typing import Final

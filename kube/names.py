@@ -46,6 +46,13 @@ ROTATE_ANNOTATION: Final = f"{GROUP}/rotate"
 """The annotation that requests one rotation, with any value, on the Secret of the certificate
 authority or of the signing keys."""
 
+GROUP_SCHEDULER_ANNOTATION: Final = f"{GROUP}/scheduler"
+"""The annotation of a PodGroup with the schedulerName of all of its pods, for the webhook: pods without claims do
+not tell it."""
+
+GANG_ANNOTATION: Final = f"{GROUP}/gang"
+"""The annotation of a PodGroup with the gang of another scheduler for which the controllers have created it."""
+
 QUOTA_GATE: Final = f"{GROUP}/quota"
 """The scheduling gate of pods that wait until the DeviceQuotas of their namespace let them through."""
 

@@ -12,6 +12,7 @@ import msgspec
 from aiohttp import ClientSession, TCPConnector
 from prometheus_client import CollectorRegistry
 
+from admission.group_routing import Groups
 from admission.pods import Answer
 from admission.routing import Bridge
 from admission.webhook_configuration import (
@@ -41,7 +42,7 @@ from translation.cluster.snapshot import TranslationOptions, TranslationSnapshot
 from webhook.endpoint import Endpoint, Handler
 from webhook.metrics import WebhookMetrics
 from webhook.mutate import PodReviewHandler
-from webhook.route import RoutingReviewHandler
+from webhook.route import GroupSource, RoutingReviewHandler
 from webhook.settings import WebhookSettings
 from webhook.validate import ObjectReviewHandler, WorkloadReviewHandler
 
@@ -125,6 +126,16 @@ class FixedEvaluator:
         return rules(Context(namespaces=self._snapshot().namespaces))
 
 
+class FixedGroups:
+    """PodGroups that do not change; None for those that are not known yet."""
+
+    def __init__(self, groups: Groups | None) -> None:
+        self._groups = groups
+
+    def groups(self) -> Groups | None:
+        return self._groups
+
+
 @asynccontextmanager
 async def endpoints() -> AsyncIterator[Callable[..., Awaitable[WebhookEndpoint]]]:
     """Yield a function that starts an endpoint; all are stopped in the end."""
@@ -136,6 +147,8 @@ async def endpoints() -> AsyncIterator[Callable[..., Awaitable[WebhookEndpoint]]
             retries_s: Sequence[float] = (0.0, 0.0),
             options: TranslationOptions = _DEFAULT_OPTIONS,
             handlers: Mapping[str, Handler] = MappingProxyType({}),
+            *,
+            groups: GroupSource = FixedGroups(Groups()),  # noqa: B008 - it does not change
             **settings: Any,
         ) -> WebhookEndpoint:
             registry = CollectorRegistry()
@@ -151,7 +164,13 @@ async def endpoints() -> AsyncIterator[Callable[..., Awaitable[WebhookEndpoint]]
             workloads = WorkloadReviewHandler(snapshot, rules, options, metrics, runner)
             objects = ObjectReviewHandler(rules, snapshot, metrics, runner, options=options)
             routing = RoutingReviewHandler(
-                rules, snapshot, metrics, runner, bridge=Bridge(SCHEDULER_NAME), retries_s=retries_s
+                rules,
+                snapshot,
+                metrics,
+                runner,
+                bridge=Bridge(SCHEDULER_NAME),
+                groups=groups,
+                retries_s=retries_s,
             )
             reviews = {
                 MUTATE_PATH: pods.handle,

@@ -134,6 +134,7 @@ CALLS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
         "namespaces": FOLLOW,
         "network-attachment-definitions": FOLLOW,
         "nodes": FOLLOW,
+        "podgroups": FOLLOW,
         "resourceclaims": FOLLOW,
         "resourceclaimtemplates": FOLLOW,
         "resourcequotas": FOLLOW,
@@ -143,6 +144,7 @@ CALLS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
     },
     "drawbridge-controller": {
         "allocatorownerships": FOLLOW,
+        "podgroups": (*FOLLOW, "create", "delete"),
         "pods": (*FOLLOW, "patch"),
         "resourceclaimtemplates": (*FOLLOW, "create", "delete"),
         "resourceclaims": (*FOLLOW, "delete"),

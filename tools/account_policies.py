@@ -16,11 +16,13 @@ from controllers.audit.policy_reports import REPORT_KINDS, REPORT_NAME
 from controllers.certificates.settings import Settings as CertificateSettings
 from controllers.model.settings import Settings as ControllerSettings
 from controllers.templates.actions import POD_CLAIM_ANNOTATION
+from kube.api.urls import POD_GROUPS
 from kube.cel.quoting import quote
 from kube.names import (
     BRIDGE_LEASE,
     CERTIFICATES_REPORTER,
     CONTROLLER_REPORTER,
+    GANG_ANNOTATION,
     MANAGED_LABEL,
     NAME,
     NAMESPACE,
@@ -82,7 +84,7 @@ _SAME_CONDITIONS: Final = f"""\
 """In an expression, the names of keys may be others; they follow the profiles of the cluster."""
 _SAME_METADATA: Final = ("labels", "annotations", "ownerReferences", "finalizers")
 _DERIVED_NAME: Final = "-[0-9a-f]{16}$"
-"""The suffix of a template's name that a pod's keys were translated to."""
+"""The suffix of the name of a template that a pod's keys were translated to, and of a gang's PodGroup."""
 
 
 def observer_documents() -> list[Document]:
@@ -270,6 +272,7 @@ def _controller() -> tuple[Document, Document]:
         [
             _rule(_DRA, "resourceclaimtemplates", operations=("CREATE", "UPDATE", "DELETE")),
             _rule(_DRA, "resourceclaims", operations=("CREATE", "UPDATE", "DELETE")),
+            _rule(POD_GROUPS.group, POD_GROUPS.plural, operations=("CREATE", "UPDATE", "DELETE")),
             _rule("", "pods", operations=("UPDATE",)),
             _rule("", "configmaps"),
             _rule("coordination.k8s.io", "leases"),
@@ -298,6 +301,13 @@ def _controller() -> tuple[Document, Document]:
                 f" && oldObject.metadata.?annotations[?{quote(POD_CLAIM_ANNOTATION)}].hasValue()"
                 " && !oldObject.?status.?allocation.hasValue()",
                 "it deletes claims that were generated for a pod and are not allocated, and no others",
+            ),
+            _named_resource(
+                POD_GROUPS.plural,
+                f'request.operation == "CREATE" && {_is_adopted("object")}'
+                f' || request.operation == "DELETE" && {_is_adopted("oldObject")}',
+                f"its PodGroups have derived names, the label {MANAGED_LABEL} and the annotation "
+                f"{GANG_ANNOTATION}",
             ),
             _gate_removal(),
             _named_resource(
@@ -346,6 +356,15 @@ def _gate_removal() -> Document:
         f"{_gates('object')}\n  == {_gates('oldObject')}.filter(gate, gate.name != {quote(QUOTA_GATE)})\n"
         "&& " + "\n&& ".join(f"object.{field} == oldObject.{field}" for field in _POD_FIELDS),
         f"of a pod only the scheduling gate {QUOTA_GATE} is its to remove",
+    )
+
+
+def _is_adopted(name: str) -> str:
+    """Return the condition that a variable is a PodGroup that we have created for a gang."""
+    return (
+        f"({name}.metadata.name.matches({quote(_DERIVED_NAME)})\n"
+        f" && {name}.metadata.?labels[?{quote(MANAGED_LABEL)}].hasValue()\n"
+        f" && {name}.metadata.?annotations[?{quote(GANG_ANNOTATION)}].hasValue())"
     )
 
 

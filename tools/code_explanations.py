@@ -60,6 +60,13 @@ FIXES: Final[Mapping[str, str]] = {
     "groupMinimumDiffers": "Write one number on all pods of the group.",
     "groupNotFound": "Create the PodGroup that the message names, with the number of pods that it needs.",
     "groupTooLarge": "Divide the group.",
+    "groupSchedulerUnknown": "Create the PodGroup first, with the annotation that the message names, or write "
+    "schedulerName into all pods of the group.",
+    "groupSchedulerDiffers": "Let all pods of the group go to the scheduler of the bridge, as the message says.",
+    "groupPriorityDiffers": "Give all pods of the group, and the PodGroup, one priorityClassName.",
+    "groupClaimDiffers": "Write the same name and the same claim or template into the pod and its PodGroup.",
+    "gangNotAdopted": "Turn on the feature gate GenericWorkload and scheduling.k8s.io/v1beta1, with "
+    "validation.adoptGangs.",
     "claimsNotSeen": "Let the quota, LimitRange or policy count or read claims, too.",
     "templateNotCounted": "Count the devices of the driver's classes in the ResourceQuota, too.",
     "limitRangeConflict": "Remove the key from the LimitRange, and limit claims by a ResourceQuota on "
@@ -261,6 +268,7 @@ REASONS: Final[Mapping[str, tuple[str, str]]] = {
 """Cause and fix of the reasons of simulate and why that are no codes of findings."""
 
 _FILES: Final[Mapping[str, tuple[str, str]]] = {
+    "groupClaimDiffers": ("groups/own-claim.yaml", _GROUPS),
     "groupMinimumDiffers": ("groups/disagreeing.yaml", _GROUPS),
     "groupNotFound": ("groups/missing.yaml", _GROUPS),
     "invalidGroup": ("groups/malformed.yaml", _GROUPS),

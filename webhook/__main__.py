@@ -22,6 +22,7 @@ from admission.webhook_configuration import (
 from clusterstate.autoscalers import ObjectName
 from clusterstate.evaluator import RuleEvaluator
 from clusterstate.mapping_evaluator import MappingEvaluator
+from clusterstate.pod_groups import PodGroupCache
 from clusterstate.snapshot_cache import SnapshotCache
 from kube.api.urls import CONFIG_MAPS
 from kube.client.client import Client
@@ -113,6 +114,7 @@ async def serve(process: Process[Settings]) -> None:
                 evaluator,
                 signing_keys,
                 metrics,
+                pod_groups=PodGroupCache(informers, adopts=settings.validation.adopt_gangs),
                 now=process.clock(client),
             ),
             metrics,
@@ -177,6 +179,7 @@ def _handlers(
     signing_keys: SigningKeyCache,
     metrics: WebhookMetrics,
     *,
+    pod_groups: PodGroupCache,
     now: Clock,
 ) -> Mapping[str, Handler]:
     """Return path to handler."""
@@ -210,6 +213,7 @@ def _handlers(
         metrics,
         runner,
         bridge=Bridge(settings.validation.bridge_scheduler, settings.validation.bridge_taint),
+        groups=pod_groups,
     )
     return {
         MUTATE_PATH: pods.handle,

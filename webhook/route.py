@@ -1,4 +1,4 @@
-"""`POST /route`: pods with claims of owned drivers get the bridge's scheduler."""
+"""`POST /route`: pods with claims of owned drivers, and of their groups, get the bridge's scheduler."""
 
 import asyncio
 from collections import Counter
@@ -8,9 +8,10 @@ from typing import Final, Protocol
 
 from aiohttp import web
 
+from admission.group_routing import Groups, is_group_unknown, route_member
 from admission.objects import recorded_claims
 from admission.pods import UNTOUCHED, Answer, postponed
-from admission.routing import Bridge, is_missing_claims, route_pod
+from admission.routing import Bridge, is_missing_claims
 from kube.api.admission import AdmissionRequest
 from kube.api.core import Pod
 from rules.context.context import Context
@@ -31,7 +32,7 @@ from webhook.reviews import (
 from webhook.validate import decode_object_review
 
 RETRIES_S: Final = (0.2, 0.8)
-"""Pauses before a pod is looked at again whose claims are not known: a template that is applied together
+"""Pauses before a pod is looked at again whose claims or group are not known: a template that is applied together
 with its pod may come to the caches a moment later."""
 MAX_WAITING: Final = 32
 """Reviews that wait so at a time; less than a third of those that may be in flight. A further one is
@@ -39,6 +40,7 @@ answered at once, so that pods whose templates never come keep no others from be
 MAX_WAITING_OF_NAMESPACE: Final = 8
 """The same for the pods of one namespace."""
 NOT_READY: Final = "it is not known yet which drivers the bridge owns"
+GROUPS_NOT_READY: Final = "the PodGroups of the cluster are not known yet"
 ANSWER_S: Final = 0.2
 """Time for the answer, once it is certain that there is none."""
 
@@ -67,8 +69,16 @@ class OwnershipEvaluator(Protocol):
         ...
 
 
+class GroupSource(Protocol):
+    """The PodGroups of the cluster."""
+
+    def groups(self) -> Groups | None:
+        """Return what is known of PodGroups; None before their first list."""
+        ...
+
+
 class RoutingReviewHandler:
-    """Answers reviews of pods with claims.
+    """Answers reviews of pods with claims or in a group.
 
     Without an answer in time the creation of the pod is postponed: the pod would get a scheduler that cannot
     allocate its devices, and could not be given another one.
@@ -82,6 +92,7 @@ class RoutingReviewHandler:
         runner: ReviewRunner,
         *,
         bridge: Bridge,
+        groups: GroupSource,
         retries_s: Sequence[float] = RETRIES_S,
     ) -> None:
         """Answer with an evaluator.
@@ -89,6 +100,7 @@ class RoutingReviewHandler:
         Args:
             snapshot: Returns the present state, with the profiles by which pods are translated.
             bridge: The additions to pods that the bridge schedules.
+            groups: The PodGroups, which decide about all of their pods.
             retries_s: The delays in `RETRIES_S`.
         """
         self._evaluator = evaluator
@@ -96,6 +108,7 @@ class RoutingReviewHandler:
         self._metrics = metrics
         self._runner = runner
         self._bridge = bridge
+        self._groups = groups
         self._retries_s = tuple(retries_s)
         self._waiting: Counter[str] = Counter()
 
@@ -136,15 +149,16 @@ class RoutingReviewHandler:
     ) -> Answer:
         derived = {claim.template: claim.drivers for claim in claims}
 
-        def route(context: Context) -> Answer:
-            return route_pod(pod, target.namespace, context, self._bridge, derived)
+        def route(context: Context, groups: Groups) -> Answer:
+            return route_member(
+                pod, target.namespace, context, self._bridge, groups=groups, derived=derived
+            )
 
         try:
             answer = await self._evaluate(request, target.namespace, route, deadline_s)
             for pause_s in self._retries_s:
-                if not is_missing_claims(answer) or not await self._pause(
-                    target.namespace, pause_s
-                ):
+                is_incomplete = is_missing_claims(answer) or is_group_unknown(answer)
+                if not is_incomplete or not await self._pause(target.namespace, pause_s):
                     break
                 answer = await self._evaluate(request, target.namespace, route, deadline_s)
         except TimeoutError:
@@ -170,14 +184,17 @@ class RoutingReviewHandler:
         self,
         request: AdmissionRequest,
         namespace: str,
-        route: Callable[[Context], Answer],
+        route: Callable[[Context, Groups], Answer],
         deadline_s: float,
     ) -> Answer:
         if not self._evaluator.knows_ownership:
             return postponed(NOT_READY)
+        groups = self._groups.groups()
+        if groups is None:
+            return postponed(GROUPS_NOT_READY)
         left_s = deadline_s - ANSWER_S - asyncio.get_running_loop().time()
         return await self._evaluator.evaluate(
-            route,
+            lambda context: route(context, groups),
             tenant=namespace,
             charge=partial(self._runner.charge, request),
             timeout_s=max(0.0, left_s),

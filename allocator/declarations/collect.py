@@ -14,7 +14,7 @@ from findings.finding import Code, Finding, error, warning
 from kube.api import urls
 from kube.api.core import Pod
 
-_RESOURCES: Final = {
+POD_GROUP_RESOURCES: Final = {
     GroupSystem.KUBERNETES: urls.POD_GROUPS,
     GroupSystem.KOORDINATOR: urls.SIGS_POD_GROUPS,
     GroupSystem.VOLCANO: urls.VOLCANO_POD_GROUPS,
@@ -77,7 +77,7 @@ def collect_groups(
             name,
             members,
             placed.get(name, ()),
-            by_name.get((_RESOURCES[name.system].group, name.namespace, name.name)),
+            by_name.get((POD_GROUP_RESOURCES[name.system].group, name.namespace, name.name)),
         )
         if group is None:
             continue

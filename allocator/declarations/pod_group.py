@@ -11,6 +11,7 @@ Sources:
 from collections.abc import Mapping
 from typing import Any, Final
 
+from kube.api.core import PodResourceClaim
 from kube.api.meta import ApiStruct, ObjectMeta
 
 KIND: Final = "PodGroup"
@@ -54,12 +55,16 @@ class PodGroupSpec(ApiStruct, frozen=True, kw_only=True):
     Attributes:
         scheduling_policy: Of Kubernetes.
         scheduling_constraints: Of Kubernetes.
+        resource_claims: Of Kubernetes; PodGroupResourceClaim has the fields of a pod's entry.
+        priority: Of Kubernetes; None before the API server has resolved the class.
         min_member: Of the others.
         topology_constraint: Of KAI.
     """
 
     scheduling_policy: SchedulingPolicy | None = None
     scheduling_constraints: SchedulingConstraints | None = None
+    resource_claims: tuple[PodResourceClaim, ...] | None = None
+    priority: int | None = None
     min_member: int | None = None
     topology_constraint: KaiTopologyConstraint | None = None
 

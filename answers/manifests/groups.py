@@ -6,6 +6,7 @@ from typing import Final
 import msgspec
 
 from allocator.declarations.collect import collect_groups
+from allocator.declarations.group_claims import check_group_claims
 from allocator.declarations.pod_group import PodGroup
 from allocator.declarations.read import read_declaration
 from answers.model.cluster_state import build_state, is_pending, is_running
@@ -17,6 +18,7 @@ from answers.model.views import decode_view
 from findings.field_path import FieldPath
 from findings.finding import Code, Finding
 from kube.api.core import Pod
+from kube.api.urls import POD_GROUPS
 from kube.api.workloads import pod_path, resolve_path
 from kube.manifests.source import SourceObject
 
@@ -61,6 +63,22 @@ def _declared_groups(inputs: Inputs) -> Iterator[tuple[str, Finding]]:
     groups = collect_groups(pods, filter(is_running, state.pods.values()), state.pod_groups)
     for (_, name), fault in groups.faults.items():
         yield name, fault.nested_under(paths[name])
+    by_name = {
+        (group.metadata.namespace, group.metadata.name): group
+        for group in state.pod_groups
+        if group.group == POD_GROUPS.group
+    }
+    for pod in pods:
+        name = pod.metadata.name
+        group = by_name.get((pod.metadata.namespace, _pod_group_name(pod)))
+        for finding in check_group_claims(pod, group) if group is not None else ():
+            yield name, finding.nested_under(paths[name])
+
+
+def _pod_group_name(pod: Pod) -> str:
+    """Return the name of the PodGroup of Kubernetes that a pod names; empty for none."""
+    name = (pod.spec.scheduling_group or {}).get("podGroupName")
+    return name if isinstance(name, str) else ""
 
 
 def _pods(inputs: Inputs) -> Iterator[tuple[str, FieldPath, Pod]]:

@@ -70,6 +70,10 @@ class ControllerSettings(ReconcileSettings, frozen=True, kw_only=True):
     """The period between looks at whether the policies that hold pods back for DeviceQuotas are
     installed."""
 
+    pod_group_unused_period: PositiveDuration = PositiveDuration(60)
+    """A PodGroup that was created for a gang of another scheduler, and that no pod has named for so long, is
+    deleted. Long enough for pods that are replaced."""
+
     profile_unused_period: PositiveDuration = PositiveDuration(600)
     """A version of a DeviceTranslationProfile that is not in force, and that no live pod has named for so
     long, is not kept any longer. Long enough for pods that are being created."""

@@ -205,3 +205,19 @@ def test_a_pod_group_with_a_wrong_value_is_a_finding(tmp_path: Path) -> None:
     assert result.exit_code == 1
     assert "spec.schedulingPolicy.gang.minCount" in result.stderr
     assert "[groupNotFound]" in result.stdout
+
+
+def test_check_warns_of_a_claim_that_is_not_that_of_the_group(tmp_path: Path) -> None:
+    group, template, job = documents("training.yaml")
+    entry = job["spec"]["template"]["spec"]["resourceClaims"][0]
+    source = entry["resourceClaimTemplateName"]
+    findings: list[Document] = []
+    for shared, codes in ((source, []), ("another", ["groupClaimDiffers"])):
+        group["spec"]["resourceClaims"] = [{**entry, "resourceClaimTemplateName": shared}]
+        file = tmp_path / f"{shared}.yaml"
+        file.write_text(dump_yaml([group, template, job]))
+
+        findings = json.loads(drawbridge("check", "-f", file, "-o", "json").stdout)["findings"]
+
+        assert [finding["code"] for finding in findings] == codes
+    assert findings[0]["path"] == "spec.template.spec.resourceClaims[0]"

@@ -6,11 +6,13 @@ from typing import Any
 
 import pytest
 
+from admission.group_routing import Groups
 from admission.pods import Answer
 from admission.webhook_configuration import ROUTE_PATH
+from allocator.declarations.pod_group import PodGroup
 from kube.api.meta import convert
 from kube.api.resource import DeviceClaim
-from kube.names import SCHEDULER_NAME
+from kube.names import GROUP_SCHEDULER_ANNOTATION, SCHEDULER_NAME
 from rules.context.context import Context
 from testing.builders import NAMESPACE, Document, admit, gpus, pod, translation_snapshot
 from testing.fake_api_server import until
@@ -18,6 +20,7 @@ from testing.rule_cases import EXAMPLE, exactly
 from testing.rule_contexts import named_class
 from testing.webhook_endpoint import (
     FixedEvaluator,
+    FixedGroups,
     StartEndpoint,
     WebhookEndpoint,
     apply_patch,
@@ -144,3 +147,68 @@ async def test_a_template_that_comes_a_moment_later_is_waited_for(
 
     assert (status, scheduler(document, response)) == (200, expected)
     assert bool(response.get("warnings")) == (expected == "")
+
+
+async def test_a_pod_without_claims_follows_its_group(start: StartEndpoint) -> None:
+    metadata = {"name": "training", "annotations": {GROUP_SCHEDULER_ANNOTATION: SCHEDULER_NAME}}
+    group = convert({"metadata": metadata}, PodGroup)
+    groups = Groups(by_name={(NAMESPACE, "training"): group}, is_served=True)
+    endpoint = await start(
+        rules=FixedEvaluator(translation_snapshot, **OWNED), groups=FixedGroups(groups)
+    )
+    document = in_group("training")
+
+    status, response = await route(endpoint, document)
+
+    assert (status, scheduler(document, response)) == (200, SCHEDULER_NAME)
+
+
+async def test_a_pod_group_that_comes_a_moment_later_is_waited_for(start: StartEndpoint) -> None:
+    groups = LaterGroups()
+    endpoint = await start(rules=FixedEvaluator(translation_snapshot, **OWNED), groups=groups)
+    document = in_group("training")
+
+    status, response = await route(endpoint, document)
+
+    assert (status, scheduler(document, response)) == (200, SCHEDULER_NAME)
+    assert groups.calls == 3
+
+
+async def test_a_group_that_never_comes_is_denied_with_what_to_do(start: StartEndpoint) -> None:
+    groups = FixedGroups(Groups(is_served=True))
+    endpoint = await start(rules=FixedEvaluator(translation_snapshot, **OWNED), groups=groups)
+
+    _, response = await route(endpoint, in_group("training"))
+
+    assert (response["allowed"], response["status"]["code"]) == (False, 422)
+    assert "create it before its pods" in response["status"]["message"]
+
+
+async def test_before_pod_groups_are_known_the_creation_is_postponed(start: StartEndpoint) -> None:
+    endpoint = await start(
+        rules=FixedEvaluator(translation_snapshot, **OWNED), groups=FixedGroups(None)
+    )
+
+    _, response = await route(endpoint, with_claim())
+
+    assert (response["allowed"], response["status"]["code"]) == (False, 429)
+
+
+def in_group(name: str) -> Document:
+    document = pod({"name": "main"})
+    return {**document, "spec": {**document["spec"], "schedulingGroup": {"podGroupName": name}}}
+
+
+class LaterGroups:
+    """A PodGroup that is there from the third look on."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def groups(self) -> Groups:
+        self.calls += 1
+        if self.calls < 3:
+            return Groups(is_served=True)
+        annotations = {GROUP_SCHEDULER_ANNOTATION: SCHEDULER_NAME}
+        group = convert({"metadata": {"annotations": annotations}}, PodGroup)
+        return Groups(by_name={(NAMESPACE, "training"): group}, is_served=True)

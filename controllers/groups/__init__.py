@@ -1,0 +1,1 @@
+"""PodGroups for gangs of other schedulers."""

@@ -1,0 +1,171 @@
+"""PodGroups for gangs, against an API server: created once, and deleted when no pod is left."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+from allocator.declarations.adopted import adopted_name
+from allocator.declarations.model import GroupName, GroupSystem
+from controllers.groups.controller import GangController
+from controllers.model.settings import ControllerSettings
+from kube.api.urls import EVENTS, POD_GROUPS, PODS, VOLCANO_POD_GROUPS
+from kube.names import GANG_ANNOTATION, MANAGED_LABEL
+from process.model.durations import PositiveDuration
+from testing.builders import Document
+from testing.fake_api_server import (
+    Call,
+    FakeApiServer,
+    quick_informers,
+    quick_recorder,
+    running,
+    until,
+)
+from tests.controllers.groups.test_gangs import ADOPTED, document
+
+FAST: Final = ControllerSettings(
+    pod_group_unused_period=PositiveDuration(0.05),
+    initial_backoff=PositiveDuration(0.02),
+    max_backoff=PositiveDuration(0.05),
+)
+VOLCANO: Final = "scheduling.k8s.io/group-name"
+
+
+@asynccontextmanager
+async def controlling(server: FakeApiServer) -> AsyncIterator[None]:
+    async with server.client() as client:
+        informers, recorder = quick_informers(client), quick_recorder(client)
+        (controller,) = GangController(client, informers, recorder, FAST).controllers
+        async with running(informers.run, recorder.run, controller.run):
+            yield
+
+
+def groups(server: FakeApiServer) -> list[Document]:
+    return server.objects(POD_GROUPS)
+
+
+def events(server: FakeApiServer) -> list[tuple[str, str]]:
+    return [(event["reason"], event["regarding"]["name"]) for event in server.objects(EVENTS)]
+
+
+def is_create(call: Call) -> bool:
+    return call.method == "POST" and call.path.endswith("/podgroups")
+
+
+def creations(server: FakeApiServer) -> int:
+    return sum(map(is_create, server.calls))
+
+
+async def test_a_gang_gets_one_pod_group_which_goes_with_its_last_pod() -> None:
+    async with FakeApiServer() as server, controlling(server):
+        for index in range(3):
+            server.put(PODS, document(f"ring-{index}"))
+        await until(lambda: bool(groups(server)))
+        (group,) = groups(server)
+        assert group["metadata"]["name"] == ADOPTED
+        assert group["spec"] == {"schedulingPolicy": {"gang": {"minCount": 2}}}
+        for index in range(3):
+            assert groups(server) == [group]
+            server.remove(PODS, f"ring-{index}", "team")
+        await until(lambda: not groups(server))
+
+        # The same gang again.
+        server.put(PODS, document("ring-0", minimum="5"))
+        await until(lambda: bool(groups(server)))
+
+        assert groups(server)[0]["spec"]["schedulingPolicy"]["gang"]["minCount"] == 5
+    assert creations(server) == 2
+    assert events(server) == []
+
+
+async def test_a_start_in_the_middle_creates_and_deletes_what_is_missing() -> None:
+    async with FakeApiServer() as server:
+        server.put(PODS, document("ring-0"))
+        metadata = {
+            "name": "left-0123456789abcdef",
+            "namespace": "team",
+            "labels": {MANAGED_LABEL: "true"},
+            "annotations": {GANG_ANNOTATION: "Koordinator gang left"},
+        }
+        server.put(POD_GROUPS, {"metadata": metadata, "spec": {}})
+        async with controlling(server):
+            await until(
+                lambda: [group["metadata"]["name"] for group in groups(server)] == [ADOPTED]
+            )
+
+
+async def test_a_pod_group_of_somebody_else_stays_as_it_is() -> None:
+    theirs = {"metadata": {"name": ADOPTED, "namespace": "team"}, "spec": {}}
+    async with FakeApiServer() as server:
+        server.put(POD_GROUPS, theirs)
+        server.put(PODS, document("ring-0"))
+        async with controlling(server):
+            await until(lambda: server.watching > 0)
+            server.remove(PODS, "ring-0", "team")
+            server.put(PODS, document("other", group="x"))
+            server.put(PODS, volcano_pod())
+            await until(lambda: bool(events(server)))
+
+        assert [group["metadata"]["name"] for group in groups(server)] == [ADOPTED]
+    assert not any(call.method in {"DELETE", "PATCH"} for call in server.calls)
+
+
+def volcano_pod() -> Document:
+    """A pod of a Volcano Job, whose PodGroup has the minimum."""
+    name = adopted_name(GroupName(GroupSystem.VOLCANO, "team", "job-1"))
+    pod = document("worker-0", group=name)
+    pod["metadata"]["annotations"] = {VOLCANO: "job-1"}
+    return pod
+
+
+async def test_without_a_minimum_the_gang_waits_and_says_so() -> None:
+    async with FakeApiServer() as server, controlling(server):
+        server.put(PODS, volcano_pod())
+        await until(lambda: events(server) == [("GangMinimumUnknown", "worker-0")])
+        assert groups(server) == []
+        own: dict[str, Any] = {"metadata": {"name": "job-1", "namespace": "team"}}
+        server.put(VOLCANO_POD_GROUPS, {**own, "spec": {"minMember": 3}})
+
+        await until(lambda: bool(groups(server)))
+
+        assert groups(server)[0]["spec"]["schedulingPolicy"]["gang"]["minCount"] == 3
+
+
+async def test_pods_that_disagree_are_told_so() -> None:
+    """Both came before the PodGroup, by which the webhook denies such pods."""
+    async with FakeApiServer() as server:
+        server.put(PODS, document("ring-0", minimum="2"))
+        server.put(PODS, document("ring-1", minimum="3", created="2026-11-20T10:00:01Z"))
+        async with controlling(server):
+            await until(lambda: events(server) == [("GangMinimumDiffers", "ring-1")])
+
+        assert groups(server)[0]["spec"]["schedulingPolicy"]["gang"]["minCount"] == 2
+
+
+async def test_a_pod_group_that_is_rejected_is_told_to_its_pods() -> None:
+    async with FakeApiServer() as server:
+        server.fail(422, matches=is_create)
+        server.put(PODS, document("ring-0"))
+        async with controlling(server):
+            await until(lambda: events(server) == [("PodGroupNotCreated", "ring-0")])
+
+
+async def test_a_lost_answer_is_no_second_pod_group() -> None:
+    async with FakeApiServer() as server:
+        server.fail(500, times=2, matches=is_create)
+        server.put(PODS, document("ring-0"))
+        async with controlling(server):
+            await until(lambda: bool(groups(server)))
+
+    assert len(groups(server)) == 1
+
+
+async def test_without_the_api_nothing_is_written() -> None:
+    async with FakeApiServer() as server:
+        server.fail(404, times=10_000, matches=lambda call: call.path.endswith("/podgroups"))
+        async with controlling(server):
+            await until(lambda: server.watching > 0)
+            server.put(PODS, document("ring-0"))
+            server.put(PODS, document("ring-1"))
+            await until(lambda: server.watching > 0)
+
+    assert creations(server) == 0
