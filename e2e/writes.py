@@ -52,6 +52,12 @@ NOT_KILLED: Final[Mapping[str, str]] = {
     "controllers.gates.controller.FeatureGateController._publish patch": (
         "tells what the next leader finds out, too"
     ),
+    "controllers.groups.controller.GangController._create create": (
+        "is made by the next leader, which finds the pods without their PodGroup"
+    ),
+    "controllers.groups.controller.GangController._delete_unused delete": (
+        "is made by the next leader, once it has seen no pod for as long"
+    ),
     "controllers.quotas.controller.QuotaStatusController._write patch": (
         "tells what the next leader finds out, too"
     ),
