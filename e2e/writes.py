@@ -63,6 +63,9 @@ NOT_KILLED: Final[Mapping[str, str]] = {
     ),
     "controllers.uninstall.unlock._remove patch": "is tried again until no pod has a gate",
     "controllers.uninstall.unlock.unlock_pods delete": "is made by the next attempt of the Job",
+    "controllers.workloads.controller.WorkloadController._create create": (
+        "is made for the pod when it comes, by the controller of templates"
+    ),
     "kube.runtime.events.EventRecorder._update patch": "counts how often an event was repeated",
 }
 """Writes that nothing depends on, with the reason."""

@@ -66,6 +66,7 @@ from cli.verbs.test.answer import SuitesAnswer
 from cli.verbs.translate.command import TranslateAnswer
 from controllers.audit.policy_report_writer import ReportState
 from controllers.audit.policy_reports import OMITTED, REPORT_NAME
+from controllers.groups.events import EventReason as GangEventReason
 from controllers.policies.conditions import ConditionReason, ConditionType
 from controllers.policies.events import EventReason as PolicyEventReason
 from controllers.profiles import status as profile_status
@@ -198,6 +199,7 @@ def event_reasons() -> set[str]:
     reasons |= {f"{reason.value} (profiles)" for reason in ProfileEventReason}
     reasons |= {f"{reason.value} (translated pods)" for reason in TemplateEventReason}
     reasons |= {f"{reason.value} (mode Shadow)" for reason in ShadowEventReason}
+    reasons |= {f"{reason.value} (gangs)" for reason in GangEventReason}
     for path in event_makers():
         module = import_module(".".join(path.relative_to(ROOT).with_suffix("").parts))
         reason = getattr(module, "REASON", None)

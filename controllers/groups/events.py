@@ -1,22 +1,28 @@
 """Events about pods of gangs that cannot be scheduled, or not as they say."""
 
+from enum import StrEnum
 from typing import Final
 
 from allocator.groups.model import MAX_MEMBERS
 from controllers.groups.gangs import GangPod
 from kube.api.events import Event, ObjectReference
 
-NO_MINIMUM: Final = "GangMinimumUnknown"
-MINIMUM_DIFFERS: Final = "GangMinimumDiffers"
-NOT_CREATED: Final = "PodGroupNotCreated"
 ACTION: Final = "Adopt"
+
+
+class EventReason(StrEnum):
+    """The reason of an event about a pod of a gang."""
+
+    NO_MINIMUM = "GangMinimumUnknown"
+    MINIMUM_DIFFERS = "GangMinimumDiffers"
+    NOT_CREATED = "PodGroupNotCreated"
 
 
 def unknown_minimum(pod: GangPod) -> Event:
     """Return the event of a pod whose gang needs an unknown number of pods."""
     return _event(
         pod,
-        NO_MINIMUM,
+        EventReason.NO_MINIMUM,
         f"{pod.gang} waits: neither its pods nor a PodGroup of its own scheduler say how many pods it needs, "
         f"from 1 to {MAX_MEMBERS}; write the number on its pods, or create that PodGroup",
     )
@@ -26,7 +32,7 @@ def other_minimum(pod: GangPod, group: str, minimum: int) -> Event:
     """Return the event of a pod that declares another minimum than its PodGroup has."""
     return _event(
         pod,
-        MINIMUM_DIFFERS,
+        EventReason.MINIMUM_DIFFERS,
         f"the pod says that {pod.gang} needs {pod.min_count} pods, and PodGroup {group} needs {minimum}, as "
         "the first pod of it says; write one number on all of them",
     )
@@ -34,10 +40,12 @@ def other_minimum(pod: GangPod, group: str, minimum: int) -> Event:
 
 def not_created(pod: GangPod, group: str, reason: str) -> Event:
     """Return the event of a pod whose PodGroup the API server rejects."""
-    return _event(pod, NOT_CREATED, f"PodGroup {group} of {pod.gang} cannot be created: {reason}")
+    return _event(
+        pod, EventReason.NOT_CREATED, f"PodGroup {group} of {pod.gang} cannot be created: {reason}"
+    )
 
 
-def _event(pod: GangPod, reason: str, note: str) -> Event:
+def _event(pod: GangPod, reason: EventReason, note: str) -> Event:
     return Event(
         regarding=ObjectReference.of("v1", "Pod", pod.metadata),
         reason=reason,

@@ -31,6 +31,7 @@ MAPS: Final = (
         "readers",
         "failedBy",
         "idleBecause",
+        "mappings",
         "recorded.otherwise",
         "quotas[].added",
         "quotas[].notConvertible",
@@ -128,6 +129,7 @@ def test_metrics_are_made_in_modules_of_that_name() -> None:
 def test_every_reason_of_an_event_is_listed() -> None:
     enumerated = {
         "controllers/audit/report.py",
+        "controllers/groups/events.py",
         "controllers/policies/events.py",
         "controllers/profiles/events.py",
         "controllers/shadow/report.py",
