@@ -69,6 +69,24 @@ def test_a_pod_of_a_scheduler_that_is_not_adopted_is_left_to_it() -> None:
 
     assert isinstance(outcome, Untouched)
     assert ["warning foreignScheduler"] == finding_codes(outcome.findings)
+    # Without the scheduler the annotation requests nothing, and the pod would run without a GPU.
+    (finding,) = outcome.findings
+    assert finding.fix == (
+        "list the scheduler in adoptSchedulers, or label the namespace "
+        "drawbridge.internal/translate=true"
+    )
+
+
+def test_a_pod_with_keys_may_also_drop_the_scheduler() -> None:
+    document = requesting()
+    document["spec"]["containers"][0]["resources"] = {"limits": {"nvidia.com/gpu": "1"}}
+
+    outcome = translation_outcome(document)
+
+    assert isinstance(outcome, Untouched)
+    (finding,) = outcome.findings
+    assert finding.fix is not None
+    assert finding.fix.startswith("remove schedulerName, list the scheduler in adoptSchedulers")
 
 
 def test_annotations_without_a_share_request_nothing() -> None:

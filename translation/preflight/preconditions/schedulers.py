@@ -1,10 +1,14 @@
 """Pods for which no scheduler allocates claims are not translated."""
 
+import msgspec
+
 from findings.field_path import FieldPath
 from findings.finding import Code, Finding, info, warning
 from findings.text import quote_text
 from kube.names import TRANSLATE_LABEL
+from translation.cluster.snapshot import vocabularies_in_force
 from translation.preflight.model.inputs import PodInput, Stop
+from translation.reading.arbiter import requests_devices
 
 
 def stop_without_scheduler(inputs: PodInput) -> Stop | None:
@@ -33,7 +37,17 @@ def _find_reason(inputs: PodInput) -> Finding | None:
             Code.FOREIGN_SCHEDULER,
             FieldPath.of("spec", "schedulerName"),
             f"not translated: {quote_text(legacy.scheduler_name)} may not support claims",
-            "remove schedulerName, list the scheduler in adoptSchedulers, or label the namespace "
+            f"{_removal(inputs)}list the scheduler in adoptSchedulers, or label the namespace "
             f"{TRANSLATE_LABEL}=true",
         )
     return None
+
+
+def _removal(inputs: PodInput) -> str:
+    """Return the advice to remove the scheduler; empty where the pod then would request no devices.
+
+    Annotations without a domain, such as KAI's, request devices only in pods of their schedulers.
+    """
+    vocabularies = vocabularies_in_force(inputs.options, inputs.snapshot.profiles)
+    moved = msgspec.structs.replace(inputs.legacy, scheduler_name="")
+    return "remove schedulerName, " if requests_devices(moved, vocabularies) else ""
