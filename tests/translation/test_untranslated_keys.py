@@ -185,3 +185,58 @@ def test_no_key_is_advised_that_the_pod_has_already() -> None:
         "remove it once nothing else reads it: the pod has keys that are translated"
     ]
     assert "write a translated key" in alone[0].fix
+
+
+MISSPELT = (
+    ("nvidia.com/gpu-mem", "nvidia.com/gpumem"),
+    ("nvidia.com/gpumemory", "nvidia.com/gpumem"),
+    ("nvidia.com/gpu-cores", "nvidia.com/gpucores"),
+    ("hygon.com/dcumems", "hygon.com/dcumem"),
+)
+MISSPELT_ANNOTATIONS = (
+    ("nvidia.com/use-gputypes", "nvidia.com/use-gputype"),
+    ("nvidia.com/use-gpuuid", "nvidia.com/use-gpuuuid"),
+    ("tensor-fusion.ai/tflops-requests", "tensor-fusion.ai/tflops-request"),
+)
+OTHER_NAMES = (
+    "amd.com/gpus-unknown",
+    "nvidia.com/pgpu",
+    "volcano.sh/gpu-memory",
+    "mthreads.com/vgpu",
+)
+
+
+@pytest.mark.parametrize(("key", "want"), MISSPELT)
+def test_a_misspelt_key_is_a_warning_with_the_right_one(key: str, want: str) -> None:
+    (finding,) = check_untranslated_keys(
+        pod_view(pod(container("main", {"nvidia.com/gpu": 1, key: 1})))
+    )
+
+    assert (Severity.WARNING, f"did you mean {want}?") == (finding.severity, finding.fix)
+    assert f"spec.containers[0].resources.limits[{key}]" == str(finding.path)
+
+
+@pytest.mark.parametrize(("name", "want"), MISSPELT_ANNOTATIONS)
+def test_a_misspelt_annotation_is_a_warning_with_the_right_one(name: str, want: str) -> None:
+    document = pod(container("main", {"nvidia.com/gpu": 1}), annotations={name: "A100"})
+    (finding,) = check_untranslated_keys(pod_view(document))
+
+    assert (Severity.WARNING, f"did you mean {want}?") == (finding.severity, finding.fix)
+
+
+@pytest.mark.parametrize("key", OTHER_NAMES)
+def test_a_name_of_another_meaning_is_not_called_misspelt(key: str) -> None:
+    findings = check_untranslated_keys(pod_view(pod(container("main", {key: 1}))))
+
+    assert [Severity.INFO] == [finding.severity for finding in findings]
+
+
+def test_misspellings_are_bounded() -> None:
+    keys = {f"nvidia.com/gpumem{'y' * count}": 1 for count in range(1, 3)}
+    document = pod(
+        container("main", keys),
+        annotations={"nvidia.com/" + "use-gputype" * 30: "A"},
+    )
+    findings = check_untranslated_keys(pod_view(document))
+
+    assert ["warning", "warning", "info"] == [finding.severity.value for finding in findings]

@@ -2,10 +2,11 @@
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from difflib import get_close_matches
 from typing import Final
 
 from findings.field_path import FieldPath
-from findings.finding import Code, Finding, info
+from findings.finding import Code, Finding, info, warning
 from findings.text import printable
 from kube.api.core import Pod
 from translation.model.device_families import BOOKKEEPING, FAMILIES, DeviceFamily
@@ -17,7 +18,13 @@ from translation.reading.legacy_pod import containers
 
 MAX_KEYS: Final = 5
 """Keys that are named in one finding."""
+MAX_SIMILAR_LENGTH: Final = 63
+MIN_SIMILAR_LENGTH: Final = 5
+SIMILARITY: Final = 0.8
+"""Part of the letters of two names that are equal where one is probably a misspelling."""
 
+_DIGIT: Final = re.compile(r"[0-9]")
+_SEPARATORS: Final = re.compile(r"[-_.]")
 _BESIDE_TRANSLATED: Final = (
     "remove it once nothing else reads it: the pod has keys that are translated"
 )
@@ -44,10 +51,61 @@ def check_untranslated_keys(
         extended_resources: Resource names that a DeviceClass maps; Kubernetes allocates these.
     """
     families = find_untranslated_keys(pod, vocabularies, extended_resources)
-    translated_families = _translated_families(pod, vocabularies) if families else frozenset()
-    return tuple(
-        _finding(family, keys, has_translated=family in translated_families)
-        for family, keys in families.items()
+    if not families:
+        return ()
+    translated_families = _translated_families(pod, vocabularies)
+    findings: list[Finding] = []
+    for family, paths in families.items():
+        other_paths = dict(paths)
+        for key, path in paths.items():
+            similar = _similar_name(path, key, vocabularies)
+            if similar is not None and len(findings) < MAX_KEYS:
+                findings.append(_misspelt(family, key, path, similar))
+                del other_paths[key]
+        if other_paths:
+            findings.append(
+                _finding(family, other_paths, has_translated=family in translated_families)
+            )
+    return tuple(findings)
+
+
+def _similar_name(path: FieldPath, key: str, vocabularies: Mapping[str, Vocabulary]) -> str | None:
+    """Return the name that a vocabulary reads and a key probably stands for; None without one.
+
+    A name with digits names a model, so a similar one is another model.
+    """
+    domain, _, own = key.partition("/")
+    if len(own) > MAX_SIMILAR_LENGTH or _DIGIT.search(own):
+        return None
+    is_annotation = path.relative_to(_ANNOTATIONS_PATH) is not None
+    read_names = (
+        _READ_ANNOTATIONS
+        if is_annotation
+        else {name for vocabulary in vocabularies.values() for name in vocabulary.keys}
+    )
+    letters = _letters(own)
+    candidates = {
+        _letters(other): name
+        for name in sorted(read_names)
+        for other_domain, _, other in (name.partition("/"),)
+        # The first letter is rarely mistyped, and tells names of other systems apart.
+        if other_domain == domain and other[:1] == own[:1] and len(other) >= MIN_SIMILAR_LENGTH
+    }
+    nearest = get_close_matches(letters, candidates, n=1, cutoff=SIMILARITY)
+    return candidates[nearest[0]] if nearest else None
+
+
+def _letters(name: str) -> str:
+    return _SEPARATORS.sub("", name).lower()
+
+
+def _misspelt(family: DeviceFamily, key: str, path: FieldPath, similar: str) -> Finding:
+    """Return the warning about a key that is probably misspelt."""
+    return warning(
+        Code.UNTRANSLATED_DEVICE_KEY,
+        path,
+        f"{printable(key)} is no key of {family.owner} that is translated, so it requests nothing here",
+        f"did you mean {similar}?",
     )
 
 
