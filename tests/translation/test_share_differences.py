@@ -150,3 +150,22 @@ def test_a_pool_of_nics_alone_is_one_of_them_with_a_warning() -> None:
     got = translation_outcome(pod(POOL))
 
     assert "warning oneOfPool" in finding_codes(got.findings)
+
+
+def small_share(key: str) -> Document:
+    if key == "tensor-fusion.ai/vram-request":
+        return pod(
+            container("main"),
+            annotations={key: "8000"},
+            labels={"tensor-fusion.ai/enabled": "true"},
+        )
+    return pod(container("main", {key: "8000", "koordinator.sh/gpu-core": 50}))
+
+
+@pytest.mark.parametrize("key", ["tensor-fusion.ai/vram-request", "koordinator.sh/gpu-memory"])
+def test_bytes_that_were_meant_as_mebibytes_are_a_warning(key: str) -> None:
+    got = translation_outcome(small_share(key), PUBLISHED)
+
+    (finding,) = [entry for entry in got.findings if entry.code is Code.WRONG_UNIT]
+    assert ("warning", "write 8000Mi if MiB are meant") == (finding.severity.value, finding.fix)
+    assert str(finding.path).endswith(f"[{key}]")

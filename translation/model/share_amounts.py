@@ -11,9 +11,9 @@ from typing import Final
 import msgspec
 
 from findings.field_path import FieldPath
-from findings.finding import Code, Finding, error, has_errors
+from findings.finding import Code, Finding, error, has_errors, warning
 from findings.text import quote_text
-from kube.quantity import Format, Quantity
+from kube.quantity import ZERO, Format, Quantity
 from translation.model.amounts import is_in_bytes, whole_amount
 from translation.model.intents import Intent, LegacyContainer, annotation_path
 
@@ -54,6 +54,18 @@ def wrong_unit(path: FieldPath, key: str, amount: Quantity, unit: Unit) -> Findi
     )
     # A rounded amount is a choice, and 0 would request nothing.
     return finding.corrected_by(Quantity(units)) if units and not rest else finding
+
+
+def too_few_bytes(path: FieldPath, amount: Quantity) -> Finding | None:
+    """Return a warning about an amount in bytes that was probably meant in MiB; None for another."""
+    if not ZERO < amount < Quantity(MIB.size) or not amount.is_whole:
+        return None
+    return warning(
+        Code.WRONG_UNIT,
+        path,
+        f"{amount} is less than 1Mi: the amount is in bytes",
+        f"write {int(amount)}Mi if MiB are meant",
+    )
 
 
 class AmountReader:

@@ -31,7 +31,7 @@ from translation.model.intents import (
     annotation_path,
 )
 from translation.model.keys import KeyOutcome, Place, Table, annotation, label, names
-from translation.model.share_amounts import list_items, lower_ascii
+from translation.model.share_amounts import list_items, lower_ascii, too_few_bytes
 
 DOMAIN: Final = "tensor-fusion.ai/"
 ENABLED: Final = f"{DOMAIN}enabled"
@@ -459,6 +459,8 @@ def _quantity(pod: LegacyPod, name: str, findings: list[Finding]) -> Quantity | 
             )
         )
         return None
+    wrong = too_few_bytes(annotation_path(name), amount) if name in MEMORY else None
+    findings += [] if wrong is None else [wrong]
     return amount
 
 

@@ -69,6 +69,7 @@ def fault(code: str, key: str) -> tuple[str, ...]:
 
 
 K = "koordinator.sh"
+SMALL = (f"warning wrongUnit {LIMITS}[{K}/gpu-memory]",)
 
 SETS = (
     Case("nvidia", koordinator_container(nvidia=2), whole(2)),
@@ -189,6 +190,7 @@ COUNTS = (
         "bytes are divided without a rest",
         koordinator_container(shared=2, memory=5),
         Part(2, 0, "2"),
+        SMALL,
     ),
     Case("zero cores", koordinator_container(core=0, ratio=50), Part(1, 0, percent=50)),
     Case("nothing of anything", koordinator_container(gpu=0), None),
@@ -216,7 +218,7 @@ FAULTS = (
     ),
     Case(
         "150 percent of cores",
-        koordinator_container(core=150, memory=1),
+        koordinator_container(core=150, memory="1Gi"),
         None,
         fault("outOfRange", f"{K}/gpu-core"),
     ),
@@ -257,7 +259,7 @@ FAULTS = (
         "less than a byte for each",
         koordinator_container(shared=2, memory=1),
         None,
-        fault("outOfRange", f"{K}/gpu-memory"),
+        SMALL + fault("outOfRange", f"{K}/gpu-memory"),
     ),
     Case(
         "half a byte",

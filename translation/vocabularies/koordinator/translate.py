@@ -31,6 +31,7 @@ from translation.model.intents import (
     annotation_path,
 )
 from translation.model.keys import Place, annotations, names
+from translation.model.share_amounts import too_few_bytes
 from translation.vocabularies.koordinator.annotations import (
     Annotations,
     Hint,
@@ -241,6 +242,8 @@ def _read_amounts(container: LegacyContainer, findings: list[Finding]) -> Mappin
             )
         elif amount is not None:
             amounts[key] = amount
+            wrong = too_few_bytes(path, container.limits[key]) if key == MEMORY else None
+            findings += [] if wrong is None else [wrong]
     # Source: injectGPU, which keeps gpu.shared beside the deprecated form.
     others = [key for key in GPU_KEYS if key in amounts and key not in {PERCENT, SHARED}]
     if PERCENT in amounts and others:
