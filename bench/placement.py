@@ -4,9 +4,6 @@ The trace is not part of the repository; see `bench.openb`. For each workload an
 in the same order at each strategy. FGD is that of `bench.fgd`, and is compared with the published figures first:
 where it differs from these by more than 0.7 points the harness is wrong, and the other figures say nothing.
 
-FragmentationAware is measured as the bridge runs it, with pods without devices placed by kube-scheduler's scores,
-and again as `drawbridge replay` shows it, which places these by their loss, too.
-
 Nothing is timed, so other work on the machine changes nothing.
 """
 
@@ -18,10 +15,8 @@ from pathlib import Path
 from statistics import mean
 from typing import Final, NamedTuple
 
-from allocator.replay.fragmentation import FragmentationScheduler
-from allocator.replay.replay import STRATEGIES, replay, replay_with
+from allocator.replay.replay import STRATEGIES, replay
 from allocator.replay.scheduler import STOCK, STOCK_MOST_ALLOCATED
-from allocator.replay.tie_breaker import TieBreaker
 from allocator.strategies.fragmentation_aware import FRAGMENTATION_AWARE
 from bench import fgd, openb
 from bench.report import Result, below, informative, points
@@ -31,10 +26,10 @@ SEEDS: Final = (42, 43, 44)
 PUBLISHED: Final = "published.csv"
 PUBLISHED_FGD: Final = "06-FGD"
 FGD: Final = "FGD"
-AS_BRIDGE: Final = "FragmentationAware as the bridge runs it"
-ALL: Final = (FGD, AS_BRIDGE, *STRATEGIES)
+OURS: Final = FRAGMENTATION_AWARE.name
+ALL: Final = (FGD, *STRATEGIES)
 
-BRIEF_STRATEGIES: Final = (STOCK, AS_BRIDGE, "CompactFirst")
+BRIEF_STRATEGIES: Final = (STOCK, OURS, "CompactFirst")
 
 _VALIDATION: Final = 0.7
 _ABOVE_STOCK: Final = 1.0
@@ -68,9 +63,9 @@ def measure(folder: Path) -> Iterator[Result]:
         for workload in WORKLOADS:
             cases = [Case(folder, workload, seed, name) for name in ALL for seed in SEEDS]
             shares = mean_shares(cases, tuple(pool.map(share_of, cases)))
-            differences.append(shares[AS_BRIDGE] - shares[FGD])
+            differences.append(shares[OURS] - shares[FGD])
             yield from results(workload, shares, published)
-    name = f"{AS_BRIDGE} above FGD, in points, on the best of {len(WORKLOADS)} workloads"
+    name = f"{OURS} above FGD, in points, on the best of {len(WORKLOADS)} workloads"
     yield points(name, max(differences), 0.0, at_least=0.0)
 
 
@@ -99,8 +94,8 @@ def results(workload: str, shares: Shares, published: Shares) -> Iterator[Result
     )
     yield informative(f"{workload}: FGD, % of GPUs", shares[FGD], published[workload])
     at_least = _BELOW_FGD.get(workload, _DEFAULT_BELOW_FGD)
-    name = f"{workload}: {AS_BRIDGE}, beside FGD, % of GPUs"
-    yield points(name, shares[AS_BRIDGE], shares[FGD], at_least=at_least)
+    name = f"{workload}: {OURS}, beside FGD, % of GPUs"
+    yield points(name, shares[OURS], shares[FGD], at_least=at_least)
     for strategy in ALL:
         if strategy not in {FGD, STOCK}:
             yield against_stock(workload, strategy, shares)
@@ -112,8 +107,8 @@ def against_stock(workload: str, strategy: str, shares: Shares) -> Result:
     ours, stock = shares[strategy], shares[STOCK]
     if strategy == STOCK_MOST_ALLOCATED:
         return informative(name, round(ours, 2), round(stock, 2))
-    is_best = strategy in {AS_BRIDGE, FRAGMENTATION_AWARE.name}
-    return points(name, ours, stock, at_least=_ABOVE_STOCK if is_best else _BELOW_STOCK)
+    at_least = _ABOVE_STOCK if strategy == OURS else _BELOW_STOCK
+    return points(name, ours, stock, at_least=at_least)
 
 
 def share_of(case: Case) -> float:
@@ -126,12 +121,7 @@ def share_of(case: Case) -> float:
         return fgd.allocated_share(nodes, pods, arriving)
     replayed = openb.pods_of(openb.pods_csv(arriving))
     inventory = openb.inventory_of(openb.snapshot(nodes))
-    if strategy == AS_BRIDGE:
-        scheduler = FragmentationScheduler(TieBreaker(seed), rates_plain_pods=False)
-        result = replay_with(scheduler, strategy, replayed, inventory, seed=seed)
-    else:
-        result = replay(strategy, replayed, inventory, seed=seed)
-    return result.capacities[0].percent
+    return replay(strategy, replayed, inventory, seed=seed).capacities[0].percent
 
 
 def mean_shares(cases: Sequence[Case], shares: Sequence[float]) -> Shares:

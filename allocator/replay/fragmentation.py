@@ -1,8 +1,8 @@
 """The scheduler of the bridge with strategies that see CPU and memory of the nodes.
 
 With FragmentationAware the hundred nodes that lose least get ranks: 100 for the least loss, 99 for the next, and
-so on; equal losses have equal ranks. Pods without devices are placed by the same ranks, unlike in the bridge,
-whose sidecar is not asked about them.
+so on; equal losses have equal ranks. Pods without devices are placed by the same ranks, which the plugin computes for
+the nodes that kube-scheduler looked at: its sidecar is not asked about them.
 
 With others the nodes are in two steps (`allocator.strategies.in_two_steps`), and pods without devices
 are placed as the stock scheduler does.
@@ -30,19 +30,16 @@ class FragmentationScheduler:
         self,
         ties: TieBreaker,
         profiles: SchedulerProfiles = DEFAULT_PROFILES,
-        *,
-        rates_plain_pods: bool = True,
     ) -> None:
         """Place pods where the usual ones lose least.
 
         Args:
             ties: Decides between nodes with equal totals.
             profiles: How the schedulers score nodes.
-            rates_plain_pods: Place pods without devices by their loss; else as the stock scheduler.
         """
         self._ties = ties
         self._profiles = profiles
-        self._plain = None if rates_plain_pods else StockScheduler(ties, profiles.stock)
+        self._plain = StockScheduler(ties, profiles.bridge)
         self._usual = UsualPods()
 
     @property
@@ -54,16 +51,17 @@ class FragmentationScheduler:
         """Return the node for a pod."""
         self._usual.learn(candidate)
         pending, plans = candidate.pending, None
-        if pending is not None:
+        if pending is None:
+            looked_at = frozenset(self._plain.feasible(candidate, state, None))
+            ratings = self._usual.ratings(candidate, state, None)
+            ranks = dict(ranked(entry for entry in ratings if entry[1] in looked_at))
+        else:
             plans = state.cluster.node_plans(
                 pending, strategy=self.strategy, may_use=partial(state.fits, candidate)
             )
-        elif self._plain is not None:
-            return self._plain.choose(candidate, state)
-        losses = self._usual.ratings(candidate, state, plans)
-        if not losses:
+            ranks = dict(ranked(self._usual.ratings(candidate, state, plans)[:ANSWER_NODES]))
+        if not ranks:
             return Placement()
-        ranks = dict(ranked(losses[:ANSWER_NODES]))
         node = _best_node(candidate, state, ranks, self._profiles, self._ties)
         plan = own_plan(pending, plans, node, state, self.strategy)
         return Placement(node=node, plan=plan)

@@ -80,15 +80,22 @@ class StockScheduler:
             plans = state.cluster.node_plans(
                 candidate.pending, may_use=partial(state.fits, candidate)
             )
-        nodes = self._feasible(candidate, state, plans)
+        nodes = self.feasible(candidate, state, plans)
         if not nodes:
             return Placement()
         node = best_node(nodes, state.scores(candidate, nodes, self._profile), self._ties)
         return Placement(node=node, plan=own_plan(candidate.pending, plans, node, state, FIRST_FIT))
 
-    def _feasible(
+    def feasible(
         self, candidate: Candidate, state: ReplayState, plans: NodePlans | None
     ) -> list[str]:
+        """Return enough nodes that a pod fits; the next pod's begin behind them.
+
+        Args:
+            candidate: The pod.
+            state: The cluster.
+            plans: The plans of its claims; None for a pod without devices.
+        """
         names = state.names
         enough = nodes_to_find(len(names), self._profile.percentage_of_nodes)
         feasible: list[str] = []

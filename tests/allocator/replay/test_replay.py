@@ -168,6 +168,15 @@ def test_fragmentation_aware_keeps_cpu_where_the_gpus_are() -> None:
     assert counts(replay("stock-most-allocated", pods_of(*rows), cluster)) == (3, {"cpu": 1})
 
 
+def test_pods_without_devices_are_ranked_among_the_nodes_that_kube_scheduler_looked_at() -> None:
+    # It looks at 72 of 150, so not at the last one, where the plain pod would cost no GPU.
+    machines = [Machine(f"node-{number:03}", cpu=4) for number in range(149)]
+    cluster = inventory(*machines, Machine("other", gpus=0, cpu=4))
+    usual = [f"p{number},4,gpu,milli=1000" for number in range(149)]
+    outcome = replay("FragmentationAware", pods_of(usual[0], "plain,4,,", *usual[1:]), cluster)
+    assert counts(outcome) == (149, {"cpu": 1})
+
+
 def test_a_hundred_nodes_without_cpu_come_after_the_one_that_has_it() -> None:
     """And where none has it, all are no better than a hundred."""
     machines = [Machine(f"node-{number:03}", cpu=1) for number in range(100)]
