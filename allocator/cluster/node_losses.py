@@ -81,16 +81,19 @@ class NodeLosses:
             rows, later = self._after_plan(verdict, name)
         return before - potential(rows, left.cpu_milli, left.memory) + later
 
+    def slots(self, name: str) -> tuple[KindSlots, ...]:
+        """Return the slots of the usual pods on a node as it is."""
+        cached = self._before.get(name)
+        if cached is not None:
+            return cached[0]
+        return self.strategy.slots(self.cluster.node_devices(name), self.cluster.usage)
+
     def _potential(self, name: str, headroom: Headroom) -> tuple[_Rows, int]:
         """Return the slots and the potential of a node as it is."""
         cached = self._before.get(name)
         if cached is not None and cached[1] is headroom:
             return cached[0], cached[2]
-        rows = (
-            self.strategy.slots(self.cluster.node_devices(name), self.cluster.usage)
-            if cached is None
-            else cached[0]
-        )
+        rows = self.slots(name)
         before = potential(rows, headroom.cpu_milli, headroom.memory)
         self._before[name] = rows, headroom, before
         return rows, before

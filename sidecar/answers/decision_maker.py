@@ -12,7 +12,7 @@ import asyncio
 import math
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Final, NamedTuple, TypeVar
 
 from msgspec.structs import replace
@@ -209,7 +209,9 @@ class DecisionMaker:
 
         def decide(snapshot: Snapshot) -> Outcome:
             self._room.learn(pod, snapshot, requests=requests, at_s=self._now_s)
-            return find_nodes(pod, snapshot, all_nodes=request.all, requests=requests)
+            outcome = find_nodes(pod, snapshot, all_nodes=request.all, requests=requests)
+            self._room.look(snapshot)
+            return outcome
 
         # The requests do not tell how long it takes to look at all nodes.
         about = None if request.all else pod
@@ -290,6 +292,11 @@ class DecisionMaker:
             lambda snapshot: differs(snapshot.cluster.usage, gather_usage(claims, features)),
             self.attempt(),
         )
+
+    async def look_at_slots(self) -> None:
+        """Take in what the scheduler is to be told about the usual pods; nothing without the time for it."""
+        with suppress(AnswerInterrupted):
+            await self._decide("", self._room.look, self.attempt())
 
     async def learn_kinds(self) -> None:
         """Learn the kinds of pods that usually come from those in the cluster."""

@@ -190,6 +190,10 @@ class Service:
                         await self._decisions.learn_kinds()
                     self._waiting.begin(self._state.consumers.pods.values())
                     self.turns.begin(self._state.consumers.pods.keys())
+        # A greeting is not to wait for a decision: it says that this process lives.
+        elif self._room.told.has_begun and not problem and not self._turn.locked():
+            async with self._turn:
+                await self._decisions.look_at_slots()
         return HelloAnswer(
             instance=self.instance,
             acknowledged=self.reservations.acknowledged,
@@ -198,6 +202,7 @@ class Service:
             message=problem,
             wakeups=self._state.wakeups,
             drivers=tuple(sorted(self._state.drivers)),
+            usual_pods=self._room.told.changes(request.usual_pods),
         )
 
     async def prefilter(self, request: PreFilterRequest) -> PreFilterAnswer:
@@ -224,6 +229,7 @@ class Service:
             acknowledged=acknowledged_number,
             verdict=Verdict.SKIP,
             headroom=self._room.number,
+            usual_pods=self._room.told.changes(request.usual_pods),
         )
         # What a decision depends on beside the cluster.
         log.debug(

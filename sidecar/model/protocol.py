@@ -128,7 +128,12 @@ class HelloRequest(Request, frozen=True, kw_only=True):
 
     From a scheduler that is not known, `reservations` replace those of the one before. Otherwise it
     is a request as any other.
+
+    Attributes:
+        usual_pods: The number of the last `UsualPods` that the plugin has, 0 without any; None if it wants none.
     """
+
+    usual_pods: int | None = None
 
 
 _Amount = Annotated[int, msgspec.Meta(ge=0, le=MAX_AMOUNT)]
@@ -199,6 +204,7 @@ class PreFilterRequest(Request, frozen=True, kw_only=True):
         all: Answer with all nodes that fit: the best did not pass the other filters.
         headroom: What changed on the nodes.
         requests: What NodeResourcesFit compares with them; None if it does not.
+        usual_pods: As in hello.
     """
 
     pod: Pod
@@ -207,6 +213,7 @@ class PreFilterRequest(Request, frozen=True, kw_only=True):
     all: bool = False
     headroom: HeadroomChanges | None = None
     requests: ResourceRequests | None = None
+    usual_pods: int | None = None
 
 
 class PlacedMember(Message, frozen=True, kw_only=True):
@@ -336,6 +343,32 @@ class Answer(Message, frozen=True, kw_only=True):
     message: str = ""
 
 
+class UsualPods(Message, frozen=True, kw_only=True):
+    """The nodes on which the usual pods have other devices than an earlier answer said.
+
+    What a pod without claims costs a node is the sum over the slots of its class: the usual pods that fit its CPU and
+    memory before the pod, at most the slots, minus those that fit after it, times the value.
+
+    Attributes:
+        number: The number of these changes; it grows.
+        since: The number that they add to; 0 if they replace all that there was.
+        kinds: CPU in thousandths of a core, and memory in bytes, of the pods of each kind; with `since` 0 only.
+        classes: For each class of nodes its slots: the kind's position, the number of its pods for which there are
+            devices, and the value of one.
+        nodes: Node to the position of its class.
+        removed: Names of nodes that have no slots any more.
+        more: Further nodes changed, and are told later. Until then what is known is out of date.
+    """
+
+    number: int
+    since: int = 0
+    kinds: tuple[tuple[int, int], ...] = ()
+    classes: tuple[tuple[tuple[int, int, int], ...], ...] = ()
+    nodes: Mapping[str, int] = {}
+    removed: tuple[str, ...] = ()
+    more: bool = False
+
+
 class HelloAnswer(Answer, frozen=True, kw_only=True):
     """The readiness of the sidecar to answer.
 
@@ -347,12 +380,14 @@ class HelloAnswer(Answer, frozen=True, kw_only=True):
             then has all pods that wait tried again.
         drivers: The drivers whose devices are given. Pods with devices of other drivers neither
             help nor hinder a pod, so the plugin does not ask what becomes possible without them.
+        usual_pods: What the plugin may not know about nodes; None if pods without claims are not scored.
     """
 
     leads: bool = False
     ready: bool = False
     wakeups: int = 0
     drivers: tuple[str, ...] = ()
+    usual_pods: UsualPods | None = None
 
 
 class HoldView(Message, frozen=True, kw_only=True):
@@ -403,6 +438,7 @@ class PreFilterAnswer(Answer, frozen=True, kw_only=True):
             names the pod when it is to be tried again.
         headroom: The number of the last changes of nodes that have arrived. Below their `since` it says
             that the nodes are lost here, so that all have to be sent.
+        usual_pods: As in the answer to hello.
     """
 
     verdict: Verdict
@@ -411,6 +447,7 @@ class PreFilterAnswer(Answer, frozen=True, kw_only=True):
     complete: bool = True
     unfinished: bool = False
     headroom: int = 0
+    usual_pods: UsualPods | None = None
 
 
 class MemberAnswer(Message, frozen=True, kw_only=True):

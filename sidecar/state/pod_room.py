@@ -35,6 +35,7 @@ from sidecar.model.settings import UsualPod
 from sidecar.plan.pod_claims import claim_names
 from sidecar.plan.room import LossOrders, Room
 from sidecar.plan.snapshot import Snapshot
+from sidecar.state.told_slots import ToldSlots
 
 MAX_COUNTED: Final = 1 << 14
 """Pods of which is remembered that they were counted."""
@@ -53,6 +54,7 @@ class PodRoom:
         kinds_hash: A hash of them, as the log has it; empty without kinds.
         headroom: Node to what it has left.
         changes: The nodes that have something else left.
+        told: What the scheduler is told about the usual pods; nothing before `look`.
     """
 
     def __init__(self, usual_pods: Sequence[UsualPod] = ()) -> None:
@@ -68,6 +70,7 @@ class PodRoom:
         self._pinned_classes: tuple[DeviceClass | None, ...] | None = None
         self.headroom: dict[str, Headroom] = {}
         self.changes = NodeChanges()
+        self.told = ToldSlots()
         self._counts = KindCounts()
         self._counted = LeastRecentlyUsed[str, bool](MAX_COUNTED)
         self._strategy: FragmentationAware = FRAGMENTATION_AWARE
@@ -180,6 +183,14 @@ class PodRoom:
         self.kinds, self._strategy = kinds, strategy
         self.kinds_hash = hashlib.sha256(encode(self.kinds)).hexdigest()[:12]
         log.info("pod_kinds.learnt", kinds=len(self.kinds), hash=self.kinds_hash)
+
+    def look(self, snapshot: Snapshot) -> None:
+        """Take in what the scheduler is to be told; nothing where FragmentationAware is not the default strategy."""
+        orders = snapshot.room.orders
+        is_default = snapshot.default_strategy == FRAGMENTATION_AWARE.name
+        # With other kinds than a moment ago the snapshot is out of date.
+        if is_default and orders is not None and orders.strategy is self._strategy:
+            self.told.look(orders.losses)
 
     # --- for decisions ----------------------------------------------------------------------------
 
