@@ -365,20 +365,24 @@ func (pl *Drawbridge) asksInVain(cycle *cycle, pod *v1.Pod) bool {
 	return true
 }
 
-// PreScore skips Score for pods that the sidecar has nothing to do with.
-func (pl *Drawbridge) PreScore(_ context.Context, state fwk.CycleState, _ *v1.Pod, _ []fwk.NodeInfo) *fwk.Status {
-	if cycle := cycleOf(state); cycle == nil || len(cycle.scores) == 0 {
+// PreScore ranks the nodes for pods that the sidecar has nothing to do with. Score is skipped where nothing is known.
+func (pl *Drawbridge) PreScore(_ context.Context, state fwk.CycleState, pod *v1.Pod, nodes []fwk.NodeInfo) *fwk.Status {
+	cycle := cycleOf(state)
+	if cycle == nil {
+		return pl.rankPlain(state, pod, nodes)
+	}
+	if len(cycle.scores) == 0 {
 		return fwk.NewStatus(fwk.Skip)
 	}
 	return nil
 }
 
-// Score returns the score of PreFilter's answer, from 0 to 100.
+// Score returns the score of PreFilter's answer, or the rank, from 0 to 100.
 func (pl *Drawbridge) Score(_ context.Context, state fwk.CycleState, _ *v1.Pod, node fwk.NodeInfo) (int64, *fwk.Status) {
 	if cycle := cycleOf(state); cycle != nil {
 		return cycle.scores[node.Node().Name], nil
 	}
-	return 0, nil
+	return rankOf(state, node.Node().Name), nil
 }
 
 // ScoreExtensions returns nil: the scores are between 0 and 100 already.

@@ -57,6 +57,7 @@ type Client struct {
 	binding      *http.Client // For PreBind, which may wait minutes: it holds up no other call.
 	reservations *reservations
 	headroom     *headroom
+	usualPods    usualPods
 	greeting     sync.Mutex // Held while a hello is under way.
 
 	mutex    sync.Mutex
@@ -123,6 +124,19 @@ func (c *Client) Drop(pod types.UID) { c.reservations.drop(pod) }
 
 // Observe takes note of what the nodes of the scheduler's snapshot have left; no call.
 func (c *Client) Observe(nodes []fwk.NodeInfo) { c.headroom.observe(nodes) }
+
+// Costs returns what a pod without devices costs each of the nodes, as the usual pods value them; no call.
+//
+// It returns nil where that is not known, or out of date: the sidecar is not usable, is another one, or has more to say.
+func (c *Client) Costs(nodes []fwk.NodeInfo, pod PodRequests) []int64 {
+	c.mutex.Lock()
+	instance, isUsable := c.instance, c.reason == ""
+	c.mutex.Unlock()
+	if !isUsable {
+		return nil
+	}
+	return c.usualPods.costsOf(instance, nodes, pod)
+}
 
 // PreFilter asks where a pod fits, and says what changed on the nodes.
 func (c *Client) PreFilter(ctx context.Context, request *PreFilterRequest) (*PreFilterAnswer, error) {
@@ -224,6 +238,7 @@ func (c *Client) call(ctx context.Context, point string, request request, answer
 	case *PreFilterRequest:
 		told := answer.(*PreFilterAnswer)
 		c.headroom.answered(told.Instance, told.Headroom, asked.Headroom.Since)
+		c.usualPods.take(told.Instance, told.UsualPods)
 	case *GroupRequest:
 		if told := answer.(*GroupAnswer); !asked.WhatIf {
 			c.headroom.answered(told.Instance, told.Headroom, asked.Headroom.Since)
@@ -245,6 +260,7 @@ func (c *Client) address(request request) (times int, err error) {
 	switch asking := request.(type) {
 	case *PreFilterRequest:
 		asking.Headroom = c.headroom.fill(c.instance)
+		asking.UsualPods = c.usualPods.known(c.instance)
 	case *GroupRequest:
 		if !asking.WhatIf {
 			asking.Headroom = c.headroom.fill(c.instance)
@@ -333,6 +349,7 @@ func (c *Client) greet(ctx context.Context) State {
 	hello := &helloRequest{}
 	c.mutex.Lock()
 	hello.Scheduler, hello.Instance = c.scheduler, c.instance
+	hello.UsualPods = c.usualPods.known(c.instance)
 	times := c.times
 	c.mutex.Unlock()
 	c.reservations.fill(&hello.Header, true)
@@ -344,6 +361,7 @@ func (c *Client) greet(ctx context.Context) State {
 	case status == http.StatusOK && answer.Ready:
 		c.reservations.greeted(answer.Instance)
 		c.reservations.answered(answer.Instance, answer.Acknowledged, hello.Unreserved)
+		c.usualPods.take(answer.Instance, answer.UsualPods)
 		c.recover(answer)
 		return State{Ready: true, Leads: true}
 	case status == http.StatusOK:

@@ -102,13 +102,7 @@ func (h *headroom) readLocked(info fwk.NodeInfo, generation int64) *nodeRecord {
 	if isKnown && record.generation == generation {
 		return record
 	}
-	allocatable, requested := info.GetAllocatable(), info.GetRequested()
-	left := NodeHeadroom{
-		Name:     name,
-		CPUMilli: max(0, allocatable.GetMilliCPU()-requested.GetMilliCPU()),
-		Memory:   max(0, allocatable.GetMemory()-requested.GetMemory()),
-		Pods:     int64(max(0, allocatable.GetAllowedPodNumber()-len(info.GetPods()))),
-	}
+	left := leftOf(info)
 	if !isKnown {
 		record = &nodeRecord{}
 		h.known[name] = record
@@ -119,6 +113,17 @@ func (h *headroom) readLocked(info fwk.NodeInfo, generation int64) *nodeRecord {
 	}
 	record.NodeHeadroom, record.generation = left, generation
 	return record
+}
+
+// leftOf returns what the pods on a node leave.
+func leftOf(info fwk.NodeInfo) NodeHeadroom {
+	allocatable, requested := info.GetAllocatable(), info.GetRequested()
+	return NodeHeadroom{
+		Name:     info.Node().Name,
+		CPUMilli: max(0, allocatable.GetMilliCPU()-requested.GetMilliCPU()),
+		Memory:   max(0, allocatable.GetMemory()-requested.GetMemory()),
+		Pods:     int64(max(0, allocatable.GetAllowedPodNumber()-len(info.GetPods()))),
+	}
 }
 
 // fill returns what an instance of the sidecar may not know: all nodes, if it acknowledged nothing.

@@ -60,7 +60,11 @@ func (h *Header) header() *Header { return h }
 
 func (a *Answer) base() *Answer { return a }
 
-type helloRequest struct{ Header }
+type helloRequest struct {
+	Header
+	// UsualPods is as in PreFilterRequest.
+	UsualPods *int64 `json:"usualPods,omitempty"`
+}
 
 type helloAnswer struct {
 	Answer
@@ -72,6 +76,8 @@ type helloAnswer struct {
 	Wakeups int64 `json:"wakeups"`
 	// Drivers are those whose devices are given. Devices of others neither help a pod nor hinder it.
 	Drivers []string `json:"drivers"`
+	// UsualPods is how they changed on the nodes; nil where pods without claims are not scored.
+	UsualPods *UsualPods `json:"usualPods"`
 }
 
 // PreFilterRequest asks where a pod fits.
@@ -89,6 +95,8 @@ type PreFilterRequest struct {
 	// Requests is what NodeResourcesFit will compare with the nodes; nil where it is not known, or no
 	// such comparison is made. Then what the nodes have left does not count for the pod.
 	Requests *PodRequests `json:"requests,omitempty"`
+	// UsualPods is the number of the last UsualPods that arrived, 0 without any; Client fills it in.
+	UsualPods *int64 `json:"usualPods,omitempty"`
 }
 
 // PodRequests is what a pod requests of its node.
@@ -115,6 +123,8 @@ type PreFilterAnswer struct {
 	Unfinished bool `json:"unfinished"`
 	// Headroom is the number of the last Headroom that the sidecar has.
 	Headroom int64 `json:"headroom"`
+	// UsualPods is as in the answer to hello.
+	UsualPods *UsualPods `json:"usualPods"`
 }
 
 // IsComplete reports whether no further node fits; an answer that does not say has all.
