@@ -105,9 +105,9 @@ class Classifier:
 
     def class_state(self, partition: Partition, class_key: ClassKey) -> ClassState:
         """Return the key of a class with the use of its shared pools now."""
-        published_key, own_uses, projected, shared = class_key
-        if not shared:
+        if not class_key[3]:
             return class_key
+        published_key, own_uses, projected, shared = class_key
         number = self._shared_uses.get(shared)
         if number is None:
             name = next(iter(partition.members[class_key]))
@@ -129,13 +129,13 @@ class Classifier:
 
         What is free in shared pools is the same for many classes, so it is a number of its own.
         """
-        published_key, _, projected, shared = class_key
         own = partition.free_signatures.get(class_key)
         if own is None:
             own = self._free_number(partition, class_key, projection, in_shared_pools=False)
             partition.free_signatures[class_key] = own
-        if not own or not shared:
+        if not own or not class_key[3]:
             return own or None
+        published_key, _, projected, _ = class_key
         *_, shared_use = self.class_state(partition, class_key)
         place = (published_key, projected, shared_use)
         rest = partition.shared_signatures.get(place)

@@ -211,7 +211,8 @@ class Cluster:
             outcome, score, representative, searched_state = cached_verdict
             same_order = searched_state == self._classifier.class_state(partition, class_key)
             yield ClassVerdict(
-                outcome=assign_requests(outcome, pending) if isinstance(outcome, Plan) else outcome,
+                found=outcome,
+                pending=pending,
                 score=score,
                 representative=representative if same_order else self._devices[first],
                 nodes=names,

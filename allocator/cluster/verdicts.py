@@ -54,7 +54,8 @@ class ClassVerdict(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """The outcome for the nodes of one class.
 
     Attributes:
-        outcome: A plan names the devices of `representative`.
+        found: The outcome for an equal question; a plan names the devices of `representative`.
+        pending: The claims that were asked about.
         score: Score of the strategy from 0 to 100; 0 if the claims do not fit.
         representative: The node that was searched.
         nodes: All nodes of the class, by name; valid until the cluster changes.
@@ -63,12 +64,25 @@ class ClassVerdict(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         steps: Cost of the search, at least 1; 0 if the verdict was cached.
     """
 
-    outcome: Outcome
+    found: Outcome
+    pending: PendingClaims
     score: int
     representative: NodeDevices
     nodes: Collection[str]
     same_order: bool = True
     steps: int = 0
+
+    @property
+    def outcome(self) -> Outcome:
+        """The outcome, with the requests of the claims.
+
+        It is made when it is asked for, since few of a cluster's classes are looked at.
+        """
+        return (
+            assign_requests(self.found, self.pending)
+            if isinstance(self.found, Plan)
+            else self.found
+        )
 
 
 Usable = Callable[[str], bool]
@@ -113,8 +127,9 @@ class Verdicts(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     def __iter__(self) -> Iterator[tuple[str, Outcome, int]]:
         """Yield name, outcome and score of each node; the nodes of a class are adjacent."""
         for verdict in self.classes:
+            outcome = verdict.outcome
             for node in verdict.nodes:
-                yield node, verdict.outcome, verdict.score
+                yield node, outcome, verdict.score
 
     def plan(self, node: str) -> Plan | None:
         """Return the plan for a node; None if the claims do not fit."""
