@@ -38,7 +38,6 @@ from allocator.cluster.verdicts import (
     Outcome,
     Usable,
     Verdicts,
-    assign_requests,
     every_node,
 )
 from allocator.model.amount_bound import AmountBound
