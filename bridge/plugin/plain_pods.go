@@ -20,8 +20,11 @@ func (r ranks) Clone() fwk.StateData { return r }
 //
 // In the cycle of a pod group the nodes' resources are a what-if.
 func (pl *Drawbridge) rankPlain(state fwk.CycleState, pod *v1.Pod, nodes []fwk.NodeInfo) *fwk.Status {
-	requests := pl.requests(state, pod)
-	if requests == nil || len(nodes) < 2 {
+	if state.IsPodGroupSchedulingCycle() || len(nodes) < 2 {
+		return fwk.NewStatus(fwk.Skip)
+	}
+	requests := pl.requests(pod)
+	if requests == nil {
 		return fwk.NewStatus(fwk.Skip)
 	}
 	costs := pl.client.Costs(nodes, *requests)

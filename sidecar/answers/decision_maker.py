@@ -296,7 +296,7 @@ class DecisionMaker:
     async def look_at_slots(self) -> None:
         """Take in what the scheduler is to be told about the usual pods; nothing without the time for it."""
         with suppress(AnswerInterrupted):
-            await self._decide("", self._room.look, self.attempt())
+            await self.decide("", self._room.look, self.attempt())
 
     async def learn_kinds(self) -> None:
         """Learn the kinds of pods that usually come from those in the cluster."""

@@ -191,8 +191,8 @@ class Service:
                     self._waiting.begin(self._state.consumers.pods.values())
                     self.turns.begin(self._state.consumers.pods.keys())
         # A greeting is not to wait for a decision: it says that this process lives.
-        elif self._room.told.has_begun and not problem and not self._turn.locked():
-            async with self._turn:
+        elif self._room.told.has_begun and not problem and not self._intake.turn.locked():
+            async with self._intake.turn:
                 await self._decisions.look_at_slots()
         return HelloAnswer(
             instance=self.instance,
