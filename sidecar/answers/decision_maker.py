@@ -52,8 +52,7 @@ WAKE: Final = "wake"
 AWAIT_RELEASE: Final = "await_release"
 DRIFT_CHECK: Final = "drift_check"
 NEW: Final = "_new"
-"""The suffix of a decision's kind for requests that are not among the remembered ones, which takes
-longer."""
+"""The suffix of a decision's kind for requests that are not remembered, which takes longer."""
 QUICK_S: Final = 0.005
 """Time of a quick decision, with the changes that are applied for it."""
 QUICK_AGAIN: Final = 16
@@ -266,19 +265,17 @@ class DecisionMaker:
             unplaceable = self._groups.unplaceable.at(self._state.version, waiting_pods)
             return find_placeable(waiting_pods, snapshot, unplaceable=unplaceable)
 
-        try:
+        with suppress(AnswerInterrupted):
             return await self.decide(WAKE, plan, self.attempt())
-        except AnswerInterrupted:
-            return Woken((), more=False)
+        return Woken((), more=False)
 
     async def awaited_claims(self, pod: Pod) -> frozenset[Name]:
         """Return claims whose release makes a pod fit; empty if none do, or without an answer."""
-        try:
+        with suppress(AnswerInterrupted):
             return await self.decide(
                 AWAIT_RELEASE, lambda snapshot: awaited_claims(pod, snapshot), self.attempt(pod)
             )
-        except AnswerInterrupted:
-            return frozenset()
+        return frozenset()
 
     async def has_drifted(self) -> bool:
         """Return whether the devices in use were counted wrongly, change by change.

@@ -25,6 +25,7 @@ from sidecar.answers.known_pods import KnownPods
 from sidecar.answers.promises import UNKNOWN_POD, Promises
 from sidecar.answers.seen_claims import SeenClaims
 from sidecar.groups.memory import GroupMemory
+from sidecar.model.debug_views import ReservationsView
 from sidecar.model.protocol import (
     FilterAnswer,
     FilterRequest,
@@ -38,7 +39,6 @@ from sidecar.model.protocol import (
     PreFilterRequest,
     Request,
     Reservation,
-    ReservationsView,
     UnreserveRequest,
     Verdict,
     VerdictAnswer,

@@ -1,6 +1,6 @@
 """Promised and held devices, for people: the debug endpoint of the socket."""
 
-from sidecar.model.protocol import HoldView, ReservationsView
+from sidecar.model.debug_views import HoldView, ReservationsView
 from sidecar.model.reservations import Reservations
 from sidecar.state.state import ClusterState
 

@@ -94,24 +94,24 @@ class ToldSlots:
             del self._vectors[name]
         self._pending[name] = 0
 
-    def changes(self, known: int | None) -> UsualPods | None:
+    def changes(self, since: int | None) -> UsualPods | None:
         """Return what the plugin may not know.
 
         Args:
-            known: The number of the last changes that it has, 0 without any; None if it wants none.
+            since: The number of the last changes that it has, 0 without any; None if it wants none.
 
         Returns:
             None if nothing was looked at, or the plugin wants none.
         """
         with self._lock:
-            if known is None or self._losses is None:
+            if since is None or self._losses is None:
                 return None
-            is_whole = not self._first < known <= self._number
+            is_whole = not self._first < since <= self._number
             if is_whole:
                 self._pending = dict.fromkeys(self._vectors, 0)
             else:
                 self._pending = {
-                    name: told for name, told in self._pending.items() if told != known
+                    name: number for name, number in self._pending.items() if number != since
                 }
             if is_whole or self._pending:
                 self._number += 1
@@ -127,7 +127,7 @@ class ToldSlots:
                     nodes[name] = classes.setdefault(vector, len(classes))
             return UsualPods(
                 number=self._number,
-                since=0 if is_whole else known,
+                since=0 if is_whole else since,
                 kinds=tuple(self._kinds) if is_whole else (),
                 classes=tuple(map(self._encoded, classes)),
                 nodes=nodes,
