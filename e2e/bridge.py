@@ -36,6 +36,10 @@ UNAVAILABLE: Final = "the device allocator is not available"
 """What the plugin says of a pod when the sidecar gives no answer."""
 NEVER_FLUSHED: Final = "--pod-max-in-unschedulable-pods-duration=1h"
 """A flag of the scheduler, so that whoever wakes a waiting pod, it was not the scheduler's own timer."""
+IMPARTIAL: Final = "impartial"
+"""The replica of `conftest.impartial_bridge`."""
+NO_USUAL_PODS: Final[Mapping[str, Any]] = {"usualPods": [{"deviceClass": "none.example.com"}]}
+"""Settings of a sidecar that keeps room for nobody, whatever pods other stories had: there is no such class."""
 
 _STAYS: Final = frozenset({"Deployment", "ConfigMap"})
 _IMPATIENT: Final = {

@@ -17,7 +17,7 @@ import pytest
 
 from e2e import inventory
 from e2e.access import Access
-from e2e.bridge import Bridge
+from e2e.bridge import IMPARTIAL, NO_USUAL_PODS, Bridge
 from e2e.cluster import Cluster, ExistingCluster
 from e2e.drawbridge import Drawbridge, install_drawbridge
 from e2e.fleet import examples_fleet
@@ -31,6 +31,8 @@ from e2e.older_kubernetes import MINOR, NEWEST_MINOR, SPARE_NODES, lacking
 from e2e.owned import Owned, owned
 
 HERE = Path(__file__).parent
+DRIVERS: Final = (inventory.NVIDIA, inventory.HAMI, inventory.EXAMPLE, inventory.DRANET)
+"""The drivers of the inventory, whose devices the bridge gives."""
 ELECTION: Final = {"leaseDuration": "4s", "renewDeadline": "3s", "retryPeriod": "200ms"}
 IMPATIENT: Final = {
     "certificateController": {
@@ -149,8 +151,7 @@ def drawbridge(cluster: Access) -> Iterator[Drawbridge]:
 @pytest.fixture(scope="session")
 def installed_bridge(cluster: Access) -> Iterator[Bridge]:
     """The bridge, installed from its manifests, for the devices of all drivers of the inventory."""
-    drivers = (inventory.NVIDIA, inventory.HAMI, inventory.EXAMPLE, inventory.DRANET)
-    bridge = Bridge(cluster, drivers=drivers)
+    bridge = Bridge(cluster, drivers=DRIVERS)
     bridge.install()
     yield bridge
     bridge.uninstall()
@@ -161,6 +162,18 @@ def bridge(installed_bridge: Bridge) -> Bridge:
     """The bridge with one replica at work, `a`."""
     installed_bridge.ensure()
     return installed_bridge
+
+
+@pytest.fixture(scope="module")
+def impartial_bridge(cluster: Access, installed_bridge: Bridge) -> Iterator[Bridge]:
+    """The bridge with one replica, `IMPARTIAL`, whose strategies keep room for no usual pods."""
+    for name in ("a", "b"):
+        installed_bridge.stop(name)
+    bridge = Bridge(cluster, drivers=DRIVERS, settings=NO_USUAL_PODS)
+    bridge.start(IMPARTIAL)
+    bridge.wait_working(IMPARTIAL)
+    yield bridge
+    bridge.stop(IMPARTIAL)
 
 
 @pytest.fixture(scope="session")

@@ -271,7 +271,7 @@ def test_a_vocabulary_can_be_turned_off(
         translated = dry_run(cluster, namespace, SHARE)
 
     assert GPU in stdout
-    assert "koordinator.sh" not in stdout
+    assert "koordinator.sh/gpu" not in stdout
     assert "resourceClaims" not in dry_run_["spec"]
     assert status == 1
     assert 'records "koordinator.sh/gpu-core", which is not translated here' in words

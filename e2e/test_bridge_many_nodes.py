@@ -8,7 +8,7 @@ import pytest
 
 from e2e import inventory
 from e2e.access import Access, Object, stream
-from e2e.bridge import Bridge, bridged, doubly_held
+from e2e.bridge import IMPARTIAL, Bridge, bridged, doubly_held
 from e2e.inventory import EXAMPLE
 from e2e.objects import claim_template, pod
 from kube.names import STRATEGY_ANNOTATION
@@ -32,23 +32,23 @@ def many(cluster: Access) -> Iterator[list[str]]:
 
 
 def test_the_one_node_with_free_devices_is_found(
-    cluster: Access, bridge: Bridge, namespace: str, many: Sequence[str]
+    cluster: Access, impartial_bridge: Bridge, namespace: str, many: Sequence[str]
 ) -> None:
     """kube-scheduler looks at a sample of the nodes only, but at all that an answer names."""
     free = many[NODES // 2]
     _allocate(cluster, namespace, [name for name in many if name != free], count=2)
-    before = bridge.calls("filter")
+    before = impartial_bridge.calls("filter", name=IMPARTIAL)
 
     _apply(cluster, namespace, many, "last")
 
     running = cluster.wait_running("last", namespace, timeout_s=TIMEOUT_S)
     assert running["spec"]["nodeName"] == free
-    assert bridge.calls("filter") == before
+    assert impartial_bridge.calls("filter", name=IMPARTIAL) == before
     assert [] == doubly_held(cluster)
 
 
 def test_a_pod_goes_to_another_node_if_the_hundred_best_are_rejected(
-    cluster: Access, bridge: Bridge, namespace: str, many: Sequence[str]
+    cluster: Access, impartial_bridge: Bridge, namespace: str, many: Sequence[str]
 ) -> None:
     """Devices are packed onto nodes in use, and there the pod's port is taken."""
     best, other = many[:BEST], many[BEST:]
@@ -59,7 +59,7 @@ def test_a_pod_goes_to_another_node_if_the_hundred_best_are_rejected(
     ]
     cluster.kubectl("apply", "-n", namespace, "-f", "-", input=stream(fillers))
     cluster.wait_running(f"filler-{BEST - 1}", namespace, timeout_s=TIMEOUT_S)
-    before = bridge.calls("prefilter", "fits")
+    before = impartial_bridge.calls("prefilter", "fits", name=IMPARTIAL)
 
     packed = {STRATEGY_ANNOTATION: "CompactFirst"}
     asking = pod("packed", claims={"gpu": "one"}, annotations=packed)
@@ -69,7 +69,7 @@ def test_a_pod_goes_to_another_node_if_the_hundred_best_are_rejected(
     running = cluster.wait_running("packed", namespace, timeout_s=TIMEOUT_S)
     assert running["spec"]["nodeName"] in other
     # The best hundred, and then all others.
-    assert bridge.calls("prefilter", "fits") - before >= 2
+    assert impartial_bridge.calls("prefilter", "fits", name=IMPARTIAL) - before >= 2
     assert [] == doubly_held(cluster)
 
 

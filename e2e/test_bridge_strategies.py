@@ -37,7 +37,7 @@ PREFIX: Final = "strategies"
 PCIE_ROOT: Final = "resource.kubernetes.io/pcieRoot"
 SHARE: Final = "10Gi"
 
-pytestmark = pytest.mark.usefixtures("bridge")
+pytestmark = pytest.mark.usefixtures("impartial_bridge")
 
 
 class Gpu(NamedTuple):
