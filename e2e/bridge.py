@@ -22,6 +22,7 @@ from e2e.binaries import scheduler
 from e2e.cluster import free_ports
 from e2e.credentials import write_secret
 from e2e.drawbridge import command_of, merged, rendered
+from e2e.inventory import NVIDIA
 from e2e.processes import Child
 from kube.names import NAMESPACE, SCHEDULER_NAME
 
@@ -38,8 +39,8 @@ NEVER_FLUSHED: Final = "--pod-max-in-unschedulable-pods-duration=1h"
 """A flag of the scheduler, so that whoever wakes a waiting pod, it was not the scheduler's own timer."""
 IMPARTIAL: Final = "impartial"
 """The replica of `conftest.impartial_bridge`."""
-NO_USUAL_PODS: Final[Mapping[str, Any]] = {"usualPods": [{"deviceClass": "none.example.com"}]}
-"""Settings of a sidecar that keeps room for nobody, whatever pods other stories had: there is no such class."""
+NO_USUAL_PODS: Final[Mapping[str, Any]] = {"usualPods": [{"deviceClass": NVIDIA}]}
+"""Settings of a sidecar that keeps no room on nodes without devices of NVIDIA, whatever pods other stories had."""
 
 _STAYS: Final = frozenset({"Deployment", "ConfigMap"})
 _IMPATIENT: Final = {

@@ -164,16 +164,20 @@ def bridge(installed_bridge: Bridge) -> Bridge:
     return installed_bridge
 
 
+@pytest.fixture(scope="session")
+def _impartial(cluster: Access) -> Bridge:
+    return Bridge(cluster, drivers=DRIVERS, settings=NO_USUAL_PODS)
+
+
 @pytest.fixture(scope="module")
-def impartial_bridge(cluster: Access, installed_bridge: Bridge) -> Iterator[Bridge]:
-    """The bridge with one replica, `IMPARTIAL`, whose strategies keep room for no usual pods."""
+def impartial_bridge(installed_bridge: Bridge, _impartial: Bridge) -> Iterator[Bridge]:
+    """The bridge with one replica, `IMPARTIAL`, whose strategies keep no room for pods of other stories."""
     for name in ("a", "b"):
         installed_bridge.stop(name)
-    bridge = Bridge(cluster, drivers=DRIVERS, settings=NO_USUAL_PODS)
-    bridge.start(IMPARTIAL)
-    bridge.wait_working(IMPARTIAL)
-    yield bridge
-    bridge.stop(IMPARTIAL)
+    _impartial.start(IMPARTIAL)
+    _impartial.wait_working(IMPARTIAL)
+    yield _impartial
+    _impartial.stop(IMPARTIAL)
 
 
 @pytest.fixture(scope="session")
