@@ -184,7 +184,7 @@ async def test_a_lost_connection_is_a_gap_and_the_recording_goes_on(
 ) -> None:
     monkeypatch.setattr(follow, "TICK_S", 0.05)
     monkeypatch.setattr(command, "InformerFactory", quick_informers)
-    async with recorder(server, tmp_path, duration="3s") as recording:
+    async with recorder(server, tmp_path, duration="6s") as recording:
         await asyncio.sleep(0.2)
         await server.refuse()
         server.put(PODS, bound_pod())
@@ -192,6 +192,7 @@ async def test_a_lost_connection_is_a_gap_and_the_recording_goes_on(
         server.expire()
         await asyncio.sleep(0.3)
         await server.accept()
+        await until(lambda: server.watching == len(follow.RECORDED))
 
     assert sorted(recording.recording.later) == [
         "Node/node-0 deleted",
