@@ -93,20 +93,28 @@ class PlacedClaim(msgspec.Struct, frozen=True, kw_only=True):
         node: The node that its allocation is local to; None without an allocation or where it is
             not local.
         allocation: The `status.allocation` without a timestamp; None when it was not placed.
+        reason: Why it was rejected before any node was tried; absent where it was not.
     """
 
     namespace: str
     name: str
     node: str | None = None
     allocation: AllocationResult | None = None
+    reason: str | msgspec.UnsetType = msgspec.UNSET
 
 
 class PlacedPod(msgspec.Struct, frozen=True, kw_only=True):
-    """The result for a pod; `node` is None when it fits none."""
+    """The result for a pod.
+
+    Attributes:
+        node: The node that it gets; None when it fits none, or is rejected.
+        reason: Why it was rejected before any node was tried; absent where it was not.
+    """
 
     namespace: str
     name: str
     node: str | None = None
+    reason: str | msgspec.UnsetType = msgspec.UNSET
 
 
 class PlacedGroup(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

@@ -23,7 +23,7 @@ from answers.manifests.workload_pods import (
     workload_pods,
 )
 from answers.model.cluster_state import ClusterState, build_state, is_pending, with_namespace
-from answers.model.findings import ObjectFinding, namespace_of
+from answers.model.findings import ObjectFinding, finding_text, namespace_of
 from answers.model.inputs import Inputs
 from answers.model.kinds import STATE_KINDS
 from answers.model.kubernetes_version import parse_version
@@ -33,7 +33,9 @@ from findings.text import count_text
 from kube.api.core import Pod
 from kube.api.extended_resources import extended_resources
 from kube.api.resource import ResourceClaim, ResourceSlice
+from kube.api.workloads import pod_path
 from kube.manifests.source import SourceObject
+from translation.reading.custom_workloads import workload_kind
 
 N = TypeVar("N", Pod, ResourceClaim)
 
@@ -46,6 +48,7 @@ class SimulationRequest(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         rejections: Pods and claims that are invalid, and therefore not part of the question.
         workloads: References of other manifests that create pods, which are not placed.
+        rejected_workloads: Reference of each workload that is invalid, or above a quota, to the reason.
         workload_notes: Notes on the number of a workload's pods that are not placed, since they
             exist or are too many.
         unmodelled: What the pods use that is not modelled, with the first of these pods.
@@ -56,6 +59,7 @@ class SimulationRequest(msgspec.Struct, frozen=True, kw_only=True):
     findings: tuple[ObjectFinding, ...]
     rejections: SimulationResult
     workloads: tuple[str, ...]
+    rejected_workloads: Mapping[str, str] = msgspec.field(default_factory=dict)
     workload_notes: tuple[str, ...] = ()
     unmodelled: tuple[str, ...] = ()
 
@@ -86,6 +90,7 @@ def build_request(inputs: Inputs) -> SimulationRequest:
     ]
     before, _ = decode_objects(inputs.state, STATE_KINDS, inputs.namespace)
     pods_by_workload = _pods_by_workload(results, build_state(before), inputs.namespace)
+    rejected_workloads = dict(_rejected_workloads(results))
     documents = _documents(results, pods_by_workload)
     manifests = merge_objects((), documents, inputs.namespace)
     own, own_faults = decode_objects(manifests, STATE_KINDS, inputs.namespace)
@@ -115,17 +120,20 @@ def build_request(inputs: Inputs) -> SimulationRequest:
         workloads=tuple(
             result.reference
             for result in results
-            if _creates_pods(result) and result.reference not in pods_by_workload
+            if _creates_pods(result)
+            and result.reference not in pods_by_workload
+            and result.reference not in rejected_workloads
         ),
+        rejected_workloads=rejected_workloads,
         workload_notes=tuple(_workload_notes(pods_by_workload)),
         unmodelled=tuple(used_features(documents, inputs.namespace)),
     )
 
 
 class _AboveBudget(NamedTuple):
-    """Pods that a DeviceQuota does not let through, and why."""
+    """Pods that a DeviceQuota does not let through, each with its reason, and the findings."""
 
-    pods: tuple[Pod, ...]
+    pods: tuple[PlacedPod, ...]
     findings: tuple[ObjectFinding, ...]
 
 
@@ -139,7 +147,13 @@ def _split_by_budget(
     for pod in filter(is_pending, pods):
         excesses = budgets.find_excesses(pod)
         if excesses:
-            above.append(pod)
+            above.append(
+                PlacedPod(
+                    namespace=pod.metadata.namespace,
+                    name=pod.metadata.name,
+                    reason=_describe_rejection(excesses),
+                )
+            )
             name = f"Pod/{pod.metadata.namespace}/{pod.metadata.name}"
             findings += [ObjectFinding(object=name, finding=finding) for finding in excesses]
         else:
@@ -215,25 +229,49 @@ def _workload_notes(pods_by_workload: Mapping[str, _WorkloadPods]) -> Iterator[s
             yield f"of {reference} at most {MAX_PODS} pods are placed"
 
 
+def _rejected_workloads(results: Iterable[TranslatedObject]) -> Iterator[tuple[str, str]]:
+    """Yield reference and reason of each workload that is rejected."""
+    for result in results:
+        source = result.source
+        kind = (source.api_version, source.kind)
+        is_workload = source.kind != "Pod" and (
+            pod_path(*kind) is not None or workload_kind(*kind) is not None
+        )
+        if is_workload and (result.document is None or has_errors(result.findings)):
+            yield result.reference, _describe_rejection(result.findings)
+
+
+def _describe_rejection(findings: Sequence[Finding]) -> str:
+    """Return the first error of an object that is rejected, and the number of others."""
+    errors = [finding for finding in findings if finding.is_error] or list(findings)
+    if not errors:
+        return "it was rejected"
+    more = count_text(len(errors) - 1, "more error")
+    return finding_text(errors[0]) + (f" and {more}" if len(errors) > 1 else "")
+
+
 def _rejected_result(
-    results: Sequence[TranslatedObject], namespace: str, above_budget: Iterable[Pod]
+    results: Sequence[TranslatedObject], namespace: str, above_budget: Iterable[PlacedPod]
 ) -> SimulationResult:
-    rejected_sources = [result.source for result in results if result.document is None]
+    rejections = [
+        (result.source, _describe_rejection(result.findings))
+        for result in results
+        if result.document is None
+    ]
     return SimulationResult(
         pods=(
             *(
-                PlacedPod(namespace=namespace_of(source, namespace), name=source.name)
-                for source in rejected_sources
+                PlacedPod(
+                    namespace=namespace_of(source, namespace), name=source.name, reason=reason
+                )
+                for source, reason in rejections
                 if source.kind == "Pod"
             ),
-            *(
-                PlacedPod(namespace=pod.metadata.namespace, name=pod.metadata.name)
-                for pod in above_budget
-            ),
+            *above_budget,
         ),
         claims=tuple(
-            PlacedClaim(namespace=namespace_of(source, namespace), name=source.name)
-            for source in rejected_sources
+            PlacedClaim(namespace=namespace_of(source, namespace), name=source.name, reason=reason)
+            for source, reason in rejections
             if source.kind == "ResourceClaim"
         ),
     )

@@ -42,13 +42,16 @@ class ObjectFinding(msgspec.Struct, frozen=True, kw_only=True):
 
     def line(self) -> str:
         """Return the finding as one line of text without control characters."""
-        finding = self.finding
-        fix = f"; {finding.fix}" if finding.fix else ""
-        place = "" if finding.path.is_root else f"{finding.path}: "
         # An object without a namespace is `Kind/name` in text; scripts always get three parts.
         name = reference_text(self.object)
-        text = f"{finding.severity}: {name}: {place}{finding.message}{fix} [{finding.code}]"
-        return printable(text)
+        return printable(f"{self.finding.severity}: {name}: {finding_text(self.finding)}")
+
+
+def finding_text(finding: Finding) -> str:
+    """Return the place, message, fix and code of a finding as one line, without its object."""
+    fix = f"; {finding.fix}" if finding.fix else ""
+    place = "" if finding.path.is_root else f"{finding.path}: "
+    return printable(f"{place}{finding.message}{fix} [{finding.code}]")
 
 
 def namespace_of(source: SourceObject | ViewedObject, default: str) -> str:

@@ -8,7 +8,7 @@ from allocator.cluster.cluster import Cluster
 from allocator.explain.failure import Failure, NodeReason
 from allocator.model.outcome import Reason
 from allocator.model.usage import Usage
-from allocator.simulation.model import PlacedClaim, PlacedGroup, SimulationResult
+from allocator.simulation.model import PlacedClaim, PlacedGroup, PlacedPod, SimulationResult
 from allocator.simulation.simulate import TOGETHER
 from answers.manifests.not_modelled import NOT_MODELLED
 from cli.output.device_map import device_map
@@ -21,7 +21,7 @@ from cli.output.layout import (
     drop_repeated_labels,
     format_paragraph,
 )
-from findings.text import count_text
+from findings.text import count_text, printable
 from kube.api.resource import AllocationResult
 from kube.quantity import format_amount
 
@@ -29,6 +29,7 @@ _GROUPS: Final = 4
 """Groups of nodes with the same reasons that are shown of one failure."""
 _REASONS: Final = 8
 _NAMES: Final = 3
+NONE_REJECTED: Final[Mapping[str, str]] = {}
 
 
 def explain_no_nodes(unread: Collection[str]) -> str:
@@ -50,6 +51,7 @@ def format_answer(
     *,
     closest_fits: int,
     no_nodes: str,
+    rejected_workloads: Mapping[str, str] = NONE_REJECTED,
 ) -> str:
     """Return the whole answer, wrapped at `width` columns where words can be broken.
 
@@ -58,9 +60,10 @@ def format_answer(
         before: The usage before it.
         closest_fits: The number of failures whose closest fit was computed.
         no_nodes: The text that `explain_no_nodes` returns.
+        rejected_workloads: Reference of each workload that was rejected to the reason.
     """
     wide = max(width, NARROWEST)
-    last = textwrap.wrap(_counts(answer), wide)
+    last = textwrap.wrap(_counts(answer, len(rejected_workloads)), wide)
     if 0 < closest_fits < len(answer.failures):
         text = (
             f"Closest fit: not computed beyond the first {closest_fits} failures; --closest-fits N."
@@ -69,7 +72,11 @@ def format_answer(
     if answer.pods:
         last += not_modelled(width)
     placements = format_placements(answer, cluster, before, width, no_nodes=no_nodes)
-    return "\n\n".join((*placements, "\n".join(last)))
+    rejections = (
+        format_paragraph(_rejected_paragraph(_title_of(name), reason), width)
+        for name, reason in rejected_workloads.items()
+    )
+    return "\n\n".join((*rejections, *placements, "\n".join(last)))
 
 
 def format_placements(
@@ -132,7 +139,7 @@ def _one_by_one(
         if pod.node is None and group is not None:
             continue  # The paragraph of its group has its name.
         if pod.node is None:
-            yield _unplaced_paragraph(title, failures_by_title.get(title), no_nodes)
+            yield _failure_paragraph(title, pod, failures_by_title.get(title), no_nodes)
             continue
         names = answer.uses.get((pod.namespace, pod.name), ())
         own = [(pod.namespace, name) for name in names]
@@ -156,8 +163,28 @@ def _one_by_one(
             yield Paragraph(
                 title=title, place=place, style=GOOD, rows=tuple(drop_repeated_labels(_rows(claim)))
             )
-        elif title in failures_by_title or not answer.pods:
-            yield _unplaced_paragraph(title, failures_by_title.get(title), no_nodes)
+        elif claim.reason or title in failures_by_title or not answer.pods:
+            yield _failure_paragraph(title, claim, failures_by_title.get(title), no_nodes)
+
+
+def _failure_paragraph(
+    title: str, item: PlacedPod | PlacedClaim, failure: Failure | None, no_nodes: str
+) -> Paragraph:
+    """Return the paragraph of a pod or claim that was rejected, or was not placed."""
+    if item.reason:
+        return _rejected_paragraph(title, item.reason)
+    return _unplaced_paragraph(title, failure, no_nodes)
+
+
+def _rejected_paragraph(title: str, reason: str) -> Paragraph:
+    rows = (Row(label="because", text=reason),)
+    return Paragraph(title=title, place="rejected", style=BAD, rows=rows)
+
+
+def _title_of(name: str) -> str:
+    """Return `Kind namespace/name` for a reference."""
+    kind, _, place = name.partition("/")
+    return printable(f"{kind} {place}")
 
 
 def _group_paragraph(group: PlacedGroup, failure: Failure | None, no_nodes: str) -> Paragraph:
@@ -294,7 +321,7 @@ def _maps(answer: SimulationResult, cluster: Cluster, before: Usage) -> Iterator
         yield "\n".join(lines)
 
 
-def _counts(answer: SimulationResult) -> str:
+def _counts(answer: SimulationResult, rejected_workload_count: int) -> str:
     pods = sum(pod.node is not None for pod in answer.pods)
     claims = sum(claim.allocation is not None for claim in answer.claims)
     counts = [
@@ -305,5 +332,7 @@ def _counts(answer: SimulationResult) -> str:
         )
         if total
     ]
+    if rejected_workload_count:
+        counts.append(f"{count_text(rejected_workload_count, 'workload')} rejected")
     nothing = "Nothing to place: the manifests have no unbound pod and no unallocated claim."
     return ", ".join(counts) or nothing

@@ -358,6 +358,34 @@ def test_a_pod_that_cannot_be_translated_is_not_placed_and_the_others_are() -> N
     assert "notAnInteger" in result.stderr
 
 
+def test_a_rejected_pod_has_its_reason_in_the_answer() -> None:
+    broken = pod(gpus(1, mem="8Gi"))
+
+    text = simulate(broken)
+    (placed,) = answer(broken, exits=1)["pods"]
+
+    assert "rejected" in text.stdout
+    assert "because" in text.stdout
+    assert "[wrongUnit]" in text.stdout
+    assert placed["node"] is None
+    assert placed["reason"].endswith("write 8192 for 8Gi [wrongUnit]")
+
+
+def test_a_rejected_workload_is_told_as_rejected() -> None:
+    broken = workload("Deployment", "apps/v1")
+    broken["spec"]["template"]["spec"] = pod(gpus(1, mem="8Gi"))["spec"]
+
+    result = simulate(broken)
+
+    assert result.exit_code == 1
+    assert "their number is not known" not in result.stderr
+    assert "note: no pods of Deployment/team/web are placed, for the errors above" in result.stderr
+    assert "Nothing to place" not in result.stdout
+    assert "Deployment team/web  rejected" in result.stdout
+    assert "[wrongUnit]" in result.stdout
+    assert "1 workload rejected" in result.stdout
+
+
 def test_a_claim_with_a_wrong_value_is_not_placed() -> None:
     broken = claim("broken")
     broken["spec"]["devices"]["requests"] = "gpu"

@@ -191,6 +191,7 @@ def simulate(
                 width,
                 closest_fits=closest_fits,
                 no_nodes=simulate_text.explain_no_nodes(inputs.unread),
+                rejected_workloads=request.rejected_workloads,
             )
         )
     if run.is_interrupted:
@@ -283,10 +284,17 @@ def _print_notes(request: SimulationRequest, answer: SimulationResult, more: Ite
         print_line(
             "note: no Node objects are given; the nodes that ResourceSlices name have no labels"
         )
+    if request.rejected_workloads:
+        names = _first_names(tuple(request.rejected_workloads))
+        print_line(f"note: no pods of {names} are placed, for the errors above")
     if request.workloads:
-        names = ", ".join(request.workloads[:3])
-        more = f" and {len(request.workloads) - 3} more" if len(request.workloads) > 3 else ""
+        names = _first_names(request.workloads)
         print_line(
-            f"note: no pods of {names}{more} are placed, since their number is not known; "
+            f"note: no pods of {names} are placed, since their number is not known; "
             "drawbridge check tells whether those could ever be placed"
         )
+
+
+def _first_names(names: Sequence[str]) -> str:
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return ", ".join(names[:3]) + more
