@@ -80,11 +80,14 @@ class ClosestFit(msgspec.Struct, frozen=True, kw_only=True):
         changes: The changes, by claim; empty where the claims fit unchanged.
         claims: All claims of the attempt, in order, changed.
         node: The node that the changed claims fit.
+        fix_in_keys: The changes as values of the keys that requested the claims; empty where the author
+            of the pod wrote claims.
     """
 
     changes: tuple[Change, ...]
     claims: tuple[ResourceClaim, ...]
     node: str
+    fix_in_keys: str = ""
 
     @property
     def cost(self) -> int:
@@ -99,6 +102,8 @@ class ClosestFit(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def fix(self) -> str:
         """The changes as a fix: `request 2 devices to fit node node-a`."""
+        if self.fix_in_keys:
+            return self.fix_in_keys
         node = f"node {one_line(self.node)}"
         changes = self._description()
         return f"{changes} to fit {node}" if changes else f"fits {node} unchanged"

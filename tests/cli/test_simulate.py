@@ -930,6 +930,22 @@ def test_text_says_for_how_many_failures_the_closest_fit_was_computed(
     assert bool(note) == ("not computed" in text)
 
 
+@pytest.mark.parametrize(
+    ("limits", "fix"),
+    [
+        (gpus(1, mem=200000), "write nvidia.com/gpumem: 81920 to fit node hami-1"),
+        (gpus(3, mem=3000), "write nvidia.com/gpu: 2 to fit node hami-0"),
+    ],
+)
+def test_the_closest_fit_of_a_translated_pod_is_in_its_keys(limits: Document, fix: str) -> None:
+    share = pod(limits)
+
+    result = drawbridge("simulate", "-f", "-", "--snapshot", CLUSTER, stdin=dump_yaml([share]))
+
+    assert fix in " ".join(result.stdout.split())
+    assert "request memory" not in result.stdout
+
+
 def test_text_tells_an_error_once() -> None:
     text = " ".join(simulate(claim("a", deviceClassName="absent")).stdout.split())
 

@@ -17,6 +17,7 @@ from allocator.simulation import simulate as simulation
 from allocator.simulation.model import SimulationOptions, SimulationResult
 from allocator.strategies import registry
 from allocator.strategies.strategy import Strategy
+from answers.cluster.fits_in_keys import with_fits_in_keys
 from answers.cluster.hints import hints
 from answers.manifests.documents import simulation_answer
 from answers.manifests.removal import RemovedPod, remove_pods
@@ -166,6 +167,7 @@ def simulate(
             answer = simulation.simulate_together(
                 cluster, request.question, options, _known_node(cluster, node)
             )
+    answer = with_fits_in_keys(answer, request.question.pods, request.state, inputs.snapshot)
     answer = _with_rejected(answer, request)
     state = request.state
     notes = (

@@ -1,0 +1,94 @@
+"""The closest fits of a simulation, in the keys of the pods whose claims a translation made. Pure."""
+
+from collections.abc import Iterable, Mapping
+
+from msgspec.structs import replace
+
+from admission.objects import recorded_translation
+from allocator.explain.closest_fit import ClosestFit
+from allocator.explain.failure import Failure
+from allocator.pods.claims import Name, claim_name, pod_claims
+from allocator.simulation.model import SimulationResult
+from answers.model.cluster_state import ClusterState
+from findings.field_path import FieldPath
+from findings.finding import Code, warning
+from findings.fitting import FittingAmount, FittingAmounts
+from kube.api.core import Pod
+from rules.engine.engine import Target
+from translation.cluster.snapshot import TranslationSnapshot
+from translation.record.claim_sources import CLAIMS, match_claims
+from translation.record.key_fixes import RecordedTranslation, derive_claims, with_key_fixes
+
+
+def with_fits_in_keys(
+    result: SimulationResult,
+    pods: Iterable[Pod],
+    state: ClusterState,
+    snapshot: TranslationSnapshot,
+) -> SimulationResult:
+    """Return the result with the closest fits of translated pods in the pods' own keys.
+
+    Args:
+        pods: The pods that were to be placed, as they are after their translation.
+        state: The cluster with the claims and templates of the pods.
+        snapshot: Its profiles are those in force.
+    """
+    pods_by_title = {f"Pod {pod.metadata.namespace}/{pod.metadata.name}": pod for pod in pods}
+    failures = []
+    for failure in result.failures:
+        pod = pods_by_title.get(failure.title)
+        has_fits = failure.closest_fit is not None or failure.closest_fit_when_idle is not None
+        if pod is not None and has_fits:
+            failures.append(_failure_in_keys(failure, pod, state, snapshot))
+        else:
+            failures.append(failure)
+    return replace(result, failures=tuple(failures))
+
+
+def _failure_in_keys(
+    failure: Failure, pod: Pod, state: ClusterState, snapshot: TranslationSnapshot
+) -> Failure:
+    target = Target(view=pod, raw={}, metadata=pod.metadata, namespace=pod.metadata.namespace)
+    translation = recorded_translation(target, snapshot)
+    if translation is None:
+        return failure
+    entries = _entries_by_claim(pod, state)
+    return replace(
+        failure,
+        closest_fit=_in_keys(failure.closest_fit, pod, entries, translation),
+        closest_fit_when_idle=_in_keys(failure.closest_fit_when_idle, pod, entries, translation),
+    )
+
+
+def _entries_by_claim(pod: Pod, state: ClusterState) -> dict[Name, int]:
+    """Return the index of the pod's entry for each claim."""
+    entries: dict[Name, int] = {}
+    for index, entry in enumerate(pod.spec.resource_claims or ()):
+        alone = replace(pod, spec=replace(pod.spec, resource_claims=(entry,)))
+        for claim in pod_claims(alone, state.claims, state.templates).open:
+            entries[claim_name(claim)] = index
+    return entries
+
+
+def _in_keys(
+    fit: ClosestFit | None, pod: Pod, entries: Mapping[Name, int], translation: RecordedTranslation
+) -> ClosestFit | None:
+    """Return a closest fit whose words name keys, where it lowers numbers of translated claims."""
+    if fit is None:
+        return None
+    amounts = tuple(
+        FittingAmount(claim=CLAIMS.child(entries[name]), field=change.field, amount=change.amount)
+        for change in fit.changes
+        if (name := claim_name(fit.claims[change.position])) in entries
+        and change.field is not None
+        and change.amount is not None
+    )
+    if not amounts or len(amounts) < len(fit.changes):
+        return fit
+    finding = replace(
+        warning(Code.DOES_NOT_FIT_NOW, FieldPath(), "no node can satisfy this now", fit.fix),
+        fitting=FittingAmounts(amounts=amounts, node=fit.node),
+    )
+    claims = match_claims(pod.spec.resource_claims or (), derive_claims(translation))
+    (translated,) = with_key_fixes([finding], FieldPath(), claims, translation)
+    return replace(fit, fix_in_keys=translated.fix) if translated.fix != fit.fix else fit
