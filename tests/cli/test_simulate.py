@@ -371,6 +371,20 @@ def test_a_rejected_pod_has_its_reason_in_the_answer() -> None:
     assert placed["reason"].endswith("write 8192 for 8Gi [wrongUnit]")
 
 
+@pytest.mark.parametrize(
+    ("amount", "fix"),
+    [
+        ("24GB", "write a whole number without a unit: 24576 where the key counts MiB"),
+        ("50%", "write 50, without the percent sign"),
+        ("much", "write a whole number"),
+    ],
+)
+def test_the_fix_of_what_is_no_quantity_is_an_amount_that_is_taken(amount: str, fix: str) -> None:
+    (placed,) = answer(pod(gpus(1, mem=amount)), exits=1)["pods"]
+
+    assert f"not a quantity; {fix} [invalidQuantity]" in placed["reason"]
+
+
 def test_a_rejected_workload_is_told_as_rejected() -> None:
     broken = workload("Deployment", "apps/v1")
     broken["spec"]["template"]["spec"] = pod(gpus(1, mem="8Gi"))["spec"]

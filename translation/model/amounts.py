@@ -1,6 +1,7 @@
 """Amounts of extended resources, validated as the API server and the device plugins do."""
 
 from collections.abc import Iterator
+from typing import Final
 
 from findings.finding import Code, Finding, error
 from kube.quantity import ZERO, Format, Quantity
@@ -43,6 +44,25 @@ def requested_amounts(container: LegacyContainer) -> Iterator[tuple[str, int | F
         amount = whole_amount(container, key)
         if amount:
             yield key, amount
+
+
+_LEAST_BYTES: Final = Quantity(10**9)
+_MOST_BYTES: Final = Quantity(2**50)
+"""A pebibyte; what is more is no size of a device in any unit."""
+
+
+def is_meant_in_bytes(amount: Quantity) -> bool:
+    """Return whether an amount of the memory of one device that counts MiB or more is one of bytes.
+
+    A device with a thousand million MiB does not exist, so such an amount is in bytes without a suffix
+    of its own, too.
+
+    >>> is_meant_in_bytes(Quantity("8Gi")), is_meant_in_bytes(Quantity("8G"))
+    (True, True)
+    >>> is_meant_in_bytes(Quantity("8192"))
+    False
+    """
+    return is_in_bytes(amount) or _LEAST_BYTES <= amount <= _MOST_BYTES
 
 
 def is_in_bytes(amount: Quantity) -> bool:

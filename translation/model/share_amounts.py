@@ -14,7 +14,7 @@ from findings.field_path import FieldPath
 from findings.finding import Code, Finding, error, has_errors, warning
 from findings.text import quote_text
 from kube.quantity import ZERO, Format, Quantity
-from translation.model.amounts import is_in_bytes, whole_amount
+from translation.model.amounts import is_meant_in_bytes, whole_amount
 from translation.model.intents import Intent, LegacyContainer, annotation_path
 
 MAX_MEMORY_MIB: Final = 2**31 - 1
@@ -45,7 +45,8 @@ def wrong_unit(path: FieldPath, key: str, amount: Quantity, unit: Unit) -> Findi
     Args:
         key: The key as the object has it, which a cluster may have renamed.
     """
-    units, rest = divmod(int(amount), unit.size)
+    # A part of a unit counts as one: less would not be what was asked for.
+    units, rest = -(-int(amount) // unit.size), int(amount) % unit.size
     finding = error(
         Code.WRONG_UNIT,
         path,
@@ -98,7 +99,7 @@ class AmountReader:
     def memory(self, key: str, unit: Unit) -> int | None:
         """Return an amount of memory in its unit."""
         amount = self._container.limits.get(key)
-        if amount is not None and is_in_bytes(amount):
+        if amount is not None and is_meant_in_bytes(amount):
             path = self._container.limit_path(key)
             original = self._container.original_key(key)
             self._findings.append(wrong_unit(path, original, amount, unit))

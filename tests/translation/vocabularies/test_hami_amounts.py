@@ -86,7 +86,7 @@ REFUSALS = (
     Case("bytes where MiB are counted", gpus(1, mem="8Gi"), None, (f"error wrongUnit {MEM}",)),
     Case("part of a MiB", gpus(1, mem="1.5"), None, (f"error notAnInteger {MEM}",)),
     Case("bytes with a fraction", gpus(1, mem="1.5Gi"), None, (f"error wrongUnit {MEM}",)),
-    Case("more than an int32 of MiB", gpus(1, mem="8G"), None, (f"error outOfRange {MEM}",)),
+    Case("decimal bytes", gpus(1, mem="8G"), None, (f"error wrongUnit {MEM}",)),
     Case("negative memory", gpus(1, mem=-1), None, (f"error negative {MEM}",)),
     Case("101 percent", gpus(1, pct=101), None, (f"error outOfRange {PCT}",)),
     Case("minus one percent", gpus(1, pct=-1), None, (f"error negative {PCT}",)),
@@ -137,6 +137,19 @@ def test_memory_in_bytes_is_answered_with_the_count_to_write() -> None:
     (fault,) = translate(legacy_view(gpus(1, mem="8Gi"))).findings
 
     assert fault.fix == "write 8192 for 8Gi"
+
+
+@pytest.mark.parametrize(("amount", "units"), [("8G", 7630), ("8589934592", 8192)])
+def test_decimal_bytes_are_answered_with_the_count_to_write(amount: str, units: int) -> None:
+    (fault,) = translate(legacy_view(gpus(1, mem=amount))).findings
+
+    assert fault.fix == f"write {units} for {amount}"
+
+
+def test_a_part_of_one_is_answered_with_the_percentage() -> None:
+    (fault,) = translate(legacy_view(gpus(1, cores="0.3"))).findings
+
+    assert fault.fix == "write 30 for 300m of a GPU"
 
 
 def privileged(container_: Document) -> Document:

@@ -13,8 +13,8 @@ import msgspec
 
 from findings.field_path import FieldPath
 from findings.finding import Code, Finding, error, has_errors, warning
-from kube.quantity import Format, Quantity
-from translation.model.amounts import is_in_bytes, whole_amount
+from kube.quantity import ZERO, Format, Quantity
+from translation.model.amounts import is_meant_in_bytes, whole_amount
 from translation.model.choices import (
     MAX_MEMORY_MIB,
     Choices,
@@ -126,7 +126,7 @@ def _read_amounts(
     def integer(key: str) -> int | None:
         amount = whole_amount(container, key)
         if isinstance(amount, Finding):
-            findings.append(amount)
+            findings.append(_with_percent(amount, container, key))
             return None
         return amount
 
@@ -147,12 +147,22 @@ def _read_amounts(
     return amounts, findings
 
 
+def _with_percent(finding: Finding, container: LegacyContainer, key: str) -> Finding:
+    """Return a finding on an amount, which for a part of one names the percentage."""
+    amount = container.limits[key]
+    if key not in {MEMORY_PERCENT, CORES_PERCENT} or not ZERO < amount < Quantity(1):
+        return finding
+    percent = amount.nanos * 100 // Quantity(1).nanos
+    fix = f"write {percent} for {amount} of a GPU" if percent else "write 1 or more, in percent"
+    return msgspec.structs.replace(finding, fix=fix)
+
+
 def _check_ranges(container: LegacyContainer, amounts: _Amounts) -> Iterator[Finding]:
     memory = amounts.memory_mib
     if memory is not None:
         amount = container.limits[MEMORY_MIB]
         path = container.limit_path(MEMORY_MIB)
-        if is_in_bytes(amount):
+        if is_meant_in_bytes(amount):
             original = container.original_key(MEMORY_MIB)
             yield wrong_unit(path, original, amount, _memory_unit(amounts.defaults))
         elif memory * amounts.defaults.memory_factor > MAX_MEMORY_MIB:
