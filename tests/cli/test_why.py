@@ -10,7 +10,7 @@ from click.testing import Result
 from kube.manifests.dump import dump_yaml
 from kube.names import REQUEST_ANNOTATION
 from testing.builders import gpus, pod
-from testing.command import answer, drawbridge
+from testing.command import CLUSTER, answer, drawbridge
 from tests.cli.test_matrix import partition, partitions
 from tests.cli.test_simulate import (
     DRIVER,
@@ -118,6 +118,17 @@ def test_a_translated_pod_says_what_it_was_written_with() -> None:
     assert (
         f"requested {status['requested'][0]}" in run_why("pod", "train", state=(translated,)).stdout
     )
+
+
+def test_the_closest_fit_of_a_translated_pod_is_in_its_keys() -> None:
+    (*templates, translated) = answer(pod(gpus(1, mem=200000)))["objects"]
+
+    result = drawbridge(
+        *("why", "pod", translated["metadata"]["name"], "--snapshot", "-", "--snapshot", CLUSTER),
+        stdin=dump_yaml((*templates, translated)),
+    )
+
+    assert "write nvidia.com/gpumem: 81920 to fit node hami-1" in " ".join(result.stdout.split())
 
 
 def test_an_annotation_that_cannot_be_read_says_nothing_of_keys() -> None:

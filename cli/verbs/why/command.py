@@ -15,6 +15,7 @@ from allocator.model.scheduler_support import SchedulerSupport
 from allocator.model.usage import Usage
 from allocator.pods.claims import Name
 from answers.cluster.conflicts import describe_conflicts
+from answers.cluster.fits_in_keys import with_fits_in_keys
 from answers.cluster.held_back import held_devices
 from answers.cluster.hints import hints, legacy_hints
 from answers.cluster.pending_workload import PendingPods, WorkloadStatus, group_pending_pods
@@ -42,6 +43,8 @@ from kube.api.core import Pod
 from kube.api.extended_resources import extended_resources
 from kube.api.meta import encode
 from kube.api.resource import ResourceClaim
+from process.profiles.profile_files import load_profiles
+from translation.cluster.snapshot import TranslationSnapshot
 
 KINDS: Final[Mapping[str, str]] = {
     **WORKLOAD_NAMES,
@@ -160,7 +163,7 @@ def _explain(target: Pod | ResourceClaim, question: _Question) -> _Explained:
     cluster = state.cluster(features, with_policies=support.evaluates_policies(scheduler))
     before = cluster.usage
     if isinstance(target, Pod):
-        status = pod_status(target, state, cluster)
+        status = _with_fits_in_keys(pod_status(target, state, cluster), target, state)
     else:
         status = claim_status(target, state, cluster)
     conflicts = describe_conflicts(_claims_of(status, state), state, support)
@@ -175,6 +178,15 @@ def _explain(target: Pod | ResourceClaim, question: _Question) -> _Explained:
         event=None if _lacks_nodes(unread, state) else status.event,
     )
     return _Explained(status, cluster, before)
+
+
+def _with_fits_in_keys(status: ObjectStatus, pod: Pod, state: ClusterState) -> ObjectStatus:
+    """Return the state of a pod with its closest fits in its keys, where shipped profiles derive its claims."""
+    if status.simulation is None:
+        return status
+    snapshot = TranslationSnapshot(profiles=load_profiles())
+    simulation = with_fits_in_keys(status.simulation, (pod,), state, snapshot)
+    return msgspec.structs.replace(status, simulation=simulation)
 
 
 def _explain_workload(kind: str, place: Name, question: _Question, output: str) -> None:
