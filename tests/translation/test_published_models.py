@@ -88,3 +88,16 @@ def test_it_is_said_once_of_a_pod_with_the_models_that_there_are() -> None:
     ]
 
     assert message.endswith('published are "nvidia a100-sxm4-80gb", "tesla t4"')
+
+
+def test_an_exclusion_of_every_model_is_told_as_one() -> None:
+    document = pod(gpus(1, mem=10, cores=10), annotations={NO_USE: "A100,T4"})
+
+    (finding,) = [
+        finding
+        for finding in translation_outcome(document, CARDS).findings
+        if finding.code == "selectorMatchesNothing"
+    ]
+
+    assert finding.message.startswith("every published model is excluded, and the pod waits")
+    assert finding.fix == "exclude fewer models"
