@@ -168,7 +168,9 @@ class _RequestRelaxations:
         """Yield those that have an option."""
         requested_amounts = self._request.capacity or {}
         count = self._field.child("count")
-        yield from self._relaxation(Kind.COUNT, self._counts(), field=count)
+        # With mode All the count alone is not allowed.
+        field = None if self._request.all_devices else count
+        yield from self._relaxation(Kind.COUNT, self._counts(), field=field)
         for name in sorted(requested_amounts):
             yield from self._relaxation(
                 Kind.CAPACITY,
@@ -222,6 +224,8 @@ class _RequestRelaxations:
                 lambda exact: replace(exact, allocation_mode="ExactCount", count=count)
             )
             detail = f"request {count_text(count, 'device')}"
+            if request.all_devices:
+                detail += " with allocationMode ExactCount"
             return Option(cost, detail, edit, Quantity.from_int(count))
 
         return [option(count) for count in range(largest, 0, -1)]

@@ -960,6 +960,17 @@ def test_the_closest_fit_of_a_translated_pod_is_in_its_keys(limits: Document, fi
     assert "request memory" not in result.stdout
 
 
+def test_the_closest_fit_of_mode_all_names_the_other_mode() -> None:
+    everything = claim("all", allocationMode="All")
+    del everything["spec"]["devices"]["requests"][0]["exactly"]["count"]
+    held = [holding("held", "gpu-0", "node-a"), holding("other", "gpu-0", "node-b")]
+
+    result = simulate(using("all", "all"), everything, snapshot=(*STATE, *held))
+
+    words = " ".join(result.stdout.split())
+    assert "closest request 1 device with allocationMode ExactCount to fit node node-a" in words
+
+
 def test_text_tells_an_error_once() -> None:
     text = " ".join(simulate(claim("a", deviceClassName="absent")).stdout.split())
 

@@ -113,14 +113,14 @@ ROWS: tuple[Row, ...] = (
         [claim(request(count=3))],
     ),
     Row(
-        "request 1 device",
+        "request 1 device with allocationMode ExactCount",
         "a number instead of all",
         TWO,
         [claim(request(count=None))],
         [OTHERS],
     ),
     Row(
-        "request 2 devices",
+        "request 2 devices with allocationMode ExactCount",
         "a number instead of all that go together",
         HALVES,
         [claim(request(count=None))],
