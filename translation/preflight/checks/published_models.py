@@ -32,19 +32,19 @@ def _find_unpublished_models(inputs: PreflightInput) -> Iterator[Finding]:
             ):
                 shown_models = ", ".join(map(quote_text, published_models[:MAX_MODELS]))
                 more = len(published_models) - MAX_MODELS
-                published = f"{shown_models}{f' and {more} more' if more > 0 else ''}"
+                names = f"{shown_models}{f' and {more} more' if more > 0 else ''}"
                 if intent.filter.models is None:
                     yield warning(
                         Code.SELECTOR_MATCHES_NOTHING,
                         intent.path("not_models"),
-                        f"every published model is excluded, and the pod waits; published are {published}",
+                        f"every published model is excluded, and the pod waits; published are {names}",
                         "exclude fewer models",
                     )
                     continue
                 yield warning(
                     Code.SELECTOR_MATCHES_NOTHING,
                     intent.path("models"),
-                    f"no published device has such a product name, and the pod waits; published are {published}",
+                    f"no published device has such a product name, and the pod waits; published are {names}",
                     "name a published model, or a part of its name",
                 )
 
