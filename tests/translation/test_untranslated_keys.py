@@ -187,6 +187,14 @@ def test_no_key_is_advised_that_the_pod_has_already() -> None:
     assert "write a translated key" in alone[0].fix
 
 
+def test_a_resource_beside_translated_keys_is_not_to_be_removed() -> None:
+    limits = {"nvidia.com/gpu": 1, "nvidia.com/sriov_rdma_vf": 1}
+
+    (finding,) = check_untranslated_keys(pod_view(pod(container("main", limits))))
+
+    assert finding.fix.startswith("keep it while a device plugin serves it")
+
+
 MISSPELT = (
     ("nvidia.com/gpu-mem", "nvidia.com/gpumem"),
     ("nvidia.com/gpumemory", "nvidia.com/gpumem"),

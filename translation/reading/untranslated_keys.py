@@ -28,6 +28,7 @@ _SEPARATORS: Final = re.compile(r"[-_.]")
 _BESIDE_TRANSLATED: Final = (
     "remove it once nothing else reads it: the pod has keys that are translated"
 )
+_SERVED_BESIDE: Final = "keep it while a device plugin serves it: the pod gets these devices beside those of the keys that are translated"
 _READ_ANNOTATIONS: Final = frozenset(
     name
     for vocabulary in VOCABULARIES.values()
@@ -261,5 +262,10 @@ def _finding(
         f"{key_names}{more} {'is a key' if is_one else 'are keys'} of {family.owner} and "
         f"{'is' if is_one else 'are'} not translated"
     )
-    advice = _BESIDE_TRANSLATED if has_translated else family.advice
+    advice = family.advice
+    if has_translated:
+        are_annotations = all(
+            path.relative_to(_ANNOTATIONS_PATH) is not None for path in paths.values()
+        )
+        advice = _BESIDE_TRANSLATED if are_annotations else _SERVED_BESIDE
     return info(Code.UNTRANSLATED_DEVICE_KEY, paths[keys[0]], message, advice)
