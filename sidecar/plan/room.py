@@ -206,28 +206,26 @@ class LossOrders:
             return None
 
 
-class LeastLossFirst(RoomFirst):
-    """The nodes where a pod costs the usual pods least come first; those without room last."""
+class _ByLoss(RoomFirst):
+    """Nodes with room in an order that depends on losses."""
 
     def __init__(
         self, cpu_milli: int, memory: int, headroom: Mapping[str, Headroom], orders: LossOrders
     ) -> None:
         super().__init__(cpu_milli, memory, headroom)
         self._orders = orders
+
+
+class LeastLossFirst(_ByLoss):
+    """The nodes where a pod costs the usual pods least come first; those without room last."""
 
     def order(self, plans: NodePlans) -> Iterator[tuple[str, int]]:
         """Return the nodes by loss."""
         return self._orders.order(plans, self.cpu_milli, self.memory)
 
 
-class TwoSteps(RoomFirst):
+class TwoSteps(_ByLoss):
     """The nodes where a pod takes no place from the usual pods come first, and within both steps those of the strategy."""
-
-    def __init__(
-        self, cpu_milli: int, memory: int, headroom: Mapping[str, Headroom], orders: LossOrders
-    ) -> None:
-        super().__init__(cpu_milli, memory, headroom)
-        self._orders = orders
 
     def order(self, plans: NodePlans) -> Iterator[tuple[str, int]]:
         """Return the nodes by step."""

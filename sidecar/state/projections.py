@@ -68,7 +68,8 @@ def _bounded_status(status: ResourceClaimStatus | None) -> ResourceClaimStatus |
 def project_pod(raw: bytes) -> Pod | None:
     """Project a Pod to the fields that decide about its devices; None for a pod without claims.
 
-    Its CPU and memory become requests of the pod as a whole. A claim for extended resources is made by the scheduler, and only the status of the pod names it.
+    Its CPU and memory become requests of the pod as a whole. A claim for extended resources is made by the
+    scheduler, and only the status of the pod names it.
     """
     pod = decode(raw, Pod)
     spec, status = pod.spec, pod.status or PodStatus()
