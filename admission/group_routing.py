@@ -51,7 +51,7 @@ _NO_DRIVERS: Final[Mapping[str, frozenset[str]]] = MappingProxyType({})
 
 
 class Groups(NamedTuple):
-    """What is known of PodGroups.
+    """The known PodGroups.
 
     Attributes:
         by_name: Namespace and name to PodGroup.
@@ -242,7 +242,7 @@ def _route_gang_member(member: _Member) -> Answer:
 
 
 def _minimum_fault(gang: Declaration, group: PodGroup | None) -> Finding | None:
-    """Return what is wrong with the minimum that a pod declares; None if nothing is."""
+    """Return the fault of the minimum that a pod declares; None without one."""
     minimum = gang.min_count
     if minimum is None:
         return None

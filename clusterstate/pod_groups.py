@@ -25,7 +25,7 @@ class PodGroupCache:
         self._stored: Final = informers.subscribe(POD_GROUPS, project_pod_group)
 
     def groups(self) -> Groups | None:
-        """Return what is known of PodGroups; None before their first list."""
+        """Return the known PodGroups; None before their first list."""
         is_served = self._stored.is_available
         if is_served and unsynced_resources([self._stored]):
             return None
@@ -37,7 +37,7 @@ class PodGroupCache:
 
 
 def project_pod_group(raw: bytes) -> PodGroup:
-    """Project a PodGroup to what decides about its pods."""
+    """Project a PodGroup to the fields that decide about its pods."""
     group = decode(raw, PodGroup)
     metadata, spec = group.metadata, group.spec
     scheduler = (metadata.annotations or {}).get(GROUP_SCHEDULER_ANNOTATION)

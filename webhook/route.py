@@ -73,7 +73,7 @@ class GroupSource(Protocol):
     """The PodGroups of the cluster."""
 
     def groups(self) -> Groups | None:
-        """Return what is known of PodGroups; None before their first list."""
+        """Return the known PodGroups; None before their first list."""
         ...
 
 

@@ -233,7 +233,7 @@ class Ranking:
         return None
 
     def verdict_of(self, class_key: ClassKey) -> CachedVerdict | Failure | None:
-        """Return what is known about a class; None if it has to be searched."""
+        """Return the known verdict about a class; None if it has to be searched."""
         return self._verdicts.get(class_key) or self._failed.get(class_key)
 
     def take(

@@ -35,7 +35,7 @@ class ClassSearches(NamedTuple):
 
 
 class Turn(NamedTuple):
-    """The nodes in turn, of which the first that fit are wanted.
+    """The nodes in turn; the first that fit are wanted.
 
     Attributes:
         names: All nodes, sorted.
@@ -59,7 +59,7 @@ class Turn(NamedTuple):
 
 
 class Searched(NamedTuple):
-    """What the searches found out.
+    """The results of the searches.
 
     Attributes:
         interruption: The reason for an early end; None if there was none.

@@ -34,7 +34,7 @@ _SPAN: Final = 49
 
 
 class InTwoSteps:
-    """A strategy whose equivalence classes also tell apart what the usual pods read.
+    """A strategy whose equivalence classes also tell apart the fields that the usual pods read.
 
     Attributes:
         base: The strategy.
@@ -77,7 +77,7 @@ def highest_loss(least: int) -> int:
 
 
 def score_in_step(score: int, *, is_first: bool) -> int:
-    """Return the score of a node in its step, of which the first is above the second.
+    """Return the score of a node in its step; the first step is above the second.
 
     >>> [score_in_step(score, is_first=True) for score in (0, 100)]
     [51, 100]

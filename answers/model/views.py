@@ -79,7 +79,7 @@ def _finding(fault: TypeFault) -> Finding:
 
 
 def _quantity_fix(fault: TypeFault) -> str:
-    """Return the amount to write for what is none, where it can be told from its text.
+    """Return the amount to write instead of a text that is none, where the text tells it.
 
     Kubernetes takes whole numbers without a unit of a resource whose name has a prefix.
     """

@@ -113,7 +113,7 @@ class Measures:
         yield from sorted(samples.items())
 
     def _multiplier(self, key: str, measure: ClaimMeasure) -> str:
-        """Return the key with the number of devices, each of which gets the amount; empty without one."""
+        """Return the key with the number of devices that get the amount each; empty without one."""
         for sample, others in self._amount_samples(key):
             for name, _ in self._other_keys(key):
                 if not self.counts_devices(name):

@@ -36,7 +36,7 @@ def legacy_charge(pod: PodSpec, limit: Limit, mapped: Collection[str] = ()) -> i
 
 
 def _names(pod: PodSpec) -> Iterator[str]:
-    """Yield the resources of which some container requests more than nothing."""
+    """Yield the resources with a request above zero in some container."""
     for container in (*(pod.init_containers or ()), *(pod.containers or ())):
         for name, amount in (*container.limits.items(), *container.requests.items()):
             if amount.nanos > 0:

@@ -1,1 +1,1 @@
-"""Pods that wait behind the gate of DeviceQuotas: what they are charged, and the order in which they get through."""
+"""Pods that wait behind the gate of DeviceQuotas: their charges, and the order of letting them through."""

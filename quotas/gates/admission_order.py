@@ -1,4 +1,4 @@
-"""The order in which pods that wait for a DeviceQuota are let through.
+"""The order of letting pods through that wait for a DeviceQuota.
 
 By priority, then by age. A smaller pod may pass a larger one that does not fit, until the larger has waited
 for ten minutes: from then on what is left is saved for it. What exceeds a limit even if nothing else is in
@@ -54,7 +54,7 @@ class Unit(NamedTuple):
 
 
 class Waiting(NamedTuple):
-    """A unit that has to wait, and for what.
+    """A unit that has to wait, with the reason.
 
     Attributes:
         excesses: What it would exceed.
@@ -185,7 +185,7 @@ def obstacle_of(
 
 
 def _to_save(waiting: Waiting) -> set[Account]:
-    """Return the accounts of which nobody gets anything before a unit; none if it never fits."""
+    """Return the accounts that give nobody anything before a unit; none if it never fits."""
     shortages = [excess for excess in waiting.excesses if isinstance(excess, Excess)]
     if len(shortages) < len(waiting.excesses) or any(excess.is_final for excess in shortages):
         return set()
@@ -240,7 +240,7 @@ def _is_complete(usage: QuotaUsage, members: Sequence[Key], now_s: float) -> boo
 def _charges(
     usage: QuotaUsage, unit: Unit, accounts: Collection[Account], owned_drivers: Collection[str]
 ) -> Mapping[Account, int] | None:
-    """Return what a unit would be charged; None while that is not known.
+    """Return the charge of a unit; None while it is not known.
 
     About claims of an owned driver the bridge decides, but not about pods that have its devices by keys.
     """

@@ -61,7 +61,7 @@ def counted_claim(claim: ResourceClaim) -> QuotaClaim:
 
 
 def counted_pod(pod: Pod) -> Pod | None:
-    """Return what decides whether a pod waits; None without claims, device keys and our gate.
+    """Return the fields that decide whether a pod waits; None without claims, device keys and our gate.
 
     None of a pod that has finished, too: it keeps no claim that is not allocated.
     """
@@ -142,7 +142,7 @@ def _with_extended_resources(
 
 
 def has_keys(spec: PodSpec) -> bool:
-    """Return whether a pod that is reduced to what counts requests extended resources."""
+    """Return whether a pod of `counted_pod` requests extended resources."""
     return any(
         container.requests
         for part in (spec.containers, spec.init_containers)
@@ -151,7 +151,7 @@ def has_keys(spec: PodSpec) -> bool:
 
 
 def legacy_pod(pod: Pod, mapped: frozenset[str], *, is_let_through: bool) -> CountedClaim:
-    """Return what a pod that is reduced to what counts has by keys, without a claim.
+    """Return the devices that a pod of `counted_pod` has by keys, without a claim.
 
     Args:
         mapped: The keys of the pod that a DeviceClass maps, for which the scheduler makes a claim.

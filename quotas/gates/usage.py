@@ -40,13 +40,13 @@ Key = tuple[str, str]
 
 
 class KeysOfPod(NamedTuple):
-    """The key of what a pod is charged for its extended resources, until there is a claim for them."""
+    """The key of a pod's charge for its extended resources, until there is a claim for them."""
 
     pod_uid: str
 
 
 class LegacyKeysOfPod(msgspec.Struct, frozen=True):
-    """The key of what a pod is charged for keys of device plugins and other schedulers."""
+    """The key of a pod's charge for keys of device plugins and other schedulers."""
 
     # No tuple, since that of `KeysOfPod` would be equal.
 
@@ -266,7 +266,7 @@ class QuotaUsage:
         )
 
     def _charge_legacy_keys(self, pod: Pod, mapped: frozenset[str]) -> None:
-        """Charge a pod for keys by which it has devices without a claim."""
+        """Charge a pod for keys that give it devices without a claim."""
         if has_keys(pod.spec):
             counted = legacy_pod(pod, mapped, is_let_through=self.is_let_through(pod))
             self._put(LegacyKeysOfPod(pod.metadata.uid), counted)

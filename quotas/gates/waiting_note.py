@@ -1,4 +1,4 @@
-"""What pods behind the gate wait for, in words: how much is missing, and who uses it."""
+"""The wait of pods behind the gate, in words: the missing amount and its users."""
 
 from typing import Final
 
@@ -11,7 +11,7 @@ MAX_NAMESPACES: Final = 3
 
 
 def waiting_note(waiting: Waiting, ledger: DeviceQuotaLedger) -> str:
-    """Return what a unit waits for."""
+    """Return the reason of a unit's wait."""
     if waiting.is_saved:
         return "what is left of a DeviceQuota is saved for a pod that has waited for longer"
     if waiting.missing:
@@ -32,7 +32,7 @@ def waiting_note(waiting: Waiting, ledger: DeviceQuotaLedger) -> str:
 
 
 def _consumers(account: Account, ledger: DeviceQuotaLedger) -> str:
-    """Return who uses an amount, the largest first; empty if nobody does."""
+    """Return the users of an amount, the largest first; empty without one."""
     parts = sorted(
         (
             (namespace, totals)

@@ -1,1 +1,1 @@
-"""The AllocatorOwnership: what is wrong with the settings of owned drivers and their pools of nodes."""
+"""The AllocatorOwnership: faults of the settings of owned drivers and their pools of nodes."""

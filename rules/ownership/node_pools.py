@@ -135,7 +135,7 @@ def find_duplicate_names(
 def find_unknown_strategies(
     ownership: Ownership, path: FieldPath, _context: Context
 ) -> Iterator[Finding]:
-    """Yield default strategies that do not exist, for which that of the bridge's settings is used."""
+    """Yield default strategies that do not exist; that of the bridge's settings is used instead."""
     for place, pool in _pools(ownership, path):
         name = pool.default_strategy
         fault = None if name is None else find_strategy(name)

@@ -1,4 +1,4 @@
-"""The answers about groups of pods: whose turn it is, the decision, and who waits after it."""
+"""The answers about groups of pods: their turn, the decision, and the wait after it."""
 
 import time
 from collections.abc import Callable
@@ -189,7 +189,7 @@ class Groups:
 
 
 def group_answer(request: GroupRequest, outcome: GroupOutcome) -> GroupAnswer:
-    """Return the answer to the scheduler, without what is the same in all answers."""
+    """Return the answer to the scheduler, without the fields of all answers."""
     match outcome:
         case NoDevicesNeeded():
             return GroupAnswer(verdict=Verdict.SKIP)

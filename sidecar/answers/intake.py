@@ -1,4 +1,4 @@
-"""What every request carries beside its question: reservations, and what nodes have left.
+"""The parts of every request beside its question: reservations, and the headroom of nodes.
 
 A request is taken in its turn, so that whatever changes the devices in use waits for the decision under way.
 """
@@ -69,7 +69,7 @@ class Intake:
 
     @contextmanager
     def accept(self, request: Request) -> Iterator[Sequence[ReservedPod]]:
-        """Take what a request carries; yield the pods whose devices have to be chosen in the block.
+        """Take the parts of a request; yield the pods whose devices have to be chosen in the block.
 
         Raises:
             UnknownScheduler: The scheduler has to say hello first.

@@ -85,7 +85,7 @@ class GiveUp(msgspec.Struct, frozen=True, kw_only=True):
 def decide(
     barrier: Barrier, uid: str, bound: Collection[str], now_s: float
 ) -> Wait | Commit | GiveUp:
-    """Return what becomes of a pod that has arrived.
+    """Return the next step for a pod that has arrived.
 
     Args:
         bound: UIDs of the group's pods that are seen bound, and have not ended.

@@ -1,1 +1,1 @@
-"""Decisions about groups of pods: nodes and devices for all of them, who waits, what a release helps. Pure."""
+"""Decisions about groups of pods: nodes and devices for all of them, waiting, waking. Pure."""

@@ -72,7 +72,7 @@ def member_name(pod: Pod) -> str:
 
 
 def find_fault(request: GroupRequest) -> Rejection | None:
-    """Return the reason for which a group is not decided about at all; None if it is."""
+    """Return the reason not to decide about a group at all; None without one."""
     group, pods = request.group, request.pods
     names = {
         (pod.metadata.namespace, str((pod.spec.scheduling_group or {}).get(_POD_GROUP_NAME, "")))

@@ -135,7 +135,7 @@ def find_places(request: GroupRequest, snapshot: Snapshot, attempt: Attempt) -> 
 
 
 class _Decision:
-    """One decision about a group, on a cluster with what is assumed."""
+    """One decision about a group, on a cluster with its assumptions."""
 
     def __init__(
         self,
@@ -235,7 +235,7 @@ class _Decision:
         )
 
     def _resources(self) -> Mapping[str, NodeResources]:
-        """Return what nodes have left; one without an entry has no limits."""
+        """Return the headroom of nodes; one without an entry has no limits."""
         by_headroom: dict[Headroom, NodeResources] = {}
         resources: dict[str, NodeResources] = {}
         for name, headroom in self._snapshot.room.headroom.items():
@@ -291,7 +291,7 @@ class _Decision:
         return with_message(rejection, f"{counts}: {rejection.message}")
 
     def _without_chance(self, rejections: Mapping[str, Rejection]) -> Rejection:
-        """Return that too many pods have no chance, whatever is free; the first one says why."""
+        """Return the rejection of a group with too many pods without a chance, for the reason of the first one."""
         pod = next(pod for pod in self._request.pods if pod.metadata.uid in rejections)
         rejection = rejections[pod.metadata.uid]
         return with_message(rejection, f"pod {pod.metadata.name} of the group: {rejection.message}")

@@ -1,4 +1,4 @@
-"""What the sidecar remembers of groups between calls: their last places, and the searches without an answer."""
+"""The sidecar's memory of groups between calls: their last places, and the searches without an answer."""
 
 from typing import Final
 

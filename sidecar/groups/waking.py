@@ -43,7 +43,7 @@ class Unplaceable:
         self._uids: set[str] = set()
 
     def at(self, version: int, waiting: Collection[WaitingPod]) -> set[str]:
-        """Return the UIDs of the groups, to which a plan adds.
+        """Return the UIDs of the groups that were looked at; a plan adds to them.
 
         Args:
             version: The version of the cluster.
@@ -159,7 +159,7 @@ class _Plan:
 
 
 def without_resources(request: GroupRequest) -> GroupRequest:
-    """Return a request for which what nodes have left does not count."""
+    """Return a request without a comparison with the headroom of nodes."""
     return structs.replace(request, requests={})
 
 

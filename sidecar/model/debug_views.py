@@ -1,4 +1,4 @@
-"""The answers to GET /v1/debug: what the sidecar holds, for people."""
+"""The answers to GET /v1/debug: the sidecar's holds, for people."""
 
 from sidecar.model.protocol import Message, Reservation
 

@@ -71,7 +71,7 @@ class WaitingPod(NamedTuple):
 
     @property
     def importance(self) -> tuple[int, int]:
-        """Smaller for what is more important: by priority, then by the time of waiting."""
+        """The order of waiting: by priority, then by the time of waiting; smaller is more important."""
         return (-(self.pod.spec.priority or 0), self.number)
 
     def has_waited(self, ending_claims: frozenset[Name]) -> bool:

@@ -95,7 +95,7 @@ class ToldSlots:
         self._pending[name] = 0
 
     def changes(self, since: int | None) -> UsualPods | None:
-        """Return what the plugin may not know.
+        """Return the news for the plugin.
 
         Args:
             since: The number of the last changes that it has, 0 without any; None if it wants none.
