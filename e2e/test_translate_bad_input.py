@@ -74,9 +74,9 @@ REFUSED = (
         (f"{LIMITS}[nvidia.com/gpumem]: drawbridge[wrongUnit]: 8Gi is", "write 8192 for 8Gi"),
     ),
     Refusal(
-        "more MiB than HAMi can count",
+        "MiB that kubectl writes as a number of bytes",
         asking({GPU: 1, MEMORY: 3_000_000_000}),
-        (f"{LIMITS}[nvidia.com/gpumem]: drawbridge[outOfRange]: 3G is more than 2147483647 MiB",),
+        (f"{LIMITS}[nvidia.com/gpumem]: drawbridge[wrongUnit]: 3G is", "write 2862 for 3G"),
     ),
     Refusal(
         "more than all memory",
