@@ -195,8 +195,13 @@ class _HonestPods:
         return Bound(round(p50, 3), round(p95, 3), count, failed)
 
     def delete(self) -> None:
-        """Delete all pods."""
-        self._caller.request("DELETE", f"{self._path}?gracePeriodSeconds=0")
+        """Delete all pods, each in its grace period.
+
+        Without one, the bridge would hold their devices back, as of containers that may still run, and
+        the next attack's honest pods would wait for them.
+        """
+        status, body = self._caller.request("DELETE", self._path)
+        assert status == OK, f"{self._path}: {status} {body.decode(errors='replace')}"
 
     def _follow_until(self, end_s: float) -> None:
         """Read the watch until a time, and take note of when pods were bound."""
