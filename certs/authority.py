@@ -21,7 +21,7 @@ clocks."""
 
 
 class CertificateError(Exception):
-    """A text is not a valid certificate or key; the message says why."""
+    """A text is not a valid certificate or key; the message has the reason."""
 
 
 class Authority(msgspec.Struct, frozen=True, kw_only=True):

@@ -190,7 +190,7 @@ class Listener:
         self._current = _server_tls_context(self.certificate, client_authorities)
 
     def is_outdated(self, connection: ssl.SSLObject) -> bool:
-        """Return whether a client was accepted by authorities that have been replaced since."""
+        """Return True if a client was accepted by authorities that have been replaced since."""
         context = connection.context
         return (
             isinstance(context, _ServerContext)

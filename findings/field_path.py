@@ -38,7 +38,7 @@ class FieldPath(msgspec.Struct, frozen=True):
 
     @property
     def is_root(self) -> bool:
-        """Return whether the path is the object itself."""
+        """Return True if the path is the object itself."""
         return not self.steps
 
     def child(self, *steps: str | int) -> "FieldPath":
@@ -54,12 +54,12 @@ class FieldPath(msgspec.Struct, frozen=True):
         return FieldPath((*self.steps, *below.steps))
 
     def relative_to(self, prefix: "FieldPath") -> "FieldPath | None":
-        """Return the steps after a prefix; None where the path does not begin with it."""
+        """Return the steps after a prefix; None if the path does not begin with it."""
         length = len(prefix.steps)
         return FieldPath(self.steps[length:]) if self.steps[:length] == prefix.steps else None
 
     def remove_prefix(self, prefix: "FieldPath") -> "FieldPath":
-        """Return the path without a prefix; itself where it does not continue after the prefix."""
+        """Return the path without a prefix; itself if it does not continue after the prefix."""
         below = self.relative_to(prefix)
         return self if below is None or below.is_root else below
 

@@ -452,12 +452,12 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def message(self) -> str:
-        """Return the sentence about the fault, with the place in the claim where `path` refers to one."""
+        """Return the sentence about the fault, with the place in the claim if `path` has one."""
         return self.detail if self.cause is None else f"{self.cause}: {self.detail}"
 
     @property
     def is_error(self) -> bool:
-        """Return whether the object is rejected for this."""
+        """Return True if the object is rejected for this."""
         return self.severity is Severity.ERROR
 
     def nested_under(self, prefix: FieldPath) -> "Finding":
@@ -494,5 +494,5 @@ def info(code: Code, path: FieldPath, message: str, fix: str = "") -> Finding:
 
 
 def has_errors(findings: Iterable[Finding]) -> bool:
-    """Return whether any finding rejects the object."""
+    """Return True if any finding rejects the object."""
     return any(finding.is_error for finding in findings)

@@ -20,7 +20,7 @@ class FittingAmount(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FittingAmounts(msgspec.Struct, frozen=True, kw_only=True):
-    """The smaller numbers with which an object fits a node, or a quota.
+    """The smaller numbers that would let an object fit a node, or a quota.
 
     Attributes:
         amounts: One for each field to change; never empty.

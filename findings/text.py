@@ -56,7 +56,7 @@ def count_text(number: int, noun: str) -> str:
 
 
 def reference_text(reference: str) -> str:
-    """Return `Kind/namespace/name` as people read it: without the namespace where it is empty.
+    """Return `Kind/namespace/name` as people read it: without the namespace if it is empty.
 
     >>> reference_text("Node//a"), reference_text("Pod/team/a")
     ('Node/a', 'Pod/team/a')
@@ -65,7 +65,7 @@ def reference_text(reference: str) -> str:
 
 
 def shorten(text: str, length: int) -> str:
-    """Return text of at most so many characters, which ends with a whole word and an ellipsis if cut.
+    """Shorten a text to so many characters; if cut, it ends with a whole word and an ellipsis.
 
     >>> shorten("leave out the limit of cores", 20)
     'leave out the...'

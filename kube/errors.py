@@ -53,7 +53,7 @@ class ObjectFileError(DrawbridgeError):
 
 
 class NotEditable(ObjectFileError):
-    """The text of a file has a form that cannot be edited; the message says which."""
+    """The text of a file has a form that cannot be edited; the message names the form."""
 
 
 class QuantityError(DrawbridgeError, ValueError):
@@ -73,7 +73,7 @@ class UnsupportedSelector(CelError):
 
 
 class SelectorTooCostly(UnsupportedSelector):
-    """An expression may cost more than the limit of this engine; the message says why."""
+    """An expression may cost more than the limit of this engine; the message has the reason."""
 
 
 class SelectorFailed(CelError):

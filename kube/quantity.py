@@ -93,7 +93,7 @@ class Quantity:
 
     @property
     def is_whole(self) -> bool:
-        """Return whether the amount has no fraction."""
+        """Return True if the amount has no fraction."""
         return self.nanos % _NANOS == 0
 
     def round_up(self) -> int:

@@ -74,7 +74,7 @@ def current_version(api_version: str, kind: str) -> str:
 
 
 def to_current_version(document: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return an object in the version that it is read as; wrong values stay where they belong.
+    """Convert an object to the version that it is read as; wrong values stay in their places.
 
     Args:
         document: An object that has apiVersion and kind. It is not changed.

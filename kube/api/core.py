@@ -213,7 +213,7 @@ _UNSCHEDULABLE: Final = frozenset({"Unschedulable", "SchedulerError"})
 
 
 def is_unschedulable(pod: Pod) -> bool:
-    """Return whether the scheduler has tried to place the pod, and found no node or failed."""
+    """Return True if the scheduler has tried to place the pod, and found no node or failed."""
     return any(
         condition.type == "PodScheduled"
         and condition.status == "False"
@@ -223,7 +223,7 @@ def is_unschedulable(pod: Pod) -> bool:
 
 
 def is_gated(pod: Pod) -> bool:
-    """Return whether scheduling gates hold the pod back from the scheduler."""
+    """Return True if scheduling gates hold the pod back from the scheduler."""
     return any(
         condition.type == "PodScheduled" and condition.reason == "SchedulingGated"
         for condition in (pod.status.conditions if pod.status is not None else None) or ()

@@ -1,4 +1,4 @@
-"""The DeviceQuota API: how much of a driver's devices the namespaces of a tenant may use.
+"""The DeviceQuota API: limits of a tenant's namespaces on the use of a driver's devices.
 
 A ResourceQuota counts devices of a class. A DeviceQuota counts what devices give: memory, cores, shares,
 counters, each once for a claim, whoever shares the claim.
@@ -51,7 +51,7 @@ class QuotaEnforcement(StrEnum):
 
 
 class WhenFull(StrEnum):
-    """The answer to a pod for which nothing is left: it waits, or it is denied."""
+    """The answer to a pod for lack of quota: it waits, or it is denied."""
 
     WAIT = "Wait"
     DENY = "Deny"

@@ -80,7 +80,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def name(self) -> str:
-        """The name, which derives from object and identity."""
+        """The name, derived from object and identity."""
         identity = self.identity or f"{self.reason}{self.note}"
         # An object that does not exist has no uid, and others of its name may not exist either.
         object_id = self.regarding.uid or self.regarding.kind
@@ -115,7 +115,7 @@ def event_document(
 
 
 def series_patch(event: Event, now: datetime) -> Mapping[str, Any]:
-    """Return the merge patch after which an Event has happened once more."""
+    """Return the merge patch that counts a further occurrence of an Event."""
     return {"series": {"count": event.series_count, "lastObservedTime": micro_time(now)}}
 
 

@@ -1,4 +1,4 @@
-"""The DeviceClass that serves an extended resource, which Kubernetes then allocates natively.
+"""The DeviceClass that serves an extended resource, for native allocation by Kubernetes.
 
 Source: KEP-5004. If several classes have the same extended resource name, the newest wins; among
 classes of the same age, the one whose name sorts first. Every class also has an implicit name.

@@ -1,4 +1,4 @@
-"""Quotas and queues of other schedulers, which count device keys of pods and no claims.
+"""Quotas and queues of other schedulers; they count device keys of pods and no claims.
 
 Sources:
     koordinator-sh/koordinator: apis/thirdparty/scheduler-plugins/pkg/apis/scheduling (the group of its

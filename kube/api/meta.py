@@ -89,7 +89,7 @@ class LabelSelectorRequirement(ApiStruct, frozen=True, kw_only=True):
     values: tuple[str, ...] | None = None
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        """Return whether labels meet the condition; an unknown operator matches none."""
+        """Return True if labels meet the condition; an unknown operator matches none."""
         value = labels.get(self.key)
         match self.operator:
             case "In":
@@ -105,7 +105,7 @@ class LabelSelectorRequirement(ApiStruct, frozen=True, kw_only=True):
 
 
 class LabelSelector(ApiStruct, frozen=True, kw_only=True):
-    """Conditions on labels, all of which must hold; without any, everything is selected.
+    """Conditions on labels, joined by AND; without any, everything is selected.
 
     Source: k8s.io/apimachinery, meta/v1 LabelSelector and LabelSelectorAsSelector.
 
@@ -118,7 +118,7 @@ class LabelSelector(ApiStruct, frozen=True, kw_only=True):
     match_expressions: tuple[LabelSelectorRequirement, ...] | None = None
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        """Return whether labels are selected.
+        """Return True if labels are selected.
 
         >>> LabelSelector(match_labels={"team": "vision"}).matches({"team": "vision", "a": "b"})
         True
@@ -206,7 +206,7 @@ def decode(data: bytes | str, kind: type[_T]) -> _T:
 
 
 def _decode_text(decoder: msgspec.json.Decoder[_T], data: bytes | str) -> _T:
-    """Decode without collecting garbage where there is much text: none is made, and each look costs more."""
+    """Decode; for large texts without collecting garbage: none is made, and each look costs more."""
     if not gc.isenabled() or len(data) < LARGE_TEXT:
         return decoder.decode(data)
     gc.disable()

@@ -1,4 +1,4 @@
-"""Node selectors of core/v1: their validation, and whether they match a node.
+"""Node selectors of core/v1: their validation, and their evaluation on a node.
 
 Source: k8s.io/component-helpers v0.37.1, scheduling/corev1/nodeaffinity/nodeaffinity.go;
 k8s.io/apimachinery v0.37.1, pkg/labels/selector.go.
@@ -56,7 +56,7 @@ def validate(selector: NodeSelector) -> None:
 
 
 def matches(selector: NodeSelector, node: str, labels: Mapping[str, str]) -> bool:
-    """Return whether a valid selector matches a node: terms are ORed, requirements ANDed.
+    """Return True if a valid selector matches a node: terms are ORed, requirements ANDed.
 
     An empty term matches no node, and neither does a selector without terms.
 

@@ -32,7 +32,7 @@ class Account(StrEnum):
 
 
 class Audience(StrEnum):
-    """A ClusterRole of Kubernetes for people, into which rules are aggregated.
+    """A ClusterRole of Kubernetes for people that aggregates rules of other roles.
 
     `edit` has the rules of `view`, and `admin` those of `edit`.
     """

@@ -1,4 +1,4 @@
-"""The AllocatorOwnership API: the drivers whose devices the bridge allocates.
+"""The AllocatorOwnership API: the drivers with devices that the bridge allocates.
 
 Nothing in the resource API keeps two schedulers from allocating one device. So each driver has one
 allocator: the bridge for the drivers in the object `default`, kube-scheduler for all others.
@@ -57,7 +57,7 @@ Weight = Annotated[int, Meta(ge=0, le=MAX_WEIGHT)]
 
 
 class NodePool(ApiStruct, frozen=True, kw_only=True):
-    """Nodes on which a driver has settings of its own. What a pool leaves out is as the driver says.
+    """Nodes that have settings of their own for a driver. The driver's settings are the defaults.
 
     Attributes:
         name: Unique among the pools of the driver.
@@ -148,7 +148,7 @@ class HeldBackDevice(ApiStruct, frozen=True, kw_only=True):
 
 
 class HeldBackClaim(ApiStruct, frozen=True, kw_only=True):
-    """Devices that containers of a pod may still use which was deleted by force.
+    """Devices of a pod deleted by force that its containers may still use.
 
     Attributes:
         claim_uid: The UID of the claim to which they were allocated.

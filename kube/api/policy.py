@@ -1,4 +1,4 @@
-"""The DeviceCompatibilityPolicy API: which devices of a driver may be in use together.
+"""The DeviceCompatibilityPolicy API: rules for devices of a driver in use together.
 
 The resource API has compatibility groups on counters (KEP-5963). A policy adds rules for devices
 without counters, rules written as expressions, and rules for drivers that declare no groups.

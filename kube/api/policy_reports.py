@@ -1,4 +1,4 @@
-"""Reports of policy engines, which dashboards of several projects read: the fields that we write.
+"""Reports of policy engines, read by dashboards of several projects: the fields that we write.
 
 Source: openreports/reports-api v0.2, apis/openreports.io/v1alpha1/report_types.go; its predecessor
 kubernetes-sigs/wg-policy-prototypes, policy-report/apis/wgpolicyk8s.io/v1alpha2/policyreport_types.go,
@@ -19,7 +19,7 @@ POLICY_REPORTS_VERSION: Final = "v1alpha2"
 
 
 class Timestamp(ApiStruct, frozen=True, kw_only=True):
-    """Source: meta/v1 Timestamp, both of whose fields are required."""
+    """Source: meta/v1 Timestamp; both fields are required there."""
 
     seconds: int
     nanos: int
@@ -62,7 +62,7 @@ class ReportResult(ApiStruct, frozen=True, kw_only=True):
 
 
 class PolicyReport(ApiStruct, frozen=True, kw_only=True):
-    """Source: Report, ClusterReport, PolicyReport and ClusterPolicyReport, which have equal fields."""
+    """Source: Report, ClusterReport, PolicyReport and ClusterPolicyReport; with equal fields."""
 
     metadata: ObjectMeta = ObjectMeta()
     scope: ReportSubject | None = None

@@ -231,7 +231,7 @@ class ResourceClaimTemplateSpec(ApiStruct, frozen=True, kw_only=True):
 
 
 class ResourceClaimTemplate(ApiStruct, frozen=True, kw_only=True):
-    """A template from which kube-controller-manager creates claims for pods."""
+    """A template for the claims that kube-controller-manager creates for pods."""
 
     metadata: ObjectMeta = ObjectMeta()
     spec: ResourceClaimTemplateSpec = ResourceClaimTemplateSpec()

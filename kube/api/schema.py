@@ -72,7 +72,7 @@ def entries(most: int, items: Keywords | None = None) -> Keywords:
 
 
 def entries_by_key(*keys: str, most: int) -> Keywords:
-    """Return the limits of a list whose entries are told apart by some of their fields."""
+    """Return the limits of a list with entries that are told apart by some of their fields."""
     return {
         "maxItems": most,
         "x-kubernetes-list-type": "map",

@@ -1,4 +1,4 @@
-"""tensor-fusion's WorkloadProfile: the fields that a pod which names one is translated by.
+"""tensor-fusion's WorkloadProfile: the fields that affect the translation of a pod naming one.
 
 Source: NexusGPU/tensor-fusion 0343c94, api/v1/workloadprofile_types.go and api/v1/gpupool_types.go.
 """

@@ -1,4 +1,4 @@
-"""The DeviceTranslationProfile API: how one DRA driver names things, as an object of the cluster.
+"""The DeviceTranslationProfile API: names that one DRA driver uses, as an object of the cluster.
 
 What the spec may say is decided in `translation.profiles.profile`, as for a profile in a file.
 """

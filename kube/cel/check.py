@@ -89,7 +89,7 @@ def check_expression(
 
 
 def is_engine_limit(error: Exception) -> bool:
-    """Return whether an error is due to a limit of the engine, not to the expression."""
+    """Return True if an error is due to a limit of the engine, not to the expression."""
     return _ENGINE_LIMITS.search(str(error)) is not None
 
 
@@ -113,7 +113,7 @@ def _require_size(expression: str) -> None:
 
 
 def _replace_has_field(expression: str, environment: Environment) -> str:
-    """Replace has(device.driver) and the like, which are always true, by true.
+    """Replace has(device.driver) and the like, always true, by true.
 
     Raises:
         UnsupportedSelector: The same text is in a string literal, or `device` is a loop variable.

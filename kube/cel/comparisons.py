@@ -77,7 +77,7 @@ def compared_drivers(expression: str, environment: Environment) -> frozenset[str
 
 
 def drivers_named_by_class(device_class: DeviceClass) -> frozenset[str]:
-    """Return the drivers that the selectors of a class name; none where it may select devices of any.
+    """Return the drivers that the selectors of a class name; none if it may select devices of any.
 
     Selectors that are longer than 1,024 characters together, or cannot be read, name none.
     """
@@ -101,7 +101,7 @@ def _stored_drivers(expression: str) -> frozenset[str]:
 
 
 def is_decided_by_texts(expression: str, environment: Environment) -> bool:
-    """Return whether an expression depends only on comparisons with literals and on presence.
+    """Return True if an expression depends only on comparisons with literals and on presence.
 
     Such an expression has the same result for devices whose attributes equal the same literals.
 
@@ -149,7 +149,7 @@ def _is_comparison(attribute: Node, literals: Iterable[Node]) -> bool:
 
 
 def _is_domain(node: Node) -> bool:
-    """Return whether a node is the map of one domain's attributes."""
+    """Return True if a node is the map of one domain's attributes."""
     domain, device = _lookup(node)
     is_attributes = device is not None and device.ident_expr.name == _ATTRIBUTES
     return domain is not None and is_attributes

@@ -76,7 +76,7 @@ class CompiledExpression:
     def __init__(
         self, expression: str, environment: Environment, requirement: TypeRequirement
     ) -> None:
-        """Compile an expression whose type meets a requirement.
+        """Compile an expression with a type that meets a requirement.
 
         Raises:
             InvalidSelector: See `compile_selector`.
@@ -144,7 +144,7 @@ class Selector(Protocol):
     charge: int
 
     def verdicts(self, devices: Sequence[NamedDevice]) -> list[bool | CelError]:
-        """Return for each device whether it satisfies the expression, or the error of its evaluation.
+        """Evaluate the expression on each device: True if it satisfies it, or its error.
 
         The error is SelectorFailed where the evaluation ended in an error or (NotBoolean) in another
         type, UnsupportedSelector as in `CompiledExpression.evaluate`.
@@ -167,7 +167,7 @@ class LocalSelector(CompiledExpression):
         self._steps = 1 + self.charge // COST_PER_STEP
 
     def matches(self, device: DeviceView) -> bool:
-        """Return whether the device satisfies the expression.
+        """Return True if the device satisfies the expression.
 
         Raises:
             SelectorFailed: See `Selector.verdicts`.
@@ -182,7 +182,7 @@ class LocalSelector(CompiledExpression):
         raise NotBoolean(f"CEL result of type {kind.name()} could not be converted to bool")
 
     def verdicts(self, devices: Sequence[NamedDevice]) -> list[bool | CelError]:
-        """Return for each device whether it satisfies the expression; see `Selector`."""
+        """Evaluate the expression on each device; see `Selector`."""
         scope = current_scope()
         if scope.engine is not None and any(map(self._calls_python_on, devices)):
             return scope.engine.verdicts(self.expression, self._environment, devices)
@@ -209,7 +209,7 @@ class LocalSelector(CompiledExpression):
 
 
 class RemoteSelector:
-    """A selector that the engine in force evaluates; in place where none is."""
+    """A selector that the engine in force evaluates; evaluated in place if there is none."""
 
     def __init__(self, expression: str, environment: Environment, engine: SelectorEngine) -> None:
         """Compile; `compile_selector` is the public way."""
@@ -220,7 +220,7 @@ class RemoteSelector:
         self.cost, self.charge = names.cost, names.charge
 
     def verdicts(self, devices: Sequence[NamedDevice]) -> list[bool | CelError]:
-        """Return for each device whether it satisfies the expression; see `Selector`."""
+        """Evaluate the expression on each device; see `Selector`."""
         engine = current_scope().engine
         if engine is None:
             return compile_in_place(self.expression, self._environment).verdicts(devices)
@@ -300,7 +300,7 @@ class _Program:
         self._bindings += [_device_binding(name) for name in tree.device_fields]
 
     def run(self, device: DeviceView) -> tuple[cel.Type, cel.Value]:
-        """Evaluate on a device; return the value and its type, which may be an error."""
+        """Evaluate on a device; return the value, maybe an error, and its type."""
         data = dict(self._tree.constants)
         for bind in self._bindings:
             bind(device, data)

@@ -1,4 +1,4 @@
-"""Derived attributes: expressions whose results constraints use as attributes (KEP-6080, alpha).
+"""Derived attributes: results of expressions, used by constraints as attributes (KEP-6080, alpha).
 
 Source: k8s.io/dynamic-resource-allocation v0.37.1, cel/compile.go, EvaluateDerivedAttribute,
 valToDeviceAttribute and validateOutputType.
@@ -25,7 +25,7 @@ _SCALARS: Final = frozenset({syntax.PRIMITIVE_BOOL, syntax.PRIMITIVE_INT, syntax
 
 
 class DerivedExpression(CompiledExpression):
-    """A compiled expression whose value is a bool, int, string, version, or a list of one of them.
+    """A compiled expression for a bool, int, string, version, or a list of one of them.
 
     Unlike upstream's, versions have no build metadata: 1.0.0+a and 1.0.0+b are equal here.
     """

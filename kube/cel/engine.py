@@ -52,7 +52,7 @@ class SelectorEngine(Protocol):
     def verdicts(
         self, expression: str, environment: Environment, devices: Sequence[NamedDevice]
     ) -> list[bool | CelError]:
-        """Return for each device whether it satisfies a selector.
+        """Evaluate a selector on each device: True if the device satisfies it, or an error.
 
         An error is SelectorFailed where the evaluation ended in one, UnsupportedSelector where the engine
         gave up.

@@ -322,7 +322,7 @@ def _is_semver(text: str, normalize: bool = False) -> bool:  # noqa: FBT001, FBT
 
 
 def _equal(left: Any, right: Any) -> bool:
-    """Return whether two values are equal by CEL's rules: 1 equals 1.0 and does not equal true."""
+    """Return True if two values are equal by CEL's rules: 1 equals 1.0 and does not equal true."""
     if isinstance(left, bool) or isinstance(right, bool):
         return left is right
     if isinstance(left, (list, tuple)) and isinstance(right, (list, tuple)):
@@ -335,7 +335,7 @@ def _equal(left: Any, right: Any) -> bool:
 
 
 def _strictly_equal(left: Any, right: Any) -> bool:
-    """Return whether two values are equal; raise if a version or quantity is compared with others.
+    """Return True if two values are equal; raise if a version or quantity is compared with others.
 
     Source: apiserver's Semver.Equal and Quantity.Equal, which return an error for other types. Only
     the left operand of == calls them; the right operand and != do not.

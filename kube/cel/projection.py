@@ -117,7 +117,7 @@ def attribute_fault(device: Device) -> frozenset[Any]:
 
 @lru_cache(maxsize=_WELL_FORMED)
 def _is_well_formed(attribute: DeviceAttribute) -> bool:
-    """Return whether expressions can be evaluated on a device with this version or list."""
+    """Return True if expressions can be evaluated on a device with this version or list."""
     texts = attribute.strings or ()
     if any("\0" in text for text in texts):
         return False

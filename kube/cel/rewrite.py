@@ -155,7 +155,7 @@ class _Rewriter:
         return has
 
     def _rewrite_domain(self, lookup: "_Lookup") -> Node:
-        """Rewrite a lookup in the map of all domains, which contains every domain."""
+        """Rewrite a lookup in the map of all domains; the map contains every domain."""
         if lookup.operation == "test":
             return true_constant()
         field, domain = _device_field(lookup.map), string_value(lookup.key)
@@ -214,7 +214,7 @@ class _Rewriter:
         return node
 
     def _rewrite_equality(self, node: Node, copy: Node) -> Node:
-        """Rewrite an equality to one that raises an error where upstream's does.
+        """Rewrite an equality to one that raises an error if upstream's does.
 
         Upstream, comparing a version or a quantity with another type is an error; in this engine it
         is false.
@@ -229,7 +229,7 @@ class _Rewriter:
         return call(STRICT_EQUALS, *copy.call_expr.args)
 
     def _typing(self, node: Node) -> Literal["free", "opaque", "plain"]:
-        """Return whether a node's type is dynamic (free), a version or quantity (opaque), or other."""
+        """Classify a node's type: dynamic (free), a version or quantity (opaque), or other."""
         kind = self._types.get(node.id)
         if kind is None:
             return "plain"
@@ -238,7 +238,7 @@ class _Rewriter:
         return "opaque" if kind.message_type in {QUANTITY, SEMVER} else "plain"
 
     def _is_map_of_domains(self, node: Node) -> bool:
-        """Return whether a node is `device.attributes` or `device.capacity`, or an alias of one."""
+        """Return True if a node is `device.attributes` or `device.capacity`, or an alias of one."""
         if not self._reads_device:
             return False
         if _is_call(node, "dyn", 1):

@@ -168,7 +168,7 @@ def evaluating(**changes: Any) -> Iterator[None]:
 
 @contextmanager
 def metered(limit: int | None = None) -> Iterator[Meter]:
-    """Count the steps of a block, which the meter in force counts, too.
+    """Count the steps of a block, also in the meter in force.
 
     Args:
         limit: Steps of the block; None for those that the meter in force has left.

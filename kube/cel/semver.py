@@ -22,7 +22,7 @@ _MAX_NUMBER: Final = 2**64 - 1
 
 
 class Semver(msgspec.Struct, frozen=True):
-    """A version without build metadata, which neither equality nor order depend on."""
+    """A version without build metadata; neither equality nor order depend on that."""
 
     major: int
     minor: int

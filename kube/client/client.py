@@ -1,4 +1,4 @@
-"""A client of the Kubernetes API: HTTP calls whose responses msgspec decodes to views.
+"""A client of the Kubernetes API: HTTP calls with responses that msgspec decodes to views.
 
 Configuration, authentication and TLS are those of `kubernetes.aio`. Its models are not used: they
 drop unknown fields and cost twenty times as much (docs/adr/0011-a-thin-client-of-our-own.md). Every
@@ -104,7 +104,7 @@ class Client:
         return None if self._server_time is None else self._server_time.date
 
     def correct(self, wall: datetime) -> datetime:
-        """Return a wall clock's time, or the API server's where they disagree.
+        """Return a wall clock's time, or the API server's if they disagree.
 
         Args:
             wall: Read now, with a time zone.

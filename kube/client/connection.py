@@ -17,7 +17,7 @@ _PACKAGES: Final = ("kubernetes", "kubernetes.aio", "kubernetes.aio.utils")
 
 
 def _register(package: str) -> None:
-    """Register a package whose parents are registered, without running its `__init__`."""
+    """Register a package, with its parents registered before, without running its `__init__`."""
     if package in sys.modules:
         return
     spec = find_spec(package)

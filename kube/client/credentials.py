@@ -29,12 +29,12 @@ KUBECONFIG_ERRORS: Final = (
 
 
 def has_service_account() -> bool:
-    """Return whether the process runs in a pod with a service account."""
+    """Return True if the process runs in a pod with a service account."""
     return bool(os.environ.get(SERVICE_HOST_ENV_NAME)) and Path(SERVICE_TOKEN_FILENAME).is_file()
 
 
 def merge_kubeconfigs(paths: str) -> Any:
-    """Return the configuration of kubeconfig files, whose names are separated as in $KUBECONFIG.
+    """Merge the configuration of kubeconfig files, named and separated as in $KUBECONFIG.
 
     Raises:
         ConfigError: None of the files exists.
@@ -47,7 +47,7 @@ def merge_kubeconfigs(paths: str) -> Any:
 
 
 def check_context(config: Any, context: str | None) -> None:
-    """Raise ConfigError where a context is named that the configuration does not have."""
+    """Raise ConfigError if a context is named that the configuration does not have."""
     context_names = [entry["name"] for entry in config.value["contexts"]]
     if context is not None and context not in context_names:
         contexts = ", ".join(sorted(context_names)) or "none"

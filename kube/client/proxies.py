@@ -36,7 +36,7 @@ def proxy_of(server: str) -> str | None:
 
 
 def _is_direct(host: str, exceptions: str) -> bool:
-    """Return whether a host is reached directly, by NO_PROXY with Go's networks and exceptions.
+    """Return True if a host is reached directly, by NO_PROXY with Go's networks and exceptions.
 
     Source: golang.org/x/net/http/httpproxy, Config.useProxy.
     """

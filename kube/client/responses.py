@@ -68,7 +68,7 @@ class _Status(meta.ApiStruct, frozen=True, kw_only=True):
     details: _Details | None = None
 
     def has_cause(self, reason: str) -> bool:
-        """Return whether one of the causes has this reason."""
+        """Return True if one of the causes has this reason."""
         causes = (self.details.causes if self.details else None) or ()
         return any(cause.reason == reason for cause in causes)
 

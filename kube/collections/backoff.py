@@ -1,4 +1,4 @@
-"""Exponential backoff: how long to wait after consecutive failures."""
+"""Exponential backoff: the pauses after consecutive failures."""
 
 import msgspec
 

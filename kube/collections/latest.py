@@ -1,4 +1,4 @@
-"""Keep the latest result of a function whose arguments seldom change."""
+"""Keep the latest result of a function that is mostly called with equal arguments."""
 
 from collections.abc import Callable
 from functools import wraps

@@ -28,7 +28,7 @@ class LeastRecentlyUsed(Generic[K, V]):
         return len(self._values)
 
     def get(self, key: K) -> V | None:
-        """Return a value, which counts as a use; None if there is none."""
+        """Return a value and count a use of it; None if there is none."""
         value = self._values.get(key)
         if value is not None:
             self._values.move_to_end(key)

@@ -74,7 +74,7 @@ class TenantCache(Generic[K, V]):
         return self._sizes.get(tenant, 0)
 
     def get(self, key: K, *, tenant: str, question: str | None = None) -> V | None:
-        """Return a value, which counts as a use by a tenant; None if there is none.
+        """Return a value and count a use by a tenant; None if there is none.
 
         Args:
             tenant: Whom the entry is counted for from now on.

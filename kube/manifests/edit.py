@@ -149,7 +149,7 @@ class _Editor:
         return "".join([*parts, self._text[position:]])
 
     def _check_anchors(self) -> None:
-        """Check that no text is replaced that has an anchor to which the rest of the text refers."""
+        """Check that no replaced text has an anchor that the rest of the text refers to."""
         aliases: set[tuple[int, str]] = set()
         anchors: list[tuple[int, str, int]] = []
         document = 0
@@ -250,7 +250,7 @@ class _Editor:
             self._add(key_node.start_mark.index, end, rendered)
 
     def _has_question_mark(self, key_node: Node) -> bool:
-        """Return whether a key is an explicit one: `? key`, with `: value` on a line below."""
+        """Return True if a key is an explicit one: `? key`, with `: value` on a line below."""
         before = self._text[: key_node.start_mark.index]
         return before[before.rfind("\n") + 1 :].rstrip(" ").endswith("?")
 
@@ -274,7 +274,7 @@ class _Editor:
             self._insert_below(end, appended, column)
 
     def _word(self, node: ScalarNode, new: Any) -> str | None:
-        """Return the text of a new word, quoted as the old one; None where the value takes more."""
+        """Return the text of a new word, quoted as the old one; None if the value takes more."""
         text = self._text[node.start_mark.index : node.end_mark.index]
         if isinstance(new, str) and node.style in _QUOTES and text.startswith(node.style):
             is_simple = new.isascii() and new.isprintable() and not set(new) & {*_QUOTES, "\\"}
@@ -286,7 +286,7 @@ class _Editor:
         return str(new) if isinstance(new, int) else self._in_brackets(new)
 
     def _change_in_brackets(self, node: MappingNode | SequenceNode, old: Any, new: Any) -> None:
-        """Change items within brackets, or replace all of them where their number differs."""
+        """Change items within brackets, or replace all of them if their number differs."""
         is_list = isinstance(node, SequenceNode) and isinstance(new, list)
         if not is_list or len(old) != len(new):
             self._replace_flow(node, new)
@@ -363,7 +363,7 @@ _ABSENT: Final = object()
 
 
 def _with_comments(text: str, comments: Mapping[str, str]) -> str:
-    """Return our own YAML with comments above keys, which are the first on their lines."""
+    """Add comments above keys, each the first word of its line, to YAML of our own."""
     lines = text.split("\n")
     places = [
         (key_node.start_mark.line, key_node.start_mark.column, comments[key_node.value])
@@ -394,7 +394,7 @@ def _entries(node: MappingNode) -> dict[str, tuple[Node, Node]]:
 
 
 def _is_tagged(node: ScalarNode, text: str) -> bool:
-    """Return whether a tag or an anchor stands before a word that is there, on one line."""
+    """Return True if a tag or an anchor stands before a word that is there, on one line."""
     start, end = node.start_mark.index, node.end_mark.index
     return text[start] in "!&" and node.style not in _BLOCK_STYLES and "\n" not in text[start:end]
 
@@ -410,7 +410,7 @@ def _pair_end(pair: tuple[Node, Node], text: str) -> int:
 
 
 def _value_end(node: Node, after: int, text: str) -> int:
-    """Return the end of the text of a value; `after` for an alias, whose text is elsewhere.
+    """Return the end of the text of a value; `after` for an alias, since its text is elsewhere.
 
     The end marks of block collections are not used: they lie behind comments and blank lines.
     """

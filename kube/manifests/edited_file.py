@@ -1,4 +1,4 @@
-"""The text of a file whose objects are others; the rest of it stays as it is. Pure."""
+"""The edited text of a file: changed objects are replaced, and the rest stays as it is. Pure."""
 
 from collections.abc import Mapping, Sequence
 

@@ -43,7 +43,7 @@ def flatten(located_document: LocatedDocument, source: str) -> Iterator[SourceOb
 
 
 def _build_hint(source: str) -> str:
-    """Return advice for a file from which another program builds manifests; or nothing."""
+    """Return advice for a file that another program builds manifests from; or nothing."""
     directory, _, name = source.rpartition("/")
     if name in KUSTOMIZATIONS:
         return f"; build it first: kubectl kustomize {directory or '.'} | drawbridge ... -f -"
@@ -53,7 +53,7 @@ def _build_hint(source: str) -> str:
 
 
 def _is_list(document: Mapping[str, Any]) -> bool:
-    """Return whether this is a `List`, or an `...List` with items (null if Go had none)."""
+    """Return True if this is a `List`, or an `...List` with items (null if Go had none)."""
     if document["kind"] == "List":
         return isinstance(document.get("items"), list | None)
     kind: str = document["kind"]

@@ -67,5 +67,5 @@ class _Loader(yaml.SafeLoader):
 
 
 def _line(text: str) -> str:
-    """Return one printable line of a message, which quotes the text."""
+    """Return one printable line of a message that quotes the text."""
     return "".join(char if char.isprintable() else " " for char in text)[:256]

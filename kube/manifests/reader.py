@@ -143,7 +143,7 @@ def read_objects(text: bytes, source: str) -> list[SourceObject]:
 
 
 def read_documents(text: bytes, source: str) -> Iterable[LocatedDocument]:
-    """Read a stream of documents, whatever they are.
+    """Read a stream of documents of any kind.
 
     Raises:
         ObjectFileError: As `read_objects`, but for what a document is; maybe during the iteration.

@@ -79,7 +79,7 @@ def _describe_skipped(files: Sequence[str]) -> str:
 
 
 def is_excluded(path: Path, globs: Iterable[str]) -> bool:
-    """Return whether a glob matches the path, its name, or one of the directories above it.
+    """Return True if a glob matches the path, its name, or one of the directories above it.
 
     Args:
         path: A path relative to the directory that was named.
@@ -102,7 +102,7 @@ def _list_files(folder: Path, globs: tuple[str, ...]) -> list[Path]:
 
 
 def _read_file(file: Path) -> tuple[list[SourceObject], bool]:
-    """Return the objects of a file, and whether other documents are in it."""
+    """Return the objects of a file, and True if other documents are in it."""
     source = str(file)
     with file.open("rb") as stream:
         text = decompress(stream.read(MAX_BYTES + 1), source)

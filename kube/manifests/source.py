@@ -55,7 +55,7 @@ class SourceObject(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_named(self) -> bool:
-        """Return whether the object has a name, not only a generateName."""
+        """Return True if the object has a name, not only a generateName."""
         return bool(self._metadata("name"))
 
     @property
@@ -89,7 +89,7 @@ class ViewedObject(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_named(self) -> bool:
-        """Return whether the object has a name, not only a generateName."""
+        """Return True if the object has a name, not only a generateName."""
         return bool(self._metadata.name)
 
     @property

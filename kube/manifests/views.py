@@ -30,7 +30,7 @@ class _Head(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 def is_recording(text: bytes) -> bool:
-    """Return whether a text begins with the first line of a recording, of whatever version.
+    """Return True if a text begins with the first line of a recording of any version.
 
     >>> is_recording(b'{"apiVersion": "cli.drawbridge.internal/v1", "kind": "Recording"}')
     True

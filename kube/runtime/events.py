@@ -54,7 +54,7 @@ class EventResult(StrEnum):
 
     @property
     def is_written(self) -> bool:
-        """Return whether people can read it."""
+        """Return True if people can read it."""
         return self in {EventResult.CREATED, EventResult.UPDATED, EventResult.EXISTING}
 
 
@@ -215,7 +215,7 @@ class EventRecorder:
         return EventResult.CREATED
 
     async def _update(self, event: Event) -> bool:
-        """Update the series of an Event; return whether it still exists."""
+        """Update the series of an Event; return True if it still exists."""
         try:
             await self._client.patch(
                 EVENTS,
@@ -244,7 +244,7 @@ class NewEventRecorder:
         self._recorded: set[str] = set()
 
     def is_new(self, event: Event) -> bool:
-        """Return whether an event was not recorded yet."""
+        """Return True if an event was not recorded yet."""
         return event.name not in self._recorded
 
     def record(self, event: Event) -> None:

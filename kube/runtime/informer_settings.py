@@ -8,7 +8,7 @@ from kube.client.client import PAGE_SIZE
 
 
 class InformerSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """The pace of an informer's calls. Defaults follow client-go's reflector where it has them.
+    """The pace of an informer's calls; defaults follow client-go's reflector if it has them.
 
     Attributes:
         backoff_s: The longest first pause after a failure; each further one may be twice as long.

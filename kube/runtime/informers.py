@@ -110,7 +110,7 @@ class Informer:
         return sum(store.decode_errors for store in self._stores.values())
 
     def store(self, projection: Projection[T]) -> Store[T]:
-        """Return the store of a projection, a new one where there is none yet."""
+        """Return the store of a projection, a new one if there is none yet."""
         return self._stores.setdefault(projection, Store(self.resource, projection))
 
     @property
@@ -170,7 +170,7 @@ class Informer:
             self._announce()
 
     def has_seen(self, versions: Mapping[Key, str]) -> bool:
-        """Return whether all objects are known as of their resourceVersions, or later ones."""
+        """Return True if all objects are known as of their resourceVersions, or later ones."""
         newest = version_number(self._version)
         return all(
             version_number(version) <= max(version_number(self._versions.get(key, "")), newest)
@@ -192,7 +192,7 @@ class Informer:
         self._progress = asyncio.Event()
 
     def _is_outdated(self, key: Key, version: str) -> bool:
-        """Return whether a version of an object is older than the result of a write."""
+        """Return True if a version of an object is older than the result of a write."""
         written_version = self._written.get(key)
         if written_version is None:
             return False
@@ -308,7 +308,7 @@ class Informer:
         self._replace(key, [(store, None) for store in self._stores.values()])
 
     def _replace(self, key: Key, values: Iterable[tuple[Store[Any], Any]]) -> None:
-        """Change all stores, then call the handlers, which may look into any of them."""
+        """Change all stores, then call the handlers; these may look into any store."""
         changes = [change for store, value in values if (change := store.replace(key, value))]
         for change in changes:
             for handler in change.handlers:
@@ -353,7 +353,7 @@ class Subscription(Generic[T]):
         await self._informer.wait_seen(versions)
 
     def has_seen(self, versions: Mapping[Key, str]) -> bool:
-        """Return whether `wait_seen` has nothing to wait for."""
+        """Return True if `wait_seen` has nothing to wait for."""
         return self._informer.has_seen(versions)
 
     async def wait_change(self) -> None:
@@ -372,17 +372,17 @@ class Subscription(Generic[T]):
 
     @property
     def is_available(self) -> bool:
-        """Return whether the API server has, and shows us, the resource, as far as it said."""
+        """Return True if the API server has, and shows us, the resource, as far as it said."""
         return self._informer.availability.is_available
 
     @property
     def is_watching(self) -> bool:
-        """Return whether the API server has accepted a watch that has not ended yet."""
+        """Return True if the API server has accepted a watch that has not ended yet."""
         return self._informer.is_watching
 
     @property
     def is_listing(self) -> bool:
-        """Return whether a deletion that is being handled was found by a list, so that its end is hidden."""
+        """Return True if a list found the deletion that is being handled, so that its end is hidden."""
         return self._informer.is_listing
 
     @property

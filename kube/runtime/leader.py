@@ -127,7 +127,7 @@ def next_step(lease: Lease | None, identity: str, unchanged_s: float, lease_s: i
 
 
 def is_handed_over(lease: Lease | None) -> bool:
-    """Return whether the last holder gave a Lease back, and no write of it can be under way.
+    """Return True if the last holder gave a Lease back, and no write of it can be under way.
 
     Not of a Lease that was deleted, or emptied by hand: its holder may live.
     """
@@ -274,11 +274,11 @@ class Leader:
             )
 
     def _remaining_s(self) -> float:
-        """Return the time for which the last observed holder may not be replaced; 0 without one."""
+        """Return the time until the last observed holder may be replaced; 0 without one."""
         return max(0.0, self._expires_at - self._clock())
 
     async def _led(self, lead: Callable[[], Awaitable[object]], renewed_at: float) -> bool:
-        """Run the work beside the renewals; say whether it was the work that ended."""
+        """Run the work beside the renewals; return True if the work ended first."""
 
         async def work() -> None:
             await lead()

@@ -41,7 +41,7 @@ class Store(Generic[T]):
         self.handlers: list[Handler[T]] = []
 
     def project(self, key: Key, raw: bytes) -> T | None:
-        """Return the projection of an object; None where nothing is, or where it cannot be decoded."""
+        """Return the projection of an object; None for nothing, or if it cannot be decoded."""
         try:
             try:
                 return self._projection(raw)
