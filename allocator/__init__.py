@@ -1,1 +1,1 @@
-"""The allocation library: which devices a set of claims gets on a node, and why not others."""
+"""The allocation library: the devices that a set of claims gets on a node, or the reasons for none."""

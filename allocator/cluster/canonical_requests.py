@@ -46,7 +46,7 @@ def names_of(pending: PendingClaims) -> tuple[tuple[str, str, tuple[str, ...]], 
 
 
 def config_drivers(options: AllocatorOptions) -> frozenset[str]:
-    """Return the drivers whose configurations a search reads."""
+    """Return the drivers with configurations that a search reads."""
     return options.uniform_config_drivers if options.features.consumable_capacity else frozenset()
 
 

@@ -151,7 +151,7 @@ class Classifier:
         projection: Projection,
         pending: PendingClaims,
     ) -> FeasibilityKey:
-        """Return the key of a class's nodes for claims of which any number may come together.
+        """Return the key of a class's nodes for any number of claims that may come together.
 
         Args:
             partition: Of the projection of the claims.

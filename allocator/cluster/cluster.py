@@ -116,7 +116,7 @@ class Cluster:
     # --- verdicts ---------------------------------------------------------------------------------
 
     def node_devices(self, node: str) -> NodeDevices:
-        """Return the devices of a node, none where a slice is invalid; KeyError for an unknown node."""
+        """Return the devices of a node, none if a slice is invalid; KeyError for an unknown node."""
         return self._devices[node]
 
     def resolve(self, claims: Sequence[ResourceClaim]) -> PendingClaims:
@@ -313,7 +313,7 @@ class Cluster:
             yield self._devices[next(iter(members))], len(members)
 
     def feasibility_keys(self, pending: PendingClaims) -> Mapping[str, FeasibilityKey]:
-        """Return each node's key for claims of which any number may come together."""
+        """Return each node's key for any number of claims that may come together."""
         projection = build_projection(pending, reads_all_usage=False)
         partition = self._partition(projection)
         keys = {
@@ -354,7 +354,7 @@ class Cluster:
         self._invalidate(self._inventory.change_usage(claim, usage))
 
     def replace_usage(self, usage: Usage) -> None:
-        """Count other devices as in use; the cost is that of the pools whose use is another object."""
+        """Count other devices as in use, at the cost of the pools that another use object is given for."""
         self._invalidate(self._inventory.replace_usage(usage))
 
     def replace_slices(self, changes: Sequence[SliceChange]) -> None:

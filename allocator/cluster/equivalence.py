@@ -1,4 +1,4 @@
-"""Equivalence classes of nodes, whose nodes must get the same verdict.
+"""Equivalence classes of nodes: all nodes of a class must get the same verdict.
 
 Two nodes are equivalent for an attempt if no rule of the allocator can tell their devices apart,
 position by position. What can tell devices apart is relative to the claims: a uuid or a bus id only
@@ -143,7 +143,7 @@ def devices_key(pool: Pool, node: NodeDevices, options: AllocatorOptions) -> Has
 
 
 def depends_on_node(pool: Pool) -> bool:
-    """Return whether nodes that see a pool may have different `devices_key` of it."""
+    """Return True if nodes that see a pool may have different `devices_key` of it."""
     return any(
         device.slice.spec.per_device_node_selection or device.slice.spec.skip_node_operations
         for device in pool.devices
@@ -176,7 +176,7 @@ def _tombstone_key(
 def relevant_pools(
     node: NodeDevices, projection: Projection, options: AllocatorOptions
 ) -> tuple[int, ...]:
-    """Return the indices of the pools of a node whose use an attempt may read.
+    """Return the indices of a node's pools such that an attempt may read their use.
 
     What a search reads of the use of a pool decides about devices of that pool alone: counters, shares
     and policies are of one pool. A limit of consumers per node spans all pools of a driver.
@@ -201,7 +201,7 @@ def relevant_pools(
 
 
 def is_shared(pool: Pool) -> bool:
-    """Return whether devices of a pool may be seen, or count, on several nodes."""
+    """Return True if devices of a pool may be seen, or count, on several nodes."""
     return (
         pool.names_no_node
         or bool(pool.elsewhere)
@@ -245,7 +245,7 @@ attribute are a group."""
 
 
 def is_order_independent(pending: PendingClaims) -> bool:
-    """Return whether the order of devices cannot affect whether the claims fit.
+    """Return True if the claims fit, or do not fit, in any order of devices.
 
     That is so for requests for a number of dedicated devices: which of them fit together depends on
     the devices and not on their order. Which devices the claims get does depend on it.
@@ -292,7 +292,7 @@ def node_signature(
 
 
 def has_group_across(signature: NodeSignature, node: NodeDevices, pools: Collection[int]) -> bool:
-    """Return whether devices inside and outside of some pools are of one group.
+    """Return True if devices inside and outside of some pools are of one group.
 
     Args:
         signature: The devices of the node that are selected.
@@ -353,7 +353,7 @@ def _verdicts_of_chains(
 
 
 def _selector_verdicts(node: NodeDevices, selectors: SelectorChain) -> tuple[int, tuple[int, ...]]:
-    """Return a mask of the devices that selectors select, and the positions where they fail."""
+    """Return a mask of the devices that selectors select, and the positions of their failures."""
     selection = selectors.selection(node)
     return selection.selected, tuple(selection.failures)
 
@@ -436,7 +436,7 @@ def _use_key(use: DeviceUse, *, has_uniform_config: bool) -> Hashable:
 
 
 def _equality_pattern(node: NodeDevices, name: str) -> tuple[DeviceAttribute | int | None, ...]:
-    """Return a number per position, equal where devices have equal values of an attribute."""
+    """Return a number per position, equal for devices with equal values of an attribute."""
     numbers: dict[DeviceAttribute, int] = {}
     domain, _, identifier = name.partition("/")
     pattern: list[DeviceAttribute | int | None] = []

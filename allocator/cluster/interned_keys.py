@@ -37,7 +37,7 @@ class InternedKeys:
         return self._cache.bytes
 
     def number(self, key: Hashable) -> int:
-        """Return the number of a key, which is positive."""
+        """Return the number of a key; it is positive."""
         number = self._cache.get(key)
         if number is None:
             number = self._cache.put(key, next(self._numbers), size=estimate_size(key))

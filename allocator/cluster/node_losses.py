@@ -1,4 +1,4 @@
-"""What pods cost the nodes for the pods that usually come, with the CPU and memory that is left there.
+"""The cost of pods on the nodes to the pods that usually come, given the CPU and memory left there.
 
 The loss of a node is the potential before a pod minus that after it. What does not change is remembered:
 the slots of a node until its devices or their use change, and those after a plan for all nodes of a class.
@@ -39,7 +39,7 @@ _Rows = tuple[KindSlots, ...]
 
 
 class NodeLosses:
-    """What pods cost each node, for one distribution of kinds."""
+    """The cost of pods on each node, for one distribution of kinds."""
 
     def __init__(self, strategy: FragmentationAware, cluster: Cluster) -> None:
         """Remember nothing yet.
@@ -55,7 +55,7 @@ class NodeLosses:
         self._after: dict[int, tuple[CachedVerdict, _Rows, int]] = {}
 
     def take_changes(self) -> None:
-        """Forget the nodes whose devices changed; called before losses are asked for."""
+        """Forget the nodes with devices that changed; call it before asking for losses."""
         changed_names = self.cluster.changes.since(self._position)
         self._position = self.cluster.changes.position
         if changed_names is None:
@@ -115,7 +115,7 @@ class NodeLosses:
 
 
 def rating(loss: int, score: int) -> int:
-    """Return the number by which nodes are in order: by loss, and of equal losses the highest score first.
+    """Return the sort key of a node: by loss, and of equal losses the highest score first.
 
     >>> sorted([rating(5, 0), rating(4, 0), rating(4, 90)]) == [rating(4, 90), rating(4, 0), rating(5, 0)]
     True

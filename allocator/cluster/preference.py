@@ -1,4 +1,4 @@
-"""What a caller knows of nodes beside their devices, and which of them come first for that.
+"""The facts beside devices that a caller knows of nodes, and the order of nodes that follows.
 
 A preference rejects nothing: nodes that are not preferred come after those that are.
 """
@@ -16,11 +16,11 @@ class Preference(Protocol):
 
     @property
     def start(self) -> str:
-        """The name with which nodes of equal score begin; those before it come last. Empty for the first name."""
+        """The first name among nodes of equal score; names before it come last. Empty for the first name."""
         ...
 
     def prefers(self, name: str) -> bool:
-        """Return whether a node comes before the others."""
+        """Return True if a node comes before the others."""
         ...
 
     def order(self, plans: NodePlans) -> Iterable[tuple[str, int]] | None:
@@ -34,7 +34,7 @@ class Preference(Protocol):
 
 
 def start_of(pod: str, names: Sequence[str]) -> str:
-    """Return the node with which FirstFit begins for a pod.
+    """Return the node that FirstFit tries first for a pod.
 
     It rotates with the name of the pod, so that it needs no state: it is the same for every replica, after a restart,
     and in a replay.
@@ -69,7 +69,7 @@ class RoomFirst:
         self._headroom = headroom
 
     def prefers(self, name: str) -> bool:
-        """Return whether a node has room for the pod, as far as is known."""
+        """Return True if a node has room for the pod, as far as is known."""
         headroom = self._headroom.get(name)
         return headroom is None or headroom.takes(self.cpu_milli, self.memory)
 

@@ -118,7 +118,7 @@ class RankedNodes(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def interrupted(interruption: AnswerInterrupted) -> RankedNodes:
-    """Return the answer where nothing is known."""
+    """Return the answer for a cluster that nothing is known of."""
     return RankedNodes(
         nodes=(),
         complete=False,
@@ -202,7 +202,7 @@ class Ranking:
         search: Callable[[ClassKey, str], CachedVerdict | Failure],
         limits: Limits | None,
     ) -> AnswerInterrupted | None:
-        """Search classes whose verdict is unknown; return the reason for an early end, or None.
+        """Search classes with an unknown verdict; return the reason for an early end, or None.
 
         Args:
             names: Class to its nodes, sorted.
@@ -281,7 +281,7 @@ class Ranking:
     def failed_node(
         self, names: Mapping[ClassKey, Sequence[str]], may_use: Callable[[str], bool]
     ) -> FailedNode | None:
-        """Return the first node by name that counts and whose search fails; None if there is none.
+        """Return the first node by name that counts and has a failed search; None if there is none.
 
         Args:
             names: Class to its nodes, sorted.

@@ -1,4 +1,4 @@
-"""The searches of one answer: which classes of nodes are searched, and whose error ends the attempt."""
+"""The searches of one answer: the classes of nodes to search, and the error that ends the attempt."""
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
@@ -21,7 +21,7 @@ _FEW: Final = 8
 
 
 class ClassSearches(NamedTuple):
-    """The classes of an answer, and how they are searched.
+    """The classes of an answer, and the functions that look up and search their verdicts.
 
     Attributes:
         partition: The classes and their nodes.
@@ -86,7 +86,7 @@ class NodeVerdict(Protocol):
 def search_wanted(
     ranking: Ranking, classes: ClassSearches, turn: Turn | None, limits: Limits | None
 ) -> Searched:
-    """Search classes whose verdict is unknown: those of the nodes in turn, or else any.
+    """Search classes with an unknown verdict: those of the nodes in turn, or else any.
 
     Args:
         ranking: The verdicts that are known.

@@ -75,7 +75,7 @@ class SearchCosts:
 
     @contextmanager
     def charged(self) -> Iterator[None]:
-        """Count the steps of a block, which the meter in force counts, too."""
+        """Count the steps of a block, also in the meter in force."""
         meter = current_scope().meter
         before = meter.steps
         try:
@@ -95,7 +95,7 @@ def new_interned_keys() -> InternedKeys:
 
 
 class Question(NamedTuple):
-    """Claims about which verdicts are wanted, and how they are searched.
+    """Claims to be given verdicts, and the terms of their search.
 
     Attributes:
         key: A digest of everything about it that a verdict depends on, beside the node.
@@ -234,7 +234,7 @@ class Partition:
         self.stale_pools.update(pool for pool in pools if pool in self.classes_of_pool)
 
     def invalidate_verdicts(self) -> None:
-        """Have the rankings look up the verdicts about all classes that see a pool whose use changed."""
+        """Mark for a new look-up the verdicts about classes that see a pool with a changed use."""
         for pool in self.stale_pools:
             for ranking in self.rankings.values():
                 ranking.stale.update(self.classes_of_pool.get(pool, ()))
@@ -300,7 +300,7 @@ class Partition:
 def encode_key(
     requests: bytes, strategy: Strategy, budget: Budget, *, reads_all_usage: bool
 ) -> bytes:
-    """Return the key of a question: one value whose hash is computed once, not once per class.
+    """Return the key of a question: one value, so that it is hashed once, not once per class.
 
     Args:
         requests: The requests, as encoded by `canonical_requests.encode_requests`.

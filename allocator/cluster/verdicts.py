@@ -23,7 +23,7 @@ ClassState = tuple[int, int, int, int]
 
 
 class FeasibilityKey(NamedTuple):
-    """A node's key for some claims: equal for nodes on which equal numbers of them fit.
+    """A node's key for some claims: equal for nodes with room for equal numbers of them.
 
     Attributes:
         sees_shared_pools: Other nodes may see devices that the claims can get here.
@@ -106,7 +106,7 @@ class NodePlans(NamedTuple):
     verdicts: Mapping[ClassKey, CachedVerdict]
 
     def fitting(self, node: str) -> CachedVerdict | None:
-        """Return the verdict about a node; None where the claims do not fit."""
+        """Return the verdict about a node; None if the claims do not fit."""
         verdict = self.verdicts.get(self.class_of[node])
         return verdict if verdict is not None and isinstance(verdict.outcome, Plan) else None
 

@@ -1,4 +1,4 @@
-"""Compiled compatibility policies: which rules apply to a device, and the results of their expressions.
+"""Compiled compatibility policies: the rules that apply to a device, and their expressions' results.
 
 A rule applies to a device if all its selectors are true of it. A device must satisfy all rules that
 apply: every expression, and one group that all of them name. The order of rules does not matter.
@@ -39,7 +39,7 @@ _MAX_CACHED: Final = 65536
 
 
 class FaultKind(StrEnum):
-    """The reason why an expression has no result."""
+    """The reason an expression has no result."""
 
     INVALID = "ruleInvalid"
     NOT_BOOLEAN = "ruleNotBoolean"
@@ -109,7 +109,7 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
     @property
     def is_usable(self) -> bool:
-        """Return whether the device may be chosen at all."""
+        """Return True if the device may be chosen at all."""
         return not any(doubt.is_final for doubt in self.doubts)
 
 
@@ -229,7 +229,7 @@ class CompiledPolicy:
     def _applies(
         self, rule: CompiledRule, device: PublishedDevice
     ) -> tuple[bool, list[UnevaluatedRule]]:
-        """Return whether a rule certainly applies to a device, and the reasons for any doubt.
+        """Return True if a rule certainly applies to a device, and the reasons for any doubt.
 
         As with "&&", one false selector decides, whatever the others do.
         """

@@ -1,4 +1,4 @@
-"""Devices in use that violate a DeviceCompatibilityPolicy, or whose claims' configurations contradict.
+"""Devices in use that violate a DeviceCompatibilityPolicy or have contradicting configurations.
 
 A conflict names all claims; `describe_conflict` names those of one namespace only.
 """
@@ -45,7 +45,7 @@ class ConflictInUse(msgspec.Struct, frozen=True, kw_only=True):
 def find_policy_conflicts(
     policy: CompiledPolicy, pool: Pool, usage: Usage
 ) -> Iterator[ConflictInUse]:
-    """Yield the devices in use in one pool that violate a policy, whichever was allocated first."""
+    """Yield the devices in use in one pool that violate a policy, in any order of allocation."""
     use = usage.pools.get(pool.id, {})
     policy_pool = PolicyPool(policy, (*pool.devices, *pool.elsewhere))
     tenants = [policy_pool.devices[name] for name in sorted(use) if name in policy_pool.devices]

@@ -47,7 +47,7 @@ class AuditFinding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def enforced_drivers(policies: Iterable[CompiledPolicy]) -> frozenset[str]:
-    """Return the drivers whose groups enforced policies check instead of the search."""
+    """Return the drivers with groups that enforced policies check instead of the search."""
     return frozenset(policy.driver for policy in policies if policy.is_enforced)
 
 

@@ -21,7 +21,7 @@ from allocator.model.scheduler_support import SchedulerSupport
 
 
 class EnforcementReason(StrEnum):
-    """The reason why a policy is or is not enforced, as in its condition `Enforced`."""
+    """The reason a policy is or is not enforced, as in its condition `Enforced`."""
 
     OWNED_DRIVER = "OwnedDriver"
     POLICY_AWARE_SCHEDULER = "PolicyAwareScheduler"
@@ -32,7 +32,7 @@ class EnforcementReason(StrEnum):
 
 
 class PolicyEnforcement(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer whether a policy is enforced.
+    """The enforcement of a policy, or the lack of it.
 
     Attributes:
         message: The component that enforces it, or the reason why none does.
@@ -50,7 +50,7 @@ class PolicyEnforcement(msgspec.Struct, frozen=True, kw_only=True):
 def policy_enforcement(
     policy: CompiledPolicy, support: SchedulerSupport, *, has_equivalent_groups: bool
 ) -> PolicyEnforcement:
-    """Return whether the policy in force for a driver is enforced.
+    """Decide if the policy in force for a driver is enforced.
 
     Args:
         has_equivalent_groups: Published groups reject all that the policy rejects; see
@@ -102,7 +102,7 @@ def policy_enforcement(
 def groups_reject_the_same(
     policy: CompiledPolicy, pools: Iterable[Sequence[PublishedDevice]]
 ) -> bool:
-    """Return whether published groups reject every set of devices that a policy rejects.
+    """Return True if published groups reject every set of devices that a policy rejects.
 
     Groups relate devices of one counter set only, so the answer is no where the policy relates
     other devices. It is no without pools: nothing is published that could enforce it.

@@ -137,7 +137,7 @@ def _finding(code: Code, message: str, path: FieldPath) -> PolicyFinding:
 
 
 def _wrong_names(names: Sequence[str]) -> str:
-    """Return the reason why the API server would reject groups; empty when it would not."""
+    """Return the reason the API server would reject groups; empty when it would not."""
     for name, times in Counter(names).items():
         if times > 1:
             return f"group {name} is named twice"
@@ -251,7 +251,7 @@ def _is_shareable(device: PublishedDevice) -> bool:
 
 
 def _co_located(kinds: Sequence[_Kind]) -> Iterator[tuple[_Kind, _Kind]]:
-    """Yield the pairs of kinds whose devices can be co-located."""
+    """Yield the pairs of kinds with devices that can be co-located."""
     for place, kind in enumerate(kinds):
         if len(kind.devices) > 1:
             yield kind, kind
@@ -278,7 +278,7 @@ class _Counters:
         )
 
     def are_exhausted_by(self, device: PublishedDevice) -> bool:
-        """Return whether a device consumes all of every counter set that it consumes from."""
+        """Return True if a device consumes all of every counter set that it consumes from."""
         consumed_amounts = dict(self.consumed_amounts(device))
         sets = {self._counters.names[number][0] for number in consumed_amounts}
         return bool(consumed_amounts) and all(
@@ -379,7 +379,7 @@ def _of_pair(
 
 
 def _groups_allow(policy: CompiledPolicy, device: PolicyDevice, other: PolicyDevice) -> bool:
-    """Return whether groups allow two devices to be in use together, as in the matrix."""
+    """Return True if groups allow two devices to be in use together, as in the matrix."""
     return all(
         share_groups(groups, other.groups[scope], isolates=policy.isolates)
         for scope, groups in device.groups.items()

@@ -154,7 +154,7 @@ class _Rule(NamedTuple):
     is_unconditional: bool
 
     def refuses_all(self, devices: int) -> bool:
-        """Return whether the rule certainly refuses all of the given devices."""
+        """Return True if the rule certainly refuses all of the given devices."""
         return not (self.accepted | self.undecided) & devices
 
 
@@ -248,7 +248,7 @@ def _never_true(rule: _Rule, expressions: Sequence[Expression]) -> Iterator[Poli
 def _hypothetical_profiles(
     policy: CompiledPolicy, expressions: Sequence[Expression]
 ) -> tuple[Profile, ...]:
-    """Return the distinct profiles of hypothetical devices; none where there are too many."""
+    """Return the distinct profiles of hypothetical devices; none if there are too many."""
     texts: dict[Place, dict[str, None]] = {
         place: {} for expression in expressions for place in sorted(expression.attributes)
     }
@@ -323,7 +323,7 @@ def _misspellings(driver: str, expressions: Sequence[Expression]) -> Iterator[Po
 
 
 def _likely_attribute(driver: str, place: Place, uses: Mapping[Place, int]) -> Place | None:
-    """Return the attribute that was probably meant; None where the name is no misspelling.
+    """Return the attribute that was probably meant; None if the name is no misspelling.
 
     Of two similar names that one is right which more expressions use; of a domain that is similar
     to the driver's name, the driver's.

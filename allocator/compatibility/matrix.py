@@ -1,4 +1,4 @@
-"""The kinds of a driver's devices that are compatible, as a table, and as groups where that is possible.
+"""The compatible kinds of a driver's devices, as a table, and as groups if that is possible.
 
 Devices that a policy does not distinguish are one kind, wherever they are. A cell is about a device of
 one kind and another device of the other kind that are co-located; whether counters suffice for both is
@@ -44,7 +44,7 @@ class Relation(StrEnum):
 
 
 class Cell(msgspec.Struct, frozen=True, kw_only=True):
-    """The relation between two kinds, and its reason; none where they are compatible."""
+    """The relation between two kinds, and its reason; none if they are compatible."""
 
     relation: Relation
     reason: str = ""
@@ -72,7 +72,7 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
 
 class Matrix(msgspec.Struct, frozen=True, kw_only=True, eq=False):
-    """The kinds of one driver and their relations, which are symmetric.
+    """The kinds of one driver and their symmetric relations.
 
     Attributes:
         policy: Its name; empty for the groups that slices declare.
@@ -232,14 +232,14 @@ def _group_conflict(policy: CompiledPolicy, kind: Kind, other: Kind) -> str:
 
 
 def share_groups(first_groups: Groups, other: Groups, *, isolates: bool) -> bool:
-    """Return whether groups allow two devices of one counter set to be in use together."""
+    """Return True if groups allow two devices of one counter set to be in use together."""
     if first_groups is None or other is None:
         return first_groups is other or not isolates
     return bool(first_groups & other)
 
 
 def _format_groups(groups: Groups) -> str:
-    """Return groups as a set: `{mig, soft}`; empty where none are declared."""
+    """Return groups as a set: `{mig, soft}`; empty if none are declared."""
     return "" if groups is None else f"{{{', '.join(sorted(groups))}}}"
 
 
@@ -284,7 +284,7 @@ def render_matrix(table: Matrix) -> str:
 
 
 def list_reasons(table: Matrix) -> tuple[str, ...]:
-    """Return the reasons why kinds are incompatible, one line per pair: `mig, mps: the rule of mig ...`."""
+    """Return the reasons that kinds are incompatible, one line per pair: `mig, mps: the rule of mig ...`."""
     lines = []
     for row, kind in enumerate(table.kinds):
         for column in range(row + 1):
@@ -300,7 +300,7 @@ def list_reasons(table: Matrix) -> tuple[str, ...]:
 def as_groups(
     policy: CompiledPolicy, devices: Sequence[PublishedDevice]
 ) -> Mapping[DeviceId, tuple[str, ...]] | RejectionReason:
-    """Return groups for slices that are equivalent to a policy, or why there are none.
+    """Return groups for slices that are equivalent to a policy, or the reason for having none.
 
     KEP-5963 allows a set of devices to be used together when all have one group in common. So each
     maximal set of compatible devices needs a group of its own, whose members are exactly that set;
@@ -343,7 +343,7 @@ def _no(why: str) -> RejectionReason:
 
 
 class _Node(msgspec.Struct, frozen=True, kw_only=True, eq=False):
-    """A kind; or, of a kind whose devices exclude each other, one device per counter set."""
+    """A kind; or, of a kind with devices that exclude each other, one device per counter set."""
 
     name: str
     kind: Kind
@@ -405,7 +405,7 @@ def _facets(policy: CompiledPolicy, nodes: Sequence[_Node]) -> list[_Facet] | No
 
 
 def _members_by_group(policy: CompiledPolicy, nodes: Sequence[_Node]) -> Iterator[set[_Node]]:
-    """Yield the nodes that have each group, and those that have none; all where none is declared."""
+    """Yield the nodes that have each group, and those that have none; all if none is declared."""
 
     def options(groups: Sequence[Groups]) -> list[set[int]]:
         undeclared_places = {place for place, own in enumerate(groups) if own is None}

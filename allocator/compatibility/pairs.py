@@ -38,7 +38,7 @@ class Clause(StrEnum):
 
 
 class Cause(msgspec.Struct, frozen=True, kw_only=True):
-    """One reason why a device may not be used beside others.
+    """One reason a device may not be used beside others.
 
     Attributes:
         message: A sentence that names the devices, without their consumers.
@@ -64,7 +64,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_compatible(self) -> bool:
-        """Return whether there is no cause."""
+        """Return True if there is no cause."""
         return not self.causes
 
 
@@ -221,7 +221,7 @@ def describe_site(site: Site, pool: str) -> str:
 def evaluate_pair(
     policy: CompiledPolicy, candidate: PublishedDevice, tenant: PublishedDevice
 ) -> Verdict:
-    """Return whether a candidate may be used beside a tenant; both directions are evaluated.
+    """Decide if a candidate may be used beside a tenant; both directions are evaluated.
 
     Symmetric but for the messages. A device is compatible with itself: shares of one device are
     never compared.
@@ -230,7 +230,7 @@ def evaluate_pair(
 
 
 def evaluate_devices(devices: Sequence[PublishedDevice], policy: CompiledPolicy) -> Verdict:
-    """Return whether devices may all be in use at once; their order affects the messages only.
+    """Decide if devices may all be in use at once; their order affects the messages only.
 
     Counters are not checked. Devices of other drivers are compatible with everything.
     """
@@ -267,7 +267,7 @@ class Occupancy:
         self._members: dict[GroupScope, list[PolicyDevice]] = {}
 
     def add(self, published_device: PublishedDevice) -> None:
-        """Count a device as in use, whether or not it is compatible."""
+        """Count a device as in use, compatible or not."""
         device = self._pool.policy_device(published_device)
         for site in device.sites:
             self._at.setdefault(site, []).append(device)
@@ -275,7 +275,7 @@ class Occupancy:
             self._members.setdefault(scope, []).append(device)
 
     def remove(self, published_device: PublishedDevice) -> None:
-        """Undo the latest `add`, which was this device's."""
+        """Undo the latest `add`; it must have added this device."""
         device = self._pool.policy_device(published_device)
         for site in device.sites:
             self._at[site].pop()
@@ -310,7 +310,7 @@ class Occupancy:
                 yield from [member.id for member in members]
 
     def _common(self, scope: GroupScope) -> tuple[Groups, bool]:
-        """Return the groups that all members have in common, and whether some declare none.
+        """Return the groups that all members have in common, and True if some declare none.
 
         The groups are None when no member declares any. Where the policy lets devices without
         groups join anything, these do not count.
@@ -323,7 +323,7 @@ class Occupancy:
     def _group_conflict(
         self, candidate: PolicyDevice, scope: GroupScope, groups: Groups
     ) -> Iterator[Cause]:
-        """Yield whether a candidate lacks a group that all members have.
+        """Yield the lack of a group that all members have.
 
         Source: KEP-5963, "Compatibility groups": a running intersection, unless no member declares
         any.
@@ -362,14 +362,14 @@ class Occupancy:
 
 
 def agree(profile: Profile, other: Profile) -> bool:
-    """Return whether each satisfies the other's expressions, for certain."""
+    """Return True if each satisfies the other's expressions, for certain."""
     return (
         not (profile.doubts or other.doubts) and accepts(profile, other) and accepts(other, profile)
     )
 
 
 def accepts(owner: Profile, other: Profile) -> bool:
-    """Return whether one device satisfies all expressions of another."""
+    """Return True if one device satisfies all expressions of another."""
     return all(other.answers[number].yes for number in owner.accepts)
 
 

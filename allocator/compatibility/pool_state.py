@@ -1,4 +1,4 @@
-"""The state of one pool under one policy during a search: devices in use, and why others are excluded."""
+"""The state of one pool under one policy during a search: devices in use, and reasons for exclusions."""
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
@@ -66,7 +66,7 @@ class PoolState:
         self._inconsistent = self._inconsistent_sites()
 
     def _inconsistent_sites(self) -> dict[Site, tuple[DeviceId, ...]]:
-        """Return the sites whose tenants violate the policy, and these tenants."""
+        """Return the sites that have tenants violating the policy, and these tenants."""
         sites = {site for tenant in self._tenants for site in self._sites(tenant)}
         violating = {
             site: tuple(dict.fromkeys(self._occupancy.inconsistent(site))) for site in sorted(sites)
@@ -85,12 +85,12 @@ class PoolState:
         self._occupancy.add(device)
 
     def remove(self, device: PublishedDevice) -> None:
-        """Undo the latest `add`, which was this device's."""
+        """Undo the latest `add`; it must have added this device."""
         self._tenants.pop()
         self._occupancy.remove(device)
 
     def excludes(self, device: PublishedDevice) -> bool:
-        """Return whether a device may not be used now."""
+        """Return True if a device may not be used now."""
         return next(self.causes(device), None) is not None
 
     def causes(self, published_device: PublishedDevice) -> Iterator[Cause]:

@@ -95,7 +95,7 @@ def _group(
     placed: Sequence[_Entry],
     object_: PodGroup | None,
 ) -> DeclaredGroup | None:
-    """Return a group; None where its pods are scheduled one by one."""
+    """Return a group; None if its pods are scheduled one by one."""
     if object_ is None and name.system is GroupSystem.KAI:
         return None  # KAI's controller makes the PodGroup when the pods exist.
     minimum = (
@@ -119,7 +119,7 @@ def _group(
 
 
 def _minimum_of(name: GroupName, object_: PodGroup) -> int | Finding | None:
-    """Return the minimum of a PodGroup; None for one whose pods are scheduled one by one."""
+    """Return the minimum of a PodGroup; None for one with pods that are scheduled one by one."""
     spec = object_.spec
     if name.system is GroupSystem.KUBERNETES:
         if spec.scheduling_policy is None or spec.scheduling_policy.gang is None:
@@ -178,7 +178,7 @@ def _size_fault(name: GroupName, minimum: int, members: int) -> Finding | None:
 
 
 def _domain(object_: PodGroup | None) -> tuple[str, bool]:
-    """Return the label of a group's domains, and whether it needs one of them alone.
+    """Return the label of a group's domains, and True if it needs one of them alone.
 
     Of a KAI PodGroup with both levels the preferred one is not modelled.
     """

@@ -1,4 +1,4 @@
-"""PodGroups of Kubernetes and of other schedulers: the fields that say how many pods a group needs.
+"""PodGroups of Kubernetes and of other schedulers: the fields with the number of pods a group needs.
 
 Sources:
     kubernetes v1.37.1: staging/src/k8s.io/api/scheduling/v1beta1/types.go, PodGroup and PodGroupSpec.

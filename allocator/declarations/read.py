@@ -1,4 +1,4 @@
-"""The group that a pod declares, whichever scheduler's words it uses."""
+"""The group that a pod declares, in any scheduler's words."""
 
 from typing import Final
 

@@ -1,1 +1,1 @@
-"""Every word of an answer: why claims do not fit, and the smallest change with which they would."""
+"""Every word of an answer: reasons that claims do not fit, and the smallest change to make them fit."""

@@ -1,4 +1,4 @@
-"""The closest fit: the smallest change to claims with which they would fit.
+"""The closest fit: the smallest change that would make claims fit.
 
 Relaxations and their costs are in `allocator.explain.relaxations`. One relaxation is tried first,
 then two, then as many as it takes. Nothing is assumed: every answer comes from the search itself, on
@@ -136,7 +136,7 @@ def find_closest_fit(
     witnesses: Sequence[NodeDevices] = (),
     searches: int = SEARCHES,
 ) -> ClosestFit | None:
-    """Return the smallest change to claims with which they fit one of the nodes.
+    """Return the smallest change that makes claims fit one of the nodes.
 
     The changed claims end the attempt on none of the nodes and witnesses, so they fit a cluster that
     has no others.
@@ -174,7 +174,7 @@ def closest_fit_now(
     nodes: Collection[str] | None = None,
     searches: int = SEARCHES,
 ) -> ClosestFit | None:
-    """Return the smallest change with which claims fit the cluster as it is in use now.
+    """Return the smallest change that makes claims fit the cluster as it is in use now.
 
     Args:
         nodes: Only these; None for all.
@@ -189,7 +189,7 @@ def closest_fit_when_idle(
     nodes: Collection[str] | None = None,
     searches: int = SEARCHES,
 ) -> ClosestFit | None:
-    """Return the smallest change with which claims would fit the idle cluster.
+    """Return the smallest change that would make claims fit the idle cluster.
 
     Args:
         nodes: Only these; None for all.
@@ -226,7 +226,7 @@ def _closest_fit_in(
 
 
 class _Terms(NamedTuple):
-    """The conditions under which changed claims are evaluated."""
+    """The conditions for the evaluation of changed claims."""
 
     ask: Ask
     usage: Usage
@@ -255,11 +255,11 @@ class _Trial:
         self.left = searches
 
     def fits(self, applied_options: Applied) -> bool:
-        """Return whether changed claims fit some node; false when the budget is spent."""
+        """Return True if changed claims fit some node; false when the budget is spent."""
         return self.left > 0 and self._node_for(self._changed_claims(applied_options)) is not None
 
     def answer(self, applied_options: Applied) -> ClosestFit | None:
-        """Return changed claims with a node; None where they fit none, or end the attempt."""
+        """Return changed claims with a node; None if they fit none, or end the attempt."""
         claims = self._changed_claims(applied_options)
         node = self._node_for(claims)
         if node is None or self._ends(claims):
@@ -303,7 +303,7 @@ class _Trial:
         return tuple(claims)
 
     def _node_for(self, claims: Sequence[ResourceClaim]) -> str | None:
-        """Return the first node that claims fit; None also where a node before it ends the attempt.
+        """Return the first node that claims fit; None also if a node before it ends the attempt.
 
         Raises nothing: claims that cannot be evaluated do not fit.
         """
@@ -317,7 +317,7 @@ class _Trial:
         return None
 
     def _ends(self, claims: Sequence[ResourceClaim]) -> bool:
-        """Return whether any node, or witness, ends the attempt."""
+        """Return True if any node, or witness, ends the attempt."""
         try:
             pending = self._terms.ask(claims)
             for node in (*self._nodes, *self._witnesses):
@@ -393,7 +393,7 @@ def _several(trial: _Trial, relaxations: Sequence[Relaxation]) -> ClosestFit | N
 
 
 def _all_applied(trial: _Trial, relaxations: Sequence[Relaxation]) -> dict[Relaxation, int] | None:
-    """Return all relaxations with their last option, where claims fit then; else None."""
+    """Return all relaxations with their last option, if claims fit then; else None."""
     everything = {relaxation: len(relaxation.options) - 1 for relaxation in relaxations}
     relaxing = {
         relaxation: last for relaxation, last in everything.items() if not relaxation.may_exclude

@@ -1,4 +1,4 @@
-"""Reasons why a device cannot be chosen, alone or beside devices that are chosen already."""
+"""Reasons that a device cannot be chosen, alone or beside devices that are chosen already."""
 
 from collections.abc import Iterable, Mapping
 
@@ -9,7 +9,7 @@ from allocator.search.attempt import Attempt, RequestCandidates
 
 
 def capacity_rejection(attempt: Attempt, request: Request, position: int) -> RejectionReason | None:
-    """Return the reason why a device's whole capacity is not enough.
+    """Return the reason a device's whole capacity is not enough.
 
     Raises:
         AttemptFailed: The amounts cannot be evaluated.
@@ -88,7 +88,7 @@ def _replay(attempt: Attempt, plan: Plan) -> list[tuple[Request, int, bool]]:
 def _rejection_beside(
     attempt: Attempt, request: Request, position: int, owners: Mapping[int, Request]
 ) -> RejectionReason | None:
-    """Return the reason why a device cannot be chosen as well; None when it can, or is chosen already."""
+    """Return the reason a device cannot be chosen as well; None when it can, or is chosen already."""
     owner, can_share = owners.get(position), attempt.shareable >> position & 1
     if owner is not None and not can_share and not request.admin:
         if owner is request:

@@ -1,4 +1,4 @@
-"""The message of kube-scheduler's event FailedScheduling: how many nodes are rejected for each reason.
+"""The message of kube-scheduler's event FailedScheduling: the number of rejected nodes per reason.
 
 Source: k8s.io/kubernetes v1.37.1, pkg/scheduler/framework/types.go, FitError.Error; the reasons are those of
 the first plugin that rejects a node.

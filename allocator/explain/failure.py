@@ -30,7 +30,7 @@ Explain = Callable[[NodeDevices, PendingClaims, Usage, AllocatorOptions], tuple[
 
 
 class NodeReason(msgspec.Struct, frozen=True, kw_only=True):
-    """One reason why a node is rejected.
+    """One reason a node is rejected.
 
     Attributes:
         code: A `Reason`, or one of `allocator.pods.claims`.
@@ -43,7 +43,7 @@ class NodeReason(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NodeResult(msgspec.Struct, frozen=True, kw_only=True):
-    """The result for one node; `score` is 0 to 100, and 0 where it does not fit."""
+    """The result for one node; `score` is 0 to 100, and 0 if it does not fit."""
 
     name: str
     fits: bool
@@ -145,7 +145,7 @@ class FailedAttempt(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _has_no_such_device(reasons: Iterable[NodeReason]) -> bool:
-    """Return whether no device of a node is of the requested kind, so that nothing need be freed there."""
+    """Return True if no device of a node is of the requested kind, so that nothing need be freed there."""
     return all(reason.code in _NO_SUCH_DEVICE for reason in reasons)
 
 

@@ -1,4 +1,4 @@
-"""Reasons why claims do not fit a node: device by device, request by request.
+"""Reasons that claims do not fit a node: device by device, request by request.
 
 The search only reports that nothing fits. The reasons are found by running the same search on less:
 each request alone, then ever fewer requests and constraints that together still do not fit. What is
@@ -71,7 +71,7 @@ def explain_node(
     *,
     steps: int = STEPS,
 ) -> tuple[Shortage, ...]:
-    """Return the reasons why claims do not fit a node; nothing when they do.
+    """Return the reasons that claims do not fit a node; nothing when they do.
 
     Args:
         node: The devices of the node.
@@ -219,11 +219,11 @@ class _Explanation:
         return items
 
     def _is_infeasible(self, items: Items) -> bool:
-        """Return whether a part of the claims provably does not fit."""
+        """Return True if a part of the claims provably does not fit."""
         return isinstance(self._outcome(subset_of(self._pending, items)), DoesNotFit)
 
     def _outcome(self, pending: PendingClaims) -> Outcome | None:
-        """Return the outcome of the search; None where it fails or the budget is spent."""
+        """Return the outcome of the search; None if it fails or the budget is spent."""
         if self._steps <= 0:
             return None
         budget = Budget(steps=min(_STEPS, self._steps))
@@ -386,7 +386,7 @@ class _Explanation:
     def _constraint_conflict(
         self, case: Case, table: RequestCandidates, most: int
     ) -> RejectionReason:
-        """Return the constraints that are in conflict, where counting does not show it."""
+        """Return the constraints that are in conflict, if counting does not show it."""
         conditions = []
         for item in case.items:
             if not item.is_request:
@@ -477,7 +477,7 @@ class _Explanation:
         )
 
     def _pools(self) -> Iterator[Shortage]:
-        """Yield the pools whose devices cannot be allocated."""
+        """Yield the pools with devices that cannot be allocated."""
         for pool in self._node.pools:
             if pool.state is not pool.state.COMPLETE:
                 is_invalid = pool.state is pool.state.INVALID

@@ -33,7 +33,7 @@ class Case(NamedTuple):
 
     @property
     def has_constraints(self) -> bool:
-        """Return whether the part has a constraint."""
+        """Return True if the part has a constraint."""
         return not all(item.is_request for item in self.items)
 
     def part(self, pending: PendingClaims, count: int | None = None) -> PendingClaims:

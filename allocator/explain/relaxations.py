@@ -242,7 +242,7 @@ class _RequestRelaxations:
         ]
 
     def _without_amount(self, name: str, requested_amount: Quantity) -> list[Option]:
-        """Return the option to request no amount, where some device does not have the capacity."""
+        """Return the option to request no amount, if some device does not have the capacity."""
         if all(name in (device.device.capacity or {}) for device in self._devices):
             return []
         edit = self._with_amount(name, None)
@@ -427,7 +427,7 @@ def _without(constraint: DeviceConstraint) -> Edit:
 
 
 def class_chain(request: Request) -> SelectorChain:
-    """Return the selectors of the class, which no relaxation changes."""
+    """Return the selectors of the class; no relaxation changes them."""
     return selector_chain(request.expressions[: len(request.device_class.spec.selectors or ())])
 
 

@@ -75,7 +75,7 @@ def unmet_condition(
 
 @lru_cache(maxsize=_CACHED)
 def conjuncts(expression: str) -> tuple[str, ...]:
-    """Return the parts that `&&` joins at the top level, or the whole where it joins nothing.
+    """Return the parts that `&&` joins at the top level, or the whole if it joins nothing.
 
     Each character is read once, however deep parentheses are nested.
 
@@ -98,7 +98,7 @@ def conjuncts(expression: str) -> tuple[str, ...]:
 
 
 def _match_brackets(words: Sequence[str]) -> Mapping[int, int] | None:
-    """Return the index of each opening bracket to that of its end; None where some have none."""
+    """Return the index of each opening bracket to that of its end; None if some have none."""
     ends: dict[int, int] = {}
     open_brackets: list[int] = []
     for index, word in enumerate(words):
@@ -130,7 +130,7 @@ def _unwrap(
 def _split_conjunction(
     words: Sequence[str], ends: Mapping[int, int], start: int, stop: int
 ) -> list[tuple[int, int]]:
-    """Return the ranges that `&&` joins; all of it as one where something binds weaker."""
+    """Return the ranges that `&&` joins; all of it as one if something binds weaker."""
     parts: list[tuple[int, int]] = []
     begin = index = start
     while index < stop:
@@ -163,7 +163,7 @@ class LowerBound(NamedTuple):
 
 
 def lower_bound(text: str) -> LowerBound | None:
-    """Return the least amount that a condition allows; None where it is no lower bound."""
+    """Return the least amount that a condition allows; None if it is no lower bound."""
     for pattern in (_AMOUNTS, _NUMBER):
         match = pattern.search(text)
         if match is None or match["sign"] != ">=":

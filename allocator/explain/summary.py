@@ -1,4 +1,4 @@
-"""Reasons why claims do not fit, in one line: for a node, and for a whole cluster.
+"""Reasons that claims do not fit, in one line: for a node, and for a whole cluster.
 
     4/8 devices in use; 3/8 have memory 16Gi (< 40Gi); only 1 suitable device, 2 requested
 
@@ -97,7 +97,7 @@ class _RequestSummary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _fit(requests: Sequence[_RequestSummary], devices: int, most: int) -> str:
-    """Return requests in one line; where it is too long, without the least telling reasons.
+    """Return requests in one line; if it is too long, without the least telling reasons.
 
     The first reason of a request is needed to make sense of its others; what is missing as a whole
     tells most, and devices that no selector matches tell least.
@@ -171,7 +171,7 @@ class SummaryGroup(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ClusterSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """Reasons why claims fit no node of a cluster.
+    """Reasons that claims fit no node of a cluster.
 
     Attributes:
         groups: The groups, the largest first, then by text.
@@ -200,7 +200,7 @@ def summarize_cluster(
     classes: int = MAX_CLASSES,
     most: int = MAX_SUMMARY // 2,
 ) -> ClusterSummary:
-    """Summarize the reasons why nodes do not fit, one for each class of nodes.
+    """Summarize the reasons that nodes do not fit, one for each class of nodes.
 
     Args:
         verdicts: The verdicts of the cluster for these claims, unchanged since.

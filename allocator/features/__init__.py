@@ -1,1 +1,1 @@
-"""The rules that decide whether a device may serve a request; one KEP per file."""
+"""The rules that allow or reject a device for a request; one KEP per file."""

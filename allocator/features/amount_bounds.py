@@ -22,7 +22,7 @@ _EXCEEDED: Final = RejectionReason(
 
 
 class Shares(Protocol):
-    """The consumption of shares, of which the allocator's constraint on capacities knows."""
+    """The consumption of shares, as the allocator's constraint on capacities knows it."""
 
     def consumed_capacity(self, request: Request, position: int) -> Mapping[str, Quantity] | None:
         """Return the consumed capacity in the result of a share; None for a dedicated device.
@@ -53,13 +53,13 @@ class AmountBounds:
         self._sums = tuple(_Sums(node, bound, capacity) for bound in bounds)
 
     def equivalence_key(self, position: int) -> Hashable:
-        """Return what a device counts for each request."""
+        """Return the amount that a device counts for each request."""
         return tuple(
             [sums.amount(request, position) for sums in self._sums for request in self._requests]
         )
 
     def add(self, request: Request, position: int, *, further_share: bool) -> bool:
-        """Add what a device counts to all sums, if none exceeds its bound."""
+        """Add the amount that a device counts to all sums, if none exceeds its bound."""
         if self._exceeds(request, position):
             return False
         for sums in self._sums:
@@ -67,7 +67,7 @@ class AmountBounds:
         return True
 
     def remove(self, request: Request, position: int, *, further_share: bool) -> None:
-        """Take what a device counts off all sums."""
+        """Subtract the amount that a device counts from all sums."""
         for sums in self._sums:
             sums.count(request, position, -1)
 
@@ -106,7 +106,7 @@ class _Sums:
         self._by_device: Counter[tuple[int, int]] = Counter()
 
     def amount(self, request: Request, position: int) -> int | None:
-        """Return what a device counts for a request; None for one that does not count."""
+        """Return the amount that a device counts for a request; None for one that does not count."""
         amounts = self._amounts_for.get(request)
         if amounts is None:
             amounts = self._amounts_for[request] = [
@@ -115,7 +115,7 @@ class _Sums:
         return amounts[position]
 
     def would_exceed(self, request: Request, position: int) -> bool:
-        """Return whether a further device of a request exceeds the bound."""
+        """Return True if a further device of a request exceeds the bound."""
         amount = self.amount(request, position)
         if amount is None:
             return False
@@ -170,7 +170,7 @@ class _Sums:
         )
 
     def _increments(self, amount: int, claim: int, position: int) -> tuple[int, int]:
-        """Return by how much one more device raises the total, and the sums of request and device."""
+        """Return the increments by one more device: of the total, and of the sums of request and device."""
         match self._bound.counted:
             case Counted.EACH_TIME:
                 return amount, amount

@@ -1,4 +1,4 @@
-"""Devices with binding conditions, which need a feature gate to be chosen (KEP-5007).
+"""Devices with binding conditions: they can be chosen only with a feature gate (KEP-5007).
 
 Waiting for the conditions is the scheduler's task and not decided here.
 
@@ -12,7 +12,7 @@ from kube.api.resource import Device
 
 
 def rejection(device: Device, features: Features) -> RejectionReason | None:
-    """Return the reason why a device with binding conditions cannot be chosen; None if it can."""
+    """Return the reason a device with binding conditions cannot be chosen; None if it can."""
     # "Devices with binding conditions are not supported, feature is off."
     if device.binding_conditions and not features.binding_conditions:
         return RejectionReason(

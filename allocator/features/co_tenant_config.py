@@ -1,4 +1,4 @@
-"""Sharing configurations of co-tenants, which some drivers require to agree.
+"""Sharing configurations of co-tenants; some drivers require them to agree.
 
 A device has one time-slice interval and one MPS daemon, however many claims share it. Yet each claim
 may bring opaque parameters of its own, which upstream does not read. Drivers in
@@ -59,7 +59,7 @@ Kind = tuple[str, str]
 
 
 class Contradiction(msgspec.Struct, frozen=True, kw_only=True):
-    """A shared device whose co-tenants have contradicting configurations.
+    """A shared device with co-tenants that have contradicting configurations.
 
     Attributes:
         kind: Kind of the contradicting parameters; empty if they have none.

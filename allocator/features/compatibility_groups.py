@@ -1,4 +1,4 @@
-"""Compatibility groups: which partitions can share one counter set (KEP-5963, alpha in 1.37).
+"""Compatibility groups: the partitions that can share one counter set (KEP-5963, alpha in 1.37).
 
 All devices on a counter set have at least one group in common, or none of them has any group. This
 is a running intersection and no comparison of pairs: {a,b}, {b,c} and {a,c} overlap pairwise, and
@@ -118,7 +118,7 @@ class GroupConstraint:
     def rejection(
         self, request: Request, position: int, *, further_share: bool
     ) -> RejectionReason | None:
-        """Return the first counter set where a device has no group in common with the others."""
+        """Return the first counter set that rejects a device, for lack of a group in common with the others."""
         for number, groups in () if further_share else self._memberships[position]:
             common = self._common[number]
             if not common & groups:

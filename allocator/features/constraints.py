@@ -188,12 +188,12 @@ class AttributeConstraints:
         return None
 
     def constrains(self, request: Request) -> bool:
-        """Return whether a constraint applies to a request."""
+        """Return True if a constraint applies to a request."""
         return request in self._rules_of
 
     @property
     def is_order_sensitive(self) -> bool:
-        """Return whether the verdict depends on the order of devices.
+        """Return True if the verdict depends on the order of devices.
 
         While list attributes are disabled, distinctAttribute accepts a device with a list only as
         the first device.
@@ -201,7 +201,7 @@ class AttributeConstraints:
         return any(rule.is_distinct and rule.column.positions.get(LIST) for rule in self._rules)
 
     def failing_positions(self, request: Request) -> int:
-        """Return a mask of the positions for which `add` raises."""
+        """Return a mask of the positions that make `add` raise."""
         mask = 0
         for rule in self._rules_of.get(request, ()):
             mask |= rule.column.failing
@@ -229,7 +229,7 @@ class AttributeConstraints:
         return allowed_mask
 
     def infeasibility(self, needs: Mapping[Request, DeviceDemand]) -> RejectionReason | None:
-        """Return the reason why no choice of candidates satisfies the constraints; None if one may.
+        """Return the reason no choice of candidates satisfies the constraints; None if one may.
 
         This is a necessary condition, found by counting and not by search. In mode All upstream
         reports a broken constraint as an error, so leave such requests out.
@@ -253,7 +253,7 @@ class AttributeConstraints:
     def _find_unmatchable(
         self, state: int, demands: "list[tuple[_Rule, DeviceDemand]]"
     ) -> RejectionReason | None:
-        """Return the reason why too few candidates have a value in common; None if enough have."""
+        """Return the reason too few candidates have a value in common; None if enough have."""
         total = sum(need.devices for _, need in demands)
         most = self._max_matching(demands, 0)
         values = [
@@ -345,7 +345,7 @@ def _attribute_table(
 
 
 def _applies(constraint: DeviceConstraint, request: Request) -> bool:
-    """Return whether a constraint of its claim names the request or its parent."""
+    """Return True if a constraint of its claim names the request or its parent."""
     names = constraint.requests
     if not names:
         return True

@@ -1,4 +1,4 @@
-"""Consumable capacity: the consumption of a request, and whether enough is available (KEP-5075).
+"""Consumable capacity: the consumption of a request, checked against availability (KEP-5075).
 
 A dedicated device has to be large enough; on a device that allows multiple allocations each share
 consumes part of every capacity. `allocator.model.consumption` computes the amounts.
@@ -65,7 +65,7 @@ def build_constraint(
 
 @lru_cache(maxsize=_NODES)
 def _limits_capacity(node: NodeDevices) -> bool:
-    """Return whether the amounts of a device can matter to a request without amounts."""
+    """Return True if the amounts of a device can matter to a request without amounts."""
     return any(
         device.device.allow_multiple_allocations
         or any(
@@ -108,7 +108,7 @@ class CapacityConstraint:
         ]
 
     def consumption_at(self, request: Request, position: int) -> Consumption | RejectionReason:
-        """Return the consumption of a request, or why the device cannot serve it even if unused.
+        """Return the consumption of a request, or the reason the device cannot serve it even if unused.
 
         Mode All leaves such devices out of its list.
 
@@ -316,7 +316,7 @@ def _name(item: tuple[str, DeviceCapacity]) -> str:
 
 
 def _possible_amounts(capacity: DeviceCapacity) -> Iterator[Quantity]:
-    """Yield every amount whose format a share of the capacity may have."""
+    """Yield every amount with a format that a share of the capacity may have."""
     yield capacity.value
     policy = capacity.request_policy
     if policy is not None:

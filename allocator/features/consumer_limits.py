@@ -1,4 +1,4 @@
-"""Limits of how many claims may use a device, or the devices of one node, at a time.
+"""Limits of the number of claims that use a device, or the devices of one node, at a time.
 
 Not of Kubernetes: the API lets a device be shared for as long as its capacities last, and a driver may
 serve fewer claims than that. Each device in the allocation of a claim is a use, so that a claim with two
@@ -93,7 +93,7 @@ def assigned_pools(limits: Mapping[str, ConsumerLimit], node: NodeDevices) -> Ma
 def build_constraint(
     node: NodeDevices, usage: Usage, limits: Mapping[str, ConsumerLimit]
 ) -> "ConsumerLimits | None":
-    """Return the constraint on a node; None where no driver is limited."""
+    """Return the constraint on a node; None if no driver is limited."""
     limits_here: dict[str, _Limit] = {}
     for pool in node.pools if limits else ():
         limit = limits.get(pool.id.driver)
@@ -154,7 +154,7 @@ class ConsumerLimits:
                 )
 
     def equivalence_key(self, position: int) -> Hashable:
-        """Return the driver of a device and how many consumers it may still get."""
+        """Return the driver of a device and the number of consumers it may still get."""
         return self._driver_at[position], self._left_on_device[position]
 
     def add(self, request: Request, position: int, *, further_share: bool) -> bool:

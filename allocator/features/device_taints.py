@@ -1,4 +1,4 @@
-"""Device taints, which keep requests without a matching toleration away (KEP-5055).
+"""Device taints: they keep requests without a matching toleration away (KEP-5055).
 
 Taints are evaluated when a device is chosen and not afterwards: a later taint does not stop
 further pods from using an allocated claim. Requests with admin access are not exempt.
@@ -47,7 +47,7 @@ def find_untolerated(device: Device, tolerations: Sequence[DeviceToleration]) ->
 
 
 def tolerates(toleration: DeviceToleration, taint: DeviceTaint) -> bool:
-    """Return whether a toleration matches a taint; `tolerationSeconds` only matters for eviction.
+    """Return True if a toleration matches a taint; `tolerationSeconds` only matters for eviction.
 
     >>> tolerates(DeviceToleration(operator="Exists"), DeviceTaint(key="broken"))
     True

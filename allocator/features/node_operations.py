@@ -1,4 +1,4 @@
-"""Slices that skip node operations, which need a node that declares the feature.
+"""Slices that skip node operations; these need a node that declares the feature.
 
 Only upstream's experimental allocator reads `skipNodeOperations`. Its default allocator ignores
 the field, and so does this one while no gate asks for the experimental allocator.
@@ -20,7 +20,7 @@ DECLARED: Final = "DRAOptionalNodeOperations"
 def rejection(
     slice_: ResourceSlice, declared_operations: frozenset[str], features: Features
 ) -> RejectionReason | None:
-    """Return the reason why devices of a slice cannot be used on a node; None if they can.
+    """Return the reason devices of a slice cannot be used on a node; None if they can.
 
     Args:
         slice_: The slice.

@@ -1,4 +1,4 @@
-"""Shared counters, which partitions of one piece of hardware consume (KEP-4815).
+"""Shared counters, consumed by the partitions of one piece of hardware (KEP-4815).
 
 The available amount of a counter is what its pool declares minus the consumption of all allocated
 devices of the pool, each counted once, as their slices state it now. So a device that is no longer
@@ -70,7 +70,7 @@ class CounterSetGroup(NamedTuple):
 
 
 def rejection(device: Device, features: Features) -> RejectionReason | None:
-    """Return the reason why a device that consumes counters cannot be chosen; None if it can."""
+    """Return the reason a device that consumes counters cannot be chosen; None if it can."""
     # "Devices that consume counters can not be allocated if the PartitionableDevices feature is
     # not enabled."
     if device.consumes_counters and not features.partitionable_devices:

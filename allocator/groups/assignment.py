@@ -16,7 +16,7 @@ def assign_members(
     first: Counts,
     earlier: Mapping[str, str],
 ) -> Mapping[str, Sequence[GroupMember]]:
-    """Return the members of each node: where an earlier plan had them if that holds, else in order.
+    """Return the members of each node: as in an earlier plan if that holds, else in order.
 
     Args:
         kinds: The kinds of members.

@@ -1,4 +1,4 @@
-"""The exact search: how many members of each kind every node gets, by depth-first search over the nodes.
+"""The exact search for the members of each kind on every node: depth-first over the nodes.
 
 Each node gets as many members as fit there together (`feasibility`), and what is left goes to the nodes after it.
 Branches that contain no better placement are cut:
@@ -61,7 +61,7 @@ class _Frame:
 
 
 class Backtracking:
-    """A search for the placement with the most members, which can be continued.
+    """A search for the placement with the most members, that can be continued.
 
     Attributes:
         best: Node to members of each kind, of the best placement so far.

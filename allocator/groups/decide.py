@@ -1,4 +1,4 @@
-"""The decision about a group of pods: nodes and devices for enough members, or the reason why there are none.
+"""The decision about a group of pods: nodes and devices for enough members, or the reason there are none.
 
 A greedy placement is tried first, and searched on from where it is not enough. Whether the group fits does not depend on
 the arrangement, the order of members or the device that some member would have taken first. So it also fits where
@@ -47,7 +47,7 @@ def decide_group(
 
 
 class GroupSearch:
-    """A decision about a group that goes on where its budget has ended it.
+    """A decision about a group that goes on from the end of its last budget.
 
     It holds as long as neither the cluster nor the resources of its nodes change. After an AnswerInterrupted
     it has to be begun anew.

@@ -1,4 +1,4 @@
-"""Feasibility of members on one node: whether some of each kind fit together, devices, CPU and memory.
+"""Feasibility of some members of each kind on one node together: devices, CPU and memory.
 
 Claims of several pods on one node are one attempt of the allocator, so that the devices of one member are chosen
 with those of the others in view. Nodes of one equivalence class share the answers.
@@ -86,14 +86,14 @@ class Feasibility:
         return tuple(self._candidate(name, keys[name]) for name in names if name in keys)
 
     def fits(self, node: CandidateNode, counts: Counts) -> bool:
-        """Return whether members of each kind fit together on a node as it is."""
+        """Return True if members of each kind fit together on a node as it is."""
         # What is known of a class of nodes costs less than a sum, and a sum less than a search.
         if self._fits.get((node.devices, node.options, counts)) is False:
             return False
         return self._has_resources(node, counts) and self._has_devices(node, counts)
 
     def most(self, node: CandidateNode, kind: int, limit: int) -> int:
-        """Return how many members of one kind fit on a node that has no others, up to a limit."""
+        """Return the number of members of one kind that fit on an empty node, up to a limit."""
         key = (node.key, kind, limit)
         count = self._most.get(key)
         if count is None:
@@ -104,7 +104,7 @@ class Feasibility:
         return count
 
     def most_alone(self, node: CandidateNode, kind: int, limit: int) -> int:
-        """Return how many members of one kind fit on a node without the devices that other nodes see."""
+        """Count members of one kind that fit on a node without the devices that other nodes see."""
         key = (node.key, kind, limit, "alone")
         count = self._most.get(key)
         if count is None:

@@ -68,7 +68,7 @@ def in_order_of_preference(
     arrangement: Arrangement,
     limit: int,
 ) -> tuple[CandidateNode, ...]:
-    """Return the nodes in the order in which they are to be used: by name, or roomiest first.
+    """Return the nodes in the order of their use: by name, or roomiest first.
 
     Arguments as of `place_greedily`. Beyond the limit no further node is looked at, and counts as full.
     """

@@ -1,4 +1,4 @@
-"""Plans on nodes that are linked: what one of them allocates, others have no more.
+"""Plans on nodes that are linked: devices allocated on one of them are lost to others.
 
 Nodes are linked by pools that several of them see, and by claims of several members, which are allocated once. There the
 first plan is not always the right one, so the plans that differ in what others lose are enumerated: after each plan, the
@@ -31,7 +31,7 @@ from kube.cel.scope import current_scope
 
 
 class LinkedState(msgspec.Struct, frozen=True, kw_only=True):
-    """The linked nodes so far: what is in use with the group's own plans.
+    """The linked nodes so far: usage that includes the group's own plans.
 
     Attributes:
         usage: The usage of the cluster with the group's allocations.
@@ -136,7 +136,7 @@ class LinkedNodes:
                 )
 
     def _plans(self, node: str, pending: PendingClaims, usage: Usage) -> Iterator[Plan | None]:
-        """Yield the plans that differ in what other nodes lose, and None for each search without one."""
+        """Yield the plans that differ in the losses of other nodes, and None for each search without one."""
         devices, options = self._cluster.node_devices(node), self._cluster.options
         takes_all = any(
             request.all_devices

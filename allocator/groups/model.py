@@ -62,7 +62,7 @@ class GroupMember(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GroupQuestion(msgspec.Struct, frozen=True, kw_only=True):
-    """A group of pods, some of which may hold their devices already.
+    """A group of pods; some of them may hold their devices already.
 
     Attributes:
         members: The members without a node, in the order in which the scheduler tries them.
@@ -94,7 +94,7 @@ class GroupQuestion(msgspec.Struct, frozen=True, kw_only=True):
     drivers: frozenset[str] | None = None
 
     def may_give(self, plan: Plan) -> bool:
-        """Return whether all devices of a plan are of drivers whose devices may be given."""
+        """Return True if every device of a plan is of a driver that may give its devices."""
         drivers = self.drivers
         return drivers is None or all(
             choice.device.id.driver in drivers for choices in plan.choices for choice in choices
@@ -156,7 +156,7 @@ class GroupDoesNotFit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GroupUndecided(msgspec.Struct, frozen=True, kw_only=True):
-    """The search ended before it was known whether the group fits.
+    """The search ended before an answer was known.
 
     Attributes:
         closest: The largest placement that was met.

@@ -1,4 +1,4 @@
-"""The score of a group's placement: how well it follows the arrangement, from 0 to 100."""
+"""The score of a group's placement: its agreement with the arrangement, from 0 to 100."""
 
 from collections import Counter
 from collections.abc import Mapping

@@ -15,5 +15,5 @@ def without_shared_devices(devices: NodeDevices) -> NodeDevices:
 
 
 def is_in_shared_pool(devices: NodeDevices, device: DeviceId) -> bool:
-    """Return whether other nodes may see a device of a node."""
+    """Return True if other nodes may see a device of a node."""
     return is_shared(devices.pools[devices.pool_of[devices.positions[device]]])

@@ -1,4 +1,4 @@
-"""A bound on the members that nodes can take together where these see the same devices.
+"""A bound on the members that nodes can take together if these see the same devices.
 
 A member has devices of its node alone, or at least one of those that other nodes see, and of these there are only so many.
 So no more members fit than the nodes could take without such devices, and one for each of them.
@@ -42,7 +42,7 @@ def supply_bound(
 
 
 def _has_admin_access(kind: MemberKind) -> bool:
-    """Return whether members may use devices that others use."""
+    """Return True if members may use devices that others use."""
     return any(
         request.exactly is not None and request.exactly.admin_access
         for option in kind.options

@@ -1,4 +1,4 @@
-"""Every word about a group that is not placed: how many of its pods fit, and how many are needed."""
+"""Every word about a group that is not placed: the numbers of its pods that fit, and of those needed."""
 
 from allocator.groups.model import GroupDoesNotFit, GroupUndecided
 from findings.text import count_text, quote_text
@@ -7,7 +7,7 @@ from findings.text import count_text, quote_text
 def describe_outcome(
     outcome: GroupDoesNotFit | GroupUndecided, *, min_count: int, placed: int, domain: str = ""
 ) -> str:
-    """Return how many pods of a group fit, how many it needs, and the first one without a place.
+    """Describe the numbers of pods that fit and that a group needs, and the first one without a place.
 
     Args:
         outcome: The answer about its pods without a node.
@@ -30,7 +30,7 @@ def describe_outcome(
 
 
 def describe_counts(fitting: int, total: int, min_count: int) -> str:
-    """Return how many pods of a group fit, and how many it needs.
+    """Describe the numbers of pods of a group that fit and that it needs.
 
     >>> describe_counts(3, 4, 4)
     '3 of 4 pods fit, and 4 are needed'

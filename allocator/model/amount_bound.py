@@ -1,4 +1,4 @@
-"""An upper bound on what claims that are placed together take of the devices of one node."""
+"""An upper bound on the amount that claims placed together take of the devices of one node."""
 
 from collections.abc import Mapping
 from enum import StrEnum
@@ -11,7 +11,7 @@ from kube.quantity import Quantity
 
 
 class Counted(StrEnum):
-    """How often a device counts that a claim gets several times, or beside others."""
+    """The number of times that a device counts if a claim gets it several times, or beside others."""
 
     EACH_TIME = "eachTime"
     ONCE_PER_DEVICE = "oncePerDevice"
@@ -48,7 +48,7 @@ class AmountBound(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
 
 def capacity_amount(amounts: Mapping[str, Quantity], capacity: tuple[str, str], driver: str) -> int:
-    """Return the amount of a capacity in nano-units, by whichever form of its name; 0 without one.
+    """Return the amount of a capacity in nano-units, by either form of its name; 0 without one.
 
     Args:
         capacity: Domain and identifier.

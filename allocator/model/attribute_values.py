@@ -200,7 +200,7 @@ def _bits(mask: int) -> Iterator[int]:
 
 
 def bit_mask(flags: Iterable[object]) -> int:
-    """Return a mask of the positions where a flag is true."""
+    """Return a mask of the positions of true flags."""
     return sum(1 << position for position, flag in enumerate(flags) if flag)
 
 

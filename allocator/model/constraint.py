@@ -54,7 +54,7 @@ class Constraint(Protocol):
         ...
 
     def remove(self, request: Request, position: int, *, further_share: bool) -> None:
-        """Revert the latest successful `add`, which had the same arguments."""
+        """Revert the latest successful `add`; it must have had the same arguments."""
         ...
 
     def state_key(self) -> Hashable:
@@ -72,5 +72,5 @@ class Constraint(Protocol):
     def rejection(
         self, request: Request, position: int, *, further_share: bool
     ) -> RejectionReason | None:
-        """Return the reason why `add` would fail now; None if it would succeed. Change nothing."""
+        """Return the reason `add` would fail now; None if it would succeed. Change nothing."""
         ...

@@ -42,7 +42,7 @@ class Consumption(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 def consumption(
     requested_amounts: Mapping[str, Quantity] | None, device: Device, features: Features
 ) -> Consumption | RejectionReason:
-    """Return the consumption of a request, or why the device cannot serve it even if unused.
+    """Return the consumption of a request, or the reason the device cannot serve it even if unused.
 
     Raises:
         AttemptFailed: An amount is negative, or out of range for the arithmetic of the device's
@@ -194,7 +194,7 @@ def _too_large(reason: Reason, name: str, amount: Quantity, largest: Quantity) -
 
 
 def _is_identical(amount: Quantity, default: Quantity | None) -> bool:
-    """Return whether an amount is literally the default: upstream compares with ==.
+    """Return True if an amount is literally the default: upstream compares with ==.
 
     This matters only for a default that violates its own policy, which the API server rejects.
     Unlike upstream, the answer does not depend on whether Go stores the amount in 64 bits.
@@ -203,7 +203,7 @@ def _is_identical(amount: Quantity, default: Quantity | None) -> bool:
 
 
 def _is_exact_in_thousandths(range_: CapacityRequestPolicyRange, *, fractional: bool) -> bool:
-    """Return whether steps are counted in thousandths, and not in integers rounded up.
+    """Return True if steps are counted in thousandths, and not in integers rounded up.
 
     The KEP specifies this for ranges with a fraction; upstream's useMilli does not check for one.
     """

@@ -17,7 +17,7 @@ from kube.api.resource import (
 
 
 class PoolId(msgspec.Struct, frozen=True, order=True):
-    """The identity of a pool, whose name is unique only within its driver."""
+    """The identity of a pool: its name is unique only within its driver."""
 
     driver: str
     pool: str
@@ -43,7 +43,7 @@ class DeviceId(msgspec.Struct, frozen=True, order=True):
 
 
 class PublishedDevice(msgspec.Struct, frozen=True, kw_only=True, eq=False):
-    """A device with the slice that publishes it; compared and hashed by identity, which is cheap.
+    """A device with the slice that publishes it; compared and hashed by identity, for speed.
 
     `device.taints` includes the taints of DeviceTaintRules.
     """

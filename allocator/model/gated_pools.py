@@ -1,4 +1,4 @@
-"""Pools whose devices a disabled feature gate keeps from use.
+"""Pools with devices that a disabled feature gate keeps from use.
 
 Source: k8s.io/dynamic-resource-allocation v0.37.1, structured/internal/experimental,
 pools_experimental.go: slices that a disabled feature gate hides.
@@ -37,7 +37,7 @@ def find_gated_pools(slices: Iterable[ResourceSlice], features: Features) -> Map
 
 
 def declares_groups(device: Device) -> bool:
-    """Return whether a device has compatibilityGroups."""
+    """Return True if a device has compatibilityGroups."""
     return any(consumption.compatibility_groups for consumption in device.consumes_counters or ())
 
 

@@ -23,7 +23,7 @@ _NAME: Final = ""
 
 
 def is_relevant(slice_: ResourceSlice, node: Node) -> bool:
-    """Return whether a slice has a device for the node.
+    """Return True if a slice has a device for the node.
 
     Raises:
         AttemptFailed: A node selector is invalid.
@@ -40,7 +40,7 @@ def is_relevant(slice_: ResourceSlice, node: Node) -> bool:
 
 
 def selects_node(place: ResourceSliceSpec | Device, node: str, labels: Mapping[str, str]) -> bool:
-    """Return whether the node fields of a slice or a device select this node.
+    """Return True if the node fields of a slice or a device select this node.
 
     Raises:
         AttemptFailed: The node selector is invalid.

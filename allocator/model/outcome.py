@@ -33,7 +33,7 @@ class AttemptFailed(DrawbridgeError):
 
 
 class Reason(StrEnum):
-    """The reason why a device or a request is rejected, as in events, metrics and JSON."""
+    """The reason a device or a request is rejected, as in events, metrics and JSON."""
 
     ALLOCATED = "allocated"
     SELECTOR = "selector"
@@ -69,7 +69,7 @@ class Reason(StrEnum):
 
 
 class RejectionReason(msgspec.Struct, frozen=True, kw_only=True):
-    """The reason why devices, or a request as a whole, are rejected.
+    """The reason devices, or a request as a whole, are rejected.
 
     Its parts are values, so that devices that differ in one value only are reported together. None
     of them names objects of another namespace.
@@ -117,7 +117,7 @@ class Shortage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DoesNotFit(msgspec.Struct, frozen=True, kw_only=True):
-    """The claims do not fit this node; `allocator.explain.node` explains why.
+    """The claims do not fit this node; `allocator.explain.node` has the reasons.
 
     Attributes:
         invalid_pools: A pool of the node is invalid, which upstream reports as an error of the

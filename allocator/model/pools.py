@@ -100,7 +100,7 @@ def _newest_generation(slices: Iterable[PublishedSlice]) -> tuple[PublishedSlice
 
 
 def targets_node(device: PublishedDevice, node: NodeDevices) -> bool:
-    """Return whether a device in one of the node's slices is for this node.
+    """Return True if a device in one of the node's slices is for this node.
 
     True unless its slice has per-device node selection. Source: isSelectable.
 

@@ -72,7 +72,7 @@ class Expression(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PendingClaims(msgspec.Struct, frozen=True, kw_only=True, eq=False):
-    """The unallocated claims of a pod, which one attempt allocates together or not at all.
+    """The unallocated claims of a pod; one attempt allocates all of them or none.
 
     Attributes:
         claims: The claims in the pod's order.

@@ -32,7 +32,7 @@ class SchedulerSupport(msgspec.Struct, frozen=True, kw_only=True):
         return self.policy_aware.union(bridge)
 
     def evaluates_policies(self, scheduler: str) -> bool:
-        """Return whether a scheduler evaluates policies, and limits of owned drivers.
+        """Return True if a scheduler evaluates policies, and limits of owned drivers.
 
         Args:
             scheduler: The scheduler's name in pods; empty for the default.

@@ -75,7 +75,7 @@ class DeviceField(msgspec.Struct, frozen=True, order=True):
 
 
 class SelectorFailure(msgspec.Struct, frozen=True):
-    """The error of a selector on a device, which ends the attempt.
+    """The error of a selector on a device; it ends the attempt.
 
     Attributes:
         runtime_error: The error of the evaluation; empty where the expression does not compile, or
@@ -124,7 +124,7 @@ class SelectorChain:
         return self._evaluator.digest
 
     def verdict(self, device: PublishedDevice) -> bool | SelectorFailure:
-        """Return whether a device satisfies all selectors; a failure if one of them raises."""
+        """Return True if a device satisfies all selectors; a failure if one of them raises."""
         return self.verdicts((device,))[0]
 
     def verdicts(self, devices: Sequence[PublishedDevice]) -> list[bool | SelectorFailure]:
@@ -355,7 +355,7 @@ _evaluators: Final = TenantCache[tuple[str, ...], _Evaluator](
 
 
 def selector_chain(expressions: tuple[Expression, ...]) -> SelectorChain:
-    """Return the chain of these expressions, whose verdicts are cached.
+    """Return the chain of these expressions; its verdicts are cached.
 
     Raises:
         AnswerInterrupted: It is not compiled, for the reason that the class of the error says.
@@ -413,7 +413,7 @@ def _evaluator(texts: tuple[str, ...]) -> _Evaluator:
 def projection(
     published_device: PublishedDevice, fields: tuple[DeviceField, ...] | None
 ) -> Hashable:
-    """Return everything that selectors which read `fields` can tell about a device.
+    """Return everything about a device that selectors reading `fields` can tell.
 
     Apart from the fields, these are the driver, whether the device can be shared, and whether an
     attribute is malformed, which breaks every expression.

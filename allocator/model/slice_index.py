@@ -161,7 +161,7 @@ def _find(
 
 
 def build_index(slices: Iterable[ResourceSlice], features: Features) -> SliceIndex:
-    """Index slices whose devices already have the taints of DeviceTaintRules."""
+    """Index slices with devices that already have the taints of DeviceTaintRules."""
     by_key: dict[IndexKey, list[PublishedSlice]] = {}
     by_pool: dict[PoolId, list[PublishedSlice]] = {}
     unkeyed: dict[PoolId, list[PublishedSlice]] = {}

@@ -1,4 +1,4 @@
-"""Amounts of resources in the units in which kube-scheduler counts them.
+"""Amounts of resources in the units that kube-scheduler counts.
 
 Source: k8s.io/kubernetes v1.37.1, pkg/scheduler/framework/types.go, Resource;
 pkg/scheduler/util/utils.go, IsScalarResourceName.
@@ -95,7 +95,7 @@ def format_resource(name: str, amount: int) -> str:
 
 
 def is_scalar(name: str) -> bool:
-    """Return whether a resource is counted in whole units by its name.
+    """Return True if a resource is counted in whole units by its name.
 
     >>> [is_scalar(name) for name in ("nvidia.com/gpu", "hugepages-2Mi", "cpu", "requests.a.io/b")]
     [True, True, False, False]

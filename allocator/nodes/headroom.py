@@ -1,4 +1,4 @@
-"""The CPU, memory and number of pods that a node has left, and what a pod takes of them."""
+"""The CPU, memory and number of pods that a node has left, and the part of them that a pod takes."""
 
 from typing import Final
 
@@ -27,7 +27,7 @@ class Headroom(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def takes(self, cpu_milli: int, memory: int) -> bool:
-        """Return whether there is room for a pod, as NodeResourcesFit decides it.
+        """Return True if there is room for a pod, as NodeResourcesFit decides it.
 
         >>> Headroom(cpu_milli=0, memory=1 << 30, pods=1).takes(0, 1 << 30)
         True

@@ -1,4 +1,4 @@
-"""A log of the nodes that changed, from which several readers take up where they left off."""
+"""A log of the nodes that changed, for several readers; each goes on from its last position."""
 
 from collections.abc import Iterable, Sequence
 from typing import Final

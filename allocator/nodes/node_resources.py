@@ -1,4 +1,4 @@
-"""The resources of a node, and how much of them its pods request.
+"""The resources of a node, and the part of them that its pods request.
 
 Source: k8s.io/kubernetes v1.37.1, pkg/scheduler/framework/types.go, NodeInfo.
 """

@@ -1,4 +1,4 @@
-"""NodeResourcesFit: whether a node has the resources that a pod requests, and which it lacks.
+"""NodeResourcesFit: the resources that a pod requests and a node lacks, if any.
 
 Source: k8s.io/kubernetes v1.37.1, pkg/scheduler/framework/plugins/noderesources/fit.go, fitsRequest.
 Not modelled: `ignoredResources` and `ignoredResourceGroups` of NodeResourcesFitArgs.
@@ -82,7 +82,7 @@ def insufficient_resources(
 def has_resources(
     request: PodRequest, node: NodeResources, from_claims: Collection[str] = ()
 ) -> bool:
-    """Return whether a node has the resources for a pod.
+    """Return True if a node has the resources for a pod.
 
     Args:
         request: The pod's request.

@@ -152,7 +152,7 @@ def _is_recorded(pod: Pod, entry: PodResourceClaim) -> bool:
 
 
 def _is_owned(claim: ResourceClaim, pod: Pod) -> bool:
-    """Return whether a claim was made for this pod; files may not know uids."""
+    """Return True if a claim was made for this pod; files may not know uids."""
     return any(
         reference.kind == "Pod"
         and reference.name == pod.metadata.name
@@ -176,7 +176,7 @@ def _from_template(template: ResourceClaimTemplate, pod: Pod, name: str) -> Reso
 
 
 def pinned_to(allocation: AllocationResult) -> str | None:
-    """Return the node to which an allocation is local; None when it is usable on several."""
+    """Return the node that an allocation is local to; None when it is usable on several."""
     selector = allocation.node_selector
     for term in selector.node_selector_terms if selector is not None else ():
         for field in term.match_fields or ():

@@ -114,7 +114,7 @@ def _local(node: NodeDevices) -> tuple[PublishedDevice, ...]:
 def _selected_devices(
     device_class: DeviceClass, devices: Iterable[PublishedDevice]
 ) -> Iterator[PublishedDevice]:
-    """Yield the devices of a class, without devices where its selectors fail."""
+    """Yield the devices of a class, without devices that make its selectors fail."""
     selectors = selector_chain(
         tuple(
             Expression(text=selector.cel.expression, origin="")

@@ -20,7 +20,7 @@ _MAX_LABELS: Final = 5
 
 
 def node_rejection(pod: Pod, node: Node) -> RejectionReason | None:
-    """Return the reason why a node rejects a pod; None when nothing that is modelled does.
+    """Return the reason a node rejects a pod; None when nothing that is modelled does.
 
     >>> from kube.api.meta import ObjectMeta
     >>> from kube.api.core import NodeSpec
@@ -36,7 +36,7 @@ def node_rejection(pod: Pod, node: Node) -> RejectionReason | None:
 
 
 def counted_rejection(pod: Pod, node: Node) -> str | None:
-    """Return the words under which kube-scheduler counts a node that rejects a pod; None if it does not.
+    """Return kube-scheduler's words for a node that rejects a pod; None if it does not.
 
     >>> from kube.api.meta import ObjectMeta
     >>> from kube.api.core import NodeSpec
@@ -51,7 +51,7 @@ def counted_rejection(pod: Pod, node: Node) -> str | None:
 
 
 def is_for(selector: NodeSelector, node: Node) -> bool:
-    """Return whether a selector selects a node; an invalid one selects none."""
+    """Return True if a selector selects a node; an invalid one selects none."""
     try:
         validate(selector)
     except ValueError:
@@ -113,7 +113,7 @@ def _tolerates(toleration: Toleration, taint: Taint) -> bool:
 
 
 def _named_nodes(pod: Pod) -> frozenset[str] | None:
-    """Return the nodes to which required affinity restricts a pod by name; None without such a restriction.
+    """Return the nodes that required affinity names for a pod; None without such a restriction.
 
     Source: NodeAffinity.PreFilter.
     """

@@ -1,4 +1,4 @@
-"""A recorded cluster beside the stock scheduler: whether each node was among the best of its moment.
+"""A recorded cluster beside the stock scheduler: a check of each node against the best of its moment.
 
 Every pod is put where it was bound, so a difference does not spread. A pod that is not on one of the best nodes
 has a cause: what the model lacks, or what the recording does not tell.
@@ -117,7 +117,7 @@ class _Walk:
                 self._on[number] = state.bare_candidate(pod.replay.pod), pod.node, pod.claims
 
     def bind(self, event: Bound) -> None:
-        """Compare a binding, and put the pod where it was bound."""
+        """Compare a binding, and put the pod on the node it was bound to."""
         self._place += 1
         pod = self._course.pods[event.number]
         self._bound.add(event.number)
@@ -170,7 +170,7 @@ class _Walk:
         self._tally.count_failed(reason, candidate)
 
     def _cause(self, pod: RecordedPod, candidate: Candidate, event: Bound) -> str | None:
-        """Return the cause why a pod is not on one of the best nodes; None if it is."""
+        """Return the cause for a pod that is not on one of the best nodes; None if it is."""
         if event.node not in self.state.resources:
             return UNKNOWN_NODE
         try:
@@ -196,7 +196,7 @@ class _Walk:
         )
 
     def _rejection(self, candidate: Candidate, plans: NodePlans | None, node: str) -> str | None:
-        """Return why a node cannot take a pod; a resource by its name. None if it can."""
+        """Return the reason a node cannot take a pod; a resource by its name. None if it can."""
         if candidate.eligible is not None and node not in candidate.eligible:
             return NOT_ELIGIBLE
         lacks = self.state.lacks(candidate, (node,))
@@ -207,7 +207,7 @@ class _Walk:
         return None
 
     def _moment(self, event: Bound) -> str | None:
-        """Return the cause why the moment of a decision is not known; None if it is."""
+        """Return the cause that hides the moment of a decision; None if it is known."""
         if not event.is_dated:
             return NOT_DATED
         near = self._seconds[max(0, self._place - 1) : self._place + 2]

@@ -232,7 +232,7 @@ class _Table:
         return ResourceClaimSpec(devices=DeviceClaim(requests=(request,)))
 
     def _value(self, row: _Row, column: str, read: Callable[[str], _T]) -> _T | None:
-        """Return the value of a column; None if it is empty or has a fault, which is recorded."""
+        """Return the value of a column; None if it is empty or has a fault, and record the fault."""
         text = row.values.get(column)
         if text is None:
             return None

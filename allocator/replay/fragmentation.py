@@ -31,7 +31,7 @@ class FragmentationScheduler:
         ties: TieBreaker,
         profiles: SchedulerProfiles = DEFAULT_PROFILES,
     ) -> None:
-        """Place pods where the usual ones lose least.
+        """Place pods at the least loss to the usual ones.
 
         Args:
             ties: Decides between nodes with equal totals.
@@ -68,7 +68,7 @@ class FragmentationScheduler:
 
 
 class TwoStepScheduler:
-    """The scheduler of the bridge with another strategy, whose nodes are in two steps."""
+    """The scheduler of the bridge with another strategy and its nodes in two steps."""
 
     def __init__(
         self, strategy: Strategy, ties: TieBreaker, profiles: SchedulerProfiles = DEFAULT_PROFILES

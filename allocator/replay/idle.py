@@ -1,4 +1,4 @@
-"""The reasons why whole devices are idle at the end of a replay, though pods failed."""
+"""The reasons that whole devices are idle at the end of a replay, though pods failed."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -62,7 +62,7 @@ def _reason(
     node: str,
     devices: Sequence[PublishedDevice],
 ) -> str | None:
-    """Return the reason why a pod does not use idle devices of a node; None if it asks for none of them."""
+    """Return the reason a pod does not use idle devices of a node; None if it asks for none of them."""
     if candidate.eligible is not None and node not in candidate.eligible:
         return None
     if plans.fitting(node) is None:

@@ -1,4 +1,4 @@
-"""The history of a recorded cluster: the pods that came and went, and where they were placed."""
+"""The history of a recorded cluster: the pods that came and went, and their places."""
 
 from collections.abc import Mapping, Sequence
 

@@ -160,7 +160,7 @@ class Tally:
 
 
 def failure_reason(candidate: Candidate, state: ReplayState, strategy: Strategy) -> str:
-    """Return the reason why a pod fits nowhere.
+    """Return the reason a pod fits nowhere.
 
     Of several reasons that of the most nodes counts: `noEligibleNode`, `noDevices` where no eligible node has
     devices, else the resource that those with devices lack.

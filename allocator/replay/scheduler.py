@@ -112,7 +112,7 @@ class StockScheduler:
 
 
 def nodes_to_find(nodes: int, percentage: int = 0) -> int:
-    """Return the number of feasible nodes after which kube-scheduler looks no further.
+    """Return the number of feasible nodes that ends kube-scheduler's search for more.
 
     Args:
         nodes: Number of all nodes.

@@ -102,7 +102,7 @@ class ReplayState:
         )
 
     def fits(self, candidate: Candidate, node: str) -> bool:
-        """Return whether a node is eligible for a pod and has the resources, devices aside."""
+        """Return True if a node is eligible for a pod and has the resources, devices aside."""
         eligible = candidate.eligible
         if eligible is not None and node not in eligible:
             return False
@@ -239,7 +239,7 @@ class ReplayState:
         return {pool: nodes for pool, nodes in nodes_of.items() if len(nodes) > 1}
 
     def _note_shared_pools(self, claim: ResourceClaim) -> None:
-        """Note the change of all nodes that see a pool whose devices a claim uses."""
+        """Note the change of all nodes that see a pool with devices that a claim uses."""
         allocation = claim.status.allocation if claim.status is not None else None
         if not self._nodes_of or allocation is None:
             return

@@ -85,7 +85,7 @@ class Recorder:
 
 
 def _is_step(number: int, total: int, steps: int) -> bool:
-    """Return whether one of so many equal steps ends with a number.
+    """Return True if one of so many equal steps ends with a number.
 
     >>> [number for number in range(1, 8) if _is_step(number, 7, 3)]
     [3, 5, 7]

@@ -1,4 +1,4 @@
-"""The pods that usually come, learnt from those that arrived, and what each pod costs them, in a replay.
+"""The pods that usually come, learnt during a replay, and the cost of each pod to them.
 
 They are learnt as the sidecar learns them.
 """
@@ -40,13 +40,13 @@ class UsualPods:
         self._use(FragmentationAware())
 
     def _use(self, strategy: FragmentationAware) -> None:
-        """Take over a distribution of kinds, which makes all losses new."""
+        """Take over a distribution of kinds; this makes all losses new."""
         self.strategy = strategy.without_score()
         self._node_losses: NodeLosses | None = None
         self._losses: dict[Hashable, _Losses] = {}
 
     def learn(self, candidate: Candidate) -> bool:
-        """Count a pod with devices; return whether other kinds were taken over."""
+        """Count a pod with devices; return True if other kinds were taken over."""
         if candidate.pending is None:
             return False
         amounts, demands = candidate.request.amounts, demands_of(candidate.pending)

@@ -1,4 +1,4 @@
-"""The pods of a replay, and the order in which they arrive."""
+"""The pods of a replay, and the order of their arrival."""
 
 from collections.abc import Hashable, Mapping, Sequence
 from enum import StrEnum
@@ -13,7 +13,7 @@ from kube.api.resource import DeviceClass, ResourceClaim, ResourceSlice
 
 
 class Order(StrEnum):
-    """The order in which pods arrive.
+    """The order of pods' arrival.
 
     FILE and SHUFFLE try each pod once, and nothing leaves. With ARRIVAL time passes: pods arrive and leave, and
     those that wait are tried again whenever one leaves.
@@ -50,7 +50,7 @@ class ReplayPod(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Inventory(msgspec.Struct, frozen=True, kw_only=True):
-    """The cluster on which pods arrive.
+    """The cluster that pods arrive on.
 
     Attributes:
         nodes: The nodes; those without `status.allocatable` have no limits.
@@ -88,7 +88,7 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
 
 def in_order(pods: Sequence[ReplayPod], order: Order, seed: int) -> list[tuple[float, ReplayPod]]:
-    """Return the pods with the second in which each arrives."""
+    """Return the pods with the second of each arrival."""
     if order is not Order.ARRIVAL:
         shuffled = list(pods)
         if order is Order.SHUFFLE:

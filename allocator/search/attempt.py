@@ -143,7 +143,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         )
 
     def infeasibility(self) -> RejectionReason | None:
-        """Return the reason why the attempt fails without a search; None if a search is needed."""
+        """Return the reason the attempt fails without a search; None if a search is needed."""
         # An abort must come where upstream has it, so nothing is decided before the search.
         if self.may_abort:
             return None
@@ -172,7 +172,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
 
 def _has_too_few(candidates: RequestCandidates) -> bool:
-    """Return whether a request has too few candidates by itself."""
+    """Return True if a request has too few candidates by itself."""
     is_empty = candidates.all_positions is not None and not candidates.all_positions
     return is_empty or candidates.candidates.bit_count() < candidates.count
 
@@ -372,7 +372,7 @@ class _Layout:
         )
 
     def _rejection(self, request: Request, device: PublishedDevice) -> RejectionReason | None:
-        """Return the reason why a device can never serve a request; None if it can."""
+        """Return the reason a device can never serve a request; None if it can."""
         return (
             node_operations.rejection(device.slice, self._node.declared_features, self._features)
             or counters.rejection(device.device, self._features)

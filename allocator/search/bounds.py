@@ -73,7 +73,7 @@ class Demand:
         return self._suffixes[claim][index].slack
 
     def exceeds(self, claim: int, index: int, chosen_mask: int) -> bool:
-        """Return whether the requests from one on need more than is available.
+        """Return True if the requests from one on need more than is available.
 
         Args:
             claim: Index of the claim.

@@ -33,7 +33,7 @@ from kube.quantity import Quantity, format_amount
 
 
 class AllocationConflict(msgspec.Struct, frozen=True, kw_only=True):
-    """The reason why an allocation contradicts the usage by other claims.
+    """The reason an allocation contradicts the usage by other claims.
 
     Attributes:
         request: Name of the request, as in the allocation result.
@@ -65,7 +65,7 @@ def find_conflict(
 def are_compatible(
     claims: Sequence[ResourceClaim], node: NodeDevices, usage: Usage, options: AllocatorOptions
 ) -> bool:
-    """Return whether allocations can be used beside each other and beside the devices in use.
+    """Return True if allocations can be used beside each other and beside the devices in use.
 
     This is what `find_conflict` says of one claim after the other, each counted as usage for those after
     it, but lays out one attempt for all of them.
@@ -154,7 +154,7 @@ class _Recheck:
     def add(
         self, request: Request, result: DeviceRequestAllocationResult
     ) -> RejectionReason | None:
-        """Add a device; return the reason why it cannot be used, None if it can."""
+        """Add a device; return the reason it cannot be used, None if it can."""
         device = _device(result)
         position = self._attempt.node.positions.get(device)
         if position is None:

@@ -63,7 +63,7 @@ def allocation(
 
 
 def share_ids(seed: str) -> Iterator[str]:
-    """Yield an endless sequence of lower-case UUIDs, which is the same for the same seed.
+    """Yield an endless sequence of lower-case UUIDs; the same seed gives the same sequence.
 
     Args:
         seed: Identifies one allocation of one claim, such as its uid.
@@ -83,7 +83,7 @@ def share_ids(seed: str) -> Iterator[str]:
 
 
 def node_selector(choices: Iterable[Choice], node: str) -> NodeSelector | None:
-    """Return the nodes where the devices of a claim can be used; None for all nodes.
+    """Return the nodes that can use the devices of a claim; None for all nodes.
 
     A local device ties the claim to the node. Otherwise the claim can be used where all devices can.
 

@@ -286,7 +286,7 @@ class _Search:
         return Result.FAILED if frame.opens_claim and result is Result.TOO_MANY else result
 
     def _can_backjump(self) -> bool:
-        """Return whether the choice that was just reverted had no part in the current conflict.
+        """Return True if the choice that was just reverted had no part in the current conflict.
 
         If the request that failed has the same residual key without the choice, it fails for every
         other value of the choice, too.
@@ -352,7 +352,7 @@ class _Search:
         return True
 
     def _lacks_capacity(self, frame: DeviceFrame, position: int, *, further_share: bool) -> bool:
-        """Return whether a device lacks capacity, if that has to be checked before all else."""
+        """Return True if a device lacks capacity, if that has to be checked before all else."""
         capacity = self._attempt.capacity_constraint
         # Except in mode All, upstream checks capacity before constraints, whose derived attributes
         # may abort the attempt. If nothing can abort it, the order makes no difference.
@@ -365,7 +365,7 @@ class _Search:
         )
 
     def _revert(self, frame: DeviceFrame) -> None:
-        """Revert the choice of a frame, which failed."""
+        """Revert the choice of a frame that failed."""
         position, request = frame.position, frame.candidates.request
         self._choices[frame.claim].pop()
         if position in self._shares:

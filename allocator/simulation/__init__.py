@@ -1,1 +1,1 @@
-"""Simulated placement of pods and claims, and the reasons why pods are pending."""
+"""Simulated placement of pods and claims, and the reasons that pods are pending."""

@@ -28,7 +28,7 @@ class PlacementAttempt(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def eligibility_key(attempt: PlacementAttempt) -> bytes | None:
-    """Return all of a pod that eligible nodes depend on; None where its claims matter as well."""
+    """Return all of a pod that eligible nodes depend on; None if its claims matter as well."""
     if attempt.claims.held or attempt.claims.missing:
         return None
     if attempt.pod is None:

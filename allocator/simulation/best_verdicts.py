@@ -1,4 +1,4 @@
-"""Verdicts about nodes, of which an error of one matters only where it does for a scheduler."""
+"""Verdicts about nodes; an error of one matters only if it does for a scheduler."""
 
 from collections.abc import Collection
 

@@ -1,4 +1,4 @@
-"""A group of pods that a simulation tries: the question about it, and what is said of the answer."""
+"""A group of pods that a simulation tries: the question about it, and the words for the answer."""
 
 from collections.abc import Mapping, Sequence
 
@@ -24,7 +24,7 @@ from kube.api.core import Pod
 
 
 def new_result(group: DeclaredGroup) -> PlacedGroup:
-    """Return the result for a group of which nothing is placed yet."""
+    """Return the result for a group without a placed member."""
     return PlacedGroup(
         kind=group.name.system,
         namespace=group.name.namespace,
@@ -36,7 +36,7 @@ def new_result(group: DeclaredGroup) -> PlacedGroup:
 
 
 def obstacle(group: DeclaredGroup) -> NodeReason | None:
-    """Return the reason why a group is not tried on any node; None for one that is tried."""
+    """Return the reason a group is not tried on any node; None for one that is tried."""
     if group.fault is not None:
         fix = f"; {group.fault.fix}" if group.fault.fix else ""
         return NodeReason(code=group.fault.code, message=f"{group.fault.message}{fix}")
@@ -91,7 +91,7 @@ def build_question(
 
 
 def describe(group: DeclaredGroup, outcome: GroupDoesNotFit | GroupUndecided) -> NodeReason:
-    """Return the reason why a group is not placed.
+    """Return the reason a group is not placed.
 
     The first member without a place is tried after this beside the others.
     """

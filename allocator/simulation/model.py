@@ -177,7 +177,7 @@ class SimulationResult(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def all_placed(self) -> bool:
-        """Return whether every pod has a node, and every claim its devices."""
+        """Return True if every pod has a node, and every claim its devices."""
         return (
             self.error is None
             and all(pod.node is not None for pod in self.pods)

@@ -95,7 +95,7 @@ class NodeFilter:
         return FilteredNodes(feasible=feasible, lacking=lacking, excluded=excluded)
 
     def results(self, attempt: PlacementAttempt, nodes: FilteredNodes) -> dict[str, NodeResult]:
-        """Return the results of the nodes whose devices are not evaluated."""
+        """Return the results of the nodes with devices that are not evaluated."""
         results = {name: excluded.result for name, excluded in nodes.excluded.items()}
         if attempt.request is not None:
             for name in nodes.lacking:

@@ -71,7 +71,7 @@ class PodProjection(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Explanation(msgspec.Struct, frozen=True, kw_only=True):
-    """The reasons why a pod is pending.
+    """The reasons that a pod is pending.
 
     Attributes:
         note: One line of at most MAX_NOTE bytes, without names of other namespaces.
@@ -134,7 +134,7 @@ def project_pod(
 
 
 def _without_consumers(claim: ResourceClaim) -> ResourceClaim:
-    """Return a claim without the pods that it is reserved for, which differ from pod to pod."""
+    """Return a claim without the pods that it is reserved for, since these differ from pod to pod."""
     if claim.status is None or not claim.status.reserved_for:
         return claim
     return replace(claim, status=replace(claim.status, reserved_for=None))
@@ -207,7 +207,7 @@ class _NodeSummaries:
 
 
 def _is_for_others(node: NodeDevices, pending: PendingClaims) -> bool:
-    """Return whether a node has no device of any requested class."""
+    """Return True if a node has no device of any requested class."""
     if any(pool.state is not PoolState.COMPLETE for pool in node.pools):
         return False
     chains = {class_chain(request).key: class_chain(request) for request in _requests(pending)}
@@ -258,7 +258,7 @@ def _rank(group: NodeGroup) -> int:
 
 
 def _rejects_pod(group: NodeGroup) -> bool:
-    """Return whether nodes are rejected before any device is evaluated."""
+    """Return True if nodes are rejected before any device is evaluated."""
     return all(reason.code == Reason.NODE_NOT_ELIGIBLE for reason in group.reasons)
 
 

@@ -1,4 +1,4 @@
-"""What a simulation has placed so far: claims with their devices, pods with their nodes, resources in use."""
+"""The placements of a simulation so far: claims with devices, pods with nodes, resources in use."""
 
 from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
@@ -123,7 +123,7 @@ class Placements:
             )
 
     def checkpoint(self) -> "Checkpoint":
-        """Return what is placed now, for `take_back`."""
+        """Return the present placements, for `take_back`."""
         resources = self.ledger.resources
         return Checkpoint(
             known_claims=dict(self._known),
@@ -133,7 +133,7 @@ class Placements:
         )
 
     def take_back(self, checkpoint: "Checkpoint") -> None:
-        """Take back what was placed since a checkpoint, which is used up."""
+        """Take back the placements since a checkpoint; it cannot be used again."""
         for name, claim in self._known.items():
             if checkpoint.known_claims.get(name) is not claim:
                 for view in self._views:
@@ -144,7 +144,7 @@ class Placements:
 
 
 class Checkpoint(NamedTuple):
-    """What a simulation had placed at some time."""
+    """The placements of a simulation at some time."""
 
     known_claims: dict[Name, ResourceClaim]
     claims: dict[Name, PlacedClaim]

@@ -1,4 +1,4 @@
-"""The resources of nodes during a simulation: which nodes have enough for a pod, and what pods take."""
+"""The resources of nodes during a simulation: the nodes with enough for a pod, and the pods' use."""
 
 from collections.abc import Collection, Mapping, Sequence
 
@@ -51,7 +51,7 @@ class ResourceLedger:
         return feasible if lacking else nodes, lacking
 
     def lacks(self, request: PodRequest, node: str) -> tuple[InsufficientResource, ...]:
-        """Return the resources that a node lacks for a pod; none where only devices count."""
+        """Return the resources that a node lacks for a pod; none if only devices count."""
         resources = (self.resources or {}).get(node)
         if resources is None:
             return ()

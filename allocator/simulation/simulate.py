@@ -165,7 +165,7 @@ class _Run:
     # --- what is tried ---------------------------------------------------------------------------
 
     def place_pod(self, pod: Pod) -> None:
-        """Try a pod with all claims that it needs, or the group of which it is the first."""
+        """Try a pod with all claims that it needs, or the group that it is the first of."""
         self._state.see_as(pod.spec.scheduler_name)
         name = (pod.metadata.namespace, pod_name(pod))
         group = self._group_of.get(name)
@@ -310,7 +310,7 @@ class _Run:
     def _take_places(
         self, attempts: Sequence[PlacementAttempt], plan: GroupPlan
     ) -> Mapping[Name, str]:
-        """Allocate what a group gets; return its pods' nodes."""
+        """Allocate the devices of a group's plan; return its pods' nodes."""
         for share in plan.shares:
             self._state.allocate(share.plan, share.pending)
         nodes: dict[Name, str] = {}
@@ -329,7 +329,7 @@ class _Run:
         title: str,
         reason: NodeReason,
     ) -> None:
-        """Record why the first pod that has no place beside the others has none."""
+        """Record the reason for the first pod that has no place beside the others."""
         checkpoint = self._state.checkpoint()
         try:
             self._take_places(attempts, closest)

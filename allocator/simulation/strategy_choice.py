@@ -21,7 +21,7 @@ def named_strategy(
     pools: PoolStrategies,
     weights: CapacityWeights,
 ) -> tuple[Strategy, str]:
-    """Return the strategy of a pod, a class or pools of nodes, and a note; it is empty where all is well."""
+    """Return the strategy of a pod, a class or pools of nodes, and a note; it is empty if all is well."""
     names = dict.fromkeys(name for claim in claims for name in class_names(claim))
     annotations = {
         name: classes[name].metadata.annotations or {} for name in names if name in classes

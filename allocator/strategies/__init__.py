@@ -1,1 +1,1 @@
-"""Strategies: preferences between devices and nodes that fit; none decides whether a pod fits."""
+"""Strategies: preferences between devices and nodes that fit; none affects feasibility."""

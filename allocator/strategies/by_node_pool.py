@@ -160,7 +160,7 @@ def _strategy(
     weights: CapacityWeights,
     fragmentation: FragmentationAware,
 ) -> Strategy:
-    """Return the strategy of a pool; the default where the pool has none."""
+    """Return the strategy of a pool; the default if the pool has none."""
     if name is None or name == default.name:
         return default
     if name == fragmentation.name and fragmentation.kinds:

@@ -35,7 +35,7 @@ class CapacityWeights(msgspec.Struct, frozen=True):
         return _by_driver(self).get(driver, _NONE)
 
     def weights_on(self, node: NodeDevices, driver: str) -> Mapping[str, int]:
-        """Return the weights of a driver's capacities on a node, which may be in a pool with its own."""
+        """Return the weights of a driver's capacities on a node, or those of the node's own pool."""
         index = node.node_pools.get(driver)
         by_pool = None if index is None else _by_pool(self).get(driver)
         return self.weights_of(driver) if by_pool is None or index is None else by_pool[index]

@@ -86,7 +86,7 @@ class FragmentationAware:
         return sorted(range(len(keys)), key=keys.__getitem__)
 
     def score(self, node: NodeDevices, usage: Usage, plan: Plan) -> int:
-        """Return the score of a node whose CPU and memory are not known."""
+        """Return the score of a node with unknown CPU and memory."""
         before = potential(self.slots(node, usage), None, None)
         after = potential(self.slots(node, usage_after(node, usage, plan)), None, None)
         devices = self.devices_of(node, plan)
@@ -95,7 +95,7 @@ class FragmentationAware:
         return rank_score(plan, 100 * devices // (devices + max(0, before - after)))
 
     def without_score(self) -> "FragmentationAware":
-        """Return the strategy for who ranks nodes by `loss`, so that no score is computed for nothing."""
+        """Return the strategy without scores, for callers that rank nodes by `loss`."""
         return _Unscored(self)
 
     def slots(self, node: NodeDevices, usage: Usage) -> tuple[KindSlots, ...]:
@@ -120,7 +120,7 @@ class FragmentationAware:
         headroom: Headroom,
         headroom_after: Headroom,
     ) -> int:
-        """Return the potential that a pod costs on a node whose CPU and memory are known.
+        """Return the potential that a pod costs on a node with known CPU and memory.
 
         Args:
             before: Slots of the node.

@@ -1,4 +1,4 @@
-"""A strategy whose nodes are divided into two steps by what the pods that usually come lose.
+"""A strategy with nodes divided into two steps by the losses of the pods that usually come.
 
 Does a pod take a place from the usual pods that it would not take elsewhere? Nodes where it does not come before
 those where it does, and within each step the strategy decides. It does not where the potential that it costs
@@ -34,7 +34,7 @@ _SPAN: Final = 49
 
 
 class InTwoSteps:
-    """A strategy whose equivalence classes also tell apart the fields that the usual pods read.
+    """A strategy with equivalence classes that also tell apart the fields that the usual pods read.
 
     Attributes:
         base: The strategy.

@@ -57,7 +57,7 @@ class KindCounts:
         owner: str = "",
         at_s: float = 0.0,
     ) -> bool:
-        """Count a pod; return whether other kinds are to be taken over.
+        """Count a pod; return True if other kinds are to be taken over.
 
         They are compared after 1, 2, 4, ... pods and then after every `MAX_WAIT`.
 
@@ -92,7 +92,7 @@ class KindCounts:
         return self._renew()
 
     def _renew(self) -> bool:
-        """Take the kinds over if enough weight moved; return whether it did."""
+        """Take the kinds over if enough weight moved; return True if it did."""
         kinds = self._most_frequent()
         before, after = _weights_of(self.kinds), _weights_of(kinds)
         moved = sum(abs(after.get(kind, 0) - before.get(kind, 0)) for kind in before | after)

@@ -1,4 +1,4 @@
-"""The load of devices and nodes, which most strategies score by.
+"""The load of devices and nodes; most strategies score by it.
 
 Load is an integer from 0 to `FULL`, so that sums do not depend on the order of devices.
 
@@ -233,7 +233,7 @@ def load_after(
 
 
 def drivers_of(plan: Plan) -> Collection[str]:
-    """Return the drivers whose devices a plan uses."""
+    """Return the drivers with devices that a plan uses."""
     return {choice.device.id.driver for choice in consuming_choices(plan)}
 
 

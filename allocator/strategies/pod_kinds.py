@@ -1,4 +1,4 @@
-"""The kinds of pods that usually come, and how many more of each a node has devices for.
+"""The kinds of pods that usually come, and the number of further pods that a node has devices for.
 
 A kind is what a pod requests: its devices, its CPU and its memory. Slots are counted per kind and
 node: the number of its pods for which devices are left. A device that can be shared has as many slots as
@@ -72,7 +72,7 @@ class PodKind(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class KindSlots(NamedTuple):
-    """The pods of one kind for which a node has devices.
+    """The pods of one kind that a node has devices for.
 
     Attributes:
         cpu_milli: CPU of one pod.
@@ -88,7 +88,7 @@ class KindSlots(NamedTuple):
 
 
 def demands_of(pending: PendingClaims) -> tuple[DeviceDemand, ...]:
-    """Return the devices that claims request; the first alternatives where there are several.
+    """Return the devices that claims request; the first alternatives if there are several.
 
     Requests for all devices of a node, and for admin access, are left out.
     """

@@ -63,7 +63,7 @@ def _alike(strategy: str, loss: str = "") -> PolicyMapping:
 
 
 def _first_fit(strategy: str, loss: str = "") -> PolicyMapping:
-    """Return the mapping of a policy whose strategy spreads shares over devices."""
+    """Return the mapping of a policy with a strategy that spreads shares over devices."""
     more = f"; {loss}" if loss else ""
     return PolicyMapping(
         strategy=FIRST_FIT.name,
