@@ -1,1 +1,1 @@
-"""DeviceQuotas: what claims use of a tenant's amounts, before and after they are allocated."""
+"""DeviceQuotas: the use of a tenant's amounts by claims, before and after their allocation."""

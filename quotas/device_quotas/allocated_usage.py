@@ -16,7 +16,7 @@ from quotas.device_quotas.tenants import Labels
 
 
 class QuotaObjects(NamedTuple):
-    """Objects by namespace and name, or changes of them; None for what was deleted."""
+    """Objects by namespace and name, or changes of them; None for a deleted one."""
 
     classes: Mapping[Name, DeviceClass | None] = {}
     slices: Mapping[Name, ResourceSlice | None] = {}
@@ -25,7 +25,7 @@ class QuotaObjects(NamedTuple):
 
 
 class AllocatedUsage:
-    """DeviceQuotas, and what allocated claims use of them."""
+    """DeviceQuotas, and their use by allocated claims."""
 
     def __init__(self, features: Features) -> None:
         """Begin without quotas."""

@@ -44,7 +44,7 @@ class LegacyPod(NamedTuple):
 
 
 class CountedClaim(NamedTuple):
-    """A claim, or one that is to be created for a pod, or what a pod has by keys instead.
+    """A claim, one that is to be created for a pod, or devices that a pod has by keys instead.
 
     Attributes:
         allocation: What it has; None before.
@@ -87,7 +87,7 @@ class CapBreach(NamedTuple):
 
 
 class QuotaBook:
-    """Quotas, their tenants, and what is charged to them.
+    """Quotas, their tenants, and the charges to them.
 
     Attributes:
         tenants: The quotas and the namespaces that they select.
@@ -143,7 +143,7 @@ class QuotaBook:
         )
 
     def put_claim(self, key: Hashable, claim: CountedClaim) -> None:
-        """Charge a claim, instead of what was charged for the same key before."""
+        """Charge a claim, in place of any earlier charge for the same key."""
         before = self._claims.get(key)
         if before == claim:
             return
@@ -205,7 +205,7 @@ class QuotaBook:
         besides: Iterable[Hashable] = (),
         also: Mapping[Account, int] = NOTHING,
     ) -> tuple[Excess | CapBreach, ...]:
-        """Return what devices that a plan gives to a pod's claims would exceed.
+        """Return the limits that the devices of a plan for a pod's claims would exceed.
 
         Args:
             choices: The devices of each claim.
@@ -218,7 +218,7 @@ class QuotaBook:
     def charges_of_plan(
         self, limits: Sequence[Limit], choices: Iterable[Sequence[Choice]]
     ) -> tuple[Charge, ...]:
-        """Return what devices that a plan gives to a pod's claims are charged with, for each limit.
+        """Return the charge of each limit for the devices of a plan for a pod's claims.
 
         It depends on limits and devices alone, and not on what is in use.
         """
@@ -242,7 +242,7 @@ class QuotaBook:
         besides: Iterable[Hashable] = (),
         also: Mapping[Account, int] = NOTHING,
     ) -> tuple[Excess | CapBreach, ...]:
-        """Return what charges to some accounts would exceed.
+        """Return the limits that charges to some accounts would exceed.
 
         Args:
             charges: One for each account.
@@ -265,7 +265,7 @@ class QuotaBook:
         besides: Sequence[Hashable] = (),
         also: Mapping[Account, int] = NOTHING,
     ) -> tuple[AmountBound, ...]:
-        """Return the bounds under which a search finds no plan with an excess.
+        """Return the bounds that keep a search from plans with an excess.
 
         Args:
             devices: The devices of the node.
@@ -286,7 +286,7 @@ class QuotaBook:
     def caps(
         self, accounts: Iterable[Account], devices: Collection[PublishedDevice]
     ) -> tuple[AmountBound, ...]:
-        """Return the bounds of single requests and devices alone, whatever is left.
+        """Return the bounds of single requests and devices alone, independent of the use.
 
         Args:
             devices: The devices of the node.
@@ -308,7 +308,7 @@ class QuotaBook:
         drivers: frozenset[str] | None = None,
         besides: Iterable[Hashable] = (),
     ) -> tuple[Excess | CapBreach, ...]:
-        """Return what claims would exceed in the worst case, which is theirs before a scheduler chose.
+        """Return the limits that claims would exceed in the worst case, theirs before a scheduler chose.
 
         Args:
             drivers: The drivers whose limits are asked for; None for all.
@@ -326,7 +326,7 @@ class QuotaBook:
         return (*breaches, *self.ledger.excesses(charges, besides=besides))
 
     def impossible(self, namespace: str, devices: DeviceClaim) -> tuple[Excess | CapBreach, ...]:
-        """Return what a claim exceeds whatever device it gets, and even if nothing else is in use."""
+        """Return the limits that a claim exceeds with any device, even if nothing else is in use."""
         accounts = self.accounts(namespace)
         impossible: list[Excess | CapBreach] = []
         for account, estimate in self.estimates(devices, accounts).items():
@@ -339,7 +339,7 @@ class QuotaBook:
         return tuple(impossible)
 
     def least_charges(self, namespace: str, claims: Iterable[DeviceClaim]) -> Mapping[Account, int]:
-        """Return the charges of claims together, whatever devices they get, in nano-units."""
+        """Return the least charges of claims together, with any devices, in nano-units."""
         accounts = self.accounts(namespace)
         charges: dict[Account, int] = dict.fromkeys(accounts, 0)
         for devices in claims:
@@ -365,7 +365,7 @@ class QuotaBook:
 
     @property
     def outstanding(self) -> Collection[Hashable]:
-        """Return the claims whose charges are not known, since evaluating them was interrupted."""
+        """Return the claims with unknown charges, since their evaluation was interrupted."""
         return self._outstanding
 
     def claim(self, key: Hashable) -> CountedClaim | None:
@@ -399,7 +399,7 @@ class QuotaBook:
         self.ledger.put(key, self.entry(claim))
 
     def entry(self, claim: CountedClaim) -> Entry:
-        """Return what a claim is charged with, whether it is in the book or not."""
+        """Return the charges of a claim, in the book or not."""
         charges: dict[Account, int] = {}
         is_complete = True
         devices_held = (

@@ -1,4 +1,4 @@
-"""What is left of limits, as bounds of a search for devices on one node."""
+"""The remaining amounts of limits, as bounds of a search for devices on one node."""
 
 from collections.abc import Collection, Hashable, Mapping
 from typing import Final, NamedTuple
@@ -47,7 +47,7 @@ def amount_bound(limit: Limit, left: int, devices: Collection[PublishedDevice]) 
 
 
 class ChargedProperties(NamedTuple):
-    """What a charge depends on beside the devices; equal for limits that charge devices alike.
+    """The properties of a charge beside the devices; equal for limits that charge devices alike.
 
     Attributes:
         classes: The classes whose requests count; all without any.
@@ -63,12 +63,12 @@ class ChargedProperties(NamedTuple):
 
     @property
     def is_constant(self) -> bool:
-        """Return whether all devices are charged alike."""
+        """Return True if all devices are charged alike."""
         return self.devices is None and self.measure in {Measure.DEVICES, Measure.CLAIMS}
 
 
 def charged_properties(limit: Limit) -> ChargedProperties:
-    """Return what charges to a limit depend on."""
+    """Return the properties that charges to a limit depend on."""
     devices = None if limit.devices.counts_all else limit.devices
     return ChargedProperties(
         limit.driver, limit.measure, limit.capacity, limit.counter, limit.classes, devices
@@ -76,7 +76,7 @@ def charged_properties(limit: Limit) -> ChargedProperties:
 
 
 def charge_form(device: PublishedDevice, properties: ChargedProperties) -> Hashable:
-    """Return what tells a device apart from others of its driver in a charge.
+    """Return the properties that tell a device apart from others of its driver in a charge.
 
     What shares consume is no part of it, since requests and the capacities of shared devices decide it.
 

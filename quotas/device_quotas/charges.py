@@ -160,7 +160,7 @@ class ClaimCharges:
         )
 
     def allocated(self, devices: DeviceClaim, allocation: AllocationResult, limit: Limit) -> Charge:
-        """Return the charge of a claim for what it has."""
+        """Return the charge of a claim for its allocation."""
         return self.charge_of(self.devices_of_claim(devices, allocation), limit)
 
     def planned(self, choices: Iterable[Choice], limit: Limit) -> Charge:
@@ -354,7 +354,7 @@ def amount_of(device: PublishedDevice, consumed: Mapping[str, Quantity], limit: 
 
 
 def _of_capacity(amounts: Mapping[str, Quantity], limit: Measured) -> int:
-    """Return the amount of the limit's capacity, by whichever form of its name; 0 without one."""
+    """Return the amount of the limit's capacity, by either form of its name; 0 without one."""
     return capacity_amount(amounts, limit.capacity, limit.driver)
 
 
@@ -371,7 +371,7 @@ def _chain(request: Request, device_class: DeviceClass) -> SelectorChain:
 
 
 def _identity(request: Request) -> Sequence[Hashable]:
-    """Return what the estimate of a request depends on beside devices and classes."""
+    """Return the properties that the estimate of a request depends on beside devices and classes."""
     # A digest, since whoever creates claims chooses how long the selectors are.
     return (
         request.device_class_name,
@@ -403,7 +403,7 @@ def _most_on_a_node(candidates: Iterable[_Candidate]) -> int:
 
 
 def _span(bounds: Iterable[Bounds]) -> Bounds:
-    """Return the bounds of one of several, whichever it is."""
+    """Return the bounds that hold for any of several alternatives."""
     all_bounds = tuple(bounds)
     return Bounds(min(least for least, _ in all_bounds), max(most for _, most in all_bounds))
 

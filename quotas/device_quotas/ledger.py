@@ -74,7 +74,7 @@ class Excess(NamedTuple):
 
     @property
     def is_final(self) -> bool:
-        """Return whether the amount exceeds the limit even if nothing else is in use."""
+        """Return True if the amount exceeds the limit even if nothing else is in use."""
         return self.amount > self.account.limit.available_max
 
     @property
@@ -132,7 +132,7 @@ class DeviceQuotaLedger:
             yield namespace, _totals(sums)
 
     def is_complete(self, account: Account) -> bool:
-        """Return whether the amounts of all devices in use are known."""
+        """Return True if the amounts of all devices in use are known."""
         return not self._incomplete.get(account)
 
     def excesses(
@@ -168,7 +168,7 @@ class DeviceQuotaLedger:
         besides: Iterable[Hashable] = (),
         also: Mapping[Account, int] = NOTHING,
     ) -> int:
-        """Return the amount that is left; negative where more is used than the limit allows.
+        """Return the amount that is left; negative if more is used than the limit allows.
 
         Args:
             besides: As in `excesses`.

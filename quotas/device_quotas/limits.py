@@ -1,4 +1,4 @@
-"""The limits of DeviceQuotas, compiled: which devices and requests count, and in what measure.
+"""The limits of DeviceQuotas, compiled: the devices and requests that count, and their measure.
 
 Selectors are administrators' expressions, so they are evaluated in place, once for each projection of a
 device. Whatever cannot be evaluated counts: a limit whose expression does not compile lets nothing through.
@@ -46,7 +46,7 @@ class Measured(Protocol):
 
     @property
     def driver(self) -> str:
-        """The driver, whose domain a name without one is in."""
+        """The driver; a name without a domain is in its domain."""
 
     @property
     def measure(self) -> Measure:
@@ -54,11 +54,11 @@ class Measured(Protocol):
 
     @property
     def capacity(self) -> tuple[str, str]:
-        """Domain and identifier of the capacity, where the measure is one."""
+        """Domain and identifier of the capacity, if the measure is one."""
 
     @property
     def counter(self) -> str:
-        """Name of the counter, where the measure is one."""
+        """Name of the counter, if the measure is one."""
 
 
 class LimitFault(msgspec.Struct, frozen=True, kw_only=True):
@@ -96,11 +96,11 @@ class DeviceFilter:
 
     @property
     def counts_all(self) -> bool:
-        """Return whether every device counts."""
+        """Return True if every device counts."""
         return self.fault is not None or not self._selectors
 
     def counts(self, device: PublishedDevice) -> bool:
-        """Return whether a device counts; one on which a selector fails does.
+        """Return True if a device counts; one that a selector fails on does.
 
         Raises:
             AnswerInterrupted: The budget of the answer does not last for the evaluation.
@@ -163,7 +163,7 @@ class Limit(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
     @property
     def is_closed(self) -> bool:
-        """Return whether nothing is let through, since the limit cannot be evaluated."""
+        """Return True if nothing is let through, since the limit cannot be evaluated."""
         return self.devices.fault is not None
 
     @property
@@ -172,7 +172,7 @@ class Limit(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         return 0 if self.is_closed else self.max.nanos
 
     def counts_class(self, name: str) -> bool:
-        """Return whether requests for a DeviceClass count."""
+        """Return True if requests for a DeviceClass count."""
         return not self.classes or name in self.classes
 
     def as_text(self, nanos: int) -> str:

@@ -41,7 +41,7 @@ class PublishedDevices:
         return self._all
 
     def find(self, device: DeviceId) -> PublishedDevice | None:
-        """Return what is published of a device, by the newest slice; None if nothing is."""
+        """Return the device as the newest slice publishes it; None if none does."""
         return self._newest.get(PoolId(device.driver, device.pool), {}).get(device.device)
 
     def _store(self, name: str, slice_: ResourceSlice | None) -> frozenset[PoolId]:

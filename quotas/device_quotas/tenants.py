@@ -1,4 +1,4 @@
-"""The accounts of namespaces: which limits a namespace has, and with whom it shares their amounts."""
+"""The accounts of namespaces: the limits of a namespace, and the namespaces that share their amounts."""
 
 from collections.abc import Mapping
 from itertools import chain

@@ -84,7 +84,7 @@ class Decisions(NamedTuple):
 
 
 class Undecided(Enum):
-    """A reason why nothing can be said about a unit yet."""
+    """A reason nothing can be said about a unit yet."""
 
     INCOMPLETE = "members of its group are missing"
     UNKNOWN = "selectors of claims are not evaluated yet"
@@ -140,7 +140,7 @@ def _obstacle(
     unknown: Collection[Account],
     saved: Collection[Account],
 ) -> Waiting | Undecided | None:
-    """Return why a unit is not let through; None if it is."""
+    """Return the obstacle that holds a unit back; None if it is let through."""
     accounts = frozenset(
         account
         for account in usage.book.accounts(unit.namespace)
@@ -171,7 +171,7 @@ def _obstacle(
 def obstacle_of(
     usage: QuotaUsage, key: Key, owned_drivers: Collection[str], now_s: float
 ) -> Waiting | Undecided | None:
-    """Return why the gate of a pod that waits is not removed now; None if there is room for it.
+    """Return the obstacle that keeps the gate of a waiting pod now; None if there is room for it.
 
     What is saved for others is not considered.
 
@@ -229,7 +229,7 @@ def _unit(usage: QuotaUsage, keys: Sequence[Key], *, is_complete: bool) -> Unit:
 
 
 def _is_complete(usage: QuotaUsage, members: Sequence[Key], now_s: float) -> bool:
-    """Return whether a group has its declared members, or has had the time to get them."""
+    """Return True if a group has its declared members, or has had the time to get them."""
     pods = [usage.pods[key] for key in members]
     minimums = [group.minimum for pod in pods if (group := group_of(pod)) and group.minimum]
     if minimums and len(members) >= max(minimums):
@@ -278,7 +278,7 @@ def _shortage(
     charges: Mapping[Account, int],
     saved: Collection[Account],
 ) -> Waiting | None:
-    """Return why a unit waits; None if it need not."""
+    """Return the shortage that a unit waits for; None if it need not wait."""
     excesses: tuple[Excess | CapBreach, ...] = usage.book.ledger.excesses(charges)
     if any(account.limit.per_request or account.limit.per_device for account in accounts):
         excesses = (*_breaches(usage, unit, accounts), *excesses)
@@ -302,7 +302,7 @@ def _breaches(usage: QuotaUsage, unit: Unit, accounts: Collection[Account]) -> I
 
 
 def _unknown_accounts(usage: QuotaUsage) -> frozenset[Account]:
-    """Return the accounts whose usage is not known, since charges of claims are outstanding."""
+    """Return the accounts with unknown usage, since charges of claims are outstanding."""
     namespaces = {
         claim.namespace
         for key in usage.book.outstanding
@@ -314,7 +314,7 @@ def _unknown_accounts(usage: QuotaUsage) -> frozenset[Account]:
 
 
 def _is_last(pod: Pod) -> bool:
-    """Return whether nothing but our gate holds a pod back."""
+    """Return True if nothing but our gate holds a pod back."""
     return all(gate.name == QUOTA_GATE for gate in pod.spec.scheduling_gates or ())
 
 

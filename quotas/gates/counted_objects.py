@@ -61,7 +61,7 @@ def counted_claim(claim: ResourceClaim) -> QuotaClaim:
 
 
 def counted_pod(pod: Pod) -> Pod | None:
-    """Return the fields that decide whether a pod waits; None without claims, device keys and our gate.
+    """Return the fields that make a pod wait or not; None without claims, device keys and our gate.
 
     None of a pod that has finished, too: it keeps no claim that is not allocated.
     """
@@ -102,12 +102,12 @@ def counted_pod(pod: Pod) -> Pod | None:
 
 
 def is_gated(pod: Pod) -> bool:
-    """Return whether a pod has the gate of quotas."""
+    """Return True if a pod has the gate of quotas."""
     return any(gate.name == QUOTA_GATE for gate in pod.spec.scheduling_gates or ())
 
 
 def is_extended_resource(key: str) -> bool:
-    """Return whether a key may be served by a DeviceClass.
+    """Return True if a key may be served by a DeviceClass.
 
     Source: k8s.io/kubernetes v1.37.1, pkg/apis/core/v1/helper, IsExtendedResourceName and
     IsDRAExtendedResourceName.
@@ -142,7 +142,7 @@ def _with_extended_resources(
 
 
 def has_keys(spec: PodSpec) -> bool:
-    """Return whether a pod of `counted_pod` requests extended resources."""
+    """Return True if a pod of `counted_pod` requests extended resources."""
     return any(
         container.requests
         for part in (spec.containers, spec.init_containers)

@@ -66,7 +66,7 @@ class PodClaims(NamedTuple):
 
     @property
     def is_complete(self) -> bool:
-        """Return whether all claims of the pod are known."""
+        """Return True if all claims of the pod are known."""
         return not self.missing
 
 
@@ -163,7 +163,7 @@ class QuotaUsage:
             self._charge_claim(name)
 
     def let_through(self, key: Key) -> None:
-        """Count a pod as let through, whatever gates it still has; its deletion ends that."""
+        """Count a pod as let through, with any gates it still has; its deletion ends that."""
         pod = self.pods[key]
         self._let_through.add(pod.metadata.uid)
         self._charge_keys(pod)
@@ -171,7 +171,7 @@ class QuotaUsage:
             self._charge_claim(name)
 
     def release_abandoned(self) -> float | None:
-        """Release promised claims whose pods have been gone for long; return when to come back."""
+        """Release promised claims of pods that have been gone for long; return the time to come back."""
         now_s = self._clock()
         unowned = {
             key: since_s
@@ -188,11 +188,11 @@ class QuotaUsage:
     # --- answers ----------------------------------------------------------------------------------
 
     def waits(self, pod: Pod) -> bool:
-        """Return whether a pod waits for a decision."""
+        """Return True if a pod waits for a decision."""
         return is_gated(pod) and pod.metadata.uid not in self._let_through
 
     def is_let_through(self, pod: Pod) -> bool:
-        """Return whether a pod's claims may be allocated without a decision.
+        """Return True if a pod's claims may be allocated without a decision.
 
         The bridge decides about its pods itself, and rejects claims of drivers that it does not own: else
         pods that nobody places would use up the budget of a tenant.
@@ -211,7 +211,7 @@ class QuotaUsage:
         return PodClaims(tuple(dict.fromkeys(entries)), missing)
 
     def _is_known(self, entry: "ClaimEntry", pod: Pod) -> bool:
-        """Return whether the claim of an entry exists, and is the one that the pod will use."""
+        """Return True if the claim of an entry exists, and is the one that the pod will use."""
         claim = self._claims.get(entry.claim) if entry.claim is not None else None
         # Whoever may write the status of pods could name a smaller claim for a while.
         return claim is not None and (not entry.is_generated or pod.metadata.uid in claim.pod_uids)
@@ -278,7 +278,7 @@ class QuotaUsage:
                 self._charge_keys(self.pods[key])
 
     def _has_claim_for_keys(self, pod: Pod) -> bool:
-        """Return whether the claim for the keys of a bound pod is charged, or a device plugin serves them."""
+        """Return True if the claim for the keys of a bound pod is charged, or a device plugin serves them."""
         status = pod.status.extended_resource_claim_status if pod.status is not None else None
         return status is None or (
             (pod.metadata.namespace, status.resource_claim_name) in self._claims
@@ -304,7 +304,7 @@ class ClaimEntry(NamedTuple):
 
     @property
     def phrase(self) -> str:
-        """Return which claim it is, in a phrase."""
+        """Name the claim in a phrase."""
         if self.is_generated or self.claim is None:
             return f"the claim for its entry {printable(self.name)}"
         return f"claim {printable(self.claim[1])}"

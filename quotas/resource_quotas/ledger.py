@@ -32,7 +32,7 @@ _FIX: Final = "request less, delete what is not in use, or raise the quota"
 
 
 class ClusterObjects(Protocol):
-    """The objects of a cluster that count in quotas, and those that tell how."""
+    """The objects of a cluster that count in quotas, and those that define the counting."""
 
     @property
     def classes(self) -> Mapping[str, DeviceClass]:
@@ -169,7 +169,7 @@ class QuotaLedger:
         return account
 
     def charge_claim(self, namespace: str, claim: ResourceClaim) -> tuple[Finding, ...]:
-        """Return an error for each exceeded quota; charge the claim where there is none."""
+        """Return an error for each exceeded quota; charge the claim if there is none."""
         usage = self._claim_usage(claim.spec.devices)
         stored_claim = self._before.claims.get((namespace, claim.metadata.name))
         if stored_claim is not None:
@@ -209,7 +209,7 @@ class QuotaLedger:
     def _charge_own(
         self, accounts: Sequence[_Account], pod: Pod, usage: Usage, path: FieldPath, number: int
     ) -> Iterator[Finding]:
-        """Yield the reasons why the API server would not create the pods."""
+        """Yield the reasons that the API server would not create the pods."""
         scopes = scopes_of(pod)
         counting = [account for account in accounts if account.quota.counts(scopes)]
         for make, times in ((error, 1), (warning, number)):
@@ -230,7 +230,7 @@ class QuotaLedger:
         path: FieldPath,
         number: int,
     ) -> Iterator[Finding]:
-        """Yield the reasons why the claims of the pods would not be created."""
+        """Yield the reasons that the claims of the pods would not be created."""
         counting = [account for account in accounts if not account.quota.scopes]
         for place, usage in claims:
             for times in dict.fromkeys((1, number)):
@@ -250,7 +250,7 @@ class QuotaLedger:
                     account.charge(_times(usage, number))
 
     def _exists(self, namespace: str, pod: Pod) -> bool:
-        """Return whether the cluster has the pod, or pods of its workload, which count already."""
+        """Return True if the cluster has the pod, or pods of its workload; these count already."""
         if (namespace, pod.metadata.name) in self._before.pods:
             return True
         labels = pod.labels.items()

@@ -53,16 +53,16 @@ class Quota(msgspec.Struct, frozen=True, kw_only=True):
     scopes: tuple[Scope, ...] = ()
 
     def counts(self, pod: "PodScopes") -> bool:
-        """Return whether the quota counts a pod."""
+        """Return True if the quota counts a pod."""
         return all(pod.matches(scope) for scope in self.scopes)
 
     def counts_class(self, name: str) -> bool:
-        """Return whether the quota counts the devices of a DeviceClass, by either of its names."""
+        """Return True if the quota counts the devices of a DeviceClass, by either of its names."""
         implicit_name = f"{REQUESTS}{IMPLICIT_PREFIX}{name}"
         return devices_of_class(name) in self.names or implicit_name in self.names
 
     def counted_keys(self) -> frozenset[str]:
-        """Return the resource names whose requests the quota counts."""
+        """Return the resource names that the quota counts requests of."""
         return frozenset(
             name.removeprefix(REQUESTS) for name in self.names if name.startswith(REQUESTS)
         )
@@ -80,7 +80,7 @@ class PodScopes(msgspec.Struct, frozen=True, kw_only=True):
     priority_class: str = ""
 
     def matches(self, scope: Scope) -> bool:
-        """Return whether the pod matches a scope; no pod matches an unknown scope."""
+        """Return True if the pod matches a scope; no pod matches an unknown scope."""
         if scope.name != PRIORITY_CLASS:
             return scope.name in self.names
         has_class, is_listed = bool(self.priority_class), self.priority_class in scope.values
@@ -148,7 +148,7 @@ def _amounts(pod: Pod) -> Iterator[Mapping[str, Quantity]]:
 
 
 def _crosses_namespaces(pod: Pod) -> Iterator[bool]:
-    """Yield for each pod affinity term whether it selects other namespaces."""
+    """Yield for each pod affinity term True if it selects other namespaces."""
     affinity = pod.spec.affinity
     for side in (affinity.pod_affinity, affinity.pod_anti_affinity) if affinity else ():
         required_terms = _terms(side, "requiredDuringSchedulingIgnoredDuringExecution")

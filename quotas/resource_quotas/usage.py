@@ -123,7 +123,7 @@ def _larger(usage: Usage, other: Usage) -> Usage:
 
 
 def subtract_usage(usage: Usage, counted_usage: Usage) -> Usage:
-    """Return the remaining usage where some of it is counted already; nothing below zero."""
+    """Return the remaining usage if some of it is counted already; nothing below zero."""
     return {
         name: max(amount - counted_usage.get(name, ZERO), ZERO) for name, amount in usage.items()
     }

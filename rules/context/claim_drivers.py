@@ -71,7 +71,7 @@ class ClaimDrivers(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def drivers_of_class(device_class: DeviceClass, context: Context) -> ClaimDrivers:
-    """Return the drivers of a class; its name is in `unknown` where nothing tells them."""
+    """Return the drivers of a class; its name is in `unknown` if nothing tells them."""
     texts = _texts(device_class.spec.selectors)
     with evaluating(tenant=""):  # Whoever asks, it is kept for all.
         published_drivers = context.inventory.class_drivers(_chain(texts))
@@ -125,14 +125,14 @@ def _drivers_of_request(alternative: Alternative, context: Context) -> ClaimDriv
 
 
 def _has_two_owners(drivers: Collection[str], context: Context) -> bool:
-    """Return whether the bridge owns some drivers, and kube-scheduler others."""
+    """Return True if the bridge owns some drivers, and kube-scheduler others."""
     return len({driver in context.owned_drivers for driver in drivers}) > 1
 
 
 def _selected_drivers(
     chain: SelectorChain, drivers: Iterable[str], context: Context
 ) -> frozenset[str]:
-    """Return the drivers whose devices the selectors select; stop at drivers of two owners.
+    """Return the drivers with devices that the selectors select; stop at drivers of two owners.
 
     Raises:
         AnswerInterrupted: It is not known yet whether there are.

@@ -86,7 +86,7 @@ def entries_of_pod(pod: Subject[Pod], path: FieldPath, context: Context) -> tupl
 
 
 def resources_in_claim(pod: Subject[Pod], context: Context) -> frozenset[str]:
-    """Return the extended resources of a pod for which the scheduler makes one claim.
+    """Return the extended resources of a pod that the scheduler makes one claim for.
 
     Resources that the device plugin of some node may offer are left out.
     """
@@ -129,6 +129,6 @@ def joint_path(entries: Sequence[ClaimEntry], whole: FieldPath) -> FieldPath:
 
 
 def are_selectors_short(claims: Sequence[ResourceClaim]) -> bool:
-    """Return whether the selectors of claims may be compiled within one review."""
+    """Return True if the selectors of claims may be compiled within one review."""
     selectors = list_selectors(claim.spec.devices for claim in claims)
     return not exceeds_compile_cost(selectors, MAX_CHARACTERS)

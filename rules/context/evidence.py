@@ -1,4 +1,4 @@
-"""The conditions under which a verdict about the inventory is an error.
+"""The conditions that make a verdict about the inventory an error.
 
 It is an error only where the inventory is evidence: the drivers' pools are complete, the inventory is
 at its high-water mark, nothing adds nodes, and enforcement is `deny`. Otherwise it is a warning that
@@ -25,7 +25,7 @@ def decide_enforcement(
     classes: Collection[str],
     doubt: str = "",
 ) -> tuple[Enforcement, str]:
-    """Return the enforcement of a verdict, and the reason where it is a warning.
+    """Return the enforcement of a verdict, and the reason if it is a warning.
 
     Args:
         namespace: Namespace of the object.
@@ -56,7 +56,7 @@ def build_findings(
     fix: str,
     cause: FieldPath | None = None,
 ) -> tuple[Finding, ...]:
-    """Return the finding of a verdict; nothing where enforcement is off.
+    """Return the finding of a verdict; nothing if enforcement is off.
 
     Args:
         enforcement: The result of `decide_enforcement`.

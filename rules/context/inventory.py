@@ -83,7 +83,7 @@ class Inventory:
         return reduce(or_, set(self._names.values()), PublishedNames())
 
     def is_complete_for(self, drivers: Iterable[str]) -> bool:
-        """Return whether all pools of the drivers are complete, and each driver has one."""
+        """Return True if all pools of the drivers are complete, and each driver has one."""
         driver_names = frozenset(drivers)
         published_drivers = {pool.driver for pool in self.pools}
         incomplete = {pool.driver for pool in self._incomplete}

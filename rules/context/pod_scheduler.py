@@ -60,7 +60,7 @@ def scheduler_of_pod(
 
 
 def scheduler_of_claim(claim: DeviceClaim, context: Context) -> str:
-    """Return the bridge's name where it owns all drivers of an open claim; empty else: pods decide.
+    """Return the bridge's name if it owns all drivers of an open claim; empty else: pods decide.
 
     Raises:
         AnswerInterrupted: Selectors of the claim count, and are not evaluated yet.
@@ -72,7 +72,7 @@ def scheduler_of_claim(claim: DeviceClaim, context: Context) -> str:
 
 
 def is_allocated_by_bridge(drivers: ClaimDrivers, context: Context) -> bool:
-    """Return whether the bridge owns all drivers of open claims, and some is known."""
+    """Return True if the bridge owns all drivers of open claims, and some is known."""
     return bool(drivers.all) and drivers.all <= context.owned_drivers
 
 

@@ -1,1 +1,1 @@
-"""The table of rules, how they run, and how they become admission policies."""
+"""The table of rules, their execution, and their conversion to admission policies."""

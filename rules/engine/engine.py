@@ -61,7 +61,7 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_controlled(self) -> bool:
-        """Return whether a controller created the object, so that a rejection reaches no person."""
+        """Return True if a controller created the object, so that a rejection reaches no person."""
         return any(owner.controller for owner in self.metadata.owner_references or ())
 
 

@@ -1,4 +1,4 @@
-"""Rules as ValidatingAdmissionPolicies, which the API server enforces with or without the webhook.
+"""Rules as ValidatingAdmissionPolicies: the API server enforces them with or without the webhook.
 
 Each kind of DRA object has one policy of invalid objects and one of advice. They cannot block a
 cluster:

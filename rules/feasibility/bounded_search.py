@@ -55,7 +55,7 @@ class Example(NamedTuple):
 
 
 def feasibility(cluster: Cluster, claims: PendingClaims) -> Feasibility:
-    """Return whether some node fits the claims.
+    """Search for a node that fits the claims.
 
     Raises:
         AttemptFailed: The attempt ends on all nodes.

@@ -33,7 +33,7 @@ class EnforcementSettings(msgspec.Struct, frozen=True, kw_only=True):
     drivers: Mapping[str, Enforcement] = {}
 
     def effective(self, drivers: Iterable[str], label: str | None) -> tuple[Enforcement, str]:
-        """Return the enforcement of a verdict, and the reason where it is a warning.
+        """Return the enforcement of a verdict, and the reason if it is a warning.
 
         Args:
             drivers: Drivers of the devices that the verdict is about.

@@ -60,7 +60,7 @@ def raise_mark(mark: HighWaterMark, stocks: Mapping[str, ClassStock]) -> HighWat
 
 
 def shortfall(mark: HighWaterMark, device_class: str, stock: ClassStock) -> str:
-    """Return the amounts that the inventory once had more of; empty where it is at its largest.
+    """Return the amounts that the inventory once had more of; empty if it is at its largest.
 
     >>> mark = HighWaterMark(classes={"gpu": {"gpu.example.com": DriverStock(nodes=2, devices=16, on_one_node=8)}})
     >>> shortfall(mark, "gpu", {"gpu.example.com": DriverStock(nodes=1, devices=8, on_one_node=8)})

@@ -152,12 +152,12 @@ class IdleCluster:
         return self._cluster.resolve(claims)
 
     def feasibility(self, claims: Claims) -> Feasibility:
-        """Return whether some node fits the claims together."""
+        """Search for a node that fits the claims together."""
         key = ("feasibility", signature(claims).hash)
         return self.memoize(key, lambda: self._feasibility(claims))
 
     def is_feasible_without_modes(self, claims: Claims) -> bool:
-        """Return whether an example node fits the claims if all device modes were compatible."""
+        """Return True if an example node fits the claims if all device modes were compatible."""
         features = replace(self.rules.features, compatibility_groups=False)
         rules = replace(self.rules, features=features, policies=())
         try:
@@ -182,7 +182,7 @@ class IdleCluster:
         return summarize_reasons(self._cluster, self.ask(claims))
 
     def closest_fit(self, claims: Claims) -> ClosestFit | None:
-        """Return the smallest change that makes the claims feasible; None where none was found."""
+        """Return the smallest change that makes the claims feasible; None if none was found."""
         try:
             names = [node.node for node in self.example_nodes(self.ask(claims))]
         except AttemptFailed:
@@ -194,7 +194,7 @@ class IdleCluster:
         return self.memoize(("stock", device_class), lambda: self._class_stock(device_class))
 
     def unusable_pools(self, claims: Claims) -> tuple[UnusablePool, ...]:
-        """Return the pools whose devices for the only request of a claim are all unusable."""
+        """Return the pools with nothing but unusable devices for the only request of a claim."""
         (request,) = self.ask(claims).requests[0][0]
         selectors = selector_chain(request.expressions)
         causes = (self._explain_unusable(pool, selectors) for pool in sorted(self._pools))
@@ -223,7 +223,7 @@ class IdleCluster:
         return self.memoize("drivers", lambda: frozenset(pool.driver for pool in self._pools))
 
     def evidence_gap(self, drivers: Iterable[str]) -> str:
-        """Return the reason why the slices of drivers are no evidence; empty where they are.
+        """Return the reason the slices of drivers are no evidence; empty if they are.
 
         The cause comes before the driver, since the API server cuts long warnings.
         """
@@ -272,7 +272,7 @@ class IdleCluster:
             return Feasibility.NOT_EVALUATED
 
     def _exceeds_every_device(self, pending: PendingClaims) -> bool:
-        """Return whether a request needs more than any device of its class has, without a search."""
+        """Return True if a request needs more than any device of its class has, without a search."""
         return any(
             all(map(self._exceeds_class, alternatives))
             for claim in pending.requests
@@ -293,7 +293,7 @@ class IdleCluster:
         )
 
     def _plugin_resources(self) -> tuple[bool, frozenset[str]]:
-        """Return whether all nodes have status.allocatable, and the resources of device plugins."""
+        """Return True if all nodes have status.allocatable, and the resources of device plugins."""
         nodes = self._cluster.nodes.values()
         resources = frozenset(name for node in nodes for name in device_plugin_resources(node))
         return all(node.status.allocatable is not None for node in nodes), resources
@@ -313,7 +313,7 @@ class IdleCluster:
 
 
 class Signature(NamedTuple):
-    """A short key for claims, which may be as long as a request body.
+    """A short key for claims, since these may be as long as a request body.
 
     Attributes:
         hash: A hash of everything that an answer depends on, including names in messages.
@@ -342,7 +342,7 @@ def expressions(selectors: Iterable[DeviceSelector] | None) -> tuple[Expression,
 
 
 def is_complete(parts: Mapping[str, ResourceSlice]) -> bool:
-    """Return whether all slices of the newest generation of a pool exist."""
+    """Return True if all slices of the newest generation of a pool exist."""
     newest = _newest(parts)
     return all(slice_.spec.pool.resource_slice_count == len(newest) for slice_ in newest.values())
 

@@ -1,4 +1,4 @@
-"""Reasons why no node of the idle cluster fits claims, and the fields of the claims that cause them.
+"""Reasons that no node of the idle cluster fits claims, and the fields of the claims that cause them.
 
 Each request is evaluated alone, then each claim, then all claims of a pod together; the first
 infeasible part is reported. What other rules report is left out: selectors that match no device, and
@@ -47,7 +47,7 @@ that it leaves out."""
 
 
 class Infeasibility(msgspec.Struct, frozen=True, kw_only=True):
-    """One reason why no node fits claims even without allocations.
+    """One reason no node fits claims even without allocations.
 
     Attributes:
         claim: Index of the infeasible claim; None for several claims together.
@@ -72,13 +72,13 @@ class Infeasibility(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def is_small_enough_for_closest_fit(claims: Claims) -> bool:
-    """Return whether the selectors of claims are short enough to search for a closest fit."""
+    """Return True if the selectors of claims are short enough to search for a closest fit."""
     selectors = list_selectors(claim.spec.devices for claim in claims)
     return not exceeds_compile_cost(selectors, MAX_CLOSEST_FIT_TEXT)
 
 
 def find_infeasibilities(idle_cluster: IdleCluster, claims: Claims) -> tuple[Infeasibility, ...]:
-    """Return the reasons why no node fits the claims together; empty where some node does.
+    """Return the reasons that no node fits the claims together; empty if some node does.
 
     Also empty where an error ends the attempt: other rules report it.
     """
@@ -189,7 +189,7 @@ class _Diagnosis:
         return _Option(claim, path, alone, self._idle_cluster.ask((alone,)).requests[0][0][0])
 
     def _option_reason(self, option: _Option) -> Infeasibility | None:
-        """Return the reason why a request is infeasible; None if no device has its capacities."""
+        """Return the reason a request is infeasible; None if no device has its capacities."""
         devices = [device for node in self._devices_of(option) for device in node]
         if not devices:
             return self._unusable_pools_reason(option)
@@ -211,7 +211,7 @@ class _Diagnosis:
         ]
 
     def _lacks_a_capacity(self, option: _Option, devices: Sequence[PublishedDevice]) -> bool:
-        """Return whether none of the devices has some requested capacity."""
+        """Return True if none of the devices has some requested capacity."""
         names = {name for device in devices for name in device.device.capacity or ()}
         return not names.issuperset(option.request.capacity or ())
 
@@ -220,7 +220,7 @@ class _Diagnosis:
     def _capacity_reason(
         self, option: _Option, devices: Sequence[PublishedDevice]
     ) -> Infeasibility | None:
-        """Return the amount that no device has, or that none has all; None where one has."""
+        """Return the amount that no device has, or that none has all; None if one has."""
         amounts_requested = option.request.capacity or {}
         for name, amount in sorted(amounts_requested.items()):
             with_it = [device for device in devices if name in (device.device.capacity or {})]
@@ -317,7 +317,7 @@ class _Diagnosis:
         return replace(reason, doubt="the devices exist, so the cause may be temporary")
 
     def _unusable_pools_reason(self, option: _Option) -> Infeasibility | None:
-        """Return the reason why no selected device can be used; None where no device is selected."""
+        """Return the reason no selected device can be used; None if no device is selected."""
         pools = self._idle_cluster.unusable_pools((option.alone,))
         if not pools:
             return None
@@ -338,7 +338,7 @@ class _Diagnosis:
     def _count_reason(
         self, option: _Option, devices: Sequence[PublishedDevice]
     ) -> Infeasibility | None:
-        """Return that no node has so many devices; None where one would be too many, too."""
+        """Return that no node has so many devices; None if one would be too many, too."""
         count = option.request.count
         if option.request.all_devices or count < 2:
             return None
@@ -401,7 +401,7 @@ class _Diagnosis:
     # --- requests and claims together ------------------------------------------------------------
 
     def _joint_reason(self, claims: Claims, index: int | None) -> Infeasibility:
-        """Return the reason why claims are infeasible together, though each request alone is not."""
+        """Return the reason claims are infeasible together, though each request alone is not."""
         part = _Diagnosis(self._idle_cluster, claims)
         path, code, message = self._joint_cause(claims)
         return Infeasibility(
@@ -442,7 +442,7 @@ class _Diagnosis:
         return FieldPath.of("requests"), Code.JOINTLY_INFEASIBLE, message
 
     def _constraint(self, claims: Claims) -> tuple[FieldPath, Code]:
-        """Return the constraint without which the claims are feasible, or all constraints."""
+        """Return the constraint that makes the claims infeasible, or all constraints."""
         for number, claim in enumerate(claims):
             constraints = claim.spec.devices.constraints or ()
             for index in range(len(constraints)):

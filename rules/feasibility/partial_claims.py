@@ -1,4 +1,4 @@
-"""Claims with a part of another claim's requests, to find out which part is infeasible."""
+"""Claims with a part of another claim's requests, for a search for the infeasible part."""
 
 from collections.abc import Sequence
 

@@ -28,7 +28,7 @@ class Remedy(Enum):
 
 
 class UnusablePool(NamedTuple):
-    """A pool whose selected devices are all unusable.
+    """A pool with selected devices that are all unusable.
 
     Attributes:
         devices: Number of selected devices.
@@ -50,7 +50,7 @@ def explain_unusable_pool(
     features: Features,
     selectors: SelectorChain,
 ) -> UnusablePool | None:
-    """Return the reason why selected devices of a pool cannot be used; None if none is selected.
+    """Return the reason selected devices of a pool cannot be used; None if none is selected.
 
     It is None, too, where a node sees all devices of the pool: then the search knows of them.
 
@@ -101,7 +101,7 @@ def _pools(names: Sequence[str]) -> str:
 
 
 def _shows_all(visible: Pool | None, slices: Sequence[ResourceSlice]) -> bool:
-    """Return whether some node sees every device of a pool."""
+    """Return True if some node sees every device of a pool."""
     return (
         visible is not None
         and visible.state is PoolState.COMPLETE

@@ -29,7 +29,7 @@ A_LABEL_VALUE: Final = "a label value: at most 63 letters, digits, '-', '_' and 
 
 
 def is_dns_label(text: str) -> bool:
-    """Return whether a text is a DNS label.
+    """Return True if a text is a DNS label.
 
     >>> is_dns_label("gpu-0"), is_dns_label("mig-1g.5gb"), is_dns_label("GPU")
     (True, False, False)
@@ -38,12 +38,12 @@ def is_dns_label(text: str) -> bool:
 
 
 def is_dns_subdomain(text: str) -> bool:
-    """Return whether a text is a DNS subdomain."""
+    """Return True if a text is a DNS subdomain."""
     return _SUBDOMAIN.fullmatch(text) is not None
 
 
 def is_driver_name(text: str) -> bool:
-    """Return whether a text is the name of a driver; upper case is allowed.
+    """Return True if a text is the name of a driver; upper case is allowed.
 
     >>> is_driver_name("gpu.example.com"), is_driver_name("GPU.example.com"), is_driver_name("")
     (True, True, False)
@@ -52,12 +52,12 @@ def is_driver_name(text: str) -> bool:
 
 
 def is_pool_name(text: str) -> bool:
-    """Return whether a text is the name of a pool: DNS subdomains with slashes between them."""
+    """Return True if a text is the name of a pool: DNS subdomains with slashes between them."""
     return len(text) <= MAX_POOL and all(map(is_dns_subdomain, text.split("/")))
 
 
 def is_identifier(text: str) -> bool:
-    """Return whether a text is a C identifier of at most 32 characters."""
+    """Return True if a text is a C identifier of at most 32 characters."""
     return len(text) <= MAX_IDENTIFIER and _IDENTIFIER.fullmatch(text) is not None
 
 
@@ -79,13 +79,13 @@ def qualified_name_fault(text: str) -> str:
 
 
 def is_label_key(text: str) -> bool:
-    """Return whether a text is the key of a label, such as `example.com/name`."""
+    """Return True if a text is the key of a label, such as `example.com/name`."""
     prefix, slash, name = text.rpartition("/")
     return (not slash or is_dns_subdomain(prefix)) and _LABEL_VALUE.fullmatch(name) is not None
 
 
 def is_label_value(text: str) -> bool:
-    """Return whether a text is the value of a label, which may be empty."""
+    """Return True if a text is the value of a label; that may be empty."""
     return not text or _LABEL_VALUE.fullmatch(text) is not None
 
 

@@ -1,4 +1,4 @@
-"""The published name that a selector most likely means where it reads one that no device has.
+"""The published name most likely meant by a selector that reads a name of no device.
 
 Source: resource.k8s.io/v1, Device: a name without a domain belongs to the domain of the driver.
 """
@@ -36,7 +36,7 @@ class PublishedNames(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def has(self, field: DeviceField) -> bool:
-        """Return whether some device publishes a field."""
+        """Return True if some device publishes a field."""
         names = self.capacities if field.is_capacity else self.attributes
         return (field.domain, field.identifier) in names
 
@@ -59,7 +59,7 @@ def _qualified_name(name: str, driver: str) -> tuple[str, str]:
 
 
 def suggest_published_field(fields: Iterable[DeviceField] | None, names: PublishedNames) -> str:
-    """Return advice for the first field that no device has; empty where all are published.
+    """Return advice for the first field that no device has; empty if all are published.
 
     Args:
         fields: The fields that selectors read; None where they may read any.

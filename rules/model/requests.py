@@ -56,7 +56,7 @@ class Alternative(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_exact(self) -> bool:
-        """Return whether the request has no other alternative."""
+        """Return True if the request has no other alternative."""
         return "/" not in self.name
 
 
@@ -149,7 +149,7 @@ def list_selectors(claims: Iterable[DeviceClaim]) -> Iterator[DeviceSelector]:
 
 
 def exceeds_compile_cost(selectors: Iterable[DeviceSelector], limit: int) -> bool:
-    """Return whether selectors cost more than a limit to compile, in characters.
+    """Return True if selectors cost more than a limit to compile, in characters.
 
     It looks no further than the limit, however many there are.
     """

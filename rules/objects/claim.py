@@ -130,7 +130,7 @@ def find_excess_requests(claim: Claim, path: FieldPath, _context: Context) -> It
 
 
 def find_excess_devices(claim: Claim, path: FieldPath, _context: Context) -> Iterator[Finding]:
-    """Yield a claim whose smallest alternatives together exceed the devices of one claim."""
+    """Yield a claim with smallest alternatives that together exceed the devices of one claim."""
     least = sum(map(_least_devices, claim.view.requests or ()))
     if least > MAX_RESULTS:
         yield error(
@@ -257,7 +257,7 @@ _SINGLE: Final = (
 
 
 def find_negative_amounts(claim: Claim, path: FieldPath, _context: Context) -> Iterator[Finding]:
-    """Yield negative amounts, which fail the allocation unless a valid range has a minimum."""
+    """Yield negative amounts; they fail the allocation unless a valid range has a minimum."""
     for place, _, amount in list_amounts(claim, path):
         if amount < ZERO:
             yield error(

@@ -211,7 +211,7 @@ def _contradict(
 def _in_use(
     cluster: Cluster, claim: Subject[DeviceClaim], name: str, path: FieldPath, context: Context
 ) -> Iterator[Finding]:
-    """Yield a warning for each device of a claim whose co-tenants contradict each other now."""
+    """Yield a warning for each device of a claim with co-tenants that contradict each other now."""
     own = (claim.namespace, name)
     for device in _allocated_devices(claim.raw):
         use = cluster.usage.of(device)

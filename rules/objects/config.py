@@ -124,7 +124,7 @@ def find_mismatched_kinds(
 
 
 def _possible_types(alternative: Alternative, context: Context) -> frozenset[str]:
-    """Return the types of NVIDIA devices that a request may select; empty where they are unknown."""
+    """Return the types of NVIDIA devices that a request may select; empty if they are unknown."""
     selectors = _selectors(alternative, context)
     if selectors is None:
         return frozenset()
@@ -134,7 +134,7 @@ def _possible_types(alternative: Alternative, context: Context) -> frozenset[str
 
 
 def _selectors(alternative: Alternative, context: Context) -> SelectorChain | None:
-    """Return the selectors of a request and its class; None where the class is unknown."""
+    """Return the selectors of a request and its class; None if the class is unknown."""
     device_class = context.classes.get(alternative.request.device_class_name)
     if device_class is None:
         return None

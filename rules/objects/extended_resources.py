@@ -42,7 +42,7 @@ def find_negative_amounts(pod: PodSubject, path: FieldPath, context: Context) ->
 
 
 def find_too_many_devices(pod: PodSubject, path: FieldPath, context: Context) -> Iterator[Finding]:
-    """Yield a pod whose resources are more devices than a claim can have, so that it never gets any."""
+    """Yield a pod with resources of more devices than a claim can have, so that it never gets any."""
     resources = resources_in_claim(pod, context)
     if not resources:
         return

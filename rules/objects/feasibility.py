@@ -135,7 +135,7 @@ def _finding(
 def _with_amounts(
     finding: Finding, closest_fit: ClosestFit | None, entries: Sequence[ClaimEntry]
 ) -> Finding:
-    """Return a finding with its closest fit as amounts, and where to write them in the object."""
+    """Return a finding with its closest fit as amounts, and their places in the object."""
     fitting = _fitting_amounts(closest_fit, entries)
     if closest_fit is None or fitting is None:
         return finding
@@ -167,7 +167,7 @@ def _place_of_change(change: Change, entry: ClaimEntry) -> FieldPath | None:
 
 
 def _describe(correction: Correction, *, alone: bool) -> str:
-    """Return an amount with its key, or with its path where there are others: `nvidia.com/gpu: 4`."""
+    """Return an amount with its key, or with its path if there are others: `nvidia.com/gpu: 4`."""
     *_, last = correction.path.steps
     name = last.name if isinstance(last, Key) and alone else str(correction.path)
     return f"{one_line(name)}: {format_count(correction.amount)}"
@@ -176,7 +176,7 @@ def _describe(correction: Correction, *, alone: bool) -> str:
 def _fitting_amounts(
     closest_fit: ClosestFit | None, entries: Sequence[ClaimEntry]
 ) -> FittingAmounts | None:
-    """Return a closest fit as the numbers to request; None where it changes anything else."""
+    """Return a closest fit as the numbers to request; None if it changes anything else."""
     if closest_fit is None:
         return None
     amounts = tuple(
@@ -192,7 +192,7 @@ def _fitting_amounts(
 def _does_not_fit_now(
     entries: Sequence[ClaimEntry], whole: FieldPath, cluster: Cluster | None, context: Context
 ) -> Iterator[Finding]:
-    """Yield a warning where no node fits the claims beside the present allocations.
+    """Yield a warning if no node fits the claims beside the present allocations.
 
     Args:
         whole: The path for findings about all claims together.

@@ -91,7 +91,7 @@ def find_unserved_version(
 def find_removed_fields(
     subject: Subject[ApiStruct], path: FieldPath, _context: Context
 ) -> Iterator[Finding]:
-    """Yield fields of older versions, whose content would be lost."""
+    """Yield fields of older versions that would lose their content."""
     for kind, place, field, _ in _unknown(type(subject.view), subject.raw, path):
         current_place = _MOVED.get((kind, field))
         if current_place is not None:

@@ -44,7 +44,7 @@ def find_shares(claim: Claim, path: FieldPath, context: Context) -> Iterator[Fin
 
 
 def find_gated_claim_fields(claim: Claim, path: FieldPath, context: Context) -> Iterator[Finding]:
-    """Yield fields of a claim whose gate is off."""
+    """Yield fields of a claim that belong to a gate that is off."""
     features = context.features
     for index, constraint in enumerate(claim.view.constraints or ()):
         if constraint.distinct_attribute is not None and not features.consumable_capacity:
@@ -70,7 +70,7 @@ def find_gated_claim_fields(claim: Claim, path: FieldPath, context: Context) -> 
 def find_gated_slice_fields(
     subject: Subject[ResourceSlice], path: FieldPath, context: Context
 ) -> Iterator[Finding]:
-    """Yield fields of a slice whose gate is off, each once, at the first device that has it."""
+    """Yield fields of a slice that belong to a gate that is off, each once, at its first device."""
     features, spec = context.features, subject.view.spec
     place = path.child("spec")
     if spec.shared_counters and not features.partitionable_devices:
@@ -84,7 +84,7 @@ def find_gated_slice_fields(
 
 
 def _gated_fields(device: Device, features: Features) -> Iterator[tuple[str, str]]:
-    """Yield the fields of a device whose gate is off, with the gate."""
+    """Yield the fields of a device that belong to a gate that is off, with the gate."""
     if device.allow_multiple_allocations and not features.consumable_capacity:
         yield "allowMultipleAllocations", _CONSUMABLE
     if device.consumes_counters and not features.partitionable_devices:

@@ -137,7 +137,7 @@ def _claims(pod: PodSubject) -> tuple[PodResourceClaim, ...]:
 def _known_claim(
     entry: PodResourceClaim | None, namespace: str, context: Context
 ) -> DeviceClaim | None:
-    """Return the requested devices of an entry; None where they are unknown."""
+    """Return the requested devices of an entry; None if they are unknown."""
     if entry is None:
         return None
     if entry.resource_claim_template_name:

@@ -92,7 +92,7 @@ def _unmatched_requests(
 
 
 def find_failing_selectors(claim: Claim, path: FieldPath, context: Context) -> Iterator[Finding]:
-    """Yield selectors that error on a published device, which fails the attempt on its node."""
+    """Yield selectors that error on a published device, and so fail the attempt on its node."""
     for alternative, device_class, selection in _selections(claim, context):
         # Other rules report an expression that does not compile.
         if selection.failure is not None and selection.failure[1]:
@@ -112,7 +112,7 @@ def find_failing_selectors(claim: Claim, path: FieldPath, context: Context) -> I
 
 
 def _suggest_field(selectors: Iterable[DeviceSelector] | None, context: Context) -> str:
-    """Return advice for a field that no device has; empty where all are published."""
+    """Return advice for a field that no device has; empty if all are published."""
     chain = selector_chain(_expressions(selectors))
     return suggest_published_field(chain.fields, context.inventory.published_names())
 

@@ -55,7 +55,7 @@ def find_malformed_slice_names(
 
 
 def find_multiple_terms(slice_: Slice, path: FieldPath, _context: Context) -> Iterator[Finding]:
-    """Yield devices with several node selector terms, whose allocation fails."""
+    """Yield devices with several node selector terms; their allocation fails."""
     for place, device in list_devices(slice_, path):
         number = len((device.node_selector and device.node_selector.node_selector_terms) or ())
         if number > 1:
@@ -127,7 +127,7 @@ def _contradiction(
 def find_slice_count_mismatch(
     slice_: Slice, path: FieldPath, context: Context
 ) -> Iterator[Finding]:
-    """Yield a slice whose resourceSliceCount differs within its pool."""
+    """Yield a slice with a resourceSliceCount that differs within its pool."""
     count = slice_.view.spec.pool.resource_slice_count
     for other in _pool(slice_, context):
         other_count = other.spec.pool.resource_slice_count
@@ -144,7 +144,7 @@ def find_slice_count_mismatch(
 
 
 def find_duplicate_devices(slice_: Slice, path: FieldPath, context: Context) -> Iterator[Finding]:
-    """Yield devices whose name another slice of the pool has as well."""
+    """Yield devices with a name that another slice of the pool has as well."""
     elsewhere = {
         device.name: other.metadata.name
         for other in _pool(slice_, context)
@@ -164,7 +164,7 @@ def find_duplicate_devices(slice_: Slice, path: FieldPath, context: Context) -> 
 
 
 def _share_node(slice_: ResourceSlice, other: ResourceSlice) -> bool:
-    """Return whether some node certainly sees both slices."""
+    """Return True if some node certainly sees both slices."""
     if slice_.spec.all_nodes or other.spec.all_nodes:
         return True
     node, selector = slice_.spec.node_name, slice_.spec.node_selector

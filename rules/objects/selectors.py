@@ -162,7 +162,7 @@ def environment(features: Features) -> Environment:
 
 @lru_cache(maxsize=256)
 def compile_fault(expression: str, env: Environment) -> str:
-    """Return the reason why an expression does not compile; empty if it does, or if the engine cannot tell."""
+    """Return the reason an expression does not compile; empty if it does, or if the engine cannot tell."""
     try:
         compile_selector(expression, env)
     except InvalidSelector as refusal:

@@ -149,7 +149,7 @@ def _exclusive_faults(
 
 
 def is_valid_node_selector(selector: NodeSelector) -> bool:
-    """Return whether the API server accepts a node selector."""
+    """Return True if the API server accepts a node selector."""
     return not any(_node_selector_faults(selector, FieldPath()))
 
 

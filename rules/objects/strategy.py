@@ -47,14 +47,14 @@ def _find_unknown_strategy(annotations: Mapping[str, str], path: FieldPath) -> I
 def find_spreading_of_pod(
     pod: Subject[Pod], path: FieldPath, _context: Context
 ) -> Iterator[Finding]:
-    """Yield an annotation of a pod that names a strategy which spreads shares over devices."""
+    """Yield an annotation of a pod with the name of a strategy that spreads shares over devices."""
     yield from _find_spreading(pod.view.annotations, path)
 
 
 def find_spreading_of_class(
     device_class: Subject[DeviceClass], path: FieldPath, _context: Context
 ) -> Iterator[Finding]:
-    """Yield an annotation of a DeviceClass that names a strategy which spreads shares over devices."""
+    """Yield an annotation of a DeviceClass with the name of a strategy that spreads shares over devices."""
     yield from _find_spreading(device_class.view.metadata.annotations or {}, path)
 
 

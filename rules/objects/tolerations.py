@@ -45,7 +45,7 @@ def find_invalid_tolerations(claim: Claim, path: FieldPath, _context: Context) -
 
 
 def find_keyless_tolerations(claim: Claim, path: FieldPath, _context: Context) -> Iterator[Finding]:
-    """Yield tolerations of operator Equal without a key, which match any key of one value.
+    """Yield tolerations of operator Equal without a key; they match any key of one value.
 
     A warning only: examples of drivers have them, meant to tolerate everything.
     """
@@ -74,7 +74,7 @@ def find_excess_tolerations(claim: Claim, path: FieldPath, _context: Context) ->
 
 
 def find_noop_tolerations(claim: Claim, path: FieldPath, _context: Context) -> Iterator[Finding]:
-    """Yield tolerations of effect None, which keeps no pod away."""
+    """Yield tolerations of effect None; it keeps no pod away."""
     for place, toleration in _tolerations(claim, path):
         if toleration.effect == "None":
             yield warning(

@@ -151,7 +151,7 @@ def find_unknown_strategies(
 def find_shadowed_pools(
     ownership: Ownership, path: FieldPath, _context: Context
 ) -> Iterator[Finding]:
-    """Yield pools whose nodes are all selected by an earlier pool, which counts for them."""
+    """Yield pools without effect, since an earlier pool selects all of their nodes."""
     for place, driver in _drivers(ownership, path):
         earlier: list[tuple[str, frozenset[_Condition]]] = []
         for index, pool in enumerate((driver.pools or ())[:MAX_NODE_POOLS]):

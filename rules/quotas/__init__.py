@@ -1,1 +1,1 @@
-"""DeviceQuotas: what is wrong with one, and which claims exceed them."""
+"""DeviceQuotas: the faults of one, and the claims that exceed them."""

@@ -1,4 +1,4 @@
-"""Faults of a DeviceQuota by itself, and limits that count nothing of what is published.
+"""Faults of a DeviceQuota by itself, and limits that count no published device.
 
 What the schema of the kind rejects is reported here as well, for files that no API server has seen.
 """
@@ -104,7 +104,7 @@ def find_duplicate_names(quota: Quota, path: FieldPath, _context: Context) -> It
 
 
 def find_invalid_selectors(quota: Quota, path: FieldPath, _context: Context) -> Iterator[Finding]:
-    """Yield limits whose selectors cannot be evaluated, so that they let nothing through."""
+    """Yield limits with selectors that cannot be evaluated, so that they let nothing through."""
     for limit in _compiled_limits(quota):
         fault = limit.devices.fault
         if fault is not None:
@@ -151,7 +151,7 @@ def find_duplicate_limits(quota: Quota, path: FieldPath, _context: Context) -> I
 
 
 def _identity(limit: QuotaLimit) -> Hashable:
-    """Return what a limit counts."""
+    """Return the identity of the devices and requests that a limit counts."""
     return (
         limit.driver,
         frozenset(limit.device_class_names or ()),
@@ -231,7 +231,7 @@ def _counts_nothing(path: FieldPath, why: str, fix: str) -> Finding:
 
 
 def find_failing_selectors(quota: Quota, path: FieldPath, context: Context) -> Iterator[Finding]:
-    """Yield selectors that error on a published device, which then counts."""
+    """Yield selectors that error on a published device, so that it counts."""
     for index, limit in enumerate(_compiled_limits(quota)):
         for device in context.inventory.devices_of(limit.driver):
             limit.devices.counts(device)

@@ -60,7 +60,7 @@ class _Claims(NamedTuple):
     context: Context
 
     def exceed(self, request: DeviceRequest, limit: Limit) -> bool:
-        """Return whether a request exceeds a limit or its caps by itself."""
+        """Return True if a request exceeds a limit or its caps by itself."""
         return any(
             (breach.limit if isinstance(breach, CapBreach) else breach.account.limit) is limit
             for breach in self.book.impossible(self.namespace, DeviceClaim(requests=(request,)))
@@ -68,7 +68,7 @@ class _Claims(NamedTuple):
 
 
 class _Place(NamedTuple):
-    """A request of a claim that is validated, with the field that says how much it requests.
+    """A request of a claim that is validated, with the field that has its amount.
 
     Attributes:
         field: The path below the claim's `devices`.
@@ -106,7 +106,7 @@ def _find_breaches(claims: _Claims) -> Iterator[Finding]:
 
 
 def _find_excesses(claims: _Claims, excesses: Sequence[Excess]) -> Iterator[Finding]:
-    """Yield limits that are smaller than what claims have together.
+    """Yield limits that are smaller than the total of some claims.
 
     Args:
         excesses: What the claims exceed at least.
@@ -128,7 +128,7 @@ def _find_excesses(claims: _Claims, excesses: Sequence[Excess]) -> Iterator[Find
 
 
 def _describe(excess: Excess) -> tuple[str, str]:
-    """Return what is wrong with an amount above the whole limit, and what would be right."""
+    """Describe an amount above the whole limit, and the right value."""
     limit = excess.account.limit
     if limit.is_closed:
         return excess.message, "correct the selector of the limit"
@@ -153,7 +153,7 @@ def _request_above(claims: _Claims, limit: Limit) -> _Place | None:
 def _most_for_field(
     place: _Place, limit: Limit, most: Quantity, *, is_per_device: bool
 ) -> Quantity | None:
-    """Return the most that a request may have in its field; None where it names no amount above it.
+    """Return the most that a request may have in its field; None if it names no amount above it.
 
     Args:
         most: The most that it may be charged with, for a device or for all of its devices.
@@ -198,7 +198,7 @@ def _located(code: Code, place: _Place, message: str, fix: str) -> Finding:
 def _with_amount(
     finding: Finding, place: _Place, most: Quantity | None, limit: Limit, claims: _Claims
 ) -> Finding:
-    """Return a finding with its fix as a number for the field of a request, where one is right.
+    """Return a finding with its fix as a number for the field of a request, if one is right.
 
     Args:
         most: The largest number for the field; None where it has none above it.
@@ -221,7 +221,7 @@ def _with_field(place: _Place, amount: Quantity) -> DeviceRequest:
 
 
 def _with_doubt(finding: Finding, limit: Limit, claims: _Claims) -> Finding:
-    """Return an error as a warning where a device that is published later may be charged with less."""
+    """Return an error as a warning if a device that is published later may be charged with less."""
     if limit.is_closed or limit.measure in _COUNTED:
         return finding
     enforcement, reason = decide_enforcement(
@@ -244,7 +244,7 @@ def _fix(limit: Limit, most: Quantity) -> str:
 
 
 def _find_full(claims: _Claims, excesses: Sequence[Excess], *, is_pod: bool) -> Iterator[Finding]:
-    """Yield limits of which less is left than the claims of a pod need.
+    """Yield limits with less left than the claims of a pod need.
 
     Args:
         is_pod: The pod itself is validated, and not its workload.
@@ -311,7 +311,7 @@ def _find_by_keys(
 
 
 def find_pod_excesses(pod: Subject[Pod], path: FieldPath, context: Context) -> Iterator[Finding]:
-    """Yield why the quotas of its namespace do not let a pod through: for good, or now."""
+    """Yield the reasons that the quotas of its namespace do not let a pod through: for good, or now."""
     for code, *_ in (*_FIXES, (Code.DEVICE_QUOTA_FULL,)):
         yield from _validate_pod(code, pod, path, context)
 
@@ -338,7 +338,7 @@ def _findings(code: Code, claims: _Claims, *, is_pod: bool = False) -> Iterator[
 
 
 def _joined(findings: Iterator[Finding]) -> Iterator[Finding]:
-    """Yield one finding for a place: what several limits say of it, errors first."""
+    """Yield one finding for a place, joined from those of several limits, errors first."""
     by_place: dict[tuple[FieldPath, FieldPath | None], list[Finding]] = defaultdict(list)
     for finding in findings:
         by_place[finding.path, finding.cause].append(finding)

@@ -1,4 +1,4 @@
-"""Schemas of drivers whose parameters change from release to release: their faults are warnings.
+"""Schemas of drivers with parameters that change from release to release: faults are warnings.
 
 A driver of another release may know more fields. All of these decode strictly, when the pod starts.
 

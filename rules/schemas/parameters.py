@@ -1,4 +1,4 @@
-"""Schemas of the opaque parameters of known drivers, which decode strictly when a pod starts.
+"""Schemas of the opaque parameters of known drivers; these decode strictly when a pod starts.
 
 Each kind has a schema as data; the CEL for the API server's policies is made from it, too.
 Parameters of other groups, versions and drivers are not validated.

@@ -222,5 +222,5 @@ JOBS_OF_KUEUE: Final = frozenset(
 
 
 def counts_template(kind: str) -> bool:
-    """Return whether Kueue counts the keys of the template of a kind, and not the claims of its pods."""
+    """Return True if Kueue counts the keys of the template of a kind, and not the claims of its pods."""
     return kind in JOBS_OF_KUEUE

@@ -1,4 +1,4 @@
-"""Pods whose devices Kubernetes itself allocates (KEP-5004), and keys whose DeviceClass gives others, too. Pure."""
+"""Pods served by Kubernetes natively (KEP-5004), and keys with a DeviceClass that gives more. Pure."""
 
 from collections.abc import Iterator
 
@@ -26,7 +26,7 @@ from translation.vocabularies.resources import NAME as RESOURCES
 def is_native(
     legacy: LegacyPod, snapshot: TranslationSnapshot, options: TranslationOptions
 ) -> bool:
-    """Return whether Kubernetes itself allocates the pod's devices (KEP-5004).
+    """Return True if Kubernetes itself allocates the pod's devices (KEP-5004).
 
     It allocates whole devices only: no share, no filter, no annotation. A class whose driver never
     published a device allocates none, so its keys are translated where another GPU driver has. So are
@@ -62,7 +62,7 @@ def is_native(
 def find_wide_mappings(
     legacy: LegacyPod, snapshot: TranslationSnapshot, options: TranslationOptions
 ) -> Iterator[Finding]:
-    """Yield a warning for each key whose DeviceClass gives other devices than it means.
+    """Yield a warning for each key with a DeviceClass that gives other devices than it means.
 
     Nothing for a pod that Kubernetes would not serve even if the class gave what the key means.
     """

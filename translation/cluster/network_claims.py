@@ -64,7 +64,7 @@ class _Selection(msgspec.Struct, frozen=True, kw_only=True):
 def expand_networks(
     pod: LegacyPod, namespace: str, snapshot: TranslationSnapshot, options: TranslationOptions
 ) -> tuple[LegacyPod, tuple[Finding, ...]]:
-    """Return the pod with its networks that become claims, and why others do not, nor pools beside them."""
+    """Return the pod with its networks that become claims, and reasons for other networks and pools."""
     text = pod.annotations.get(NETWORKS, "")
     if not text:
         return pod, ()
@@ -148,7 +148,7 @@ def _pool_finding(path: FieldPath, profile: Profile) -> Finding:
 
 
 def _with_resources(pod: LegacyPod, namespace: str, snapshot: TranslationSnapshot) -> LegacyPod:
-    """Return the pod with those of its several networks whose devices it requests by a key."""
+    """Return the pod with those of its several networks that have devices it requests by a key."""
     networks = read_networks(pod.annotations[NETWORKS])[:MAX_NETWORKS]
     if len({(network.namespace, network.name) for network in networks}) < 2:
         return pod  # The vocabulary reads the only one itself.
@@ -201,7 +201,7 @@ def _limits(bandwidth: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
 def _attachment(
     network: RequestedNetwork, snapshot: TranslationSnapshot, options: TranslationOptions
 ) -> Attachment | Finding:
-    """Return the attachment of a network by a claim, or why Multus attaches it as before."""
+    """Return the attachment of a network by a claim, or the reason Multus attaches it as before."""
     profile = snapshot.profiles.get(options.profiles.get(multus.NAME, ""))
     if profile is None or multus.NAME not in options.vocabularies:
         return _not_reserved(
@@ -255,7 +255,7 @@ def _decoded(definition: str) -> Mapping[str, Any]:
 
 
 def _plugins(definition: str) -> Sequence[Mapping[str, Any]]:
-    """Return the plugins of a definition, which is a list of them or one; none where it is faulty."""
+    """Return the plugins of a definition, a list of them or one; none if it is faulty."""
     value = _decoded(definition)
     plugins = value.get("plugins", [value])
     if not isinstance(plugins, list) or not all(
@@ -268,7 +268,7 @@ def _plugins(definition: str) -> Sequence[Mapping[str, Any]]:
 def _with_limits(
     network: RequestedNetwork, definition: str, plugins: Sequence[Mapping[str, Any]]
 ) -> Mapping[str, Any]:
-    """Return the list of plugins with the rates, which Multus would pass to them when it runs them."""
+    """Return the list of plugins with the rates that Multus would pass to them when it runs them."""
     value = _decoded(definition)
     head = {"cniVersion": value.get("cniVersion", "1.0.0"), "name": value.get("name", network.name)}
     own = [

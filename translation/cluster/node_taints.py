@@ -20,7 +20,7 @@ NO_SCHEDULE: Final = "NoSchedule"
 
 
 class NodeTaints(msgspec.Struct, frozen=True, kw_only=True):
-    """The taints that keep pods away from nodes, and whether the API server adds tolerations.
+    """The taints that keep pods away from nodes, and the tolerations that the API server adds.
 
     Attributes:
         is_known: True if the nodes are known.
@@ -78,7 +78,7 @@ def summarize_taints(
 def shows_added_tolerations(
     pod: Pod, template: Pod, recorded_keys: Collection[str] = frozenset()
 ) -> bool:
-    """Return whether a pod tolerates a taint of one of its keys as the plugin writes it, unlike its template.
+    """Return True if a pod tolerates a taint of one of its keys as the plugin writes it, unlike its template.
 
     Args:
         recorded_keys: The keys that a translation removed from the pod.
@@ -99,7 +99,7 @@ def _has_toleration(pod: Pod, key: str) -> bool:
 
 
 def tolerates(toleration: Toleration, taint: Taint) -> bool:
-    """Return whether a toleration matches a taint.
+    """Return True if a toleration matches a taint.
 
     Source: k8s.io/component-helpers scheduling/corev1, ToleratesTaint.
     """

@@ -53,7 +53,7 @@ def _conflict(
     profiles: Mapping[str, Profile],
     options: TranslationOptions,
 ) -> KeyConflict | None:
-    """Return the reason why a profile does not serve a name that it lists; None where it does."""
+    """Return the reason a profile does not serve a name that it lists; None if it does."""
     if options.drivers.get(name, profile.driver) != profile.driver:
         return KeyConflict(
             key=name,
@@ -72,7 +72,7 @@ def _conflict(
 def _vocabulary_conflict(
     name: str, owner: str, kind: DeviceKind, profile: Profile, options: TranslationOptions
 ) -> KeyConflict | None:
-    """Return the reason why this profile does not serve a name of a vocabulary."""
+    """Return the reason this profile does not serve a name of a vocabulary."""
     driver = options.profiles.get(owner, "")
     if kind is not DeviceKind.DEVICE and driver == profile.driver:
         return None
@@ -90,7 +90,7 @@ def _vocabulary_conflict(
 def _other_kind_conflict(
     name: str, profile: Profile, options: TranslationOptions
 ) -> KeyConflict | None:
-    """Return the reason why a name of a kind with a vocabulary of its own has no effect."""
+    """Return the reason a name of a kind with a vocabulary of its own has no effect."""
     serving = [
         vocabulary
         for vocabulary, driver in options.profiles.items()

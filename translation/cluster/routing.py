@@ -63,7 +63,7 @@ _GPU_KINDS: Final = frozenset({DeviceKind.GPU, DeviceKind.MIG})
 
 
 class RoutedPod(msgspec.Struct, frozen=True, kw_only=True):
-    """A pod, and the facts that decide which drivers serve it.
+    """A pod, and the facts that determine the drivers that serve it.
 
     Attributes:
         owned: Vocabulary name to the keys of the pod that it owns.
@@ -103,7 +103,7 @@ def route(pod: RoutedPod) -> Mapping[str, str]:
 
 
 def check_key_drivers(pod: RoutedPod) -> Iterator[Finding]:
-    """Yield an error where the settings give keys of one vocabulary in a pod to several drivers."""
+    """Yield an error if the settings give keys of one vocabulary in a pod to several drivers."""
     drivers = pod.options.drivers
     for vocabulary in pod.readings:
         keys = _keys_with_driver(vocabulary, pod)
@@ -138,7 +138,7 @@ def _candidates(vocabulary: str, gpus: Sequence[Intent], pod: RoutedPod) -> tupl
 
 
 def _keys_with_driver(vocabulary: str, pod: RoutedPod) -> Sequence[str]:
-    """Return the pod's keys of a vocabulary to which the settings give a driver of their own."""
+    """Return the pod's keys of a vocabulary that the settings give a driver of their own."""
     return sorted(pod.options.drivers.keys() & pod.owned[vocabulary])
 
 
@@ -167,7 +167,7 @@ def _best(
 
 
 def _lacks_tflops(profile: Profile, gpus: Iterable[Intent]) -> bool:
-    """Return whether a request of TFLOPS would be dropped."""
+    """Return True if a request of TFLOPS would be dropped."""
     return any(
         intent.tflops is not None
         and intent.kind in profile.devices
@@ -177,7 +177,7 @@ def _lacks_tflops(profile: Profile, gpus: Iterable[Intent]) -> bool:
 
 
 def _can_serve(profile: Profile, gpus: Iterable[Intent], snapshot: TranslationSnapshot) -> bool:
-    """Return whether another driver than the first candidate can serve all of the intents."""
+    """Return True if another driver than the first candidate can serve all of the intents."""
     facts = snapshot.facts.get(profile.driver, {})
     return all(
         serves(profile, intent)
@@ -190,7 +190,7 @@ def _can_serve(profile: Profile, gpus: Iterable[Intent], snapshot: TranslationSn
 
 
 def _divides(device: DeviceProfile, facts: Facts, intent: Intent) -> bool:
-    """Return whether a driver divides its devices into such shares."""
+    """Return True if a driver divides its devices into such shares."""
     if intent.replica or intent.through_mps:
         return False
     is_shared = device.sharing is Sharing.ALWAYS or (
@@ -227,7 +227,7 @@ def _absence_of(
 
 
 def publishes_elsewhere(resource: str, snapshot: TranslationSnapshot) -> bool:
-    """Return whether the class that maps a resource has no devices, and another GPU driver has.
+    """Return True if the class that maps a resource has no devices, and another GPU driver has.
 
     Kubernetes would let such a pod wait, while its keys can be served by the other driver.
     """

@@ -1,4 +1,4 @@
-"""The drivers whose profiles serve a legacy resource name."""
+"""The drivers with profiles that serve a legacy resource name."""
 
 from collections.abc import Mapping
 
@@ -12,7 +12,7 @@ from translation.vocabularies.resources import NAME as RESOURCES
 def serving_drivers(
     resource: str, options: TranslationOptions, profiles: Mapping[str, Profile]
 ) -> frozenset[str]:
-    """Return the drivers that serve a resource name, whichever vocabulary owns it in a pod."""
+    """Return the drivers that serve a resource name, for any vocabulary that owns it in a pod."""
     if resource in options.drivers:
         return frozenset({options.drivers[resource]})
     vocabularies = vocabularies_in_force(options, profiles)

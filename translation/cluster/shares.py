@@ -6,7 +6,7 @@ from translation.compiling.claims import Claim
 
 
 def requests_share(claim: Claim) -> Iterator[bool]:
-    """Yield for each request of a claim whether it requests parts of devices."""
+    """Yield for each request of a claim True if it requests parts of devices."""
     for request in claim.spec["spec"]["devices"]["requests"]:
         alternatives = request.get("firstAvailable") or [request["exactly"]]
         yield any("capacity" in alternative for alternative in alternatives)

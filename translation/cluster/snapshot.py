@@ -157,7 +157,7 @@ class TranslationSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     consumable_capacity: bool = True
 
     def is_opted_in(self, namespace: str, labels: Mapping[str, str]) -> bool:
-        """Return whether labels ask for the translation of a pod.
+        """Return True if labels ask for the translation of a pod.
 
         Args:
             namespace: Its namespace, whose label decides, or leaves it to the pod.
@@ -168,11 +168,11 @@ class TranslationSnapshot(msgspec.Struct, frozen=True, kw_only=True):
         return self._translate_label(namespace) == "true"
 
     def is_selective(self, namespace: str) -> bool:
-        """Return whether a namespace takes part with the pods that have the label themselves."""
+        """Return True if a namespace takes part with the pods that have the label themselves."""
         return self._translate_label(namespace) == TRANSLATE_SELECTED
 
     def is_taking_part(self, namespace: str) -> bool:
-        """Return whether the label of a namespace lets any pod of it be translated in mode OptIn."""
+        """Return True if the label of a namespace lets any pod of it be translated in mode OptIn."""
         return self._translate_label(namespace) in {"true", TRANSLATE_SELECTED}
 
     def _translate_label(self, namespace: str) -> str | None:
@@ -192,7 +192,7 @@ class Mode(StrEnum):
 
 
 class NativePolicy(StrEnum):
-    """The pods that Kubernetes serves without claims of a translation, where a DeviceClass maps their keys."""
+    """The pods that Kubernetes serves without claims of a translation, if a DeviceClass maps their keys."""
 
     EXACT = "exact"
     """The pods whose classes give exactly the devices that the keys mean."""
@@ -215,7 +215,7 @@ class TolerationPolicy(StrEnum):
 
 
 class QuotaPolicy(StrEnum):
-    """The reaction to a ResourceQuota that counts a key which the translation removes."""
+    """The reaction to a ResourceQuota that counts a key removed by the translation."""
 
     DENY = "deny"
     WARN = "warn"

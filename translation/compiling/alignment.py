@@ -378,7 +378,7 @@ def _shift_alternative(field: FieldPath, by: int) -> FieldPath:
 def _repeat_sources(
     sources: Mapping[FieldPath, FieldPath], count: int
 ) -> Mapping[FieldPath, FieldPath]:
-    """Return the sources of a request whose `count` alternatives are listed twice."""
+    """Return the sources of a request with `count` alternatives that are listed twice."""
     repeated_sources: dict[FieldPath, FieldPath] = {}
     for field, path in sources.items():
         match field.steps:
@@ -433,7 +433,7 @@ def _check_derived(
 
 
 def _check_roots(alignment: Alignment, members: Sequence[AlignedIntent]) -> Iterator[Finding]:
-    """Yield a finding for each driver whose known devices publish no PCIe root."""
+    """Yield a finding for each driver with known devices that publish no PCIe root."""
     for member in members:
         if member.facts.per_root != ():
             continue

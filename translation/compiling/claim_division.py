@@ -1,4 +1,4 @@
-"""Requests divided among several claims, where Kubernetes allocates too few devices for one.
+"""Requests divided among several claims, since Kubernetes allocates too few devices for one.
 
 A claim has at most 32 devices and 32 requests. Claims of one pod are allocated on one node, so devices
 that nothing relates to each other may be in several. No constraint spans claims: devices that one
@@ -76,7 +76,7 @@ def check_limits(intents: Sequence[Intent]) -> Iterator[Finding]:
 def _pieces(
     devices: RequestedDevices, profile: Profile, facts: Mapping[DeviceKind, Facts]
 ) -> Iterator[RequestedDevices]:
-    """Yield parts of a request that fit in a claim each; the request itself where it has none."""
+    """Yield parts of a request that fit in a claim each; the request itself if it has none."""
     intent = devices.intent
     known_facts = facts.get(intent.kind, UNKNOWN)
     if intent.count <= MAX_RESULTS or _are_related(
@@ -90,7 +90,7 @@ def _pieces(
 
 
 def _are_related(intent: Intent, device: DeviceProfile, facts: Facts) -> bool:
-    """Return whether a constraint relates the devices of an intent to each other.
+    """Return True if a constraint relates the devices of an intent to each other.
 
     Shares must be of different devices. A whole device is taken as a whole, so no other claim can get
     the same.

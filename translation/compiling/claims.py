@@ -113,7 +113,7 @@ def _canonical_json(spec: Mapping[str, Any]) -> bytes:
 
 
 def template_digest(template: ResourceClaimTemplate) -> str:
-    """Return the `Claim.digest` of the claim whose template has this content."""
+    """Return the `Claim.digest` of the claim with a template of this content."""
     content = msgspec.to_builtins(template.spec, enc_hook=str)
     if template.spec.metadata == ObjectMeta():
         # The API server writes it even when it is empty.
@@ -151,7 +151,7 @@ def claim_spec(claim: DeviceClaim) -> Mapping[str, Any]:
 
 
 def template_name(prefix: str, digest: str) -> str:
-    """Return the name of the template whose content has this digest, a DNS label."""
+    """Return the name of the template with this digest of its content, a DNS label."""
     name = sha256(f"{TRANSLATION_VERSION}:{digest}".encode()).hexdigest()
     return f"{prefix[: MAX_LABEL - NAME_HASH_LENGTH - 1]}-{name[:NAME_HASH_LENGTH]}"
 
@@ -196,7 +196,7 @@ def compile_claims(
     prefix: str,
     merges_init: bool = False,
 ) -> CompiledClaims:
-    """Compile the intents that one driver serves to claims; stop where the pod derives too much.
+    """Compile the intents that one driver serves to claims; stop if the pod derives too much.
 
     Args:
         intents: All of kinds that the profile has, in the order of the pod's containers.

@@ -148,7 +148,7 @@ class CapacityCompiler:
         return {self._device.cores.capacity: Quantity(max(share, min(percent, 1)))}
 
     def _check_compute_units(self) -> None:
-        """Add an error where the number of which the cores are a percentage is not known.
+        """Add an error if the cores are a percentage of an unknown number.
 
         Known numbers are amounts of the request's alternatives, not of the request.
         """

@@ -78,7 +78,7 @@ def _network_config(
 
 
 def check_feature_gate(intent: Intent, profile: Profile, mps: Mps) -> Iterator[Finding]:
-    """Yield a warning where the driver accepts an MPS server only with a feature gate."""
+    """Yield a warning if the driver accepts an MPS server only with a feature gate."""
     if isinstance(mps.feature_gate, str):
         excludes = f", which excludes {' and '.join(mps.excludes)}" if mps.excludes else ""
         yield warning(

@@ -93,7 +93,7 @@ class ConstraintCompiler:
         return (PARTITION, present), (UNPARTITIONED, f"!({present})")
 
     def _partition(self, names: tuple[str, ...]) -> Iterator[tuple[DeviceConstraint, FieldPath]]:
-        """Yield the constraint that all devices are one partition, where that is required or better.
+        """Yield the constraint that all devices are one partition, if that is required or better.
 
         Source: kubernetes-sigs/dra-driver-nvidia-gpu, device_state.go, activateFabricPartition: with
         its gate FabricManagerPartitioning the driver prepares no other set of GPUs.

@@ -211,7 +211,7 @@ class RequestCompiler:
             )
 
     def may_combine_sizes(self) -> bool:
-        """Return whether devices of several memory sizes may serve the intent together."""
+        """Return True if devices of several memory sizes may serve the intent together."""
         return self._shared and may_combine_sizes(self._intent, self._device, self._facts)
 
     def configs(self, name: str) -> Iterator[tuple[DeviceClaimConfiguration, FieldPath]]:
@@ -221,7 +221,7 @@ class RequestCompiler:
     # --- alternatives
 
     def _alternatives(self) -> list[_Alternative]:
-        """Return one alternative per memory size, where the amount depends on it."""
+        """Return one alternative per memory size, if the amount depends on it."""
         intent, memory = self._intent, self._device.memory
         if intent.kind is DeviceKind.MIG and intent.memory is not None:
             return self._smallest_first(memory, intent.memory)
@@ -264,7 +264,7 @@ class RequestCompiler:
         ]
 
     def _parts_of_cores(self) -> list[_Alternative]:
-        """Return one alternative per published number of compute units, where cores are a part of it."""
+        """Return one alternative per published number of compute units, if cores are a part of it."""
         units, percent = self._device.compute_units, self._intent.cores_percent or 0
         numbers = self._facts.compute_units or ()
         if (
@@ -298,7 +298,7 @@ class RequestCompiler:
         return f"{from_least} && {self._selectors.memory_is('<= 0', most)}"
 
     def _connected_first(self, named_devices: NamedDevices) -> list[_Alternative]:
-        """Return the alternatives connected and any, where a name prefers connected devices."""
+        """Return the alternatives connected and any, if a name prefers connected devices."""
         if self._connected_by(named_devices) is None:
             return []
         return [_Alternative(name=CONNECTED, selector=""), _Alternative(name=ANY, selector="")]

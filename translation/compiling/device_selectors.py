@@ -101,7 +101,7 @@ class SelectorCompiler:
         yield Selector(f"!({present})" if requirement.negated else present, "labels")
 
     def _of_virtual_functions(self) -> Iterator[Selector]:
-        """Yield the selectors of virtual functions, or a finding where a profile does not say which are."""
+        """Yield the selectors of virtual functions, or a finding if a profile does not define them."""
         where = self._device.virtual_functions or {}
         if not where:
             self._findings.append(
@@ -119,7 +119,7 @@ class SelectorCompiler:
     def _filter(
         self, aspect: str, attribute: str | None, *tests: str, negated: bool = False
     ) -> Iterator[Selector]:
-        """Yield the selector of devices whose attribute passes any of the tests.
+        """Yield the selector of devices with an attribute that passes any of the tests.
 
         Args:
             aspect: The aspect of the intent that requests it.

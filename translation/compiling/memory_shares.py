@@ -118,7 +118,7 @@ def as_capacity(amounts: Mapping[str, Quantity]) -> CapacityRequirements | None:
 
 
 def may_combine_sizes(intent: Intent, device: DeviceProfile, facts: Facts) -> bool:
-    """Return whether shared devices of several memory sizes may serve an intent together.
+    """Return True if shared devices of several memory sizes may serve an intent together.
 
     A request has one alternative for all of its devices, so each device needs a request of its own.
     The search tries their combinations, so there may be only a few.

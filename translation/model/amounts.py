@@ -52,7 +52,7 @@ _MOST_BYTES: Final = Quantity(2**50)
 
 
 def is_meant_in_bytes(amount: Quantity) -> bool:
-    """Return whether an amount of the memory of one device that counts MiB or more is one of bytes.
+    """Return True if an amount of the memory of one device that counts MiB or more is one of bytes.
 
     A device with a thousand million MiB does not exist, so such an amount is in bytes without a suffix
     of its own, too.
@@ -66,7 +66,7 @@ def is_meant_in_bytes(amount: Quantity) -> bool:
 
 
 def is_in_bytes(amount: Quantity) -> bool:
-    """Return whether the amount is written in bytes: with a binary suffix of Mi or more.
+    """Return True if the amount is written in bytes: with a binary suffix of Mi or more.
 
     >>> is_in_bytes(Quantity("8Gi")), is_in_bytes(Quantity("5k")), is_in_bytes(Quantity("8192"))
     (True, False, False)

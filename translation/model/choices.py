@@ -16,7 +16,7 @@ MAX_MEMORY_MIB = 2**31 - 1
 
 
 class Exclusivity(StrEnum):
-    """The requests for which a share becomes a whole device, so that nobody else can use it."""
+    """The requests that make a share a whole device, so that nobody else can use it."""
 
     ALWAYS = "always"
     """The requests of `policies`, and all cores with a part of the memory: HAMi needs an unused

@@ -135,7 +135,7 @@ def merge_init_intents(
 
 
 def _group_parts(parts: dict[int, list[Intent]], matches: Mapping[int, int]) -> None:
-    """Number the groups of app containers with several intents, and divide what reuses them.
+    """Number the groups of app containers with several intents, and divide the intents that reuse them.
 
     Args:
         parts: Index of a container's intent to what it becomes.
@@ -176,7 +176,7 @@ def _raised_parts(apps: Sequence[Intent], init: Intent, *, may_split: bool) -> l
 
 
 def _divided(init: Intent, apps: Sequence[Intent], group: int) -> list[Intent]:
-    """Return an init container's intent as one for each app intent whose devices it reuses."""
+    """Divide an init container's intent into one for each app intent with devices it reuses."""
     parts: list[Intent] = []
     missing = init.count
     for app in apps:
@@ -210,7 +210,7 @@ def _with_count(intent: Intent, count: int) -> Intent:
 
 
 def _merges(apps: Sequence[Intent], init: Intent) -> bool:
-    """Return whether devices for both containers can be requested at once.
+    """Return True if devices for both containers can be requested at once.
 
     Args:
         apps: The intents of one app container, which differ in their amounts only.
@@ -228,7 +228,7 @@ def _merges(apps: Sequence[Intent], init: Intent) -> bool:
 
 
 def _are_comparable(app: Intent, init: Intent) -> bool:
-    """Return whether it is known which of both has more memory on a device."""
+    """Return True if the memory of both on a device can be compared."""
     if app.takes_all_memory or init.takes_all_memory:
         return True
     return (app.memory_percent is None) is (init.memory_percent is None)
@@ -276,7 +276,7 @@ def _amounts(intent: Intent) -> tuple[bool, Quantity, int, int]:
 
 
 def _covers(larger: Intent, smaller: Intent) -> bool:
-    """Return whether the devices of one intent are enough for another."""
+    """Return True if the devices of one intent are enough for another."""
     same = ("kind", "filter", "replica", "through_mps")
     if any(getattr(larger, field) != getattr(smaller, field) for field in same):
         return False
@@ -325,7 +325,7 @@ def _held_finding(intent: Intent, apps: Sequence[Intent]) -> Finding:
 
 
 def _differs_in_unit(app: Intent, init: Intent) -> bool:
-    """Return whether both request memory of the same devices, one as an amount and one as a percentage."""
+    """Return True if both request memory of the same devices, one as an amount and one as a percentage."""
     is_same = app.kind is init.kind and app.filter == init.filter and app.count >= init.count
     takes_part = not (app.takes_all_memory or init.takes_all_memory)
     return is_same and takes_part and not _are_comparable(app, init)

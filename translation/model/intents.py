@@ -50,7 +50,7 @@ class LegacyContainer(msgspec.Struct, frozen=True, kw_only=True):
         return self.path.child("resources", "limits").key(self.original_key(key))
 
     def original_key(self, key: str) -> str:
-        """Return the key as the pod has it, which the cluster may have renamed."""
+        """Return the key as the pod has it; the cluster may have renamed it."""
         return self.original_keys.get(key, key)
 
     def limit_paths(self, keys: Mapping[str, str]) -> dict[str, FieldPath]:
@@ -94,7 +94,7 @@ class LegacyPod(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def requests_devices(self) -> bool:
-        """Return whether any container has a device key."""
+        """Return True if any container has a device key."""
         return any(container.limits or container.requests for container in self.containers)
 
     def keys(self) -> frozenset[str]:
@@ -123,7 +123,7 @@ class Scope(StrEnum):
 
 
 class LabelRequirement(msgspec.Struct, frozen=True, kw_only=True):
-    """A requirement on a label of devices, which profiles map to an attribute.
+    """A requirement on a label of devices; profiles map the label to an attribute.
 
     Attributes:
         values: The values that meet it; None for any.
@@ -226,12 +226,12 @@ class Intent(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def takes_all_memory(self) -> bool:
-        """Return whether the intent requests all memory of each device."""
+        """Return True if the intent requests all memory of each device."""
         return self.memory is None and self.memory_percent is None and not self.replica
 
     @property
     def takes_part_of_cores(self) -> bool:
-        """Return whether the intent requests a percentage of each device's compute below all of it."""
+        """Return True if the intent requests a percentage of each device's compute below all of it."""
         return self.cores_percent is not None and 0 < self.cores_percent < 100
 
     def path(self, aspect: str) -> FieldPath:
@@ -331,11 +331,11 @@ class Vocabulary(msgspec.Struct, frozen=True, kw_only=True):
     translate: Callable[[LegacyPod], Translation]
 
     def handles(self, key: str) -> bool:
-        """Return whether the resource name is one of this vocabulary's."""
+        """Return True if the resource name is one of this vocabulary's."""
         return key in self.keys or key.startswith(self.key_prefixes)
 
     def is_requested(self, pod: LegacyPod) -> bool:
-        """Return whether annotations of a pod request devices of this vocabulary.
+        """Return True if annotations of a pod request devices of this vocabulary.
 
         A pod with a translation record was of one of its schedulers before.
         """
@@ -353,7 +353,7 @@ class Vocabulary(msgspec.Struct, frozen=True, kw_only=True):
         return pod.labels.get(name) == value
 
     def reads(self, key: str, names: Collection[str]) -> bool:
-        """Return whether a resource name of one container, among others, is this vocabulary's."""
+        """Return True if a resource name of one container, among others, is this vocabulary's."""
         suffix = self.companion_suffix
         return self.handles(key) and (
             suffix is None or not key.endswith(suffix) or key.removesuffix(suffix) in names

@@ -34,7 +34,7 @@ Amounts = Mapping[str, Quantity] | None
 
 
 def limit_range_summary(limit_range: LimitRange) -> LimitRangeSummary | None:
-    """Return the part of a LimitRange that translations read; None where it has none."""
+    """Return the part of a LimitRange that translations read; None if it has none."""
     items = [item for item in limit_range.spec.limits or () if item.type in POD_TYPES]
     bounded_names: set[str] = set()
     defaults: dict[str, set[Quantity]] = {}

@@ -53,7 +53,7 @@ class NpuChip(
     templates: tuple[NpuTemplate, ...] = ()
 
     def template(self, memory: int) -> NpuTemplate | None:
-        """Return the smallest template with that much memory; None where only a whole NPU has it.
+        """Return the smallest template with that much memory; None if only a whole NPU has it.
 
         >>> CHIPS["Ascend310P"].template(2000).memory
         3072

@@ -50,7 +50,7 @@ class ShareReader(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_share(reader: ShareReader) -> NpuShare | None:
-    """Return the NPUs that a container requests; None for none, or where a finding says the fault."""
+    """Return the NPUs that a container requests; None for none, or if a finding says the fault."""
     container, key, chip = reader.container, reader.key, reader.chip
     faults: list[Finding] = []
     amounts = AmountReader(container, faults)

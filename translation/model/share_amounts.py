@@ -40,7 +40,7 @@ BLOCKS: Final = Unit(name="blocks of 256 MiB", size=2**28)
 
 
 def wrong_unit(path: FieldPath, key: str, amount: Quantity, unit: Unit) -> Finding:
-    """Return an error for an amount in bytes where a key counts another unit.
+    """Return an error for an amount in bytes if a key counts another unit.
 
     Args:
         key: The key as the object has it, which a cluster may have renamed.
@@ -119,7 +119,7 @@ def in_bytes(amount: int, unit: Unit) -> Quantity:
 def with_pod_findings(
     intents: Collection[Intent], pod_findings: list[Finding], findings: list[Finding]
 ) -> list[Finding]:
-    """Return all findings of a pod; those of its annotations only where a container requests devices.
+    """Return all findings of a pod; those of its annotations only if a container requests devices.
 
     Annotations have no effect on a pod without intents.
 
@@ -151,7 +151,7 @@ def lower_ascii(text: str) -> str:
 def listed_devices(
     annotations: Mapping[str, str], key: str, findings: list[Finding]
 ) -> tuple[str, ...] | None:
-    """Return the devices that an annotation lists; None where it lists none, as a blank one does."""
+    """Return the devices that an annotation lists; None if it lists none, as a blank one does."""
     text = annotations.get(key, "")
     if not text.strip():
         return None

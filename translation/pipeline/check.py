@@ -42,7 +42,7 @@ def check_pod(
 
 
 def _with_most_devices(finding: Finding, reading: PodReading) -> Finding:
-    """Return a finding on too many devices with the most that one claim has, where a key counts devices.
+    """Return a finding on too many devices with the most that one claim has, if a key counts devices.
 
     Not where several containers have the key, since nobody but the author can divide the devices.
     """

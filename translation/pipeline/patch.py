@@ -117,7 +117,7 @@ def _strip_keys(
 def _append(
     parent: Mapping[str, Any] | None, path: Path, field: str, items: list[Any]
 ) -> Iterator[Operation]:
-    """Yield the operations that append items to an array, and create it where it is missing."""
+    """Yield the operations that append items to an array, and create it if it is missing."""
     if not items:
         return
     if parent is None:
@@ -197,7 +197,7 @@ def _labels(document: Mapping[str, Any], claims: Iterable[Claim]) -> list[str]:
 
 
 def claim_labels(claims: Iterable[Claim], used_names: Collection[str]) -> list[str]:
-    """Return names for claims of a pod, each its label, with a number where that name is used.
+    """Return names for claims of a pod, each its label, with a number if that name is used.
 
     Args:
         used_names: The names of the pod's other claims.

@@ -58,7 +58,7 @@ class PodReading(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def has_amounts(self) -> bool:
-        """Return whether a container has a device key with an amount above zero."""
+        """Return True if a container has a device key with an amount above zero."""
         containers = self.legacy.containers
         return any(amount for container in containers for amount in container.limits.values())
 
@@ -114,7 +114,7 @@ def _read_keys(inputs: PodInput) -> PodReading:
 def _relevant_choices(
     legacy: LegacyPod, owners: Sequence[Vocabulary], options: TranslationOptions
 ) -> Choices:
-    """Return the choices with the defaults of a record where they make no difference."""
+    """Return the choices, with the defaults of a record if they make no difference."""
     choices = options.choices
     renamed_keys = present_names(legacy, options.renamed_keys)
     if renamed_keys or choices.hami != RECORDED.hami:

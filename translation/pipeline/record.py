@@ -1,4 +1,4 @@
-"""The fourth step of a translation: the annotation from which the claims derive again."""
+"""The fourth step of a translation: the annotation that the claims can be derived from again."""
 
 from collections.abc import Iterator
 

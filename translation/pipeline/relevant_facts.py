@@ -41,14 +41,14 @@ def relevant_facts(
 
 
 def _is_part_of_gpu(intent: Intent) -> bool:
-    """Return whether a MIG device depends on the memory of its GPU."""
+    """Return True if a MIG device depends on the memory of its GPU."""
     return intent.kind is DeviceKind.MIG and intent.memory_percent is not None
 
 
 def _relevant_group_sizes(
     facts: Facts, intents: Sequence[tuple[Intent, Alignment | None]]
 ) -> tuple[int, ...] | None:
-    """Return the numbers of devices per PCIe root where devices are divided into groups.
+    """Return the numbers of devices per PCIe root if devices are divided into groups.
 
     Elsewhere it only matters whether known devices publish no root.
     """

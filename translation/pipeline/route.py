@@ -72,7 +72,7 @@ def _providers(pod: RoutedPod) -> Mapping[str, Profile]:
 def _fallback_provider(
     intent: Intent, configured_profiles: Mapping[str, Profile], own: Mapping[str, Profile]
 ) -> str | None:
-    """Return the vocabulary whose profile serves an intent; another owner's first."""
+    """Return the vocabulary with a profile that serves an intent; another owner's first."""
     # Profiles of resource names serve nothing else.
     first = [name for name in own if name in configured_profiles]
     names = (*first, *(name for name in configured_profiles if name not in own))

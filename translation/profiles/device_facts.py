@@ -246,7 +246,7 @@ def _by_size(memory: MemorySize) -> tuple[Quantity, Quantity, Quantity, tuple[Qu
 
 
 def is_of_kind(device: Device, kind: DeviceProfile, profile: Profile) -> bool:
-    """Return whether a published device is of a kind of a profile."""
+    """Return True if a published device is of a kind of a profile."""
     attributes = device.attributes or {}
     for name, value in kind.where.items():
         attribute = attributes.get(name) or attributes.get("/".join(profile.qualified_name(name)))
@@ -287,7 +287,7 @@ def _facts(device: Device, kind: DeviceProfile, driver: str) -> Facts:
 
 
 def _models(device: Device, kind: DeviceProfile, driver: str) -> tuple[str, ...]:
-    """Return the product name of a device as selectors compare it; none where it has none."""
+    """Return the product name of a device as selectors compare it; none if it has none."""
     attributes, name = device.attributes or {}, kind.attributes.model
     if name is None:
         return ()
@@ -296,7 +296,7 @@ def _models(device: Device, kind: DeviceProfile, driver: str) -> tuple[str, ...]
 
 
 def _partitions(device: Device, kind: DeviceProfile, driver: str) -> tuple[int, ...]:
-    """Return the sizes of the partitions to which a device belongs, by the names of attributes."""
+    """Return the sizes of the partitions that a device belongs to, by the names of attributes."""
     prefix = kind.attributes.partition
     if not isinstance(prefix, str):
         return ()
@@ -309,7 +309,7 @@ def _partitions(device: Device, kind: DeviceProfile, driver: str) -> tuple[int, 
 def _compute_units(
     capacities: Mapping[str, DeviceCapacity], kind: DeviceProfile, driver: str
 ) -> tuple[int, ...]:
-    """Return the number of compute units of a device; none where it publishes no valid one."""
+    """Return the number of compute units of a device; none if it publishes no valid one."""
     name = kind.compute_units
     if not isinstance(name, str):
         return ()

@@ -53,7 +53,7 @@ _QUOTA_PREFIX: Final = "requests."
 
 
 def name_fault(name: str) -> str | None:
-    """Return the reason why a profile cannot list a resource name; None where it can.
+    """Return the reason a profile cannot list a resource name; None if it can.
 
     >>> name_fault("vendor.example/gpu"), name_fault("vendor.example/*"), name_fault("cpu")
     (None, None, 'has no domain, as in vendor.example/gpu')
@@ -75,12 +75,12 @@ def name_fault(name: str) -> str | None:
 
 
 def is_subdomain(name: str, most: int = MAX_DOMAIN) -> bool:
-    """Return whether a name is a DNS subdomain, as the names of drivers and DeviceClasses are."""
+    """Return True if a name is a DNS subdomain, as the names of drivers and DeviceClasses are."""
     return len(name) <= most and _DOMAIN.fullmatch(name) is not None
 
 
 def is_qualified_name(name: str) -> bool:
-    """Return whether a name can be that of an attribute or capacity; its identifier is put into CEL.
+    """Return True if a name can be that of an attribute or capacity; its identifier is put into CEL.
 
     Source: k8s.io/api resource/v1, QualifiedName.
 

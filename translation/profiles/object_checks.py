@@ -218,12 +218,12 @@ def check_resource_names(named_profile: NamedProfile) -> Iterator[Finding]:
 
 
 def _is_relative(name: str, kind: DeviceKind) -> bool:
-    """Return whether a name is looked up among the keys that a vocabulary has, and adds none."""
+    """Return True if a name is looked up among the keys that a vocabulary has, and adds none."""
     return kind is not DeviceKind.DEVICE and name == ANY_NAME
 
 
 def check_advice(named_profile: NamedProfile) -> Iterator[Finding]:
-    """Yield an error for advice where nothing is rejected."""
+    """Yield an error for advice on a name that is not rejected."""
     for kind, device in named_profile.profile.devices.items():
         for name, devices in (device.resources or {}).items():
             if isinstance(devices.advice, str) and not isinstance(devices.rejected, str):

@@ -1,4 +1,4 @@
-"""DeviceTranslationProfiles: which of a cluster's objects are in force, and why others are not.
+"""DeviceTranslationProfiles: a cluster's objects that are in force, and reasons against the others.
 
 A profile in an object replaces the shipped one of its driver as a whole, and one in a file. An object
 is named after its driver, so there is one for each. Where limits are reached, older objects precede, so
@@ -75,7 +75,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_accepted(self) -> bool:
-        """Return whether the present version of the object is in force."""
+        """Return True if the present version of the object is in force."""
         return self.reason is AcceptedReason.ACCEPTED
 
 
@@ -168,7 +168,7 @@ _REMOVE: Final = "delete DeviceTranslationProfiles that no pod needs"
 def _judge(
     object_: ProfileObject, in_force: Mapping[str, Profile], versions: Mapping[str, Profile]
 ) -> Verdict:
-    """Return whether the present version of an object can be in force.
+    """Return the verdict about an object: its present version can be in force, or a reason against it.
 
     Args:
         in_force: Name of an object to its profile.
@@ -207,7 +207,7 @@ def _invalid_verdict(fault: Finding | None) -> Verdict:
 
 
 def _judge_version(profile: Profile, versions: Mapping[str, Profile]) -> Verdict:
-    """Return whether one more version can be kept."""
+    """Return the verdict about keeping one more version."""
     size = sum(map(_size, versions.values()))
     if len(versions) >= MAX_VERSIONS or size + _size(profile) > MAX_VERSION_BYTES:
         return Verdict(

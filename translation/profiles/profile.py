@@ -40,7 +40,7 @@ class Granularity(StrEnum):
 
 
 class Sharing(StrEnum):
-    """The condition under which several claims may be allocated the same device."""
+    """The condition for allocating several claims the same device."""
 
     ALWAYS = "always"
     PUBLISHED = "published"
@@ -87,7 +87,7 @@ class Cores(_Part, frozen=True, kw_only=True):
 
 
 class Mps(_Part, frozen=True, kw_only=True):
-    """The configuration with which the driver starts an MPS server.
+    """The configuration that makes the driver start an MPS server.
 
     Attributes:
         parameters: The opaque parameters.
@@ -116,7 +116,7 @@ class Mps(_Part, frozen=True, kw_only=True):
 
 
 class NetworkConfig(_Part, frozen=True, kw_only=True):
-    """The configuration that says which network a NIC is attached to.
+    """The configuration with the network that a NIC is attached to.
 
     Attributes:
         parameters: The opaque parameters.
@@ -176,7 +176,7 @@ class NamedDevices(_Part, frozen=True, kw_only=True):
 
     @property
     def distinguishes_names(self) -> bool:
-        """Return whether different names mean different devices."""
+        """Return True if different names mean different devices."""
         return self.short_name is not None or self.full_name is not None
 
 

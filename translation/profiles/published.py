@@ -1,4 +1,4 @@
-"""The profiles of a cluster as its processes read them: which are in force, and which versions are kept.
+"""The profiles of a cluster as its processes read them: those in force, and the versions kept.
 
 The controllers write them into one ConfigMap, and every process reads that, so all agree on what is in
 force. A version is stored under its content hash, by which translated pods name it: what does not have
@@ -43,7 +43,7 @@ class PublishedProfiles(msgspec.Struct, frozen=True, kw_only=True):
         return {driver: self.versions[version] for driver, version in self.in_force.items()}
 
     def is_same(self, other: "PublishedProfiles") -> bool:
-        """Return whether both have the same profiles: hashes stand for contents."""
+        """Return True if both have the same profiles: hashes stand for contents."""
         return (
             self.in_force == other.in_force
             and self.versions.keys() == other.versions.keys()
@@ -109,5 +109,5 @@ def encode_published(published_profiles: PublishedProfiles) -> Mapping[str, str]
 
 
 def is_hash(text: str) -> bool:
-    """Return whether a text has the form of a content hash."""
+    """Return True if a text has the form of a content hash."""
     return _HASH.fullmatch(text) is not None

@@ -1,4 +1,4 @@
-"""The profiles that serve the vocabulary `resources`: which driver has the devices of a name.
+"""The profiles that serve the vocabulary `resources`: the driver that has the devices of a name.
 
 Every profile with devices of kind `device` serves the names that it lists. Where several list one, the
 driver that the options choose for the vocabulary precedes, then the first in the order of names.

@@ -29,7 +29,7 @@ class UnknownFieldError(ValueError):
 
 
 def find_unknown_field(document: object, kind: type[msgspec.Struct]) -> UnknownFieldError | None:
-    """Return the error about the first unknown field at any depth; None where there is none.
+    """Return the error about the first unknown field at any depth; None if there is none.
 
     The depth is that of the types, whatever the document is.
     """

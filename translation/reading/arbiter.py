@@ -1,4 +1,4 @@
-"""The arbiter: which vocabularies own the device keys of a pod.
+"""The arbiter: the vocabularies that own the device keys of a pod.
 
 The decision is made per pod and stored in its translation record as an ordered list: a key belongs
 to the first vocabulary of the list that handles it. So the controller, which has only the record,
@@ -240,19 +240,19 @@ def owners(
 
 
 def _is_requested(vocabulary: Vocabulary, pod: LegacyPod) -> bool:
-    """Return whether annotations of a pod request devices of a vocabulary, beside those of keys."""
+    """Return True if annotations of a pod request devices of a vocabulary, beside those of keys."""
     if not vocabulary.is_requested(pod):
         return False
     return vocabulary.name != tensorfusion.VOCABULARY.name or not leaves_whole_gpus(pod)
 
 
 def requests_devices(pod: LegacyPod, vocabularies: Mapping[str, Vocabulary]) -> bool:
-    """Return whether a pod requests devices, by keys or by annotations alone."""
+    """Return True if a pod requests devices, by keys or by annotations alone."""
     return pod.requests_devices or requests_by_annotations(pod, vocabularies)
 
 
 def requests_by_annotations(pod: LegacyPod, vocabularies: Mapping[str, Vocabulary]) -> bool:
-    """Return whether annotations of a pod request devices without a key."""
+    """Return True if annotations of a pod request devices without a key."""
     return any(
         _is_requested(vocabularies[name], pod)
         for name in _REQUESTED_BY_ANNOTATIONS
@@ -261,7 +261,7 @@ def requests_by_annotations(pod: LegacyPod, vocabularies: Mapping[str, Vocabular
 
 
 def check_conflicts(pod: LegacyPod) -> Iterator[Finding]:
-    """Yield an error for each key of a system in a pod whose GPUs belong to another."""
+    """Yield an error for each key of a system in a pod with GPUs that belong to another."""
     keys = {key for container in pod.containers for key in container.limits}
     yield from _check_shares(pod, keys)
     yield from _check_containers(pod)

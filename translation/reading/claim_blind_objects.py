@@ -59,7 +59,7 @@ def find_unseen_claims(
 def find_named_keys(
     document: Mapping[str, Any], vocabularies: Mapping[str, Vocabulary] = VOCABULARIES
 ) -> dict[str, FieldPath]:
-    """Return the device keys that an object names, with their places; none where it sees claims.
+    """Return the device keys that an object names, with their places; none if it sees claims.
 
     Args:
         document: An object of any kind.
@@ -139,7 +139,7 @@ _FIXES: Final = {
 
 
 def _counts_claims(spec: Mapping[str, Any]) -> bool:
-    """Return whether a quota counts the devices of a DeviceClass, so that its author knows of claims.
+    """Return True if a quota counts the devices of a DeviceClass, so that its author knows of claims.
 
     Claims count under the implicit name of the class, too, but not in a quota with scopes.
     """

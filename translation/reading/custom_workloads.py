@@ -1,4 +1,4 @@
-"""Pod templates in kinds of other projects, and whether these may have claims.
+"""Pod templates in kinds of other projects, and the ability of these to have claims.
 
 A kind is listed for the versions that its project serves. Its controller makes pods of its templates,
 so a template with claims gives pods with claims; where the kind's schema or its own webhook accepts no
@@ -153,7 +153,7 @@ _FRAMEWORKS: Final = (
 def _llm_inference(
     kind: str, resource: str, *, numbers: tuple[tuple[tuple[str, ...], ...], ...] | None
 ) -> WorkloadKind:
-    """Return a kind of KServe whose pod specs are not in templates, so that they have no annotations.
+    """Return a kind of KServe with pod specs outside of templates, so that they have no annotations.
 
     Source: kserve/kserve, pkg/apis/serving/v1alpha1/llm_inference_service_types.go, WorkloadSpec.
     """
@@ -382,7 +382,7 @@ def _number(kind: WorkloadKind, index: int, path: Path, document: Mapping[str, A
 
 
 def value_at(value: Any, steps: Iterable[str | int]) -> Any:
-    """Return the value at a path in a document; None where there is none."""
+    """Return the value at a path in a document; None if there is none."""
     for step in steps:
         if isinstance(value, dict):
             value = value.get(step)

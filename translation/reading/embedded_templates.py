@@ -102,7 +102,7 @@ def _templates(document: Mapping[str, Any]) -> Iterator[_Template]:
 
 
 def _pod_of(value: Any) -> Pod | None:
-    """Return the pod of a template; None where the value is something else."""
+    """Return the pod of a template; None if the value is something else."""
     spec = value.get("spec") if isinstance(value, dict) else None
     if not isinstance(spec, dict) or not isinstance(spec.get("containers"), list):
         return None
@@ -124,7 +124,7 @@ def _pod_of(value: Any) -> Pod | None:
 
 
 def _pod_of_resources(value: Any) -> Pod | None:
-    """Return a pod with resources as those of its container; None where the value is something else."""
+    """Return a pod with resources as those of its container; None if the value is something else."""
     if not isinstance(value, dict) or not any(
         isinstance(amounts, dict) and any(is_device_key(key) for key in amounts if type(key) is str)
         for amounts in (value.get("limits"), value.get("requests"))

@@ -67,7 +67,7 @@ def summarize_foreign_quota(quota: ForeignQuotaObject) -> ForeignQuotaSummary | 
 
 
 def _namespaces(text: str) -> tuple[str, ...]:
-    """Return the namespaces of a JSON list; none where the text is none."""
+    """Return the namespaces of a JSON list; none if the text is none."""
     try:
         return tuple(msgspec.json.decode(text.encode(), type=list[str])[:MAX_NAMES])
     except (msgspec.DecodeError, RecursionError):

@@ -71,7 +71,7 @@ def containers(pod: Pod) -> Iterator[tuple[FieldPath, Container]]:
 
 
 def container_paths(pod: Pod) -> Mapping[str, FieldPath]:
-    """Return container name to path; of equal names, which no valid pod has, the first."""
+    """Return container name to path; of equal names, invalid in any pod, the first."""
     paths: dict[str, FieldPath] = {}
     for path, container in containers(pod):
         paths.setdefault(container.name, path)
@@ -100,7 +100,7 @@ def containers_with_devices(
 
 
 def has_device_keys(pod: Pod, vocabularies: Mapping[str, Vocabulary] = VOCABULARIES) -> bool:
-    """Return whether any container has a device key."""
+    """Return True if any container has a device key."""
     return any(
         key
         for _, container in containers(pod)

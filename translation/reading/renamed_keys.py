@@ -23,7 +23,7 @@ _NAME: Final = re.compile(
 
 
 def renaming_fault(name: str, renamed_key: str) -> str | None:
-    """Return the reason why a name cannot stand for another one; None when it can.
+    """Return the reason a name cannot stand for another one; None when it can.
 
     Args:
         name: The name that pods have.

@@ -144,7 +144,7 @@ def find_untranslated_keys(
 
 
 def is_device_key(resource: str) -> bool:
-    """Return whether a resource name belongs to a vocabulary or a device family.
+    """Return True if a resource name belongs to a vocabulary or a device family.
 
     >>> is_device_key("nvidia.com/gpu"), is_device_key("amd.com/gpu"), is_device_key("cpu")
     (True, True, False)
@@ -154,7 +154,7 @@ def is_device_key(resource: str) -> bool:
 
 
 def may_have_device_keys(raw: bytes) -> bool:
-    """Return whether the JSON of a pod may have a key of some device family, without decoding it.
+    """Return True if the JSON of a pod may have a key of some device family, without decoding it.
 
     >>> may_have_device_keys(b'{"limits":{"amd.com/gpu":"1"}}')
     True

@@ -59,7 +59,7 @@ def locate_at_keys(finding: Finding, pod: FieldPath, claims: Sequence[Claim | No
 
 
 def source_path(claims: Sequence[Claim], field: FieldPath | None = None) -> FieldPath:
-    """Return the path of the key that requested a field; all containers where there are several.
+    """Return the path of the key that requested a field; all containers if there are several.
 
     Args:
         field: The field's path below the `devices` of the only claim; None for the claims as a

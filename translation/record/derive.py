@@ -95,7 +95,7 @@ def derive(
 def _find_version(
     used: UsedProfile, profiles: Mapping[str, Profile], versions: Mapping[str, Profile]
 ) -> Profile | None:
-    """Return the profile that a record names: the version that it names, where that is known."""
+    """Return the profile that a record names: the version that it names, if that is known."""
     profile = profiles.get(used.name)
     if profile is not None and profile.content_hash == used.hash:
         return profile
@@ -179,7 +179,7 @@ def _compile_alignment(
     *,
     prefix: str,
 ) -> CompiledClaims:
-    """Compile the intents to align to one claim; to none where a kind has no driver."""
+    """Compile the intents to align to one claim; to none if a kind has no driver."""
     members = {
         intent.kind: AlignedIntent(
             intent=intent,
@@ -240,7 +240,7 @@ def provider(intent: Intent, vocabulary: str, providers: Mapping[str, Profile]) 
 
 
 def serves(profile: Profile, intent: Intent) -> bool:
-    """Return whether the profile's driver has devices for the intent."""
+    """Return True if the profile's driver has devices for the intent."""
     device = profile.devices.get(intent.kind)
     return (
         device is not None

@@ -118,7 +118,7 @@ def _at_claim(
 def find_key_fixes(
     amounts: Sequence[tuple[Claim, FittingAmount]], translation: RecordedTranslation
 ) -> tuple[KeyFix, ...]:
-    """Return the values of keys with which the claims request no more than these amounts.
+    """Return the values of keys that make the claims request no more than these amounts.
 
     Returns:
         One for each key, in the order of the amounts; empty where no values are proved.
@@ -165,7 +165,7 @@ def _is_proved(
     fixes: Sequence[KeyFix],
     translation: RecordedTranslation,
 ) -> bool:
-    """Return whether the changed keys request the same, but for the amounts, and no more of them.
+    """Return True if the changed keys request the same, but for the amounts, and no more of them.
 
     Fewer constraints count as the same. Less of a capacity fits wherever more of it fits, since request policies round up.
     """
@@ -224,7 +224,7 @@ def _is_same_but_for(old: Claim, new: Claim, amounts: Sequence[FittingAmount]) -
 
 
 def _amount_at(claim: Claim, field: FieldPath) -> Quantity | None:
-    """Return the number at a field below the devices of a claim; None where there is none."""
+    """Return the number at a field below the devices of a claim; None if there is none."""
     value: Any = claim.spec["spec"]["devices"]
     for step in _plain_steps(field):
         try:
@@ -238,7 +238,7 @@ def _amount_at(claim: Claim, field: FieldPath) -> Quantity | None:
 
 
 def _without(claim: Claim, fields: Sequence[FieldPath]) -> dict[str, Any]:
-    """Return the devices of a claim without some numbers, all of which it has."""
+    """Return the devices of a claim without some numbers; it must have all of them."""
     copied: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(claim.spec["spec"]["devices"]))
     for field in fields:
         *parents, last = _plain_steps(field)

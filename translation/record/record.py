@@ -1,4 +1,4 @@
-"""The translation record: the annotation of a translated pod from which its claims derive.
+"""The translation record: the annotation of a translated pod that its claims derive from.
 
 It holds the original keys and values, the translation version, the profile of each vocabulary with
 its content hash, and the facts of the inventory that the translation used. The claim specs are a
@@ -33,7 +33,7 @@ RECORDED: Final = Choices()
 
 
 class RecordError(ValueError):
-    """Text that is not a translation record of this version; the message says why."""
+    """Text that is not a translation record of this version; the message has the reason."""
 
 
 class RecordVersionError(RecordError):
@@ -65,7 +65,7 @@ class UsedProfile(_Part, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class RecordedContainer(_Part, frozen=True, kw_only=True, omit_defaults=True):
-    """The device keys in the limits of one container; none where it only uses devices of others."""
+    """The device keys in the limits of one container; none if it only uses devices of others."""
 
     name: str
     limits: Mapping[str, Quantity]

@@ -39,7 +39,7 @@ _SIGNATURE: Final = re.compile(r"v1\.([0-9a-f]{8})\.([0-9]{1,11})\.([A-Za-z0-9_-
 
 
 class SigningKeysError(ValueError):
-    """Text that does not hold signing keys; the message says why."""
+    """Text that does not hold signing keys; the message has the reason."""
 
 
 class SigningKey(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,7 +56,7 @@ class SigningKey(msgspec.Struct, frozen=True, kw_only=True):
     secret: bytes
 
     def __repr__(self) -> str:
-        """Return everything but the secret, which must not reach a log."""
+        """Return everything but the secret; that must not reach a log."""
         return f"SigningKey(id={self.id!r}, created={self.created.isoformat()})"
 
 
@@ -127,7 +127,7 @@ def sign(content: SignedContent, key: SigningKey, now: datetime) -> str | None:
 def verify(
     signature: str | None, content: SignedContent, keys: Keys, creation_time: datetime
 ) -> SignatureStatus:
-    """Return whether a signature proves that the webhook accepted this content.
+    """Check that a signature proves that the webhook accepted this content.
 
     Args:
         signature: Untrusted text; None for none.
@@ -151,7 +151,7 @@ def verify(
 
 
 def is_fresh(signature: str | None, content: SignedContent, keys: Keys, now: datetime) -> bool:
-    """Return whether a signature is valid and was made within the last hour."""
+    """Return True if a signature is valid and was made within the last hour."""
     if signature is None or verify(signature, content, keys, now) is not SignatureStatus.VALID:
         return False
     time_s = int(signature.split(".")[2])

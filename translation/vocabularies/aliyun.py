@@ -188,7 +188,7 @@ def _runs_first(share: _Share) -> bool:
 def _check_init_containers(
     shares: Sequence[_Share], amount: str, total: int, choices: Choices
 ) -> Iterator[Finding]:
-    """Yield a warning where the pod has more than its containers use after its init containers."""
+    """Yield a warning if the pod has more than its containers use after its init containers."""
     runs_later = [share for share in shares if not _runs_first(share)]
     later_total = sum(share.memory for share in runs_later)
     if not runs_later or total <= later_total:

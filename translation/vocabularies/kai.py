@@ -1,4 +1,4 @@
-"""KAI scheduler's and Run:ai's shares of GPUs, which only annotations of the pod request.
+"""KAI scheduler's and Run:ai's shares of GPUs, requested by annotations of the pod alone.
 
 The annotations have no domain, so they mean this only in pods of these schedulers. A fraction is of the
 memory; KAI limits nothing, and the driver limits the memory.

@@ -128,12 +128,12 @@ def _is_address(key: str) -> bool:
 
 
 def _is_counted(key: str) -> bool:
-    """Return whether the amount is a number of devices; else it is a number of shares."""
+    """Return True if the amount is a number of devices; else it is a number of shares."""
     return key == EFA or key.startswith(GKE_PREFIX)
 
 
 def is_pool(key: str) -> bool:
-    """Return whether a resource name requests shares of a pool, which leaves its NICs on the host."""
+    """Return True if a resource name requests shares of a pool; these leave its NICs on the host."""
     return key == ERDMA or key.startswith(POOL_PREFIX)
 
 

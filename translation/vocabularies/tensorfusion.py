@@ -1,4 +1,4 @@
-"""tensor-fusion's shares of GPUs, which annotations of the pod request: vram, tflops and percentages.
+"""tensor-fusion's shares of GPUs, requested by annotations: vram, tflops and percentages.
 
 Amounts are per GPU and of the whole pod: every injected container sees the same devices. A claim has one
 amount of each, which is the request; a higher limit is told, since the driver enforces the request.
@@ -170,12 +170,12 @@ class _Amounts(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_empty(self) -> bool:
-        """Return whether no amount is above zero."""
+        """Return True if no amount is above zero."""
         return not (self.memory or self.tflops or self.percent)
 
 
 def leaves_whole_gpus(pod: LegacyPod) -> bool:
-    """Return whether a pod's GPUs are the whole ones that one container requests by the device plugin's key.
+    """Return True if a pod's GPUs are the whole ones that one container requests by the device plugin's key.
 
     With isolation shared, no amounts and no number, tensor-fusion gives the container as many whole GPUs.
 

@@ -40,7 +40,7 @@ def check_class_configs(inputs: PreflightInput) -> Iterator[Finding]:
 
 
 def _configured_requests(claim: Claim) -> frozenset[int]:
-    """Return the requests of a claim for which it has a configuration of its own."""
+    """Return the requests of a claim that have a configuration of their own."""
     devices = claim.spec["spec"]["devices"]
     names = {
         name for config in devices.get("config") or () for name in config.get("requests") or ()

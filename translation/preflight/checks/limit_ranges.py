@@ -1,4 +1,4 @@
-"""LimitRanges that bound a key which the translation removes."""
+"""LimitRanges that bound a key removed by the translation."""
 
 from collections.abc import Iterator
 
@@ -7,7 +7,7 @@ from translation.preflight.model.inputs import PreflightInput
 
 
 def check_limit_ranges(inputs: PreflightInput) -> Iterator[Finding]:
-    """Yield an error for each LimitRange that bounds a key which the translation removes."""
+    """Yield an error for each LimitRange that bounds a key removed by the translation."""
     limit_ranges = inputs.snapshot.limit_ranges.get(inputs.namespace, {})
     for container in inputs.legacy.containers if limit_ranges else ():
         for key in sorted(container.limits):

@@ -1,4 +1,4 @@
-"""Pools of NICs in a pod to which Multus attaches networks."""
+"""Pools of NICs in a pod with networks that Multus attaches."""
 
 from collections.abc import Iterator
 
@@ -10,7 +10,7 @@ from translation.record.derive import provider
 
 
 def check_multus_networks(inputs: PreflightInput) -> Iterator[Finding]:
-    """Yield an error for each pool of NICs in a pod to which Multus attaches networks.
+    """Yield an error for each pool of NICs in a pod with networks that Multus attaches.
 
     The network may be on the NIC that the claim would move out of the host. Most such pools stay with their
     device plugin (`translation.cluster.network_claims`); not those of keys that a DeviceClass maps.

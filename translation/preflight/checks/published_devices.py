@@ -1,4 +1,4 @@
-"""DeviceClasses whose driver has published no devices."""
+"""DeviceClasses of drivers without published devices."""
 
 from collections.abc import Iterator
 
@@ -8,7 +8,7 @@ from translation.preflight.model.inputs import PreflightInput
 
 
 def check_published_devices(inputs: PreflightInput) -> Iterator[Finding]:
-    """Yield a warning for each DeviceClass whose driver has published no devices."""
+    """Yield a warning for each DeviceClass of a driver without published devices."""
     snapshot = inputs.snapshot
     if snapshot.publishes is None or snapshot.classes is None:
         return

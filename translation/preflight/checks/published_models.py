@@ -50,7 +50,7 @@ def _find_unpublished_models(inputs: PreflightInput) -> Iterator[Finding]:
 
 
 def _is_selected(device_filter: DeviceFilter, model: str) -> bool:
-    """Return whether a filter selects devices by this product name; see `device_selectors`."""
+    """Return True if a filter selects devices by this product name; see `device_selectors`."""
     if device_filter.models is not None and not any(part in model for part in device_filter.models):
         return False
     return not any(part in model for part in device_filter.not_models or ())

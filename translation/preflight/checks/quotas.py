@@ -46,7 +46,7 @@ def check_quotas(inputs: PreflightInput) -> Iterator[Finding]:
     )
 
     def uncounted(key: str) -> Sequence[str] | None:
-        """Return the classes that no quota counts in place of a key; None where all are counted."""
+        """Return the classes that no quota counts in place of a key; None if all are counted."""
         own = _classes_of_key(key, classes, snapshot, options)
         names = [name for name in own if not is_class_counted(name, quotas.values())]
         return names if names or not own else None
@@ -84,7 +84,7 @@ def check_quotas(inputs: PreflightInput) -> Iterator[Finding]:
 def _classes_of_key(
     key: str, classes: Sequence[str], snapshot: TranslationSnapshot, options: TranslationOptions
 ) -> Sequence[str]:
-    """Return the classes whose devices a key stands for; all of them where none is known to have such.
+    """Return the classes with devices that a key stands for; all of them if none is known to have such.
 
     A pod with GPUs and NICs has claims of both, and a quota of GPUs is not about its NICs.
     """
@@ -94,7 +94,7 @@ def _classes_of_key(
 
 
 def _count_fix(names: Iterable[str], *, has_selectors: bool) -> str:
-    """Return the fix of a line whose devices claims have, and that counts none of them.
+    """Return the fix of a line that counts none of the devices that claims have.
 
     Args:
         names: The DeviceClasses that no quota counts.
@@ -107,7 +107,7 @@ def _count_fix(names: Iterable[str], *, has_selectors: bool) -> str:
 
 
 def _drivers_of_claims(classes: Collection[str], snapshot: TranslationSnapshot) -> frozenset[str]:
-    """Return the drivers whose profiles have these DeviceClasses."""
+    """Return the drivers with profiles that have these DeviceClasses."""
     return frozenset(
         driver
         for driver, profile in snapshot.profiles.items()

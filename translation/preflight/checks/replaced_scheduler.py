@@ -14,7 +14,7 @@ from translation.preflight.model.inputs import PreflightInput
 
 
 def check_replaced_scheduler(inputs: PreflightInput) -> Iterator[Finding]:
-    """Yield a warning where a pod leaves its scheduler only because a label opts it in."""
+    """Yield a warning if a pod leaves its scheduler only because a label opts it in."""
     name, options = inputs.legacy.scheduler_name, inputs.options
     namespace = inputs.namespace
     if options.scheduler_for(name) is None:

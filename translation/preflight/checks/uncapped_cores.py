@@ -1,4 +1,4 @@
-"""Shares without cores, which claims place where HAMi and Volcano would not."""
+"""Shares without cores; claims place them on devices that HAMi and Volcano would not use."""
 
 from collections.abc import Iterator
 from typing import Final

@@ -1,4 +1,4 @@
-"""Keys whose DeviceClass gives other devices than they mean."""
+"""Keys with a DeviceClass that gives other devices than they mean."""
 
 from collections.abc import Iterable
 
@@ -8,5 +8,5 @@ from translation.preflight.model.inputs import PreflightInput
 
 
 def check_wide_mappings(inputs: PreflightInput) -> Iterable[Finding]:
-    """Return a warning for each key whose DeviceClass gives other devices than it means."""
+    """Return a warning for each key with a DeviceClass that gives other devices than it means."""
     return find_wide_mappings(inputs.legacy, inputs.snapshot, inputs.options)

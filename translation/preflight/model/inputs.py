@@ -35,7 +35,7 @@ class PodInput(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def opted_in(self) -> bool:
-        """Return whether labels ask for the translation of the pod."""
+        """Return True if labels ask for the translation of the pod."""
         return self.snapshot.is_opted_in(self.namespace, self.legacy.labels)
 
 

@@ -49,7 +49,7 @@ def check_host_network(pod: Pod, vocabularies: Mapping[str, Vocabulary]) -> Iter
 
 
 def _is_device(vocabulary: Vocabulary, key: str) -> bool:
-    """Return whether a key requests devices; a companion, such as a number of addresses, does not."""
+    """Return True if a key requests devices; a companion, such as a number of addresses, does not."""
     suffix = vocabulary.companion_suffix
     return vocabulary.handles(key) and not (suffix is not None and key.endswith(suffix))
 

@@ -103,6 +103,6 @@ def _implicit_names(pod: Pod, snapshot: TranslationSnapshot) -> Mapping[str, Fie
 
 
 def _known_classes(snapshot: TranslationSnapshot) -> frozenset[str]:
-    """Return the DeviceClasses whose drivers are known, or may be any."""
+    """Return the DeviceClasses with known drivers, or with any."""
     of_profiles = (profile.class_names() for profile in snapshot.profiles.values())
     return frozenset(snapshot.class_drivers).union(snapshot.once_published, *of_profiles)

@@ -11,7 +11,7 @@ from translation.cluster.snapshot import TranslationOptions
 def check_kept_scheduler(
     name: str, kept_name: str, options: TranslationOptions
 ) -> Iterator[Finding]:
-    """Yield a warning where an update names another scheduler than that of the translated pod."""
+    """Yield a warning if an update names another scheduler than that of the translated pod."""
     if options.scheduler_for(name) is None:
         yield warning(
             Code.SCHEDULER_REPLACED,

@@ -1,4 +1,4 @@
-"""Pods whose devices are left to a device plugin, because the cluster has no driver for them."""
+"""Pods with devices that are left to a device plugin, because the cluster has no driver for them."""
 
 from collections.abc import Iterator
 
@@ -17,7 +17,7 @@ from translation.vocabularies.resources import NAME as RESOURCES
 
 
 def stop_at_device_plugins(inputs: PodInput) -> Stop | None:
-    """Stop at a pod with a device of a vendor whose DeviceClass the cluster does not have.
+    """Stop at a pod with a device of a vendor if the cluster does not have the vendor's DeviceClass.
 
     Its device plugin gives the devices until the driver is installed.
     """
@@ -26,7 +26,7 @@ def stop_at_device_plugins(inputs: PodInput) -> Stop | None:
 
 
 def _check_drivers(inputs: PodInput) -> Iterator[Finding]:
-    """Yield a finding for each device of a vendor whose driver is not installed."""
+    """Yield a finding for each device of a vendor without an installed driver."""
     legacy, snapshot, options = inputs.legacy, inputs.snapshot, inputs.options
     if snapshot.classes is None:
         return

@@ -1,4 +1,4 @@
-"""Pods whose keys the API server would reject, or that no vocabulary can own, are refused."""
+"""Refuse pods with keys that the API server would reject, or that no vocabulary can own."""
 
 from translation.preflight.model.inputs import PodInput, Stop
 from translation.reading.arbiter import check_conflicts

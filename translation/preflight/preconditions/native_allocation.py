@@ -1,4 +1,4 @@
-"""Pods whose devices Kubernetes itself allocates are not translated."""
+"""Leave pods untranslated if Kubernetes itself allocates their devices."""
 
 from findings.finding import Code, Finding, info
 from translation.cluster.native_allocation import find_wide_mappings, is_native
@@ -8,7 +8,7 @@ from translation.preflight.model.inputs import PodInput, Stop
 
 
 def stop_at_native_allocation(inputs: PodInput) -> Stop | None:
-    """Stop at a pod whose keys DeviceClasses map, with a warning for each class that gives more."""
+    """Stop at a pod with keys that DeviceClasses map, with a warning for each class that gives more."""
     legacy, snapshot, options = inputs.legacy, inputs.snapshot, inputs.options
     if not inputs.passes_through or not is_native(legacy, snapshot, options):
         return None

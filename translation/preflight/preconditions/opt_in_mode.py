@@ -8,7 +8,7 @@ from translation.preflight.model.inputs import PodInput, Stop
 
 
 def stop_without_opt_in(inputs: PodInput) -> Stop | None:
-    """Stop at a pod whose namespace does not ask for translation, in mode OptIn."""
+    """Stop at a pod in a namespace that does not ask for translation, in mode OptIn."""
     mode, namespace = inputs.options.mode, inputs.namespace
     if mode is not Mode.OPT_IN or inputs.opted_in:
         return None

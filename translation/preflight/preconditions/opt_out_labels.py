@@ -31,7 +31,7 @@ def stop_at_opt_out_labels(inputs: PodInput) -> Stop | None:
 
 
 def _is_of_hami(inputs: PodInput) -> bool:
-    """Return whether HAMi owns a key of the pod."""
+    """Return True if HAMi owns a key of the pod."""
     return HAMI.name in arbiter.owners(
         inputs.legacy,
         default_gpu_owner=inputs.options.default_gpu_owner,

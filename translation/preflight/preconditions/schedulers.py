@@ -1,4 +1,4 @@
-"""Pods for which no scheduler allocates claims are not translated."""
+"""Leave pods untranslated if no scheduler allocates claims for them."""
 
 import msgspec
 
@@ -44,7 +44,7 @@ def _find_reason(inputs: PodInput) -> Finding | None:
 
 
 def _removal(inputs: PodInput) -> str:
-    """Return the advice to remove the scheduler; empty where the pod then would request no devices.
+    """Return the advice to remove the scheduler; empty if the pod then would request no devices.
 
     Annotations without a domain, such as KAI's, request devices only in pods of their schedulers.
     """

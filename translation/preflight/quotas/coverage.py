@@ -21,7 +21,7 @@ from translation.cluster.snapshot import TranslationOptions, TranslationSnapshot
 
 
 class ClassDrivers(NamedTuple):
-    """The drivers whose devices a DeviceClass may select.
+    """The drivers with devices that a DeviceClass may select.
 
     Attributes:
         known: The drivers that its selectors or a profile name, and those that ever published
@@ -33,7 +33,7 @@ class ClassDrivers(NamedTuple):
     may_be_others: bool = False
 
     def among(self, drivers: frozenset[str]) -> frozenset[str]:
-        """Return those of some drivers whose devices the class may select."""
+        """Return those of some drivers that have devices the class may select."""
         return drivers if self.may_be_others else drivers & self.known
 
 
@@ -54,7 +54,7 @@ def drivers_of_class(name: str, snapshot: TranslationSnapshot) -> ClassDrivers:
 def drivers_of_key(
     key: str, snapshot: TranslationSnapshot, options: TranslationOptions
 ) -> frozenset[str]:
-    """Return the drivers whose devices a resource name stands for, as far as they are known."""
+    """Return the drivers of the devices that a resource name stands for, as far as they are known."""
     device_class = implicit_class(key) or snapshot.extended_resources.get(key)
     drivers = serving_drivers(key, options, snapshot.profiles)
     return (
@@ -65,14 +65,14 @@ def drivers_of_key(
 
 
 def is_class_counted(device_class: str, quotas: Iterable[Quota]) -> bool:
-    """Return whether a quota counts the devices that claims have of a class."""
+    """Return True if a quota counts the devices that claims have of a class."""
     return any(not quota.scopes and quota.counts_class(device_class) for quota in quotas)
 
 
 def counts_claims(
     quota: Quota, key: str, classes: Collection[str], snapshot: TranslationSnapshot
 ) -> bool:
-    """Return whether a quota on a resource name counts the devices that claims have of some classes.
+    """Return True if a quota on a resource name counts the devices that claims have of some classes.
 
     Source: addExtendedResourceQuota.
     """

@@ -17,14 +17,14 @@ _DEVICES: Final = frozenset({KeyOutcome.COUNT, KeyOutcome.CLASS})
 
 
 def counts_devices(key: str, vocabularies: Iterable[Vocabulary]) -> bool:
-    """Return whether the amount of a key is a number of devices."""
+    """Return True if the amount of a key is a number of devices."""
     return bool(implicit_class(key)) or any(
         row.outcome in _DEVICES and row.unit not in AMOUNTS for row in _rows(key, vocabularies)
     )
 
 
 def counts_amounts(key: str, vocabularies: Iterable[Vocabulary]) -> bool:
-    """Return whether the amount of a key is memory, compute or a part of a device.
+    """Return True if the amount of a key is memory, compute or a part of a device.
 
     >>> from translation.reading.arbiter import VOCABULARIES
     >>> counts_amounts("nvidia.com/gpumem", VOCABULARIES.values()), counts_amounts("nvidia.com/gpu", VOCABULARIES.values())

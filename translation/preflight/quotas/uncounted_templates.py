@@ -53,7 +53,7 @@ def _check_quota(
     snapshot: TranslationSnapshot,
     options: TranslationOptions,
 ) -> Finding | None:
-    """Return the warning about the first key of a quota whose driver has such templates."""
+    """Return the warning about the first key of a quota with a driver that has such templates."""
     for key in sorted(quota.counted_keys()):
         drivers_of_quota = drivers_of_key(key, snapshot, options)
         drivers_by_class = {

@@ -127,7 +127,7 @@ def _filter(annotations: Mapping[str, str], findings: list[Finding]) -> DeviceFi
 
 
 def _is_every_card(item: str) -> bool:
-    """Return whether a type is part of the name of every card: HAMi registers `NVIDIA-<name>`."""
+    """Return True if a type is part of the name of every card: HAMi registers `NVIDIA-<name>`."""
     return lower_ascii(item) in {"nvidia", "nvidia-"}
 
 

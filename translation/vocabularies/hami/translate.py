@@ -73,7 +73,7 @@ _ANNOTATION_PATHS: Final = {
 
 
 class _Amounts(msgspec.Struct, frozen=True, kw_only=True):
-    """The integer amounts of one container; None where a key is absent.
+    """The integer amounts of one container; None if a key is absent.
 
     Attributes:
         memory_mib: The memory in MiB, regardless of the key's unit.
@@ -148,7 +148,7 @@ def _read_amounts(
 
 
 def _with_percent(finding: Finding, container: LegacyContainer, key: str) -> Finding:
-    """Return a finding on an amount, which for a part of one names the percentage."""
+    """Return a finding on an amount; for a part of one it names the percentage."""
     amount = container.limits[key]
     if key not in {MEMORY_PERCENT, CORES_PERCENT} or not ZERO < amount < Quantity(1):
         return finding

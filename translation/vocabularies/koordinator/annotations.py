@@ -122,7 +122,7 @@ def _select_labels(intent: Intent, hint: Hint, findings: list[Finding]) -> Inten
 
 
 def _scope_in_force(intent: Intent, scope: str, findings: list[Finding]) -> Scope | None:
-    """Return the scope of the devices; None where Koordinator's code does not read it.
+    """Return the scope of the devices; None if Koordinator's code does not read it.
 
     Source: parseGPURequirements, which reads the hint about GPUs only; GPUAllocator.Allocate, which
     looks for a partition before it looks at topology.
@@ -146,7 +146,7 @@ def _scope_in_force(intent: Intent, scope: str, findings: list[Finding]) -> Scop
 def _at_device_level(
     intent: Intent, hint: Hint, exclusivity: Exclusivity, findings: list[Finding]
 ) -> Intent:
-    """Return the intent for exclusive devices; unchanged where a share is to stay a share.
+    """Return the intent for exclusive devices; unchanged if a share is to stay a share.
 
     Source: DefaultDeviceHandler. Koordinator's code reads the policy only beside RequestsAsCount, its
     documentation promises exclusive devices everywhere.
@@ -256,7 +256,7 @@ def apply_partition(intent: Intent, findings: list[Finding]) -> Intent:
 
 
 def hints_gpus(text: str) -> bool:
-    """Return whether the hint annotation has a hint about GPUs; also where it cannot be read."""
+    """Return True if the hint annotation has a hint about GPUs; also if it cannot be read."""
     findings: list[Finding] = []
     hints = _decode({HINT: text}, HINT, dict[str, Hint], findings)
     return bool(findings) or "gpu" in (hints or {})
@@ -265,7 +265,7 @@ def hints_gpus(text: str) -> bool:
 def alignment_of(
     joint_allocate: _JointAllocate | None, intents: Sequence[Intent], findings: list[Finding]
 ) -> Alignment | None:
-    """Return the alignment of the intents; None where the pod requests none."""
+    """Return the alignment of the intents; None if the pod requests none."""
     if joint_allocate is None:
         return None
     # Source: tryJointAllocate and its callers: ApplyForAll excludes a type.

@@ -87,7 +87,7 @@ def _requirements(selector: _LabelSelector) -> Iterator[LabelRequirement]:
 
 
 def _check_keys(requirements: Iterable[LabelRequirement]) -> None:
-    """Check the length of keys, which messages repeat.
+    """Check the length of keys, since messages repeat them.
 
     Raises:
         ValueError: A key is longer than the keys of labels.

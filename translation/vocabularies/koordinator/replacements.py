@@ -33,7 +33,7 @@ _GPU_ANNOTATIONS: Final = frozenset({HINT, JOINT, PARTITION, REPLACE})
 
 
 def takes_whole_gpus(pod: LegacyPod) -> bool:
-    """Return whether `nvidia.com/gpu` belongs to Koordinator in this pod.
+    """Return True if `nvidia.com/gpu` belongs to Koordinator in this pod.
 
     It does beside an annotation about GPUs that only Koordinator has: a hint, joint allocation,
     partitions, or the replacement of a key.

@@ -278,7 +278,7 @@ def _with_defaults(amounts: Mapping[str, int], *, counts: bool) -> Mapping[str, 
 
 
 def _default_shared(amounts: Mapping[str, int]) -> int:
-    """Return the number of GPUs among which amounts are divided that set no number."""
+    """Return the number of GPUs to divide amounts among that set no number."""
     percent = amounts.get(RATIO, amounts.get(CORE, 0))
     several = percent > WHOLE and percent % WHOLE == 0
     return percent // WHOLE if several else 1
@@ -347,7 +347,7 @@ def _share(intent: Intent, amounts: Mapping[str, int], count: int) -> Intent:
 
 
 def _check_gpu_keys(amounts: Mapping[str, int], totals: _Totals) -> Iterator[Finding]:
-    """Yield the reasons why Koordinator's scheduler rejects these GPU keys.
+    """Yield the reasons that Koordinator's scheduler rejects these GPU keys.
 
     Source: ValidateDeviceRequest.
     """
@@ -419,7 +419,7 @@ def _illegal_combination(amounts: Mapping[str, int], totals: _Totals) -> Finding
 
 
 class _PercentKey(msgspec.Struct, frozen=True, kw_only=True):
-    """A key whose value of 100 percent is one device."""
+    """A key with one device for a value of 100 percent."""
 
     kind: DeviceKind
     key: str
