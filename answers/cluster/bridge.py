@@ -55,7 +55,7 @@ MAX_NAMED: Final = 8
 
 
 class PendingPod(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A pending pod whose scheduler cannot serve it after the change.
+    """A pending pod that its scheduler cannot serve after the change.
 
     Attributes:
         controller: `Kind/name` of what creates it again once it is deleted; empty for a pod that
@@ -136,7 +136,7 @@ class BridgeStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     @property
     def is_old(self) -> bool:
-        """Return whether the reporting leader has lost its Lease."""
+        """Return True if the reporting leader has lost its Lease."""
         return bool(self.renewed) and not self.holder
 
 
@@ -160,7 +160,7 @@ def plan_change(
     added_drivers: Collection[str] = (),
     removed_drivers: Collection[str] = (),
 ) -> BridgePlan:
-    """Return the writes after which the bridge owns more drivers, or fewer."""
+    """Return the writes that make the bridge own more drivers, or fewer."""
     before = owned_drivers(state.ownerships)
     after = (before | set(added_drivers)) - set(removed_drivers)
     changed_drivers = before ^ after
@@ -194,7 +194,7 @@ def plan_change(
 def _warnings(
     added_drivers: Collection[str], context: Context, objects: BridgeObjects
 ) -> Iterator[str]:
-    """Yield why the new drivers would be allocated by nobody."""
+    """Yield the reasons that nobody would allocate the new drivers."""
     publishing_drivers = sorted({pool.driver for pool in context.inventory.pools})
     for driver in sorted(set(added_drivers) - set(publishing_drivers)):
         similar = get_close_matches(driver, publishing_drivers, n=1)
@@ -239,7 +239,7 @@ def _list_publishing(drivers: Sequence[str]) -> str:
 
 
 def _first_names(names: Sequence[str]) -> str:
-    """Return the first names, and how many more there are."""
+    """Return the first names, and the number of further ones."""
     more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
     return f"{', '.join(names[:MAX_NAMED])}{more}"
 
@@ -317,7 +317,7 @@ def _allocated_claims(state: ClusterState, drivers: Collection[str]) -> Iterator
 
 
 def mixed_classes(context: Context, drivers_of_bridge: Collection[str]) -> Iterator[MixedClass]:
-    """Yield the classes whose devices are of owned and of other drivers."""
+    """Yield the classes with devices of owned and of other drivers."""
     for name in sorted(context.classes):
         drivers = drivers_of_class(context.classes[name], context).all
         if drivers & set(drivers_of_bridge) and drivers - set(drivers_of_bridge):

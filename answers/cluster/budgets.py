@@ -70,13 +70,13 @@ class Budgets:
         )
 
     def find_excesses(self, pod: Pod) -> tuple[Finding, ...]:
-        """Return why enforced quotas do not let a pod through now, or ever; empty if they do."""
+        """Return the reasons that enforced quotas do not let a pod through now, or ever; empty if they do."""
         if self._context is None:
             return ()
         return tuple(find_pod_excesses(self._subject(pod), FieldPath(), self._context))
 
     def explain(self, pod: Pod) -> tuple[str, ...]:
-        """Return of which quotas too little is left for a pod, and who uses them, in sentences.
+        """Return the quotas with too little left for a pod, and their users, in sentences.
 
         A pod behind the gate of quotas is charged with the most that it may get, as by the controllers.
         """

@@ -78,7 +78,7 @@ def _sentences(conflict: ConflictInUse, claim: tuple[str, str]) -> Iterator[str]
 
 
 def _ending(policy: CompiledPolicy, state: ClusterState, support: SchedulerSupport) -> str:
-    """Return the reason why a policy did not prevent a conflict; empty where it is enforced."""
+    """Return the reason a policy did not prevent a conflict; empty if it is enforced."""
     ids = {pool_of(slice_) for slice_ in state.slices if slice_.spec.driver == policy.driver}
     pools = [_pool(id_, state) for id_ in sorted(ids)] if support.compatibility_groups else []
     enforcement = policy_enforcement(

@@ -206,7 +206,7 @@ def _expression(group: _Group) -> str:
 
 
 def _literal(text: str) -> str:
-    """Return text as a string of CEL, whose escapes are those of JSON."""
+    """Return text as a string of CEL; its escapes are those of JSON."""
     return msgspec.json.encode(text).decode()
 
 

@@ -20,7 +20,7 @@ Value = str | int | bool | tuple[str | int | bool, ...]
 
 
 class DeviceState(StrEnum):
-    """The state of a device: how much of it can be allocated."""
+    """The state of a device: the part of it that can be allocated."""
 
     FREE = "free"
     ALLOCATED = "allocated"
@@ -164,7 +164,7 @@ def device_state(published_device: PublishedDevice, usage: Usage) -> DeviceState
 
 
 def is_tainted(published_device: PublishedDevice) -> bool:
-    """Return whether a taint keeps requests without a toleration from a device."""
+    """Return True if a taint keeps requests without a toleration from a device."""
     return any(taint.effect in _BLOCKING for taint in published_device.device.taints or ())
 
 
@@ -184,7 +184,7 @@ def attribute_value(attribute: DeviceAttribute) -> Value | None:
 
 
 def text_attribute(published_device: PublishedDevice, name: str) -> str:
-    """Return a string attribute in the driver's domain; empty where there is none."""
+    """Return a string attribute in the driver's domain; empty if there is none."""
     attributes = published_device.device.attributes or {}
     attribute = attributes.get(name) or attributes.get(f"{published_device.id.driver}/{name}")
     return (attribute.string or "") if attribute is not None else ""

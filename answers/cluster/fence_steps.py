@@ -103,7 +103,7 @@ def fence_steps(drivers: Collection[str], objects: BridgeObjects) -> Iterator[St
 
 
 def create_command(documents: Collection[Document]) -> str:
-    """Return a here-document, which every shell and a person can read."""
+    """Return a here-document that every shell and a person can read."""
     return f"kubectl create -f - <<'{_END}'\n{dump_yaml(documents)}{_END}"
 
 

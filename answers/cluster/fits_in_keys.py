@@ -1,4 +1,4 @@
-"""The closest fits of a simulation, in the keys of the pods whose claims a translation made. Pure."""
+"""The closest fits of a simulation, in the keys of pods with claims from a translation. Pure."""
 
 from collections.abc import Iterable, Mapping
 
@@ -73,7 +73,7 @@ def _entries_by_claim(pod: Pod, state: ClusterState) -> dict[Name, int]:
 def _in_keys(
     fit: ClosestFit | None, pod: Pod, entries: Mapping[Name, int], translation: RecordedTranslation
 ) -> ClosestFit | None:
-    """Return a closest fit whose words name keys, where it lowers numbers of translated claims."""
+    """Return a closest fit with words that name keys, if it lowers numbers of translated claims."""
     if fit is None:
         return None
     amounts = tuple(

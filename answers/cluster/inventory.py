@@ -210,7 +210,7 @@ def with_devices(
 
 
 def with_idle_nodes(inventory: Inventory, cluster: Cluster) -> Inventory:
-    """Return an inventory with the nodes of whose devices no claim uses any.
+    """Return an inventory with the nodes that have no devices in use by claims.
 
     A device that several nodes can reach makes none of them busy.
     """
@@ -238,7 +238,7 @@ def devices_of_pool(pool: Pool) -> Iterator[PublishedDevice]:
 
 
 def _plugin_resources(nodes: Iterable[Node]) -> Iterator[PluginResource]:
-    """Yield what nodes offer under names that are translated, by name."""
+    """Yield the offers of nodes under names that are translated, by name."""
     amounts: dict[str, list[Quantity]] = {}
     for node in nodes:
         for name in device_plugin_resources(node):

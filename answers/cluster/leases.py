@@ -16,6 +16,6 @@ def age_of(renewed: str, now: datetime) -> timedelta | None:
 
 
 def is_over(renewed: str, duration_s: int, now: datetime) -> bool:
-    """Return whether nobody holds a Lease any more that was renewed at a time."""
+    """Return True if nobody holds a Lease any more that was renewed at a time."""
     age = age_of(renewed, now)
     return age is None or age > timedelta(seconds=duration_s) + LEASE_GRACE

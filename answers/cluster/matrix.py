@@ -48,7 +48,7 @@ class KindDocument(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PairDocument(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The relation of two kinds, and its reason; empty where they are compatible."""
+    """The relation of two kinds, and its reason; empty if they are compatible."""
 
     kind: str
     other_kind: str
@@ -124,7 +124,7 @@ class GroupsAnswer(msgspec.Struct, frozen=True, kw_only=True):
 def compatibility_by_driver(
     policies: Iterable[CompiledPolicy], devices: Iterable[PublishedDevice], features: Features
 ) -> Iterator[DriverCompatibility]:
-    """Yield policies with their devices by driver, then drivers whose devices declare groups.
+    """Yield policies with their devices by driver, then drivers with devices that declare groups.
 
     A policy that an older one of its driver outranks is included: its author wants to see it.
 
@@ -172,7 +172,7 @@ def with_findings(compatibility: DriverCompatibility, cluster: Cluster) -> Drive
 
 
 def equivalent_groups(compatibility: DriverCompatibility) -> GroupsDocument:
-    """Return the groups that are equivalent to a policy, or why there are none."""
+    """Return the groups that are equivalent to a policy, or the reason there are none."""
     driver = compatibility.driver
     groups = as_groups(compatibility.policy or empty_policy(driver), compatibility.devices)
     if isinstance(groups, RejectionReason):

@@ -42,7 +42,7 @@ class WorkloadStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def group_pending_pods(pods: Iterable[Pod], state: ClusterState) -> tuple[tuple[Pod, ...], ...]:
-    """Return the pending pods, those together for which the search has the same answer.
+    """Group the pending pods that the search has the same answer for.
 
     Each pod is tried alone on the cluster as it is, so its own spec and the contents of its claims
     decide; names of pods and of generated claims do not.

@@ -1,4 +1,4 @@
-"""What is used of DeviceQuotas, and what is left: the answer of `drawbridge quota status`. Pure.
+"""The used and remaining amounts of DeviceQuotas: the answer of `drawbridge quota status`. Pure.
 
 It is computed from quotas, namespaces, devices and claims as they are, and not from the status of quotas, so
 that it needs no controller. Only whether gates hold pods back is read there.

@@ -1,4 +1,4 @@
-"""The charges of DeviceQuotas on a whole cluster, and why the gate of a pod is not removed. Pure.
+"""The charges of DeviceQuotas on a whole cluster, and the reason the gate of a pod is kept. Pure.
 
 The controllers charge by the same functions, from the objects that they follow.
 """
@@ -37,7 +37,7 @@ _HAS_ROOM: Final = "the DeviceQuotas have room for it, and the controllers remov
 
 
 class GateReason(NamedTuple):
-    """The reason why a pod is behind the gate.
+    """The reason a pod is behind the gate.
 
     Attributes:
         text: The reason in a sentence.
@@ -88,7 +88,7 @@ def charge_legacy_pods(book: QuotaBook, state: ClusterState) -> None:
 
 
 def gate_reason(pod: Pod, state: ClusterState) -> GateReason | None:
-    """Return why the gate of a pod is not removed; None for a pod without it, and without quotas."""
+    """Return the reason the gate of a pod is kept; None for a pod without it, and without quotas."""
     if not is_gated(pod) or not state.quotas:
         return None
     usage = build_usage(state, Features())
@@ -112,7 +112,7 @@ def gate_reason(pod: Pod, state: ClusterState) -> GateReason | None:
 
 
 def _with_uid(pod: Pod) -> Pod:
-    """Return a pod with a uid, which files may lack."""
+    """Return a pod with a uid, since files may lack it."""
     metadata = pod.metadata
     if metadata.uid:
         return pod

@@ -48,7 +48,7 @@ MAX_NAMED: Final = 3
 
 
 class AmountInUse(msgspec.Struct, frozen=True, kw_only=True):
-    """An amount, and how much of it is in use.
+    """An amount, and the part of it in use.
 
     Attributes:
         largest: The largest amount of one device or counter set.
@@ -224,7 +224,7 @@ def top_nodes(state: ClusterState, cluster: Cluster) -> tuple[NodeUse, ...]:
 
 
 def top_namespaces(state: ClusterState, cluster: Cluster) -> tuple[NamespaceUse, ...]:
-    """Return the namespaces that use devices, or whose pods wait for some."""
+    """Return the namespaces that use devices, or have pods that wait for some."""
     uses: dict[str, list[ClaimUse]] = {}
     for use in claim_uses(cluster):
         uses.setdefault(use.consumer.namespace, []).append(use)
@@ -315,7 +315,7 @@ def top_waiting(
 
 
 def uncounted(state: ClusterState, cluster: Cluster) -> tuple[str, ...]:
-    """Return notes on allocations whose devices the lists leave out, or count more than once."""
+    """Return notes on allocations of devices that the lists leave out, or count more than once."""
     uses = {
         DeviceId(pool.driver, pool.pool, device): use
         for pool, devices in cluster.usage.pools.items()
@@ -446,7 +446,7 @@ def _device_in_use(
 
 
 def _node_of_pool(pool: Pool) -> str:
-    """Return the node of all devices of a pool; empty where there are several, or none."""
+    """Return the node of all devices of a pool; empty if there are several, or none."""
     nodes = {node_of(device) for device in devices_of_pool(pool)}
     return nodes.pop() if len(nodes) == 1 else ""
 

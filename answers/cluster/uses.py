@@ -1,4 +1,4 @@
-"""What claims use of published devices, and pods of those that device plugins offer. Pure.
+"""Use of published devices by claims, and by pods of those that device plugins offer. Pure.
 
 A device plugin's resources are in use as far as running pods request them, as quotas count it.
 """
@@ -39,12 +39,12 @@ class ClaimUse(NamedTuple):
 
     @property
     def is_share(self) -> bool:
-        """Return whether other claims may use the device, too."""
+        """Return True if other claims may use the device, too."""
         return self.consumer.share_id is not None
 
 
 def claim_uses(cluster: Cluster) -> Iterator[ClaimUse]:
-    """Yield what claims use of published devices, in order of the devices."""
+    """Yield the uses of published devices by claims, in order of the devices."""
     for device in published_devices(cluster):
         use = cluster.usage.of(device.id)
         for number, consumer in enumerate(use.consumers if use is not None else ()):
@@ -78,7 +78,7 @@ def add_amounts(parts: Iterable[Amounts]) -> dict[str, Quantity]:
 
 
 def node_of(device: PublishedDevice) -> str:
-    """Return the node of a device; empty where several nodes can reach it."""
+    """Return the node of a device; empty if several nodes can reach it."""
     return device.slice.spec.node_name or device.device.node_name or ""
 
 

@@ -227,7 +227,7 @@ def orphaned_reservations(state: ClusterState) -> Iterator[Violation]:
 
 
 def has_orphans(answer: VerifyAnswer) -> bool:
-    """Return whether some reservation has no pod."""
+    """Return True if some reservation has no pod."""
     return any(violation.code == ORPHANED_RESERVATION for violation in answer.violations)
 
 
@@ -263,7 +263,7 @@ def _device_text(device: DeviceId) -> str:
 
 
 def _nodes_by_pool(cluster: Cluster) -> Mapping[PoolId, tuple[str, int]]:
-    """Return each pool with the first node that sees it, and how many do."""
+    """Return each pool with the first node that sees it, and the number of nodes that do."""
     nodes: dict[PoolId, tuple[str, int]] = {}
     for name in sorted(cluster.nodes):
         for pool in cluster.node_devices(name).pools:

@@ -1,4 +1,4 @@
-"""The state of a pod or claim, and where it would be placed if it is pending. Pure."""
+"""The state of a pod or claim, and its placement if it is pending. Pure."""
 
 from enum import StrEnum
 
@@ -90,7 +90,7 @@ def scheduler_of(target: Pod | ResourceClaim, state: ClusterState) -> str:
 
 
 def pod_status(pod: Pod, state: ClusterState, cluster: Cluster) -> ObjectStatus:
-    """Return the state of a pod; a pending one is placed on `cluster`, which is changed."""
+    """Return the state of a pod; a pending one is placed on `cluster`, and so changes it."""
     claims = pod_claims(pod, state.claims, state.templates)
     status = ObjectStatus(
         kind="Pod",
@@ -119,7 +119,7 @@ def pod_status(pod: Pod, state: ClusterState, cluster: Cluster) -> ObjectStatus:
 
 
 def _placement(pod: Pod, state: ClusterState, cluster: Cluster) -> SimulationResult:
-    """Return where a pending pod would be placed, with all of its group that waits."""
+    """Return the placement of a pending pod, with all of its group that waits."""
     groups = state.groups([other for other in state.pods.values() if is_pending(other)])
     own = next((group for group in groups.groups if pod in group.waiting), None)
     question = msgspec.structs.replace(
@@ -149,7 +149,7 @@ def scheduler_message(pod: Pod) -> str | None:
 
 
 def claim_status(claim: ResourceClaim, state: ClusterState, cluster: Cluster) -> ObjectStatus:
-    """Return the state of a claim; a pending one is placed on `cluster`, which is changed.
+    """Return the state of a claim; a pending one is placed on `cluster`, and so changes it.
 
     A claim of a pending pod is placed with that pod.
     """
@@ -189,7 +189,7 @@ def _users(claim: ResourceClaim, state: ClusterState) -> list[Pod]:
 
 
 def pending_note(pod: Pod, state: ClusterState, cluster: Cluster) -> str | None:
-    """Return why no node has devices for a pending pod, in a line; None where one has, or it requests none."""
+    """Explain a pending pod's lack of devices in a line; None if a node has them, or it requests none."""
     resources = extended_resources(state.classes.values())
     look = waiting.project_pod(pod, state.claims, state.templates, resources)
     if look is None:

@@ -75,7 +75,7 @@ class CheckedObject(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CheckedFinding(msgspec.Struct, frozen=True, kw_only=True):
-    """A finding, its object, and where the manifest of that is.
+    """A finding, its object, and the place of the object's manifest.
 
     Attributes:
         object: `Kind/namespace/name`.
@@ -113,12 +113,12 @@ class CheckReport(msgspec.Struct, frozen=True, kw_only=True):
     ignored: int = 0
 
     def has(self, worst: Severity) -> bool:
-        """Return whether there is a finding of a severity or of a worse one."""
+        """Return True if there is a finding of a severity or of a worse one."""
         return any(is_at_least(entry.finding, worst) for entry in self.findings)
 
 
 def is_at_least(finding: Finding, severity: Severity) -> bool:
-    """Return whether a finding is of a severity or of a worse one."""
+    """Return True if a finding is of a severity or of a worse one."""
     severities = list(Severity)
     return severities.index(finding.severity) <= severities.index(severity)
 
@@ -300,7 +300,7 @@ def _changes_to(state: ClusterState) -> Changes:
 
 
 def _slices(state: ClusterState) -> Iterator[ResourceSlice]:
-    """Yield the slices; where no node is known, those for some nodes are for all of them."""
+    """Yield the slices; if no node is known, those for some nodes are for all of them."""
     for slice_ in state.slices:
         if state.has_nodes or slice_.spec.node_selector is None:
             yield slice_
@@ -461,7 +461,7 @@ _TEMPLATE_DEVICES: Final = FieldPath.of("spec", "spec", "devices")
 
 
 def _target(source: SourceObject, document: Mapping[str, Any], namespace: str) -> Target | None:
-    """Return an object for validation; None for other kinds, and where a value has the wrong type.
+    """Return an object for validation; None for other kinds, and if a value has the wrong type.
 
     Args:
         document: The object after its translation.

@@ -67,7 +67,7 @@ class PendingSimulation(SimulationAnswer, frozen=True, kw_only=True, rename="cam
 
 
 class WhyAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """The document of `drawbridge why -o json`; its fields are those of `ObjectStatus`."""
+    """The document of `drawbridge why -o json`, with the fields of `ObjectStatus`."""
 
     kind: str
     namespace: str
@@ -97,7 +97,7 @@ class PendingPodsAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WhyWorkloadAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """The document of `drawbridge why WORKLOAD -o json`; its fields are those of `WorkloadStatus`."""
+    """The document of `drawbridge why WORKLOAD -o json`, with the fields of `WorkloadStatus`."""
 
     kind: str
     namespace: str

@@ -73,7 +73,7 @@ class _Trial(NamedTuple):
 def fix_objects(
     manifests: Sequence[SourceObject], check: Check, *, with_warnings: bool = False
 ) -> tuple[FixedObject, ...]:
-    """Return all objects, fixed where a fix is proved, in order.
+    """Return all objects, fixed if a fix is proved, in order.
 
     Args:
         with_warnings: Also lower amounts where the cluster accepts the larger ones with a warning.
@@ -186,7 +186,7 @@ def _checked(trials: Sequence[_Trial], check: Check) -> list[_Trial]:
 def _accept(
     objects: Sequence[FixedObject], trials: Sequence[_Trial], proved: set[int], check: Check
 ) -> tuple[FixedObject, ...]:
-    """Return the objects with the fixes that are proved, with what is found on them then."""
+    """Return the objects with the fixes that are proved, and the findings on them then."""
     accepted = [
         _Trial(trials[index].object if index in proved else fixed, frozenset())
         for index, fixed in enumerate(objects)
@@ -195,7 +195,7 @@ def _accept(
 
 
 def _is_proved(before: FixedObject, trial: _Trial) -> bool:
-    """Return whether the findings are gone, and no error has come."""
+    """Return True if the findings are gone, and no error has come."""
     places = {_place(finding) for finding in trial.object.checked.findings}
     is_changed = trial.object.checked.source.document != before.checked.source.document
     return is_changed and not trial.cured & places and not _new_errors(before, trial)
@@ -206,7 +206,7 @@ def _affected(
     trials: Sequence[_Trial],
     chosen: Mapping[int, tuple[Finding, ...]],
 ) -> set[int]:
-    """Return all chosen objects where another one has a new error by their fixes; else none."""
+    """Return all chosen objects if another one has a new error by their fixes; else none."""
     others = [index for index in range(len(objects)) if index not in chosen]
     is_affected = any(_new_errors(objects[index], trials[index]) for index in others)
     return set(chosen) if is_affected else set()
@@ -252,7 +252,7 @@ def _with_fixes(fixed: FixedObject, findings: Sequence[Finding]) -> FixedObject:
 def _amounts(
     document: Document, corrections: Sequence[Correction]
 ) -> list[tuple[FieldPath, Quantity]]:
-    """Return the amounts to write; that of a limit also where an equal request has the old one."""
+    """Return the amounts to write; that of a limit also if an equal request has the old one."""
     amounts = []
     for correction in corrections:
         path = correction.path
@@ -267,7 +267,7 @@ def _amounts(
 
 
 def _value_at(document: Document, path: FieldPath) -> Any:
-    """Return the value at a path; None where there is none."""
+    """Return the value at a path; None if there is none."""
     value: Any = document
     for step in path.steps:
         try:
@@ -289,7 +289,7 @@ def _text(value: Any) -> str | None:
 
 
 def _amount_like(old: Any, amount: Quantity) -> int | str:
-    """Return an amount as a manifest has it: a number, or text where its author wrote text.
+    """Return an amount as a manifest has it: a number, or text if its author wrote text.
 
     >>> _amount_like(200000, Quantity("80k")), _amount_like("200000", Quantity("80k"))
     (80000, '80000')
@@ -303,7 +303,7 @@ def _amount_like(old: Any, amount: Quantity) -> int | str:
 
 
 def _has_place(value: Any, steps: Sequence[str | int | Key]) -> bool:
-    """Return whether a path leads through maps and items that are there, or maps that can be made."""
+    """Return True if a path leads through maps and items that are there, or maps that can be made."""
     if not steps:
         return not isinstance(value, dict | list)
     first, *rest = steps

@@ -1,4 +1,4 @@
-"""The groups that pods and pod templates of manifests declare, and what is wrong with the declarations. Pure."""
+"""The groups that pods and pod templates of manifests declare, and faults of the declarations. Pure."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
@@ -48,7 +48,7 @@ def group_findings(inputs: Inputs) -> Mapping[str, Sequence[Finding]]:
 
 
 def _declared_groups(inputs: Inputs) -> Iterator[tuple[str, Finding]]:
-    """Yield `Kind/namespace/name` of each object whose pods declare a group that is wrong, and why."""
+    """Yield `Kind/namespace/name` of each object with pods that declare a wrong group, and the fault."""
     paths: dict[str, FieldPath] = {}
     pods: list[Pod] = []
     for name, path, pod in _pods(inputs):

@@ -44,7 +44,7 @@ def _has_host_ports(spec: Spec) -> bool:
 
 
 def _has_volumes(spec: Spec) -> bool:
-    """Return whether a pod has volumes that decide about its node."""
+    """Return True if a pod has volumes that decide about its node."""
     deciding = {"persistentVolumeClaim", "ephemeral", "csi"}
     return any(deciding & _mapping(volume).keys() for volume in _list(spec.get("volumes")))
 

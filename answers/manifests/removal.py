@@ -30,7 +30,7 @@ class RemovedPod(msgspec.Struct, frozen=True, kw_only=True):
 def remove_pods(
     state: ClusterState, names: Iterable[Name]
 ) -> tuple[ClusterState, tuple[RemovedPod, ...]]:
-    """Return the state without the named pods, which must exist, and the claims each one frees."""
+    """Return the state without the named pods, and the claims each one frees; the pods must exist."""
     removed_pods: list[RemovedPod] = []
     for namespace, name in names:
         freed_claims = [

@@ -111,7 +111,7 @@ class ReplayPodBuilder:
         return frozenset[str]().union(*map(device_plugin_resources, self._state.nodes))
 
     def build(self, pod: Pod, claims: Sequence[ResourceClaim]) -> ReplayPod:
-        """Return a pod with these claims, which get names of their own."""
+        """Return a pod with these claims; they get names of their own."""
         resources = mapped_resources(pod, self._mapping)
         # Where a device plugin offers one, kube-scheduler would leave it to that on this node alone.
         if resources and resources - self._offered:

@@ -57,7 +57,7 @@ def routed_pods(pods: Iterable[Pod], state: ClusterState) -> tuple[Pod, ...]:
 
 
 def claim_scheduler(claim: ResourceClaim, state: ClusterState) -> str:
-    """Return the scheduler that alone can allocate a claim; empty where the pods decide."""
+    """Return the scheduler that alone can allocate a claim; empty if the pods decide."""
     return scheduler_of_claim(claim.spec.devices, routing_context(state))
 
 

@@ -208,7 +208,7 @@ def _documents(
 def _pods_by_workload(
     results: Sequence[TranslatedObject], before: ClusterState, namespace: str
 ) -> dict[str, _WorkloadPods]:
-    """Return for each workload that can make its pods those which the cluster does not have yet."""
+    """Return for each workload that can make its pods those that the cluster does not have yet."""
     answers: dict[str, _WorkloadPods] = {}
     for result in results:
         is_accepted = result.document is not None and not has_errors(result.findings)
@@ -282,7 +282,7 @@ def _creates_pods(result: TranslatedObject) -> bool:
 
 
 def decisive_notes(request: SimulationRequest, *, compares: bool) -> Iterator[str]:
-    """Yield what is not modelled and may decide, to be read before the answer.
+    """Yield the unmodelled facts that may decide, to be read before the answer.
 
     Args:
         request: The request.

@@ -69,23 +69,23 @@ class TranslatedObject(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_changed(self) -> bool:
-        """Return whether the document differs from the one that was given."""
+        """Return True if the document differs from the one that was given."""
         return self.document is not None and self.document != self.source.document
 
     @property
     def is_translated(self) -> bool:
-        """Return whether the object's device keys were translated."""
+        """Return True if the object's device keys were translated."""
         return self.answer is not None and self.answer.decision is Decision.TRANSLATED
 
     @property
     def is_template(self) -> bool:
-        """Return whether the object itself is a ResourceClaimTemplate."""
+        """Return True if the object itself is a ResourceClaimTemplate."""
         version = current_version(self.source.api_version, self.source.kind)
         return (version, self.source.kind) == TEMPLATE_KIND
 
     @property
     def claims(self) -> tuple[Claim, ...]:
-        """The claims that its pods got from the translation; none where it is rejected."""
+        """The claims that its pods got from the translation; none if it is rejected."""
         return self.answer.claims if self.answer and self.document is not None else ()
 
 

@@ -20,7 +20,7 @@ _WITHOUT: Final = frozenset({"Pod", "PodTemplate", "DaemonSet", "CronJob"})
 
 
 def has_countable_pods(source: SourceObject) -> bool:
-    """Return whether an object tells by itself which pods it will have."""
+    """Return True if an object tells by itself the number of its pods."""
     custom = workload_kind(source.api_version, source.kind)
     if custom is not None:
         return custom.has_claims and custom.numbers is not None
@@ -50,7 +50,7 @@ def workload_pods(
 def _templates(
     source: SourceObject, document: Mapping[str, Any]
 ) -> Iterator[tuple[Mapping[str, Any], int]]:
-    """Yield each pod template, and how many pods at a time are made of it."""
+    """Yield each pod template, and the number of its pods at a time."""
     custom = workload_kind(source.api_version, source.kind)
     if custom is not None:
         for embedded in embedded_pods(custom, document):
@@ -62,7 +62,7 @@ def _templates(
 
 
 def _volcano_gang(source: SourceObject, document: Mapping[str, Any]) -> Mapping[str, str]:
-    """Return the annotations of a Volcano Job's pods for its PodGroup, which Volcano makes; none for other kinds.
+    """Return the annotations of a Volcano Job's pods for Volcano's PodGroup; none for other kinds.
 
     All pods are needed where the Job does not say how many. Source: volcano-sh/volcano,
     pkg/controllers/job/job_controller_util.go; pkg/webhooks/admission/jobs/mutate, the default of minAvailable.

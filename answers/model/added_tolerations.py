@@ -20,7 +20,7 @@ _Owner = tuple[str, str, str]
 
 
 def find_added_tolerations(objects: Iterable[InputObject], namespace: str) -> bool:
-    """Return whether a pod has a toleration of a device key, and the template of its owner does not.
+    """Return True if a pod has a toleration of a device key, and the template of its owner does not.
 
     Args:
         namespace: Of objects that name none.

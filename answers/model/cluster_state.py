@@ -168,13 +168,13 @@ def build_state(objects: Sequence[NamespacedObject]) -> ClusterState:
 
 
 def is_pending(pod: Pod) -> bool:
-    """Return whether a pod has no node and has not ended."""
+    """Return True if a pod has no node and has not ended."""
     phase = pod.status.phase if pod.status is not None else ""
     return not pod.spec.node_name and phase not in FINISHED_PHASES
 
 
 def is_running(pod: Pod) -> bool:
-    """Return whether a pod has a node and has not ended, so that it uses the node's resources."""
+    """Return True if a pod has a node and has not ended, so that it uses the node's resources."""
     phase = pod.status.phase if pod.status is not None else ""
     return bool(pod.spec.node_name) and phase not in FINISHED_PHASES
 

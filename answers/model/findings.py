@@ -67,5 +67,5 @@ def reference(source: SourceObject | ViewedObject, default: str) -> str:
 
 
 def has_errors(findings: Iterable[ObjectFinding]) -> bool:
-    """Return whether any object is rejected."""
+    """Return True if any object is rejected."""
     return any(entry.finding.is_error for entry in findings)

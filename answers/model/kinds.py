@@ -1,4 +1,4 @@
-"""The kinds of objects that commands read, and which of them have no namespace."""
+"""The kinds of objects that commands read, and those of them without a namespace."""
 
 from collections.abc import Mapping
 from typing import Final

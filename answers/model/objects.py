@@ -20,7 +20,7 @@ InputObject = SourceObject | ViewedObject
 
 
 class NamespacedObject(msgspec.Struct, frozen=True, kw_only=True):
-    """A typed object and its namespace, which is empty for kinds without one."""
+    """A typed object and its namespace, empty for kinds without one."""
 
     namespace: str
     value: ApiStruct

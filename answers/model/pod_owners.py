@@ -29,7 +29,7 @@ WORKLOAD_NAMES: Final[Mapping[str, str]] = {
 
 
 def is_made_by(pod: Pod, kind: str, name: str) -> bool:
-    """Return whether a workload of the pod's namespace controls it.
+    """Return True if a workload of the pod's namespace controls it.
 
     The owner of a pod is the object that made it. The only owner of an owner that is known is a
     Deployment, which calls its ReplicaSets after itself and the hash of their template.

@@ -82,7 +82,7 @@ def _container(container: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _status(status: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a status without those of containers, whose messages are the application's."""
+    """Return a status without those of containers, since their messages are the application's."""
     return {field: value for field, value in status.items() if not field.endswith("Statuses")} | {
         field: status[field] for field in ("resourceClaimStatuses",) if field in status
     }

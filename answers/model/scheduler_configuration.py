@@ -147,7 +147,7 @@ def _scoring_profile(profile: _Profile, percentage: int | None) -> ScoringProfil
 
 
 def _weight(plugins: _Plugins, name: str, default: int | None) -> int | None:
-    """Return the weight of a plugin's score; 0 where it is disabled, the default where it is not named."""
+    """Return the weight of a plugin's score; 0 if it is disabled, the default if it is not named."""
     weight = default
     for plugin_set in (plugins.multi_point, plugins.score):
         if {name, _ALL} & {plugin.name for plugin in plugin_set.disabled or ()}:
@@ -161,7 +161,7 @@ def _weight(plugins: _Plugins, name: str, default: int | None) -> int | None:
 
 
 def _resources(resources: Iterable[_Resource] | None) -> tuple[ScoredResource, ...]:
-    """Return the resources that count; CPU and memory alike where none are named."""
+    """Return the resources that count; CPU and memory alike if none are named."""
     scored = tuple(
         ScoredResource(name=resource.name, weight=resource.weight or 1)
         for resource in resources or ()

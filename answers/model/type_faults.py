@@ -1,4 +1,4 @@
-"""Values of a document whose type is not the API's: every one of them, with its path.
+"""Values of a document with another type than the API's: every one of them, with its path.
 
 msgspec stops at the first and names neither the keys of maps nor the value, so documents that it
 rejects are compared here with the types of its view once more.
@@ -94,7 +94,7 @@ def _field_faults(
 
 
 def _is_of(kind: inspect.Type, value: object) -> bool:
-    """Return whether a value without parts is of a type."""
+    """Return True if a value without parts is of a type."""
     match kind:
         case inspect.AnyType():
             return True
@@ -114,7 +114,7 @@ def _expected_type(kind: inspect.Type) -> str:
 
 
 def is_quantity(value: object) -> bool:
-    """Return whether a value of YAML or JSON is a Kubernetes quantity."""
+    """Return True if a value of YAML or JSON is a Kubernetes quantity."""
     if isinstance(value, bool) or not isinstance(value, (str, int, float)):
         return False
     try:

@@ -24,7 +24,7 @@ class UnreadKind(NamedTuple):
 
     @property
     def is_essential(self) -> bool:
-        """Return whether a translation may be another one without the kind."""
+        """Return True if a translation may be another one without the kind."""
         return self.resource not in _WARNED_OF
 
     @property

@@ -12,7 +12,7 @@ from kube.manifests.source import SourceObject, ViewedObject
 
 
 def view_type(source: SourceObject | ViewedObject, kinds: Kinds) -> type[ApiStruct] | None:
-    """Return the view of an object, whichever version it has; None for other kinds."""
+    """Return the view of an object in any version; None for other kinds."""
     return kinds.get((current_version(source.api_version, source.kind), source.kind))
 
 

@@ -1,4 +1,4 @@
-"""Typed views of the documents in files, or findings that say why there is none.
+"""Typed views of the documents in files, or findings with the reason there is none.
 
 Files have not been through an API server, so their values may have any type. A view is made as the
 API server decodes: null means absent, and everything else must have its type.
@@ -79,7 +79,7 @@ def _finding(fault: TypeFault) -> Finding:
 
 
 def _quantity_fix(fault: TypeFault) -> str:
-    """Return the amount to write instead of a text that is none, where the text tells it.
+    """Return the amount to write instead of a text that is none, if the text tells it.
 
     Kubernetes takes whole numbers without a unit of a resource whose name has a prefix.
     """

@@ -1,1 +1,1 @@
-"""Recordings of a cluster: what `drawbridge record` writes, and what a replay reads of it."""
+"""Recordings of a cluster: the files that `drawbridge record` writes and a replay reads."""

@@ -1,4 +1,4 @@
-"""A recording as what a replay is made of: its first state, and the pods that came and went. Pure."""
+"""A recording as the input of a replay: its first state, and the pods that came and went. Pure."""
 
 import math
 from collections import Counter
@@ -80,7 +80,7 @@ class _Life:
 
 
 def read_course(entries: Iterable[Entry], source: str) -> RecordedCluster:
-    """Return the first state of a recording, and what came after.
+    """Return the first state of a recording, and all that came after.
 
     Args:
         entries: The entries behind the header.
@@ -169,7 +169,7 @@ class _Reading:
             self._claims[name] = claim
 
     def _begin(self) -> None:
-        """Take what is there as the first state."""
+        """Take the present objects as the first state."""
         self.first = build_state(
             [
                 NamespacedObject(namespace=key.namespace, value=view)
@@ -356,7 +356,7 @@ def _slice_name(change: SliceChange) -> str:
 
 
 def _direct_claims(pod: Pod) -> Iterator[Name]:
-    """Yield the claims that a pod names itself, which others may use as well."""
+    """Yield the claims that a pod names itself; others may use them as well."""
     for reference in pod.spec.resource_claims or ():
         if reference.resource_claim_name is not None:
             yield pod.metadata.namespace, reference.resource_claim_name
@@ -407,7 +407,7 @@ def _is_gated(pod: Pod) -> bool:
 
 
 def _departure(life: _Life) -> float | None:
-    """Return the second in which a pod leaves if it is placed at once: it runs as long as it ran."""
+    """Return the second of a pod's end if it is placed at once: it runs as long as it ran."""
     if life.left is None:
         return None
     if life.bound is None or life.node:

@@ -84,7 +84,7 @@ def change_of(
     after: Mapping[str, _T],
     values: Mapping[str, Any],
 ) -> Delta | None:
-    """Return the change of an object that is there; None where nothing differs.
+    """Return the change of an object that is there; None if nothing differs.
 
     Args:
         key: The object.

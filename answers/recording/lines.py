@@ -80,7 +80,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Gap(msgspec.Struct, frozen=True, kw_only=True):
-    """A time in which a resource was not followed; its changes have the second in which they were found out.
+    """A time without following a resource; its changes have the second of their discovery.
 
     Attributes:
         at: The second in which it ended.

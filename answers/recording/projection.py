@@ -1,4 +1,4 @@
-"""The part of an object that a recording keeps: what allocation reads, redacted as in snapshots. Pure.
+"""The part of an object that a recording keeps: the input of allocation, redacted as in snapshots. Pure.
 
 Heartbeats, conditions, images and managers of fields are left out, so that a change that decides nothing is none.
 """

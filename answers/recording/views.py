@@ -17,7 +17,7 @@ Fields = Mapping[str, Any]
 
 
 def read_view(key: ObjectKey, fields: Fields, kind: type[ApiStruct]) -> ApiStruct:
-    """Return an object as a view; its name is that under which it is recorded.
+    """Return an object as a view, under its recorded name.
 
     Args:
         key: The object.
@@ -66,7 +66,7 @@ def read_change(
 def last_state(
     header: Header, entries: Iterable[Entry], source: str, kinds: Kinds
 ) -> Iterator[ViewedObject]:
-    """Yield the objects at the end of a recording, behind one that says where they come from.
+    """Yield the objects at the end of a recording, after one that names their source.
 
     Args:
         header: The first line.

@@ -362,7 +362,7 @@ def usable_classes(classes: Mapping[str, DeviceClass], cluster: Cluster) -> froz
 
 
 def _koordinator_devices(objects: Iterable[SourceObject]) -> dict[str, Mapping[str, Any]]:
-    """Return node name to Koordinator's Device object, which has the node's name."""
+    """Return node name to Koordinator's Device object of that name."""
     return {
         source.name: source.document
         for source in objects
@@ -373,7 +373,7 @@ def _koordinator_devices(objects: Iterable[SourceObject]) -> dict[str, Mapping[s
 def _readers(
     objects: Iterable[SourceObject], vocabularies: Mapping[str, Vocabulary], namespace: str
 ) -> dict[str, tuple[str, ...]]:
-    """Return the objects that name device keys, which claims will not have, with the keys."""
+    """Return the objects that name device keys, with the keys; claims will not have these."""
     return {
         reference(source, namespace): tuple(sorted(keys))
         for source in objects

@@ -53,7 +53,7 @@ def find_target(
     profiles: Mapping[str, Profile],
     drivers: Mapping[str, str],
 ) -> Target | None:
-    """Return the target of a legacy device; None where no profile serves it.
+    """Return the target of a legacy device; None if no profile serves it.
 
     Args:
         profiles: Driver to profile.
@@ -76,7 +76,7 @@ def find_target(
 
 
 def whole_device_keys(profiles: Iterable[Profile]) -> tuple[str, ...]:
-    """Return the resource names whose amount is a number of devices; `*` ends a prefix."""
+    """Return the resource names with amounts that are numbers of devices; `*` ends a prefix."""
     of_any_vendor = (
         name
         for profile in profiles

@@ -103,7 +103,7 @@ def place_workloads(
 def release_claims(
     claims: Mapping[tuple[str, str], ResourceClaim], pods: Collection[tuple[str, str]]
 ) -> dict[tuple[str, str], ResourceClaim]:
-    """Return the claims without those that belong to pods which are placed anew.
+    """Return the claims without those of pods that are placed anew.
 
     A pod that has moved already would else be counted twice: by its claim, and among the pods.
 

@@ -13,7 +13,7 @@ _HOSTNAME: Final = "kubernetes.io/hostname"
 
 
 class NodeGroup(NamedTuple):
-    """The properties of a node that decide which pods may use its devices.
+    """The properties of a node that decide on the pods that may use its devices.
 
     Attributes:
         classes: The DeviceClasses that select any of its devices.

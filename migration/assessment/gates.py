@@ -26,7 +26,7 @@ _FIX: Final = (
 def has_gate(
     gate: str, objects: Iterable[SourceObject], version: str, gates: Mapping[str, bool] = {}
 ) -> bool:
-    """Return whether a feature gate is on in a cluster.
+    """Return True if a feature gate is on in a cluster.
 
     The settings decide. A field of the gate in an object shows that it is on, as the API server would
     have dropped it. Without either it is as its version has it by default. A cluster without

@@ -154,7 +154,7 @@ def _node(
 
 
 def read_replicas(labels: Mapping[str, str]) -> int:
-    """Return how often a device plugin offers each GPU of a node; once where no label says more."""
+    """Return the number of times that a device plugin offers each GPU of a node; 1 by default."""
     text = labels.get(REPLICAS, "")
     is_number = text.isascii() and text.isdigit() and len(text) < 10
     return max(1, int(text)) if is_number else 1
@@ -163,7 +163,7 @@ def read_replicas(labels: Mapping[str, str]) -> int:
 def unknown_device_keys(
     nodes: Iterable[Node], planned_nodes: Collection[str]
 ) -> dict[str, tuple[str, ...]]:
-    """Return node to what its device plugins offer, for nodes whose devices are not known, such as shares by time.
+    """Return the unknown devices that device plugins offer, by node, such as shares by time.
 
     NICs are not among them: their plugin goes on beside a DRA driver for other devices.
 
@@ -185,7 +185,7 @@ def unknown_device_keys(
 
 
 def _hami(node: Node) -> tuple[LegacyDevice, ...] | None:
-    """Return the devices of HAMi's annotation; None where it is malformed."""
+    """Return the devices of HAMi's annotation; None if it is malformed."""
     text = (node.metadata.annotations or {}).get(REGISTER, "")
     if not text.strip():
         return ()

@@ -211,7 +211,7 @@ def _with_device_pods(workload: Workload, vocabularies: Mapping[str, Vocabulary]
 
 
 def _has_device_keys(source: SourceObject, vocabularies: Mapping[str, Vocabulary]) -> bool:
-    """Return whether a pod requests devices, be it by a resource name that nothing here translates."""
+    """Return True if a pod requests devices, be it by a resource name that nothing here translates."""
     pod = _pod_of(source)
     if pod is None:
         return False
@@ -221,7 +221,7 @@ def _has_device_keys(source: SourceObject, vocabularies: Mapping[str, Vocabulary
 
 
 def _unread_template(workload: Workload, outcome: Outcome) -> Finding | None:
-    """Return why the next pods of a workload without a template that is read are not known; None if they are.
+    """Explain that a workload's next pods are unknown, since its template is not read; None if they are known.
 
     The controllers of the kinds that `translate` knows create an evicted pod again from the same template. One of
     whole devices stays as it is then, and nobody has to restart it.
@@ -259,7 +259,7 @@ def _request_shape(source: SourceObject) -> bytes:
 def _is_native_once_mapped(
     legacy: LegacyPod, snapshot: TranslationSnapshot, options: TranslationOptions
 ) -> bool:
-    """Return whether Kubernetes serves a pod as soon as a class maps its resource names."""
+    """Return True if Kubernetes serves a pod as soon as a class maps its resource names."""
     mapped_resources = dict.fromkeys(legacy.keys(), "any")
     all_mapped = msgspec.structs.replace(
         snapshot, publishes=None, extended_resources=mapped_resources
@@ -268,14 +268,14 @@ def _is_native_once_mapped(
 
 
 def _has_other_scheduler(pods: Iterable[SourceObject], options: TranslationOptions) -> bool:
-    """Return whether a webhook gave live pods to the scheduler of a legacy system, which they have to leave."""
+    """Return True if a webhook gave live pods to a legacy system's scheduler that they have to leave."""
     specs = (pod.document.get("spec") for pod in pods)
     names = (spec.get("schedulerName", "") for spec in specs if isinstance(spec, Mapping))
     return any(isinstance(name, str) and options.scheduler_for(name) != name for name in names)
 
 
 def _without_quotas(snapshot: TranslationSnapshot) -> TranslationSnapshot:
-    """Return a snapshot for pods that keep their keys, which quotas go on counting."""
+    """Return a snapshot for pods that keep their keys, since quotas go on counting these."""
     return msgspec.structs.replace(snapshot, quotas={}, limit_ranges={})
 
 
@@ -356,7 +356,7 @@ def _outcome(result: TranslatedObject, *, is_unread: bool) -> Outcome:
 
 
 def _sort_findings(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """Return the findings with the worst first; remarks only where they decide."""
+    """Return the findings with the worst first; remarks only if they decide."""
     severities: Sequence[Severity] = list(Severity)
     decisive = (
         finding

@@ -38,7 +38,7 @@ def read_amount(value: object) -> Quantity | InvalidAmount:
 
 
 def count_fault(amount: Quantity) -> str:
-    """Explain why an amount cannot be a number of things; empty where it can.
+    """Explain the fault of an amount as a number of things; empty if it is one.
 
     >>> count_fault(Quantity("500m")), count_fault(Quantity("-5")), count_fault(Quantity("4"))
     ('500m is not a whole number; write a whole number', '-5 is negative; write 0 or more', '')
@@ -49,7 +49,7 @@ def count_fault(amount: Quantity) -> str:
 
 
 def devices_fault(amount: Quantity) -> str:
-    """Explain why an amount cannot be a number of devices; empty where it can.
+    """Explain the fault of an amount as a number of devices; empty if it is one.
 
     >>> devices_fault(Quantity("80Gi"))
     '80Gi is a number of bytes, and the key counts devices; write a number of devices'
@@ -62,5 +62,5 @@ def devices_fault(amount: Quantity) -> str:
 
 
 def negative_fault(amount: Quantity) -> str:
-    """Explain why an amount is below zero; empty where it is not."""
+    """Explain that an amount is below zero; empty if it is not."""
     return f"{amount} is negative; write 0 or more" if amount < ZERO else ""

@@ -50,7 +50,7 @@ _USING_KINDS: Final = {
 
 
 class Split(StrEnum):
-    """The amounts of the lines for claims, where a key may become devices of several classes."""
+    """The amounts of the lines for claims, if a key may become devices of several classes."""
 
     WHOLE = "whole"
     """The whole amount for each class, so that every mix fits; together they are more than the old line."""
@@ -85,7 +85,7 @@ class ConvertedQuota(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 def knows_use(objects: Iterable[SourceObject], unreadable: Iterable[str]) -> bool:
-    """Return whether objects include all pods, so that they show the present use of namespaces.
+    """Return True if objects include all pods, so that they show the present use of namespaces.
 
     Args:
         unreadable: Resources that could not be read.
@@ -190,7 +190,7 @@ def _reason(
     amount: Quantity | InvalidAmount,
     vocabularies: Iterable[Vocabulary],
 ) -> str:
-    """Explain why no quota can count a line for claims; empty where one can."""
+    """Explain that no quota can count a line for claims; empty if one can."""
     spec = source.document["spec"]
     if spec.get("scopes") or spec.get("scopeSelector"):
         return "a quota with scopes counts no claims"
@@ -220,7 +220,7 @@ def _requested_names(source: SourceObject) -> set[str]:
 def _sharing_reason(
     key: str, keys: Iterable[str], counted: Mapping[str, Mapping[str, _Selectors]]
 ) -> str:
-    """Explain why a line for claims would not limit a key alone; empty where it would.
+    """Explain that a line for claims would not limit a key alone; empty if it would.
 
     A quota of a class counts all its devices, whatever a claim selects of them: small MIG devices, too,
     where the old line was about large ones.
@@ -331,7 +331,7 @@ def resource_name(line: str) -> str:
 def _classes_of(
     key: str, snapshot: TranslationSnapshot, options: TranslationOptions
 ) -> Mapping[str, _Selectors]:
-    """Return the DeviceClasses of the claims of a pod with this key, whichever system owns it.
+    """Return the DeviceClasses of the claims of a pod with this key of any system.
 
     A quota is converted before its namespace takes part, so the mode does not matter.
     """

@@ -32,7 +32,7 @@ def find_residue(
 
 
 def _hidden(objects: Iterable[SourceObject], unreadable: Iterable[str]) -> Iterator[Blocker]:
-    """Yield why something may be left that nobody sees."""
+    """Yield the reasons that something may be left that nobody sees."""
     blockers = list(check_readable(unreadable))
     yield from blockers
     if not blockers and not any(source.kind == "Node" for source in objects):

@@ -60,7 +60,7 @@ def find_unserved(
     classes: Mapping[str, DeviceClass],
     resources: Mapping[str, NodeResources],
 ) -> frozenset[str]:
-    """Return the workloads of which no node would serve a pod alone, as `Kind/namespace/name`.
+    """Return the workloads with a pod that no node would serve alone, as `Kind/namespace/name`.
 
     Args:
         workloads: The workloads to try.

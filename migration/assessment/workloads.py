@@ -83,7 +83,7 @@ def _key(source: SourceObject, namespace: str) -> OwnerKey:
 
 
 def _top_owner(key: OwnerKey, by_key: Mapping[OwnerKey, SourceObject]) -> OwnerKey:
-    """Return the owner at the end of the chain; the last that is known of where it is broken."""
+    """Return the owner at the end of the chain; the last that is known of if it is broken."""
     for _ in range(_MAX_OWNERS):
         source = by_key.get(key)
         controller = _controller(source) if source is not None else None
@@ -107,7 +107,7 @@ def _controller(source: SourceObject) -> tuple[str, str] | None:
 
 
 def _has_ended(source: SourceObject) -> bool:
-    """Return whether a pod or a Job runs no more."""
+    """Return True if a pod or a Job runs no more."""
     status = source.document.get("status")
     if not isinstance(status, Mapping):
         return False

@@ -1,4 +1,4 @@
-"""The largest wave that fits at a moment: which nodes, and which namespaces with them. Pure."""
+"""The largest wave that fits at a moment: its nodes, and its namespaces. Pure."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -59,7 +59,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Obstacle(msgspec.Struct, frozen=True, kw_only=True):
-    """The reason why nodes and namespaces do not fit.
+    """The reason nodes and namespaces do not fit.
 
     Attributes:
         moment: The description of the moment, with `{}` for the nodes.
@@ -158,7 +158,7 @@ class WaveSearch:
         self._groups = placer.node_groups()
 
     def find(self, moment: Moment) -> Attempt | None:
-        """Return the largest wave that fits; None without any, and where the search is to stop."""
+        """Return the largest wave that fits; None without any, and if the search is to stop."""
         self.obstacle = None
         if not moment.nodes:
             return self._try(moment, (), len(moment.parts))
@@ -201,7 +201,7 @@ class WaveSearch:
         )
 
     def explain(self, moment: Moment, node: Candidate) -> Obstacle | None:
-        """Return the obstacle to a wave of one node; None where it fits."""
+        """Return the obstacle to a wave of one node; None if it fits."""
         self.obstacle = None
         share = _share(len(moment.parts), 1, len(moment.nodes))
         return self.obstacle if self._try(moment, (node,), share) is None else None
@@ -211,12 +211,12 @@ class WaveSearch:
         return self._drain(moment, names)[1]
 
     def _note(self, met: dict[str, Obstacle]) -> None:
-        """Keep the obstacle of a size; of one fix that of the smallest size, which is tried last."""
+        """Keep the obstacle of a size; of one fix that of the smallest size, since it is tried last."""
         if self.obstacle is not None:
             met[self.obstacle.fix] = self.obstacle
 
     def _try_size(self, moment: Moment, ordered: Sequence[Candidate], size: int) -> Attempt | None:
-        """Return the wave of the first nodes; where a single one does not fit, that of another one."""
+        """Return the wave of the first nodes; if a single one does not fit, that of another one."""
         share = _share(len(moment.parts), size, len(ordered))
         for first in range(min(len(ordered), _TRIED_ALONE) if size == 1 else 1):
             attempt = self._try(moment, tuple(ordered[first : first + size]), share)
@@ -360,7 +360,7 @@ class WaveSearch:
                     break
 
     def _grouped(self, side: Sequence[str]) -> list[list[str]]:
-        """Return the nodes of a side by group, in their order: what is free on others is of no use to their pods."""
+        """Return the nodes of a side by group, in order: free devices on others are of no use to their pods."""
         groups: dict[NodeGroup, list[str]] = {}
         for name in side:
             groups.setdefault(self._groups[name], []).append(name)
@@ -425,7 +425,7 @@ def _share(parts: int, size: int, nodes: int) -> int:
 
 
 def _numbers(share: int, most: int) -> Iterator[int]:
-    """Yield how many parts are tried: the share, more up to all, then fewer.
+    """Yield the numbers of parts to try: the share, more up to all, then fewer.
 
     >>> list(_numbers(2, 6)), list(_numbers(0, 0))
     ([2, 3, 5, 6, 1, 0], [0])
@@ -444,6 +444,6 @@ def _numbers(share: int, most: int) -> Iterator[int]:
 
 
 def join_names(names: Sequence[str]) -> str:
-    """Return the first names, and how many more there are."""
+    """Return the first names, and the number of further ones."""
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
     return f"{', '.join(names[:_SHOWN])}{more}"

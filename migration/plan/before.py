@@ -48,7 +48,7 @@ PODS: Final = "pods"
 def check_before(
     plan: Plan, wave: Wave, view: ClusterView, drain: Callable[[Wave], DrainAnswer]
 ) -> WaveAnswer:
-    """Return whether a wave may begin.
+    """Check that a wave may begin.
 
     Args:
         plan: The whole plan.
@@ -162,7 +162,7 @@ def _check_environment(plan: Plan, wave: Wave, view: ClusterView) -> Iterator[Ch
 
 
 def _check_classes(plan: Plan, view: ClusterView) -> Iterator[Check]:
-    """Yield whether the planned classes map their resource names, and no other class takes them."""
+    """Check that the planned classes map their resource names, and no other class takes them."""
     in_force = _mappings_in_force(view)
     for resource, name in plan.mapped_classes.items():
         document = view.find("DeviceClass", name)
@@ -195,7 +195,7 @@ def _unmap_command(name: str) -> str:
 
 
 def _check_drivers(plan: Plan, wave: Wave, view: ClusterView) -> Iterator[Check]:
-    """Yield whether each driver that a wave needs will come to its nodes.
+    """Check that each driver that a wave needs will come to its nodes.
 
     Without the driver a node has no devices after its drain, and stays cordoned.
     """
@@ -247,7 +247,7 @@ def _check_namespaces(wave: Wave, view: ClusterView) -> Iterator[Check]:
 
 
 def check_work(node: str, view: ClusterView) -> WaveAnswer:
-    """Return whether no pod of a node would lose its work if the node was drained now."""
+    """Check that no pod of a node would lose its work if the node was drained now."""
     reference = f"Node//{node}"
     if view.find("Node", node) is None:
         return WaveAnswer(wave=None, checks=(failed_check(reference, "there is no such node"),))
@@ -264,7 +264,7 @@ def check_work(node: str, view: ClusterView) -> WaveAnswer:
 
 
 def _work_notes(node: str, view: ClusterView) -> Iterator[Check]:
-    """Yield the pods whose work switch.sh waits for, and those that lose something."""
+    """Yield the pods with work that switch.sh waits for, and those that lose something."""
     for work in view.work.get(node, ()):
         verb = "switch.sh waits for it" if work.waits else "it is evicted"
         yield note_check(work.pod, f"{verb}: {describe_work(work)}")
@@ -281,7 +281,7 @@ def _restart_notes(wave: Wave, view: ClusterView) -> Iterator[Check]:
 
 
 def _quota_notes(plan: Plan, wave: Wave) -> Iterator[Check]:
-    """Yield what the quotas that a wave applies allow together."""
+    """Yield the joint effect of the quotas that a wave applies."""
     for namespace in wave.opted_in:
         for file in plan.quotas.get(namespace, ()):
             for effect in plan.quota_effects.get(file, ()):

@@ -262,7 +262,7 @@ def build_plan(question: PlanQuestion, policy: Policy, progress: PlanProgress) -
 
 
 def drain_answer(question: PlanQuestion, wave: Wave, keep_free: int) -> DrainAnswer:
-    """Return what becomes of the pods of a wave's nodes and namespaces if it begins now."""
+    """Return the outcome for the pods of a wave's nodes and namespaces if it begins now."""
     prepared = _prepare(question)
     planner = prepared.planner(Policy(wave_nodes=len(wave.nodes), keep_free=keep_free))
     stage, draining = prepared.stage(), frozenset(node.name for node in wave.nodes)

@@ -59,7 +59,7 @@ class WaveAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_ok(self) -> bool:
-        """Return whether everything is as expected."""
+        """Return True if everything is as expected."""
         return all(check.state in {State.OK, State.NOTE} for check in self.checks)
 
 
@@ -94,7 +94,7 @@ class ClusterView(msgspec.Struct, frozen=True, kw_only=True):
     work: Mapping[str, Sequence[PlannedWork]]
 
     def find(self, kind: str, name: str, namespace: str = "") -> Mapping[str, Any] | None:
-        """Return an object; None where there is none."""
+        """Return an object; None if there is none."""
         source = self.by_key.get((kind, namespace, name))
         return source.document if source is not None else None
 
@@ -142,7 +142,7 @@ def check_cluster(plan: Plan, view: ClusterView) -> Iterator[Check]:
 
 
 def check_wave(plan: Plan, wave: Wave, view: ClusterView) -> WaveAnswer:
-    """Return whether the cluster is as a wave of the plan should leave it."""
+    """Check that the cluster is as a wave of the plan should leave it."""
     checks = [
         *check_cluster(plan, view),
         *(check_switched(node, view) for node in wave.nodes),
@@ -156,7 +156,7 @@ def check_wave(plan: Plan, wave: Wave, view: ClusterView) -> WaveAnswer:
 
 
 def check_node(name: str, expected: int, resources: Sequence[str], view: ClusterView) -> WaveAnswer:
-    """Return whether a node has DRA devices, and no device plugin.
+    """Check that a node has DRA devices, and no device plugin.
 
     Args:
         name: The node's name.
@@ -183,7 +183,7 @@ def check_node(name: str, expected: int, resources: Sequence[str], view: Cluster
 
 
 def check_switched(node: PlannedNode, view: ClusterView) -> Check:
-    """Return whether a node's DRA drivers have the devices that its device plugin had."""
+    """Check that a node's DRA drivers have the devices that its device plugin had."""
     reference = f"Node//{node.name}"
     document = view.find("Node", node.name)
     if document is None:
@@ -235,7 +235,7 @@ def _check_opted_in(namespace: str, view: ClusterView) -> Check:
 
 
 def _check_selective(namespace: str, view: ClusterView) -> Check:
-    """Return whether pods with the label of their own get claims; later waves opt in the whole namespace."""
+    """Check that pods with the label of their own get claims; later waves opt in the whole namespace."""
     reference = f"Namespace//{namespace}"
     value = text_map(view.find("Namespace", namespace), "metadata", "labels").get(TRANSLATE_LABEL)
     if value not in {TRANSLATE_SELECTED, "true"}:
@@ -245,7 +245,7 @@ def _check_selective(namespace: str, view: ClusterView) -> Check:
 
 
 def _check_workload(workload: PlannedWorkload, view: ClusterView) -> Check:
-    """Return whether the pods of a workload run, with claims where they have to have some."""
+    """Check that the pods of a workload run, with the claims that they have to have."""
     kind = workload.object.partition("/")[0]
     group = view.groups.get(workload.object)
     if group is None or not (group.pods or group.owner):
@@ -277,7 +277,7 @@ def _check_workload(workload: PlannedWorkload, view: ClusterView) -> Check:
 
 
 def _check_daemon_pods(wave: Wave, view: ClusterView) -> Iterator[Check]:
-    """Yield whether pods run with claims on the wave's nodes whose DaemonSet an earlier wave has opted in."""
+    """Check that pods of DaemonSets opted in by an earlier wave run with claims on the wave's nodes."""
     own = {workload.object for workload in wave.workloads}
     for node in wave.nodes:
         for entry in node.daemon_sets:
@@ -351,7 +351,7 @@ def _matches(key: str, names: Sequence[str]) -> bool:
 
 
 def is_ready(node: Mapping[str, Any]) -> bool:
-    """Return whether a node is ready; one without conditions, as in a short snapshot, is."""
+    """Return True if a node is ready; one without conditions, as in a short snapshot, is."""
     conditions = [
         entry for entry in list_at(node, "status", "conditions") if isinstance(entry, dict)
     ]
@@ -407,6 +407,6 @@ def failed_check(reference: str, message: str) -> Check:
 
 
 def join_names(names: Sequence[str]) -> str:
-    """Return the first names, and how many more there are."""
+    """Return the first names, and the number of further ones."""
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
     return f"{', '.join(names[:_SHOWN])}{more}"

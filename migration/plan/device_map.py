@@ -29,7 +29,7 @@ class NodeUse(NamedTuple):
 
 
 class Course(StrEnum):
-    """The course of pods whose node is drained."""
+    """The course of pods on a node that is drained."""
 
     MOVES = "moves"
     """They are evicted, and their controller creates them again on other nodes."""

@@ -60,7 +60,7 @@ def find_waiting(
 
 
 def _registers(daemon_set: Mapping[str, Any]) -> bool:
-    """Return whether pods mount the kubelet's directory for the registration of drivers."""
+    """Return True if pods mount the kubelet's directory for the registration of drivers."""
     paths = (
         str(mapping_at(volume, "hostPath").get("path", "")).rstrip("/")
         for volume in list_at(daemon_set, "spec", "template", "spec", "volumes")

@@ -112,7 +112,7 @@ def guard_annotations(node: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def plugin_misgiving(node: PlannedNode, plugin_label: str, objects: Sequence[SourceObject]) -> str:
-    """Explain why a node's device plugin would stay when it is switched; empty where it leaves.
+    """Explain that a node's device plugin would stay at its switch; empty if it leaves.
 
     Args:
         node: The node with the labels that it gets.
@@ -170,7 +170,7 @@ def with_environment(
 def _quota_notes(
     wave: Wave, objects: Iterable[SourceObject], vocabularies: Mapping[str, Vocabulary]
 ) -> Iterator[str]:
-    """Yield a note for each quota or queue of others that stops counting pods which the wave gives claims."""
+    """Yield a note for each quota or queue of others that stops counting pods that the wave gives claims."""
     namespaces = {
         workload.object.split("/")[1] for workload in wave.workloads if workload.is_translated
     }
@@ -186,7 +186,7 @@ def _quota_notes(
 
 
 def _queue_notes(wave: Wave, objects: Iterable[SourceObject]) -> Iterator[str]:
-    """Yield what Kueue does with the workloads of a wave that it queues, each statement once."""
+    """Yield Kueue's treatment of the workloads of a wave that it queues, each statement once."""
     translated = {workload.object for workload in wave.workloads if workload.is_translated}
     topics = dict.fromkeys(
         topic
@@ -250,7 +250,7 @@ def _autoscalers(wave: Wave) -> set[Component]:
 
 
 def changes(wave: Wave, reference: str) -> bool:
-    """Return whether a wave changes an object, given as `Kind/namespace/name`."""
+    """Return True if a wave changes an object, given as `Kind/namespace/name`."""
     kind, namespace, name = reference.split("/", 2)
     if kind == "Namespace":
         return name in wave.opted_in
@@ -272,7 +272,7 @@ def managed_note(reference: str, manager: str, form: str) -> str:
 
 
 def held_unknown_devices(keys_of: Mapping[str, Sequence[str]]) -> Iterator[Held]:
-    """Yield the nodes whose device plugins offer devices that no plan knows.
+    """Yield the nodes with device plugins that offer devices that no plan knows.
 
     Args:
         keys_of: Node to what its device plugins offer.

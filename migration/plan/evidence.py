@@ -42,7 +42,7 @@ class RunningPod(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def stays(self) -> bool:
-        """Return whether `kubectl drain --ignore-daemonsets` leaves it on its node."""
+        """Return True if `kubectl drain --ignore-daemonsets` leaves it on its node."""
         return self.is_mirror or self.controller == DAEMON_SET
 
 
@@ -62,7 +62,7 @@ class Disruptions(msgspec.Struct, frozen=True, kw_only=True):
     now: int | None
 
     def covers(self, pod: RunningPod) -> bool:
-        """Return whether the budget counts a pod; without a selector it counts all."""
+        """Return True if the budget counts a pod; without a selector it counts all."""
         if pod.namespace != self.namespace:
             return False
         return self.selector is None or matches(self.selector, "", pod.labels)
@@ -99,7 +99,7 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
                 yield budget, pod
 
     def bare_pods(self, node: str) -> list[RunningPod]:
-        """Return the pods without a controller, which stop `kubectl drain`.
+        """Return the pods without a controller; they stop `kubectl drain`.
 
         Those that run to their end are waited for, and no drain stops at one that has ended.
         """
@@ -126,7 +126,7 @@ def read_evidence(objects: Sequence[SourceObject], namespace: str) -> Evidence:
 
 
 def cluster_uid(objects: Iterable[SourceObject]) -> str:
-    """Return the uid of the namespace kube-system, which no two clusters share; empty without it."""
+    """Return the uid of the namespace kube-system, unique to a cluster; empty without it."""
     for source in objects:
         if (source.kind, source.name) == ("Namespace", "kube-system"):
             uid = mapping_at(source.document, "metadata").get("uid")
@@ -135,7 +135,7 @@ def cluster_uid(objects: Iterable[SourceObject]) -> str:
 
 
 def mapping_at(document: object, *path: str) -> Mapping[str, Any]:
-    """Return the object at a path of a document; empty where there is none."""
+    """Return the object at a path of a document; empty if there is none."""
     for field in path:
         document = document.get(field) if isinstance(document, Mapping) else None
     return document if isinstance(document, Mapping) else {}
@@ -149,14 +149,14 @@ def text_map(document: object, *path: str) -> dict[str, str]:
 
 
 def list_at(document: object, *path: str) -> Sequence[Any]:
-    """Return the list at a path of a document; empty where there is none."""
+    """Return the list at a path of a document; empty if there is none."""
     *parents, last = path
     value = mapping_at(document, *parents).get(last)
     return value if isinstance(value, list) else ()
 
 
 def controller_kind(document: object) -> str:
-    """Return the kind of an object's controller; empty where it has none."""
+    """Return the kind of an object's controller; empty if it has none."""
     for entry in list_at(document, "metadata", "ownerReferences"):
         if isinstance(entry, Mapping) and entry.get("controller") is True:
             return str(entry.get("kind") or "unknown")
@@ -225,7 +225,7 @@ def _amount(value: object, number: int) -> int:
 
 
 def _selector(selector: Mapping[str, Any]) -> NodeSelector | None:
-    """Return a label selector in the form of a node selector, which has the same operators."""
+    """Return a label selector in the form of a node selector, with the same operators."""
     requirements = [
         NodeSelectorRequirement(key=key, operator="In", values=(value,))
         for key, value in text_map(selector, "matchLabels").items()

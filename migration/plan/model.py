@@ -1,4 +1,4 @@
-"""A plan as values; they are the document `plan.yaml`, from which `verify --wave` reads it again."""
+"""A plan as values; they are the document `plan.yaml`, read again by `verify --wave`."""
 
 import re
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ RESTARTED_KINDS: Final = frozenset({"Deployment", "StatefulSet", DAEMON_SET})
 
 
 def is_name(text: str) -> bool:
-    """Return whether a text can be the name of an object in Kubernetes, a DNS subdomain.
+    """Return True if a text can be the name of an object in Kubernetes, a DNS subdomain.
 
     >>> is_name("gpu-a-00.example"), is_name("$(reboot)"), is_name("--all")
     (True, False, False)
@@ -28,12 +28,12 @@ def is_name(text: str) -> bool:
 
 
 def is_namespace(text: str) -> bool:
-    """Return whether a text can be the name of a namespace, a DNS label."""
+    """Return True if a text can be the name of a namespace, a DNS label."""
     return _NAMESPACE.fullmatch(text) is not None
 
 
 class ReplacedLines(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Lines of a ResourceQuota whose pods DeviceQuotas count together with claims.
+    """Lines of a ResourceQuota for pods that DeviceQuotas count together with claims.
 
     They are removed once these are enforced, so that the budget neither doubles nor halves.
 
@@ -51,7 +51,7 @@ class ReplacedLines(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class PlannedDaemonSet(msgspec.Struct, frozen=True, kw_only=True):
-    """A DaemonSet with devices, whose pods stay on their node during a drain.
+    """A DaemonSet with devices; its pods stay on their node during a drain.
 
     Attributes:
         selector: The labels of its pods, as kubectl takes them.
@@ -100,7 +100,7 @@ class PlannedNode(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class PlannedWorkload(msgspec.Struct, frozen=True, kw_only=True):
-    """A workload whose pods change with a wave; `object` is `Kind/namespace/name`.
+    """A workload with pods that change with a wave; `object` is `Kind/namespace/name`.
 
     Attributes:
         labelled: The template of its pods gets the label, since its namespace moves in parts.
@@ -122,18 +122,18 @@ class PlannedWorkload(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_translated(self) -> bool:
-        """Return whether the workload's new pods have claims."""
+        """Return True if the workload's new pods have claims."""
         return self.outcome != "native"
 
     @property
     def is_restarted(self) -> bool:
-        """Return whether a script of the wave restarts the workload, or changes its template."""
+        """Return True if a script of the wave restarts the workload, or changes its template."""
         is_rolled_out = self.object.partition("/")[0] in RESTARTED_KINDS
         return self.is_translated and is_rolled_out and not self.waiting
 
     @property
     def is_created_by_hand(self) -> bool:
-        """Return whether it is a pod that a person has to delete, and to create again."""
+        """Return True if it is a pod that a person has to delete, and to create again."""
         return self.is_translated and self.object.startswith("Pod/") and not self.ends
 
 
@@ -223,7 +223,7 @@ class Wave(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     @property
     def opted_in(self) -> tuple[str, ...]:
-        """Return all namespaces whose label the wave sets."""
+        """Return all namespaces with a label that the wave sets."""
         return (*self.namespaces, *(entry.namespace for entry in self.partial_namespaces))
 
 

@@ -47,7 +47,7 @@ class OtherPods:
     """The pods without devices of a cluster, as far as drains evict them and a controller creates them again."""
 
     def __init__(self, state: ClusterState, names: Iterable[PodName]) -> None:
-        """Take pods of a cluster, which all have nodes.
+        """Take pods of a cluster; all of them have nodes.
 
         Args:
             state: The cluster with all its nodes, those without devices among them.
@@ -80,7 +80,7 @@ class OtherPods:
     def resources(
         self, moved: Mapping[PodName, str], resources: Mapping[str, NodeResources]
     ) -> Mapping[str, NodeResources]:
-        """Return the resources of nodes with pods where they have moved to.
+        """Return the resources of nodes with pods on the nodes that they have moved to.
 
         Args:
             moved: Pods that have left their node to their new ones; empty where there is none.

@@ -30,7 +30,7 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def completes(self) -> bool:
-        """Return whether the namespace has claims as a whole with this part."""
+        """Return True if the namespace has claims as a whole with this part."""
         return not self.workloads
 
 

@@ -91,7 +91,7 @@ class Stage(msgspec.Struct, frozen=True, kw_only=True):
     labels: Mapping[str, Mapping[str, str]]
 
     def moves(self, pod: PlannedPod) -> bool:
-        """Return whether a pod has claims by now."""
+        """Return True if a pod has claims by now."""
         return pod.has_claims and (
             pod.namespace in self.opted_in or pod.key.workload in self.selected
         )
@@ -133,7 +133,7 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True):
     others: Mapping[PodName, str] = {}
 
     def after(self, before: "Placement") -> "Placement":
-        """Return this placement, with the pods that were left out where they were before."""
+        """Return this placement, with pods that were left out on their nodes before."""
         missing = {
             key: node
             for key, node in before.nodes.items()
@@ -228,7 +228,7 @@ class Placer:
         return {namespace: frozenset(names) for namespace, names in nodes.items()}
 
     def waiting_nodes(self, stage: Stage, placement: Placement) -> Mapping[str, tuple[str, ...]]:
-        """Return DaemonSet to the nodes with a device plugin where its pods are not restarted yet."""
+        """Return DaemonSet to the nodes with a device plugin and pods of it that are not restarted yet."""
         nodes: dict[str, set[str]] = {}
         for pod, node in self._placed_daemon_pods(placement):
             if stage.moves(pod) and node not in stage.switched:
@@ -263,7 +263,7 @@ class Placer:
         return frozenset(unserved)
 
     def disturbed(self, stage: Stage, running: Mapping[PodKey, str]) -> frozenset[PodKey]:
-        """Return the pods that cannot go on where they run: the node changes, or what serves them."""
+        """Return the pods that cannot go on running in place: the node changes, or their source of devices."""
         changing = stage.draining | stage.switched
         return frozenset(
             key
@@ -283,7 +283,7 @@ class Placer:
         )
 
     def place(self, stage: Stage, before: Placement) -> Placement:
-        """Place all pods: first those that stay where they are, then the others.
+        """Place all pods: first those that stay on their nodes, then the others.
 
         Args:
             stage: The stage of nodes and namespaces.
@@ -454,7 +454,7 @@ class _Allocator:
 
 
 def _node_of(device: PublishedDevice) -> str | None:
-    """Return the node that a device is attached to; None where several can reach it."""
+    """Return the node that a device is attached to; None if several can reach it."""
     return device.slice.spec.node_name or device.device.node_name
 
 
@@ -476,14 +476,14 @@ def _pods_of(workload: AssessedWorkload) -> Iterator[PlannedPod]:
 
 
 def _may_stay(pod: PlannedPod, node: str, stage: Stage) -> bool:
-    """Return whether a pod can go on where it runs; a DaemonSet's may wait there for its node's switch."""
+    """Return True if a pod can go on in place; a DaemonSet's may wait there for its node's switch."""
     has_moved = stage.moves(pod)
     is_switched = node in stage.switched
     return not pod.has_claims or has_moved == is_switched or (pod.is_pinned and has_moved)
 
 
 def _movable(pod: PlannedPod, stage: Stage) -> PlannedPod:
-    """Return a pod that only nodes take which can serve it at a stage."""
+    """Return a pod that only nodes take that can serve it at a stage."""
     place = {_OPEN: "true"}
     if pod.has_claims:
         place = {_STAGE: _SWITCHED if stage.moves(pod) else _LEGACY}

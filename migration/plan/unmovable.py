@@ -136,7 +136,7 @@ def bound_workloads(
     stage: Stage,
     nodes_of: Mapping[str, Iterable[str]],
 ) -> Iterator[Unmovable]:
-    """Yield the workloads that would get claims, and whose pods have a volume of a node with a device plugin.
+    """Yield the workloads that would get claims, with pods that have a volume of a node with a device plugin.
 
     Kubernetes places such a pod on that node only. It would wait from the switch of the node to the claims of its
     workload, or the other way round.

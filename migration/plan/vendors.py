@@ -62,7 +62,7 @@ def driver_label(driver: str) -> tuple[str, str]:
 
 
 def is_operator_version(text: str) -> bool:
-    """Return whether a text is a version of the GPU Operator, such as `v26.3.1`."""
+    """Return True if a text is a version of the GPU Operator, such as `v26.3.1`."""
     return _VERSION.fullmatch(text) is not None
 
 
@@ -157,7 +157,7 @@ def plugin_daemon_sets(objects: Iterable[SourceObject], operator: str) -> list[P
 def _has_operator(
     labels: Mapping[str, str], source: Source, drivers: Iterable[str], operator: str
 ) -> bool:
-    """Return whether the GPU Operator decides which device plugin a node has."""
+    """Return True if the GPU Operator decides on the device plugin of a node."""
     if any(label.startswith(OPERATOR_PREFIX) for label in labels):
         return True
     return bool(operator) and source is Source.DEVICE_PLUGIN and NVIDIA in drivers
@@ -176,7 +176,7 @@ def _image_tags(source: SourceObject) -> Iterator[str]:
 
 
 def is_plugin(source: SourceObject) -> bool:
-    """Return whether a DaemonSet is a device plugin of NVIDIA, by its name or an image."""
+    """Return True if a DaemonSet is a device plugin of NVIDIA, by its name or an image."""
     images = (
         str(mapping_at(container).get("image", ""))
         for container in list_at(source.document, "spec", "template", "spec", "containers")
@@ -188,7 +188,7 @@ def is_plugin(source: SourceObject) -> bool:
 
 
 def is_managed(source: SourceObject) -> bool:
-    """Return whether a cloud's own manager puts a DaemonSet back as it was: GKE's, or that of AKS."""
+    """Return True if a cloud's own manager puts a DaemonSet back as it was: GKE's, or that of AKS."""
     labels = text_map(source.document, "metadata", "labels")
     is_of_gke = labels.get("addonmanager.kubernetes.io/mode") == "Reconcile"
     return is_of_gke or labels.get("kubernetes.azure.com/managedby") == "aks"

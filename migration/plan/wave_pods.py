@@ -143,7 +143,7 @@ def _ending(evidence: Evidence) -> frozenset[tuple[str, str]]:
 
 
 def _runs_out(item: PlannedWork, ending: Collection[tuple[str, str]]) -> bool:
-    """Return whether a script waits for the end of a pod, which nothing creates again elsewhere."""
+    """Return True if a script waits for the end of a pod that nothing creates again elsewhere."""
     return _name(item) in ending and item.pod_failure_policy != "Ignore"
 
 
@@ -208,7 +208,7 @@ def with_pods(
 
 
 def _work_notes(work: Sequence[PlannedWork]) -> Iterator[str]:
-    """Yield a note on each node with pods whose work its switch waits for."""
+    """Yield a note on each node with pods that its switch waits for, since they would lose work."""
     for node in dict.fromkeys(item.node for item in work):
         names = [item.pod.partition("/")[2] for item in work if item.node == node and item.waits]
         if names:
@@ -240,7 +240,7 @@ def _restart_notes(workloads: Sequence[PlannedWorkload]) -> Iterator[str]:
 
 
 def _daemon_notes(wave: Wave, groups: Mapping[str, Workload]) -> Iterator[str]:
-    """Yield a note on each DaemonSet whose pods lose something when they are deleted on the wave's nodes."""
+    """Yield a note on each DaemonSet with pods that lose something if deleted on the wave's nodes."""
     nodes_of: dict[str, list[str]] = {}
     for node in wave.nodes:
         for entry in node.daemon_sets:
@@ -291,7 +291,7 @@ def with_strays(wave: Wave, details: WaveDetails, cluster: AssessedCluster) -> W
 
 
 def _may_stray(pod: Pod | None, nodes: Iterable[Node]) -> bool:
-    """Return whether kube-scheduler may place a pod of whole GPUs on one of some nodes that offer shares."""
+    """Return True if kube-scheduler may place a pod of whole GPUs on one of some nodes that offer shares."""
     if pod is None or pod.spec.scheduler_name not in {"", DEFAULT_SCHEDULER_NAME}:
         return False
     limits = [container.limits for container in pod.spec.containers or ()]

@@ -70,7 +70,7 @@ class PlanProgress(Protocol):
         """Take the number of nodes that have a wave."""
 
     def stops(self) -> bool:
-        """Return whether to end with the waves that there are."""
+        """Return True if to end with the waves that there are."""
 
 
 class Waves(msgspec.Struct, frozen=True, kw_only=True):
@@ -208,7 +208,7 @@ class Planner:
         )
 
     def misfit(self, stage: Stage, draining: frozenset[str]) -> str:
-        """Explain why pods find no devices while nodes are drained; empty where all do."""
+        """Explain that pods find no devices while nodes are drained; empty if all do."""
         search = WaveSearch(self._placer, self._policy, lambda: False)
         obstacle = search.check_drain(self._begin(stage, (), ()), draining)
         return obstacle.reason if obstacle is not None else ""
@@ -344,7 +344,7 @@ class Planner:
         )
 
     def _may_need(self, workload: AssessedWorkload, node: PlannedNode) -> bool:
-        """Return whether a workload that would be rejected could use a node as long as it is not switched.
+        """Return True if a workload that would be rejected could use a node as long as it is not switched.
 
         It needs what its keys name, of the system that serves it today: a share needs a node of HAMi,
         though others offer the same resource name.
@@ -358,7 +358,7 @@ class Planner:
         return frozenset(filter(None, self._live_nodes.get(workload.key.reference, ())))
 
     def _closed_nodes(self) -> frozenset[str]:
-        """Return the nodes with pods that would be rejected: nobody knows which devices these use."""
+        """Return the nodes with pods that would be rejected, since the devices of these are unknown."""
         return frozenset[str]().union(
             *(self._nodes_of(workload) for workload in self._workloads if workload.result is None)
         )
@@ -378,7 +378,7 @@ class Planner:
                 yield workload
 
     def _runs_on(self, workload: AssessedWorkload, nodes: Collection[str]) -> bool:
-        """Return whether all pods of a workload run on some nodes now."""
+        """Return True if all pods of a workload run on some nodes now."""
         keys = (PodKey(workload.key.reference, number) for number in range(workload.pods))
         return all(self._live.nodes.get(key) in nodes for key in keys)
 
@@ -435,7 +435,7 @@ class Planner:
         selected: Collection[str],
         waiting: Mapping[str, tuple[str, ...]],
     ) -> Iterator[PlannedWorkload]:
-        """Yield the workloads whose pods change: those with a label, and the rest of namespaces."""
+        """Yield the workloads with pods that change: those with a label, and the rest of namespaces."""
         for workload in self._workloads:
             reference = workload.key.reference
             is_labelled = reference in labelled and workload.key.namespace not in namespaces

@@ -111,7 +111,7 @@ class Restart(NamedTuple):
 
 
 def read_restart(workload: Workload) -> Restart:
-    """Return what the pods of a workload lose when it is restarted.
+    """Return the losses of a workload's pods by a restart.
 
     What is on a PersistentVolume of a node stays, since the node takes pods then.
     """
@@ -128,7 +128,7 @@ def read_restart(workload: Workload) -> Restart:
 
 
 def _work(source: SourceObject, namespace: str, documents: _Documents) -> PlannedWork | None:
-    """Return a pod as work; None where it loses nothing, or does not run."""
+    """Return a pod as work; None if it loses nothing, or does not run."""
     pod = source.document
     spec, status = mapping_at(pod, "spec"), mapping_at(pod, "status")
     node, notes = spec.get("nodeName"), text_map(pod, "metadata", "annotations")
@@ -192,7 +192,7 @@ def _disruption_action(job: Mapping[str, Any]) -> str:
 
 
 def _refusals(pod: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the annotations by which a pod asks not to be evicted."""
+    """Yield the annotations of a pod that ask not to evict it."""
     notes = text_map(pod, "metadata", "annotations")
     if notes.get(SAFE_TO_EVICT) == "false":
         yield f"{SAFE_TO_EVICT} is false"
@@ -220,7 +220,7 @@ def _volume_losses(spec: Mapping[str, Any], namespace: str, documents: _Document
 
 
 def _is_bound(volume: Mapping[str, Any]) -> bool:
-    """Return whether a PersistentVolume is on one node."""
+    """Return True if a PersistentVolume is on one node."""
     spec = mapping_at(volume, "spec")
     if "local" in spec or "hostPath" in spec:
         return True

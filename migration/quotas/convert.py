@@ -25,7 +25,7 @@ _WRITERS: Final = {
 
 
 class ConversionInput(msgspec.Struct, frozen=True, kw_only=True):
-    """A cluster whose quotas are converted.
+    """A cluster with quotas to convert.
 
     Attributes:
         profiles: Driver to profile.
@@ -42,7 +42,7 @@ class ConversionInput(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def convert_to(target: Target, cluster: ConversionInput) -> list[QuotaConversion]:
-    """Return what becomes of each quota; ResourceQuotas are not converted to ResourceQuotas here.
+    """Return the conversion of each quota; ResourceQuotas are not converted to ResourceQuotas here.
 
     `migration.assessment.quota_conversion` adds lines for claims to ResourceQuotas that exist.
     """

@@ -125,7 +125,7 @@ class _Drafts:
             self.missing[entry.line.name] = _NO_DRIVER
 
     def add_cap(self, entry: MeasuredLine, counted: _Counted) -> None:
-        """Limit a request or a device, where there is a limit on the total."""
+        """Limit a request or a device, if there is a limit on the total."""
         draft = self._by_counted.get(counted)
         if draft is None:
             self.missing[entry.line.name] = _NO_TOTAL

@@ -36,7 +36,7 @@ _KEYS: Final[Mapping[str, str]] = {
 
 
 class _Surroundings(NamedTuple):
-    """Beside a quota, what its reading depends on."""
+    """The context that the reading of a quota depends on."""
 
     namespace: str
     measures: Measures
@@ -228,7 +228,7 @@ def _of_guarantee(part: object) -> object:
 def _namespaces_of_queues(
     objects: Iterable[SourceObject], namespace: str
 ) -> Mapping[str, Sequence[str]]:
-    """Return each queue of Volcano with the namespaces whose pods are in it and in no other."""
+    """Return each queue of Volcano with the namespaces that have pods in it and in no other."""
     queues: dict[str, set[str]] = defaultdict(set)
     for source in objects:
         path = pod_path(source.api_version, source.kind)

@@ -1,4 +1,4 @@
-"""The lines of a quota as amounts of claims, whatever kind of quota is written from them."""
+"""The lines of a quota as amounts of claims, for any kind of quota that is written from them."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -20,7 +20,7 @@ _UNITS: Final = {unit.size: unit for unit in (MIB, GIB, BLOCKS)}
 def measure_lines(
     quota: FoundQuota, measures: Measures, used: Mapping[str, int] | None
 ) -> tuple[tuple[MeasuredLine, ...], Mapping[str, str]]:
-    """Return the lines of a quota by what they measure, and those that measure nothing with the reason.
+    """Return the lines of a quota by their measure, and those that measure nothing with the reason.
 
     Args:
         used: DeviceClass to the devices that the pods use of it today, by which the devices of a key that may
@@ -63,7 +63,7 @@ def _divided(
 
 
 def _fault(line: QuotaLine, of_key: Sequence[ClaimMeasure], measures: Measures) -> str:
-    """Explain why pods could not request an amount by its key; empty where they could."""
+    """Explain that pods could not request an amount by its key; empty if they could."""
     for measure in of_key:
         if measure.capacity and measure.unit >= MIB.size and is_in_bytes(line.amount):
             finding = wrong_unit(FieldPath(), line.key, line.amount, _unit(measure.unit))

@@ -1,4 +1,4 @@
-"""What an amount of a device key measures of claims: a number of devices of a class, or a capacity.
+"""The measure of a device key in claims: a number of devices of a class, or a capacity.
 
 A translation of small pods tells, so that drivers, classes and capacities are those of the profiles in force.
 The key measures a capacity if twice the amount requests twice of it.
@@ -65,7 +65,7 @@ class Measures:
         return self._known[key]
 
     def legacy_key(self, key: str, measure: ClaimMeasure) -> Document | None:
-        """Return how pods with a key count in a limit of this measure, as DeviceQuotas have it.
+        """Return the entry of a DeviceQuota's limit of this measure for pods with a key.
 
         Returns:
             None for an annotation, which a quota does not see, and where no pod with the key becomes a claim of
@@ -94,7 +94,7 @@ class Measures:
         return {"name": key, "onlyWith": only_with} if only_with else None
 
     def _serves(self, key: str, others: Mapping[str, str], measure: ClaimMeasure) -> bool | None:
-        """Return whether a key means devices of a measure in a pod with others; None if it gets no claim."""
+        """Return True if a key means devices of a measure in a pod with others; None if it gets no claim."""
         owner = self._options.default_gpu_owner
         single, double = (self._translate({**others, key: number}, owner) for number in ("1", "2"))
         if not single or not double:
@@ -102,7 +102,7 @@ class Measures:
         return _number(double, measure) > _number(single, measure)
 
     def _other_keys(self, key: str) -> Iterator[tuple[str, str]]:
-        """Yield the other keys of limits that tell whose devices a pod means, with an amount of each."""
+        """Yield the other keys that show a pod's vendor to limits, with an amount of each."""
         samples: dict[str, str] = {}
         for vocabulary in self._vocabularies.values():
             for row in vocabulary.table:
@@ -130,7 +130,7 @@ class Measures:
         return ""
 
     def is_device_key(self, key: str) -> bool:
-        """Return whether pods request devices by a key."""
+        """Return True if pods request devices by a key."""
         vocabularies = self._vocabularies.values()
         return (
             key in _ANNOTATIONS
@@ -139,11 +139,11 @@ class Measures:
         )
 
     def is_annotation(self, key: str) -> bool:
-        """Return whether pods request amounts by an annotation, which may be fractions."""
+        """Return True if pods request amounts by an annotation; those may be fractions."""
         return key in _ANNOTATIONS
 
     def counts_devices(self, key: str) -> bool:
-        """Return whether an amount of a key is a number of devices."""
+        """Return True if an amount of a key is a number of devices."""
         return counts_devices(key, self._vocabularies.values())
 
     def _measure(self, key: str) -> Iterator[ClaimMeasure]:
@@ -198,7 +198,7 @@ class Measures:
                         yield sample, {row.name: _SAMPLES.get(row.unit, "1")}
 
     def _translate(self, amounts: Mapping[str, str], owner: str) -> tuple[Claim, ...]:
-        """Return the claims of a pod with some keys, whichever place they have."""
+        """Return the claims of a pod with some keys, each in its place."""
         annotations = {key: amount for key, amount in amounts.items() if key in _ANNOTATIONS}
         limits = {key: amount for key, amount in amounts.items() if key not in _ANNOTATIONS}
         probe: dict[str, Any] = {
@@ -235,7 +235,7 @@ def _is_named(key: str, row: Key) -> bool:
 def _proportional(
     small: tuple[Claim, ...], large: tuple[Claim, ...], sample: Quantity
 ) -> Iterator[ClaimMeasure]:
-    """Yield the capacities of which twice the amount requests twice as much."""
+    """Yield the capacities that twice the amount requests twice as much of."""
     for claim, other in zip(small, large, strict=False):
         if len(claim.drivers) != 1:
             continue

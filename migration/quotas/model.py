@@ -1,4 +1,4 @@
-"""Values: quotas as they are found, what their keys measure of claims, and what becomes of them."""
+"""Values: quotas as they are found, the measures of their keys in claims, and their conversions."""
 
 import re
 from collections.abc import Collection, Mapping
@@ -98,7 +98,7 @@ class ClaimMeasure(msgspec.Struct, frozen=True, kw_only=True):
     unit: int = 1
 
     def amount(self, of_key: Quantity) -> Quantity:
-        """Return an amount of the key in the unit of the measure, in Ki, Mi or Gi where the key counts in them."""
+        """Return an amount of the key in the unit of the measure, in Ki, Mi or Gi if the key counts in them."""
         binary = Format.BINARY if self.unit % _KIBI == 0 else of_key.format
         return Quantity.from_nanos(of_key.nanos * self.unit, binary)
 
@@ -120,7 +120,7 @@ class MeasuredLine(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def line_amount(self) -> Quantity:
-        """Return the whole amount of the line, whatever part of it the measure has."""
+        """Return the whole amount of the line, independent of the measure's part of it."""
         return self.amount if self.measure is None else self.measure.amount(self.line.amount)
 
 

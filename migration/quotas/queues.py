@@ -34,7 +34,7 @@ class KueueWriter:
     """ClusterQueues, and the mapping of classes that all of them share."""
 
     def __init__(self, lines: Iterable[MeasuredLine]) -> None:
-        """Choose what each class is counted by: an amount if some quota has one, else devices.
+        """Choose the count of each class: an amount if some quota has one, else devices.
 
         Args:
             lines: Those of all quotas.
@@ -111,7 +111,7 @@ def _resource(entry: MeasuredLine, measure: ClaimMeasure) -> str:
 def to_volcano(
     quota: FoundQuota, lines: Iterable[MeasuredLine], missing: Mapping[str, str]
 ) -> QuotaConversion:
-    """Return a Queue whose capability counts claims.
+    """Return a Queue with a capability that counts claims.
 
     Args:
         lines: Its lines, measured.
@@ -144,7 +144,7 @@ def _dimension(measure: ClaimMeasure) -> str:
 
 
 def _reason(entry: MeasuredLine) -> str:
-    """Explain why a queue has no line for a measure; empty where it has one."""
+    """Explain that a queue has no line for a measure; empty if it has one."""
     if entry.measure is None:
         return _NO_CLAIMS
     if entry.line.part is not Part.TOTAL:

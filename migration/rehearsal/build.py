@@ -120,7 +120,7 @@ def _workload(group: Workload, priorities: frozenset[str]) -> dict[str, Any] | N
 
 
 def _scheduler_of(group: Workload) -> str:
-    """Return the scheduler of a workload's pods, which a webhook may have chosen; empty if they differ."""
+    """Return the scheduler of a workload's pods, maybe chosen by a webhook; empty if they differ."""
     names = {str(mapping_at(pod.document, "spec").get("schedulerName") or "") for pod in group.pods}
     return names.pop() if len(names) == 1 else ""
 

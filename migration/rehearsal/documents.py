@@ -97,7 +97,7 @@ def node(document: Mapping[str, Any], others: NodeResources) -> dict[str, Any]:
 def workload(
     document: Mapping[str, Any], known_priorities: frozenset[str], scheduler: str = ""
 ) -> dict[str, Any]:
-    """Return a workload whose pods ask for the same, in the same places.
+    """Return a workload with pods that ask for the same, in the same places.
 
     Args:
         document: The document of one of `KINDS`.

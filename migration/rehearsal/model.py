@@ -129,5 +129,5 @@ class RehearsalAnswer(msgspec.Struct, frozen=True, kw_only=True, rename="camel")
 
     @property
     def is_good(self) -> bool:
-        """Return whether all waves were done and nothing broke a rule."""
+        """Return True if all waves were done and nothing broke a rule."""
         return self.waves_done == self.waves and not self.findings

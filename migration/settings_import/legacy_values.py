@@ -16,7 +16,7 @@ Values = Mapping[str, Any]
 
 
 class Setting(msgspec.Struct, frozen=True, kw_only=True):
-    """A setting of ours, and where it comes from.
+    """A setting of ours, and its source.
 
     Attributes:
         path: The path in the section `translation`, such as ("hami", "defaultCores").

@@ -152,7 +152,7 @@ def _tested_names() -> str:
 def _check_layouts(
     objects: Sequence[SourceObject], target: Version, namespace: str
 ) -> Iterator[UpgradeFinding]:
-    """Yield slices with devices beside counters, which only 1.34 accepts.
+    """Yield slices with devices beside counters; only 1.34 accepts them.
 
     Source: ValidateResourceSlice of Kubernetes 1.34.4 and 1.35.4.
     """
@@ -179,7 +179,7 @@ def _check_layouts(
 def _check_gates(
     objects: Sequence[SourceObject], target: Version, gates: Mapping[str, bool], namespace: str
 ) -> Iterator[UpgradeFinding]:
-    """Yield an error for each gate that is off or defective, and whose fields are in use."""
+    """Yield an error for each gate that is off or defective, and has fields in use."""
     for gate, uses in _USES.items():
         is_on = gates.get(gate, default_gate(gate, target))
         if is_on and not find_defect(gate, target):
@@ -190,7 +190,7 @@ def _check_gates(
 
 
 def default_gate(gate: str, version: Version) -> bool | None:
-    """Return whether a gate is on by default in a version; None where the version does not have it."""
+    """Return True if a gate is on by default in a version; None if the version does not have it."""
     defaults = GATES[gate]
     newest = max(defaults)
     return defaults.get(version[1], defaults[newest] if version[1] > newest else None)
@@ -318,7 +318,7 @@ _SHOWS: Final = {"DRAConsumableCapacity": _has_device_field("allowMultipleAlloca
 
 
 def shows_gate(gate: str, source: SourceObject) -> bool:
-    """Return whether an object has a field that the API server drops where a feature gate is off."""
+    """Return True if an object has a field that the API server drops if a feature gate is off."""
     return _USES[gate](source) or (gate in _SHOWS and _SHOWS[gate](source))
 
 

@@ -155,7 +155,7 @@ def _translations(objects: Iterable[SourceObject], namespace: str) -> Iterator[_
 
 
 def _waits(spec: Mapping[str, Any], status: Mapping[str, Any]) -> bool:
-    """Return whether a pod has claims of templates that were not created yet."""
+    """Return True if a pod has claims of templates that were not created yet."""
     claim_names = {
         _mapping(entry).get("name") for entry in status.get("resourceClaimStatuses") or ()
     }

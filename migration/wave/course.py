@@ -222,7 +222,7 @@ def _backward(wave: int, steps: Sequence[Step], first: int, reached: int) -> Ite
 
 
 def _former(course: Course, wave: int) -> tuple[int, int]:
-    """Return the wave before one, which is done."""
+    """Return the wave before one, done as a whole."""
     return wave - 1, len(course.parts[max(0, wave - 1)].forward)
 
 

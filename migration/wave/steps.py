@@ -47,7 +47,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_whole_script(self) -> bool:
-        """Return whether the step is all that its script does."""
+        """Return True if the step is all that its script does."""
         return self.kind in _WHOLE_SCRIPTS
 
 
