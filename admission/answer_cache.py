@@ -90,12 +90,12 @@ class _Entry(msgspec.Struct, frozen=True, kw_only=True):
     templates: Mapping[TemplateName, TemplateSummary | None]
 
     def is_valid(self, templates: Mapping[TemplateName, TemplateSummary]) -> bool:
-        """Return whether the answer would be computed from the same templates again."""
+        """Return True if the answer would be computed from the same templates again."""
         return all(templates.get(name) == summary for name, summary in self.templates.items())
 
 
 class _ReadTemplates(Mapping[TemplateName, TemplateSummary]):
-    """Templates that note which of them are read.
+    """Templates that note the reads of them.
 
     Attributes:
         was_read: The template returned for each name.

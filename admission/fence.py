@@ -72,7 +72,7 @@ def fence_documents(drivers: Collection[str]) -> list[Document]:
 
 
 def fence_patch(drivers: Collection[str]) -> Document:
-    """Return the merge patch after which the first policy is that of a set of owned drivers."""
+    """Return the merge patch that makes the first policy that of a set of owned drivers."""
     return part_patch(_document("ValidatingAdmissionPolicy", FENCE, _driver_spec(drivers)))
 
 
@@ -94,7 +94,7 @@ OPEN_PATCH: Final[Document] = {"spec": {"matchConditions": [OPEN_CONDITION]}}
 
 
 def is_fence_of(policy: Document, drivers: Collection[str]) -> bool:
-    """Return whether a stored policy is the first one, for exactly these drivers.
+    """Return True if a stored policy is the first one, for exactly these drivers.
 
     Args:
         policy: The policy as the API server returns it, with defaults.
@@ -103,7 +103,7 @@ def is_fence_of(policy: Document, drivers: Collection[str]) -> bool:
 
 
 def is_part_current(part: Document, document: Document) -> bool:
-    """Return whether a stored part of the fence equals its document and excludes no write.
+    """Return True if a stored part of the fence equals its document and excludes no write.
 
     Args:
         part: The part as the API server returns it, with defaults.
@@ -113,7 +113,7 @@ def is_part_current(part: Document, document: Document) -> bool:
 
 
 def _has(value: object, expected: object) -> bool:
-    """Return whether a stored value is the expected one, defaults of the API server aside.
+    """Return True if a stored value is the expected one, defaults of the API server aside.
 
     Args:
         expected: None for a field that is absent, or empty by default.

@@ -82,7 +82,7 @@ class _Member(NamedTuple):
 
     @property
     def goes_to_bridge(self) -> bool:
-        """Return whether the pod by itself goes to the bridge."""
+        """Return True if the pod by itself goes to the bridge."""
         return (
             self.own_answer.decision is Decision.ROUTED
             or self.pod.spec.scheduler_name == self.bridge.scheduler
@@ -123,7 +123,7 @@ def route_member(
 
 
 def is_group_unknown(answer: Answer) -> bool:
-    """Return whether an answer depends on a PodGroup that may be known a moment later."""
+    """Return True if an answer depends on a PodGroup that may be known a moment later."""
     return any(finding.code is Code.GROUP_SCHEDULER_UNKNOWN for finding in answer.findings)
 
 
@@ -168,7 +168,7 @@ def _recorded_scheduler(group: PodGroup | None) -> str:
 
 
 def _has_owned_claims(member: _Member, group: PodGroup | None) -> bool:
-    """Return whether a claim of the PodGroup itself is of drivers that the bridge owns."""
+    """Return True if a claim of the PodGroup itself is of drivers that the bridge owns."""
     if group is None or not group.spec.resource_claims:
         return False
     pod = Pod(spec=PodSpec(resource_claims=group.spec.resource_claims))
@@ -177,7 +177,7 @@ def _has_owned_claims(member: _Member, group: PodGroup | None) -> bool:
 
 
 def _has_owner_of(pod: Pod, group: PodGroup | None) -> bool:
-    """Return whether a PodGroup and a pod have one controller, whose pods are of one template."""
+    """Return True if a PodGroup and a pod have one controller; its pods are of one template."""
     if group is None:
         return False
     controllers = {
@@ -206,7 +206,7 @@ def _checked(member: _Member, group: PodGroup | None, answer: Answer) -> Answer:
 
 
 def _route_gang_member(member: _Member) -> Answer:
-    """Answer for a pod without a `schedulingGroup`, which may belong to a gang of another scheduler."""
+    """Answer for a pod without a `schedulingGroup` that may belong to a gang of another scheduler."""
     gang = read_gang(member.pod)
     if gang is None:
         return member.own_answer

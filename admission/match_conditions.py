@@ -81,7 +81,7 @@ KEYS_PATTERN: Final = (
 
 
 def differ_in_keys_only(expression: str, other: str) -> bool:
-    """Return whether two expressions of a match condition are the same but for the names of keys.
+    """Return True if two expressions of a match condition are the same but for the names of keys.
 
     >>> differ_in_keys_only('a' + KEYS_BEGIN + 'key in ["b/c"]' + KEYS_END, 'a')
     False
@@ -92,7 +92,7 @@ def differ_in_keys_only(expression: str, other: str) -> bool:
 
 
 def _around_keys(expression: str) -> tuple[str, str] | None:
-    """Return the text before and after the names of keys; None where there are none."""
+    """Return the text before and after the names of keys; None if there are none."""
     if expression.count(KEYS_BEGIN) != 1 or expression.count(KEYS_END) != 1:
         return None
     before, _, rest = expression.partition(KEYS_BEGIN)

@@ -1,4 +1,4 @@
-"""Decides whether a DeviceClass that maps a resource name gives exactly the devices that it means.
+"""Decides if a DeviceClass that maps a resource name gives exactly the devices that it means.
 
 Kubernetes serves a mapped name with any device of its class (KEP-5004). The mapping is exact where a claim of
 the translation would have no more than the class: no selector, amount or configuration. A class of another name
@@ -92,7 +92,7 @@ def evaluate_mappings(
 def text_verdict(
     device_class: DeviceClass, snapshot: TranslationSnapshot, options: TranslationOptions
 ) -> MappingVerdicts:
-    """Return the verdict on the name that a class maps, by its text alone; empty where it maps none."""
+    """Return the verdict on the name that a class maps, by its text alone; empty if it maps none."""
     resource = device_class.spec.extended_resource_name
     if not resource:
         return {}
@@ -122,7 +122,7 @@ def with_wide_mappings(
 
 
 class MappableNames:
-    """The resource names that DeviceClasses could map exactly, where one does not yet.
+    """The resource names that DeviceClasses could map exactly, if none does yet.
 
     A class maps one name, so of two names for one class the first that is looked up gets it.
     """
@@ -149,7 +149,7 @@ class MappableNames:
         self._answers: dict[str, bool] = {}
 
     def has(self, resource: str) -> bool:
-        """Return whether a class serves a name exactly, once it maps it."""
+        """Return True if a class serves a name exactly, once it maps it."""
         if self._options.native is NativePolicy.MAPPED:
             return True
         if resource not in self._answers:
@@ -280,7 +280,7 @@ def _reasons_of_request(
 
 
 def _is_of_other_kind(device: Device, kind: DeviceProfile, profile: Profile) -> bool:
-    """Return whether a device says that it is of another kind; one that does not say may be of this."""
+    """Return True if a device says that it is of another kind; one that does not say may be of this."""
     return not is_of_kind(device, kind, profile) and any(
         attribute in (device.attributes or {})
         for name in (*kind.where, *kind.lacks)
@@ -289,7 +289,7 @@ def _is_of_other_kind(device: Device, kind: DeviceProfile, profile: Profile) -> 
 
 
 def _gives_all(device: PublishedDevice, name: str, amount: object) -> bool:
-    """Return whether a claim without amounts consumes at least an amount of a device."""
+    """Return True if a claim without amounts consumes at least an amount of a device."""
     capacity = (device.device.capacity or {}).get(name)
     if capacity is None or not device.device.allow_multiple_allocations:
         return True
@@ -310,7 +310,7 @@ def _expressions(alternative: Mapping[str, Any]) -> tuple[str, ...]:
 def _intent(
     resource: str, snapshot: TranslationSnapshot, options: TranslationOptions
 ) -> Intent | None:
-    """Return the intent of one device of a name; None where no vocabulary of whole devices has it."""
+    """Return the intent of one device of a name; None if no vocabulary of whole devices has it."""
     vocabularies = vocabularies_in_force(options, snapshot.profiles)
     for name in WHOLE_DEVICES:
         vocabulary = vocabularies.get(name)
@@ -355,7 +355,7 @@ def _pod(resource: str) -> LegacyPod:
 def _drivers(
     device_class: DeviceClass, devices: Iterable[PublishedDevice], snapshot: TranslationSnapshot
 ) -> Sequence[str]:
-    """Return the drivers with a profile whose devices a class gives, as far as they are known."""
+    """Return the drivers with a profile and devices that a class gives, as far as they are known."""
     name = device_class.metadata.name
     published_drivers = {device.id.driver for device in devices}
     drivers = published_drivers or {
@@ -382,7 +382,7 @@ def _texts(device_class: DeviceClass) -> tuple[str, ...]:
 
 
 def _names_value(device_class: DeviceClass, value: str) -> bool:
-    """Return whether a selector of a class has a text as a whole literal."""
+    """Return True if a selector of a class has a text as a whole literal."""
     literals = (f"'{value}'", f'"{value}"')
     return any(literal in text for text in _texts(device_class) for literal in literals)
 

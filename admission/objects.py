@@ -29,7 +29,7 @@ from translation.record.record import RecordError, TranslationRecord, decode_rec
 
 
 def is_settled(target: Target, old: Target | None) -> bool:
-    """Return whether an object needs no validation.
+    """Return True if an object needs no validation.
 
     What a controller created was validated as its template. What requests nothing new is never
     rejected.
@@ -100,7 +100,7 @@ def profile_findings(
 
 
 def answer_timeout(target: Target, context: Context, claims: Sequence[Claim] = ()) -> Answer:
-    """Answer the review of an object whose validation against the inventory timed out.
+    """Answer the review of an object after its validation against the inventory timed out.
 
     Args:
         context: The context without an inventory.
@@ -111,12 +111,12 @@ def answer_timeout(target: Target, context: Context, claims: Sequence[Claim] = (
 
 
 def answer_unevaluated(target: Target) -> Answer:
-    """Answer the review of an object for which there was no time at all."""
+    """Answer the review of an object without any time for its validation."""
     return _answer((_busy_finding(target, "it was not validated"),))
 
 
 def unvalidated(reason: str) -> Answer:
-    """Answer a review for which there was no time: the object is admitted, with a warning.
+    """Answer a review without time for it: the object is admitted, with a warning.
 
     Args:
         reason: Why there was none, for people.
@@ -159,7 +159,7 @@ def with_templates(context: Context, namespace: str, claims: Iterable[Claim]) ->
 def recorded_translation(
     target: Target, snapshot: TranslationSnapshot
 ) -> RecordedTranslation | None:
-    """Return the translation that a pod's record describes; None where it is invalid.
+    """Return the translation that a pod's record describes; None if it is invalid.
 
     Args:
         target: Untrusted: anybody may have written the record.
@@ -187,7 +187,7 @@ def translation_of(
 
 
 def recorded_claims(target: Target, snapshot: TranslationSnapshot) -> tuple[Claim, ...]:
-    """Return the claims that derive from a pod's translation record; none where it is invalid.
+    """Return the claims that derive from a pod's translation record; none if it is invalid.
 
     Args:
         target: Untrusted: anybody may have written the record.

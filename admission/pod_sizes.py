@@ -21,7 +21,7 @@ MAX_ANNOTATIONS: Final = 256 * 1024
 
 
 def is_beyond_nodes(pod: Pod, vocabularies: Mapping[str, Vocabulary]) -> bool:
-    """Return whether a pod without record and device keys has more containers than any node can run.
+    """Return True if a pod without record and device keys has more containers than any node can run.
 
     Annotations may request devices without keys, and to read so many containers takes long.
     """

@@ -105,7 +105,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def allowed(self) -> bool:
-        """Return whether the object is admitted."""
+        """Return True if the object is admitted."""
         return self.decision not in {Decision.REFUSED, Decision.POSTPONED}
 
 
@@ -119,7 +119,7 @@ _UNSERVED: Final = warning(
 
 
 def postponed(reason: str) -> Answer:
-    """Return the answer to a review for which there was no time.
+    """Return the answer to a review without time for it.
 
     Args:
         reason: Why, for people.
@@ -265,7 +265,7 @@ def _answer_restored(creation: _Creation, operations: Sequence[Operation]) -> An
 def _check_host_network(
     creation: _Creation, vocabularies: Mapping[str, Vocabulary]
 ) -> Iterator[Finding]:
-    """Yield the findings about NICs of a pod in the network of its node, where it is translated."""
+    """Yield the findings about NICs of a pod in the network of its node, if it is translated."""
     if not creation.pod.spec.host_network:
         return
     inputs = PodInput(
@@ -279,7 +279,7 @@ def _check_host_network(
 
 
 def _read_recorded(creation: _Creation) -> _RecordedPod | Answer:
-    """Return the contents of a pod's record; a refusal where the pod does not match it."""
+    """Return the contents of a pod's record; a refusal if the pod does not match it."""
     pod, vocabularies, snapshot = creation.pod, creation.vocabularies, creation.snapshot
     record, derivation = read_record(pod, snapshot)
     if record is None:
@@ -472,6 +472,6 @@ def _answer_legacy(
 
 
 def _keeps_scheduler(pod: Pod, old: Pod, options: TranslationOptions, *, opted_in: bool) -> bool:
-    """Return whether a pod has got its scheduler from a translation; its manifest has the foreign one."""
+    """Return True if a pod has got its scheduler from a translation; its manifest has the foreign one."""
     new_name, old_name = pod.spec.scheduler_name, old.spec.scheduler_name
     return new_name != old_name and options.scheduler_for(new_name, opted_in=opted_in) == old_name

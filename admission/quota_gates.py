@@ -1,4 +1,4 @@
-"""Policies that hold back pods whose devices a DeviceQuota limits, until the controllers let them through.
+"""Policies that hold back pods with devices that a DeviceQuota limits, until controllers let them through.
 
 * The MutatingAdmissionPolicy `drawbridge-quota-gate` adds a scheduling gate to pods with claims or extended
   resources, in every namespace that a quota selects. Each quota is a parameter of it, so that a quota holds

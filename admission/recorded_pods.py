@@ -1,4 +1,4 @@
-"""The translation record of a pod under review: whether it may be believed, and the pod without it; pure.
+"""The translation record of a pod under review: its credibility, and the pod without it; pure.
 
 The record is untrusted. What is checked here is that it agrees with the pod that carries it and with
 the settings; whether its keys would be translated at all is decided in `admission.pods`.
@@ -82,7 +82,7 @@ def _unknown_container_finding(name: str) -> Finding:
 
 
 def record_changed_finding(record_text: str | None) -> Finding:
-    """Return the finding about an annotation that an update changes; None where there was none."""
+    """Return the finding about an annotation that an update changes; None if there was none."""
     if record_text is None:
         return error(
             Code.TRANSLATION_RECORD_FORGED,
@@ -99,7 +99,7 @@ def record_changed_finding(record_text: str | None) -> Finding:
 
 
 def at_annotation(finding: Finding) -> Finding:
-    """Return a finding about a recorded key, which is not in the pod."""
+    """Return a finding about a recorded key, at the annotation, since the pod does not have the key."""
     return msgspec.structs.replace(finding, path=ANNOTATION_PATH)
 
 
@@ -185,7 +185,7 @@ def _unmatched_indexes(candidates: Sequence[Sequence[str]]) -> Iterator[int]:
 
 
 def _user_names(claim: Claim) -> str:
-    """Return the names of the containers that use a claim, which are untrusted."""
+    """Return the untrusted names of the containers that use a claim."""
     users = sorted({use.container for use in claim.uses})
     names = [printable(name[:MAX_LABEL]) or '""' for name in users[:MAX_USERS]]
     return ", ".join(names + ["others"] * (len(users) > MAX_USERS))
@@ -199,7 +199,7 @@ def check_amounts(
     only_recorded: bool = False,
     defaults: Mapping[str, Collection[Quantity]] = {},
 ) -> Iterator[Finding]:
-    """Yield an error for each device key whose amount is not the recorded one.
+    """Yield an error for each device key with another amount than the recorded one.
 
     Args:
         only_recorded: Ignore keys that were not recorded.

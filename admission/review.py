@@ -172,7 +172,7 @@ def _check_amounts(document: Mapping[str, Any]) -> Iterator[Finding]:
 
 
 def _quantity_fault(text: object) -> str:
-    """Return the reason why a value is no quantity; empty if it is one, or is of a wrong type."""
+    """Return the reason a value is no quantity; empty if it is one, or is of a wrong type."""
     if not isinstance(text, str):
         return ""
     try:
@@ -233,7 +233,7 @@ def _embedded_workloads(
 
 
 def decode_target(request: AdmissionRequest, raw: msgspec.Raw) -> Target:
-    """Decode the object in a review for the rules, which validate workloads by their pods.
+    """Decode the object in a review for the rules; these validate workloads by their pods.
 
     Raises:
         ReviewError: Objects of this kind are not validated.

@@ -97,7 +97,7 @@ def routed(pod: Pod, bridge: Bridge, *findings: Finding) -> Answer:
 
 
 def is_missing_claims(answer: Answer) -> bool:
-    """Return whether an answer depends on a claim or template that was not known."""
+    """Return True if an answer depends on a claim or template that was not known."""
     return any(
         finding.code is Code.DRIVER_OWNERSHIP_UNKNOWN and finding.path != CLAIMS
         for finding in answer.findings

@@ -25,7 +25,7 @@ def shadow_answer(answer: Answer, *, dry_run: bool) -> Answer:
 
 
 def describe_shadowed(answer: Answer) -> str:
-    """Describe the effect of another mode, for people; empty where it would change nothing."""
+    """Describe the effect of another mode, for people; empty if it would change nothing."""
     if not answer.allowed:
         return "would be rejected"
     if answer.decision in _CHANGES and answer.claims:

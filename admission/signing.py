@@ -1,4 +1,4 @@
-"""The signature in the answer to a review: pods whose translation is accepted are signed; pure.
+"""The signature in the answer to a review: pods with an accepted translation are signed; pure.
 
 Every answer to a creation settles the annotation: a signature that a pod brings along, such as that of
 a pod that it was copied from, is kept only if it is what the webhook would write now. Updates do not

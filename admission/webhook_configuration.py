@@ -67,7 +67,7 @@ KUBE_SYSTEM: Final = "kube-system"
 
 
 def exempt_namespaces(namespace: str = NAMESPACE, others: Iterable[str] = ()) -> tuple[str, ...]:
-    """Return the namespaces whose pods no API server sends to the webhook.
+    """Return the namespaces with pods that no API server sends to the webhook.
 
     So a cluster, and the webhook itself, can start while the webhook is down.
 
@@ -144,7 +144,7 @@ def validating_configuration(
 
 
 def _translated_namespaces(mode: Mode) -> Mapping[str, Any]:
-    """Return the requirement on the labels of a namespace whose pods a mode translates."""
+    """Return the requirement on the labels of a namespace for a mode to translate its pods."""
     if mode is Mode.OPT_IN:
         return {"key": TRANSLATE_LABEL, "operator": "In", "values": ["true", TRANSLATE_SELECTED]}
     return _not_in(TRANSLATE_LABEL, "false")
@@ -212,7 +212,7 @@ def _webhook(
     conditions: Mapping[str, str],
     namespaces: Sequence[Mapping[str, Any]],
 ) -> Mapping[str, Any]:
-    """Return a webhook without address, for namespaces whose labels meet requirements."""
+    """Return a webhook without address, for namespaces with labels that meet requirements."""
     return {
         "name": name,
         "clientConfig": {},

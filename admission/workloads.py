@@ -64,12 +64,12 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_controlled(self) -> bool:
-        """Return whether a controller owns it, and would create it again."""
+        """Return True if a controller owns it, and would create it again."""
         return any(owner.controller for owner in self.metadata.owner_references or ())
 
     @property
     def has_claims(self) -> bool:
-        """Return whether the template may have claims, so that rules apply to it."""
+        """Return True if the template may have claims, so that rules apply to it."""
         return self.kind is None or self.kind.has_claims
 
     def locate(self, finding: Finding) -> Finding:

@@ -1,4 +1,4 @@
-"""Components that decide about pods without seeing their claims, and how to find out that they run.
+"""Components that decide about pods without seeing their claims, and the signs that they run.
 
 Autoscalers among them add nodes, so that an inventory without a device is no proof that there will be
 none. Kueue counts claims only of the DeviceClasses that its configuration names.

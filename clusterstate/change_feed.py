@@ -22,7 +22,7 @@ class ChangeFeed:
         return sum(map(len, self._changes.values()))
 
     def has(self, kind: Kind) -> bool:
-        """Return whether objects of a kind have changed."""
+        """Return True if objects of a kind have changed."""
         return bool(self._changes.get(kind))
 
     def replace(self, changes: Changes) -> None:

@@ -89,7 +89,7 @@ class ClusterCache:
         self._is_new = True
 
     def fork(self, consumer_limits: Mapping[str, ConsumerLimit]) -> "ClusterCache":
-        """Return a cache of the same objects under other limits, whose first batch builds its view."""
+        """Return a cache of the same objects under other limits; its first batch builds its view."""
         cache = self._other(
             consumer_limits, self._objects, max_part=self._max_part, max_nodes=self._max_nodes
         )
@@ -103,7 +103,7 @@ class ClusterCache:
         max_part: int | None = None,
         max_nodes: int | None = None,
     ) -> "ClusterCache":
-        """Return a cache without objects, whose first batch has all of them.
+        """Return a cache without objects; its first batch must have all of them.
 
         It remembers the devices in use that vanished before, and those that vanish with that batch or
         with slices that wait here.
@@ -150,21 +150,21 @@ class ClusterCache:
 
     @property
     def is_behind(self) -> bool:
-        """True if changes of slices and nodes wait for the next batch, which may be empty."""
+        """True if changes of slices and nodes wait for the next batch, though that may be empty."""
         return len(self._waiting) > 0
 
     @property
     def awaits_build(self) -> bool:
-        """Return whether changes wait that no batch applies, but a fork would have."""
+        """Return True if changes wait that no batch applies, but a fork would have."""
         return self._waiting.has_wide_pools
 
     @property
     def size(self) -> int:
-        """The number of slices and nodes, which decides how long the view takes to build."""
+        """The number of slices and nodes; it decides on the time to build the view."""
         return sum(len(self._objects[kind]) for kind in _IN_PARTS)
 
     def is_cheap(self, changes: Changes) -> bool:
-        """Return whether a batch is applied within a few milliseconds: a few changes of claims."""
+        """Return True if a batch is applied within a few milliseconds: a few changes of claims."""
         count = len(changes.get(Kind.CLAIM, ()))
         is_current = not self._is_new and not self.is_behind
         return is_current and changes.keys() <= {Kind.CLAIM} and count <= MAX_CHEAP
@@ -201,7 +201,7 @@ class ClusterCache:
         self._forget_unused()
 
     def _wait_for_slices(self, names: Iterable[Name]) -> None:
-        """Have slices wait that changed, or whose taints may have."""
+        """Have slices wait that changed, or may have got other taints."""
         for name in names:
             slices = (self._published.get(name), self._objects[Kind.SLICE].get(name))
             pools = [pool_of(slice_) for slice_ in slices if slice_ is not None]

@@ -200,17 +200,17 @@ class RuleEvaluator:
 
     @property
     def high_water_marks(self) -> HighWaterMarks:
-        """The marks in the ConfigMap; empty where there is none."""
+        """The marks in the ConfigMap; empty if there is none."""
         return next(iter(self._marks.store.values()), HighWaterMarks())
 
     @property
     def has_high_water_marks(self) -> bool:
-        """Return whether there is a ConfigMap."""
+        """Return True if there is a ConfigMap."""
         return bool(self._marks.store)
 
     @property
     def knows_ownership(self) -> bool:
-        """Return whether the drivers that the bridge owns are known, and the cache is complete."""
+        """Return True if the drivers that the bridge owns are known, and the cache is complete."""
         return self._ready.is_set() and not unsynced_resources([self._kinds[Kind.OWNERSHIP]])
 
     async def wait_ready(self) -> None:
@@ -248,7 +248,7 @@ class RuleEvaluator:
         await asyncio.sleep(max(APPLY_INTERVAL_S, IDLE_FACTOR * took_s))
 
     def _reset(self) -> None:
-        """Drop the cache, which may be wrong after a bug, and apply everything again."""
+        """Drop the cache, since it may be wrong after a bug, and apply everything again."""
         self._ready.clear()
         self._cache = _empty_cache(self._settings)
         self._batches.clear()

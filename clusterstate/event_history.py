@@ -41,7 +41,7 @@ class HistorySettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Recorded(msgspec.Struct, frozen=True, kw_only=True):
-    """The note of an event, and how often it was recorded."""
+    """The note of an event, and the number of its records."""
 
     note: str
     count: int = 0
@@ -99,12 +99,12 @@ class EventHistory:
         return waiting.pod if waiting is not None else None
 
     def is_new(self, name: Name) -> bool:
-        """Return whether a waiting pod was never evaluated."""
+        """Return True if a waiting pod was never evaluated."""
         waiting = self._waiting.get(name)
         return waiting is not None and waiting.is_new
 
     def is_waiting(self, name: Name, uid: str) -> bool:
-        """Return whether this very pod still waits."""
+        """Return True if this very pod still waits."""
         pod = self.pod(name)
         return pod is not None and pod.metadata.uid == uid
 
@@ -121,7 +121,7 @@ class EventHistory:
             waiting.pod = pod
 
     def due(self, version: int, now_s: float) -> list[Name]:
-        """Return the pods to evaluate, those first whose evaluation is oldest."""
+        """Return the pods to evaluate, those with the oldest evaluation first."""
         due = [
             (waiting.evaluated_s, name)
             for name, waiting in self._waiting.items()

@@ -52,7 +52,7 @@ def bounded_config(
 
 
 def has_dropped_parameters(claim: ResourceClaim) -> bool:
-    """Return whether the spec of a projected claim is without parameters that it has."""
+    """Return True if the spec of a projected claim is without parameters that it has."""
     return any(
         entry.opaque is not None and entry.opaque.parameters is DROPPED_PARAMETERS
         for entry in claim.spec.devices.config or ()

@@ -13,7 +13,7 @@ from kube.runtime.informers import InformerFactory, unsynced_resources
 
 
 class PodGroupCache:
-    """Follows PodGroups, where the API server has them."""
+    """Follows PodGroups, if the API server has them."""
 
     def __init__(self, informers: InformerFactory, *, adopts: bool) -> None:
         """Subscribe.

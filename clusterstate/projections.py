@@ -62,7 +62,7 @@ def _identity(metadata: ObjectMeta) -> ObjectMeta:
 
 
 def _dated_identity(metadata: ObjectMeta) -> ObjectMeta:
-    """Return an identity with its age, where the oldest of several counts."""
+    """Return an identity with its age, for kinds with precedence by age."""
     return msgspec.structs.replace(
         _identity(metadata), creation_timestamp=metadata.creation_timestamp
     )
@@ -106,7 +106,7 @@ def project_claim(raw: bytes) -> ResourceClaim:
 
 
 def _requested_classes(devices: DeviceClaim) -> DeviceClaim:
-    """Return the requests with their names and classes, which a DeviceQuota counts by."""
+    """Return the requests with their names and classes, since a DeviceQuota counts by them."""
     return _shared_requests(
         tuple(
             (
@@ -148,7 +148,7 @@ def _shared_requests(
 def _shared_device_config(
     devices: DeviceAllocationResult,
 ) -> tuple[DeviceAllocationConfiguration, ...] | None:
-    """Return the configuration of shared devices, which co-tenants are compared by."""
+    """Return the configuration of shared devices, since co-tenants are compared by it."""
     drivers = {result.driver for result in devices.results or () if result.share_id is not None}
     config = tuple(
         entry
@@ -211,7 +211,7 @@ def _shared_counters(text: bytes) -> tuple[DeviceCounterConsumption, ...]:
 
 
 def project_class(raw: bytes) -> DeviceClass:
-    """Project a DeviceClass to its spec and age, which decides between two of one resource name."""
+    """Project a DeviceClass to its spec and age; the age decides between two of one resource name."""
     device_class = decode(raw, DeviceClass)
     return DeviceClass(metadata=_dated_identity(device_class.metadata), spec=device_class.spec)
 

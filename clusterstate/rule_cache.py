@@ -178,7 +178,7 @@ class RuleCache:
         self._apply_to_inventory(changes, replaced_slices)
 
     def _apply_to_quotas(self, changes: Changes) -> None:
-        """Apply a batch to the use of quotas, of which nothing is kept without one."""
+        """Apply a batch to the use of quotas; without a quota nothing of it is kept."""
         if not self._objects[Kind.QUOTA]:
             self._quota_usage = None
         elif self._quota_usage is None:

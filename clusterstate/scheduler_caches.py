@@ -81,7 +81,7 @@ class SchedulerCaches:
             )
 
     def _replace_ownerships(self, changes: Mapping[Name, AllocatorOwnership | None]) -> bool:
-        """Take over the owned drivers; return whether the view with policies has to be built anew.
+        """Take over the owned drivers; return True if the view with policies has to be built anew.
 
         The bridge evaluates policies from the first driver on.
         """

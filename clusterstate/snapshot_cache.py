@@ -218,7 +218,7 @@ class SnapshotCache:
         self._outdated.add("classes")
 
     def replace_mapping_verdicts(self, verdicts: MappingVerdicts) -> None:
-        """Take over which mapped names are exact, by the published devices; see `MappingEvaluator`."""
+        """Take over the mapped names that are exact by the published devices; see `MappingEvaluator`."""
         if verdicts != self._by_devices:
             self._by_devices = verdicts
             self._outdated.add("classes")
@@ -247,7 +247,7 @@ class SnapshotCache:
     def _subscribe_to(
         self, informers: InformerFactory, name_of_object: ObjectName, projection: Projection[T]
     ) -> Subscription[T]:
-        """Subscribe to one object, which may exist or not."""
+        """Subscribe to one object that may exist or not."""
         return informers.subscribe(
             name_of_object.resource,
             projection,

@@ -53,7 +53,7 @@ class TombstoneIndex:
     def replace_slices(
         self, changes: Iterable[tuple[Name, ResourceSlice | None, ResourceSlice | None]]
     ) -> None:
-        """Remember the devices that vanish with changes of slices, whether in use or not.
+        """Remember the devices that vanish with changes of slices, in use or not.
 
         Args:
             changes: Name of a slice, the slice before, and the slice now.

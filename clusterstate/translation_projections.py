@@ -80,7 +80,7 @@ def project_network(raw: bytes) -> NetworkSummary:
 
 
 def project_kueue_classes(raw: bytes) -> frozenset[str]:
-    """Project Kueue's configuration to the DeviceClasses that it counts; none where it names none.
+    """Project Kueue's configuration to the DeviceClasses that it counts; none if it names none.
 
     Source: kueue apis/config, Configuration.resources.deviceClassMappings.
     """

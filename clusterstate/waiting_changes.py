@@ -23,14 +23,14 @@ class Unit(NamedTuple):
 
 
 class Part(msgspec.Struct):
-    """Slices and nodes whose changes are applied together."""
+    """Slices and nodes with changes that are applied together."""
 
     slices: list[Name] = msgspec.field(default_factory=list)
     nodes: list[str] = msgspec.field(default_factory=list)
 
 
 class WaitingChanges:
-    """The slices and nodes that have changed, or whose taints may have; the first has waited longest."""
+    """The slices and nodes with changes, or maybe with other taints; the first has waited longest."""
 
     def __init__(self) -> None:
         """Begin with none."""
@@ -48,7 +48,7 @@ class WaitingChanges:
 
     @property
     def has_wide_pools(self) -> bool:
-        """Return whether pools wait that too many nodes see for a part."""
+        """Return True if pools wait that too many nodes see for a part."""
         return bool(self._wide)
 
     def put_node(self, name: str) -> None:

@@ -78,12 +78,12 @@ class WaveRecord(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     @property
     def is_finished(self) -> bool:
-        """Return whether the wave has no further step in this direction."""
+        """Return True if the wave has no further step in this direction."""
         return self.state is StepState.DONE and self.number == self.steps
 
     @property
     def is_between_waves(self) -> bool:
-        """Return whether no wave is begun and unfinished."""
+        """Return True if no wave is begun and unfinished."""
         return self.is_finished or self.wave == 0
 
 

@@ -1,4 +1,4 @@
-"""`python -m observer`: explains in events why pods wait for devices."""
+"""`python -m observer`: explains pending pods' lack of devices in events."""
 
 import sys
 from collections.abc import Sequence

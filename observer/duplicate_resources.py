@@ -1,4 +1,4 @@
-"""Events about nodes whose device plugin and ResourceSlices offer the same devices."""
+"""Events about nodes with a device plugin and ResourceSlices that offer the same devices."""
 
 from collections.abc import Iterator, Mapping
 from itertools import islice

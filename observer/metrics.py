@@ -44,7 +44,7 @@ class ObserverMetrics:
         self._explanations.observe(seconds)
 
     def show(self, pending: int, blocked_counts: Mapping[str, int]) -> None:
-        """Show how many pods wait, and how many of them for each reason."""
+        """Show the number of waiting pods, and of those for each reason."""
         self._pending.set(pending)
         for reason in self._reasons - blocked_counts.keys():
             self._blocked.labels(reason).set(0)

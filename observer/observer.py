@@ -1,4 +1,4 @@
-"""The observer: explains in events why pods wait for devices. It writes nothing else.
+"""The observer: explains pending pods' lack of devices in events. It writes nothing else.
 
 It follows what decides about devices, and the pods without a node. Changes are applied in batches,
 between two evaluations. These run in a thread, so that probes are answered, and each is followed by a
@@ -137,7 +137,7 @@ class Observer:
         self._queue_pods()
 
     def check(self) -> str:
-        """Return the resources whose first lists are not complete."""
+        """Return the resources with incomplete first lists."""
         return self.controller.check()
 
     async def run(self) -> None:
@@ -147,7 +147,7 @@ class Observer:
         await self.controller.run()
 
     async def _reconcile(self, _pods: str) -> float | None:
-        """Evaluate the pods that are due; return in how many seconds the next one is."""
+        """Evaluate the pods that are due; return the seconds until the next one is."""
         await asyncio.sleep(BATCH_INTERVAL_S)
         try:
             await self._evaluate_due_pods()
@@ -158,7 +158,7 @@ class Observer:
         return left_s if left_s < math.inf else None
 
     def _reset(self) -> None:
-        """Drop the caches, which may be wrong after a bug, and apply everything again."""
+        """Drop the caches, since they may be wrong after a bug, and apply everything again."""
         settings, version = self._settings, self._caches.version
         self._caches = SchedulerCaches(settings.features(), settings.scheduler_support())
         self._caches.version = version  # It only grows, so that pods are due again.

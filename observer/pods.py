@@ -30,5 +30,5 @@ def _containers(pod: Pod) -> Iterator[Container]:
 
 
 def _requests_extended_resource(container: Container) -> bool:
-    """Return whether a container requests a resource of a class or a device plugin."""
+    """Return True if a container requests a resource of a class or a device plugin."""
     return any("/" in name for name in (*container.requests, *container.limits))

@@ -85,7 +85,7 @@ class ObserverSettings(ServerSettings, frozen=True, kw_only=True):
         )
 
     def history(self) -> HistorySettings:
-        """Return when pods are explained, and when they get an event."""
+        """Return the delays before pods are explained, and before they get an event."""
         return HistorySettings(
             action=ACTION,
             initial_delay=self.initial_delay,

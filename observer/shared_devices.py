@@ -23,7 +23,7 @@ MAX_NAMED: Final = 5
 def contradiction_events(
     usage: Usage, claims: Mapping[Name, ResourceClaim], drivers: Collection[str]
 ) -> Iterator[Event]:
-    """Yield an event about each claim whose device another claim configures differently.
+    """Yield an event about each claim with a device that another claim configures differently.
 
     The pods that a claim is reserved for get the same event.
 

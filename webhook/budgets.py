@@ -52,7 +52,7 @@ class ReviewBudgets:
         return len(self._buckets)
 
     def allows(self, request: AdmissionRequest) -> bool:
-        """Return whether user and namespace of a review have anything left, or all together have."""
+        """Return True if user and namespace of a review have anything left, or all together have."""
         now_s = self._clock()
         return self._left_s(self._all, 2 * self._fraction, now_s) > 0 or all(
             self._left_s(self._buckets.get(key, self._full), self._fraction, now_s) > 0

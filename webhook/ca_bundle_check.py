@@ -64,7 +64,7 @@ class CaBundleCheck:
         self._trusted_at: float | None = None
 
     def check(self) -> str:
-        """Return the reason why API servers would not trust the certificate, if that lasts or was always so."""
+        """Return the reason API servers would not trust the certificate, if that lasts or was always so."""
         if not (self.configurations.synced.is_set() or self.configurations.failures):
             return "the webhook configuration was not read yet"
         certificate = self._certificate()
@@ -86,7 +86,7 @@ class CaBundleCheck:
 
 @lru_cache(maxsize=4)
 def trusts(webhooks: tuple[RegisteredWebhook, ...], authority: bytes) -> bool:
-    """Return whether every webhook's caBundle has a certificate of the authority's name and key.
+    """Return True if every webhook's caBundle has a certificate of the authority's name and key.
 
     Args:
         authority: The authority as PEM. One that was issued again for the same key is as good.

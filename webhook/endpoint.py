@@ -183,15 +183,15 @@ class Endpoint:
 
     @property
     def wants_certificate(self) -> bool:
-        """Return whether the handshake fails for clients without one."""
+        """Return True if the handshake fails for clients without one."""
         return self._client_names is not None
 
     def check(self) -> str:
-        """Return the reason why no new reviews should be sent here, as a readiness check."""
+        """Return the reason no new reviews should be sent here, as a readiness check."""
         return "draining" if self.draining else ""
 
     async def _route(self, request: web.BaseRequest) -> web.Response:
-        """Answer a review; everything else alike, so that nobody learns which paths there are."""
+        """Answer a review; everything else alike, so that nobody learns the existing paths."""
         path = self._known_path(request)
         if path is None:
             self._metrics.unknown_paths.inc()
@@ -256,7 +256,7 @@ class Endpoint:
         return response
 
     def _is_last(self, request: web.BaseRequest) -> bool:
-        """Return whether the connection ends with this answer."""
+        """Return True if the connection ends with this answer."""
         if self.draining or self._chance() * self._settings.requests_per_connection < 1:
             return True
         # An idle connection is not closed for it: a review that was just sent on it would be lost.
@@ -280,7 +280,7 @@ class Endpoint:
             self._places.leave(0)
 
     def _is_allowed(self, request: web.BaseRequest) -> bool:
-        """Return whether the client certificate, where one is required, names an allowed client."""
+        """Return True if the client certificate, if one is required, names an allowed client."""
         if self._client_names is None:
             return True
         certificate = request.get_extra_info("peercert") or {}
@@ -301,7 +301,7 @@ class Endpoint:
         return response
 
     def _too_large(self) -> web.Response:
-        """Reject a body that need not be read; the words are a Status, which the API server quotes."""
+        """Reject a body that need not be read; the words are a Status that the API server quotes."""
         max_bytes = self._settings.max_body_bytes
         message = (
             f"the review has more than {max_bytes} bytes, which Drawbridge does not read; the object "

@@ -78,7 +78,7 @@ def answer_pod_review(
     signing: Signing,
     cache: AnswerCache | None = None,
 ) -> Answer:
-    """Answer a review, and apply the patch to its document, which proves that it applies.
+    """Answer a review, and apply the patch to its document as a proof that it applies.
 
     A dry run is answered alike.
 
@@ -215,5 +215,5 @@ class PodReviewHandler:
         )
 
     def _answer_busy(self, reason: str) -> Answer:
-        """Return the answer to a review for which there is no time: mode Shadow rejects nothing."""
+        """Return the answer to a review without time for it: mode Shadow rejects nothing."""
         return UNTOUCHED if self._options.mode is Mode.SHADOW else postponed(reason)

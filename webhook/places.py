@@ -34,7 +34,7 @@ class Places:
         self._waiting: deque[_Waiting] = deque()
 
     async def take(self, size: int, *, until_s: float) -> bool:
-        """Take a place; return False where there is none in time.
+        """Take a place; return False if there is none in time.
 
         Args:
             size: The review's size in bytes.

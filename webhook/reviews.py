@@ -188,7 +188,7 @@ class ReviewRunner:
             raise TooBusy(review, BUSY) from None
 
     def respond_busy(self, busy: TooBusy, answer: Answer) -> web.Response:
-        """Count and return an answer for which nobody looked at the object."""
+        """Count and return an answer that nobody looked at the object for."""
         request, kind = busy.review.request, busy.review.counted_kind
         if kind:
             self._metrics.count_review(kind, request.operation, answer)
@@ -196,7 +196,7 @@ class ReviewRunner:
 
     @staticmethod
     def is_large(http_request: web.BaseRequest) -> bool:
-        """Return whether the review of a request is answered on a thread."""
+        """Return True if the review of a request is answered on a thread."""
         return http_request[_IS_LARGE]
 
     def charge(self, request: AdmissionRequest, took_s: float) -> None:
@@ -314,7 +314,7 @@ class ReviewResponse(web.Response):
 
     @property
     def keep_alive(self) -> bool | None:
-        """Return whether the connection stays open."""
+        """Return True if the connection stays open."""
         return not self._closes
 
     async def prepare(self, request: web.BaseRequest) -> AbstractStreamWriter | None:

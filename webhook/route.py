@@ -46,11 +46,11 @@ ANSWER_S: Final = 0.2
 
 
 class OwnershipEvaluator(Protocol):
-    """Evaluates against the cluster, once it is known which drivers are owned."""
+    """Evaluates against the cluster, once the owned drivers are known."""
 
     @property
     def knows_ownership(self) -> bool:
-        """Return whether owned drivers, claims and devices are known."""
+        """Return True if owned drivers, claims and devices are known."""
         ...
 
     async def evaluate(
@@ -167,7 +167,7 @@ class RoutingReviewHandler:
         return answer
 
     async def _pause(self, namespace: str, pause_s: float) -> bool:
-        """Wait for claims of a pod; return False without a wait where too many wait already."""
+        """Wait for claims of a pod; return False without a wait if too many wait already."""
         waiting = self._waiting
         if waiting.total() >= MAX_WAITING or waiting[namespace] >= MAX_WAITING_OF_NAMESPACE:
             return False

@@ -11,7 +11,7 @@ log = get_logger()
 
 
 class SelfCheck:
-    """Calls the endpoint from time to time, and remembers whether it answered."""
+    """Calls the endpoint from time to time, and remembers the result."""
 
     def __init__(
         self,
@@ -39,7 +39,7 @@ class SelfCheck:
         self._problem = "not called yet"
 
     def check(self) -> str:
-        """Return the reason why the API server would get no answer."""
+        """Return the reason the API server would get no answer."""
         return self._problem
 
     async def run(self) -> None:

@@ -50,7 +50,7 @@ class CertificateSource(Protocol):
 
 
 class SecretCertificates:
-    """Certificates of a Secret, which the certificate controller writes; no disk has their key."""
+    """Certificates of a Secret that the certificate controller writes; no disk has their key."""
 
     def __init__(self, client: Client, namespace: str, name: str) -> None:
         self._client = client
@@ -123,7 +123,7 @@ class CertificateWatcher:
         self.listener: Listener | None = None
 
     def check(self) -> str:
-        """Return the reason why there is no valid certificate, as a readiness check."""
+        """Return the reason there is no valid certificate, as a readiness check."""
         if self.listener is None:
             return "none yet"
         certificate, now = self.listener.certificate, self._now()
@@ -143,7 +143,7 @@ class CertificateWatcher:
         return serving | ({"client-ca": max(times)} if times else {})
 
     def is_outdated(self, connection: ssl.SSLObject) -> bool:
-        """Return whether a client was accepted by authorities that have been replaced since."""
+        """Return True if a client was accepted by authorities that have been replaced since."""
         return self.listener is not None and self.listener.is_outdated(connection)
 
     async def wait_first(self) -> Listener:
@@ -175,7 +175,7 @@ class CertificateWatcher:
         return min(self._resync_s, max(URGENT_RETRY_S, left_s / 2))
 
     async def _renew(self) -> str:
-        """Replace each file whose source is newer; return the error that prevented it."""
+        """Replace each file that has a newer source; return the error that prevented it."""
         problems = (self._renew_client_authorities(), await self._renew_certificate())
         return "; ".join(problem for problem in problems if problem)
 

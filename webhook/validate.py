@@ -88,7 +88,7 @@ async def evaluate_rules(
     *,
     translation: RecordedTranslation | None,
 ) -> Answer:
-    """Validate an object: without the inventory where that takes too long, or not at all.
+    """Validate an object: without the inventory if that takes too long, or not at all.
 
     Args:
         claims: The translated claims of its pod, whose templates may not exist yet.
@@ -134,7 +134,7 @@ class WorkloadReview(msgspec.Struct, frozen=True, kw_only=True):
         return next((old for old in self.old if old.path == workload.path), None)
 
     def needs_rules(self, workload: Workload) -> bool:
-        """Return whether a pod template has claims, is new, and was not validated with its owner."""
+        """Return True if a pod template has claims, is new, and was not validated with its owner."""
         if workload.is_controlled or not workload.has_claims:
             return False
         old = self.old_of(workload)
@@ -265,7 +265,7 @@ class WorkloadReviewHandler:
 
 
 def _join(answer: Answer, other: Answer) -> Answer:
-    """Return one answer about several pods of a workload, whose patches are empty."""
+    """Return one answer about several pods of a workload; their patches are empty."""
     if other.decision is Decision.UNTOUCHED and not other.findings:
         return answer
     joined = merge_answers(other, answer)

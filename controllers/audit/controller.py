@@ -148,7 +148,7 @@ class AuditController:
     # --- the high-water mark ----------------------------------------------------------------------
 
     async def _raise_mark(self) -> None:
-        """Write the mark where the inventory is larger than ever before, or where there is none."""
+        """Write the mark if the inventory is larger than ever before, or if there is none."""
         if not self._evaluator.changed.is_set():
             return
         self._evaluator.changed.clear()
@@ -182,7 +182,7 @@ class AuditController:
     # --- stored objects ---------------------------------------------------------------------------
 
     async def _audit(self) -> None:
-        """Validate all that is stored, and record an event where something is new."""
+        """Validate all stored objects, and record an event for new findings."""
         began_s, remaining_events = self._clock(), self._settings.max_audit_events
         results: list[tuple[str, tuple[Finding, ...]]] = []
         reported: list[ReportedFinding] = []

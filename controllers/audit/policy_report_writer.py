@@ -51,7 +51,7 @@ class ReportState(StrEnum):
 
 
 class _StoredReport(NamedTuple):
-    """A report of ours; the content is None where somebody made something else of it."""
+    """A report of ours; the content is None if somebody made something else of it."""
 
     metadata: ObjectMeta
     content: PolicyReport | None
@@ -157,7 +157,7 @@ class PolicyReportWriter:
     async def _replace(
         self, kind: ReportKind, report: PolicyReport, stored_report: PolicyReport | None
     ) -> ReportState | None:
-        """Write a report that differs from the stored one; None where its namespace is gone."""
+        """Write a report that differs from the stored one; None if its namespace is gone."""
         report = keep_timestamps(report, stored_report)
         if is_current(report, stored_report):
             return ReportState.CURRENT
@@ -185,7 +185,7 @@ class PolicyReportWriter:
         return state
 
     async def _delete(self, kind: ReportKind, metadata: ObjectMeta) -> bool:
-        """Delete a report of ours; return whether it is gone."""
+        """Delete a report of ours; return True if it is gone."""
         try:
             await self._client.delete(
                 kind.resource, metadata.name, namespace=metadata.namespace, uid=metadata.uid

@@ -1,4 +1,4 @@
-"""The findings of an audit as reports of policies, which dashboards of several projects show. Pure.
+"""The findings of an audit as reports of policies, for dashboards of several projects. Pure.
 
 The findings about the objects of a namespace are one report, those about cluster-scoped objects another;
 without findings there is none. Remarks are not reported. A finding keeps the time at which it was first
@@ -58,7 +58,7 @@ _NOT_EVALUATED: Final = frozenset({Code.NOT_EVALUATED, Code.PARTIALLY_EVALUATED}
 
 
 class ReportKind(NamedTuple):
-    """A kind of reports; its resource says whether it is for namespaces."""
+    """A kind of reports; its resource has or lacks a namespace."""
 
     resource: Resource
     kind: str
@@ -117,7 +117,7 @@ def build_reports(findings: Iterable[ReportedFinding], now: Timestamp) -> dict[s
 
 
 def keep_timestamps(report: PolicyReport, stored_report: PolicyReport | None) -> PolicyReport:
-    """Return a report whose results have the time of the same results in the stored one."""
+    """Return a report with the times of the same results in the stored one."""
     if stored_report is None:
         return report
     times = {_timeless(result): result.timestamp for result in stored_report.results}

@@ -48,7 +48,7 @@ class Tally(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def findings_of(audited_object: Audited, context: Context) -> tuple[Finding, ...]:
-    """Return the findings of the rules about a stored object; nothing where it has its devices."""
+    """Return the findings of the rules about a stored object; nothing if it has its devices."""
     if isinstance(audited_object, ResourceClaim) and allocation_of(audited_object) is not None:
         return ()
     metadata = audited_object.metadata
@@ -57,7 +57,7 @@ def findings_of(audited_object: Audited, context: Context) -> tuple[Finding, ...
 
 
 def event_of(kind: str, audited_object: Audited, findings: Iterable[Finding]) -> Event | None:
-    """Return the event about an object; None where nothing would deny it."""
+    """Return the event about an object; None if nothing would deny it."""
     errors = tuple(finding for finding in findings if finding.is_error)
     if not errors:
         return None

@@ -180,7 +180,7 @@ class CertificateController:
         return self._path_secret.keys
 
     def is_published(self) -> bool:
-        """Return whether every caBundle, as far as known, is that of the trusted authorities."""
+        """Return True if every caBundle, as far as known, is that of the trusted authorities."""
         ca_bundle = b64encode(self._authorities.ca_bundle).decode()
         return all(webhook.ca_bundle == ca_bundle for webhook in self._all_webhooks())
 
@@ -255,11 +255,11 @@ class CertificateController:
             self._authorities = _foreign_authorities(secret)
 
     def _server_now(self) -> datetime:
-        """Return the time for judging stored times, which does not jump with this clock."""
+        """Return the time for comparison with stored times; it does not jump with this clock."""
         return self._client.correct(self._now())
 
     def _is_clock_wrong(self, wall: datetime) -> bool:
-        """Return whether our and the API server's clock differ by more than the backdating.
+        """Return True if our and the API server's clock differ by more than the backdating.
 
         Args:
             wall: The wall-clock time of the later decisions, since the clock may be set meanwhile.
@@ -308,7 +308,7 @@ class CertificateController:
         await self._client.patch(SECRETS, name, patch, PatchType.MERGE, Secret, namespace=namespace)
 
     async def _reconcile_serving_certificate(self) -> None:
-        """Sign a certificate for the webhook where the one that it has is not good for long."""
+        """Sign a certificate for the webhook if its present one is not good for long."""
         settings = self._settings.certificates
         signer, names = self._authorities.signer, settings.names(self._settings.namespace)
         secret = await self._read_serving_certificate()
@@ -395,7 +395,7 @@ class CertificateController:
             await self._patch(resource, name, operations, "matchConditions")
 
     async def _fill_in_rules(self) -> bool:
-        """Write the rules of webhooks that answer; return whether all have them."""
+        """Write the rules of webhooks that answer; return True if all have them."""
         rules = self._rules()
         changing = [webhook for webhook in self._all_webhooks() if lacks_rules(webhook, rules)]
         # To have nothing sent to a webhook, it need not answer.

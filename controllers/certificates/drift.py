@@ -22,7 +22,7 @@ _NOT_COMPARED: Final = ("name", "clientConfig", "matchConditions", "rules")
 def find_differences(
     stored_configuration: Document | None, expected_configuration: Document, rules: Rules
 ) -> tuple[str, ...]:
-    """Return the differences in words; empty where there are none.
+    """Return the differences in words; empty if there are none.
 
     Args:
         stored_configuration: The configuration; None if it does not exist.

@@ -38,7 +38,7 @@ def project_document(raw: bytes) -> Mapping[str, Any]:
 
 
 class _Difference(msgspec.Struct):
-    """A difference, its first time, and whether it was reported."""
+    """A difference, its first time, and its report, if any."""
 
     words: tuple[str, ...] = ()
     since: float = 0.0
@@ -108,7 +108,7 @@ class ConfigurationWatch:
         self.controllers: Final = (controller,)
 
     def is_current(self) -> Mapping[str, bool]:
-        """Return kind of configuration to whether it is as this version would apply it."""
+        """Return kind of configuration to True if it is as this version would apply it."""
         return {
             str(self._expected[resource]["kind"]): not difference.words
             for resource, difference in self._differences.items()

@@ -16,7 +16,7 @@ EndpointCheck = Callable[[RegisteredWebhook], Awaitable[str]]
 
 
 async def check_endpoint(webhook: RegisteredWebhook) -> str:
-    """Return the reason why no TLS connection to a webhook is possible; empty where one is.
+    """Return the reason no TLS connection to a webhook is possible; empty if one is.
 
     A replica listens once it can answer, and a Service leads to those that are ready. So a handshake
     with a certificate that the caBundle trusts is proof enough, and needs no rights.

@@ -13,7 +13,7 @@ from process.certificates.webhook_paths import PathKeys
 
 
 class CertificateAuthorityCollector(Collector):
-    """Shows how far a rotation of the certificate authority has come."""
+    """Shows the progress of a rotation of the certificate authority."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class CertificateAuthorityCollector(Collector):
 
 
 class PathKeyCollector(Collector):
-    """Shows how old the keys of the webhook's paths are."""
+    """Shows the age of the keys of the webhook's paths."""
 
     def __init__(self, path_keys: Callable[[], PathKeys]) -> None:
         """Show keys.

@@ -38,7 +38,7 @@ def authority_document(authorities: Authorities, *, namespace: str, name: str) -
 def authority_patch(
     authorities: Authorities, secret: Secret, *, removes_request: bool
 ) -> Mapping[str, Any]:
-    """Return the merge patch after which a Secret stores authorities, unless it was changed since.
+    """Return the merge patch that stores authorities in a Secret, unless it was changed since.
 
     Args:
         removes_request: The requested rotation has begun, so its annotation goes.
@@ -52,12 +52,12 @@ def authority_patch(
 def serving_document(
     certificate: ServingCertificate, *, namespace: str, name: str
 ) -> Mapping[str, Any]:
-    """Return the Secret through which the webhook gets its certificate."""
+    """Return the Secret that gives the webhook its certificate."""
     return secret_document(_serving_values(certificate), TLS_TYPE, namespace=namespace, name=name)
 
 
 def serving_patch(certificate: ServingCertificate, secret: Secret) -> Mapping[str, Any]:
-    """Return the merge patch after which a Secret holds a certificate, unless it was changed since."""
+    """Return the merge patch that stores a certificate in a Secret, unless it was changed since."""
     return secret_patch(_serving_values(certificate), secret)
 
 
@@ -75,7 +75,7 @@ def _serving_values(certificate: ServingCertificate) -> dict[str, bytes]:
 def ca_bundle_patch(
     webhooks: Sequence[RegisteredWebhook], ca_bundle: bytes
 ) -> list[Mapping[str, Any]]:
-    """Return the JSON Patch after which every webhook has a caBundle; empty where all have it.
+    """Return the JSON Patch that gives every webhook a caBundle; empty if all have it.
 
     Each operation tests the webhook's name first, so that a list that was changed since is not
     damaged.
@@ -96,7 +96,7 @@ def ca_bundle_patch(
 def rules_patch(
     webhooks: Sequence[RegisteredWebhook], rules: Rules, reached_names: Collection[str]
 ) -> list[Mapping[str, Any]]:
-    """Return the JSON Patch after which webhooks have their rules; empty where they have them.
+    """Return the JSON Patch that gives webhooks their rules; empty if they have them.
 
     Args:
         reached_names: Names of the webhooks that answer; others are left as they are.
@@ -113,7 +113,7 @@ def rules_patch(
 def conditions_patch(
     webhooks: Sequence[RegisteredWebhook], conditions: Conditions
 ) -> list[Mapping[str, Any]]:
-    """Return the JSON Patch after which match conditions have the keys of the profiles in force.
+    """Return the JSON Patch that gives match conditions the keys of the profiles in force.
 
     A webhook whose conditions differ in more than the names of keys is left as it is: somebody changed
     it on purpose, or it is of another version.
@@ -145,12 +145,12 @@ def _has_other_keys(webhook: RegisteredWebhook, expected: Sequence[Mapping[str, 
 
 
 def lacks_rules(webhook: RegisteredWebhook, rules: Rules) -> bool:
-    """Return whether a webhook is one of ours, and its rules are not those that we know."""
+    """Return True if a webhook is one of ours, and its rules are not those that we know."""
     if webhook.name not in rules:
         return False
     return (webhook.rules or ()) != msgspec.convert(rules[webhook.name], tuple[WebhookRule, ...])
 
 
 def same_name(index: int, webhook: RegisteredWebhook) -> Mapping[str, Any]:
-    """Return the operation that tests whether a list of webhooks is still the one that was read."""
+    """Return the operation that tests a list of webhooks for being the one that was read."""
     return {"op": "test", "path": pointer("webhooks", index, "name"), "value": webhook.name}

@@ -101,7 +101,7 @@ class KeyHistory:
         return KeyUse(named=keys_in_use, published=published_keys, abandoned=abandoned_keys)
 
     def choose(self, key: PathKey, now_s: float) -> None:
-        """Note that a key is written into a configuration, which may succeed although it seems not to."""
+        """Note that a key is written into a configuration; the write may succeed although it seems not to."""
         self._last_used_s[key] = now_s
 
 
@@ -122,7 +122,7 @@ def keys_of(path: str, keys: PathKeys) -> PathKeys:
 
 
 def is_settled(keys: PathKeys) -> bool:
-    """Return whether no path is being rotated."""
+    """Return True if no path is being rotated."""
     return all(len(keys_of(path, keys)) <= SETTLED for path in PATHS)
 
 
@@ -199,7 +199,7 @@ def _newest_published(keys: PathKeys, use: KeyUse) -> PathKey | None:
 def path_patch(
     webhooks: Sequence[RegisteredWebhook], choose: Callable[[str, str], str]
 ) -> list[Mapping[str, Any]]:
-    """Return the JSON Patch after which the paths of our webhooks have their keys.
+    """Return the JSON Patch that gives the paths of our webhooks their keys.
 
     Args:
         choose: Returns the key for a path, which has the given key now, or none.

@@ -1,4 +1,4 @@
-"""The Secret with the path keys: read, and written where keys are due."""
+"""The Secret with the path keys: read, and written if keys are due."""
 
 import secrets
 from collections import Counter
@@ -110,7 +110,7 @@ class PathSecret:
         return key.key
 
     def _observe(self, keys: PathKeys, webhooks: Sequence[RegisteredWebhook]) -> None:
-        """Note which keys there are, and which of them are in use."""
+        """Note the existing keys, and those of them in use."""
         keys_in_use = named_keys(webhooks)
         self._use = self._history.observe(keys, keys_in_use, self._clock(), self._grace_s)
         self.keys = keys

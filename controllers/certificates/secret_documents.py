@@ -32,7 +32,7 @@ def secret_document(
 def secret_patch(
     values: Mapping[str, bytes | None], secret: Secret, *, removes_request: bool = False
 ) -> Mapping[str, Any]:
-    """Return the merge patch after which a Secret stores values, unless it was changed since.
+    """Return the merge patch that stores values in a Secret, unless it was changed since.
 
     Args:
         values: None removes a value.

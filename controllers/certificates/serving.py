@@ -16,7 +16,7 @@ def needs_renewal(
     now: datetime,
     renew_fraction: float,
 ) -> bool:
-    """Return whether a new certificate should be signed.
+    """Return True if a new certificate should be signed.
 
     Args:
         signer: The present signer of the cluster.

@@ -1,1 +1,1 @@
-"""Finds out which feature gates the API server has on."""
+"""Finds out the feature gates that the API server has on."""

@@ -1,4 +1,4 @@
-"""The controller that finds out which feature gates the API server has on, and tells the webhook.
+"""The controller that finds out the feature gates of the API server, and tells the webhook.
 
 It creates a template as a dry run, and looks at what is left of it. A cluster is upgraded while we run,
 so it looks again now and then.

@@ -1,4 +1,4 @@
-"""A ResourceClaimTemplate that tells feature gates: the API server drops its fields where they are off. Pure.
+"""A ResourceClaimTemplate to probe feature gates: the API server drops fields of gates that are off. Pure.
 
 Source: k8s.io/kubernetes v1.37.1, pkg/registry/resource/resourceclaimtemplate, dropDisabledFields.
 """
@@ -29,7 +29,7 @@ _SPEC: Final[Mapping[str, Any]] = {
 
 
 def probe_document(namespace: str) -> Mapping[str, Any]:
-    """Return the template, which is never stored.
+    """Return the template; it is never stored.
 
     Its name and label are those of templates that the account may create.
     """

@@ -150,7 +150,7 @@ class GangController:
         return None
 
     async def _create(self, key: Key, pods: list[GangPod]) -> float | None:
-        """Create the PodGroup of a gang, once it is known how many pods it needs."""
+        """Create the PodGroup of a gang, once the number of pods that it needs is known."""
         namespace, name = key
         gang = pods[0].gang
         objects = self._objects[gang.system]

@@ -19,7 +19,7 @@ class EventReason(StrEnum):
 
 
 def unknown_minimum(pod: GangPod) -> Event:
-    """Return the event of a pod whose gang needs an unknown number of pods."""
+    """Return the event of a pod with a gang that needs an unknown number of pods."""
     return _event(
         pod,
         EventReason.NO_MINIMUM,
@@ -39,7 +39,7 @@ def other_minimum(pod: GangPod, group: str, minimum: int) -> Event:
 
 
 def not_created(pod: GangPod, group: str, reason: str) -> Event:
-    """Return the event of a pod whose PodGroup the API server rejects."""
+    """Return the event of a pod with a PodGroup that the API server rejects."""
     return _event(
         pod, EventReason.NOT_CREATED, f"PodGroup {group} of {pod.gang} cannot be created: {reason}"
     )

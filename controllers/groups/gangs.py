@@ -17,7 +17,7 @@ from kube.names import GANG_ANNOTATION, GROUP_SCHEDULER_ANNOTATION, MANAGED_LABE
 
 
 class GangPod(msgspec.Struct, frozen=True, kw_only=True):
-    """A pod of a gang whose PodGroup we create.
+    """A pod of a gang with a PodGroup that we create.
 
     Attributes:
         metadata: Name, namespace, uid and time of creation.
@@ -35,7 +35,7 @@ class GangPod(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def project_gang_pod(raw: bytes) -> GangPod | None:
-    """Project a pod to its gang; None for one whose PodGroup is not ours to create."""
+    """Project a pod to its gang; None for one with a PodGroup that is not ours to create."""
     pod = decode(raw, Pod)
     if not pod.spec.scheduling_group:
         return None

@@ -25,7 +25,7 @@ class MigrationMetrics:
         )
 
     def show(self, record: WaveRecord | None) -> None:
-        """Show a position; None where there is none."""
+        """Show a position; None if there is none."""
         for gauge in self._parts:
             gauge.clear()
         if record is None:

@@ -17,7 +17,7 @@ class _ConfigMap(ApiStruct, frozen=True, kw_only=True):
 
 
 def project_wave_record(raw: bytes) -> WaveRecord | None:
-    """Project the ConfigMap to the position; None where its data are none."""
+    """Project the ConfigMap to the position; None if its data are none."""
     try:
         return parse_record(decode(raw, _ConfigMap).data or {})
     except ConfigError:
@@ -40,6 +40,6 @@ def follow_waves(informers: InformerFactory, namespace: str, metrics: MigrationM
 
 
 def controller(parts: Parts, metrics: MigrationMetrics) -> Work:
-    """Follow the waves of a migration, which takes no controller."""
+    """Follow the waves of a migration; this takes no controller."""
     follow_waves(parts.informers, parts.settings.namespace, metrics)
     return Work()

@@ -9,7 +9,7 @@ from translation.cluster.snapshot import ClaimUnawareComponent
 
 
 def stored_snapshots(parts: EvaluatingParts) -> tuple[SnapshotCache, MappingEvaluator]:
-    """Return the state, and what finds out which names DeviceClasses map too widely, whose loop has to run."""
+    """Return the state, and the evaluator of too wide mappings; the evaluator's loop has to run."""
     settings, options, profiles = parts.settings, parts.options, parts.profiles
     # What ignores claims is not looked for: no claim depends on it.
     snapshots = SnapshotCache(

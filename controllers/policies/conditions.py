@@ -85,7 +85,7 @@ _SYMMETRY: Final = frozenset({Code.ASYMMETRIC_RULE, Code.ONE_SIDED_RULE})
 
 
 def valid_condition(findings: Sequence[PolicyFinding], inspection: str) -> ConditionState:
-    """Return whether no finding is an error.
+    """Return the condition that no finding is an error.
 
     Args:
         inspection: The inspected pools, in words; empty if none has devices.
@@ -123,7 +123,7 @@ def symmetric_condition(findings: Sequence[PolicyFinding], inspection: str) -> C
 def accepted_condition(
     policy: CompiledPolicy, in_force: str, conflicts: Conflicts | None
 ) -> ConditionState:
-    """Return whether a policy is in force for its driver.
+    """Return the condition that a policy is in force for its driver.
 
     Args:
         in_force: Name of the policy in force.

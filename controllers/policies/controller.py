@@ -261,7 +261,7 @@ class PolicyController:
                 self._controller.queue.add(name)
 
     def _queue_all(self) -> None:
-        """Queue all policies: which one is in force for a driver may have changed."""
+        """Queue all policies: the one in force for a driver may have changed."""
         for name in self._states:
             self._controller.queue.add(name)
 
@@ -416,7 +416,7 @@ class PolicyController:
 
 
 def _has_same_spec(policy: DeviceCompatibilityPolicy, other: DeviceCompatibilityPolicy) -> bool:
-    """Return whether reports of the two are the same."""
+    """Return True if reports of the two are the same."""
     a, b = policy.metadata, other.metadata
     return (a.uid, a.generation) == (b.uid, b.generation) and policy.spec == other.spec
 

@@ -59,7 +59,7 @@ def conflict_events(
     objects_of: Callable[[ClaimName], Iterable[ObjectReference]],
     recorded_pods: Collection[str],
 ) -> Iterator[Event]:
-    """Yield the events about claims whose devices violate a policy, and about their pods.
+    """Yield the events about claims with devices that violate a policy, and about their pods.
 
     Args:
         conflicts: Devices in use that violate the policy.

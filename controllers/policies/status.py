@@ -158,7 +158,7 @@ class PolicyReport:
             yield from self.parts[pool].conflicts
 
     def enforcement(self) -> PolicyEnforcement:
-        """Return whether the policy is enforced where it is in force."""
+        """Decide if the policy is enforced in the pools that have it in force."""
         with_devices = [part for part in self.parts.values() if part.findings.has_devices]
         return policy_enforcement(
             self.policy,
@@ -265,7 +265,7 @@ class PolicyReport:
 def differs_in_more_than_counts(
     first: DeviceCompatibilityPolicyStatus | None, other: DeviceCompatibilityPolicyStatus
 ) -> bool:
-    """Return whether statuses differ in more than numbers of devices.
+    """Return True if statuses differ in more than numbers of devices.
 
     Nodes come and go, and with them devices of known kinds; that can wait.
     """

@@ -1,1 +1,1 @@
-"""DeviceTranslationProfiles: which are in force, which versions are kept, and their status."""
+"""DeviceTranslationProfiles: those in force, the versions kept, and their status."""

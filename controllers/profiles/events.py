@@ -60,7 +60,7 @@ def _content(condition: Condition | None) -> tuple[str, str, str] | None:
 
 
 def _reason(condition: Condition) -> EventReason | None:
-    """Return the reason of the event about a condition; None where it needs none."""
+    """Return the reason of the event about a condition; None if it needs none."""
     if condition.type == ConditionType.ACCEPTED:
         is_accepted = condition.status == "True"
         return EventReason.PROFILE_ACCEPTED if is_accepted else EventReason.PROFILE_NOT_ACCEPTED

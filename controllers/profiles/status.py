@@ -42,7 +42,7 @@ class ConditionType(StrEnum):
 
 
 class ConditionReason(StrEnum):
-    """The reason of a condition other than Accepted, whose reasons are `AcceptedReason`."""
+    """The reason of a condition other than Accepted; Accepted has `AcceptedReason`."""
 
     DEVICES_PUBLISHED = "DevicesPublished"
     CLASS_MISSING = "ClassMissing"

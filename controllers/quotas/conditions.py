@@ -99,7 +99,7 @@ class Deciders(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def accepted_condition(limits: Iterable[Limit]) -> ConditionState:
-    """Return whether every limit can be evaluated."""
+    """Return the condition that every limit can be evaluated."""
     faults = [limit.devices.fault for limit in limits if limit.devices.fault is not None]
     type_ = ConditionType.ACCEPTED
     if not faults:
@@ -114,7 +114,7 @@ def accepted_condition(limits: Iterable[Limit]) -> ConditionState:
 
 
 def enforced_condition(limits: Sequence[Limit], deciders: Deciders) -> ConditionState:
-    """Return whether no pod gets more than the limits allow."""
+    """Return the condition that no pod gets more than the limits allow."""
     type_, no = ConditionType.ENFORCED, "False"
     if not all(limit.is_enforced for limit in limits):
         message = "spec.enforcement is Audit: usage is reported, and no pod is held back"
@@ -137,7 +137,7 @@ def enforced_condition(limits: Sequence[Limit], deciders: Deciders) -> Condition
 
 
 def threshold_condition(sums: Iterable[LimitSums]) -> ConditionState:
-    """Return whether some account is used, or promised, above the threshold of its limit."""
+    """Return the condition that some account is used, or promised, above the threshold of its limit."""
     type_ = ConditionType.ALERT_THRESHOLD_REACHED
     reached: dict[str, str] = {}
     for of_limit in sums:
@@ -158,7 +158,7 @@ def threshold_condition(sums: Iterable[LimitSums]) -> ConditionState:
 def incomplete_condition(
     accounts: Iterable[Account], ledger: DeviceQuotaLedger, outstanding: Collection[object]
 ) -> ConditionState:
-    """Return whether amounts are not known.
+    """Return the condition that some amounts are not known.
 
     Args:
         outstanding: The claims of the quota's namespaces without a charge yet.

@@ -64,7 +64,7 @@ class QuotaStatusController:
         now: Callable[[], datetime],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Listen to the usage, and to who owns drivers.
+        """Listen to the usage, and to the owners of drivers.
 
         Args:
             gate_fault: Returns why pods of other schedulers are not held back; empty if they are.
@@ -131,7 +131,7 @@ class QuotaStatusController:
         return None
 
     def _is_being_evaluated(self) -> bool:
-        """Return whether charges changed a moment ago, so that sums and alerts would go down and up again."""
+        """Return True if charges changed a moment ago, so that sums and alerts would go down and up again."""
         if self._feed.is_current:
             self._outstanding_since = None
             return False

@@ -1,4 +1,4 @@
-"""The drivers that the bridge owns, and the reason why it does not serve them."""
+"""The drivers that the bridge owns, and the reason it does not serve them."""
 
 from collections.abc import Callable
 from typing import Final
@@ -37,7 +37,7 @@ class DriverOwners:
 
     @property
     def fault(self) -> str:
-        """Return the reason why the bridge does not serve them; empty if it does."""
+        """Return the reason the bridge does not serve them; empty if it does."""
         return bridge_fault(self.subscription.store.get(("", OWNERSHIP)))
 
     def _changed(self, _key: object, old: object, new: object) -> None:
@@ -47,7 +47,7 @@ class DriverOwners:
 
 
 def project_serving(raw: bytes) -> AllocatorOwnership:
-    """Project an AllocatorOwnership to its drivers and to whether a bridge serves them."""
+    """Project an AllocatorOwnership to its drivers, and to the condition that a bridge serves them."""
     ownership = decode(raw, AllocatorOwnership)
     conditions = (ownership.status.conditions if ownership.status is not None else None) or ()
     return AllocatorOwnership(
@@ -60,7 +60,7 @@ def project_serving(raw: bytes) -> AllocatorOwnership:
 
 
 def bridge_fault(ownership: AllocatorOwnership | None) -> str:
-    """Return the reason why the bridge does not serve the drivers that it owns; empty if it does."""
+    """Return the reason the bridge does not serve the drivers that it owns; empty if it does."""
     status = ownership.status if ownership is not None else None
     for condition in (status.conditions if status is not None else None) or ():
         if condition.type == SERVING:

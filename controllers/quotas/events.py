@@ -1,4 +1,4 @@
-"""Events about pods that wait for a DeviceQuota: how much is missing, and who uses it."""
+"""Events about pods that wait for a DeviceQuota: the missing amounts, and the users of the rest."""
 
 from collections.abc import Iterator
 from typing import Final

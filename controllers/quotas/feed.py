@@ -120,7 +120,7 @@ class QuotaFeed:
 
     @property
     def is_current(self) -> bool:
-        """Return whether every change that is known is charged."""
+        """Return True if every change that is known is charged."""
         return not self._slices and not self.usage.book.outstanding
 
     # --- changes ----------------------------------------------------------------------------------
@@ -165,7 +165,7 @@ class QuotaFeed:
     # --- evaluation -------------------------------------------------------------------------------
 
     async def _reconcile(self, _: str) -> float | None:
-        """Evaluate what has changed, then tell the listeners; return when to come back."""
+        """Evaluate the changes, then tell the listeners; return the delay until the next run."""
         if self._slices and self._clock() >= self._slices_from_s:
             slices, self._slices = self._slices, {}
             began_s = self._clock()
@@ -184,7 +184,7 @@ class QuotaFeed:
         return again_s
 
     async def _charge(self) -> None:
-        """Charge what is outstanding; what takes long is left to the turn of its namespace."""
+        """Charge the outstanding claims; one that takes long is left to the turn of its namespace."""
         turn_s = self._clock()
         for key in tuple(self.usage.book.outstanding):
             claim = self.usage.book.claim(key)
@@ -221,7 +221,7 @@ class QuotaFeed:
         return None
 
     def _attempt(self, key: Hashable) -> tuple[bool, Demand | None]:
-        """Charge a claim; return whether it was possible, and what the worker has to answer first."""
+        """Charge a claim; return True if that worked, and the questions for the worker to answer first."""
         engine = self._engine.deferring(charges_demand=True) if self._engine else None
         try:
             with evaluating(engine=engine, meter=Meter(STEPS)):

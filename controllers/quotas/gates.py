@@ -1,4 +1,4 @@
-"""The controller that removes scheduling gates from pods for which DeviceQuotas have room.
+"""The controller that removes scheduling gates from pods once DeviceQuotas have room for them.
 
 One process decides: the leader. It charges a pod before it removes the gate, and goes on charging it whatever
 becomes of the write. A new leader first waits until no write of the one before can be under way, and then
@@ -117,7 +117,7 @@ class QuotaGateController:
 
     @property
     def fault(self) -> str:
-        """Return the reason why nobody decides about pods; empty if somebody does."""
+        """Return the reason nobody decides about pods; empty if somebody does."""
         return self._policy_fault or self._denial
 
     def _usage_changed(self) -> None:
@@ -203,7 +203,7 @@ class QuotaGateController:
             listener()
 
     async def _find_policy_fault(self) -> str:
-        """Return what is wrong with the policies; while some of them are there, pods go on waiting."""
+        """Describe the faults of the policies; while some of them are there, pods go on waiting."""
         faults: list[str] = []
         found_names: set[str] = set()
         for document in gate_documents():

@@ -17,7 +17,7 @@ _NANOS: Final = 10**9
 
 
 class QuotaCollector(Collector):
-    """Shows what is charged to the limits of all quotas; only the leader knows."""
+    """Shows the charges to the limits of all quotas; only the leader knows."""
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class QuotaCollector(Collector):
         yield self._oldest_promises(owned)
 
     def _oldest_promises(self, owned: frozenset[str]) -> Metric:
-        """Return for how long the oldest promise of each limit has not been taken up."""
+        """Return the age of the oldest promise of each limit that has not been taken up."""
         now_s = self._clock()
         since = self._promised_since
         ages: dict[tuple[str, str], float] = {}

@@ -12,5 +12,5 @@ def project_quota_claim(raw: bytes) -> QuotaClaim:
 
 
 def project_quota_pod(raw: bytes) -> Pod | None:
-    """Project a Pod to the fields that decide whether it waits; None if no quota counts it."""
+    """Project a Pod to the fields that make it wait or not; None if no quota counts it."""
     return counted_pod(decode(raw, Pod))

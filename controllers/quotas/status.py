@@ -1,4 +1,4 @@
-"""The status of a DeviceQuota: the usage of each limit, by namespace, and what is left."""
+"""The status of a DeviceQuota: the usage of each limit, by namespace, and the amount left."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -69,7 +69,7 @@ def quota_status(
 
 
 def differs_in_more_than_amounts(first: DeviceQuotaStatus | None, other: DeviceQuotaStatus) -> bool:
-    """Return whether statuses differ in more than amounts, which change with every claim."""
+    """Return True if statuses differ in more than amounts; those change with every claim."""
     return first is None or _without_amounts(first) != _without_amounts(other)
 
 
@@ -107,7 +107,7 @@ def _limit_status(sums: LimitSums) -> LimitStatus:
 
 
 def summary(limits: Sequence[Limit], statuses: Sequence[LimitStatus]) -> str:
-    """Return what is left in a few words, such as `40Gi of 80Gi memory, 1 of 4 devices left`."""
+    """Return the amounts left in a few words, such as `40Gi of 80Gi memory, 1 of 4 devices left`."""
     times = Counter(map(_noun, limits))
     parts = [
         f"{status.available} of {limit.max} {_noun(limit)}"

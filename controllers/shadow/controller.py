@@ -94,7 +94,7 @@ class ShadowController:
         return self._period_s
 
     def _tell(self, raw: bytes, kind: tuple[str, str], texts: tuple[bytes, ...]) -> bool:
-        """Record the event about an object; return whether it has device keys.
+        """Record the event about an object; return True if it has device keys.
 
         Args:
             texts: One of which the JSON of an object with device keys contains.

@@ -65,7 +65,7 @@ def evaluate_stored(
 
 
 def shadow_event(workload: StoredObject, answer: Answer) -> Event | None:
-    """Return the event about an object; None where another mode would not touch it either."""
+    """Return the event about an object; None if another mode would not touch it either."""
     reason, words = _summary(answer)
     if reason is None:
         return None
@@ -89,7 +89,7 @@ def shadow_event(workload: StoredObject, answer: Answer) -> Event | None:
 
 
 def _summary(answer: Answer) -> tuple[Reason | None, str]:
-    """Return the event's reason and text; None and no text where there is no event."""
+    """Return the event's reason and text; None and no text if there is no event."""
     words = describe_shadowed(answer)
     if words:
         return Reason.WOULD_BE_TRANSLATED if answer.allowed else Reason.WOULD_BE_REJECTED, words

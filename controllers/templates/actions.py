@@ -101,7 +101,7 @@ class GeneratedClaim(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def project_pod(raw: bytes, intern: Callable[[str], str]) -> TranslatedPod | None:
-    """Project a pod; None where it neither uses templates nor carries our annotation, or has ended.
+    """Project a pod; None if it neither uses templates nor carries our annotation, or has ended.
 
     Args:
         raw: Its JSON. Most pods of a cluster are left out by their text, without decoding.
@@ -228,7 +228,7 @@ Action = CreateTemplate | DeleteTemplate | DeleteClaim | RecordEvent
 
 
 class Derivation(msgspec.Struct, frozen=True, kw_only=True):
-    """The claims that derive from an annotation, or why there are none."""
+    """The claims that derive from an annotation, or the reason there are none."""
 
     claims: tuple[Claim, ...] = ()
     problem: Finding | None = None
@@ -386,7 +386,7 @@ def _plan_claims(
     claim: Callable[[Key], GeneratedClaim | None],
     deletions: Mapping[str, int],
 ) -> Iterator[Action]:
-    """Yield actions for the claims that were generated from a template whose content is right.
+    """Yield actions for the claims that were generated from a template with the right content.
 
     A different claim that is older than the template was generated from one of other content. A
     younger one was changed by an admission policy or webhook, and so would be the next.
@@ -422,7 +422,7 @@ def _plan_claims(
 
 
 def _is_older(claim: GeneratedClaim, template: TemplateState) -> bool:
-    """Return whether a claim was there before the template.
+    """Return True if a claim was there before the template.
 
     Times have whole seconds. Within one the resource versions decide, which are revisions of one store
     in nearly all clusters; elsewhere `MAX_CLAIM_DELETIONS` bounds the damage.

@@ -255,7 +255,7 @@ class TemplateController:
         return None
 
     def _template(self, key: Key) -> TemplateState | None:
-        """Return a template as it is, even where the watch does not show it yet."""
+        """Return a template as it is, even if the watch does not show it yet."""
         template = self._templates.store.get(key)
         if template is None or template.uid in self._deleted:
             template = self._created.get(key)

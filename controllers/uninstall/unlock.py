@@ -32,7 +32,7 @@ log = get_logger()
 
 
 class Pace(NamedTuple):
-    """Times of the removal, in seconds; the constants of this module say what each is."""
+    """Times of the removal, in seconds; the constants of this module describe each."""
 
     quiet_s: float = QUIET_S
     period_s: float = PERIOD_S
@@ -104,7 +104,7 @@ async def _gated_pods(client: Client) -> Sequence[Pod]:
 
 
 async def _remove(client: Client, pod: Pod) -> str:
-    """Remove the gate of a pod; return why that failed, empty if the pod has none any more."""
+    """Remove the gate of a pod; return the reason for a failure, empty if the pod has none any more."""
     metadata = pod.metadata
     try:
         await client.patch(

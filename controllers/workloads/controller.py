@@ -127,7 +127,7 @@ class WorkloadController:
                 await self._create(key, document)
 
     def _missing_templates(self, workload: StoredObject) -> list[Mapping[str, Any]]:
-        """Return the templates to create; none where the namespace has many."""
+        """Return the templates to create; none if the namespace has many."""
         namespace = workload.metadata.namespace
         snapshot = self._snapshots.snapshot()
         claims = {
@@ -157,7 +157,7 @@ class WorkloadController:
 
 
 def controller(parts: EvaluatingParts) -> Work:
-    """Return the controller of workloads; nothing where it is off, or no pod is translated."""
+    """Return the controller of workloads; nothing if it is off, or no pod is translated."""
     settings, options = parts.settings, parts.options
     if not settings.controllers.templates_of_workloads or options.mode is Mode.SHADOW:
         return Work()

@@ -46,12 +46,12 @@ class Secret(ApiStruct, frozen=True, kw_only=True):
 
     @property
     def is_managed(self) -> bool:
-        """Return whether the certificate controller may write it."""
+        """Return True if the certificate controller may write it."""
         return MANAGED_LABELS.items() <= (self.metadata.labels or {}).items()
 
     @property
     def is_rotation_requested(self) -> bool:
-        """Return whether an administrator has requested a new authority or new keys."""
+        """Return True if an administrator has requested a new authority or new keys."""
         return ROTATE_ANNOTATION in (self.metadata.annotations or {})
 
     def values(self) -> Mapping[str, bytes]:
@@ -138,7 +138,7 @@ class RegisteredWebhook(ApiStruct, frozen=True, kw_only=True):
 
     @property
     def address(self) -> tuple[str, int]:
-        """Host and port where the API server reaches it; the certificate is of that host."""
+        """Host and port that the API server reaches it at; the certificate is of that host."""
         service = self.client_config.service
         if service is not None:
             return f"{service.name}.{service.namespace}.svc", service.port or HTTPS_PORT
@@ -147,7 +147,7 @@ class RegisteredWebhook(ApiStruct, frozen=True, kw_only=True):
 
     @property
     def path(self) -> str:
-        """Return the path to which reviews are posted; empty where nothing is said."""
+        """Return the path that reviews are posted to; empty if nothing is said."""
         service = self.client_config.service
         return urlsplit(self.client_config.url).path if service is None else service.path
 

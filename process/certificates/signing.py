@@ -1,4 +1,4 @@
-"""Signing keys as a cluster stores them: one Secret, which webhook and controllers follow."""
+"""Signing keys as a cluster stores them: one Secret, followed by webhook and controllers."""
 
 import asyncio
 from collections.abc import Callable
@@ -24,7 +24,7 @@ log = get_logger()
 
 
 class SigningSettings(Section, frozen=True, kw_only=True):
-    """The keys with which the webhook signs translated pods."""
+    """The keys that the webhook signs translated pods with."""
 
     secret: Name = SIGNING_SECRET
     """The Secret, in `namespace`, that holds the keys. The controllers write it, the webhook reads it."""
@@ -90,7 +90,7 @@ class SigningKeyCache:
         await self._has_keys.wait()
 
     def check(self) -> str:
-        """Return the reason why nothing can be signed, as a readiness check."""
+        """Return the reason nothing can be signed, as a readiness check."""
         return "" if self.keys else "no signing key yet"
 
     def _replace(self, _key: tuple[str, str], _old: Keys | None, new: Keys | None) -> None:
@@ -102,7 +102,7 @@ class SigningKeyCache:
 
 
 def project_keys(raw: bytes) -> Keys:
-    """Project a Secret to the signing keys in it; none where it has none.
+    """Project a Secret to the signing keys in it; none if it has none.
 
     Raises:
         msgspec.DecodeError: It holds something else.

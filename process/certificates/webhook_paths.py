@@ -1,4 +1,4 @@
-"""Keys of the webhook's paths as a cluster stores them: one Secret, which the replicas follow.
+"""Keys of the webhook's paths as a cluster stores them: one Secret, followed by the replicas.
 
 The last part of every path of the webhook is a random key. Only who may read the webhook
 configurations knows it, so a review from anybody else is answered with 404 before it is read. A key
@@ -36,7 +36,7 @@ log = get_logger()
 
 
 class PathKeysError(ValueError):
-    """Text that does not hold path keys; the message says why."""
+    """Text that does not hold path keys; the message has the reason."""
 
 
 class PathKey(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,7 +58,7 @@ class PathKey(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.path}/{self.key}"
 
     def __repr__(self) -> str:
-        """Return everything but the key, which must not reach a log."""
+        """Return everything but the key; that must not reach a log."""
         return f"PathKey(path={self.path!r}, created={self.created.isoformat()})"
 
 
@@ -92,7 +92,7 @@ def decode_path_keys(text: bytes) -> PathKeys:
 
 
 def split_path(path: str) -> tuple[str, str]:
-    """Return the part before the key of a path, and the key; empty where there is none.
+    """Return the part before the key of a path, and the key; empty if there is none.
 
     >>> split_path("/mutate/0123456789abcdef0123456789abcdef")
     ('/mutate', '0123456789abcdef0123456789abcdef')
@@ -104,7 +104,7 @@ def split_path(path: str) -> tuple[str, str]:
 
 
 def find_path(path: str, keys: PathKeys) -> str | None:
-    """Return the path without its key; None where the key is not one of that path.
+    """Return the path without its key; None if the key is not one of that path.
 
     Every key is compared, each in constant time, so that the time of an answer tells nothing.
 
@@ -152,11 +152,11 @@ class PathKeyCache:
         await self._has_keys.wait()
 
     def check(self) -> str:
-        """Return the reason why no path is known, as a readiness check."""
+        """Return the reason no path is known, as a readiness check."""
         return "" if self.keys else "no path key yet"
 
     def find(self, path: str) -> str | None:
-        """Return a path without its key; None where the key is not one of that path."""
+        """Return a path without its key; None if the key is not one of that path."""
         return find_path(path, self.keys)
 
     def _replace(self, _key: tuple[str, str], _old: PathKeys | None, new: PathKeys | None) -> None:
@@ -167,7 +167,7 @@ class PathKeyCache:
 
 
 def project_path_keys(raw: bytes) -> PathKeys:
-    """Project a Secret to the path keys in it; none where it has none.
+    """Project a Secret to the path keys in it; none if it has none.
 
     Raises:
         msgspec.DecodeError: It holds something else.

@@ -44,7 +44,7 @@ class Rests:
 
 
 class FairQueue(Generic[T]):
-    """Items of tenants, which take turns. Not for several threads."""
+    """Items of tenants that take turns. Not for several threads."""
 
     def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
         """Begin empty.

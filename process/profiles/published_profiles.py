@@ -71,7 +71,7 @@ class ProfileCache:
         self._handlers.append(handler)
 
     async def wait_first(self) -> None:
-        """Return once it is known whether the cluster has profiles."""
+        """Return once the profiles of the cluster, or their absence, are known."""
         await self.subscription.synced.wait()
 
     def check(self) -> str:

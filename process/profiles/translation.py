@@ -41,7 +41,7 @@ from translation.vocabularies import nvidia
 
 
 class HamiSettings(Section, frozen=True, kw_only=True):
-    """The meaning of HAMi's keys, where its own settings differ from those of its chart.
+    """The meaning of HAMi's keys, if its own settings differ from those of its chart.
 
     `drawbridge settings import` reads them from HAMi's ConfigMaps.
     """
@@ -245,7 +245,7 @@ class TranslationSettings(Section, frozen=True, kw_only=True):
 
 
 def _driver_faults(options: TranslationOptions, profiles: Mapping[str, Profile]) -> Iterator[str]:
-    """Yield why chosen drivers, or the keys that they are chosen for, are not known."""
+    """Yield the reasons that chosen drivers, or the keys that they are chosen for, are not known."""
     handlers = vocabularies_in_force(options, profiles).values()
     for key in sorted(options.drivers):
         if not any(handler.handles(key) for handler in handlers):

@@ -22,7 +22,7 @@ from process.serving.probes import Check, ProbeServer
 
 
 class LeaderElectionSettings(Section, frozen=True, kw_only=True):
-    """Settings of the leader election of a process, which adds the name of its Lease.
+    """Settings of the leader election of a process; the process adds the name of its Lease.
 
     Source: k8s.io/component-base LeaderElectionConfiguration, names and defaults.
     """
@@ -69,7 +69,7 @@ async def _nothing_to_drain() -> bool:
 
 
 class Term(msgspec.Struct, frozen=True, kw_only=True):
-    """A time for which a process leads.
+    """A time of leadership of a process.
 
     Attributes:
         is_successor: No write of the leader before can be under way, as that one said itself.

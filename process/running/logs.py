@@ -1,4 +1,4 @@
-"""Logs: JSON lines on standard error, or words where a person reads along."""
+"""Logs: JSON lines on standard error, or words if a person reads along."""
 
 import logging
 from collections.abc import Mapping
@@ -37,7 +37,7 @@ class LibraryLines(logging.Handler):
 
 
 def log_to(stream: TextIO, level: LogLevel) -> None:
-    """Write the log to a stream: JSON, or text where it is a terminal.
+    """Write the log to a stream: JSON, or text if it is a terminal.
 
     Tracebacks come without local variables: those hold tokens, keys, and other people's pods.
     """

@@ -92,7 +92,7 @@ class AnswerStore:
         return self._answers.get(key, tenant=tenant, question=question)
 
     def stop_reason(self, key: Key) -> SelectorTooCostly | None:
-        """Return the reason why an expression is not evaluated; None if it is."""
+        """Return the reason an expression is not evaluated; None if it is."""
         reason = self._stopped.get(key)
         if reason is None or self._clock() >= reason[1]:
             return None
@@ -126,7 +126,7 @@ class AnswerStore:
         self._forgiven_s.append(until_s)
 
     def take_forgiven(self) -> bool:
-        """Return whether an expression may be tried again since the last call."""
+        """Return True if an expression may be tried again since the last call."""
         now_s = self._clock()
         left_s = [until_s for until_s in self._forgiven_s if until_s > now_s][-MAX_STOPPED:]
         has_forgiven = len(left_s) < len(self._forgiven_s)

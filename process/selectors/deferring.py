@@ -52,7 +52,7 @@ class Demand:
 
 
 class DeferringEngine:
-    """A `SelectorEngine` for one attempt, which collects the questions without a cached answer.
+    """A `SelectorEngine` for one attempt that collects the questions without a cached answer.
 
     Attributes:
         demand: The questions to answer before the attempt is made again.

@@ -1,4 +1,4 @@
-"""The engine with a worker process, which answers questions beside the decisions that need them.
+"""The engine with a worker process that answers questions beside the decisions that need them.
 
 A decision never waits for the worker. It ends with `AnswersPending`; its caller has the questions answered
 (`WorkerEngine.answer`) and makes the decision again, and other decisions are made meanwhile. A thread
@@ -397,7 +397,7 @@ class WorkerEngine:
         log.warning("selector.stopped", reason=why, namespace=tenant, expression=key.hex()[:16])
 
     def _is_blocked(self, tenant: str) -> bool:
-        """Return whether too many workers were lost within a minute."""
+        """Return True if too many workers were lost within a minute."""
         losses = self._losses.get(tenant, ())
         since_s = self._clock() - WINDOW_S
         limit = MAX_FAILURES if tenant == NOBODY else MAX_LOSSES

@@ -1,4 +1,4 @@
-"""The worker: evaluates expressions, and is killed where one takes too long.
+"""The worker: evaluates expressions, and is killed if one takes too long.
 
 `python -m process.selectors.worker` reads questions from standard input and answers on standard
 output until its input ends. It opens nothing, and knows nothing but what it is asked.

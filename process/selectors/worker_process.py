@@ -37,7 +37,7 @@ class WorkerLost(Exception):
 
 
 class WorkerFailed(Exception):
-    """The worker did not answer, for a reason unrelated to the question; the message says why."""
+    """The worker did not answer, for a reason unrelated to the question; the message has it."""
 
 
 class WorkerProcess:
@@ -127,7 +127,7 @@ class WorkerProcess:
         return decode_answer(await self._answers.readexactly(size))
 
     async def _ending(self) -> WorkerLost | WorkerFailed:
-        """Describe why the worker exited, or that its reply was malformed."""
+        """Describe the exit of the worker, or its malformed reply."""
         try:
             async with asyncio.timeout(ENDING_S):
                 status = await self._process.wait()

@@ -1,4 +1,4 @@
-"""The HTTP protocol of every port, which discloses nothing to unknown clients.
+"""The HTTP protocol of every port; it discloses nothing to unknown clients.
 
 aiohttp answers by itself what never reaches a handler: malformed HTTP, a path or method without a route,
 an unknown `Expect`. Its answers name aiohttp and its version, and quote the request. Here all of them are
@@ -92,7 +92,7 @@ def anonymous_protocols(
 
 
 def bare_response(status: int) -> web.Response:
-    """Return a response without a body; it closes the connection, whose rest is not read."""
+    """Return a response without a body; it closes the connection without reading its rest."""
     response = web.Response(status=status, headers=ANONYMOUS)
     response.force_close()
     return response

@@ -1,4 +1,4 @@
-"""A server whose requests have bodies of bounded size, and no routes."""
+"""A server for requests with bodies of bounded size, and no routes."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

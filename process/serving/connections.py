@@ -31,7 +31,7 @@ log = get_logger()
 
 
 class CloseReason(StrEnum):
-    """The reason why a connection was closed, or not accepted."""
+    """The reason a connection was closed, or not accepted."""
 
     HANDSHAKE = "handshake"
     """The TLS handshake failed or took too long."""
@@ -89,7 +89,7 @@ class Connection(asyncio.Protocol):
         self.handler.connection_made(transport)
 
     def data_received(self, data: bytes) -> None:
-        """Pass on data, which may begin a header."""
+        """Pass on data; it may begin a header."""
         if self.header_since is None and not self.answering:
             self.header_since = asyncio.get_running_loop().time()
         self.handler.data_received(data)
@@ -215,7 +215,7 @@ class Connections:
             self._listener.close()
 
     def header_received(self, handler: asyncio.BaseProtocol | None) -> None:
-        """Mark a connection as one whose header is complete, by its HTTP protocol."""
+        """Mark a connection, given by its HTTP protocol, as one with a complete header."""
         connection = self._open.get(handler)
         if connection is not None:
             connection.header_since = None
@@ -269,7 +269,7 @@ class Connections:
                 self._count_closed(CloseReason.REJECTED)
 
     def _make_room(self, address: str, now: float) -> bool:
-        """Close a connection if a new one of a client needs its place; return whether it may stay."""
+        """Close a connection if a new one of a client needs its place; return True if the new one may stay."""
         unused_connections = [
             connection for connection in self._open.values() if not connection.is_used
         ]
@@ -291,7 +291,7 @@ class Connections:
         return self._evict_idle(self._open.values(), now)
 
     def _evict_idle(self, connections: Iterable[Connection], now: float) -> bool:
-        """Close the connection that has been idle for longest; return whether there was one."""
+        """Close the connection that has been idle for longest; return True if there was one."""
         idle = [
             connection
             for connection in connections

@@ -30,7 +30,7 @@ SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.
 
 
 class CacheCollector(Collector):
-    """Shows how far the informers of a process follow, by resource."""
+    """Shows the progress of the informers of a process, by resource."""
 
     def __init__(self, factory: InformerFactory) -> None:
         self._factory = factory
@@ -74,7 +74,7 @@ class CacheCollector(Collector):
 
 
 class QueueCollector(Collector):
-    """Shows how much work waits, by the names of client-go."""
+    """Shows the amount of waiting work, by the names of client-go."""
 
     def __init__(self, controllers: Sequence[Controller[Any]]) -> None:
         self._controllers = controllers
@@ -131,7 +131,7 @@ class ReadinessCollector(Collector):
         self._checks = checks
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        """Yield whether each check passes."""
+        """Yield the metric of each readiness check: 1 if it passes, else 0."""
         passes = GaugeMetricFamily(
             "drawbridge_readiness_check",
             "Whether a readiness check passes (1) or not (0); the log has the reason.",
@@ -143,7 +143,7 @@ class ReadinessCollector(Collector):
 
 
 def stopped_counter(registry: CollectorRegistry) -> Callable[[], None]:
-    """Return a function that counts lost workers, which evaluate expressions."""
+    """Return a function that counts lost workers; workers evaluate expressions."""
     counter = Counter(
         "drawbridge_selectors_stopped",
         "Total lost workers: a selector took too much, or the worker was killed or did not start.",
@@ -153,7 +153,7 @@ def stopped_counter(registry: CollectorRegistry) -> Callable[[], None]:
 
 
 def leader_gauge(registry: CollectorRegistry, name: str, is_leading: Callable[[], bool]) -> None:
-    """Show whether this process leads, by the name of client-go.
+    """Show that this process leads or not, by the name of client-go.
 
     Args:
         name: The Lease's name.

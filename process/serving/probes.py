@@ -45,7 +45,7 @@ class Readiness:
         self._failing: tuple[str, ...] | None = None
 
     def is_ready(self) -> bool:
-        """Return whether all checks pass, and log when another set of checks fails."""
+        """Return True if all checks pass, and log when another set of checks fails."""
         problems = {name: problem for name, check in self._checks.items() if (problem := check())}
         failing = tuple(problems)
         if failing != self._failing:
