@@ -1,4 +1,4 @@
-"""`python -m sidecar`: decides which devices pods get, for the kube-scheduler beside it.
+"""`python -m sidecar`: decides on the devices that pods get, for the kube-scheduler beside it.
 
 One of several replicas works: it holds the Lease, and the scheduler beside it works as well. The others
 wait. Who loses the Lease ends, and is started again under another identity, so that no late write of it
@@ -76,11 +76,11 @@ class LeaderSession:
         return self._service
 
     def problem(self) -> str:
-        """Return the reason why no call can be answered; empty if it can."""
+        """Return the reason no call can be answered; empty if it can."""
         return self._check()
 
     def check(self) -> str:
-        """Return the reason why this process is not ready; one that waits to lead is."""
+        """Return the reason this process is not ready; one that waits to lead is."""
         return "" if self._service is None else self._check()
 
     def begin(self, service: Service, check: Callable[[], str]) -> None:
@@ -212,7 +212,7 @@ class Leadership:
         )
 
     def may_write(self) -> bool:
-        """Return whether this leadership lasts."""
+        """Return True if this leadership lasts."""
         return self._parts.session.service is self.service
 
     def problem(self) -> str:
@@ -260,7 +260,7 @@ class Leadership:
             session.end()
 
     async def drain(self) -> bool:
-        """Return whether the next leader need not wait; writes of one before us may be under way, too."""
+        """Return True if the next leader need not wait; writes of one before us may be under way, too."""
         return await self._writer.drain() and self._has_waited.is_set()
 
     def _forget_verdicts(self) -> None:
@@ -288,7 +288,7 @@ def build_state(parts: Parts, informers: InformerFactory) -> ClusterState:
 
 
 def build_binder(parts: Parts, state: ClusterState, writer: LeaderWriter) -> Binder:
-    """Return the binder, which brings promises into the API."""
+    """Return the binder; it brings promises into the API."""
     settings = parts.process.settings.sidecar
     return Binder(
         state,

@@ -129,7 +129,7 @@ def _gpus(settings: DriverSettings) -> NvmlGpus:
 
 
 class _Driver:
-    """The parts of the driver, and how they are connected."""
+    """The parts of the driver, and their connections."""
 
     def __init__(
         self,

@@ -85,7 +85,7 @@ class NvmlGpus:
     # --- devices --------------------------------------------------------------------------------
 
     def discover(self) -> Inventory:
-        """Return the devices that are there now; those seen last where NVML does not answer."""
+        """Return the devices that are there now; those seen last if NVML does not answer."""
         try:
             self._open()
             self._gpus = tuple(self._read_all())
@@ -106,7 +106,7 @@ class NvmlGpus:
             on_change(await asyncio.to_thread(self.discover))
 
     def problem(self) -> str:
-        """Return the reason why NVML does not answer; empty when it does."""
+        """Return the reason NVML does not answer; empty when it does."""
         return self._problem
 
     def _open(self) -> None:
@@ -174,7 +174,7 @@ class NvmlGpus:
             )
 
     def _value_or_none(self, ask: Callable[[Any], Any], handle: Any) -> Any:
-        """Return the GPU's answer; None where it has none."""
+        """Return the GPU's answer; None if it has none."""
         try:
             return ask(handle)
         except self._nvml.NVMLError_NotSupported:
@@ -307,7 +307,7 @@ def _profile(size: Any, total_bytes: int) -> str:
 
 
 def _field(text: str, name: str) -> str:
-    """Return the value of a line `name: value`; empty where there is none."""
+    """Return the value of a line `name: value`; empty if there is none."""
     lines = (line.partition(":") for line in text.splitlines())
     return next((value.strip() for key, _, value in lines if key.strip() == name), "")
 

@@ -7,7 +7,7 @@ from driver.model.inventory import Inventory
 
 
 class DeviceSource(Protocol):
-    """Finds out which devices the node has, and goes on finding out."""
+    """Finds out the devices of the node, and follows their changes."""
 
     def discover(self) -> Inventory:
         """Return the devices that the node has at the start.

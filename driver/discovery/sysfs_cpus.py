@@ -42,7 +42,7 @@ class SysfsCpus:
             on_change(await asyncio.to_thread(self.discover))
 
     def problem(self) -> str:
-        """Return the reason why nothing can be known of the CPUs; empty when it can."""
+        """Return the reason nothing can be known of the CPUs; empty when it can."""
         return "" if self._folder.is_dir() else f"{self._folder} is not there"
 
     def _nodes(self) -> Iterator[NumaNode]:

@@ -97,7 +97,7 @@ class SysfsNics:
 
 
 def _is_down(path: Path, interface: str, rdma: str) -> bool:
-    """Return whether an administratively enabled port has no link."""
+    """Return True if an administratively enabled port has no link."""
     if interface and int(_text(path / "net" / interface / "flags") or "0", 16) & _UP:
         return _text(path / "net" / interface / "operstate") == "down"
     if rdma and not interface:
@@ -108,7 +108,7 @@ def _is_down(path: Path, interface: str, rdma: str) -> bool:
 
 
 def _first(folder: Path) -> str:
-    """Return the first name in a folder; empty where there is none."""
+    """Return the first name in a folder; empty if there is none."""
     return min((path.name for path in folder.iterdir()), default="") if folder.is_dir() else ""
 
 
@@ -118,7 +118,7 @@ def _number(file: Path) -> int:
 
 
 def _text(file: Path) -> str:
-    """Return the text of a file without its line break; empty where it has none."""
+    """Return the text of a file without its line break; empty if it has none."""
     try:
         return file.read_text(errors="replace").strip()
     except OSError:  # Drivers refuse to answer while a device is down.

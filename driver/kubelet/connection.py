@@ -43,7 +43,7 @@ class KubeletConnection:
         self._registration = Registration(driver, sockets.service)
 
     def problem(self) -> str:
-        """Return the reason why the kubelet does not call the driver; empty when it does."""
+        """Return the reason the kubelet does not call the driver; empty when it does."""
         return self._registration.problem()
 
     async def run(self) -> None:
@@ -61,7 +61,7 @@ class KubeletConnection:
                 self._ending()
 
     def _remove_abandoned(self) -> None:
-        """Remove sockets of instances that were killed, which the kubelet would try again and again."""
+        """Remove sockets of instances that were killed; the kubelet would try them again and again."""
         registry, folder = self._sockets.registration.parent, self._sockets.service.parent
         for path in (
             *abandoned_sockets(registry, f"{self._driver}-"),

@@ -1,4 +1,4 @@
-"""The health service: a stream of how the devices are, for the status of pods.
+"""The health service: a stream of the devices' health, for the status of pods.
 
 The kubelet takes a device for unknown when it hears nothing of it for longer than the driver said, so
 the whole list is sent again and again.
@@ -24,7 +24,7 @@ MAX_MESSAGE: Final = 1024
 
 
 class Health:
-    """Tells of all devices of the node whether they have a fault."""
+    """Tells the health of all devices of the node."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class Health:
         )
 
     def end(self) -> None:
-        """End all streams, which would otherwise hold up the end of the server."""
+        """End all streams; they would otherwise hold up the end of the server."""
         self._is_ended = True
         self._changed.set()
 

@@ -38,7 +38,7 @@ class Registration:
         )
 
     def problem(self) -> str:
-        """Return the reason why the driver is not registered; empty when it is."""
+        """Return the reason the driver is not registered; empty when it is."""
         return self._problem
 
     async def _info(self, _request: api.InfoRequest) -> api.PluginInfo:

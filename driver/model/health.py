@@ -69,7 +69,7 @@ class DeviceHealth(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Recovery(msgspec.Struct, frozen=True, kw_only=True):
-    """The time without a fault after which a device is healthy again.
+    """The time without a fault that makes a device healthy again.
 
     Attributes:
         first_s: The time after the first fault, in seconds.

@@ -24,7 +24,7 @@ MAX_DOMAIN: Final = 63
 
 
 def is_dns_label(text: str) -> bool:
-    """Return whether a text can name a device, a counter set, a counter or a group.
+    """Return True if a text can name a device, a counter set, a counter or a group.
 
     >>> is_dns_label("gpu-0"), is_dns_label("GPU_0")
     (True, False)
@@ -33,12 +33,12 @@ def is_dns_label(text: str) -> bool:
 
 
 def is_subdomain(text: str) -> bool:
-    """Return whether a text can name an object, a driver or a part of a pool's name."""
+    """Return True if a text can name an object, a driver or a part of a pool's name."""
     return _SUBDOMAIN.fullmatch(text) is not None
 
 
 def is_qualified_name(text: str) -> bool:
-    """Return whether a text can name an attribute or a capacity.
+    """Return True if a text can name an attribute or a capacity.
 
     >>> is_qualified_name("memory"), is_qualified_name("resource.kubernetes.io/pcieRoot")
     (True, True)
@@ -51,23 +51,23 @@ def is_qualified_name(text: str) -> bool:
 
 
 def is_label_key(text: str) -> bool:
-    """Return whether a text can be the key of a taint."""
+    """Return True if a text can be the key of a taint."""
     domain, slash, name = text.rpartition("/")
     return (is_subdomain(domain) or not slash) and bool(name) and is_label_value(name)
 
 
 def is_label_value(text: str) -> bool:
-    """Return whether a text can be the value of a taint."""
+    """Return True if a text can be the value of a taint."""
     return _LABEL_VALUE.fullmatch(text) is not None
 
 
 def is_variable(text: str) -> bool:
-    """Return whether a text can name an environment variable."""
+    """Return True if a text can name an environment variable."""
     return _VARIABLE.fullmatch(text) is not None
 
 
 def is_cdi_device(text: str) -> bool:
-    """Return whether a text is a device's name in CDI, `vendor/class=name`.
+    """Return True if a text is a device's name in CDI, `vendor/class=name`.
 
     >>> is_cdi_device("nvidia.com/gpu=0"), is_cdi_device("nvidia.com/gpu")
     (True, False)
@@ -76,7 +76,7 @@ def is_cdi_device(text: str) -> bool:
 
 
 def is_uid(text: str) -> bool:
-    """Return whether a text can be the uid of a claim, and so a part of a file's name.
+    """Return True if a text can be the uid of a claim, and so a part of a file's name.
 
     >>> is_uid("2d43b9a7-3cfe-8a2c-8233-6ef0ad5f1c2f"), is_uid("../../etc/passwd"), is_uid("")
     (True, False, False)
@@ -85,7 +85,7 @@ def is_uid(text: str) -> bool:
 
 
 def is_plain_path(text: str) -> bool:
-    """Return whether a text is an absolute path without `..` and empty parts.
+    """Return True if a text is an absolute path without `..` and empty parts.
 
     >>> is_plain_path("/dev/nvidia0"), is_plain_path("/dev/../etc"), is_plain_path("dev/null")
     (True, False, False)

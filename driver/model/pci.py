@@ -57,7 +57,7 @@ class PciLocation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def is_pci_address(text: str) -> bool:
-    """Return whether a text is the full address of a PCI device.
+    """Return True if a text is the full address of a PCI device.
 
     >>> is_pci_address("0000:3b:00.0"), is_pci_address("3b:00.0"), is_pci_address("0000:3B:00.0")
     (True, False, False)

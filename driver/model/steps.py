@@ -1,4 +1,4 @@
-"""The points of preparing and unpreparing between which the driver may die.
+"""The points of preparing and unpreparing that the driver may die between.
 
 Code that changes something on the node calls its `at_step` after each of them. The driver itself does nothing
 there; a test ends the process.

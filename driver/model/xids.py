@@ -12,7 +12,7 @@ and context switch timeout."""
 
 
 def is_of_gpu(xid: int) -> bool:
-    """Return whether an error is a fault of the GPU.
+    """Return True if an error is a fault of the GPU.
 
     >>> is_of_gpu(79), is_of_gpu(13)
     (True, False)

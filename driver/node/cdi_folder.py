@@ -1,4 +1,4 @@
-"""CDI specs of claims, where the container runtime reads them."""
+"""CDI specs of claims, in the folder that the container runtime reads."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -34,7 +34,7 @@ class CdiFolder:
         self._write(uid, msgspec.json.encode(spec))
 
     def restore(self, uid: str, spec: Document) -> bool:
-        """Write the spec of a claim unless it is there, and return whether it was written.
+        """Write the spec of a claim unless it is there, and return True if it was written.
 
         Raises:
             OSError: It could not be written.
@@ -46,7 +46,7 @@ class CdiFolder:
         return True
 
     def remove(self, uid: str) -> bool:
-        """Remove the spec of a claim and return whether there was one.
+        """Remove the spec of a claim and return True if there was one.
 
         Raises:
             OSError: It could not be removed.

@@ -33,7 +33,7 @@ log = get_logger()
 
 
 class CheckpointFile:
-    """Reads and writes under the driver's lock, which the caller holds."""
+    """Reads and writes under the driver's lock, held by the caller."""
 
     def __init__(self, folder: Path, boot_id: str, at_step: StepHook) -> None:
         self._folder = folder
@@ -94,7 +94,7 @@ class CheckpointFile:
         return tuple(sorted(self._folder.glob(f"{SET_ASIDE}{self._boot_id}.*")))
 
     def _read(self) -> Checkpoint | Unreadable | None:
-        """Return the content of the file; None where there is none."""
+        """Return the content of the file; None if there is none."""
         try:
             content = read_file(self._path, MAX_BYTES)
         except FileNotFoundError:

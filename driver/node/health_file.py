@@ -39,7 +39,7 @@ class HealthFile:
         self._boot_id = boot_id
 
     def load(self) -> Healths:
-        """Return the state that was stored in this boot; nothing where that cannot be read."""
+        """Return the state that was stored in this boot; nothing if that cannot be read."""
         try:
             content = msgspec.json.decode(read_file(self._path, MAX_BYTES), type=_Content)
         except FileNotFoundError:

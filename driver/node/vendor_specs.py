@@ -55,7 +55,7 @@ def _document(path: Path) -> dict[str, Any]:
 
 
 def _parse(text: bytes) -> Any:
-    """Return the document of a text: JSON, as claims' own specs are, or YAML, which takes longer.
+    """Return the document of a text: JSON, as claims' own specs are, or YAML, slower to read.
 
     Raises:
         PlainYamlError: It is neither.

@@ -44,7 +44,7 @@ def spec_file_name(driver: str, uid: str) -> str:
 
 
 def uid_of_spec(driver: str, file_name: str) -> str | None:
-    """Return the claim whose spec a file is; None for files of others.
+    """Return the claim with the spec in a file; None for files of others.
 
     >>> uid_of_spec("gpu.example", spec_file_name("gpu.example", "1-2"))
     '1-2'

@@ -1,4 +1,4 @@
-"""The checkpoint: which claims are prepared on this node, as a file says it.
+"""The checkpoint: the claims that are prepared on this node, as a file lists them.
 
 The file is a line about the rest, then the rest: a version, and a checksum of what follows. A version
 reads files of the one before and the one after it, so that a driver can be upgraded and rolled back with
@@ -45,7 +45,7 @@ class Checkpoint(ApiStruct, frozen=True, kw_only=True):
 
 
 class Unreadable(msgspec.Struct, frozen=True, kw_only=True):
-    """A file that does not say which claims are prepared.
+    """A file that does not tell the prepared claims.
 
     Attributes:
         why: The reason, for people.
@@ -68,7 +68,7 @@ def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
 
 
 def decode_checkpoint(text: bytes) -> Checkpoint | Unreadable:
-    """Return the checkpoint that a file holds, or why it cannot be relied on."""
+    """Return the checkpoint that a file holds, or the reason it cannot be relied on."""
     first, _, rest = text.partition(b"\n")
     body = rest.removesuffix(b"\n")
     try:

@@ -83,7 +83,7 @@ def settings_for(
 
 
 def applies_to(entry: DeviceAllocationConfiguration, request: str, driver: str) -> bool:
-    """Return whether an entry has parameters of a driver for a request of an allocation result."""
+    """Return True if an entry has parameters of a driver for a request of an allocation result."""
     if entry.opaque is None or entry.opaque.driver != driver:
         return False
     return not entry.requests or not {request, request.partition("/")[0]}.isdisjoint(entry.requests)
@@ -106,7 +106,7 @@ def _describe(value: object) -> str:
 
 
 def _shorten(fault: FieldError) -> FieldError:
-    """Return a fault whose field has a name that a message can show."""
+    """Return a fault with a field name that a message can show."""
     if len(fault.path) <= MAX_SHOWN:
         return fault
     return msgspec.structs.replace(fault, path=f"{fault.path[:MAX_SHOWN]}...")

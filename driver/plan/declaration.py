@@ -1,4 +1,4 @@
-"""The declared inventory: a YAML document that says which devices a node has.
+"""The declared inventory: a YAML document with the devices of a node.
 
 Its fields are the structs of this file, in camelCase. `driver.plan.declared` reads it.
 """
@@ -19,13 +19,13 @@ Amount = str | int | float
 
 
 class DeclaredVersion(Part, frozen=True, kw_only=True):
-    """An attribute that is a semantic version, which selectors can compare."""
+    """An attribute with a semantic version, so that selectors can compare it."""
 
     version: str
 
 
 class DeclaredCapacity(Part, frozen=True, kw_only=True):
-    """An amount of a device, and which parts of it a request may take (KEP-5075).
+    """An amount of a device, and the parts of it that a request may take (KEP-5075).
 
     Attributes:
         value: All of it.

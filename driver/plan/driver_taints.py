@@ -26,7 +26,7 @@ STATE_UNKNOWN: Final = DeviceTaint(key=f"{GROUP}/state-unknown", effect="NoSched
 
 
 def is_released(record: Record, claim: ResourceClaim) -> bool:
-    """Return whether the API server's claim no longer holds the prepared devices.
+    """Return True if the API server's claim no longer holds the prepared devices.
 
     Args:
         record: The record of the prepared claim.

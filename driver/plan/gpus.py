@@ -103,7 +103,7 @@ def gpu_pool(gpus: Iterable[Gpu], options: GpuOptions) -> NodePool:
 
 
 def mig_name(gpu: Gpu, instance: MigInstance) -> str:
-    """Return the name of a MIG instance as a device: of its profile and ids, which do not change.
+    """Return the name of a MIG instance as a device: of its profile and ids, since these do not change.
 
     A GPU instance with one compute instance, the usual case, leaves the latter's id out.
     """
@@ -185,7 +185,7 @@ def _capacity(value: Quantity, step: Quantity, *, is_shared: bool) -> DeviceCapa
 
 
 def _injection(vendor_names: Iterable[str], nodes: Iterable[str], options: GpuOptions) -> Injection:
-    """Return the injection into a container: from the vendor's own spec where it has the device."""
+    """Return the injection into a container: from the vendor's own spec if it has the device."""
     for name in vendor_names:
         if name in options.vendor_devices:
             return Injection(cdi_devices=(name,))
@@ -195,7 +195,7 @@ def _injection(vendor_names: Iterable[str], nodes: Iterable[str], options: GpuOp
 
 
 def semantic_version(text: str) -> str:
-    """Return a driver's version as a semantic one, which has three numbers without leading zeros.
+    """Return a driver's version as a semantic one, with three numbers without leading zeros.
 
     >>> semantic_version("580.65.06"), semantic_version("550.54"), semantic_version("")
     ('580.65.6', '550.54.0', '')

@@ -48,7 +48,7 @@ class Nic(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def name(self) -> str:
-        """Return the device's name, which stays when the interface is renamed.
+        """Return the device's name; it stays when the interface is renamed.
 
         >>> Nic(location=PciLocation(address="0000:3b:00.1")).name
         'nic-0000-3b-00-1'

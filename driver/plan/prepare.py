@@ -1,4 +1,4 @@
-"""The decision whether a claim can be prepared on this node, and the content of its containers.
+"""The decision to prepare a claim on this node or not, and the content of its containers.
 
 The allocation is compared with the claims prepared on the node, by the allocator's own constraints:
 the scheduler may have been wrong, or another client may have written the allocation. Of two claims
@@ -46,7 +46,7 @@ _SINGULAR: Final = {"are ": "is ", "do not ": "does not "}
 
 
 class RefusalReason(StrEnum):
-    """The reason why a claim is not prepared, for metrics; conflicts have the allocator's."""
+    """The reason a claim is not prepared, for metrics; conflicts have the allocator's."""
 
     CLAIM_GONE = "claimGone"
     NOT_ALLOCATED = "notAllocated"
@@ -327,7 +327,7 @@ def _devices(record: Record, node: NodeState) -> tuple[PreparedDevice, ...] | Re
 
 
 def _is_for_node(selector: NodeSelector | None, node: str) -> bool:
-    """Return whether an allocation may be used on this node, judging by the node's name.
+    """Return True if an allocation may be used on this node, judging by the node's name.
 
     Devices of a node are allocated for exactly that node; labels are for devices that several nodes
     reach.
@@ -401,7 +401,7 @@ def _conflict_message(conflict: AllocationConflict, namespace: str) -> str:
 
 
 def _reason(rejection: RejectionReason) -> str:
-    """Return the reason why one device cannot be used; the allocator's verbs are for several."""
+    """Return the reason one device cannot be used; the allocator's verbs are for several."""
     words = rejection.detail
     for plural, singular in _SINGULAR.items():
         if rejection.verb.startswith(plural):

@@ -72,7 +72,7 @@ class Writes(msgspec.Struct, frozen=True, kw_only=True):
     to_delete: tuple[ResourceSlice, ...] = ()
 
     def __bool__(self) -> bool:
-        """Return whether there is anything to do."""
+        """Return True if there is anything to do."""
         return bool(self.to_apply or self.to_delete)
 
 
@@ -195,7 +195,7 @@ def slice_document(slice_: ResourceSlice) -> dict[str, Any]:
 
 
 def plan_writes(pools: Iterable[PlannedPool], published_slices: Iterable[ResourceSlice]) -> Writes:
-    """Return the writes that lead to the planned slices; none where the API server has them.
+    """Return the writes that lead to the planned slices; none if the API server has them.
 
     Args:
         pools: The planned pools.
@@ -255,7 +255,7 @@ def _of_generation(slice_: ResourceSlice, generation: int) -> ResourceSlice:
 
 
 def is_as_planned(planned_slice: ResourceSlice, published_slice: ResourceSlice) -> bool:
-    """Return whether a published slice has the planned content; generations are not compared."""
+    """Return True if a published slice has the planned content; generations are not compared."""
     return (
         planned_slice.metadata.owner_references == published_slice.metadata.owner_references
         and _content(planned_slice) == _content(published_slice)

@@ -1,4 +1,4 @@
-"""The current state of the node, from which every decision of the driver reads."""
+"""The current state of the node, as every decision of the driver reads it."""
 
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
@@ -13,7 +13,7 @@ from kube.api.policy import DeviceCompatibilityPolicy, effective_policies
 
 
 class CurrentNode:
-    """The node's devices, the policies about them, and which prepared claims were released.
+    """The node's devices, the policies about them, and the prepared claims that were released.
 
     Attributes:
         inventory: The inventory from the source of devices; empty until the source has delivered

@@ -67,14 +67,14 @@ class DriverMetrics:
         self._writes.labels(result).inc(count)
 
     def show_devices(self, device_count: int, tainted_counts: Mapping[str, int]) -> None:
-        """Show how many devices are published, and how many have a taint of the driver."""
+        """Show the numbers of published devices, and of those with a taint of the driver."""
         self._published_devices.set(device_count)
         self._tainted_devices.clear()
         for taint, count in tainted_counts.items():
             self._tainted_devices.labels(taint).set(count)
 
     def show_inventory_problem(self, problem: str) -> None:
-        """Show whether the source of devices is broken."""
+        """Show the source of devices as broken or not."""
         self._inventory_problem.set(1 if problem else 0)
 
 

@@ -230,7 +230,7 @@ class Preparer:
         return finished_outcomes
 
     def _write_spec(self, preparation: Preparation) -> bool:
-        """Write the spec of a claim and return whether it was not there."""
+        """Write the spec of a claim and return True if it was not there."""
         spec = cdi_spec(self._current.driver, preparation, self._boot_id)
         uid, is_changed = preparation.record.uid, True
         if preparation.record.state is State.COMPLETED:

@@ -35,7 +35,7 @@ class StateRecovery:
         self._problem = "the state of the node has not been read yet"
 
     def check(self) -> str:
-        """Return the reason why the state is not known, as a readiness check."""
+        """Return the reason the state is not known, as a readiness check."""
         return self._problem
 
     async def run(self) -> None:

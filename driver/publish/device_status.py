@@ -67,7 +67,7 @@ class DeviceStatus:
                 await asyncio.sleep(BACKOFF.delay_s(attempt, self._jitter()))
 
     async def _write(self, preparation: Preparation) -> bool:
-        """Write one status; return whether there is nothing more to do."""
+        """Write one status; return True if there is nothing more to do."""
         record = preparation.record
         document = status_document(self._driver, preparation, self._now())
         try:

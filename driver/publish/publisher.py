@@ -101,7 +101,7 @@ class Publisher:
         current.on_change(self._changed.set)
 
     def problem(self) -> str:
-        """Return the reason why the published slices are not the planned ones; empty when it is."""
+        """Return the reason the published slices are not the planned ones; empty when it is."""
         return self._problem
 
     async def run(self) -> None:
@@ -131,7 +131,7 @@ class Publisher:
         self._changed.set()
 
     async def _publish(self) -> None:
-        """Write the planned slices where the published ones differ.
+        """Write the planned slices if the published ones differ.
 
         Raises:
             KubeError: A call failed; what was written so far is no whole pool, or the planned one.

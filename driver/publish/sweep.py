@@ -93,5 +93,5 @@ class ClaimSweep:
         return not isinstance(claim, Refusal) and is_released(record, claim)
 
     def _is_prepared(self, uid: str) -> bool:
-        """Return whether the kubelet has not unprepared it meanwhile."""
+        """Return True if the kubelet has not unprepared it meanwhile."""
         return uid in self._checkpoint.load().claims

@@ -163,12 +163,12 @@ class DecisionMaker:
         self._missing_quick = LeastRecentlyUsed[int, int](MAX_REMEMBERED)
 
     def deadline_s(self, request: Request) -> float:
-        """Return when the plugin waits for the answer to a request no more, by the clock."""
+        """Return the end of the plugin's wait for the answer to a request, by the clock."""
         wait_s = request.deadline_millis / 1000 or MAX_DECISION_S
         return self._clock() + max(0.0, wait_s - ANSWER_S)
 
     def overdue_pod(self, by_s: float) -> str | None:
-        """Return the UID of the pod whose decision should have ended so many seconds ago.
+        """Return the UID of the pod with a decision that should have ended so many seconds ago.
 
         Returns:
             Empty for a decision about all pods; None without such a decision.
@@ -270,7 +270,7 @@ class DecisionMaker:
         return Woken((), more=False)
 
     async def awaited_claims(self, pod: Pod) -> frozenset[Name]:
-        """Return claims whose release makes a pod fit; empty if none do, or without an answer."""
+        """Return claims that make a pod fit by their release; empty if none do, or without an answer."""
         with suppress(AnswerInterrupted):
             return await self.decide(
                 AWAIT_RELEASE, lambda snapshot: awaited_claims(pod, snapshot), self.attempt(pod)
@@ -278,7 +278,7 @@ class DecisionMaker:
         return frozenset()
 
     async def has_drifted(self) -> bool:
-        """Return whether the devices in use were counted wrongly, change by change.
+        """Return True if the devices in use were counted wrongly, change by change.
 
         Raises:
             AnswerInterrupted: It takes too much time.
@@ -291,7 +291,7 @@ class DecisionMaker:
         )
 
     async def look_at_slots(self) -> None:
-        """Take in what the scheduler is to be told about the usual pods; nothing without the time for it."""
+        """Take in the news about the usual pods for the scheduler; nothing without the time for it."""
         with suppress(AnswerInterrupted):
             await self.decide("", self._room.look, self.attempt())
 
@@ -409,7 +409,7 @@ class DecisionMaker:
         return self._with_room(self._state.snapshot_with(promised_claims))
 
     def _with_room(self, snapshot: Snapshot) -> Snapshot:
-        """Return a snapshot with what nodes have left."""
+        """Return a snapshot with the resources left on nodes."""
         return replace(snapshot, room=self._room.view(snapshot.cluster, snapshot.weights))
 
     @property

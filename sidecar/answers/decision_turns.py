@@ -83,11 +83,11 @@ class DecisionTurns:
 
     @property
     def undecided(self) -> dict[str, int]:
-        """The UIDs of the pods whose decision did not end, with the number of such decisions."""
+        """The UIDs of the pods with decisions that did not end, and the number of these."""
         return dict(self._undecided)
 
     def turn_away(self, pod: Pod) -> Rejection | None:
-        """Take note that the scheduler asks about a pod; return why it is not decided about now."""
+        """Take note that the scheduler asks about a pod; return a rejection if it is not decided about now."""
         namespace, now_s = pod.metadata.namespace, self._clock()
         times = self._undecided.get(pod.metadata.uid, 0)
         if times >= MAX_TIMES:
@@ -102,7 +102,7 @@ class DecisionTurns:
         return RESTING if self._rest_s(namespace) else None
 
     def end(self, pod: Pod, took_s: float) -> None:
-        """Take note that a decision about a pod ended, for which its namespace rests."""
+        """Take note that a decision about a pod ended, so that its namespace rests."""
         self._undecided.pop(pod.metadata.uid, None)
         self._rests.add(pod.metadata.namespace, took_s, self._clock())
 
@@ -145,7 +145,7 @@ class DecisionTurns:
         return Ready(tuple(ready.values()), next_s)
 
     def _rest_s(self, namespace: str) -> float:
-        """Return the time for which a namespace rests; 0 if it does not, or no other waits."""
+        """Return the time that a namespace rests; 0 if it does not, or no other waits."""
         now_s = self._clock()
         rest_s = self._rests.left_s(namespace, now_s)
         if rest_s < MIN_REST_S:
@@ -157,7 +157,7 @@ class DecisionTurns:
         return rest_s if others_wait else 0.0
 
     def _has_time(self) -> bool:
-        """Return whether a pod may be decided about that comes last."""
+        """Return True if a pod may be decided about that comes last."""
         now_s = self._clock()
         last_s = next(reversed(self._asked_s.values()), None)
         is_quiet = last_s is None or now_s - last_s >= LAST_S

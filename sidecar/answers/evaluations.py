@@ -42,16 +42,16 @@ class Evaluations:
         self._pending: dict[str, asyncio.Future[Answered]] = {}
 
     def has(self, uid: str) -> bool:
-        """Return whether verdicts are kept for a pod until there is an answer about it."""
+        """Return True if verdicts are kept for a pod until there is an answer about it."""
         return uid in self._pending
 
     def is_pending(self, uid: str) -> bool:
-        """Return whether a pod waits for evaluations."""
+        """Return True if a pod waits for evaluations."""
         pending = self._pending.get(uid)
         return pending is not None and not pending.done()
 
     async def ask(self, uid: str, namespace: str, demand: Demand, wait_s: float) -> bool:
-        """Have a pod's demand answered; return whether it was within some seconds.
+        """Have a pod's demand answered; return True if it was within some seconds.
 
         It goes on afterwards. A later demand of the pod replaces it: what was answered is kept.
         """

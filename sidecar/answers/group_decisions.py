@@ -96,7 +96,7 @@ class GroupDecisions:
             return ABANDONED
 
     async def awaited_claims(self, request: GroupRequest) -> frozenset[Name]:
-        """Return claims whose release makes a group fit; empty if none do, or without an answer."""
+        """Return claims that make a group fit by their release; empty if none do, or without an answer."""
         attempt = self.decisions.attempt(representative(request.pods))
         try:
             return await self.decisions.decide(

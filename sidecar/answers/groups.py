@@ -31,7 +31,7 @@ from sidecar.writes.binder import Binder, PodReference
 
 
 class Callers(NamedTuple):
-    """Whoever waits: for a turn, for devices, for evaluations, for news of claims."""
+    """All waiters: for a turn, for devices, for evaluations, for news of claims."""
 
     turns: DecisionTurns
     waiting: WaitingPods
@@ -174,7 +174,7 @@ class Groups:
         self._callers.waiting.take_group(waiting_request, rejection)
 
     async def _awaits_release(self, request: GroupRequest) -> bool:
-        """Return whether a group is to wait for a release; then it is tried again after it."""
+        """Return True if a group is to wait for a release; then it is tried again after it."""
         if not (self._state.consumers.releasing or self._state.consumers.terminating):
             return False
         async with self._intake.turn:

@@ -69,7 +69,7 @@ class Intake:
 
     @contextmanager
     def accept(self, request: Request) -> Iterator[Sequence[ReservedPod]]:
-        """Take the parts of a request; yield the pods whose devices have to be chosen in the block.
+        """Take the parts of a request; yield the pods that devices have to be chosen for in the block.
 
         Raises:
             UnknownScheduler: The scheduler has to say hello first.
@@ -82,7 +82,7 @@ class Intake:
 
     @contextmanager
     def begin(self, difference: Difference) -> Iterator[Sequence[ReservedPod]]:
-        """Take reservations that begin and end; yield the pods whose devices have to be chosen in the block."""
+        """Begin and end reservations; yield the pods that devices have to be chosen for in the block."""
         for reservation in difference.begun:
             self._on_reservation(reservation)
         with self._promises.begin(difference) as reserved_pods:

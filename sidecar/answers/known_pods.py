@@ -25,7 +25,7 @@ class KnownPods:
         self._asked_about: OrderedDict[str, Pod] = OrderedDict()
 
     def __contains__(self, uid: str) -> bool:
-        """Return whether the scheduler asked about a pod that was not bound or deleted since."""
+        """Return True if the scheduler asked about a pod that was not bound or deleted since."""
         return uid in self._asked_about
 
     def add(self, pod: Pod) -> None:
@@ -45,7 +45,7 @@ class KnownPods:
         self._asked_about.pop(uid, None)
 
     def is_bound(self, uid: str) -> bool:
-        """Return whether a watch tells that a pod is bound."""
+        """Return True if a watch tells that a pod is bound."""
         pod = self._state.consumers.pods.get(uid) or self._state.groups.find(uid)
         return pod is not None and bool(pod.spec.node_name)
 

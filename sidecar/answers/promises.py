@@ -58,7 +58,7 @@ class Promises:
         return self._rejected.get(uid)
 
     def has_news(self, request: Request) -> bool:
-        """Return whether a request has reservations that have not arrived before."""
+        """Return True if a request has reservations that have not arrived before."""
         return accept(self.reservations, request)[0] is not self.reservations
 
     def greet(self, request: HelloRequest) -> Difference:

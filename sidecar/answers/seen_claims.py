@@ -44,7 +44,7 @@ class SeenClaims:
         self._clock = clock
 
     async def wait(self, request: PreFilterRequest | GroupRequest) -> Rejection | None:
-        """Wait for the versions of a request; return why the pod or group has to be tried again, if it has."""
+        """Wait for the versions of a request; return a rejection if the pod or group has to be tried again."""
         began = self._clock()
         pods = request.pods if isinstance(request, GroupRequest) else (request.pod,)
         names = {name for pod in pods for name in claim_names(pod)}
@@ -66,7 +66,7 @@ class SeenClaims:
             log.info("claims.behind", version=version)
 
     async def _sees(self, versions: Mapping[Name, str], timeout_s: float) -> bool:
-        """Return whether we have seen versions of claims within a time, as nearly always at once."""
+        """Return True if we have seen versions of claims within a time, as nearly always at once."""
         if not self._claims.has_seen(versions):
             with suppress(TimeoutError):
                 async with asyncio.timeout(timeout_s):

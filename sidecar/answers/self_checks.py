@@ -43,7 +43,7 @@ async def watch_decisions(
 
 
 async def measure_lag(metrics: SidecarMetrics) -> None:
-    """Measure how late the event loop comes to a task, until cancelled."""
+    """Measure the delay of the event loop in coming to a task, until cancelled."""
     while True:
         due = time.monotonic() + LAG_PERIOD_S
         await asyncio.sleep(LAG_PERIOD_S)

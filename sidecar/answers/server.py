@@ -61,7 +61,7 @@ class Session(Protocol):
         ...
 
     def problem(self) -> str:
-        """Return the reason why no call can be answered; empty if it can."""
+        """Return the reason no call can be answered; empty if it can."""
         ...
 
 

@@ -165,7 +165,7 @@ class Service:
             await self._decisions.apply_changes()
 
     async def rebuild(self) -> None:
-        """Begin the view of the devices anew, which may be wrong after a bug."""
+        """Begin the view of the devices anew, since it may be wrong after a bug."""
         async with self._intake.turn:
             self._state.rebuild()
 
@@ -281,7 +281,7 @@ class Service:
         )
 
     async def filter(self, request: FilterRequest) -> FilterAnswer:
-        """Return whether a pod fits on a node with other pods than there are."""
+        """Decide if a pod fits on a node with other pods than there are."""
         pod, deadline_s = self._pods.find(request.pod_uid), self._decisions.deadline_s(request)
         outcome: Placement | Rejection = UNKNOWN_POD
         async with self._intake.turn:
@@ -367,7 +367,7 @@ class Service:
         return self._answer(Verdict.OK)
 
     def _was_tried_again(self, request: UnreserveRequest) -> bool:
-        """Return whether a later reservation of the pod is in force than the one that is given up."""
+        """Return True if a later reservation of the pod is in force than the one that is given up."""
         reservation = self.reservations.by_pod.get(request.pod_uid)
         return bool(reservation and request.number and reservation.number > request.number)
 
@@ -393,7 +393,7 @@ class Service:
         return self._answer(Verdict.CONTINUE)
 
     async def _awaits_release(self, pod: Pod) -> bool:
-        """Return whether a pod is to wait for a release; then it is tried again after it."""
+        """Return True if a pod is to wait for a release; then it is tried again after it."""
         if not (self._state.consumers.releasing or self._state.consumers.terminating):
             return False
         async with self._intake.turn:
@@ -403,7 +403,7 @@ class Service:
             return bool(claims)
 
     async def check_drift(self) -> bool:
-        """Count the devices in use anew; return whether they were counted wrongly before."""
+        """Count the devices in use anew; return True if they were counted wrongly before."""
         async with self._intake.turn:
             has_drifted = await self._decisions.has_drifted()
             if has_drifted:
@@ -431,11 +431,11 @@ class Service:
     # --- decisions --------------------------------------------------------------------------------
 
     def stuck_pod(self) -> str | None:
-        """Return the UID of the pod whose decision does not end, empty for one about all; None if none is."""
+        """Return the UID of the pod with a stuck decision, empty for one about all; None if none is."""
         return self._decisions.overdue_pod(STUCK_S)
 
     def undecided(self) -> Mapping[str, int]:
-        """Return the pods whose decision did not end, or is too late, and how often."""
+        """Return the pods with decisions that did not end, or are too late, and the number of these."""
         late_uid = self._decisions.overdue_pod(LATE_S)
         return {**({late_uid: 1} if late_uid else {}), **self.turns.undecided}
 

@@ -35,7 +35,7 @@ class Binding(StrEnum):
 
     @property
     def is_hopeless(self) -> bool:
-        """Return whether waiting for these devices makes no sense any more."""
+        """Return True if waiting for these devices makes no sense any more."""
         return self in {Binding.TIMED_OUT, Binding.FAILED}
 
 

@@ -47,12 +47,12 @@ class Barrier(msgspec.Struct, frozen=True, kw_only=True):
     arrived_s: float = 0.0
 
     def __contains__(self, uid: object) -> bool:
-        """Return whether a pod is between its reservation and its Binding."""
+        """Return True if a pod is between its reservation and its Binding."""
         return any(uid in uids for uids in self._sets)
 
     @property
     def is_empty(self) -> bool:
-        """Return whether no pod is left."""
+        """Return True if no pod is left."""
         return not any(self._sets)
 
     @property
@@ -141,7 +141,7 @@ def let_go(barrier: Barrier, uids: Collection[str]) -> Barrier:
 
 
 def is_short(barrier: Barrier, committed: Collection[str], bound: Collection[str]) -> bool:
-    """Return whether the pods whose claims were written are too few, since others left meanwhile."""
+    """Return True if the pods with written claims are too few, since others left meanwhile."""
     placed = barrier.passed | frozenset(bound) | frozenset(committed)
     return barrier.is_gang and len(placed) < barrier.min_count
 

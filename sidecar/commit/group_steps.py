@@ -1,4 +1,4 @@
-"""The checks before the claims of a group are written, and what is taken back where that failed."""
+"""The checks before the claims of a group are written, and the writes to take back after a failure."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -116,7 +116,7 @@ def _consumer_rejection(claim: ResourceClaim | None, joining: int) -> Rejection 
 def take_backs_of(
     members: Sequence[GroupPod], claims: Mapping[Name, ResourceClaim]
 ) -> tuple[TakeBack, ...]:
-    """Return what is to be taken back if the claims of these pods are written in vain.
+    """Return the writes to take back if the claims of these pods are written in vain.
 
     A claim that is allocated already stays so: the group does not give what it did not take.
 
@@ -144,7 +144,7 @@ def take_backs_of(
 
 
 def joined(before: TakeBack | None, after: TakeBack) -> TakeBack:
-    """Return what is to be taken back of a new attempt, with what is left of the one before.
+    """Return the writes to take back of a new attempt, with those left of the one before.
 
     Args:
         before: Whether it deallocates counts: the new attempt found the claim as this one had left it.
@@ -155,7 +155,7 @@ def joined(before: TakeBack | None, after: TakeBack) -> TakeBack:
 
 
 def split(take_back: TakeBack, uids: Collection[str]) -> tuple[TakeBack | None, TakeBack | None]:
-    """Return what is to be taken back of these pods, and of the others; None for nothing."""
+    """Return the writes to take back of these pods, and of the others; None for nothing."""
     sides: tuple[list[ResourceClaimConsumerReference], ...] = ([], [])
     for pod in take_back.pods:
         sides[pod.uid not in uids].append(pod)
@@ -206,14 +206,14 @@ class MemberClaims(NamedTuple):
 
     @property
     def is_whole(self) -> bool:
-        """Return whether it is bound, or could be without any write of an allocation."""
+        """Return True if it is bound, or could be without any write of an allocation."""
         return self.is_bound or all(
             claim is not None and allocation_of(claim) is not None for claim in self.claims
         )
 
 
 def incomplete_commit(min_count: int, members: Sequence[MemberClaims]) -> tuple[TakeBack, ...]:
-    """Return what is to be taken back of the commit of a group that a process before us began.
+    """Return the writes to take back of a group's commit that a process before us began.
 
     A commit that was complete stays: its pods are bound with these devices. Of one that was not, each
     claim is taken back that only pods have which are not bound.

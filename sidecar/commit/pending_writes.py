@@ -90,15 +90,15 @@ class PendingWrites:
 
     @property
     def has_many_doubts(self) -> bool:
-        """Return whether doubtful writes are so many that settled ones should be forgotten."""
+        """Return True if doubtful writes are so many that settled ones should be forgotten."""
         return len(self._in_doubt) > MAX_IN_DOUBT
 
     @property
     def has_calls(self) -> bool:
-        """Return whether a write waits for its answer."""
+        """Return True if a write waits for its answer."""
         return bool(self._under_way)
 
     @property
     def are_over(self) -> bool:
-        """Return whether no write can be made any more."""
+        """Return True if no write can be made any more."""
         return not self._under_way and not self._in_doubt

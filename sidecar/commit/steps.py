@@ -68,7 +68,7 @@ class ClaimWrite(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_of_status(self) -> bool:
-        """Return whether the write goes to the status, which is an endpoint of its own."""
+        """Return True if the write goes to the status, an endpoint of its own."""
         return self.kind not in {Kind.PROTECT, Kind.SETTLE}
 
 
@@ -172,7 +172,7 @@ def next_release_step(
 def next_settle_step(
     claim: ResourceClaim | None, uid: str, hold: Hold | None, *, is_unsettled: bool
 ) -> ClaimWrite | None:
-    """Return the write after which no earlier one of a claim can land; None when none is needed.
+    """Return the write that keeps earlier ones of a claim from landing; None when none is needed.
 
     Called while no write of the claim is under way, so one whose end was missed got no answer, too.
 

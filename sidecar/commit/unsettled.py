@@ -28,7 +28,7 @@ class UnsettledWrites:
             self._versions[_key(write.claim)] = _version(write.claim)
 
     def may_change(self, claim: ResourceClaim) -> bool:
-        """Return whether a write that was decided on this version of a claim may be made yet."""
+        """Return True if a write that was decided on this version of a claim may be made yet."""
         # At most: a cached claim may be older than the one that the write was decided on.
         return bool(self._versions) and _version(claim) <= self._versions.get(_key(claim), -1)
 

@@ -76,7 +76,7 @@ def settling_patch(claim: ResourceClaim, number: int) -> Patch:
 
 
 def has_finalizer(claim: ResourceClaim) -> bool:
-    """Return whether a claim is protected from deletion."""
+    """Return True if a claim is protected from deletion."""
     return FINALIZER in (claim.metadata.finalizers or ())
 
 
@@ -123,7 +123,7 @@ def consumers(claim: ResourceClaim) -> tuple[ResourceClaimConsumerReference, ...
 
 
 def is_reserved_for(claim: ResourceClaim, pod_uid: str) -> bool:
-    """Return whether a claim is reserved for a pod."""
+    """Return True if a claim is reserved for a pod."""
     return any(consumer.uid == pod_uid for consumer in consumers(claim))
 
 

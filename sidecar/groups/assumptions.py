@@ -1,4 +1,4 @@
-"""What a decision about a group assumes to be in use: without some pods, with those that others were evicted for.
+"""The use that a decision about a group assumes: without some pods, with those that others were evicted for.
 
 The joint search asks a cluster about all of its nodes at once, so the assumption is made on the cluster, and taken
 back after the decision.
@@ -65,7 +65,7 @@ def assume(
     allocated: Sequence[ResourceClaim] = (),
     rivals: Sequence[Pod] = (),
 ) -> Assumption:
-    """Return what is in use for a decision about a group.
+    """Return the use to assume in a decision about a group.
 
     Args:
         released: Claims to be released, beside those of the pods that the request takes to be gone.
@@ -108,7 +108,7 @@ def _freed_claims(request: GroupRequest, snapshot: Snapshot) -> Sequence[Resourc
 
 
 def rivals_of(request: GroupRequest, snapshot: Snapshot) -> Sequence[Pod]:
-    """Return the nominated pods whose devices a group must leave alone, the most important first."""
+    """Return the nominated pods with devices that a group must leave alone, the most important first."""
     own_uids = {pod.metadata.uid for pod in request.pods}
     priority = request.group.priority
     rivals: Iterable[Pod] = (

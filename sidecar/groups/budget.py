@@ -1,4 +1,4 @@
-"""What a group may get of what is left to its tenant: the plans of its nodes are charged one after the other.
+"""A group's part of its tenant's remaining amounts: the plans of its nodes are charged in turn.
 
 A node whose devices are too expensive beside those before it is searched again under what is left, then with fewer
 pods. Other placements are not tried: a group that would fit its quota on other nodes may be turned away, and never

@@ -233,7 +233,7 @@ class _NodeReader:
 def _usable(
     pod: Pod, claims: PodClaims, snapshot: Snapshot, free_places: _FreePlaces
 ) -> PodClaims | Rejection:
-    """Return the claims of a pod, or why they can get or keep no devices."""
+    """Return the claims of a pod, or the reason they can get or keep no devices."""
     binding = binding_state(claims.held, cutoff=snapshot.binding_cutoff)
     failure = binding_rejection(binding) if binding.is_hopeless else None
     if failure is not None:

@@ -1,4 +1,4 @@
-"""The decision about a group of pods, for the scheduler's group cycle: places for enough of them, or why there are none.
+"""The decision about a group of pods, for the scheduler's group cycle: enough places, or the reason for none.
 
 Whether the pods fit together is the answer of `allocator.groups`, as for `simulate`. Here is what a scheduler adds: pods
 without a chance, devices that are kept for others, quotas, what nodes have left, and whether victims could help.
@@ -166,7 +166,7 @@ class _Decision:
         return max(1, self._min_count - len(self._placed))
 
     def outcome(self) -> Places | Rejection:
-        """Return the places of the group, or why it has none."""
+        """Return the places of the group, or the reason it has none."""
         members, rejections = self._candidates.members, self._candidates.rejections
         if len(members) < self._needed and rejections:
             return self._without_chance(rejections)
@@ -272,7 +272,7 @@ class _Decision:
     def _left_over(
         self, plan: GroupPlan, charged_plan: ChargedPlan, fitting: int
     ) -> Mapping[str, Rejection]:
-        """Return the pods that the group gets by without, and why they have no place."""
+        """Return the pods that the group gets by without, and the reasons they have no place."""
         message = f"{self._counts(fitting)}; there is no place for this pod beside them"
         left_over = self._by_victims(Code.GROUP_NOT_NEEDED, message)
         unpaid = left_over
@@ -316,7 +316,7 @@ class _Decision:
         return self._with_cause(Code.GROUP_NOT_NEEDED, message, question)
 
     def _with_cause(self, code: Code, message: str, question: GroupQuestion) -> Rejection:
-        """Return a rejection that says whether it is for devices."""
+        """Return a rejection that is for devices or not."""
         unlimited = replace(question, resources=None)
         if question.resources is None or not self._would_fit(unlimited):
             return self._by_victims(code, message)
@@ -329,12 +329,12 @@ class _Decision:
         )
 
     def _would_fit(self, question: GroupQuestion) -> bool:
-        """Return whether the group fits with fewer demands, as far as is known soon."""
+        """Return True if the group fits with fewer demands, as far as is known soon."""
         outcome = GroupSearch(self._snapshot.cluster, question).decide(CAUSE_BUDGET)
         return isinstance(outcome, GroupPlan) and len(outcome.nodes) >= self._needed
 
     def _by_victims(self, code: Code, message: str) -> Rejection:
-        """Return a rejection that says whether preemption could help."""
+        """Return a rejection that preemption could help with or not."""
         if any(could_preempt(pod, self._snapshot) for pod in self._request.pods):
             return unschedulable(code, message)
         return unresolvable(code, message)

@@ -1,4 +1,4 @@
-"""The cost of the what-ifs about one group cycle: preemption asks once per set of victims, and again without each."""
+"""The cost of dry runs in one group cycle: preemption asks for each set of victims, and without each victim."""
 
 from typing import Final
 
@@ -13,7 +13,7 @@ LATE_STEPS: Final = 1_000
 
 
 class GroupDryRun:
-    """The steps that the what-ifs about a group may take.
+    """The steps that the dry runs of a group may take.
 
     Attributes:
         uid: The UID of the group.
@@ -33,9 +33,9 @@ class GroupDryRun:
 
     @property
     def next_budget(self) -> Budget:
-        """The budget of the next what-if."""
+        """The budget of the next dry run."""
         return Budget(steps=max(LATE_STEPS, min(WHAT_IF_STEPS, self._left)))
 
     def spend(self, steps: int) -> None:
-        """Take the steps of a what-if."""
+        """Take the steps of a dry run."""
         self._left = max(0, self._left - steps)

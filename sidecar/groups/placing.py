@@ -35,7 +35,7 @@ def place_member(
 def _as_planned(
     pod: Pod, node: str, snapshot: Snapshot, planned_claims: Mapping[Name, PlannedClaim]
 ) -> Placement | None:
-    """Return the planned devices of a pod; None if its claims or what is in use are others than then."""
+    """Return the planned devices of a pod; None if its claims or the use have changed since."""
     claims = find_placeable_claims(pod, snapshot)
     known_node = snapshot.cluster.nodes.get(node)
     if isinstance(claims, Rejection) or known_node is None:
@@ -69,13 +69,13 @@ def _as_planned(
 
 
 def _is_for(planned_claim: PlannedClaim, claim: ResourceClaim) -> bool:
-    """Return whether a claim is still the one that was planned for."""
+    """Return True if a claim is still the one that was planned for."""
     planned_for = planned_claim.claim
     return planned_for.metadata.uid == claim.metadata.uid and planned_for.spec == claim.spec
 
 
 def _is_free(claims: Sequence[ResourceClaim], plan: Plan, snapshot: Snapshot) -> bool:
-    """Return whether the devices of a plan are published, and can be used beside those in use."""
+    """Return True if the devices of a plan are published, and can be used beside those in use."""
     devices = snapshot.cluster.node_devices(plan.node)
     is_published = all(
         choice.device.id in devices.positions for choices in plan.choices for choice in choices
@@ -85,7 +85,7 @@ def _is_free(claims: Sequence[ResourceClaim], plan: Plan, snapshot: Snapshot) ->
 
 
 def _is_affordable(pod: Pod, plan: Plan, snapshot: Snapshot) -> bool:
-    """Return whether the tenant can still pay a plan."""
+    """Return True if the tenant can still pay a plan."""
     quotas = snapshot.quotas
     if quotas is None:
         return True

@@ -1,4 +1,4 @@
-"""The searches about groups that ended without an answer: the next attempt goes on where nothing has changed."""
+"""The searches about groups that ended without an answer: the next attempt goes on if nothing has changed."""
 
 from collections.abc import Sequence
 from typing import Final, NamedTuple
@@ -46,7 +46,7 @@ class GroupSearches:
         self._budgets = LeastRecentlyUsed[str, Budget](MAX_SEARCHES)
 
     def take(self, uid: str, cluster: Cluster, key: SearchKey) -> GroupSearch:
-        """Return the search about a group, which goes on if the circumstances are the same, or begins.
+        """Return the search about a group: the earlier one in unchanged circumstances, or a new one.
 
         It is kept no more: after an interruption it cannot go on.
 
@@ -69,6 +69,6 @@ class GroupSearches:
         return self._budgets.get(uid) or budget
 
     def shorten(self, uid: str, budget: Budget) -> bool:
-        """Have the next attempts take fewer steps: these took too much time; return whether that is possible."""
+        """Halve the steps of the next attempts, as these took too much time; return True if possible."""
         self._budgets[uid] = Budget(steps=max(MIN_STEPS, budget.steps // 2))
         return budget.steps > MIN_STEPS

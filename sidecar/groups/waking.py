@@ -113,7 +113,7 @@ class _Plan:
         self._nodes_looked_at = 0
 
     def takes(self, entry: WaitingPod) -> bool:
-        """Take a pod or group to be placed, if it can be; return whether it can."""
+        """Take a pod or group to be placed, if it can be; return True if it can."""
         if entry.group is None:
             return self._pods.takes(entry)
         if entry.uid in self._unplaceable:
@@ -125,7 +125,7 @@ class _Plan:
         return bool(is_placeable)
 
     def _takes_group(self, entry: WaitingPod, request: GroupRequest, key: Hashable) -> bool | None:
-        """Return whether a group is taken; None if it has no turn, or is not decided by then."""
+        """Return True if a group is taken; None if it has no turn, or is not decided by then."""
         if self._nodes_looked_at >= MAX_NODES_LOOKED_AT or self._pods.is_spent:
             self.is_partial = True
             return None

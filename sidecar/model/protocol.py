@@ -141,7 +141,7 @@ _NodeName = Annotated[str, msgspec.Meta(min_length=1, max_length=253)]
 
 
 class NodeHeadroom(Message, frozen=True, kw_only=True):
-    """What the pods on a node leave, those that are only assumed to be there included.
+    """The resources that the pods on a node leave, those that are only assumed to be there included.
 
     Attributes:
         name: The node's name.
@@ -181,7 +181,7 @@ class HeadroomChanges(Message, frozen=True, kw_only=True):
 
 
 class ResourceRequests(Message, frozen=True, kw_only=True):
-    """What a pod requests of its node.
+    """The requests of a pod for resources of its node.
 
     Attributes:
         cpu_milli: CPU in thousandths of a core.
@@ -193,7 +193,7 @@ class ResourceRequests(Message, frozen=True, kw_only=True):
 
 
 class PreFilterRequest(Request, frozen=True, kw_only=True):
-    """POST /v1/prefilter: where does this pod fit?
+    """POST /v1/prefilter: asks for the nodes that fit this pod.
 
     Attributes:
         pod: All of it.
@@ -224,7 +224,7 @@ class PlacedMember(Message, frozen=True, kw_only=True):
 
 
 class GroupRequest(Request, frozen=True, kw_only=True):
-    """POST /v1/group: where do the pods of this group fit together?
+    """POST /v1/group: asks for the nodes that fit the pods of this group together.
 
     Attributes:
         group: The PodGroup.
@@ -256,7 +256,7 @@ class GroupRequest(Request, frozen=True, kw_only=True):
     topology: str = ""
 
     def __post_init__(self) -> None:
-        """Reject a request whose parts contradict each other."""
+        """Reject a request with parts that contradict each other."""
         uids = [*(pod.metadata.uid for pod in self.pods), *(pod.pod_uid for pod in self.placed)]
         names = {(pod.metadata.namespace, pod.metadata.name) for pod in self.pods}
         if len(set(uids)) < len(uids) or len(names) < len(self.pods):
@@ -319,7 +319,7 @@ class PostFilterRequest(Request, frozen=True, kw_only=True):
 
 
 class WakeRequest(Request, frozen=True, kw_only=True):
-    """POST /v1/wake: which pods that were turned away could be placed now?
+    """POST /v1/wake: asks for the pods that were turned away and could be placed now.
 
     Attributes:
         newest_claim_version: The version of a release that is waited for, as for PreFilter.
@@ -344,7 +344,7 @@ class Answer(Message, frozen=True, kw_only=True):
 
 
 class UsualPods(Message, frozen=True, kw_only=True):
-    """The nodes on which the usual pods have other devices than an earlier answer said.
+    """The nodes with other devices for the usual pods than an earlier answer said.
 
     What a pod without claims costs a node is the sum over the slots of its class: the usual pods that fit its CPU and
     memory before the pod, at most the slots, minus those that fit after it, times the value.

@@ -104,7 +104,7 @@ class Code(StrEnum):
 
 
 class Rejection(msgspec.Struct, frozen=True, kw_only=True):
-    """The reason why a pod gets no devices now.
+    """The reason a pod gets no devices now.
 
     Attributes:
         verdict: UNSCHEDULABLE where victims could help, UNRESOLVABLE where they cannot, ERROR where
@@ -133,12 +133,12 @@ def unschedulable(code: Code, message: str) -> Rejection:
 
 
 def failed_rejection(code: Code, message: str) -> Rejection:
-    """Return a rejection after which the attempt is to be repeated."""
+    """Return a rejection that asks to repeat the attempt."""
     return Rejection(verdict=Verdict.ERROR, code=code, message=one_line(message, MAX_MESSAGE))
 
 
 def unfinished(message: str) -> Rejection:
-    """Return the rejection of a pod about which there is no answer yet: nobody is evicted for it."""
+    """Return the rejection of a pod without an answer yet: nobody is evicted for it."""
     return Rejection(
         verdict=Verdict.UNRESOLVABLE,
         code=Code.BUDGET_EXHAUSTED,

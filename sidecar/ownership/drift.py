@@ -13,7 +13,7 @@ _Use = tuple[bool, frozenset[str], _Amounts, tuple[_User, ...]]
 
 
 def differs(counted: Usage, expected: Usage) -> bool:
-    """Return whether two usages differ beyond the order of the counted claims."""
+    """Return True if two usages differ beyond the order of the counted claims."""
     return _normalise(counted) != _normalise(expected)
 
 

@@ -42,7 +42,7 @@ class Parameter(ApiStruct, frozen=True, kw_only=True):
 
 
 class BindingSpec(ApiStruct, frozen=True, kw_only=True):
-    """The parts that tell whether a policy is in force."""
+    """The parts that show a policy to be in force or not."""
 
     policy_name: str = ""
     validation_actions: tuple[str, ...] | None = None
@@ -94,13 +94,13 @@ class Fence(NamedTuple):
     policy: Policy | None = None
 
     def keeps_others_from(self, driver: str) -> bool:
-        """Return whether others are kept from the devices of a driver, as far as is known."""
+        """Return True if others are kept from the devices of a driver, as far as is known."""
         if self.state is FenceState.UNKNOWN:
             return True
         return self.state is FenceState.CLOSED and self.lists(driver)
 
     def lists(self, driver: str) -> bool:
-        """Return whether a driver is in the text of the first policy.
+        """Return True if a driver is in the text of the first policy.
 
         It has to be where the policy chooses its writes, and where it says what the bridge may write.
         """
@@ -143,7 +143,7 @@ def fence_of(parts: Mapping[Part, Policy | Binding | None]) -> Fence:
 
 
 def _denies(part: Part, part_object: Policy | Binding | None) -> bool:
-    """Return whether a part denies all that it should, judged by this part alone."""
+    """Return True if a part denies all that it should, judged by this part alone."""
     match part_object:
         case Policy():
             constraints = part_object.spec.match_constraints or {}

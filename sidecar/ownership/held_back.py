@@ -49,13 +49,13 @@ OUT_OF_REACH_TAINTS: Final = frozenset(
 
 
 def may_run(pod: Pod) -> bool:
-    """Return whether containers of a pod may run, as it was seen last."""
+    """Return True if containers of a pod may run, as it was seen last."""
     phase = pod.status.phase if pod.status is not None else ""
     return bool(pod.spec.node_name) and phase not in FINISHED_PHASES
 
 
 def may_run_on(pod: Pod, now: datetime) -> bool:
-    """Return whether containers of a pod may run although the pod is gone.
+    """Return True if containers of a pod may run although the pod is gone.
 
     A deletion by force is seen as one with a grace period of no seconds, which is over at once.
 
@@ -97,7 +97,7 @@ def end_of(now: datetime, timeout_s: float) -> datetime:
 
 
 def is_over(held_claim: HeldBackClaim, now: datetime) -> bool:
-    """Return whether the time of a held claim has come."""
+    """Return True if the time of a held claim has come."""
     return now >= datetime.fromisoformat(held_claim.until)
 
 
@@ -174,7 +174,7 @@ def held_key(held_claim: HeldBackClaim) -> HeldKey:
 
 
 def held_name(key: HeldKey) -> Name:
-    """Return the name under which held devices count as those of a claim; no claim has it."""
+    """Return the name that held devices count under, as those of a claim; no claim has it."""
     return "", "held back/{}/{}".format(*key)
 
 

@@ -47,7 +47,7 @@ class Report(NamedTuple):
 
 
 def complete_pools(slices: Iterable[ResourceSlice]) -> Mapping[str, bool]:
-    """Return each driver that publishes devices, and whether all its pools are complete."""
+    """Return each driver that publishes devices, with True if all its pools are complete."""
     counts: dict[tuple[str, str], tuple[int, int, int]] = {}
     for resource_slice in slices:
         pool = resource_slice.spec.pool

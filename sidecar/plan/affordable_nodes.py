@@ -1,4 +1,4 @@
-"""The nodes of one answer whose plan keeps within what is left to the tenant of a pod.
+"""The nodes of one answer with a plan that keeps within the budget of a pod's tenant.
 
 Plans are made for classes of nodes, and a class does not tell what its devices are charged with. So the plan
 of a class is charged to a node only where all its devices count alike; others are searched one by one.
@@ -58,7 +58,7 @@ class AffordableNodes:
         self._known_excesses: dict[tuple[Charge, ...], Excesses] = {}
 
     def has(self, name: str, plan: Plan) -> bool:
-        """Return whether a node has a plan that keeps within the budget.
+        """Return True if a node has a plan that keeps within the budget.
 
         Args:
             plan: The plan of a node of its class.
@@ -75,7 +75,7 @@ class AffordableNodes:
         return is_affordable
 
     def _find_out(self, name: str, plan: Plan, forms: Forms | None) -> bool:
-        """Return whether a node is affordable that is the first of its kind in this answer."""
+        """Return True if a node is affordable that is the first of its kind in this answer."""
         charges = self._tenant.charges(plan)
         is_plan_of_node = forms is not None and charges.is_for(forms)
         if is_plan_of_node and not self._excesses_of(charges):
@@ -101,7 +101,7 @@ class AffordableNodes:
         return isinstance(outcome, Plan)
 
     def _excesses_of(self, charges: PlanCharges) -> Excesses:
-        """Return what the charges of a plan exceed."""
+        """Return the limits that the charges of a plan exceed."""
         excesses = self._known_excesses.get(charges.charges)
         if excesses is None:
             excesses = self._tenant.excesses(charges.charges)

@@ -204,7 +204,7 @@ class _Question:
         )
 
     def answer(self, limits: Limits, max_parts: int, *, all_nodes: bool) -> Fits | Rejection:
-        """Return the nodes that fit, or why none does."""
+        """Return the nodes that fit, or the reason none does."""
         limit = None if all_nodes else MAX_NODES
         try:
             ranked_nodes = self._rank(limit, _KNOWN_ONLY)
@@ -287,7 +287,7 @@ class _Question:
         return with_ranks(ranked_nodes, self._preference)
 
     def _accepts(self, name: str, plan: Plan) -> bool:
-        """Return whether the pod gets a node that has devices for it."""
+        """Return True if the pod gets a node that has devices for it."""
         may_take = self._owned.get(id(plan))
         if may_take is None:
             may_take = self._owned[id(plan)] = is_owned(plan, self._snapshot.drivers)
@@ -300,12 +300,12 @@ class _Question:
         return self._affordable is None or self._affordable.has(name, plan)
 
     def _may_use(self, name: str) -> bool:
-        """Return whether the pod may use a node, without regard to free devices."""
+        """Return True if the pod may use a node, without regard to free devices."""
         node = self._snapshot.cluster.nodes[name]
         return self._is_eligible(node) and are_available(self._claims.held, node)
 
     def _is_settled(self, ranked_nodes: RankedNodes, count: int) -> bool:
-        """Return whether there are so many nodes, and others cannot be better; or no others."""
+        """Return True if there are so many nodes, and others cannot be better; or no others."""
         if ranked_nodes.is_known or (self._is_in_turn and ranked_nodes.is_settled):
             return True
         if self._is_in_turn or self._strategy is not FIRST_FIT or ranked_nodes.preferred < count:
@@ -332,7 +332,7 @@ class _Question:
         )
 
     def _is_cut_off(self) -> bool:
-        """Return whether some node was not searched for a plan that the tenant can pay."""
+        """Return True if some node was not searched for a plan that the tenant can pay."""
         return self._affordable is not None and self._affordable.is_cut_off
 
     def _not_owned_rejection(self) -> Rejection:
@@ -343,7 +343,7 @@ class _Question:
         return rejection
 
     def _sees_owned_pool(self) -> bool:
-        """Return whether a node that the pod may use has devices of an owned driver."""
+        """Return True if a node that the pod may use has devices of an owned driver."""
         drivers = self._snapshot.drivers
         return bool(drivers) and any(
             pool.driver in drivers
@@ -353,7 +353,7 @@ class _Question:
         )
 
     def _by_victims(self, code: Code, message: str) -> Rejection:
-        """Return a rejection that says whether preemption could help."""
+        """Return a rejection that preemption could help with or not."""
         if could_preempt(self._pod, self._snapshot):
             return unschedulable(code, message)
         return unresolvable(code, message)
@@ -371,7 +371,7 @@ def quota_rejection(pod: Pod, excesses: Excesses, snapshot: Snapshot) -> Rejecti
 
 
 def could_preempt(pod: Pod, snapshot: Snapshot) -> bool:
-    """Return whether some pod of lower priority has devices, and this one may preempt it."""
+    """Return True if some pod of lower priority has devices, and this one may preempt it."""
     if pod.spec.preemption_policy == _NEVER or snapshot.lowest_priority is None:
         return False
     return snapshot.lowest_priority < priority_of(pod)

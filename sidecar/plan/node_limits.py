@@ -14,7 +14,7 @@ from sidecar.commit.binding import binding_state
 
 
 def limits_nodes(claim: ResourceClaim, nodes: Iterable[Node], *, cutoff: datetime) -> bool:
-    """Return whether an allocation is unusable on some node, or on each as its driver failed.
+    """Return True if an allocation is unusable on some node, or on each as its driver failed.
 
     Args:
         cutoff: The time before which allocated devices that are not ready yet have timed out.

@@ -25,7 +25,7 @@ RESERVED_STEPS: Final = NODE_STEPS
 
 
 def nominated_rivals(pod: Pod, snapshot: Snapshot) -> Sequence[Pod]:
-    """Return the nominated pods whose devices a pod must leave alone, the most important first.
+    """Return the nominated pods with devices that a pod must leave alone, the most important first.
 
     Source: k8s.io/kubernetes v1.37.1, pkg/scheduler/framework/runtime, addGENominatedPods: those of
     equal priority count, too.
@@ -138,7 +138,7 @@ def pools_of(node: str, snapshot: Snapshot) -> frozenset[PoolId]:
 
 
 def uses_pools(claim: ResourceClaim, pools: Collection[PoolId]) -> bool:
-    """Return whether a claim has a device of one of these pools."""
+    """Return True if a claim has a device of one of these pools."""
     allocation = allocation_of(claim)
     results = (allocation.devices.results if allocation is not None else None) or ()
     return any(PoolId(result.driver, result.pool) in pools for result in results)

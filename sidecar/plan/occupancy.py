@@ -16,7 +16,7 @@ from quotas.device_quotas.tenants import Account
 
 
 class Occupancy(msgspec.Struct, frozen=True, kw_only=True, eq=False):
-    """What is in use.
+    """The use of devices and quotas.
 
     Attributes:
         usage: The devices in use.
@@ -32,7 +32,7 @@ class Occupancy(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 def with_allocated(
     occupancy: Occupancy, claim: ResourceClaim, features: Features, quotas: QuotaBook | None
 ) -> Occupancy:
-    """Return the occupancy with one more claim, which is allocated."""
+    """Return the occupancy with one more claim; it is allocated."""
     return replace(
         occupancy,
         usage=with_claim(occupancy.usage, claim, features),

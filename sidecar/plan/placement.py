@@ -46,7 +46,7 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OverBudget(msgspec.Struct, frozen=True, kw_only=True):
-    """Every plan of a node exceeds what is left to the tenant.
+    """Every plan of a node exceeds the budget of the tenant.
 
     Attributes:
         excesses: Those of the plan that the node has without a bound, or of one within the caps if there
@@ -142,7 +142,7 @@ def find_plan(
     tenant: TenantBudget | None,
     first_plan: Plan | None = None,
 ) -> Outcome | OverBudget:
-    """Search a node, and again within what is left to the tenant where the first plan exceeds that.
+    """Search a node, and again within the budget of the tenant if the first plan exceeds that.
 
     Args:
         budget: Maximum cost of each search.
@@ -177,7 +177,7 @@ def find_plan(
 
 
 def with_placement(occupancy: Occupancy, placement: Placement, snapshot: Snapshot) -> Occupancy:
-    """Return the occupancy with what a placement allocates."""
+    """Return the occupancy with the allocations of a placement."""
     features = snapshot.cluster.options.features
     for claim, result in placement.allocations:
         allocated_claim = with_allocation(claim, result)
@@ -232,12 +232,12 @@ def resolve(claims: Sequence[ResourceClaim], snapshot: Snapshot) -> PendingClaim
 
 
 def are_available(allocated_claims: Iterable[ResourceClaim], node: Node) -> bool:
-    """Return whether allocated claims can be used on a node."""
+    """Return True if allocated claims can be used on a node."""
     return all(_is_available(claim, node) for claim in allocated_claims)
 
 
 def is_owned(plan: Plan, drivers: frozenset[str]) -> bool:
-    """Return whether a plan takes devices of these drivers only."""
+    """Return True if a plan takes devices of these drivers only."""
     return all(choice.device.id.driver in drivers for choices in plan.choices for choice in choices)
 
 
@@ -251,7 +251,7 @@ def not_owned() -> Rejection:
 
 
 def attempt_failed(error: AttemptFailed) -> Rejection:
-    """Return the rejection of a pod whose claims cannot be evaluated."""
+    """Return the rejection of a pod with claims that cannot be evaluated."""
     return unresolvable(Code.ATTEMPT_FAILED, str(error))
 
 

@@ -20,7 +20,7 @@ NO_CLAIMS: Final = PodClaims()
 
 
 def find_placeable_claims(pod: Pod, snapshot: Snapshot) -> PodClaims | Rejection:
-    """Return the claims of a pod, or why it cannot have devices: all decisions begin here."""
+    """Return the claims of a pod, or the reason it cannot have devices: all decisions begin here."""
     claims = find_claims(pod, snapshot.claims, snapshot.extended_resources)
     if isinstance(claims, Rejection) or not claims.open:
         return claims

@@ -141,7 +141,7 @@ def freed_claims_of_nodes(
 
 
 def awaited_claims(pod: Pod, snapshot: Snapshot) -> frozenset[Name]:
-    """Return claims that are being released and leave a node where the pod fits then; empty if none do.
+    """Return claims being released that leave a node for the pod then; empty if none do.
 
     While there are such claims, a victim would be evicted for nothing. On the node that the pod is nominated
     for those of terminating pods count, too: the scheduler may have seen the end of a victim before us.

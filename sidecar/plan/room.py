@@ -1,4 +1,4 @@
-"""What nodes have left beside devices, as decisions see it, and the nodes by what a pod costs the usual ones."""
+"""The resources left on nodes beside devices, and the nodes by a pod's cost to the usual ones."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
@@ -36,7 +36,7 @@ MAX_PLACES: Final = 320_000
 
 
 class Room(msgspec.Struct, frozen=True, kw_only=True, eq=False):
-    """What nodes have left, and the usual pods.
+    """The resources left on nodes, and the usual pods.
 
     Attributes:
         headroom: Node to what it has left, as the scheduler said last; empty if it never did.
@@ -167,7 +167,7 @@ class LossOrders:
         return order
 
     def _changed_since(self, order: _Order) -> Sequence[str]:
-        """Return the nodes whose loss may be another than the order has."""
+        """Return the nodes that may have another loss than the order has."""
         cluster = self.losses.cluster
         devices = cluster.changes.since(order.device_position)
         headroom = self._changes.since(order.headroom_position)
@@ -180,7 +180,7 @@ class LossOrders:
         return tuple(dict.fromkeys((*devices, *headroom, *order.unsearched, *order.unrated)))
 
     def _loss(self, order: _Order, name: str, *, cpu_milli: int, memory: int) -> int | None:
-        """Return the rating of a node by what a pod costs it; None if it is none of those that can take it."""
+        """Return the rating of a node by a pod's cost to it; None if it is none of those that can take it."""
         class_of, verdicts = order.plans
         order.unsearched.discard(name)
         order.unrated.discard(name)
@@ -217,7 +217,7 @@ class _ByLoss(RoomFirst):
 
 
 class LeastLossFirst(_ByLoss):
-    """The nodes where a pod costs the usual pods least come first; those without room last."""
+    """The nodes with the least cost of a pod to the usual pods come first; those without room last."""
 
     def order(self, plans: NodePlans) -> Iterator[tuple[str, int]]:
         """Return the nodes by loss."""
@@ -225,7 +225,7 @@ class LeastLossFirst(_ByLoss):
 
 
 class TwoSteps(_ByLoss):
-    """The nodes where a pod takes no place from the usual pods come first, and within both steps those of the strategy."""
+    """Nodes that lose no place for the usual pods come first; the strategy orders both steps."""
 
     def order(self, plans: NodePlans) -> Iterator[tuple[str, int]]:
         """Return the nodes by step."""
@@ -233,7 +233,7 @@ class TwoSteps(_ByLoss):
 
 
 def with_ranks(ranked_nodes: RankedNodes, preference: Preference | None) -> RankedNodes:
-    """Return an answer whose scores are ranks from 100 down, where nodes are in order of loss.
+    """Return an answer with ranks from 100 down as scores, if nodes are in order of loss.
 
     Equal losses have equal ranks, so that other scores decide among them. What is beyond the lowest rank, and
     what has no room, has 0. Others keep their scores, and are put in order by these.

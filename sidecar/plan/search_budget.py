@@ -4,7 +4,7 @@ from allocator.cluster.verdict_cache import SearchCosts
 
 
 class SearchBudget:
-    """A number of steps, which every search on a cluster takes from.
+    """A number of steps that every search on a cluster takes from.
 
     It is passed by no more than the last selector that a search evaluates.
     """
@@ -25,5 +25,5 @@ class SearchBudget:
 
     @property
     def is_spent(self) -> bool:
-        """Return whether all steps are spent."""
+        """Return True if all steps are spent."""
         return not self.left

@@ -67,5 +67,5 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
     @property
     def occupancy(self) -> Occupancy:
-        """What is in use now."""
+        """The present use."""
         return Occupancy(usage=self.cluster.usage)

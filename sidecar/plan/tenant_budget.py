@@ -1,4 +1,4 @@
-"""What is left to the tenant of a pod, of the drivers that the bridge owns: the plan of each node is charged.
+"""The budget of a pod's tenant, for the drivers that the bridge owns: the plan of each node is charged.
 
 A node whose plan breaks the budget is searched again, under what is left as a bound. What is left is no
 part of a question that verdicts are cached for, so the verdicts about a cluster are the same for all tenants.
@@ -34,7 +34,7 @@ MAX_PLANS: Final = 4_096
 
 
 class PlanCharges(NamedTuple):
-    """What a plan is charged with.
+    """The charges of a plan.
 
     Attributes:
         plan: The plan.
@@ -47,7 +47,7 @@ class PlanCharges(NamedTuple):
     forms: Forms | None
 
     def is_for(self, forms: Forms) -> bool:
-        """Return whether the plan of a node with these forms has this charge.
+        """Return True if the plan of a node with these forms has this charge.
 
         The plan has no form where it takes no device of a driver.
         """
@@ -57,7 +57,7 @@ class PlanCharges(NamedTuple):
 
 
 class ChargeProfile:
-    """What limits charge devices by; tenants with limits of the same form share it.
+    """The properties that limits charge devices by; tenants with limits of the same form share it.
 
     Attributes:
         properties: One for each limit.
@@ -88,7 +88,7 @@ class ChargeProfile:
         return forms
 
     def charges(self, plan: Plan, accounts: Sequence[Account], quotas: QuotaBook) -> PlanCharges:
-        """Return what a plan is charged with, in accounts of this profile."""
+        """Return the charges of a plan, in accounts of this profile."""
         known_charges = self._plans.get(id(plan))
         if known_charges is not None and known_charges.plan is plan:
             return known_charges
@@ -117,7 +117,7 @@ class ChargeProfile:
 
 
 class TenantBudget:
-    """What is left to the namespace of a pod.
+    """The remaining amounts of a pod's namespace.
 
     Attributes:
         accounts: The enforced limits of owned drivers.
@@ -141,11 +141,11 @@ class TenantBudget:
         self.forms: Final = self._profile.forms
 
     def charges(self, plan: Plan) -> PlanCharges:
-        """Return what a plan is charged with; that of an answer about many nodes is remembered."""
+        """Return the charges of a plan; those of an answer about many nodes are remembered."""
         return self._profile.charges(plan, self.accounts, self._quotas)
 
     def excesses(self, charges: Sequence[Charge]) -> Excesses:
-        """Return what charges of a plan exceed; nothing if they keep within the budget."""
+        """Return the limits that charges of a plan exceed; nothing if they keep within the budget."""
         return self._quotas.excesses_of_charges(
             self.accounts,
             charges,
@@ -154,7 +154,7 @@ class TenantBudget:
         )
 
     def excesses_of_plan(self, plan: Plan) -> Excesses:
-        """Return what a plan exceeds that is made for this answer alone."""
+        """Return the limits exceeded by a plan that is made for this answer alone."""
         limits = [account.limit for account in self.accounts]
         return self.excesses(self._quotas.charges_of_plan(limits, plan.choices))
 
@@ -168,14 +168,14 @@ class TenantBudget:
         )
 
     def caps(self, node: NodeDevices) -> Sequence[AmountBound]:
-        """Return the bounds of a search on a node that keeps within what one request and device may have."""
+        """Return the bounds of a search on a node that keep it within the caps of requests and devices."""
         return self._quotas.caps(self.accounts, node.devices)
 
 
 def tenant_budget(
     namespace: str, quotas: QuotaBook, snapshot: Snapshot, occupancy: Occupancy | None
 ) -> TenantBudget | None:
-    """Return what is left to a namespace; None where nothing limits it.
+    """Return the budget of a namespace; None if nothing limits it.
 
     Args:
         occupancy: Other amounts in use than there are; None for those of now.
@@ -191,7 +191,7 @@ def tenant_budget(
 
 
 def over_budget(excesses: Excesses) -> Rejection:
-    """Return the rejection of a pod on a node where it would get more than is left."""
+    """Return the rejection of a pod on a node that would give it more than is left."""
     breaches = [excess for excess in excesses if isinstance(excess, CapBreach)]
     if breaches:
         return unresolvable(Code.EXCEEDS_PER_REQUEST_QUOTA, _in_words(breaches))
@@ -204,7 +204,7 @@ def closest(first: Excesses | None, second: Excesses) -> Excesses:
 
 
 def tenant_namespaces(excesses: Excesses, snapshot: Snapshot) -> frozenset[str]:
-    """Return the namespaces whose claims use up the limits that are exceeded."""
+    """Return the namespaces with claims that use up the limits that are exceeded."""
     namespaces: set[str] = set()
     for excess in excesses:
         if snapshot.quotas is None or not isinstance(excess, Excess):
@@ -218,7 +218,7 @@ def tenant_namespaces(excesses: Excesses, snapshot: Snapshot) -> frozenset[str]:
 
 
 def has_victims(pod: Pod, namespaces: frozenset[str], snapshot: Snapshot) -> bool:
-    """Return whether a pod of lower priority in these namespaces has claims, and a node."""
+    """Return True if a pod of lower priority in these namespaces has claims, and a node."""
     priority = pod.spec.priority or 0
     return any(
         other.metadata.namespace in namespaces

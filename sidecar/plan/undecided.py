@@ -1,4 +1,4 @@
-"""The pods whose decision did not end, as an annotation of the Lease: the next leader decides them last."""
+"""The pods with unfinished decisions, as an annotation of the Lease: the next leader decides them last."""
 
 from collections.abc import Mapping
 from typing import Final

@@ -115,7 +115,7 @@ class WaitingPods:
         return tuple(self._entries[uid] for uid in uids if uid in self._entries)
 
     def unfinished(self) -> tuple[Pod, ...]:
-        """Return the pods about which there was no answer yet and that were not woken since, oldest first.
+        """Return the pods without an answer yet that were not woken since, oldest first.
 
         Of a group it is one pod.
         """
@@ -185,7 +185,7 @@ class WaitingPods:
 
 
 def representative(pods: Sequence[Pod]) -> Pod:
-    """Return the pod that stands for a group where one pod is asked about: one with claims, always the same."""
+    """Return the pod that stands for a group in questions about one pod: one with claims, always the same."""
     return min(pods, key=lambda pod: (not pod.spec.resource_claims, pod.metadata.uid))
 
 

@@ -1,4 +1,4 @@
-"""The waiting pods that could be placed now, one after the other on what those before them leave.
+"""The waiting pods that could be placed now, each on the devices left by those before it.
 
 A release that woke all of them would cost a call for each, and all but a few would be turned away
 again. So those are tried again that could be placed: the most important first, each on what those
@@ -75,7 +75,7 @@ class WaitingPod(NamedTuple):
         return (-(self.pod.spec.priority or 0), self.number)
 
     def has_waited(self, ending_claims: frozenset[Name]) -> bool:
-        """Return whether the releases that it waits for are over, whomever they helped."""
+        """Return True if the releases that it waits for are over, whomever they helped."""
         return bool(self.awaited) and self.awaited.isdisjoint(ending_claims)
 
 
@@ -116,7 +116,7 @@ class PlacedPods:
         self._exhausted: set[tuple[Question, str]] = set()
 
     def takes(self, entry: WaitingPod) -> bool:
-        """Take a pod to be placed, if it can be; return whether it can."""
+        """Take a pod to be placed, if it can be; return True if it can."""
         pod = entry.pod
         question = question_of(pod, self._snapshot)
         if question is None:
@@ -142,7 +142,7 @@ class PlacedPods:
             self._occupancy = with_allocated(self._occupancy, claim, features, quotas)
 
     def _ask(self, pod: Pod) -> Fits | NoDevicesNeeded | Rejection:
-        """Return the nodes for a pod, with what those before it leave to its tenant."""
+        """Return the nodes for a pod, with the budget that those before it leave to its tenant."""
         return find_nodes(
             pod,
             self._snapshot,
@@ -154,7 +154,7 @@ class PlacedPods:
 
     @property
     def is_spent(self) -> bool:
-        """Return whether the plan has cost enough."""
+        """Return True if the plan has cost enough."""
         costs = self._snapshot.cluster.costs
         searches, steps = self._limits
         return costs.searched > searches or costs.steps > steps
@@ -199,7 +199,7 @@ def question_of(pod: Pod, snapshot: Snapshot) -> Question | None:
 
 
 def _account_names(namespace: str, snapshot: Snapshot) -> Sequence[tuple[str, str, str]]:
-    """Return the names of what limits a namespace, which its tenant shares."""
+    """Return the names of the limits of a namespace; its tenant shares them."""
     if snapshot.quotas is None:
         return ()
     return [

@@ -1,4 +1,4 @@
-"""The full reasons why pods wait, as one event for each.
+"""The full reasons that pods wait, as one event for each.
 
 The condition of a pod has words without numbers, since each change of it is a write. An explanation
 takes as long as many decisions, so it is made of a view of its own, on a thread of its own, and for a
@@ -97,7 +97,7 @@ class Explainer:
         self._view: _View | None = None
 
     def take_answer(self, pod: Pod, rejection: Rejection | None) -> None:
-        """Take the answer about a pod; None where it waits for something other than devices."""
+        """Take the answer about a pod; None if it waits for something other than devices."""
         if rejection is None:
             self.forget(pod.metadata.uid)
             return

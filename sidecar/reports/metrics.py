@@ -180,5 +180,5 @@ class SidecarMetrics:
         self._drift.inc()
 
     def observe_lag(self, seconds: float) -> None:
-        """Observe how late the event loop was once."""
+        """Observe one delay of the event loop."""
         self._lag.observe(seconds)

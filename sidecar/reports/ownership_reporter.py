@@ -24,7 +24,7 @@ log = get_logger()
 
 
 class Writer(Protocol):
-    """The port through which an AllocatorOwnership is written and read."""
+    """The port that writes and reads an AllocatorOwnership."""
 
     async def patch_ownership(self, name: str, patch: Patch) -> bytes:
         """Patch the status, and return the object as stored."""

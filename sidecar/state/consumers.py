@@ -84,7 +84,7 @@ class ConsumerIndex:
             self._note_release(name, self._claims.get(name))
 
     def _note_release(self, name: Name, claim: ResourceClaim | None) -> None:
-        """Take note of whether a claim is being released."""
+        """Take note of the beginning or end of a claim's release."""
         users = _users(claim)
         if (
             claim is not None

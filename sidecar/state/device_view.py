@@ -78,7 +78,7 @@ class DeviceView:
 
     @property
     def is_behind(self) -> bool:
-        """Return whether a further answer would apply changes that are known, without new ones."""
+        """Return True if a further answer would apply changes that are known, without new ones."""
         return (
             self.cache.is_behind
             or self.cache.awaits_build
@@ -88,7 +88,7 @@ class DeviceView:
 
     @property
     def has_news(self) -> bool:
-        """Return whether the next answer knows more than the last one, without new changes."""
+        """Return True if the next answer knows more than the last one, without new changes."""
         return self.cache.is_behind or (self.next_view is not None and self.next_view.is_built)
 
     def put(self, kind: Kind, name: Name, new: Any) -> None:

@@ -13,7 +13,7 @@ from sidecar.state.held_back import HeldBackDevices
 
 
 class EffectiveClaims:
-    """The claims of the API, with what is promised and held back of them."""
+    """The claims of the API, with the devices promised to them and held back of them."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class EffectiveClaims:
             self._allocated.pop(uid, None)
 
     def all(self) -> Mapping[Name, ResourceClaim | None]:
-        """Return all of them; None for what is held back of a claim that has it itself."""
+        """Return all of them; None for held devices that a claim has itself."""
         claims = {name: self.find(name) for name in self._claims}
         claims |= {
             held_name(key): self.find_held(held_claim)
@@ -61,14 +61,14 @@ class EffectiveClaims:
         return self._holds.get(claim.metadata.uid)
 
     def find_held_of(self, uid: str) -> Mapping[Name, ResourceClaim | None]:
-        """Return what is held back of a claim."""
+        """Return the devices held back of a claim."""
         return {
             held_name(held_key(held_claim)): self.find_held(held_claim)
             for held_claim in self._held_back.of_claim(uid)
         }
 
     def find_held(self, held_claim: HeldBackClaim) -> ResourceClaim | None:
-        """Return what is held back of a claim, as far as it does not have it itself; None for nothing."""
+        """Return the held devices of a claim, as far as it does not have them itself; None for nothing."""
         uid = held_claim.claim_uid
         earlier = takewhile(lambda other: other is not held_claim, self._held_back.of_claim(uid))
         uncounted_claim = without_counted(held_claim, self._allocation_now(uid), earlier)

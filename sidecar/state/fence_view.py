@@ -70,7 +70,7 @@ class FenceView:
         return self._fence
 
     def fenced(self, drivers: frozenset[str]) -> frozenset[str]:
-        """Return those of some drivers whose devices others are kept from."""
+        """Return those of some drivers with devices that others are kept from."""
         fence = self.read()
         known_fence, known_drivers, fenced_drivers = self._closed_for
         if known_fence is not fence or known_drivers != drivers:

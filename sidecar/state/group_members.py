@@ -1,4 +1,4 @@
-"""Follows PodGroups, and the pods that name one, whether or not they have claims.
+"""Follows PodGroups, and the pods that name one, with and without claims.
 
 Without the API of PodGroups, or the right to read it, the minimum of a group is what the scheduler says.
 """
@@ -133,12 +133,12 @@ def group_of(pod: Pod) -> Name:
 
 
 def has_ended(pod: Pod) -> bool:
-    """Return whether a pod has ended, so that it holds no place in its group any more."""
+    """Return True if a pod has ended, so that it holds no place in its group any more."""
     return (pod.status or PodStatus()).phase in ENDED
 
 
 def is_placed(pod: Pod) -> bool:
-    """Return whether a pod is bound, and has not ended."""
+    """Return True if a pod is bound, and has not ended."""
     return bool(pod.spec.node_name) and not has_ended(pod)
 
 

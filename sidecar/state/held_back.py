@@ -130,7 +130,7 @@ class HeldBackDevices:
             self._put(held_claim, slices)
 
     def pod_ended(self, uid: str) -> None:
-        """Give the devices of a pod again, whose containers have ended."""
+        """Give the devices of a pod again, since its containers have ended."""
         for held_claim in [
             held_claim for held_claim in self.claims.values() if held_claim.pod_uid == uid
         ]:
@@ -162,7 +162,7 @@ class HeldBackDevices:
                 self._end(held_claim, "the driver says that they are free")
 
     def expire(self) -> None:
-        """Give devices again whose time has come."""
+        """Give devices again that have been held back long enough."""
         now = self._now()
         for held_claim in [
             held_claim for held_claim in self.claims.values() if held_back.is_over(held_claim, now)

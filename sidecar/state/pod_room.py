@@ -1,4 +1,4 @@
-"""What nodes have left beside devices, and the pods that usually come, as the sidecar knows them.
+"""The resources left on nodes beside devices, and the pods that usually come, as the sidecar knows them.
 
 The scheduler says what nodes have left. The kinds of pods are learnt from those that it asks about, each once; a
 process that begins to lead learns them from the pods in the cluster, so nothing is stored. Of selectors only those
@@ -46,7 +46,7 @@ log = get_logger()
 
 
 class PodRoom:
-    """What nodes have left, and the kinds of pods.
+    """The resources left on nodes, and the kinds of pods.
 
     Attributes:
         number: The number of the last changes that the scheduler sent; 0 if nothing is known.
@@ -96,7 +96,7 @@ class PodRoom:
         self.number = changes.number
 
     def forget_nodes(self) -> None:
-        """Forget what nodes have left: another scheduler says it from now on."""
+        """Forget the resources left on nodes: another scheduler reports them from now on."""
         self.number = 0
         self.headroom.clear()
         self.changes.add_all()
@@ -185,7 +185,7 @@ class PodRoom:
         log.info("pod_kinds.learnt", kinds=len(self.kinds), hash=self.kinds_hash)
 
     def look(self, snapshot: Snapshot) -> None:
-        """Take in what the scheduler is to be told; nothing where FragmentationAware is not the default strategy."""
+        """Take in the news for the scheduler; nothing if FragmentationAware is not the default strategy."""
         orders = snapshot.room.orders
         is_default = snapshot.default_strategy == FRAGMENTATION_AWARE.name
         # With other kinds than a moment ago the snapshot is out of date.
@@ -195,7 +195,7 @@ class PodRoom:
     # --- for decisions ----------------------------------------------------------------------------
 
     def view(self, cluster: Cluster, weights: CapacityWeights = NO_WEIGHTS) -> Room:
-        """Return what decisions see of it, valid until the next change.
+        """Return the view for decisions, valid until the next change.
 
         Args:
             cluster: The devices of the nodes.
@@ -250,7 +250,7 @@ def _pinned_kinds(
 
 
 def _by_class_alone(demand: DeviceDemand, selectors: Collection[str]) -> DeviceDemand:
-    """Return a demand without the selectors of the claim, which other pods would pay for.
+    """Return a demand without the selectors of the claim, since other pods would pay for these.
 
     Args:
         demand: The devices of a request.

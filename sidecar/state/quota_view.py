@@ -1,4 +1,4 @@
-"""DeviceQuotas and what is charged to them, as decisions see them.
+"""DeviceQuotas and the charges to them, as decisions see them.
 
 Objects change on the event loop, and decisions may be made on a thread. So changes wait until the next
 decision takes them. Without a DeviceQuota nothing is kept but the labels of namespaces.
@@ -31,7 +31,7 @@ MAX_CHEAP: Final = 32
 
 
 class QuotaObjects(NamedTuple):
-    """Objects that decide about quotas by name; None for what is gone.
+    """Objects that decide about quotas by name; None for deleted ones.
 
     Attributes:
         claims: With what is promised to them.
@@ -61,7 +61,7 @@ class QuotaChanges(NamedTuple):
 
     @property
     def is_cheap(self) -> bool:
-        """Return whether they are applied within a few milliseconds."""
+        """Return True if they are applied within a few milliseconds."""
         *others, claims, pods = self.objects
         return not self.begins_anew and not any(others) and len(claims) + len(pods) <= MAX_CHEAP
 
@@ -115,7 +115,7 @@ class QuotaView:
 
     @property
     def subscriptions(self) -> tuple[Subscription[Any], ...]:
-        """What has to be listed before a decision: namespaces in any case where there are quotas."""
+        """The lists to complete before a decision: namespaces in any case if there are quotas."""
         subscriptions = (self._quotas, self._namespaces)
         return tuple(
             subscription
@@ -193,7 +193,7 @@ class QuotaView:
     def _charge_pods(
         self, classes: Mapping[str, DeviceClass | None], pods: Mapping[Name, Pod | None]
     ) -> None:
-        """Charge pods that have devices by keys; whose key a class maps now, by their claims."""
+        """Charge pods that have devices by keys; by their claims if a class maps the key now."""
         for name, pod in pods.items():
             self._legacy_pods.pop(name, None)
             if pod is not None:

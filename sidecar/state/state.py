@@ -147,7 +147,7 @@ class ClusterState:
         self.version = self.slices_version = 0
 
     def check(self) -> str:
-        """Return the resources whose first lists are not complete; empty when all are."""
+        """Return the resources with incomplete first lists; empty when all are complete."""
         # A policy that is not known yet has to be waited for; one that cannot be known, has not.
         optional = [subscription for subscription in self._optional if subscription.is_available]
         return unsynced_resources((*self._required, *optional, *self.quotas.subscriptions))
@@ -171,7 +171,7 @@ class ClusterState:
 
     @property
     def binding_cutoff(self) -> datetime:
-        """Return the time before which devices were allocated that have to be ready by now."""
+        """Return the latest time of an allocation with devices that have to be ready by now."""
         return self.now() - self._binding_timeout
 
     @property
@@ -209,7 +209,7 @@ class ClusterState:
 
     @property
     def drivers(self) -> frozenset[str]:
-        """Return the drivers whose devices may be given, now.
+        """Return the drivers with devices that may be given, now.
 
         Without a fence, which can be open, incomplete or silent about a driver, others give its devices, too.
         """
@@ -217,11 +217,11 @@ class ClusterState:
 
     @property
     def unfenced_drivers(self) -> frozenset[str]:
-        """Return the owned drivers whose devices are not given for lack of a fence."""
+        """Return the owned drivers with devices that are not given for lack of a fence."""
         return self._owned_drivers - self.drivers
 
     def owns(self, claim: ResourceClaim) -> bool:
-        """Return whether all devices of a claim are of drivers that may be given."""
+        """Return True if all devices of a claim are of drivers that may be given."""
         allocation, drivers = allocation_of(claim), self.drivers
         results = (allocation.devices.results if allocation is not None else None) or ()
         return all(result.driver in drivers for result in results)
@@ -273,7 +273,7 @@ class ClusterState:
 
     @property
     def is_behind(self) -> bool:
-        """Return whether a further answer would apply known changes, without new ones."""
+        """Return True if a further answer would apply known changes, without new ones."""
         return self._view.is_behind
 
     @property
@@ -287,11 +287,11 @@ class ClusterState:
         return self._view.settings
 
     def is_cheap(self, changes: StateChanges) -> bool:
-        """Return whether changes are applied within a few milliseconds."""
+        """Return True if changes are applied within a few milliseconds."""
         return self._view.cache.is_cheap(changes.devices) and changes.quotas.is_cheap
 
     def snapshot(self, changes: StateChanges) -> Snapshot:
-        """Apply changes and return the snapshot, which is valid until the next call.
+        """Apply changes and return the snapshot, valid until the next call.
 
         Args:
             changes: The changes that `take_changes` returned.
@@ -336,7 +336,7 @@ class ClusterState:
         return tuple(claim for claim in self._effective.all().values() if claim is not None)
 
     def rebuild(self) -> None:
-        """Begin the view of the devices anew, which may be wrong after a bug."""
+        """Begin the view of the devices anew, since it may be wrong after a bug."""
         self._view.rebuild(self._driver_settings)
         self.quotas.rebuild()
         self.version += 1

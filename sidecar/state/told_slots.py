@@ -26,7 +26,7 @@ Vector = tuple[KindSlots, ...]
 
 
 class ToldSlots:
-    """The slots of the usual pods on each node, and what the plugin may not know of them.
+    """The slots of the usual pods on each node, and the part that the plugin may not know.
 
     `look` is called on the thread of a decision, and `changes` on the event loop.
     """
@@ -46,7 +46,7 @@ class ToldSlots:
 
     @property
     def has_begun(self) -> bool:
-        """Whether nodes were looked at."""
+        """True if nodes were looked at."""
         return self._losses is not None
 
     def look(self, losses: NodeLosses) -> None:

@@ -42,7 +42,7 @@ log = get_logger()
 
 
 class Writer(Protocol):
-    """The port through which claims are written and read."""
+    """The port that writes and reads claims."""
 
     async def patch(self, name: Name, patch: Patch, *, status: bool) -> bytes:
         """Patch a claim and return it as stored."""
@@ -110,7 +110,7 @@ class Binder:
     async def bind(
         self, pod: PodReference, node: Node, claims: Sequence[tuple[Name, str]]
     ) -> Rejection | None:
-        """Allocate claims and reserve them for a pod; return why that is not possible.
+        """Allocate claims and reserve them for a pod; return a rejection if that is not possible.
 
         Args:
             node: The node that the pod will be bound to.
@@ -125,7 +125,7 @@ class Binder:
         return await self._wait_ready([name for name, _ in claims])
 
     async def bind_together(self, members: Sequence[GroupPod]) -> Rejection | None:
-        """Allocate the claims of all pods of a group, and reserve them; return why that is not possible.
+        """Allocate and reserve the claims of all pods of a group; return a rejection if that is not possible.
 
         After the first rejection no further write begins; what was written is the caller's to take back.
         """
@@ -156,7 +156,7 @@ class Binder:
         return await self._wait_ready(tuple(names))
 
     async def take_back(self, take_back: TakeBack) -> bool:
-        """Take pods out of a claim that was written for them; return whether nothing is left to do."""
+        """Take pods out of a claim that was written for them; return True if nothing is left to do."""
         uid = take_back.uid
         async with self._lock_claim(uid):
             for _ in range(MAX_CONFLICTS):
@@ -174,7 +174,7 @@ class Binder:
         return False
 
     async def release(self, pod: PodReference, name: Name, uid: str, *, deallocate: bool) -> bool:
-        """Take a pod out of a claim that was written for it; return whether that was done.
+        """Take a pod out of a claim that was written for it; return True if that was done.
 
         Args:
             deallocate: The pod was never bound, so the devices are free if nobody else uses them.

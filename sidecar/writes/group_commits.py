@@ -78,7 +78,7 @@ class _Place:
 
 
 class GroupCommits:
-    """The groups whose pods are between their reservation and their Binding."""
+    """The groups with pods that are between their reservation and their Binding."""
 
     def __init__(
         self,
@@ -110,7 +110,7 @@ class GroupCommits:
         state.groups.on_change = self._group_changed
 
     def is_waiting(self, uid: str) -> bool:
-        """Return whether a pod waits for the others of its group."""
+        """Return True if a pod waits for the others of its group."""
         group_uid = self._group_of.get(uid)
         return group_uid is not None and uid in self._barriers[group_uid].arrived
 
@@ -207,7 +207,7 @@ class GroupCommits:
         return place.rejection
 
     async def _advance(self, group_uid: str, uid: str, place: _Place) -> None:
-        """Do what is to be done for a pod that has arrived, or wait until that may have changed."""
+        """Take the next action for a pod that has arrived, or wait until that may have changed."""
         reference = self._references[group_uid]
         barrier, bound = self._current(reference), self._bound(reference)
         match group_barrier.decide(barrier, uid, bound, self._clock()):
@@ -224,7 +224,7 @@ class GroupCommits:
                 place.wake.clear()
 
     def _current(self, reference: GroupReference) -> Barrier:
-        """Return the barrier with the group's present minimum, which may change while pods wait."""
+        """Return the barrier with the group's present minimum, since that may change while pods wait."""
         min_count = self._state.groups.min_count(_key(reference), reference.uid)
         barrier = self._barriers.get(reference.uid, Barrier(min_count=1))
         return replace(
@@ -239,7 +239,7 @@ class GroupCommits:
         return self._state.groups.bound(_key(reference)) - gone
 
     async def _commit(self, reference: GroupReference, pods: frozenset[str]) -> None:
-        """Write the claims of pods together, after which all may be bound, or none."""
+        """Write the claims of pods together; then all may be bound, or none."""
         group_uid = reference.uid
         places = [self._places[uid] for uid in sorted(pods)]
         members = [self._group_pod(place.member) for place in places]
@@ -283,7 +283,7 @@ class GroupCommits:
         members: Sequence[GroupPod],
         take_backs: Sequence[TakeBack],
     ) -> Rejection | None:
-        """Write the claims of pods, and take back what was written in vain; return why no pod may be bound."""
+        """Write the claims of pods, and take back writes in vain; return a rejection if no pod may be bound."""
         pods = frozenset(member.pod.uid for member in members)
         rejection = await self._binder.bind_together(members)
         barrier = self._current(reference)
@@ -320,7 +320,7 @@ class GroupCommits:
         self._put(group_uid, group_barrier.leave(barrier, uids, self._clock()))
 
     def _reject(self, group_uid: str, rejections: Mapping[str, Rejection]) -> None:
-        """End the wait of pods, whose reservations the scheduler gives up then."""
+        """End the wait of pods; the scheduler gives up their reservations then."""
         for uid, rejection in rejections.items():
             self._places[uid].end(rejection)
         self._drop(group_uid, rejections.keys())
@@ -335,7 +335,7 @@ class GroupCommits:
             await commit.wait()
 
     async def run(self) -> None:
-        """Take back what could not be taken back at once, until cancelled."""
+        """Repeat failed attempts to take back writes, until cancelled."""
         while True:
             await asyncio.sleep(TAKE_BACK_INTERVAL_S)
             await self._take_backs.make_pending(self._group_of.keys())

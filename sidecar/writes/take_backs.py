@@ -25,7 +25,7 @@ class TakeBacks:
         self._binder = binder
 
     def merge(self, take_backs: Sequence[TakeBack]) -> tuple[TakeBack, ...]:
-        """Return what is to be taken back of a new attempt, with what is left of the one before."""
+        """Return the writes to take back of a new attempt, with those left of the one before."""
         return tuple(joined(self.pending.get(take_back.uid), take_back) for take_back in take_backs)
 
     def drop(self, uids: Collection[str]) -> None:
@@ -49,7 +49,7 @@ class TakeBacks:
                 group.create_task(self._make(take_back))
 
     async def make_pending(self, active: Collection[str]) -> None:
-        """Take back what could not be taken back before.
+        """Repeat failed attempts to take back writes.
 
         Args:
             active: UIDs of the pods that are tried again: their commit writes these claims, or takes them back.

@@ -56,7 +56,7 @@ class LeaderWriter:
         self._ended = asyncio.Event()
 
     async def drain(self) -> bool:
-        """Wait until each write has its answer or is given up; return whether none can be made any more.
+        """Wait until each write is answered or given up; return True if none can be made any more.
 
         Called when no write may begin.
         """
