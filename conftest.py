@@ -62,7 +62,7 @@ class StoriesApart(LoadScopeScheduling):  # type: ignore[misc]  # Has no types.
     """
 
     def _split_scope(self, nodeid: str) -> str:
-        """Return what a test is distributed with."""
+        """Return the scope that a test is distributed with."""
         if not nodeid.startswith("e2e/"):
             return nodeid
         if "DRAWBRIDGE_E2E_KUBECONFIG" not in os.environ:

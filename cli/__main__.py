@@ -18,32 +18,32 @@ from findings.text import inert_line, printable
 from kube.errors import DrawbridgeError
 
 COMMANDS: Final[Mapping[str, str]] = {
-    "assess": "Report what of a cluster would become claims, what is lost, and what blocks it.",
-    "bridge": "Give drivers to the bridge, take them back, or show who allocates.",
-    "check": "Report what the cluster would reject or warn about.",
-    "check-upgrade": "Report what an upgrade would break.",
+    "assess": "Report the claims that a cluster would get, and the losses and blockers of the move.",
+    "bridge": "Give drivers to the bridge, take them back, or show each driver's allocator.",
+    "check": "Report everything that the cluster would reject or warn about.",
+    "check-upgrade": "Report problems with an upgrade.",
     "completion": "Print a completion script for a shell.",
-    "demo": "Show what becomes of a few examples; needs no cluster.",
+    "demo": "Show the translation of a few examples; needs no cluster.",
     "explain": "Explain the code of a finding: cause, fix and example.",
     "fix": "Write the fixes that check names into manifests.",
     "inventory": "List devices, free capacity and DeviceClasses.",
-    "matrix": "Show which devices may be in use together.",
+    "matrix": "Show the devices that may be in use together.",
     "plan": "Plan a migration in waves, and write the runbooks.",
     "settings": "Import the settings of HAMi and Koordinator.",
-    "quota": "Show what is left of DeviceQuotas; convert quotas of device keys.",
-    "record": "Follow a cluster, and write down what changes, for replay.",
+    "quota": "Show the amounts left of DeviceQuotas; convert quotas of device keys.",
+    "record": "Follow a cluster, and write down its changes, for replay.",
     "rehearse": "Try a plan wave by wave on simulated nodes of this machine.",
     "replay": "Compare strategies on pods that arrive one by one.",
-    "simulate": "Show where pods and claims would be placed.",
+    "simulate": "Simulate the placement of pods and claims.",
     "snapshot": "Write the state of a cluster to one file.",
-    "status": "Show whether Drawbridge is ready in a cluster.",
+    "status": "Show the readiness of Drawbridge in a cluster.",
     "test": "Run a site's own tests of its manifests.",
-    "top": "Show which devices are in use, by node, namespace, pod or device.",
+    "top": "Show the devices in use, by node, namespace, pod or device.",
     "translate": "Print manifests as the webhook would rewrite them.",
     "verify": "Check that no device is allocated twice.",
     "version": "Print the version.",
     "wave": "Go through the waves of a plan, or take one back.",
-    "why": "Explain where a pod or claim is, or why it is pending.",
+    "why": "Explain the placement of a pod or claim, or the reason it is pending.",
 }
 """Each command and its line in the list; the module `cli.verbs.<name>.command` has the command, with `_` for `-`."""
 
@@ -54,7 +54,7 @@ class _CallError(click.ClickException):
     exit_code = 2
 
     def format_message(self) -> str:
-        """Return the message, which may quote a file or an object, with nothing that anybody obeys."""
+        """Return the message, maybe quoting a file or an object, with nothing that anybody obeys."""
         return "\n".join(inert_line(printable(line)) for line in self.message.split("\n"))
 
 

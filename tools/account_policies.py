@@ -1,4 +1,4 @@
-"""The policies that bind our accounts to what their processes do, where roles cannot say it.
+"""The policies that bind our accounts to their processes' actions, beyond the power of roles.
 
 A role cannot name what is created, nor which fields of an object may change. These policies can, so
 that a stolen token is good for little. `documents` returns them for manifests/base,

@@ -1,4 +1,4 @@
-"""JSON Schemas of what commands print with `-o json`, made from the types of their answers.
+"""JSON Schemas of the output of commands with `-o json`, made from the types of their answers.
 
 Source: JSON Schema 2020-12. A schema allows further keys, since a later release may add some.
 """
@@ -33,7 +33,7 @@ def commands() -> Mapping[str, list[type]]:
 
 
 def files() -> list[tuple[str, Callable[[], str]]]:
-    """Return the path of each schema, and what makes its text."""
+    """Return the path of each schema, with the maker of its text."""
     return [
         (f"{FOLDER}/{command}.json", partial(_text, command, types))
         for command, types in sorted(commands().items())
@@ -110,7 +110,7 @@ def _describe_keys(components: Schema, types: Iterable[type]) -> None:
 
 
 def _structs(types: Iterable[Any]) -> Iterator[type[msgspec.Struct]]:
-    """Yield the structs of which types are made, each at least once."""
+    """Yield the structs that types are made of, each at least once."""
     for kind in types:
         if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
             yield kind

@@ -56,7 +56,7 @@ def _named(folder: Path) -> Iterator[tuple[int, str, Path]]:
 
 
 def split_entries(text: str) -> Iterator[str]:
-    r"""Yield the entries of a fragment, each on one line; an entry ends where a line ends a sentence.
+    r"""Yield the entries of a fragment, each on one line; an entry ends if a line ends a sentence.
 
     >>> list(split_entries("One thing, which\nis long.\nAnother one.\n"))
     ['One thing, which is long.', 'Another one.']

@@ -60,7 +60,7 @@ _CLIENT_AUTHORITY: Final = "/client-authority"
 
 
 def templates() -> Mapping[str, Callable[[], str]]:
-    """Return the path of each generated template to what makes its text."""
+    """Return the path of each generated template to the maker of its text."""
     return {
         f"{TEMPLATES}/{name}.yaml": text
         for name, text in {
@@ -281,7 +281,7 @@ def _observer() -> str:
 
 
 def _driver() -> str:
-    """Return the node driver, which stays in a namespace of its own, since it is privileged."""
+    """Return the node driver; it stays in a namespace of its own, since it is privileged."""
     documents = [
         document
         for name in ("namespace", "deviceclasses", "noderestriction", "driver")
@@ -306,7 +306,7 @@ def _driver() -> str:
 
 
 def _bridge() -> str:
-    """Return the bridge, whose sidecar gets the settings of the chart in its own ConfigMap."""
+    """Return the bridge; its sidecar gets the settings of the chart in its own ConfigMap."""
     documents = [
         document
         for name in ("account", "accountpolicy", "flowcontrol", "configuration", "bridge")
@@ -318,7 +318,7 @@ def _bridge() -> str:
 
 
 def _alerts() -> str:
-    """Return a PrometheusRule for each file of rules, where the chart has what they are about."""
+    """Return a PrometheusRule for each file of rules, if the chart has the processes that they are about."""
     text = "---\n".join(
         _text(f"manifests/alerts/{file}.yaml", [_prometheus_rule(file)], condition)
         for file, condition in _ALERTS.items()
@@ -360,7 +360,7 @@ def _prometheus_rule(file: str) -> Document:
 
 
 def _prepare(document: Document, namespace: str) -> Document:
-    """Return a document with placeholders where a value of the chart decides."""
+    """Return a document with placeholders for the parts that a value of the chart decides."""
     prepared: Document = _in_release(copy.deepcopy(document), namespace)
     metadata = prepared["metadata"]
     metadata["labels"] = {**metadata.get("labels", {}), **_LABELS}
@@ -427,7 +427,7 @@ def _prepare_workload(workload: Document) -> None:
 
 
 def _prepare_pod(template: Document, component: str) -> None:
-    """Give a pod the values of its component, in place of what it has or beside it."""
+    """Give a pod the values of its component, in place of or beside its own."""
     metadata, spec = template["metadata"], template["spec"]
     metadata["labels"] |= {"PH_more": f"{component}.podLabels"}
     metadata["annotations"] = f"PH_checksum {component}.podAnnotations"
@@ -455,7 +455,7 @@ def _prepare_container(container: Document, component: str) -> None:
 
 
 def _replaceable(path: str, fields: Document) -> Document:
-    """Return fields in whose place those of a value are rendered where it has any."""
+    """Return fields that a value replaces if it has any."""
     return {"PH_else": path, **fields, "PH_end": "block"}
 
 
@@ -501,7 +501,7 @@ def _prepare_webhook(webhook: Document) -> None:
 
 
 def _prepare_role(role: Document) -> None:
-    """Leave out the Secrets of certificates where cert-manager has them."""
+    """Leave out the Secrets of certificates if cert-manager has them."""
     number = {"drawbridge-webhook": 1, "drawbridge-certificates": 2}.get(role["metadata"]["name"])
     if number is not None:
         rules = role["rules"]

@@ -135,7 +135,7 @@ def plain_markdown(text: str) -> str:
 
 
 def man_files() -> list[tuple[str, Callable[[], str]]]:
-    """Return the path of each manual page, and what makes its text."""
+    """Return the path of each manual page, with the maker of its text."""
     return [(f"{MAN_FOLDER}/{page.man_name}.1", partial(man_page, page)) for page in pages()]
 
 

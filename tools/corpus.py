@@ -92,7 +92,7 @@ def _word(answer: dict[str, Any]) -> str:
 
 
 def _unstable(arguments: Sequence[str], objects: Sequence[Any]) -> str:
-    """Return a fault where the output, translated again, is not the same."""
+    """Return a fault if the output, translated again, is not the same."""
     if not objects:
         return ""
     list_document = {"apiVersion": "v1", "kind": "List", "items": objects}
@@ -103,7 +103,7 @@ def _unstable(arguments: Sequence[str], objects: Sequence[Any]) -> str:
 
 
 def _call(arguments: Sequence[str], text: bytes) -> tuple[int | None, str]:
-    """Return exit code and standard output; None and the exception where there was one."""
+    """Return exit code and standard output; None and the exception if there was one."""
     result = CliRunner().invoke(drawbridge, [*arguments, "-f", "-"], input=text)
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         return None, repr(result.exception)
@@ -111,7 +111,7 @@ def _call(arguments: Sequence[str], text: bytes) -> tuple[int | None, str]:
 
 
 def is_readable(text: bytes) -> bool:
-    """Return whether another parser finds objects, and nothing else, with apiVersion and kind."""
+    """Return True if another parser finds objects, and nothing else, with apiVersion and kind."""
     try:
         documents = [document for document in yaml.safe_load_all(text) if document is not None]
     except (yaml.YAMLError, UnicodeDecodeError, ValueError):
@@ -123,7 +123,7 @@ def is_readable(text: bytes) -> bool:
 
 
 def _has_objects(document: object) -> bool:
-    """Return whether a document has anything to apply; an empty List has not."""
+    """Return True if a document has anything to apply; an empty List has not."""
     if not isinstance(document, dict):
         return False
     is_list = document.get("kind") == "List" or "items" in document
@@ -131,7 +131,7 @@ def _has_objects(document: object) -> bool:
 
 
 def kinds(text: bytes) -> str:
-    """Return the kinds in a manifest, with their number where it is not one."""
+    """Return the kinds in a manifest, with their number if it is not one."""
     try:
         kind_counts = Counter(read_document.kind for read_document in read_objects(text, ""))
     except ObjectFileError as fault:

@@ -337,7 +337,7 @@ def aggregated_roles(kinds: Sequence[OwnKind] = OWN_KINDS) -> list[Document]:
 
 
 def files(header: str) -> Iterator[tuple[str, Callable[[], str]]]:
-    """Yield the path of each manifest with something of our kinds, and what makes its text.
+    """Yield the path of each manifest with something of our kinds, and the maker of its text.
 
     Args:
         header: The first line of a generated file, with a place for its source.

@@ -9,7 +9,7 @@ _HEIGHT: Final = 7
 
 
 class Panel(NamedTuple):
-    """A panel: its title, expressions by legend, the unit of Grafana, and how many share a line."""
+    """A panel: its title, expressions by legend, the unit of Grafana, and the number of panels in a line."""
 
     title: str
     queries: dict[str, str]

@@ -48,7 +48,7 @@ def version(root: Path) -> str:
 
 
 def write_source(root: Path, target: Path) -> None:
-    """Write what the site is made of: pages, what they link to, and the colours of code."""
+    """Write the sources of the site: pages, the targets of their links, and the colours of code."""
     for page in pages(root):
         text = (root / page).read_text()
         _write(target / page, _outside_fences(text, partial(_link_folders, root=root, page=page)))
@@ -139,7 +139,7 @@ def _linked_paths(text: str, root: Path, page: Path) -> Iterator[Path]:
 
 
 def _link_folders(text: str, root: Path, page: Path) -> str:
-    """Return a text whose links to folders lead to their lists."""
+    """Return a text with links to folders that lead to their lists."""
 
     def link(match: re.Match[str]) -> str:
         path = root / page.parent / match[1]

@@ -54,7 +54,7 @@ def cluster() -> str:
 
 
 def sharing_cluster() -> str:
-    """Return a cluster of one node, whose GPUs NVIDIA's driver hands out in shares."""
+    """Return a cluster of one node with GPUs that NVIDIA's driver hands out in shares."""
     nodes = {"shared-0": [_in_shares(slice_) for slice_ in nvidia_gpus("shared-0", gpus=2)]}
     return dump_yaml([*nvidia_classes(), *_nodes(nodes), *_slices(nodes)])
 
@@ -93,7 +93,7 @@ def koordinator_cluster() -> str:
 
 
 def accelerator_cluster() -> str:
-    """Return a cluster of a node per vendor, whose drivers give whole devices and partitions."""
+    """Return a cluster of a node per vendor with drivers that give whole devices and partitions."""
     nodes: Mapping[str, Sequence[Object]] = {
         "amd-0": amd_gpus("amd-0", gpus=2),
         "amd-1": amd_partitions("amd-1"),
@@ -114,7 +114,7 @@ def _nodes(nodes: Mapping[str, Sequence[Object]]) -> list[Object]:
 
 
 def _with_labels(node: Object) -> Object:
-    """Return the node, with the label that HAMi's installation asks for where it serves."""
+    """Return the node, with the label that HAMi's installation asks for if it serves the node."""
     metadata = node["metadata"]
     if metadata["name"].startswith("hami-"):
         metadata["labels"]["gpu"] = "on"

@@ -66,7 +66,7 @@ def validating_webhook_configuration() -> str:
 
 
 def mode_patches(mode: Mode) -> str:
-    """Return strategic merge patches of the configurations, with what a mode has otherwise than OptOut."""
+    """Return strategic merge patches of the configurations, for the differences of a mode from OptOut."""
     header = HEADER.format(source="admission/webhook_configuration.py")
     patches = []
     for generated in (configuration, validating_configuration):
@@ -206,7 +206,7 @@ GENERATED: Final[tuple[tuple[str, Callable[[], str]], ...]] = (
 
 
 def stale(root: Path = ROOT) -> list[str]:
-    """Return the paths whose files are not what the code says."""
+    """Return the paths of files that are not as the code says."""
     return [path for path, text in GENERATED if _read(root / path) != text()]
 
 

@@ -1,4 +1,4 @@
-"""The text of .gitattributes: how git merges files, and which ones a code host folds in a review."""
+"""The text of .gitattributes: the merges of files, and the files that a code host folds in a review."""
 
 from collections.abc import Iterable
 from typing import Final

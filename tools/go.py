@@ -33,7 +33,7 @@ def go_command() -> Path:
 
 
 def _version(go: Path) -> tuple[int, ...]:
-    """The three numbers of its version; none for what does not answer like Go."""
+    """The three numbers of its version; none for a program that does not answer like Go."""
     environment = {**os.environ, "GOTOOLCHAIN": "local"}
     answer = subprocess.run(
         [go, "version"], env=environment, capture_output=True, text=True, check=False

@@ -1,4 +1,4 @@
-"""The provenance of a release: which files, of which source, built by whom from what.
+"""The provenance of a release: its files, their source, their builder and its inputs.
 
 An in-toto statement with a SLSA provenance, unsigned: whoever runs the release job signs it.
 

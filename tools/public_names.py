@@ -1,4 +1,4 @@
-"""Everything public, one name per line: what people, scripts, dashboards and manifests rely on.
+"""Everything public, one name per line: all that people, scripts, dashboards and manifests rely on.
 
 The list is made from the code, and stored as tests/golden/public.txt, so that a change of a public
 name is seen in review and told in changes/.
@@ -174,7 +174,7 @@ def page() -> str:
 
 
 def annotation_keys() -> set[str]:
-    """Return every key below our group, wherever the source or a manifest spells one."""
+    """Return every key below our group that the source or a manifest spells."""
     name_pattern = re.compile(
         rf"(?:\{{GROUP\}}|{re.escape(names.GROUP)})/(?!v\d)([a-z0-9.-]*[a-z0-9])"
     )
@@ -194,7 +194,7 @@ EVENT_ROOMS: Final = {
 
 
 def event_reasons() -> set[str]:
-    """Return the reasons of events, with what they are about."""
+    """Return the reasons of events, with the objects that they are about."""
     reasons = {f"{reason.value} (policies, claims, pods)" for reason in PolicyEventReason}
     reasons |= {f"{reason.value} (profiles)" for reason in ProfileEventReason}
     reasons |= {f"{reason.value} (translated pods)" for reason in TemplateEventReason}
@@ -415,7 +415,7 @@ def http_paths() -> set[str]:
 
 
 class _Anything:
-    """Stands for whatever a metric is read from; there is none of it."""
+    """Stands for anything that a metric is read from; there is none of it."""
 
     def __call__(self, *_arguments: object, **_options: object) -> "_Anything":
         return self

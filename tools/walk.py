@@ -96,7 +96,7 @@ class Recorder:
 
 
 def walk_of(codes: Iterable[CodeType]) -> Walk:
-    """Return the walk of code that ran, without comprehensions, which Python 3.12 inlines."""
+    """Return the walk of code that ran, without comprehensions, since Python 3.12 inlines them."""
     return Walk(
         frozenset(
             Function(path, code.co_qualname)

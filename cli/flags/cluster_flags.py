@@ -14,7 +14,7 @@ Flag = Callable[[_Command], _Command]
 
 
 def add_flags(command: _Command, flags: Sequence[Flag[Any]]) -> _Command:
-    """Give a command flags, which its help lists in this order."""
+    """Give a command flags, in the order of its help."""
     for flag in reversed(flags):
         command = flag(command)
     return command

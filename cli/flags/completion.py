@@ -31,7 +31,7 @@ class FileName(click.ParamType[str]):
         param: click.Parameter,  # noqa: ARG002
         incomplete: str,
     ) -> list[CompletionItem]:
-        """Leave the completion to the shell, which knows the files."""
+        """Leave the completion to the shell, since it knows the files."""
         return [CompletionItem(incomplete, type="file")]
 
 
@@ -39,7 +39,7 @@ FILE_NAME = FileName()
 
 
 def complete_from(texts: Callable[[], Iterable[str]]) -> Completion:
-    """Return the completion of an option whose values are known.
+    """Return the completion of an option with known values.
 
     Args:
         texts: Returns them, once somebody asks for a completion.
@@ -68,5 +68,5 @@ def complete_list_from(texts: Callable[[], Iterable[str]]) -> Completion:
 
 
 def profile_choices() -> list[str]:
-    """Return the values of `--profile` with drivers whose profiles are shipped."""
+    """Return the values of `--profile` with drivers that have shipped profiles."""
     return [f"{name}={driver}" for name in VOCABULARIES for driver in shipped_drivers()]

@@ -1,4 +1,4 @@
-"""`--scheduler-config`: how kube-scheduler is configured to score the CPU and memory of nodes."""
+"""`--scheduler-config`: kube-scheduler's configuration for scoring the CPU and memory of nodes."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""HTML elements as values: the only place where markup is put together, so that all text is escaped.
+"""HTML elements as values: the only place that puts markup together, so that all text is escaped.
 
 Text and attributes may hold whatever a cluster's objects hold. Names of elements and attributes come
 from our own code, and those that could run or fetch something are not accepted.

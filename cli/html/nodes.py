@@ -50,7 +50,7 @@ class NodeCard(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def anchors(names: Iterable[str]) -> dict[str, str]:
-    """Return node name to an id within a page, which no name can spoil."""
+    """Return node name to an id within a page; no name can spoil the ids."""
     return {name: f"node-{number}" for number, name in enumerate(names)}
 
 
@@ -66,7 +66,7 @@ def by_node(devices: Iterable[Device]) -> dict[str, tuple[Device, ...]]:
 
 
 def likeness(devices: Iterable[Device]) -> tuple[tuple[str, str, str, str], ...]:
-    """Return what the card of a node without consumers shows of its devices."""
+    """Return the facts about devices on the card of a node without consumers."""
     return tuple(
         (device.driver, device.name, device.state.value, describe_device(device))
         for device in devices

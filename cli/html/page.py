@@ -107,7 +107,7 @@ def table(caption: str, head: Sequence[str], rows: Iterable[Markup]) -> Markup:
 
 
 def row(name: Child, *cells: Child, value: str | None = None) -> Markup:
-    """Return a row, which the search finds by its text.
+    """Return a row; the search finds it by its text.
 
     Args:
         name: The first cell, which names the row.
@@ -148,13 +148,13 @@ def lines(texts: Iterable[Child]) -> Markup:
 
 
 def names(texts: Sequence[str]) -> Markup:
-    """Return the first names below each other, and how many more there are."""
+    """Return the first names below each other, and the number of further ones."""
     more = len(texts) - MAX_NAMES
     return lines([*texts[:MAX_NAMES], *([f"and {more} more"] if more > 0 else [])])
 
 
 def with_code(text: str) -> Markup:
-    """Return text whose parts between backticks are code."""
+    """Return text with its parts between backticks as code."""
     parts = text.split("`")
     return join(
         element("code", part) if index % 2 and index < len(parts) - 1 else part
@@ -163,7 +163,7 @@ def with_code(text: str) -> Markup:
 
 
 def _toolbar(choice: Filter | None) -> Markup:
-    """Return search, filter and colours, which the script shows."""
+    """Return search, filter and colours; the script shows them."""
     options = choice.values if choice is not None else ()
     return element(
         "div",

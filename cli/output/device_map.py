@@ -123,7 +123,7 @@ def _wrap(head: str, symbols: str) -> Iterable[str]:
 
 
 def _colour_symbols(symbols: str) -> str:
-    """Return symbols in their colours; the reason why a pool is unusable has none."""
+    """Return symbols in their colours; the reason a pool is unusable has none."""
     if not _STYLES.keys() >= set(symbols):
         return symbols
     return "".join(click.style("".join(run), **_STYLES[symbol]) for symbol, run in groupby(symbols))

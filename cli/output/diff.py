@@ -54,7 +54,7 @@ _COLOURS: Final = {"+": "green", "-": "red", "@": "cyan"}
 
 
 def colorize(lines: Iterable[str]) -> Iterator[str]:
-    """Yield the lines in colours; click drops these where the output is no terminal."""
+    """Yield the lines in colours; click drops these if the output is no terminal."""
     for line in lines:
         colour = _COLOURS.get(line[:1])
         yield click.style(line, fg=colour) if colour else line

@@ -1,4 +1,4 @@
-"""`-o text|json|yaml`, for commands whose answer is to be read rather than applied."""
+"""`-o text|json|yaml`, for commands with an answer that is to be read rather than applied."""
 
 from collections.abc import Callable
 from enum import StrEnum

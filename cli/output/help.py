@@ -1,4 +1,4 @@
-"""Commands whose `--help` ends with examples that can be copied, and groups that suggest names."""
+"""Commands that end `--help` with examples to copy, and groups that suggest names."""
 
 import sys
 from collections.abc import Mapping, Sequence
@@ -24,7 +24,7 @@ def _choose_colour(ctx: click.Context, _option: click.Parameter, choice: str) ->
 
 
 class Command(click.Command):
-    """A command whose epilog has one example per line, with `drawbridge` as it was called."""
+    """A command with an epilog of one example per line, with `drawbridge` as it was called."""
 
     def __init__(self, *args: Any, has_colours: bool = True, **settings: Any) -> None:
         super().__init__(*args, **settings)

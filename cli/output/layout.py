@@ -50,7 +50,7 @@ class Paragraph(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def drop_repeated_labels(rows: Iterable[Row]) -> Iterator[Row]:
-    """Yield the rows, without the label where it repeats the one before."""
+    """Yield the rows, without a label that repeats the one before."""
     last = ""
     for row in rows:
         yield msgspec.structs.replace(row, label="" if row.label == last else row.label)

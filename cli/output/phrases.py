@@ -43,7 +43,7 @@ _EITHER: Final = re.compile(r"\(([^()]+)\) \|\| \(([^()]+)\)")
 
 
 def condition(expression: str) -> str:
-    """Return a selector as text, or the expression itself where it has another form.
+    """Return a selector as text, or the expression itself if it has another form.
 
     >>> condition('"profile" in device.attributes["a.b"] && device.attributes["a.b"].profile == "x"')
     'profile is x'

@@ -89,15 +89,15 @@ class LongRun:
             self(number)
 
     def expect(self, total: int) -> None:
-        """Take the number of objects, where it is not known when the run begins."""
+        """Take the number of objects, if it is not known when the run begins."""
         self._total = total
 
     def stops(self) -> bool:
-        """Return whether the run is to end before the next object."""
+        """Return True if the run is to end before the next object."""
         return self.is_interrupted
 
     def __call__(self, done_count: int) -> None:
-        """Note how many objects are done, and show it if enough time has passed."""
+        """Note the number of objects done, and show it if enough time has passed."""
         self._done_count = done_count
         now = self._clock()
         if self._bar is not None:
@@ -109,7 +109,7 @@ class LongRun:
             self._show(now)
 
     def _seconds_left(self, now: float) -> float:
-        """Return the seconds that the rest will take; infinity where its amount is not known."""
+        """Return the seconds that the rest will take; infinity if its amount is not known."""
         if self._total is None:
             return math.inf
         return (now - self._started_at) * (self._total - self._done_count) / self._done_count

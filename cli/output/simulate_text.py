@@ -53,7 +53,7 @@ def format_answer(
     no_nodes: str,
     rejected_workloads: Mapping[str, str] = NONE_REJECTED,
 ) -> str:
-    """Return the whole answer, wrapped at `width` columns where words can be broken.
+    """Return the whole answer, wrapped at `width` columns if words can be broken.
 
     Args:
         cluster: The cluster after the simulation.
@@ -111,7 +111,7 @@ def _paragraphs(answer: SimulationResult, no_nodes: str) -> Iterator[Paragraph]:
 
 
 def _has_error(answer: SimulationResult) -> bool:
-    """Return whether the reasons of nodes contain the error already."""
+    """Return True if the reasons of nodes contain the error already."""
     groups = [group for failure in answer.failures for group in failure.groups or ()]
     return any(reason.message == answer.error for group in groups for reason in group.reasons)
 
@@ -188,7 +188,7 @@ def _title_of(name: str) -> str:
 
 
 def _group_paragraph(group: PlacedGroup, failure: Failure | None, no_nodes: str) -> Paragraph:
-    """Return the paragraph of a group: what it needs and has, or why it is not placed."""
+    """Return the paragraph of a group: its needs and places, or the reason it is not placed."""
     pods = Row(label="pods", text=node_names(group.pods))
     if group.reason:
         reason = Row(label="because", text=f"{group.reason} [{group.code}]")
@@ -264,7 +264,7 @@ def _unplaced_paragraph(
 
 
 def _closest_fits(failure: Failure) -> Iterator[Row]:
-    """Yield the closest fit now, and on the idle cluster where that is closer."""
+    """Yield the closest fit now, and on the idle cluster if that is closer."""
     now, idle = failure.closest_fit, failure.closest_fit_when_idle
     if now is not None:
         yield Row(label="closest", text=now.fix)
@@ -296,7 +296,7 @@ def _most_telling(reasons: Sequence[NodeReason]) -> list[NodeReason]:
 
 
 def node_names(nodes: Sequence[str]) -> str:
-    """Return the first names, and how many more there are."""
+    """Return the first names, and the number of further ones."""
     if len(nodes) <= _NAMES + 1:
         return ", ".join(nodes)
     return f"{', '.join(nodes[:_NAMES])} and {len(nodes) - _NAMES} more"

@@ -1,4 +1,4 @@
-"""Lines on standard error: notes and hints, whose words may come from files and clusters of others."""
+"""Lines on standard error: notes and hints with words that may come from other people's files and clusters."""
 
 from collections.abc import Iterable
 

@@ -74,7 +74,7 @@ def summary(results: Sequence[TranslatedObject]) -> str:
 
 
 def _is_accepted(result: TranslatedObject) -> bool:
-    """Return whether an object came with claims of an earlier translation, and keeps them."""
+    """Return True if an object came with claims of an earlier translation, and keeps them."""
     return (
         result.answer is not None
         and result.answer.decision is Decision.ACCEPTED
@@ -120,7 +120,7 @@ class _Pod(msgspec.Struct, frozen=True, kw_only=True):
         return decode_record(text) if isinstance(text, str) else None
 
     def original_limits(self) -> Mapping[str, Mapping[str, Any]]:
-        """Return container name to limits as the manifest writes them: 3000, where the record has 3k."""
+        """Return container name to limits as the manifest writes them: 3000, though the record has 3k."""
         _, spec = resolve_path(self.before, ("spec",))
         containers = [
             container for f in CONTAINER_FIELDS for container in (spec or {}).get(f) or ()

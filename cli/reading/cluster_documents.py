@@ -32,7 +32,7 @@ _MOST_NOTES: Final = 3
 
 
 class ClusterDocuments(msgspec.Struct, frozen=True, kw_only=True):
-    """A cluster, and the settings with which it would be translated.
+    """A cluster, and the settings that would translate it.
 
     Attributes:
         version: The API server's version; empty when it is not known.
@@ -182,7 +182,7 @@ def _read_settings(path: str | None) -> tuple[bytes | None, SharedSettings]:
 
 
 def reads_live(flags: DocumentFlags) -> bool:
-    """Return whether the cluster is the kubeconfig's."""
+    """Return True if the cluster is the kubeconfig's."""
     return flags.live or (is_plugin() and not flags.snapshots)
 
 

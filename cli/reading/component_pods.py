@@ -1,4 +1,4 @@
-"""The reasons why pods are not ready, in the words of kubelet and scheduler. Read-only."""
+"""The reasons that pods are not ready, in the words of kubelet and scheduler. Read-only."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -48,14 +48,14 @@ class _PodStatus(ApiStruct, frozen=True, kw_only=True):
 
 
 class ComponentPod(ApiStruct, frozen=True, kw_only=True):
-    """The parts of a pod of ours that tell why it is not ready."""
+    """The parts of a pod of ours that explain its lack of readiness."""
 
     metadata: ObjectMeta = ObjectMeta()
     status: _PodStatus = _PodStatus()
 
 
 async def read_component_pods(client: Client, namespace: str, labels: str) -> list[ComponentPod]:
-    """Return the pods of components in a namespace; none where the user may not list them."""
+    """Return the pods of components in a namespace; none if the user may not list them."""
     pods: list[ComponentPod] = []
     try:
         async for page in client.pages(PODS, namespace=namespace, label_selector=labels):
@@ -66,7 +66,7 @@ async def read_component_pods(client: Client, namespace: str, labels: str) -> li
 
 
 def troubles_of(pods: Iterable[ComponentPod]) -> tuple[str, ...]:
-    """Return the reasons why pods are not ready, as printable sentences, the most frequent first.
+    """Return the reasons that pods are not ready, as printable sentences, the most frequent first.
 
     >>> back_off = _Waiting(reason="ImagePullBackOff", message="Back-off pulling image")
     >>> container = _ContainerStatus(name="webhook", state=_ContainerState(waiting=back_off))

@@ -189,7 +189,7 @@ class Installation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Reader:
-    """A reader of objects, which remembers the resources that may not be read."""
+    """A reader of objects that remembers the resources that may not be read."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -214,7 +214,7 @@ class _Reader:
     async def get(
         self, resource: Resource, name: str, kind: type[T], *, namespace: str = ""
     ) -> T | None:
-        """Return an object; None where it does not exist or may not be read."""
+        """Return an object; None if it does not exist or may not be read."""
         try:
             return await self._client.get(resource, name, kind, namespace=namespace)
         except NotFound:
@@ -310,7 +310,7 @@ def _component(kind: str, workload: _Workload) -> Component:
 
 
 async def _with_troubles(client: Client, component: Component) -> Component:
-    """Return a component with the reasons why pods are not ready, if some of them are missing."""
+    """Return a component with the reasons that pods are not ready, if some of them are missing."""
     if component.is_whole or not component.component:
         return component
     labels = f"{_OURS},{COMPONENT_LABEL}={component.component}"
@@ -345,7 +345,7 @@ async def _opted(reader: _Reader) -> Mapping[str, str]:
 
 
 async def _translated_pods(reader: _Reader) -> TranslatedPods:
-    """Return the translated pods, and which of them wait for their controllers."""
+    """Return the translated pods, and those of them that wait for their controllers."""
     pods = [
         pod
         for pod in await reader.list(PODS, Pod, fields=LIVE_PODS)

@@ -51,7 +51,7 @@ class _Listed(msgspec.Struct, frozen=True, kw_only=True):
         return f"{group}{self.resource.version}"
 
     def object(self, raw: bytes) -> SourceObject:
-        """Return one item as an object whose every level Python functions may follow."""
+        """Return one item as an object that Python functions may follow to every level."""
         head = {"apiVersion": self.api_version, "kind": self.kind}
         document = head | decode(prune(raw), dict[str, Any])
         return SourceObject(document=document, source=_SOURCE, line=0)
@@ -144,7 +144,7 @@ async def cluster_state(
 async def _namespaces(
     client: Client, names: Collection[str], *, reads_all: bool
 ) -> tuple[list[SourceObject], list[UnreadKind]]:
-    """Return namespaces, by whose labels pods are translated and tenants are selected.
+    """Return namespaces; their labels decide on the translation of pods, and select tenants.
 
     Args:
         reads_all: Read also those that no manifest is in: their claims count for a tenant, too.

@@ -76,7 +76,7 @@ async def read_bridge(kubeconfig: str | None, context: str | None) -> BridgeObje
 
 
 async def _is_served(client: "Client", resource: Resource) -> bool:
-    """Return whether the API server has a resource: it finds the list of one, even an empty list."""
+    """Return True if the API server has a resource: it finds the list of one, even an empty list."""
     from kube.errors import Forbidden, NotFound  # noqa: PLC0415
 
     try:

@@ -1,4 +1,4 @@
-"""The flags of commands about one cluster, which is the kubeconfig's unless there is a snapshot."""
+"""The flags of commands about one cluster: the kubeconfig's unless there is a snapshot."""
 
 from collections.abc import Callable
 from functools import wraps

@@ -76,7 +76,7 @@ async def read_snapshot(
 def _documents(
     kind: str, resource: Resource, page: tuple[msgspec.Raw, ...]
 ) -> Iterator[Mapping[str, Any]]:
-    """Yield the items of a page, which do not name their type in a list."""
+    """Yield the items of a page with their type, since a list leaves it out."""
     group = f"{resource.group}/" if resource.group else ""
     for raw in page:
         document: dict[str, Any] = decode_pruned(bytes(raw), dict[str, Any])

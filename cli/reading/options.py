@@ -365,12 +365,12 @@ def _check_flags(flags: ClusterFlags) -> None:
 
 
 def _is_live_by_default(flags: ClusterFlags) -> bool:
-    """Return whether the cluster is the current context's, without a flag that says so."""
+    """Return True if the cluster is the current context's, without a flag that says so."""
     return is_plugin() and not (flags.offline or flags.snapshots)
 
 
 def _with_default_cluster(flags: ClusterFlags) -> tuple[ClusterFlags, list[str]]:
-    """Return the flags with `live` where that is the default and there is a kubeconfig, and a note."""
+    """Return the flags with `live` if that is the default and there is a kubeconfig, and a note."""
     if flags.live or not _is_live_by_default(flags):
         return flags, []
     if flags.kubeconfig or flags.context or has_kubeconfig():

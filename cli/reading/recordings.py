@@ -77,7 +77,7 @@ def _lines(name: str) -> Iterator[bytes]:
 
 
 def _texts(name: str) -> Iterator[bytes]:
-    """Yield the text of a file piece by piece; of gzip that is cut off what there is of it."""
+    """Yield the text of a file piece by piece; of gzip that is cut off, the part that is there."""
     with Path(name).open("rb") as stream:
         chunk = stream.read(_CHUNK)
         if not chunk.startswith(_GZIP_MAGIC):

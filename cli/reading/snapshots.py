@@ -20,7 +20,7 @@ _GZIP: Final = 16 + zlib.MAX_WBITS
 
 
 def read_snapshots(paths: Iterable[str], kinds: Kinds) -> tuple[list[InputObject], SnapshotOrigin]:
-    """Return the objects of files, as of `read_views`, and where they were read.
+    """Return the objects of files, as of `read_views`, and the place that they were read from.
 
     Raises:
         ObjectFileError: A file cannot be read.
@@ -37,7 +37,7 @@ def read_snapshots(paths: Iterable[str], kinds: Kinds) -> tuple[list[InputObject
 
 
 def is_recording_file(name: str) -> bool:
-    """Return whether a file begins as the file of `drawbridge record` does; standard input never does.
+    """Return True if a file begins as the file of `drawbridge record` does; standard input never does.
 
     Raises:
         OSError: The file cannot be read.

@@ -45,7 +45,7 @@ class Expectation(
 
     @property
     def is_empty(self) -> bool:
-        """Return whether nothing is expected."""
+        """Return True if nothing is expected."""
         return self == Expectation()
 
 

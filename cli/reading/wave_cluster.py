@@ -42,7 +42,7 @@ class StoredRecord(NamedTuple):
 
 
 class ClusterView(NamedTuple):
-    """The cluster that answers, and the user to which it answers.
+    """The cluster that answers, and the user that it sees.
 
     Attributes:
         uid: The uid of the namespace kube-system.
@@ -63,7 +63,7 @@ class RecordStore(Protocol):
         ...
 
     def write(self, data: Mapping[str, str], version: str) -> str:
-        """Store a position in place of a version, or of nothing where that is empty; return its version.
+        """Store a position in place of a version, or of nothing if that is empty; return its version.
 
         Raises:
             ConfigError: Something else is config_map.
@@ -94,7 +94,7 @@ class ClusterRecord:
     """The position of a migration in a ConfigMap of the kubeconfig's cluster."""
 
     def __init__(self, kubeconfig: str | None, context: str | None, namespace: str) -> None:
-        """Prepare a connection, which a `with` statement opens."""
+        """Prepare a connection; a `with` statement opens it."""
         self._kubeconfig = kubeconfig
         self._context = context
         self._namespace = namespace

@@ -20,7 +20,7 @@ DRIVER_VALUES: Final = "driver-values.yaml"
 
 
 def driver_lines(driver: str, label: str, plan: Plan) -> Iterator[str]:
-    """Yield the commands of `prepare.sh` for one DRA driver, whose DaemonSet waits for a label."""
+    """Yield the commands of `prepare.sh` for one DRA driver with a DaemonSet that waits for a label."""
     key, _, value = label.partition("=")
     yield ""
     if driver != NVIDIA:
@@ -58,7 +58,7 @@ def driver_lines(driver: str, label: str, plan: Plan) -> Iterator[str]:
 
 
 def _unmap_lines(driver: str, plan: Plan) -> Iterator[str]:
-    """Yield the lines that take a resource name from the class of a driver whose chart maps one that is not its own."""
+    """Yield the lines that take a foreign resource name from a driver's class if its chart maps one."""
     resource = CHART_MAPPINGS.get(driver)
     if resource is None:
         return

@@ -31,7 +31,7 @@ class Patch(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.kind.lower()}.{place}{self.name}.yaml"
 
     def target(self) -> dict[str, str]:
-        """Return the selector of the object, without which kustomize refuses a patch of a missing one."""
+        """Return the selector of the object; without it kustomize refuses a patch of a missing one."""
         place = {"namespace": self.namespace} if self.namespace else {}
         # kustomize reads a name as a regular expression between ^ and $.
         return {"kind": self.kind, "name": self.name.replace(".", r"\."), **place}

@@ -83,12 +83,12 @@ def opt_out_lines(plan: Plan, wave: Wave) -> Iterator[str]:
 
 
 def restart_comment(workload: PlannedWorkload) -> str:
-    """Return a comment on what the pods of a workload lose when they are created again."""
+    """Return a comment on the losses of a workload's pods when they are created again."""
     return comment(f"{reference_text(workload.object)}: {'; '.join(workload.losses)}")
 
 
 def asked_lines(workload: PlannedWorkload, restart: str) -> Iterator[str]:
-    """Yield a command that creates pods again; a person decides where these ask not to be evicted."""
+    """Yield a command that creates pods again; a person decides if these ask not to be evicted."""
     if workload.asks:
         yield f"if may_restart {quoted(reference_text(workload.object))}; then {restart}; fi"
     else:
@@ -126,7 +126,7 @@ def _patch(target: str, namespace: str, value: str | None) -> str:
 
 
 def _templates(wave: Wave) -> Iterator[tuple[PlannedWorkload, str, str]]:
-    """Yield the workloads whose template has the label, each with `kind/name` and the flag of its namespace."""
+    """Yield the workloads with the label in their template, each with `kind/name` and its namespace's flag."""
     for workload in wave.workloads:
         if workload.labelled:
             kind, namespace, name = workload.object.split("/", 2)

@@ -1,4 +1,4 @@
-"""The folder of a plan: which files it has, and how they are read again."""
+"""The folder of a plan: its files, and reading them again."""
 
 import hashlib
 from pathlib import Path
@@ -68,7 +68,7 @@ def plan_digest(folder: Path) -> str:
 
 
 def is_plan(path: Path) -> bool:
-    """Return whether a file is the document of a plan."""
+    """Return True if a file is the document of a plan."""
     if path.is_symlink() or not path.is_file():
         return False
     objects = read_paths([str(path)])
@@ -76,7 +76,7 @@ def is_plan(path: Path) -> bool:
 
 
 def is_plan_path(path: Path, folder: Path) -> bool:
-    """Return whether a path is one that a plan has; a link never is."""
+    """Return True if a path is one that a plan has; a link never is."""
     if path.is_symlink():
         return False
     match path.relative_to(folder).parts:

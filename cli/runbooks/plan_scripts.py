@@ -115,7 +115,7 @@ def _standard_error() -> int:
 
 @contextmanager
 def _leaving_interrupts() -> Iterator[None]:
-    """Leave ^C to the script, which uncordons nodes and says where it stopped."""
+    """Leave ^C to the script, since it uncordons nodes and reports its last step."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

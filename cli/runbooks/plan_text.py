@@ -69,7 +69,7 @@ def _cells(wave: Wave) -> tuple[object, ...]:
 
 
 def namespace_texts(wave: Wave) -> tuple[str, ...]:
-    """Return the namespaces of a wave, with the part that moves where not all of it does."""
+    """Return the namespaces of a wave, with the part that moves if not all of it does."""
     return (
         *(
             f"{name} (the rest)" if name in wave.formerly_selective else name

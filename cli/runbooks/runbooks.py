@@ -86,7 +86,7 @@ def _refusal() -> Iterator[str]:
 
 
 def _print(text: str, *paths: str) -> str:
-    """Return a command that prints a line; for each %q in it a path, quoted where a shell needs it.
+    """Return a command that prints a line; for each %q in it a path, quoted if a shell needs it.
 
     A command that the line ends with is for the same context.
     """

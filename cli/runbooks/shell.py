@@ -217,7 +217,7 @@ def head(title: str, path: str = f"../{CLUSTER_SCRIPT}") -> str:
 
 
 def cluster_script(cluster: ClusterIdentity) -> str:
-    """Return the part that all scripts share, which stops at another cluster."""
+    """Return the part that all scripts share; it stops at another cluster."""
     return _SHARED.replace("@UID@", quoted(cluster.uid)).replace("@SERVER@", quoted(cluster.server))
 
 

@@ -1,4 +1,4 @@
-"""The course of a plan: the steps that its scripts have, and how a person is shown them. Pure."""
+"""The course of a plan: the steps of its scripts, and their text for people. Pure."""
 
 from collections.abc import Iterator, Sequence
 from itertools import groupby

@@ -220,7 +220,7 @@ def _wait_lines(nodes: Sequence[PlannedNode], reason: str) -> Iterator[str]:
 
 
 def _bare_pod_lines(waiting: Iterable[PlannedWork]) -> Iterator[str]:
-    """Yield the commands that delete pods at which a drain stops, once somebody has chosen not to wait for them."""
+    """Yield the commands that delete pods that a drain stops at, after a choice not to wait for them."""
     pods = [work.pod.split("/", 2) for work in waiting if not work.owner]
     if pods:
         yield "# A drain stops at pods that nothing creates again."
@@ -239,7 +239,7 @@ def _drain_lines(node: PlannedNode, labels: Sequence[str]) -> Iterator[str]:
 
 
 def _daemon_set_lines(node: PlannedNode) -> Iterator[str]:
-    """Yield the commands that delete the pods which a drain leaves with their devices."""
+    """Yield the commands that delete the pods left by a drain with their devices."""
     if node.daemon_sets:
         yield "# These pods stayed, with devices that others may get now; their DaemonSet creates them again."
     for entry in node.daemon_sets:
@@ -262,7 +262,7 @@ def _recreated_daemon_pods(wave: Wave) -> Iterator[str]:
 
 
 def _later_rollbacks(wave: Wave, node: PlannedNode) -> Iterator[str]:
-    """Yield a line for each DaemonSet whose pod on a node has claims until an earlier wave is taken back."""
+    """Yield a line for each DaemonSet with claims on a node until an earlier wave is taken back."""
     for entry in node.daemon_sets:
         if entry.translated and entry.namespace not in wave.namespaces:
             text = (
@@ -308,7 +308,7 @@ def _marks(node: PlannedNode) -> Iterator[str]:
 
 
 def _restarts(wave: Wave) -> Iterator[str]:
-    """Yield the commands that create pods again whose template does not change."""
+    """Yield the commands that create pods again though their template does not change."""
     targets: dict[str, list[str]] = {}
     asking: list[PlannedWorkload] = []
     for workload in wave.workloads:

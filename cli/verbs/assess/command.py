@@ -45,7 +45,7 @@ class WorkloadDocument(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NodeDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """A node with devices; `assumed` is false where ResourceSlices publish all of them.
+    """A node with devices; `assumed` is false if ResourceSlices publish all of them.
 
     Attributes:
         replicas: The times that its device plugin offers each GPU under the name of whole ones.
@@ -59,7 +59,7 @@ class NodeDocument(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UnplacedDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """A workload, and how many of its pods found no devices."""
+    """A workload, and the number of its pods that found no devices."""
 
     object: str
     pods: int
@@ -120,7 +120,7 @@ drawbridge assess --snapshot cluster.json.gz -o html > assessment.html
 )
 @text_or_document(csv="one line per workload", html="a page for a browser, in one file")
 def assess(documents: ClusterDocuments, output: str, *, reports_residue: bool, quotas: str) -> None:
-    """Report what of a cluster would become claims, what would be lost, and what blocks it.
+    """Report the claims that a cluster would get, and the losses and blockers of the move.
 
     Workloads are those of top-level owners; their pods count with them. Nodes without
     ResourceSlices get an assumed inventory, from what their device plugin, HAMi or Koordinator

@@ -290,7 +290,7 @@ def _node(name: str, ids: Mapping[str, str]) -> Child:
 
 
 def _elsewhere(trace: PlacementTrace) -> Iterator[Child]:
-    """Yield other nodes with their score, or why they are out."""
+    """Yield other nodes with their score, or the reason they are out."""
     for group in trace.nodes[:_MAX_GROUPS]:
         others = [name for name in group.nodes if name != trace.node]
         if not others:

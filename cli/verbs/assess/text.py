@@ -118,7 +118,7 @@ def _outcomes(assessment: Assessment) -> Iterator[Row]:
 
 
 def next_step(assessment: Assessment) -> str:
-    """Return the next step after an assessment; empty where there is nothing to move."""
+    """Return the next step after an assessment; empty if there is nothing to move."""
     if not assessment.workloads:
         return ""
     return _NEXT_BLOCKED if assessment.blockers else _NEXT

@@ -83,7 +83,7 @@ def bridge(
     is_dry_run: bool,
     output: str,
 ) -> None:
-    """Give drivers to the bridge, take them back, or show who allocates.
+    """Give drivers to the bridge, take them back, or show each driver's allocator.
 
     own and release print the objects and the kubectl commands that change it, with the pods that have
     to be created again; --apply makes the writes. Nothing is deleted.

@@ -147,7 +147,7 @@ def check(
     fail_on: str,
     output: str,
 ) -> None:
-    """Report what the cluster would reject or warn about, with reason and fix.
+    """Report everything that the cluster would reject or warn about, with reason and fix.
 
     Pods with device keys are translated first. DeviceClasses, ResourceSlices and policies given
     with -f are added to the state of the cluster. Its slices count as the largest inventory that
@@ -211,7 +211,7 @@ def _renamed(manifests: Iterable[SourceObject], name: str) -> tuple[SourceObject
 def _exit_status(
     inputs: Inputs, report: CheckReport, fail_on: Severity, *, is_interrupted: bool
 ) -> int:
-    """Return the exit status, and print what could not be read to standard error."""
+    """Return the exit status, and print the unreadable objects to standard error."""
     if is_interrupted:
         return INTERRUPTED
     for message in inputs.unreadable:

@@ -12,7 +12,7 @@ from kube.manifests.field_lines import MAX_BYTES, FieldLines
 
 
 def with_field_lines(report: CheckReport, stdin_name: str) -> CheckReport:
-    """Return a report whose findings have the lines of their fields.
+    """Return a report with findings that have the lines of their fields.
 
     A finding keeps the line of its object where the file cannot be read again: standard input, or a
     large file.
@@ -34,7 +34,7 @@ def _with_line(entry: CheckedFinding, files: dict[str, FieldLines]) -> CheckedFi
 
 
 def _read(path: str) -> bytes:
-    """Return the text of a file; nothing where it cannot be read, or is too large."""
+    """Return the text of a file; nothing if it cannot be read, or is too large."""
     try:
         with Path(path).open("rb") as file:
             text = decompress(file.read(MAX_BYTES + 1), path)

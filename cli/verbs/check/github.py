@@ -1,4 +1,4 @@
-"""Findings as workflow commands of GitHub Actions, which shows them beside the lines of a change.
+"""Findings as workflow commands of GitHub Actions, shown there beside the lines of a change.
 
 Source: docs.github.com, workflow commands for GitHub Actions; actions/toolkit, packages/core, command.ts
 for what has to be escaped.

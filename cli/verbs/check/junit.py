@@ -1,4 +1,4 @@
-"""Findings as JUnit XML, which CI servers show as tests: one per object.
+"""Findings as JUnit XML, shown by CI servers as tests: one per object.
 
 Source: the Ant task `junitreport`; no standard exists, and readers take the first `failure` of a test.
 """

@@ -1,4 +1,4 @@
-"""Findings as SARIF 2.1.0, which code hosts show beside the lines of a change.
+"""Findings as SARIF 2.1.0, shown by code hosts beside the lines of a change.
 
 Source: OASIS, Static Analysis Results Interchange Format (SARIF) Version 2.1.0. Code hosts accept
 one run of at most 25,000 results, and show 5,000 of them.
@@ -93,7 +93,7 @@ def _result(entry: CheckedFinding, index: int) -> Mapping[str, Any]:
 
 
 def uri(source: str) -> str:
-    """Return a file name as a URI, which is relative if the name is.
+    """Return a file name as a URI, relative if the name is.
 
     >>> uri("manifests/a b.yaml"), uri("/etc/a.yaml"), uri("<stdin>")
     ('manifests/a%20b.yaml', 'file:///etc/a.yaml', '%3Cstdin%3E')

@@ -84,7 +84,7 @@ def check_upgrade(
     target: Version | None,
     output: str,
 ) -> None:
-    """Report what an upgrade would break: of Drawbridge to the version of this command, or of Kubernetes.
+    """Report problems with an upgrade: of Drawbridge to the version of this command, or of Kubernetes.
 
     Settings that this version does not have; translated manifests, and pods that wait, of another
     translation version, profile or signature; fields whose feature gates are off in a version of
@@ -138,7 +138,7 @@ def check_upgrade(
 
 
 def _settings_problem(path: str | None) -> str:
-    """Return the reason why this version rejects a settings file; empty if it accepts it."""
+    """Return the reason this version rejects a settings file; empty if it accepts it."""
     if path is None or not Path(path).is_file():
         return ""
     try:

@@ -57,7 +57,7 @@ STEPS: Final = (
 
 @click.command("demo", cls=Command)
 def demo() -> None:
-    """Show what becomes of a few examples, and why; needs no cluster.
+    """Show the translation of a few examples, with the reasons; needs no cluster.
 
     The examples come with the command, and so does the recorded cluster. Read-only.
     """

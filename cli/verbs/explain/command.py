@@ -1,4 +1,4 @@
-"""`drawbridge explain`: what a code means, how to fix its cause, and an example of it."""
+"""`drawbridge explain`: the meaning of a code, the fix of its cause, and an example of it."""
 
 from collections.abc import Iterable, Iterator
 from difflib import get_close_matches
@@ -45,7 +45,7 @@ def explain(code: str | None, *, output: str) -> None:
 
 
 def _near(code: str, codes: Iterable[str]) -> str:
-    """Return the codes that look like it, whatever their case, as the end of an error."""
+    """Return the codes that look like it, in any case, as the end of an error."""
     by_lower_case = {name.lower(): name for name in codes}
     near = [by_lower_case[match] for match in get_close_matches(code.lower(), by_lower_case, n=2)]
     return f"; did you mean {' or '.join(near)}?" if near else "; drawbridge explain lists them"

@@ -189,7 +189,7 @@ def _print_fixes(
     output: Output,
     stdin_text: bytes,
 ) -> tuple[str, ...]:
-    """Print the manifests, or what changes in them; return why files cannot be edited."""
+    """Print the manifests, or their changes; return the reasons that files cannot be edited."""
     read = partial(read_text, stdin_text=stdin_text)
     match output:
         case Output.JSON:
@@ -217,7 +217,7 @@ def _reasons(files: Iterable[EditedFile | UneditedFile]) -> tuple[str, ...]:
 
 
 def _rewrite_files(objects: Sequence[FixedObject]) -> tuple[str, ...]:
-    """Rewrite the files that change; return why others cannot be edited.
+    """Rewrite the files that change; return the reasons that others cannot be edited.
 
     Raises:
         DrawbridgeError: A file cannot be read or written.
@@ -244,7 +244,7 @@ def _read_plain(path: str) -> bytes:
 
 
 def _print_left(objects: Sequence[FixedObject], faults: Sequence[ObjectFinding]) -> None:
-    """Print the errors that are left, and how many warnings are, to standard error."""
+    """Print the errors that are left, and the number of warnings, to standard error."""
     for fault in faults:
         print_line(fault.line())
     number = 0

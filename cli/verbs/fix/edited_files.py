@@ -12,7 +12,7 @@ from kube.manifests.edited_file import EditedFile, ObjectEdit, edit_file
 
 
 class UneditedFile(msgspec.Struct, frozen=True, kw_only=True):
-    """A file whose text cannot be edited.
+    """A file with text that cannot be edited.
 
     Attributes:
         reason: The file, the line where one is known, and the cause.

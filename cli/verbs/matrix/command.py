@@ -1,4 +1,4 @@
-"""`drawbridge matrix`: which kinds of a driver's devices may be in use together."""
+"""`drawbridge matrix`: the kinds of a driver's devices that may be in use together."""
 
 import sys
 from collections.abc import Iterable
@@ -63,7 +63,7 @@ def matrix(
     fail_on: str | None,
     output: str,
 ) -> None:
-    """Show which kinds of devices may be in use together on one piece of hardware.
+    """Show the kinds of devices that may be in use together on one piece of hardware.
 
     For every driver with a DeviceCompatibilityPolicy, or whose slices declare compatibilityGroups,
     with findings about these. Read-only.
@@ -102,7 +102,7 @@ def matrix(
 
 
 def _has_finding(drivers: Iterable[DriverCompatibility], fail_on: str | None) -> bool:
-    """Return whether there is a finding of a severity, or of a worse one; not without a severity."""
+    """Return True if there is a finding of a severity, or of a worse one; not without a severity."""
     if fail_on is None:
         return False
     severities = list(Severity)

@@ -219,7 +219,7 @@ def _wave(wave: Wave, details: WaveDetails) -> Markup:
 
 
 def _leaving(details: WaveDetails) -> Iterator[Markup]:
-    """Yield what becomes of the pods with devices of a wave's nodes."""
+    """Yield the course of the pods with devices of a wave's nodes."""
     if not details.leaving:
         yield element("h3", _COURSES[Course.MOVES])
         yield element("p", "No pod with devices.")
@@ -235,7 +235,7 @@ def _leaving(details: WaveDetails) -> Iterator[Markup]:
 
 
 def _other_pods(wave: Wave) -> Markup | None:
-    """Return what becomes of the pods without devices that are evicted; None without any."""
+    """Return the course of the pods without devices that are evicted; None without any."""
     if not wave.evicted_others:
         return None
     text = f"{count_text(wave.evicted_others, 'pod')} without devices, too."

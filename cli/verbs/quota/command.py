@@ -1,4 +1,4 @@
-"""`drawbridge quota`: what is left of DeviceQuotas, and quotas of other systems converted."""
+"""`drawbridge quota`: the amounts left of DeviceQuotas, and quotas of other systems converted."""
 
 import sys
 from typing import Final
@@ -45,7 +45,7 @@ STATUS: Final = "status"
 
 
 class _UsageNotKnown(click.ClickException):
-    """What would be printed as used is not known."""
+    """The amounts to be printed as used are not known."""
 
     exit_code = 2
 
@@ -89,7 +89,7 @@ def quota(
     target: str | None,
     split: str | None,
 ) -> None:
-    """Show what is left of DeviceQuotas, or print quotas of device keys as quotas that count claims.
+    """Show the amounts left of DeviceQuotas, or print quotas of device keys as quotas that count claims.
 
     status: what claims use of each limit, what is promised to pods and what is left, and who holds pods back that
     would exceed it. It is computed from claims and devices, and needs no controller.

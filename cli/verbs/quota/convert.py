@@ -54,7 +54,7 @@ class QuotaDocument(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_complete(self) -> bool:
-        """Return whether every line has a counterpart."""
+        """Return True if every line has a counterpart."""
         return not any(quota.not_convertible for quota in self.quotas) and not any(
             entry.not_convertible for entry in self.conversions
         )
@@ -164,7 +164,7 @@ def _later_mappings(
 def print_notes_on(
     answer: QuotaDocument, documents: ClusterDocuments, *, is_split_given: bool
 ) -> None:
-    """Print what the objects do not say."""
+    """Print the facts that the objects do not contain."""
     for quota in answer.quotas:
         for effect in quota.effects:
             print_line(f"note: {quota.object}: {effect.line} now allows {effect.allows}")

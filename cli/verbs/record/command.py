@@ -59,7 +59,7 @@ drawbridge replay --snapshot day.json.gz --add-nodes 10=node-a
 def record(
     output: str, duration: Duration | None, kubeconfig: str | None, context: str | None
 ) -> None:
-    """Follow the kubeconfig's cluster, and write down what changes, for --snapshot of replay.
+    """Follow the kubeconfig's cluster, and write down its changes, for --snapshot of replay.
 
     Holds nodes, pods and all objects of device allocation, each with what decides placement: as in snapshots
     there are no command lines, environment variables, Secrets or ConfigMaps. A change of nothing
@@ -139,7 +139,7 @@ async def _wait_end(duration: float | None) -> None:
 
 @contextmanager
 def _without_logs() -> Iterator[None]:
-    """Silence the informers: what matters of what they log is in the file, or printed at the end."""
+    """Silence the informers: the important part of their log is in the file, or printed at the end."""
     configuration = structlog.get_config()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     try:

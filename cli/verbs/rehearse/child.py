@@ -1,4 +1,4 @@
-"""The process of a rehearsal, which ends with the command that started it."""
+"""The process of a rehearsal; it ends with the command that started it."""
 
 import contextlib
 import signal
@@ -10,7 +10,7 @@ from pathlib import Path
 
 @contextlib.contextmanager
 def exit_on_sigterm() -> Iterator[None]:
-    """Let SIGTERM raise SystemExit while a block runs, so that what it has begun is cleaned up."""
+    """Let SIGTERM raise SystemExit while a block runs, so that its effects are cleaned up."""
 
     def end(number: int, _: object) -> None:
         sys.exit(128 + number)

@@ -98,7 +98,7 @@ def rehearse(
     output: str,
     **flags: Any,
 ) -> None:
-    """Try the plan of a cluster on simulated nodes, and judge what happens.
+    """Try the plan of a cluster on simulated nodes, and check the results.
 
     Starts a real control plane on this machine with the nodes, slices, device plugins and workloads of a
     snapshot, installs Drawbridge, and runs the scripts of the plan wave by wave. A checker reads every
@@ -212,7 +212,7 @@ def _run(
 
 
 def _environment(home: Path, binaries: Path | None) -> dict[str, str]:
-    """Return an environment that names no cluster; its programs are kept where the caller's are."""
+    """Return an environment that names no cluster; its programs are kept if the caller's are."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     return {
         "GOPATH": str(Path.home() / "go"),

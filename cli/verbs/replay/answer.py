@@ -1,4 +1,4 @@
-"""Replays of pods on the state of a cluster: with which strategy, seed and policies. Pure."""
+"""Replays of pods on the state of a cluster: their strategies, seeds and policies. Pure."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
@@ -181,7 +181,7 @@ def results_below(
 
 
 def has_capacities(question: Question) -> bool:
-    """Return whether any published device has a capacity."""
+    """Return True if any published device has a capacity."""
     return any(
         device.capacity
         for slice_ in question.inventory.slices

@@ -1,4 +1,4 @@
-"""The pods of a replay, read from where the flags say."""
+"""The pods of a replay, read from the sources that the flags name."""
 
 import sys
 from pathlib import Path

@@ -146,7 +146,7 @@ def replay(
     check_below: float | None,
     output: str,
 ) -> None:
-    """Place pods one by one on a cluster with each strategy, and compare what is allocated.
+    """Place pods one by one on a cluster with each strategy, and compare the allocations.
 
     The snapshot is the cluster before the first pod, with the CPU and memory that its pods leave. A
     strategy places as the bridge does with it; stock and stock-most-allocated place as kube-scheduler
@@ -212,7 +212,7 @@ def _build_question(
     added: Sequence[tuple[int, str]],
     course: RecordedCourse | None,
 ) -> Question:
-    """Return what all replays have in common; a wrong name of a node ends the program."""
+    """Return the input common to all replays; a wrong name of a node ends the program."""
     try:
         return build_question(
             arriving.pods,

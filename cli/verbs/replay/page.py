@@ -1,4 +1,4 @@
-"""The page of `drawbridge replay`: what strategies allocate, over time, and a map of the devices."""
+"""The page of `drawbridge replay`: allocations by strategies, over time, and a map of the devices."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final

@@ -22,7 +22,7 @@ class Percentage(click.ParamType[float]):
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
-        """Return the share; click reports what is no percentage, or is above MAX_DEMAND."""
+        """Return the share; click reports texts that are no percentage, or are above MAX_DEMAND."""
         text = str(value).strip().removesuffix("%").strip()
         if not _NUMBER.fullmatch(text) or not 0 < float(text) <= MAX_DEMAND:
             self.fail(f"{value!r} is not a percentage above 0 and up to {MAX_DEMAND}", param, ctx)
@@ -37,7 +37,7 @@ class AddedNodes(click.ParamType[tuple[int, str]]):
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> tuple[int, str]:
-        """Return both; click reports what is not `N=NODE`."""
+        """Return both; click reports texts that are not `N=NODE`."""
         count, separator, name = str(value).partition("=")
         if not separator or not name or not _WHOLE.fullmatch(count):
             self.fail(f"write N=NODE, such as 10=node-a, not {value!r}", param, ctx)

@@ -49,7 +49,7 @@ def with_recording(command: _Command) -> _Command:
 
 
 def _find_recording(values: dict[str, Any]) -> RecordingReader | None:
-    """Return the recording whose pods arrive; None if others do."""
+    """Return the recording of the pods that arrive; None if others do."""
     pods, snapshots = values["pods_file"], values["snapshots"]
     if pods not in {None, RECORDED_PODS} or (values["files"] and pods is None):
         return None
@@ -83,7 +83,7 @@ def recorded_pods(recorded: RecordedCluster) -> ArrivingPods:
 
 
 def recorded_order(order: str) -> str:
-    """Return the order of recorded pods, which is that of their seconds.
+    """Return the order of recorded pods: that of their seconds.
 
     Raises:
         click.UsageError: The flag says another.

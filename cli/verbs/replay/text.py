@@ -52,7 +52,7 @@ def format_results(
 
 
 def format_agreement(agreement: Agreement) -> Iterator[str]:
-    """Yield lines that say how often the recorded node is one of the best by the scores of `stock`."""
+    """Yield lines with the frequency of recorded nodes among the best by the scores of `stock`."""
     pods = count_text(agreement.bindings, "pod")
     yield (
         f"Recorded beside stock: {format_percent(agreement.percent)} of {pods} that kube-scheduler bound are on "

@@ -1,4 +1,4 @@
-"""`drawbridge simulate`: where pods and claims would be placed, and why they would not."""
+"""`drawbridge simulate`: the placement of pods and claims, or the reasons for none."""
 
 import shutil
 import sys
@@ -109,7 +109,7 @@ def simulate(
     closest_fits: int,
     output: str,
 ) -> None:
-    """Show where pods and claims would be placed, or why they would not.
+    """Simulate the placement of pods and claims, and explain those that find no node.
 
     The unbound pods and unallocated claims of -f are placed one after the other, pods first. A
     workload of -f stands for its pods. Pods with device keys are translated first. A pod is placed as

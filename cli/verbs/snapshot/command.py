@@ -69,7 +69,7 @@ def snapshot(output: str, kubeconfig: str | None, context: str | None) -> None:
 
 
 def encode_snapshot(state: LiveSnapshot, taken_at: str) -> bytes:
-    """Return the file: a List, whose first item tells where and when the others were read.
+    """Return the file: a List with a first item that tells the place and time of reading the others.
 
     Args:
         taken_at: The time in RFC 3339.

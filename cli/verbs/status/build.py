@@ -157,7 +157,7 @@ def _is_installed(installation: Installation) -> bool:
 
 
 def _has_webhook(installation: Installation) -> bool:
-    """Return whether more than the observer, the bridge or the driver is installed."""
+    """Return True if more than the observer, the bridge or the driver is installed."""
     leads = any(
         lease.holder_identity
         for name, lease in installation.leases.items()
@@ -252,7 +252,7 @@ def _quota_conditions(quota: DeviceQuota) -> Sequence[Condition] | None:
 def _check_conditions(
     name: str, objects: Mapping[str, Sequence[Condition] | None], required: Sequence[str]
 ) -> Iterator[StatusCheck]:
-    """Yield whether all objects of a kind have the conditions that they need; nothing without any."""
+    """Yield a check that all objects of a kind have the conditions that they need; nothing without any."""
     if not objects:
         return
     unread = [key for key, conditions in objects.items() if not conditions]

@@ -60,7 +60,7 @@ def status(
     context: str | None,
     output: str,
 ) -> None:
-    """Show whether Drawbridge is ready in the kubeconfig's cluster, part by part.
+    """Show the readiness of Drawbridge in the kubeconfig's cluster, part by part.
 
     Replicas and leaders, webhook configurations with caBundle and rules, the end of the authority,
     mode, versions, feature gates, translated pods without template or claim, bridge, observer and

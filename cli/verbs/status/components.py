@@ -26,7 +26,7 @@ _LEASES: Final = {
 
 
 def check_replicas(installation: Installation, component: str, now: datetime) -> StatusCheck:
-    """Return whether a component has its replicas, and one of them leads where only one works."""
+    """Check that a component has its replicas, and a leader if only one of them works."""
     workloads = [entry for entry in installation.components if entry.component == component]
     lease = _LEASES.get(component)
     leader = _leader(installation.leases.get(lease), now) if lease is not None else None
@@ -66,7 +66,7 @@ def check_replicas(installation: Installation, component: str, now: datetime) ->
 
 
 def check_optional(installation: Installation, component: str) -> StatusCheck:
-    """Return whether a component that need not be installed is whole."""
+    """Check that a component that need not be installed is whole."""
     workloads = [entry for entry in installation.components if entry.component == component]
     if not workloads:
         return StatusCheck(name=component, state=State.OFF, message="not installed")
@@ -82,7 +82,7 @@ def check_optional(installation: Installation, component: str) -> StatusCheck:
 
 
 def check_bridge(installation: Installation, now: datetime) -> StatusCheck:
-    """Return whether the bridge allocates the drivers that it owns."""
+    """Check that the bridge allocates the drivers that it owns."""
     workloads = [entry for entry in installation.components if entry.component == "bridge"]
     is_installed = bool(workloads)
     leader = _leader(installation.leases.get(BRIDGE_LEASE), now)
@@ -121,7 +121,7 @@ def _is_whole(workloads: Iterable[Component]) -> bool:
 
 
 def _troubles(workloads: Iterable[Component]) -> str:
-    """Return the reasons why pods are not ready, as the end of a message; empty if unknown."""
+    """Return the reasons that pods are not ready, as the end of a message; empty if unknown."""
     return "".join(f"; {trouble}" for workload in workloads for trouble in workload.troubles)
 
 
@@ -141,7 +141,7 @@ def _leader(lease: LeaseSpec | None, now: datetime) -> str:
 
 
 def is_called_at_url(installation: Installation) -> bool:
-    """Return whether API servers reach the webhook without a Service of the cluster."""
+    """Return True if API servers reach the webhook without a Service of the cluster."""
     return any(
         (webhook.get("clientConfig") or {}).get("url") for webhook in webhooks_of(installation)
     )

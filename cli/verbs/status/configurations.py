@@ -71,7 +71,7 @@ def _check_configuration(
 
 
 def check_authorities(installation: Installation, now: datetime) -> StatusCheck:
-    """Return whether the authority that API servers trust is valid, and until when."""
+    """Check that the authority that API servers trust is valid, and for some time."""
     ends = [
         authority_ends((webhook.get("clientConfig") or {}).get("caBundle"))
         for webhook in webhooks_of(installation)
@@ -125,7 +125,7 @@ def mode_of_configuration(installation: Installation) -> Mode | None:
 
 
 def check_mode(installation: Installation) -> StatusCheck:
-    """Return the mode, and whether settings and configurations agree on it."""
+    """Return the mode, and check that settings and configurations agree on it."""
     mode, configured = mode_of(installation), mode_of_configuration(installation)
     opted_in = len(labelled(installation, "true"))
     opted_out = len(labelled(installation, "false"))
@@ -149,7 +149,7 @@ def check_mode(installation: Installation) -> StatusCheck:
 
 
 def check_gates(installation: Installation) -> StatusCheck:
-    """Return whether claims of the cluster can request parts of devices."""
+    """Check that claims of the cluster can request parts of devices."""
     is_on = installation.gates.get(CONSUMABLE_CAPACITY)
     version = f"Kubernetes {installation.kubernetes}"
     if is_on is None:
@@ -180,7 +180,7 @@ def labelled(installation: Installation, value: str) -> tuple[str, ...]:
 
 
 def authority_ends(ca_bundle: object) -> datetime | None:
-    """Return the end of validity of a caBundle's newest authority; None where it holds none.
+    """Return the end of validity of a caBundle's newest authority; None if it holds none.
 
     Args:
         ca_bundle: The caBundle of a webhook configuration: PEM in base64.

@@ -9,7 +9,7 @@ from kube.errors import ConfigError
 
 
 def check_migration(installation: Installation) -> Iterator[StatusCheck]:
-    """Yield how far a migration is; nothing where none was begun."""
+    """Yield the progress of a migration; nothing if none was begun."""
     if installation.migration is None:
         return
     try:

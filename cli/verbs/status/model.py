@@ -54,14 +54,14 @@ class DriverStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class VocabularyStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """The vocabularies whose keys are translated, and the others."""
+    """The vocabularies with keys that are translated, and the others."""
 
     on: tuple[str, ...]
     off: tuple[str, ...]
 
 
 class NamespaceStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The namespaces with a label that says whether their pods are translated.
+    """The namespaces with a label about the translation of their pods.
 
     Attributes:
         selective: Namespaces whose pods are translated if they have a label of their own.
@@ -102,7 +102,7 @@ class StatusAnswer(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 def join_names(names: Sequence[str]) -> str:
-    """Return a few names, and how many more there are.
+    """Return a few names, and the number of further ones.
 
     >>> join_names(("a", "b")), join_names(("a", "b", "c", "d", "e"))
     ('a, b', 'a, b, c and 2 more')

@@ -35,7 +35,7 @@ class CaseResult(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_passed(self) -> bool:
-        """Return whether everything is as expected."""
+        """Return True if everything is as expected."""
         return not self.failures and not self.error
 
 

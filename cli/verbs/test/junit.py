@@ -1,4 +1,4 @@
-"""Results of suites as JUnit XML, which CI servers show.
+"""Results of suites as JUnit XML, for CI servers.
 
 Source: the Ant task `junitreport`; no standard exists.
 """

@@ -1,4 +1,4 @@
-"""`drawbridge top`: who uses which devices now, and who waits for some."""
+"""`drawbridge top`: the devices in use now by user, and the waiting pods."""
 
 import shutil
 from collections.abc import Mapping
@@ -89,7 +89,7 @@ def top(
     schedulers: tuple[str, ...],
     output: str,
 ) -> None:
-    """Show which devices are in use, the largest use first.
+    """Show the devices in use, the largest use first.
 
     By node: devices of each driver in use and in total, shares, and each capacity. By namespace and
     by pod: what claims use, and what pods request of device plugins. By device: its claims. Waiting

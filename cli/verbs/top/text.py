@@ -99,7 +99,7 @@ def _device_row(device: DeviceInUse) -> _Row:
 
 
 def _amounts_of_totals(amounts: Mapping[str, AmountInUse]) -> str:
-    """Return amounts with their totals, without slots of which a device has one or none."""
+    """Return amounts with their totals, without slots that a device has one or none of."""
     return ", ".join(
         f"{name} {format_rounded(amount.used, amount.total) if amount.used else 0}/"
         f"{format_rounded(amount.total, amount.total)}"

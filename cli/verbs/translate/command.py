@@ -50,7 +50,7 @@ class Output(StrEnum):
 
 
 class OnRefusal(StrEnum):
-    """The content of the YAML where an object would be rejected."""
+    """The content of the YAML if an object would be rejected."""
 
     FAIL = "fail"
     """Nothing at all, so that a pipe into kubectl applies all objects or none."""
@@ -151,7 +151,7 @@ def _print_results(
     output: Output,
     choice: OnRefusal | None,
 ) -> None:
-    """Print the objects in one of the forms, and the findings where the form has none."""
+    """Print the objects in one of the forms, and the findings if the form has none."""
     match output:
         case Output.YAML:
             printed = printed_documents(results, findings, choice or OnRefusal.FAIL)
@@ -223,7 +223,7 @@ def _translate_in_place(
 
 
 def _edit_files(results: Sequence[TranslatedObject]) -> list[EditedFile]:
-    """Return the files whose text changes; nothing is written."""
+    """Return the files with text that changes; nothing is written."""
     results_by_file: dict[str, list[TranslatedObject]] = {}
     for result in results:
         results_by_file.setdefault(result.source.source, []).append(result)

@@ -14,5 +14,5 @@ KUBERNETES: Final = "1.37"
 
 @click.command("version", cls=Command, has_colours=False)
 def version() -> None:
-    """Print the version, and the Kubernetes release whose semantics it has."""
+    """Print the version, and the Kubernetes release that it follows."""
     click.echo(f"{NAME} {version_of('drawbridge-dra')}, for Kubernetes {KUBERNETES}")

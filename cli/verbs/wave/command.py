@@ -1,4 +1,4 @@
-"""`drawbridge wave`: go through the waves of a plan, take one back, or show how far a cluster is."""
+"""`drawbridge wave`: go through the waves of a plan, take one back, or show the progress of a cluster."""
 
 import getpass
 import platform
@@ -96,7 +96,7 @@ def wave(
     context: str | None,
     output: str,
 ) -> None:
-    """Go through the waves of a plan, one call each; take the last one back; or show where it stands.
+    """Go through the waves of a plan, one call each; take the last one back; or show its progress.
 
     next runs the scripts of the plan, step by step: before the first wave the preparation, then the checks
     before the wave, its switch and the checks after it. Each step is shown and confirmed. A ConfigMap has
@@ -157,7 +157,7 @@ class _Call(NamedTuple):
 
 
 def _go_on(call: _Call, home: Path, store: ClusterRecord, lock: int) -> tuple[int, WaveReport]:
-    """Run the next steps, and return the exit status and where the cluster stands."""
+    """Run the next steps, and return the exit status and the position of the cluster."""
     plan = read_plan(home)
     view = _identify(store, plan)
     course, digest, who = plan_course(plan), plan_digest(home), _who(view)

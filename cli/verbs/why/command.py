@@ -1,4 +1,4 @@
-"""`drawbridge why`: where a pod or claim is, or why it or the pods of a workload are pending."""
+"""`drawbridge why`: the placement of a pod or claim, or the reason it or the pods of a workload are pending."""
 
 import shutil
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -104,7 +104,7 @@ def why(
     target: tuple[str, ...],
     output: str,
 ) -> None:
-    """Explain where a pod or claim is, or why it is pending.
+    """Explain the placement of a pod or claim, or the reason it is pending.
 
     `pod/NAME` and `claim/NAME` are accepted as well. A pending one is tried on every node, alone, on
     the cluster as it is, by the rules of its scheduler. Of a workload, such as `deploy/NAME`, the
@@ -138,7 +138,7 @@ def why(
 
 
 class _Question(NamedTuple):
-    """The cluster, as the user may read it, and how its schedulers allocate."""
+    """The cluster, as the user may read it, and the behaviour of its schedulers."""
 
     state: ClusterState
     support: SchedulerSupport
@@ -181,7 +181,7 @@ def _explain(target: Pod | ResourceClaim, question: _Question) -> _Explained:
 
 
 def _with_fits_in_keys(status: ObjectStatus, pod: Pod, state: ClusterState) -> ObjectStatus:
-    """Return the state of a pod with its closest fits in its keys, where shipped profiles derive its claims."""
+    """Return the state of a pod with closest fits in its keys, if shipped profiles derive its claims."""
     if status.simulation is None:
         return status
     snapshot = TranslationSnapshot(profiles=load_profiles())
@@ -190,7 +190,7 @@ def _with_fits_in_keys(status: ObjectStatus, pod: Pod, state: ClusterState) -> O
 
 
 def _explain_workload(kind: str, place: Name, question: _Question, output: str) -> None:
-    """Print why the pending pods of a workload wait, those with equal requests once."""
+    """Print the reasons that the pending pods of a workload wait, those with equal requests once."""
     namespace, name = place
     state = question.state
     pods = pods_made_by(state.pods.values(), kind, namespace, name)
@@ -265,7 +265,7 @@ def _claims_of(status: ObjectStatus, state: ClusterState) -> list[ResourceClaim]
 
 
 def _lacks_nodes(unread: Collection[str], state: ClusterState) -> bool:
-    """Return whether no node is known, only since nodes may not be listed."""
+    """Return True if no node is known, only since nodes may not be listed."""
     return "nodes" in unread and not state.nodes
 
 
