@@ -1,1 +1,1 @@
-"""Stories on a real cluster, and what starts one."""
+"""Stories on a real cluster, and the parts that start one."""

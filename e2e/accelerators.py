@@ -281,7 +281,7 @@ def hygon_devices(node: str, *, devices: int = 2) -> list[Object]:
 
 
 def _divided(value: str, *, least: str, step: str = "1Mi") -> Object:
-    """Return a capacity of which a claim gets all, unless it says less."""
+    """Return a capacity that a claim gets all of, unless it says less."""
     valid_range = {"min": least, "max": value, "step": step}
     return {"value": value, "requestPolicy": {"default": value, "validRange": valid_range}}
 

@@ -1,4 +1,4 @@
-"""Calls that a test or a person makes to a cluster, whoever started it.
+"""Calls that a test or a person makes to a cluster started by anybody.
 
 `kubectl` is what users have, so stories speak through it. What tests ask over and over (is it there
 yet?) goes as plain HTTP through one `kubectl proxy`, so that any kubeconfig's way of logging in
@@ -87,7 +87,7 @@ class Access:
         check: bool = True,
         kubeconfig: Path | None = None,
     ) -> subprocess.CompletedProcess[str]:
-        """Run kubectl and return what it said.
+        """Run kubectl and return its output.
 
         Args:
             arguments: The command line after `kubectl`.
@@ -111,7 +111,7 @@ class Access:
         return completed
 
     def environment(self, kubeconfig: Path | None = None) -> dict[str, str]:
-        """An environment in which kubectl, and any other client, speaks to this cluster."""
+        """An environment that makes kubectl, and any other client, speak to this cluster."""
         # kubectl finds `kubectl drawbridge` where this environment has its commands.
         programs = (self.kubectl_binary.parent, Path(sys.executable).parent, os.environ["PATH"])
         return {
@@ -134,7 +134,7 @@ class Access:
         content_type: str = "application/json",
         user: str = "",
     ) -> tuple[int, bytes]:
-        """Ask the API server for `path` and return status and body, whatever they are.
+        """Ask the API server for `path` and return any status and body.
 
         Args:
             body: An object, or the bytes of one.
@@ -288,7 +288,7 @@ class Access:
     def wait_until(
         self, condition: Callable[[], object], description: str, *, timeout_s: float = TIMEOUT_S
     ) -> None:
-        """Return when `condition` is true; `description` says in words what is awaited."""
+        """Wait until `condition` is true; `description` puts it into words."""
         deadline = time.monotonic() + timeout_s
         while not condition():
             if time.monotonic() > deadline:
@@ -300,7 +300,7 @@ class Access:
     def wait_gone(
         self, kind: str, name: str, namespace: str | None = None, *, timeout_s: float = TIMEOUT_S
     ) -> None:
-        """Return when the object does not exist any more."""
+        """Wait until the object does not exist any more."""
         self.wait_until(
             lambda: self.find(kind, name, namespace) is None,
             f"{kind} {namespace or 'default'}/{name} is gone",
@@ -356,7 +356,7 @@ class Access:
         return names
 
     def remove_nodes(self, names: Iterable[str]) -> None:
-        """Delete nodes and what is published for them."""
+        """Delete nodes and the slices published for them."""
         slices = self.kind("resourceslices").path("")
         for name in names:
             self.delete("node", name)
@@ -409,7 +409,7 @@ class Access:
         write_afterwards(self.directory, self._afterwards)
 
     def close(self) -> None:
-        """End what was started through this access; fine when nothing was."""
+        """End everything that was started through this access; fine when nothing was."""
         self.end_proxy()
         stop_all(self.children.values())
         run_afterwards(self.directory)
@@ -479,7 +479,7 @@ def stream(objects: Mapping[str, Any] | Iterable[Mapping[str, Any]]) -> str:
 
 
 def _listens(path: Path) -> bool:
-    """Return whether somebody accepts connections; the file is there a moment earlier."""
+    """Return True if somebody accepts connections; the file is there a moment earlier."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         try:
             probe.connect(str(path))
@@ -504,7 +504,7 @@ def _remember(
 
 
 def _is_ready(node: Object) -> bool:
-    """Return whether a node is ready, and has lost the taint with which it was made."""
+    """Return True if a node is ready, and has lost the taint that it was made with."""
     taints = node["spec"].get("taints", ())
     if any(taint["key"] == "node.kubernetes.io/not-ready" for taint in taints):
         return False

@@ -149,7 +149,7 @@ def forgeable(translated: Object) -> Object:
 def attempt(
     cluster: Access, drawbridge: Drawbridge, account: str, *words: str, **options: Any
 ) -> str:
-    """Run kubectl with the token of an account; return why it was refused, empty where it was not."""
+    """Run kubectl with the token of an account; return the reason of a refusal, empty without one."""
     output = cluster.kubectl(
         *words,
         check=False,
@@ -160,7 +160,7 @@ def attempt(
 
 
 def patched(cluster: Access, drawbridge: Drawbridge, steps: list[Object]) -> tuple[int, str]:
-    """Patch our configuration as drawbridge-certificates, which may not read it by name.
+    """Patch our configuration as drawbridge-certificates; that account may not read it by name.
 
     Returns:
         Status and body of the response.

@@ -20,7 +20,7 @@ def stored_claims(cluster: Cluster, offset: int) -> list[dict[str, Any]]:
 
 
 def dated_claims(cluster: Cluster, offset: int) -> list[tuple[datetime, dict[str, Any]]]:
-    """Return when claims were stored since then, and what was stored, in order of their versions."""
+    """Return the times of stored claims since then, with the claims, in order of their versions."""
     with cluster.audit_log.open("rb") as file:
         file.seek(offset)
         events = [event for line in file if (event := _event(line)) is not None]
@@ -34,7 +34,7 @@ def dated_claims(cluster: Cluster, offset: int) -> list[tuple[datetime, dict[str
 
 
 def _event(line: bytes) -> dict[str, Any] | None:
-    """Return an event; None of a part of one, at either end or where an API server was killed."""
+    """Return an event; None of a part of one, at either end or if an API server was killed."""
     is_whole = line.startswith(b"{") and line.endswith(b"}\n")
     try:
         return dict(json.loads(line)) if is_whole else None
@@ -64,7 +64,7 @@ def conflicts(claims: Iterable[dict[str, Any]]) -> list[tuple[str, str]]:
 
 
 def double_allocation() -> list[dict[str, Any]]:
-    """Return the writes of three claims for one device, of which the second one got it too early."""
+    """Return the writes of three claims for one device; the second one got it too early."""
     result = {"driver": "d", "pool": "full", "device": "gpu-0"}
     status = {"allocation": {"devices": {"results": [result]}}}
     return [

@@ -19,10 +19,10 @@ CHUNK: Final = 2**16
 
 
 class Balancer(Forwarder):
-    """Forwards what comes to its port."""
+    """Forwards the connections to its port."""
 
     def __init__(self, host: str, backends: Mapping[int, int]) -> None:
-        """Remember whom to forward to.
+        """Remember the backends to forward to.
 
         Args:
             host: Where it listens, and they.
@@ -100,7 +100,7 @@ class Balancer(Forwarder):
 
 
 async def _piped(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Pass on what comes until it ends."""
+    """Pass on the data until it ends."""
     try:
         while data := await reader.read(CHUNK):
             writer.write(data)

@@ -1,4 +1,4 @@
-"""The cluster's programs, built from Go modules once and kept by the hash of what they are made of.
+"""The cluster's programs, built from Go modules once and kept by the hash of their inputs.
 
 Several modules, because each pins other libraries than the rest:
 
@@ -79,7 +79,7 @@ def _pinned(module: str, mod_file: str) -> str:
 
 
 def _kubernetes_flags(version: str) -> str:
-    """The flags that link a version into programs, or what compares versions misbehaves."""
+    """The flags that link a version into programs; without one, comparisons of versions misbehave."""
     major, minor, _ = version.split(".")
     return (
         f"-s -w -X {_VERSION}.gitVersion=v{version}"
@@ -100,7 +100,7 @@ BUILD_ENVIRONMENT: Final = {
 
 
 class Module(msgspec.Struct, frozen=True, kw_only=True):
-    """One Go module, and how its programs are built.
+    """One Go module, and the build of its programs.
 
     Attributes:
         packages: One is built as the module's name, and called by all of `names`; several are built
@@ -215,13 +215,13 @@ class Binaries(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def cache_directory() -> Path:
-    """The directory of what is costly to make and safe to delete."""
+    """The directory of files that are costly to make and safe to delete."""
     home = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
     return Path(home) / "drawbridge"
 
 
 def binaries() -> Binaries:
-    """The programs: those of a folder that the environment names, else built where the cache lacks them."""
+    """The programs: those of a folder that the environment names, else built if the cache lacks them."""
     if given := os.environ.get(FOLDER_VARIABLE):
         return given_binaries(Path(given))
     paths = {
@@ -250,17 +250,17 @@ def given_binaries(folder: Path) -> Binaries:
 
 
 def node_programs() -> Path:
-    """The folder of the programs of a real node, built first where the cache does not have them."""
+    """The folder of the programs of a real node, built first if the cache does not have them."""
     return _built(CONTAINERD)
 
 
 def box() -> Path:
-    """The program that the images of a real node hold, built first where the cache lacks it."""
+    """The program that the images of a real node hold, built first if the cache lacks it."""
     return _built(BOX) / "box"
 
 
 def cert_manager() -> Path:
-    """The controllers of cert-manager with cainjector, built first where the cache lacks them."""
+    """The controllers of cert-manager with cainjector, built first if the cache lacks them."""
     return _built(CERT_MANAGER) / "cert-manager"
 
 
@@ -277,17 +277,17 @@ def cert_manager_definitions() -> Path:
 
 
 def helm() -> Path:
-    """Helm, built first where the cache lacks it."""
+    """Helm, built first if the cache lacks it."""
     return _built(HELM) / "helm"
 
 
 def scheduler() -> Path:
-    """The scheduler of this project, built first where the cache lacks it."""
+    """The scheduler of this project, built first if the cache lacks it."""
     return _built(BRIDGE) / "drawbridge-scheduler"
 
 
 def fingerprint(module: Module) -> str:
-    """A hash of all that decides what a build of `module` gives."""
+    """A hash of all inputs of a build of `module`."""
     digest = hashlib.sha256()
     for source in module.sources:
         digest.update((module.folder / source).read_bytes() + b"\0")

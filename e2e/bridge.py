@@ -84,7 +84,7 @@ class Bridge:
         scheduler: Mapping[str, Any] | None = None,
         scheduler_flags: Sequence[str] = (),
     ) -> None:
-        """Name what to start; nothing runs yet.
+        """Name the parts to start; nothing runs yet.
 
         Args:
             drivers: Those whose devices it gives.
@@ -102,12 +102,12 @@ class Bridge:
         self._replicas: dict[str, Replica] = {}
 
     def install(self) -> None:
-        """Apply the manifests, all but what needs an image."""
+        """Apply the manifests, all but those that need an image."""
         self._cluster.apply(NAMESPACE_FILE.read_text())
         self._cluster.apply([object_ for object_ in self._objects if object_["kind"] not in _STAYS])
 
     def uninstall(self) -> None:
-        """End the processes and delete what was applied, all but the namespace."""
+        """End the processes and delete the applied objects, all but the namespace."""
         for name in self._replicas:
             self.stop(name)
         flags = ("--ignore-not-found", "--wait=false")
@@ -169,18 +169,18 @@ class Bridge:
             self.start(name)
 
     def ensure(self) -> None:
-        """Have exactly one replica, at work; whatever a story left behind."""
+        """Have exactly one replica, at work; clear away anything that a story left behind."""
         for name in set(self._replicas) - {"a"}:
             self.stop(name)
         self.start()
         self.wait_working("a")
 
     def working(self) -> list[str]:
-        """The replicas whose schedulers work."""
+        """The replicas with schedulers that work."""
         return [name for name, replica in self._replicas.items() if self._schedules(replica)]
 
     def wait_working(self, *names: str) -> None:
-        """Return when the scheduler of one of these replicas works; tend to all of them."""
+        """Wait until the scheduler of one of these replicas works; tend to all of them."""
 
         def is_working() -> bool:
             self.tend(*names)
@@ -307,7 +307,7 @@ def bridged(pod: Object, nodes: Sequence[str] = ()) -> Object:
 
 
 def is_waiting(pod: Object) -> bool:
-    """Return whether the scheduler has said that a pod fits nowhere, not that it could not ask."""
+    """Return True if the scheduler has said that a pod fits nowhere, not that it could not ask."""
     return any(
         condition["type"] == "PodScheduled"
         and condition.get("reason") == "Unschedulable"

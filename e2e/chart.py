@@ -26,7 +26,7 @@ def run_helm(
     environment: Mapping[str, str] | None = None,
     fails: bool = False,
 ) -> str:
-    """Return what Helm prints: on standard error where it has to fail."""
+    """Return the output of Helm: that on standard error if it has to fail."""
     variables = {"KUBECONFIG": str(kubeconfig or os.devnull), **(environment or {})}
     result = subprocess.run(
         [helm(), *arguments],

@@ -111,7 +111,7 @@ class Cluster(Access):
         detached: bool = False,
         audit_rules: Sequence[Mapping[str, Any]] = (),
     ) -> None:
-        """Name what to start; nothing runs yet.
+        """Name the parts to start; nothing runs yet.
 
         Args:
             directory: Everything is written below it; made when absent.
@@ -213,7 +213,7 @@ class Cluster(Access):
         self._write_kubeconfig(folder / "kubelet.kubeconfig", pair)
 
     def leave(self) -> None:
-        """Let the cluster outlive us: only what this process alone used is ended."""
+        """Let the cluster outlive us: only the parts that this process alone used are ended."""
         self.end_proxy()
 
     @property

@@ -134,7 +134,7 @@ def cluster(
 
 @pytest.fixture
 def own_cluster(cluster: Access) -> Cluster:
-    """The cluster, where its components and flags are ours to change."""
+    """The cluster, if its components and flags are ours to change."""
     if not isinstance(cluster, Cluster):
         pytest.skip("needs a control plane whose flags and components are the test's to change")
     return cluster
@@ -171,7 +171,7 @@ def _impartial(cluster: Access) -> Bridge:
 
 @pytest.fixture(scope="module")
 def impartial_bridge(installed_bridge: Bridge, _impartial: Bridge) -> Iterator[Bridge]:
-    """The bridge with one replica, `IMPARTIAL`, whose strategies keep no room for pods of other stories."""
+    """The bridge with one replica, `IMPARTIAL`, and strategies that keep no room for pods of other stories."""
     for name in ("a", "b"):
         installed_bridge.stop(name)
     _impartial.start(IMPARTIAL)
@@ -182,7 +182,7 @@ def impartial_bridge(installed_bridge: Bridge, _impartial: Bridge) -> Iterator[B
 
 @pytest.fixture(scope="session")
 def owned_bridge(cluster: Access) -> Iterator[Owned]:
-    """The bridge on a cluster of its own, `e2e.owned.AUDITED`, where it owns drivers by the fence."""
+    """The bridge on a cluster of its own, `e2e.owned.AUDITED`, as the owner of drivers by the fence."""
     if not isinstance(cluster, Cluster):
         pytest.skip("needs a control plane of its own")
     with owned(cluster) as owned_stage:
@@ -266,7 +266,7 @@ def workshop(cluster: Access) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def stage(cluster: Access) -> Iterator[str]:
-    """A namespace for the stories of one file that share what they applied."""
+    """A namespace for the stories of one file that share the objects they applied."""
     yield from _fresh_namespace(cluster, "stage")
 
 

@@ -1,4 +1,4 @@
-"""Kinds of other projects, whose objects may have any field."""
+"""Kinds of other projects, with objects that may have any field."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

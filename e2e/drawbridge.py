@@ -73,7 +73,7 @@ _WEBHOOKS: Final = frozenset({"MutatingWebhookConfiguration", "ValidatingWebhook
 
 
 class Endpoints(msgspec.Struct, frozen=True, kw_only=True):
-    """The addresses at which our processes listen.
+    """The addresses that our processes listen at.
 
     Attributes:
         host: The address under which the API server reaches the webhook.
@@ -127,7 +127,7 @@ class Drawbridge:
         self.wait_ready(timeout_s)
 
     def uninstall(self) -> None:
-        """Delete what was applied, the webhook first, and end the processes."""
+        """Delete the applied objects, the webhook first, and end the processes."""
         self._delete(self._webhook_configurations())
         for name in self._deployments:
             self.stop(name)
@@ -230,7 +230,7 @@ class Drawbridge:
         path: str | None = None,
         port: int | None = None,
     ) -> tuple[int, bytes]:
-        """Post to the webhook as anybody can who reaches it; returns status and body.
+        """Post to the webhook as any client of its port can; returns status and body.
 
         Args:
             path: None for that of pods, with the key that only its configuration tells.
@@ -251,7 +251,7 @@ class Drawbridge:
             connection.close()
 
     def client_config(self, webhook: str = PODS_WEBHOOK) -> Object:
-        """Return how the API server reaches a webhook of ours now."""
+        """Return the API server's present way to reach a webhook of ours."""
         for configuration in self._webhook_configurations():
             for registered in self._read(configuration)["webhooks"]:
                 if registered["name"] == webhook:
@@ -268,7 +268,7 @@ class Drawbridge:
         return {webhook: self.path(webhook) for webhook in WEBHOOK_PATHS}
 
     def wait_ready(self, timeout_s: float = READY_TIMEOUT_S) -> None:
-        """Return when all processes are ready and the API server can believe the webhook.
+        """Wait until all processes are ready and the API server can trust the webhook.
 
         Raises:
             AssertionError: One of them ended or is not ready; the message shows why.
@@ -311,7 +311,7 @@ class Drawbridge:
         }
 
     def _missing(self) -> str:
-        """Name what is not ready yet; empty when all is."""
+        """Name the parts that are not ready yet; empty when all are."""
         for name in self._deployments:
             child = self._cluster.children[name]
             assert child.exit_status is None, f"{name} ended:\n{child.tail()}"
@@ -330,7 +330,7 @@ class Drawbridge:
         return ""
 
     def _get(self, port: int, path: str, *, timeout_s: float = 2) -> tuple[int, str]:
-        """Status and text of a probe or of metrics; 0 and why when there is no answer."""
+        """Status and text of a probe or of metrics; 0 and the reason when there is no answer."""
         connection = http.client.HTTPConnection(self.endpoints.host, port, timeout=timeout_s)
         try:
             connection.request("GET", path)
@@ -342,7 +342,7 @@ class Drawbridge:
             connection.close()
 
     def _is_believed(self, bundle: str) -> bool:
-        """Return whether the webhook's certificate is one of the authority's in a caBundle."""
+        """Return True if the webhook's certificate is one of the authority's in a caBundle."""
         if not bundle:
             return False
         try:
@@ -424,7 +424,7 @@ def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _trusting(bundle: str) -> ssl.SSLContext:
-    """A client's context that trusts what a caBundle holds, and nothing else."""
+    """A client's context that trusts the certificates of a caBundle, and nothing else."""
     return ssl.create_default_context(cadata=base64.b64decode(bundle).decode())
 
 
@@ -442,7 +442,7 @@ def command_of(container: Mapping[str, Any]) -> tuple[str, ...]:
 def _declared_environment(
     container: Mapping[str, Any], deployment: Object
 ) -> Iterator[tuple[str, str]]:
-    """The container's own environment, with what the kubelet would fill in."""
+    """The container's own environment, with the values that the kubelet would fill in."""
     fields = {
         "metadata.namespace": _namespace(deployment),
         "metadata.name": f"{deployment['metadata']['name']}-0",

@@ -105,7 +105,7 @@ def _simulated(recorded: Object) -> Object:
 
 
 def sharing_node() -> tuple[Object, list[Object]]:
-    """Return the one node of examples/gpu-shared, whose driver hands out shares, and its slices."""
+    """Return the one node of examples/gpu-shared with its slices; its driver hands out shares."""
     recorded = _recorded("gpu-shared")
     (node,) = recorded["Node"]
     return node, recorded["ResourceSlice"]

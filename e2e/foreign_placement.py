@@ -31,7 +31,7 @@ _DEFAULT_SCHEDULERS: Final = frozenset({"", "default-scheduler"})
 
 
 class Place:
-    """A node with what pods use of it.
+    """A node with its use by pods.
 
     Attributes:
         cards: The cards that HAMi hands out; none on other nodes, and none once the node is switched.
@@ -52,7 +52,7 @@ class Place:
         self.in_use += shares
 
     def takes(self, pod: Pod, request: PodRequest, ignored: frozenset[str]) -> bool:
-        """Return whether kube-scheduler's own filters let a pod onto the node.
+        """Return True if kube-scheduler's own filters let a pod onto the node.
 
         Args:
             pod: The pod.
@@ -74,12 +74,12 @@ class Place:
         return frozenset(allocatable.scalars if allocatable is not None else ())
 
     def used(self, names: Iterable[str]) -> int:
-        """Return how much of some resources pods request."""
+        """Return the amount of some resources that pods request."""
         return sum(self._resources.requested.scalars.get(name, 0) for name in names)
 
 
 def is_foreign(pod: Pod) -> bool:
-    """Return whether another scheduler than kube-scheduler places a pod.
+    """Return True if another scheduler than kube-scheduler places a pod.
 
     HAMi's webhook would have named its scheduler in a pod with its keys, and no webhook of others runs here.
     """
@@ -167,7 +167,7 @@ def _by_number(
 def _order(
     pod: Pod, places: Mapping[str, Place], known: Mapping[str, tuple[CardShare, ...]]
 ) -> tuple[bool, int, int, str]:
-    """Return the place of a pod in the order in which pods get the cards of their node."""
+    """Return the place of a pod in the order of getting the cards of their node."""
     shares = find_cards(pod, places[pod.spec.node_name].cards, ()) or ()
     cards = Counter(share.uuid for share in shares)
     memory = max((share.memory for share in shares), default=0)

@@ -1,4 +1,4 @@
-"""A TCP server between a client and others, which runs in a thread so that stories stay plain functions."""
+"""A TCP server between a client and others; it runs in a thread so that stories stay plain functions."""
 
 import asyncio
 import threading

@@ -1,4 +1,4 @@
-"""Pod groups of Kubernetes: what a control plane and a scheduler need for them, and groups as objects."""
+"""Pod groups of Kubernetes: their needs of a control plane and a scheduler, and groups as objects."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final

@@ -1,4 +1,4 @@
-"""An environment in which scripts reach one cluster and no other.
+"""An environment that lets scripts reach one cluster and no other.
 
 Its HOME is empty, its KUBECONFIG is of that cluster, and `kubectl` and `helm`, first in PATH, refuse words
 that would lead elsewhere. Helm's releases are charts of others: their commands are only written down.

@@ -67,7 +67,7 @@ class _Wanted(NamedTuple):
 
 
 def registered_cards(node: Node) -> tuple[Card, ...]:
-    """Return the cards of a node; none without HAMi, or where the register cannot be read."""
+    """Return the cards of a node; none without HAMi, or if the register cannot be read."""
     text = (node.metadata.annotations or {}).get(REGISTER, "")
     if not text.strip():
         return ()
@@ -78,14 +78,14 @@ def registered_cards(node: Node) -> tuple[Card, ...]:
 
 
 def is_for_hami(pod: Pod) -> bool:
-    """Return whether HAMi's scheduler places a pod: it is named, or a container has one of its own keys."""
+    """Return True if HAMi's scheduler places a pod: it is named, or a container has one of its own keys."""
     return pod.spec.scheduler_name == SCHEDULER or any(
         not SHARE_KEYS.isdisjoint(_amounts(container)) for container in pod.spec.containers or ()
     )
 
 
 def wants_cards(pod: Pod) -> bool:
-    """Return whether a container of a pod asks for a card, or a share of one."""
+    """Return True if a container of a pod asks for a card, or a share of one."""
     return any(_wanted(container) is not None for container in pod.spec.containers or ())
 
 
@@ -127,7 +127,7 @@ def find_cards(
 
 
 def node_score(pod: Pod, cards: Sequence[Card], in_use: Iterable[CardShare]) -> float:
-    """Return how much HAMi prefers a node: the fuller the better, unless the pod says `spread`."""
+    """Return HAMi's score of a node: the fuller the better, unless the pod says `spread`."""
     used = _by_card(cards, in_use)
     load = sum(_load(card, used[card.uuid]) for card in cards) / max(len(cards), 1)
     policy = (pod.metadata.annotations or {}).get(_NODE_POLICY, _BINPACK)
@@ -151,7 +151,7 @@ def _older_register(text: str) -> Iterable[Card]:
 
 
 def _amounts(container: Container) -> dict[str, Any]:
-    """Return a container's resources: its limits, and requests where it has no limit."""
+    """Return a container's resources: its limits, and requests if it has no limit."""
     return {**container.requests, **(container.limits or {})}
 
 
@@ -204,7 +204,7 @@ def _by_card(cards: Sequence[Card], in_use: Iterable[CardShare]) -> dict[str, li
 
 
 def _load(card: Card, used: Sequence[CardShare]) -> float:
-    """Return how full a card is: the parts of its slots, cores and memory in use, added."""
+    """Return the load of a card: the parts of its slots, cores and memory in use, added."""
     parts = (
         (len(used), card.count),
         (sum(share.cores for share in used), card.devcore),
@@ -214,7 +214,7 @@ def _load(card: Card, used: Sequence[CardShare]) -> float:
 
 
 def _is_selected(card: Card, annotations: Mapping[str, str]) -> bool:
-    """Return whether a pod's annotations let it use a card."""
+    """Return True if a pod's annotations let it use a card."""
     model = card.model.upper()
 
     def names(key: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""A sidecar whose decisions about some pods never end: `python -m e2e.hanging`.
+"""A sidecar with decisions about some pods that never end: `python -m e2e.hanging`.
 
 It is the sidecar in everything else. It stands for a fault in the search that nobody has found yet: such a
 decision waits for nothing, looks at no deadline, and takes a thread as long as its process lives.

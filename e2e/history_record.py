@@ -1,4 +1,4 @@
-"""Records what an API server shows of the kinds that `e2e.checker` reads, while a block runs."""
+"""Records the history of the kinds that `e2e.checker` reads, while a block runs."""
 
 import json
 import time
@@ -38,7 +38,7 @@ class HistoryRecord:
         self._watches.__exit__(kind, None, None)
 
     def events(self) -> list[Event]:
-        """Return what was seen so far."""
+        """Return the events seen so far."""
         return [
             *self._listed,
             *(
@@ -49,7 +49,7 @@ class HistoryRecord:
         ]
 
     def write(self, path: Path) -> None:
-        """Write what was seen so far as JSON lines, which `python -m e2e.checker` reads."""
+        """Write the events seen so far as JSON lines for `python -m e2e.checker`."""
         with path.open("w", encoding="utf-8") as lines:
             for event in self.events():
                 lines.write(json.dumps(event._asdict()) + "\n")

@@ -1,4 +1,4 @@
-"""Claims whose selectors cost as much as the API server lets an editor write."""
+"""Claims with selectors as costly as the API server lets an editor write."""
 
 from collections.abc import Sequence
 from typing import Final

@@ -1,4 +1,4 @@
-"""Pods that cost as much as somebody who may create pods can make them cost."""
+"""Pods as costly as an author with the right to create pods can make them."""
 
 import copy
 import json
@@ -12,7 +12,7 @@ GPU: Final = "nvidia.com/gpu"
 
 
 def forged_pod(cluster: Access, namespace: str, honest: Object, containers: int) -> Object:
-    """Return a pod whose annotation derives as much as its author can make it.
+    """Return a pod with an annotation that derives as much as its author can make it.
 
     Args:
         namespace: One in which pods are translated.
@@ -38,7 +38,7 @@ def forged_pod(cluster: Access, namespace: str, honest: Object, containers: int)
 
 
 def costly_pods() -> list[Object]:
-    """Return pods at the bounds of what is read, and beyond; each is refused or costs its author."""
+    """Return pods at the bounds of the read values, and beyond; each is refused or costs its author."""
     claims = pod("claims", limits={GPU: 1})
     claims["spec"]["resourceClaims"] = [
         {"name": f"c{number}", "resourceClaimTemplateName": "a"} for number in range(1024)

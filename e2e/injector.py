@@ -1,4 +1,4 @@
-"""Another webhook, which adds device resources to pods: a stand-in for a network resources injector.
+"""Another webhook that adds device resources to pods: a stand-in for a network resources injector.
 
 It is called after ours, since configurations are called in the order of their names. Whatever pod
 has the label `inject` gets its resource in its first container, once.

@@ -1,4 +1,4 @@
-"""A proxy between a process and the API server that holds, loses and cuts what a story says.
+"""A proxy between a process and the API server that holds, loses and cuts connections as a story says.
 
 It has a certificate of its own and passes everything on, with the caller's own token. A held write is
 sent on when the story says so, however long that is after its caller has given up. It runs in a
@@ -113,11 +113,11 @@ class Interposer:
         write_secret(kubeconfig, json.dumps(document))
 
     def decide(self, fate: Callable[[str], Fate]) -> None:
-        """Decide by a function of the path what becomes of each later write of an object."""
+        """Decide by a function of the path on the outcome of each later write of an object."""
         self._fate = fate
 
     def release(self) -> list[LateWrite]:
-        """Send the held writes on, and return what the API server says."""
+        """Send the held writes on, and return the API server's answers."""
 
         async def send() -> list[LateWrite]:
             held, self._held = self._held, []

@@ -278,7 +278,7 @@ def nvidia_mig(
     model: Model = A100_40GB,
     layout: Sequence[str] = MIG_LAYOUT_40GB,
 ) -> list[Object]:
-    """The MIG devices that gpu.nvidia.com publishes for a node whose GPUs are divided by `layout`.
+    """The MIG devices that gpu.nvidia.com publishes for a node with GPUs divided by `layout`.
 
     A GPU in MIG mode is not published itself.
 
@@ -483,7 +483,7 @@ def _mig_devices(node: str, minor: int, model: Model, layout: Sequence[str]) -> 
 
 
 def _placed(profiles: Iterable[MigProfile]) -> Iterator[tuple[MigProfile, int]]:
-    """Each profile at the first memory slice where it may begin and nothing is yet.
+    """Each profile at the first memory slice that it may begin at and that is free.
 
     Raises:
         ValueError: The profiles do not fit on one GPU.
@@ -501,7 +501,7 @@ def _placed(profiles: Iterable[MigProfile]) -> Iterator[tuple[MigProfile, int]]:
 
 
 def _shared(total: int, *, least: int, step: int) -> Object:
-    """A capacity of which shares may be asked, the whole of it when nothing is said."""
+    """A capacity that shares may be asked of, the whole of it by default."""
     whole = str(total)
     policy = {
         "default": whole,
@@ -519,5 +519,5 @@ def _bytes(mib: int) -> int:
 
 
 def device_identity(*parts: object) -> uuid.UUID:
-    """The UUID of what the parts name, always the same."""
+    """The UUID of the thing that the parts name, always the same."""
     return uuid.uuid5(_NAMESPACE, "/".join(str(part) for part in parts))

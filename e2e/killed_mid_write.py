@@ -24,7 +24,7 @@ Moment = Literal["before", "after"]
 
 
 class Order(msgspec.Struct, frozen=True, kw_only=True):
-    """The write at which to die.
+    """The write to die at.
 
     Attributes:
         write: Module and name of a function, and the method of the client that it calls.

@@ -1,4 +1,4 @@
-"""A TCP connection that can be cut: what is between a program and the API server."""
+"""A TCP connection that can be cut: the line between a program and the API server."""
 
 import asyncio
 from collections.abc import Mapping
@@ -13,10 +13,10 @@ HOST: Final = "127.0.0.1"
 
 
 class Link(Forwarder):
-    """Forwards connections to a server, as long as it is not cut or swallows what is sent."""
+    """Forwards connections to a server, unless it is cut or swallows the data."""
 
     def __init__(self, entry: Mapping[str, Any]) -> None:
-        """Remember where to forward to.
+        """Remember the server to forward to.
 
         Args:
             entry: A cluster, as a kubeconfig has it.
@@ -45,7 +45,7 @@ class Link(Forwarder):
         self._loop.call_soon_threadsafe(self._forwards.clear)
 
     def mend(self) -> None:
-        """Let new connections through again, and pass on what was swallowed."""
+        """Let new connections through again, and pass on the swallowed data."""
         self._is_cut = False
         self._loop.call_soon_threadsafe(self._forwards.set)
 
@@ -76,7 +76,7 @@ class Link(Forwarder):
             self._writers -= ends
 
     async def _pipe(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Pass on what comes until one side ends."""
+        """Pass on the data until one side ends."""
         with suppress(OSError):
             while data := await reader.read(CHUNK):
                 await self._forwards.wait()

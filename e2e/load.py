@@ -1,4 +1,4 @@
-"""A steady stream of pod creations, and what became of each.
+"""A steady stream of pod creations, and the outcome of each.
 
 They are dry runs: all of admission takes place, and nothing is left to schedule.
 """
@@ -28,7 +28,7 @@ class Created(NamedTuple):
 
     @property
     def failed(self) -> bool:
-        """Return whether the pod was not created, or created with its keys."""
+        """Return True if the pod was not created, or created with its keys."""
         return bool(self.message)
 
 
@@ -76,7 +76,7 @@ class Load:
         return [request for request in self.created if request.failed]
 
     def describe_event(self, event: str) -> str:
-        """Describe what an event cost."""
+        """Describe the cost of an event."""
         took = sorted(request.took_s for request in self.created)
         slowest = f"median {took[len(took) // 2] * 1e3:.0f} ms, slowest {took[-1] * 1e3:.0f} ms"
         return f"{event}: {len(self.failures)} of {len(took)} creations failed; {slowest}"
@@ -96,7 +96,7 @@ class Load:
 
 
 def _fault(status: int, body: bytes) -> str:
-    """Describe what is wrong with an answer; empty where the object is as it should be."""
+    """Describe the fault of an answer; empty if the object is as it should be."""
     answer = json.loads(body)
     if status != http.client.CREATED:
         return str(answer.get("message", body))

@@ -79,7 +79,7 @@ def main() -> int:
 
 
 def up(state: Path, start: Callable[[Cluster], None], options: Mapping[str, Any]) -> int:
-    """Start what does not run yet, and say how to reach it.
+    """Start the parts that do not run yet, and tell the way to reach them.
 
     Args:
         state: Where its files are kept.
@@ -104,7 +104,7 @@ def up(state: Path, start: Callable[[Cluster], None], options: Mapping[str, Any]
 
 
 def down(state: Path, *, quiet: bool = False) -> int:
-    """Stop what `up` started and forget its state."""
+    """Stop the processes that `up` started and forget its state."""
     directory = state / "cluster"
     stopped_files = stop_recorded(directory)
     shutil.rmtree(directory, ignore_errors=True)
@@ -118,7 +118,7 @@ def down(state: Path, *, quiet: bool = False) -> int:
 
 
 def say(words: str) -> None:
-    """Tell a person; standard output is for what a shell may evaluate."""
+    """Tell a person; standard output is for text that a shell may evaluate."""
     print(words, file=sys.stderr, flush=True)
 
 
@@ -162,7 +162,7 @@ def _start_real(cluster: Cluster) -> None:
 def _start_with_bridge(
     start: Callable[[Cluster], None], flags: Sequence[str], cluster: Cluster
 ) -> None:
-    """Start the rest and two replicas of the bridge, which owns no driver yet.
+    """Start the rest and two replicas of the bridge without owned drivers.
 
     Args:
         start: Starts the rest.
@@ -206,7 +206,7 @@ def _fill(cluster: Cluster) -> None:
 
 
 def _fill_with_example(cluster: Cluster, example: ExampleState) -> None:
-    """Add what the examples of a folder are shown against; nothing is rejected in its namespaces."""
+    """Add the cluster for the examples of a folder; nothing is rejected in its namespaces."""
     cluster.apply(example.objects)
     _add_nodes(cluster, example.nodes, example.slices)
     cluster.apply(

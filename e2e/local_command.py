@@ -30,7 +30,7 @@ def run_local(
 
 
 def environment_of(started: subprocess.CompletedProcess[str]) -> dict[str, str]:
-    """Return the environment of a shell that has evaluated what `up` printed."""
+    """Return the environment of a shell that has evaluated the output of `up`."""
     exported = dict(
         line.removeprefix("export ").split("=", 1) for line in started.stdout.splitlines()
     )
@@ -40,7 +40,7 @@ def environment_of(started: subprocess.CompletedProcess[str]) -> dict[str, str]:
 
 @contextmanager
 def state_folder(folder: Path) -> Iterator[Path]:
-    """A state folder; whatever was started with it is stopped in the end."""
+    """A state folder; everything that was started with it is stopped in the end."""
     try:
         yield folder
     finally:

@@ -14,7 +14,7 @@ _REMOVED_WITHIN_S: Final = 20.0
 
 
 class MemoryCgroup:
-    """A cgroup below which processes are killed that together need more memory than its limit."""
+    """A cgroup with a memory limit: processes below it that together need more are killed."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -32,7 +32,7 @@ class MemoryCgroup:
         (self._folder / "cgroup.procs").write_text(str(pid))
 
     def is_empty(self) -> bool:
-        """Return whether no process is here."""
+        """Return True if no process is here."""
         return not (self._folder / "cgroup.procs").read_text().strip()
 
     def anonymous_bytes(self) -> int:
@@ -43,7 +43,7 @@ class MemoryCgroup:
         return int(stat["anon"] if self._is_v2 else stat["rss"])
 
     def kills(self) -> int:
-        """Return how many processes were killed here for want of memory."""
+        """Return the number of processes that were killed here for want of memory."""
         file = "memory.events" if self._is_v2 else "memory.oom_control"
         lines = dict(line.split() for line in (self._folder / file).read_text().splitlines())
         return int(lines["oom_kill"])

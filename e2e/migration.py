@@ -43,7 +43,7 @@ _LARGE_OF_TEN: Final = 6
 
 
 class NodeKind(StrEnum):
-    """The form in which a node hands out its devices; its nodes are named after it."""
+    """The form of a node's devices; its nodes are named after it."""
 
     WHOLE = "whole"
     SHARED = "shared"
@@ -80,7 +80,7 @@ class Fleet(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def full(self) -> str:
-        """Return the team without a whole GPU, whose quota is used up."""
+        """Return the team without a whole GPU and with a full quota."""
         return self.team_names[0]
 
     @property
@@ -139,12 +139,12 @@ def kind_of_node(name: str) -> NodeKind:
 
 
 def nodes(fleet: Fleet) -> list[Object]:
-    """Return the nodes, each with what its device plugin offers."""
+    """Return the nodes, each with the resources of its device plugin."""
     return [_node(name) for name in fleet.node_names()]
 
 
 def offered_amounts(kind: NodeKind) -> dict[str, int]:
-    """Return resource name to what the device plugin of a node offers."""
+    """Return resource name to the amount that the device plugin of a node offers."""
     if kind is NodeKind.MIG:
         return {
             f"nvidia.com/mig-{profile}": MIG_GPUS * MIG_LAYOUT.count(profile)
@@ -154,7 +154,7 @@ def offered_amounts(kind: NodeKind) -> dict[str, int]:
 
 
 def published_slices(name: str) -> list[Object]:
-    """Return what the DRA driver of a node publishes."""
+    """Return the slices that the DRA driver of a node publishes."""
     kind = kind_of_node(name)
     if kind is NodeKind.WHOLE:
         return inventory.nvidia_gpus(name, gpus=WHOLE_GPUS, model=WHOLE_MODEL)
@@ -207,7 +207,7 @@ def _registered(name: str) -> list[Object]:
 
 
 class Workload(msgspec.Struct, frozen=True, kw_only=True):
-    """A workload, and what has to become of it.
+    """A workload, and its expected outcome.
 
     Attributes:
         outcome: As `drawbridge assess` calls it.
@@ -230,7 +230,7 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def workloads(fleet: Fleet) -> list[Workload]:
-    """Return the workloads, of which one would be refused."""
+    """Return the workloads; one of them would be refused."""
     return [
         _monitor(fleet),  # First, since there is room for it on one node only.
         *(_whole(fleet, number) for number in range(fleet.whole)),
@@ -244,14 +244,14 @@ def workloads(fleet: Fleet) -> list[Workload]:
 
 
 def agent(fleet: Fleet) -> Object:
-    """Return a DaemonSet without devices, which every drain leaves alone."""
+    """Return a DaemonSet without devices that every drain leaves alone."""
     manifest = daemon_set("agent", pod("pod"))
     manifest["metadata"]["namespace"] = fleet.team_names[-1]
     return manifest
 
 
 def _monitor(fleet: Fleet) -> Workload:
-    """Return a DaemonSet with a whole GPU of one node, which every drain leaves there."""
+    """Return a DaemonSet with a whole GPU of one node that every drain leaves there."""
     node = fleet.node_names(NodeKind.WHOLE)[0]
     template = pod("pod", limits={GPU: 1}, nodeSelector={"kubernetes.io/hostname": node})
     team = fleet.team(0, is_share=False)
@@ -290,7 +290,7 @@ def _mig(fleet: Fleet, number: int) -> Workload:
 
 
 def _stateful(fleet: Fleet, number: int) -> Workload:
-    """Return a StatefulSet; the first has three pods, of which a budget lets one go at a time."""
+    """Return a StatefulSet; the first has three pods and a budget that lets one go at a time."""
     replicas = 3 if number == 0 else 1
     manifest = stateful_set(f"notebook-{number:03}", _shared_pod(number, {}), replicas=replicas)
     team = fleet.team_names[(number + 1) % fleet.teams]
@@ -327,7 +327,7 @@ def _job(name: str, template: Object, ends: str, **spec: Any) -> Object:
 
 
 def _wrong(fleet: Fleet) -> Workload:
-    """Return a workload whose amount is in bytes, which HAMi takes for mebibytes."""
+    """Return a workload with an amount in bytes that HAMi takes for mebibytes."""
     template = pod("pod", limits={GPU: 1, MEMORY: "4Gi"}, schedulerName=HAMI_SCHEDULER)
     return _workload(deployment("bytes", template), fleet.team_names[-1], "refused", {GPU: 1})
 
@@ -362,7 +362,7 @@ def _workload(
 
 
 def quotas(fleet: Fleet, members: list[Workload]) -> list[Object]:
-    """Return the quota of each team: what it uses, and a few more for all but the full one."""
+    """Return the quota of each team: its use, and a few more for all but the full one."""
     used = Counter[tuple[str, str]]()
     for workload in members:
         for key, amount in workload.amounts.items():

@@ -1,4 +1,4 @@
-"""Modes: their webhook configurations, and what the controllers report in mode Shadow."""
+"""Modes: their webhook configurations, and the reports of the controllers in mode Shadow."""
 
 import json
 from collections.abc import Callable, Mapping

@@ -1,4 +1,4 @@
-"""Objects that stories apply, as plain dicts with what matters on one line."""
+"""Objects that stories apply, as plain dicts with the important parts on one line."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -58,12 +58,12 @@ def container(name: str, **resources: Any) -> Object:
 
 
 def deployment(name: str, template: Object, *, replicas: int = 1) -> Object:
-    """A Deployment of pods like `template`, whose name is forgotten."""
+    """A Deployment of pods like `template`, without its name."""
     return _selecting("Deployment", name, template, replicas=replicas)
 
 
 def stateful_set(name: str, template: Object, *, replicas: int = 1) -> Object:
-    """A StatefulSet of pods like `template`, whose name is forgotten."""
+    """A StatefulSet of pods like `template`, without its name."""
     return _selecting("StatefulSet", name, template, replicas=replicas, serviceName=name)
 
 
@@ -80,17 +80,17 @@ def job(name: str, template: Object, *, completions: int = 1) -> Object:
 
 
 def daemon_set(name: str, template: Object) -> Object:
-    """A DaemonSet of pods like `template`, whose name is forgotten."""
+    """A DaemonSet of pods like `template`, without its name."""
     return _selecting("DaemonSet", name, template)
 
 
 def replica_set(name: str, template: Object, *, replicas: int = 1) -> Object:
-    """A ReplicaSet of pods like `template`, whose name is forgotten."""
+    """A ReplicaSet of pods like `template`, without its name."""
     return _selecting("ReplicaSet", name, template, replicas=replicas)
 
 
 def cron_job(name: str, template: Object) -> Object:
-    """A CronJob that starts no Job, of pods like `template`, whose name is forgotten."""
+    """A CronJob that starts no Job, of pods like `template`, without its name."""
     inside = job(name, template)["spec"]
     spec = {"schedule": "0 0 1 1 *", "suspend": True, "jobTemplate": {"spec": inside}}
     return {

@@ -68,7 +68,7 @@ def gates_turned_on(minor: int = MINOR) -> dict[str, bool]:
 
 
 def lacking(gates: Mapping[str, bool], minor: int = MINOR) -> str:
-    """Explain which of some gates a version does not have; empty where it has all.
+    """Explain the lack of one of some gates in a version; empty if it has all.
 
     >>> lacking({"DRADeviceCompatibilityGroups": True}, 36)
     'Kubernetes 1.36 does not have the feature gate DRADeviceCompatibilityGroups, 1.37 has it'

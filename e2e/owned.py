@@ -1,4 +1,4 @@
-"""The bridge on a control plane of its own, where it owns a driver behind the fence.
+"""The bridge on a control plane of its own, as the owner of a driver behind the fence.
 
 A fence that is deleted and created again keeps an old parameter, so all its stories share one cluster.
 The API server writes an audit log of all claims.
@@ -62,7 +62,7 @@ class Owned:
             self.cluster.wait_running(name, TEAM, timeout_s=TIMEOUT_S)
 
     def waiting(self, name: str) -> str:
-        """Wait until a pod waits for devices, and return why."""
+        """Wait until a pod waits for devices, and return the reason."""
         pod_ = self.cluster.wait_for("pods", name, TEAM, until=is_waiting, timeout_s=TIMEOUT_S)
         return str(pod_["status"]["conditions"][0]["message"])
 
@@ -100,7 +100,7 @@ def taker(name: str, **spec: Any) -> Object:
 
 @contextmanager
 def owned(cluster: Cluster) -> Iterator[Owned]:
-    """Install the bridge, which owns no driver yet."""
+    """Install the bridge without owned drivers."""
     cluster.apply([definition(ALLOCATOR_OWNERSHIP), *inventory.device_classes()])
     crd = "allocatorownerships.drawbridge.internal"
     cluster.kubectl("wait", "--for=condition=Established", "crd", crd, "--timeout=60s")

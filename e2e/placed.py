@@ -1,4 +1,4 @@
-"""A cluster's scheduler, pod by pod, beside what `drawbridge simulate` computes for the same moment.
+"""A cluster's scheduler, pod by pod, beside the answer of `drawbridge simulate` for the same moment.
 
 Pods arrive one after the other. Before each, the allocator is asked; after each, it takes over where the
 scheduler put it, with the devices of its claims, so that a difference does not spread.
@@ -50,7 +50,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Difference(msgspec.Struct, frozen=True, kw_only=True):
-    """A pod about which the scheduler and the simulation differ."""
+    """A pod that the scheduler and the simulation differ about."""
 
     pod: str
     scheduler: Outcome
@@ -76,7 +76,7 @@ class Comparison(msgspec.Struct, kw_only=True):
 
 
 class Simulated:
-    """The cluster as the allocator knows it, changed by what the scheduler did."""
+    """The cluster as the allocator knows it, changed by the scheduler's decisions."""
 
     def __init__(
         self, nodes: Sequence[Node], slices: Sequence[ResourceSlice], classes: Sequence[DeviceClass]
@@ -122,7 +122,7 @@ class Simulated:
         return Outcome(node=placed.node, message=None), best
 
     def take_over(self, pod: Pod, node: str, claims: Sequence[ResourceClaim]) -> None:
-        """Put a pod where the scheduler put it."""
+        """Put a pod on the node that the scheduler chose."""
         self._resources[node] = self._resources[node].with_pod(pod_request(pod))
         for claim in claims:
             self._devices.allocate(claim)
@@ -144,7 +144,7 @@ class Scheduled:
         return stored
 
     def outcome(self, name: str) -> Outcome:
-        """Wait until the scheduler has tried a pod, and return what became of it."""
+        """Wait until the scheduler has tried a pod, and return the outcome."""
         deadline = time.monotonic() + _TIMEOUT_S
         while time.monotonic() < deadline:
             pod = self._cluster.get("pods", name, self._namespace)

@@ -18,7 +18,7 @@ PERIOD_S: Final = 0.5
 def watched_probes(
     drawbridge: Drawbridge, paths: Sequence[str] = ("/livez",)
 ) -> Iterator[list[str]]:
-    """Probe the webhook until the end of the block; collects what the kubelet would act on."""
+    """Probe the webhook until the end of the block; collects the failures that the kubelet would act on."""
     problems: list[str] = []
     in_a_row: dict[str, list[str]] = {path: [] for path in paths}
     event = threading.Event()
@@ -41,7 +41,7 @@ def watched_probes(
 
 
 def _problem(drawbridge: Drawbridge, path: str) -> str:
-    """Return what is wrong with the answer to a probe; empty where nothing is."""
+    """Return the fault of the answer to a probe; empty without one."""
     port = drawbridge.endpoints.probes[WEBHOOK]
     connection = http.client.HTTPConnection(drawbridge.endpoints.host, port, timeout=TIMEOUT_S)
     try:

@@ -1,4 +1,4 @@
-"""Child processes that are stopped exactly, whatever happens to us.
+"""Child processes that are stopped exactly, in any case.
 
 Every child leads a process group of its own, so a Ctrl-C at the terminal reaches only us and we
 decide the order of stopping: the last that was started first. Each is written down with its start time, because a process id alone
@@ -28,7 +28,7 @@ AFTERWARDS: Final = "afterwards.json"
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True):
-    """A process that we started; `started` is what /proc tells, 0 where there is none."""
+    """A process that we started; `started` is as in /proc, 0 if there is none."""
 
     name: str
     pid: int
@@ -89,7 +89,7 @@ class Child:
             os.killpg(self._process.pid, number)
 
     def wait(self, timeout_s: float) -> bool:
-        """Wait for the program; return whether it ended in time."""
+        """Wait for the program; return True if it ended in time."""
         if self._process is None:
             return True
         try:
@@ -99,7 +99,7 @@ class Child:
         return True
 
     def _wait_group(self, timeout_s: float) -> bool:
-        """Wait for what the program started, and return whether it has ended: `nsenter` ends before its child."""
+        """Wait for the program's children; return True if they have ended: `nsenter` ends before its own."""
         deadline = time.monotonic() + timeout_s
         while self._process is not None and _is_group(self._process.pid):
             if time.monotonic() > deadline:
@@ -122,7 +122,7 @@ def stop_all(children: Iterable[Child], grace_s: float = GRACE_S) -> None:
 
 
 def write_records(directory: Path, children: Iterable[Child]) -> None:
-    """Write down what runs, for the keeper and for a later command."""
+    """Write down the running processes, for the keeper and for a later command."""
     records = [child.record for child in children]
     partial = directory / f"{RECORD}.partial"
     partial.write_bytes(msgspec.json.encode([record for record in records if record]))
@@ -130,14 +130,14 @@ def write_records(directory: Path, children: Iterable[Child]) -> None:
 
 
 def write_afterwards(directory: Path, commands: Mapping[str, Sequence[str]]) -> None:
-    """Write down what has to be run when the processes of a directory have ended, by name."""
+    """Write down the commands to run when the processes of a directory have ended, by name."""
     partial = directory / f"{AFTERWARDS}.partial"
     partial.write_bytes(msgspec.json.encode(commands))
     partial.rename(directory / AFTERWARDS)
 
 
 def run_afterwards(directory: Path) -> None:
-    """Run what was written down for when the processes of a directory have ended; once."""
+    """Run the commands written down for the end of the processes of a directory; once."""
     path = directory / AFTERWARDS
     if not path.exists():
         return
@@ -153,7 +153,7 @@ def running(directory: Path) -> tuple[Record, ...]:
 
 
 def recorded_names(directory: Path) -> frozenset[str]:
-    """The names of all processes that were started, whether they run or not."""
+    """The names of all processes that were started, running or not."""
     return frozenset(record.name for record in _recorded(directory))
 
 
@@ -163,7 +163,7 @@ def _recorded(directory: Path) -> tuple[Record, ...]:
 
 
 def stop_recorded(directory: Path, grace_s: float = GRACE_S) -> tuple[Record, ...]:
-    """End the recorded processes of a directory, the last first, and say which these were."""
+    """End the recorded processes of a directory, the last first, and return these."""
     running_pod = running(directory)
     for record in reversed(running_pod):
         _signal(record, signal.SIGTERM)
@@ -202,7 +202,7 @@ class Keeper:
 
 
 def end_with_input() -> None:
-    """Send SIGTERM to this process when its standard input ends, which whoever started it holds open."""
+    """Send SIGTERM to this process when its standard input ends; the starter holds that open."""
 
     def watch() -> None:
         # A buffered reader's lock would make the interpreter abort if it ends first.
@@ -232,7 +232,7 @@ def _is_same(record: Record) -> bool:
 
 
 def _is_group(pid: int) -> bool:
-    """Return whether a process group has any process."""
+    """Return True if a process group has any process."""
     try:
         os.killpg(pid, 0)
     except ProcessLookupError:
@@ -241,7 +241,7 @@ def _is_group(pid: int) -> bool:
 
 
 def _started(pid: int) -> int:
-    """Return the start time of a process, in ticks since boot; 0 where there is no /proc, or no process."""
+    """Return the start time of a process, in ticks since boot; 0 if there is no /proc, or no process."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text()
     except OSError:

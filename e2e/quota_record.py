@@ -79,7 +79,7 @@ class QuotaRecord:
         self._watches.close()
 
     def versions(self) -> list[Counting | Status]:
-        """Return what was seen, the oldest first; what was there before has version BEFORE."""
+        """Return the versions seen, the oldest first; objects from before have version BEFORE."""
         before = [
             structs.replace(entry_of(stored, False), version=BEFORE)
             for entry_of, objects, _ in self._seen
@@ -106,7 +106,7 @@ class Excesses(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def excesses(versions: Iterable[Counting | Status]) -> Excesses:
-    """Return what was stored beyond a limit, once for each version.
+    """Return the stored amounts beyond a limit, once for each version.
 
     Args:
         versions: The oldest first.

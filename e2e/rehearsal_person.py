@@ -1,4 +1,4 @@
-"""The person at a rehearsal, who does by hand what the text of a plan asks for."""
+"""The person at a rehearsal: does the things by hand that the text of a plan asks for."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -11,7 +11,7 @@ _FINISHED: Final = ("Succeeded", "Failed")
 
 
 class Person:
-    """A person who deletes pods without a controller, and applies their manifests again.
+    """A person: deletes pods without a controller, and applies their manifests again.
 
     Attributes:
         done: The things that were done by hand, as sentences.
@@ -28,7 +28,7 @@ class Person:
         self._deleted: list[str] = []
 
     def prepare(self, wave: RehearsedWave) -> None:
-        """Delete the pods at which the drains of a wave would stop, before its preflight check."""
+        """Delete the pods that the drains of a wave would stop at, before its preflight check."""
         key, value = ENDS_LABEL
         for pod in self._cluster.objects("pods"):
             metadata = pod["metadata"]

@@ -29,7 +29,7 @@ _OWNERS: Final = {"ReplicaSet": "replicasets", "Job": "jobs"}
 
 
 class RehearsedVendors:
-    """A thread that plays what a cluster's vendors run while a block runs."""
+    """A thread that plays the processes of a cluster's vendors while a block runs."""
 
     def __init__(self, cluster: Access, rehearsal: RehearsalInput) -> None:
         self._cluster = cluster
@@ -53,7 +53,7 @@ class RehearsedVendors:
         self._thread.join()
 
     def place_as_before(self) -> int:
-        """Bind pods to the nodes that the pods of their workload had; return how many were bound.
+        """Bind pods to the nodes that the pods of their workload had; return the number of bound ones.
 
         kube-scheduler does not run meanwhile.
         """

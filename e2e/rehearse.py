@@ -70,7 +70,7 @@ def main() -> int:
 
 
 def rehearse(rehearsal: RehearsalInput, folder: Path) -> RehearsalAnswer:
-    """Run every wave of a plan and return what was seen.
+    """Run every wave of a plan and return the observations.
 
     Args:
         rehearsal: The cluster.
@@ -123,7 +123,7 @@ def rehearse(rehearsal: RehearsalInput, folder: Path) -> RehearsalAnswer:
 
 
 def say(words: str) -> None:
-    """Tell a person how far it is."""
+    """Tell a person the progress."""
     print(f"rehearse: {words}", file=sys.stderr, flush=True)
 
 
@@ -131,7 +131,7 @@ def say(words: str) -> None:
 
 
 def load(cluster: Cluster, rehearsal: RehearsalInput) -> int:
-    """Create the objects, and place pods where they were; return how many wait for a node."""
+    """Create the objects, and place pods on their former nodes; return the number that wait for a node."""
     cluster.apply(rehearsal.objects)
     cluster.add_nodes(node.document for node in rehearsal.nodes)
     cluster.apply(piece for node in rehearsal.nodes for piece in node.slices)
@@ -159,7 +159,7 @@ def running_pods(cluster: Cluster) -> list[Mapping[str, Any]]:
 
 
 def settle(cluster: Cluster) -> None:
-    """Return when no pod has changed for a while, or nothing more is to be expected."""
+    """Wait until no pod has changed for a while, or nothing more is to be expected."""
     deadline = time.monotonic() + PLACE_TIMEOUT_S
     before: object = None
     since = time.monotonic()
@@ -171,7 +171,7 @@ def settle(cluster: Cluster) -> None:
 
 
 def identify(cluster: Cluster, rehearsal: RehearsalInput, plan: Path) -> None:
-    """Write the identity of this cluster into a plan in place of that which it is for."""
+    """Write the identity of this cluster into a plan, in place of that of the original."""
     uid = cluster.get("namespaces", "kube-system")["metadata"]["uid"]
     names = {rehearsal.uid: uid, rehearsal.server: cluster.server}
     for path in (plan / "plan.yaml", plan / "cluster.sh"):
@@ -189,7 +189,7 @@ def identify(cluster: Cluster, rehearsal: RehearsalInput, plan: Path) -> None:
 def run_waves(
     rehearsal: RehearsalInput, plan: Path, environment: Mapping[str, str], person: Person
 ) -> list[ScriptRun]:
-    """Run the scripts of a plan in their order until one fails, with what is done by hand between them."""
+    """Run the scripts of a plan in their order until one fails, with the manual steps between them."""
     runs = [run_script(plan, "prepare.sh", (), environment)]
     for wave in rehearsal.waves:
         if runs[-1].status:
@@ -212,7 +212,7 @@ def run_waves(
 def run_script(
     plan: Path, script: str, arguments: tuple[str, ...], environment: Mapping[str, str]
 ) -> ScriptRun:
-    """Run a script as a person would who has no terminal; what it started ends with us.
+    """Run a script as a person would without a terminal; its children end with us.
 
     Args:
         plan: The folder of the plan.

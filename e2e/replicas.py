@@ -77,7 +77,7 @@ class Replicas:
             child.stop()
 
     def wait_ready(self) -> float:
-        """Return when all get connections and a pod of ours is admitted; how long that took."""
+        """Wait until all get connections and a pod of ours is admitted; return the seconds it took."""
         began = time.monotonic()
         self._cluster.wait_until(
             lambda: (
@@ -103,13 +103,13 @@ class Replicas:
         return int(float(values[0])) if values else 0
 
     def has_answered(self, port: int, more_than: int) -> bool:
-        """Return whether a replica has answered more than so many reviews with 200."""
+        """Return True if a replica has answered more than so many reviews with 200."""
         return self.answered(port) > more_than
 
     # --- trust -----------------------------------------------------------------------------------
 
     def secret(self) -> Mapping[str, str]:
-        """Return the data of the Secret with the authorities, in base64; empty where there is none."""
+        """Return the data of the Secret with the authorities, in base64; empty if there is none."""
         stored = self._cluster.find("secrets", "drawbridge-ca", self._drawbridge.namespace)
         return dict(stored["data"]) if stored is not None else {}
 
@@ -124,18 +124,18 @@ class Replicas:
         }
 
     def trusted(self) -> int:
-        """Return the number of authorities that the API server trusts; 0 where webhooks disagree."""
+        """Return the number of authorities that the API server trusts; 0 if webhooks disagree."""
         bundles = self.bundles()
         if len(bundles) != 1:
             return 0
         return base64.b64decode(bundles.pop()).count(b"BEGIN CERTIFICATE")
 
     def has_current_bundles(self) -> bool:
-        """Return whether caBundles are those of the Secret."""
+        """Return True if caBundles are those of the Secret."""
         return self.bundles() == {self.secret().get("bundle.crt", "")}
 
     def has_keys(self) -> bool:
-        """Return whether the API server knows the keys of all our paths."""
+        """Return True if the API server knows the keys of all our paths."""
         return all(self._drawbridge.path(name) != fixed for name, fixed in WEBHOOK_PATHS.items())
 
     # --- inside ----------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""CustomResourceDefinitions of the kinds in which policy engines report, for stories.
+"""CustomResourceDefinitions of the kinds for reports of policy engines, for stories.
 
 They accept and drop what the published ones do, for the fields that reports of the audit have.
 
@@ -121,7 +121,7 @@ def install(cluster: Access) -> None:
 
 
 def is_served(cluster: Access, resource: Resource) -> bool:
-    """Return whether the API server lists objects of a kind."""
+    """Return True if the API server lists objects of a kind."""
     return cluster.request("GET", resource.path())[0] == http.client.OK
 
 

@@ -222,7 +222,7 @@ SHORTAGES: Final = (
 
 
 def inventory_of(shortage: Shortage) -> Iterator[Object]:
-    """The class and the slices of a kind, and what else it needs."""
+    """The class and the slices of a kind, and its other objects."""
     expression = f'device.driver == "{shortage.driver}"'
     spec: Object = {"selectors": [{"cel": {"expression": expression}}]}
     if shortage.slug == "extended":

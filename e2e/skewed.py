@@ -1,4 +1,4 @@
-"""A process of ours whose clock is wrong: `python -m e2e.skewed PACKAGE FILE`.
+"""A process of ours with a wrong clock: `python -m e2e.skewed PACKAGE FILE`.
 
 It is the process in everything else. FILE holds the seconds that its clock is ahead, and is read each
 time that the clock is, so that a story can set the clock of a process that runs.

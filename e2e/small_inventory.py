@@ -1,4 +1,4 @@
-"""A small inventory of a driver of its own, and who rejects an object, for stories of validation.
+"""A small inventory of a driver of its own, and the party that rejects an object, for stories of validation.
 
 Each story names its own driver, since the high-water mark remembers what others have published.
 """
@@ -17,7 +17,7 @@ MARK: Final = "drawbridge-inventory"
 
 
 class Who(StrEnum):
-    """The parties that may reject an object, in the order in which they are called."""
+    """The parties that may reject an object, in the order of their calls."""
 
     NOBODY = "nobody"
     DECODER = "decoder"
@@ -30,7 +30,7 @@ class Who(StrEnum):
 
 
 def refusing_party(code: int, message: str) -> Who:
-    """Return who refused a request, as its status tells."""
+    """Return the party that refused a request, as its status tells."""
     if code < http.client.BAD_REQUEST:
         return Who.NOBODY
     if "admission webhook" in message:
@@ -49,7 +49,7 @@ def posted(cluster: Access, document: Object, namespace: str, *options: str) -> 
 
 
 def created(cluster: Access, document: Object, namespace: str, *options: str) -> tuple[int, str]:
-    """Create an object with kubectl; return its exit code and what it said on stderr."""
+    """Create an object with kubectl; return its exit code and standard error."""
     arguments = ("create", "-n", namespace, *options, "-f", "-")
     output = cluster.kubectl(*arguments, input=stream(document), check=False)
     return output.returncode, output.stderr

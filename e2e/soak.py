@@ -70,7 +70,7 @@ SETTINGS: Final = {
 
 
 class Figures:
-    """Counters of what has happened so far, for all threads."""
+    """Counters of the events so far, for all threads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -86,14 +86,14 @@ class Figures:
         self.memory: list[Mapping[str, int]] = []
 
     def count(self, name: str, reason: str = "") -> None:
-        """Count something, and remember why a pod was lost."""
+        """Count something, and remember the reason of a pod's loss."""
         with self._lock:
             self.counts[name] += 1
             if reason:
                 self.lost.append(reason[:300])
 
     def percentiles(self) -> Mapping[str, float]:
-        """Return how long the admission of honest pods took, without attempts that failed."""
+        """Return the durations of the admission of honest pods, without attempts that failed."""
         took = sorted(self.took_ms) or [0.0]
         return {
             f"p{part}_ms": round(took[min(len(took) - 1, len(took) * part // 100)], 1)
@@ -114,7 +114,7 @@ class Soak:
         self.figures = Figures()
 
     def run(self, minutes: float) -> bool:
-        """Run for some minutes; returns whether all went well."""
+        """Run for some minutes; returns True if all went well."""
         self._prepare()
         loops = [*[self._create_honest] * HONEST, self._attack, self._flood, self._sample]
         with ThreadPoolExecutor(len(loops)) as threads:
@@ -320,7 +320,7 @@ class Soak:
     def _request(
         self, method: str, path: str, body: object = None, user: str = ""
     ) -> tuple[int, bytes]:
-        """Ask the API server; 0 and why where it does not answer."""
+        """Ask the API server; 0 and the reason if it does not answer."""
         try:
             return self._cluster.request(method, path, body, user=user)
         except (OSError, http.client.HTTPException) as error:

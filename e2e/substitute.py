@@ -1,4 +1,4 @@
-"""Processes of ours with one thing changed, for stories: the rest is what `python -m PACKAGE` runs."""
+"""Processes of ours with one thing changed, for stories: the rest is that of `python -m PACKAGE`."""
 
 from collections.abc import Coroutine
 from importlib import import_module

@@ -1,4 +1,4 @@
-"""The report of `drawbridge assess` agrees with what the API server then does."""
+"""The report of `drawbridge assess` agrees with the API server's behaviour afterwards."""
 
 import json
 from pathlib import Path

@@ -38,7 +38,7 @@ def key_of(document: Object) -> tuple[str, str, str]:
 
 
 def comparable(documents: Iterable[Object]) -> dict[tuple[str, str, str], Object]:
-    """Return objects by kind and name, without what says who applied them."""
+    """Return objects by kind and name, without the marks of the client that applied them."""
     return {key_of(document): _stripped(document) for document in documents}
 
 
@@ -380,7 +380,7 @@ def release(cluster: Cluster) -> Iterator[Cluster]:
 
 @pytest.mark.parametrize("cluster", [{}], indirect=True)
 def test_install_upgrade_rollback_and_uninstall(release: Cluster) -> None:
-    """Nothing runs the images here; that the API server takes it all is what is shown."""
+    """Nothing runs the images here; the story shows that the API server takes it all."""
 
     def run(*arguments: str | Path) -> str:
         return run_helm(*arguments, "--namespace", NAMESPACE, kubeconfig=release.kubeconfig)

@@ -1,4 +1,4 @@
-"""A cluster whose feature gate DRAConsumableCapacity is off: no pod gets more than it requested."""
+"""A cluster with feature gate DRAConsumableCapacity off: no pod gets more than it requested."""
 
 import json
 from typing import Any
@@ -21,7 +21,7 @@ TIMEOUT_S = 90.0
 
 
 def create(cluster: Access, namespace: str, document: dict[str, Any], *flags: str) -> str:
-    """Return what kubectl says; the pod may be rejected."""
+    """Return the output of kubectl; the pod may be rejected."""
     command = ("create", "-n", namespace, *flags, "-o", "json", "-f", "-")
     result = cluster.kubectl(*command, input=stream(document), check=False)
     return result.stdout + result.stderr

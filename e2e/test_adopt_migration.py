@@ -66,7 +66,7 @@ SETTINGS: Final = merged(
 
 
 class Migration:
-    """A cluster on its way, and what a person does with it.
+    """A cluster on its way, and the actions of a person on it.
 
     Attributes:
         plan: The folder of the plan that is followed.
@@ -89,7 +89,7 @@ class Migration:
         return tuple(name for name in FLEET.node_names() if name not in self.lost)
 
     def run(self, script: str, *arguments: str) -> str:
-        """Run a script of the plan as it is written; return what it says."""
+        """Run a script of the plan as it is written; return its output."""
         result = self.attempt(script, *arguments)
         assert result.returncode == 0, f"{script}:\n{result.stdout}\n{result.stderr}"
         return result.stdout
@@ -137,7 +137,7 @@ class Migration:
         return running
 
     def wait_whole(self, moment: str) -> None:
-        """Return when every workload has exactly its pods."""
+        """Wait until every workload has exactly its pods."""
         expected = {member.reference: member.pods for member in self.members if member.pods}
 
         def is_whole() -> bool:
@@ -192,7 +192,7 @@ def test_a_cluster_moves_wave_by_wave_and_one_wave_back(migration: Migration) ->
 
 
 def follow(migration: Migration, waves: Sequence[Mapping[str, Any]]) -> None:
-    """Run the waves of a plan, with what comes between, or a part of them and then those of a new plan."""
+    """Run the waves of a plan, with the steps between, or a part of them and then those of a new plan."""
     # The first wave after which that can be done has its label taken back, as a repository would that does
     # not know it; the first but one is taken back as a whole, and done again.
     for number, wave in enumerate(waves, start=1):
@@ -243,7 +243,7 @@ def lose_node(migration: Migration, name: str) -> None:
 
 
 def wait_for_work(migration: Migration) -> None:
-    """Return when the Jobs run that end during the migration."""
+    """Wait until the Jobs run that end during the migration."""
     expected = {member.reference for member in migration.members if member.runs}
     migration.cluster.wait_until(
         lambda: expected <= set(migration.pods()), "the Jobs run", timeout_s=TIMEOUT_S
@@ -251,7 +251,7 @@ def wait_for_work(migration: Migration) -> None:
 
 
 def mend(migration: Migration) -> None:
-    """Do what the first assessment asks for, but for the quotas, which are the runbooks' task."""
+    """Repair everything that the first assessment asks for, but for the quotas, the runbooks' task."""
     answer = migration.answer("assess", "--snapshot", migration.snapshot("first.json.gz"), status=1)
     blockers = {blocker["code"]: blocker["objects"] for blocker in answer["blockers"]}
     wrong = f"Deployment/{FLEET.team_names[-1]}/bytes"
@@ -304,7 +304,7 @@ def assess(migration: Migration) -> Mapping[str, Any]:
 
 
 def legacy_source(name: str) -> tuple[str, int]:
-    """Return what hands out a node's devices at first, and how many there are."""
+    """Return the source of a node's devices at first, and their number."""
     kind = kind_of_node(name)
     if kind is NodeKind.SHARED:
         return "hami", SHARED_GPUS
@@ -338,12 +338,12 @@ def make_plan(migration: Migration) -> Mapping[str, Any]:
 
 
 def opted_in(wave: Mapping[str, Any]) -> list[str]:
-    """Return the namespaces whose label a wave sets."""
+    """Return the namespaces with a label that a wave sets."""
     return [*wave["namespaces"], *(entry["namespace"] for entry in wave["partialNamespaces"])]
 
 
 def move(migration: Migration, wave: Mapping[str, Any]) -> None:
-    """Run the runbooks of a wave, and look at what became of the pods that it does not concern."""
+    """Run the runbooks of a wave, and look at the outcome for the pods that it does not concern."""
     folder = f"wave-{wave['wave']}"
     left_alone = untouched(migration, wave)
 
@@ -401,12 +401,12 @@ def untouched(migration: Migration, wave: Mapping[str, Any]) -> set[str]:
 
 
 def restarted_workloads(wave: Mapping[str, Any]) -> set[str]:
-    """Return the workloads whose pods get claims with a wave."""
+    """Return the workloads with pods that get claims with a wave."""
     return {workload["object"] for workload in wave["workloads"] if workload["outcome"] != "native"}
 
 
 def published(migration: Migration, names: Collection[str]) -> dict[str, int]:
-    """Return how many devices are published for nodes."""
+    """Return the number of devices that are published for nodes."""
     counts = Counter[str]()
     for piece in migration.cluster.objects("resourceslices"):
         counts[piece["spec"]["nodeName"]] += len(piece["spec"]["devices"])
@@ -428,7 +428,7 @@ def is_translated(pod: Object) -> bool:
 
 
 def assert_counts(migration: Migration, promised: Mapping[str, Any]) -> None:
-    """Every count of the assessment is what the API server shows, and nothing legacy is left."""
+    """Every count of the assessment is that of the API server, and nothing legacy is left."""
     rows = {row["object"]: row for row in promised["workloads"]}
     # A suspended CronJob has no pod; its next run would have one. A Job has ended, or a node died under it.
     idle = {member.reference for member in migration.members if not member.pods}
@@ -462,7 +462,7 @@ def assert_counts(migration: Migration, promised: Mapping[str, Any]) -> None:
 
 
 def assert_the_quota_is_full(migration: Migration) -> None:
-    """One more pod of the team whose quota is used up gets no device."""
+    """One more pod of the team with a full quota gets no device."""
     target = ("deployment/serve-000", "--namespace", FLEET.full)
     cluster = migration.cluster
     running = len(migration.pods()[f"Deployment/{FLEET.full}/serve-000"])
@@ -481,7 +481,7 @@ def assert_the_quota_is_full(migration: Migration) -> None:
 
 
 def refusals(migration: Migration) -> int:
-    """Return how often the quota of the full team refused something."""
+    """Return the number of refusals by the quota of the full team."""
     return sum(
         event.get("series", {}).get("count", event.get("deprecatedCount", 1))
         for event in migration.cluster.objects("events.events.k8s.io", FLEET.full)

@@ -56,14 +56,14 @@ def shadow(cluster: Access, drawbridge: Drawbridge, fleet: object) -> Iterator[N
 
 
 def apply(cluster: Access, namespace: str, *objects: Object, **flags: bool) -> str:
-    """Apply objects; return what kubectl says."""
+    """Apply objects; return the output of kubectl."""
     dry = ("--dry-run=server",) if flags.get("dry_run") else ()
     output = cluster.kubectl("apply", "-n", namespace, *dry, "-f", "-", input=stream(objects))
     return output.stdout + output.stderr
 
 
 def is_translated(cluster: Access, namespace: str, document: Object) -> bool:
-    """Return whether the API server would have a pod translated; it and we learn of labels by watches."""
+    """Return True if the API server would have a pod translated; it and we learn of labels by watches."""
     command = ("create", "-n", namespace, "--dry-run=server", "-o", "json", "-f", "-")
     answer = json.loads(cluster.kubectl(*command, input=stream(document)).stdout)
     return REQUEST_ANNOTATION in answer["metadata"].get("annotations", {})

@@ -1,4 +1,4 @@
-"""A native request whose device is tainted stays, as docs/neighbours.md says of Kubernetes.
+"""A native request with a tainted device stays, as docs/neighbours.md says of Kubernetes.
 
 A pod with a claim is evicted; a pod whose claim kube-scheduler made for an extended resource is not,
 though it holds a device with the same taint. No part of Drawbridge has a say in either.
@@ -35,7 +35,7 @@ def slices(node: str, *, taints: Sequence[Object] = ()) -> list[Object]:
 
 @pytest.fixture
 def node(cluster: Access) -> Iterator[str]:
-    """A node with two devices, whose class maps an extended resource."""
+    """A node with two devices of a class that maps an extended resource."""
     device_class_ = device_class(DRIVER, f"device.driver == '{DRIVER}'", extended_resource=MAPPED)
     cluster.apply(device_class_)
     (name,) = cluster.add_nodes(inventory.kwok_nodes(1, prefix="ill"), slices)

@@ -131,7 +131,7 @@ def test_the_wheel_runs_in_a_fresh_environment(folder: Path, tmp_path: Path) -> 
 
 @pytest.fixture
 def empty(cluster: Access) -> Iterator[Access]:
-    """A cluster of which nothing is left of an installation afterwards."""
+    """A cluster without any rest of an installation afterwards."""
     yield cluster
     cluster.kubectl("delete", "namespace", NAMESPACE, "--ignore-not-found", "--wait=false")
     cluster.kubectl("delete", "crd", "--ignore-not-found", *DEFINITIONS)
@@ -146,7 +146,7 @@ def image_of_webhook(cluster: Access) -> str:
 
 @pytest.mark.parametrize("cluster", [{}], indirect=True)
 def test_install_yaml_installs_on_a_cluster(empty: Access, folder: Path) -> None:
-    """Nothing runs the image here; that the API server takes all objects is what is shown."""
+    """Nothing runs the image here; the story shows that the API server takes all objects."""
     install = folder / "install.yaml"
     documents = [entry for entry in yaml.safe_load_all(install.read_text()) if entry]
 

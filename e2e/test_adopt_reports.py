@@ -97,7 +97,7 @@ def wait_rules(
 
 
 def wait_gone(cluster: Access, kind: ReportKind, namespace: str = "") -> None:
-    """Return when there is no report any more."""
+    """Wait until there is no report any more."""
     cluster.wait_until(
         lambda: find_report(cluster, kind, namespace) is None,
         f"the report of {namespace} is deleted",

@@ -1,4 +1,4 @@
-"""`drawbridge status` about the installation of the session: ready, and each way in which it is not."""
+"""`drawbridge status` about the installation of the session: ready, and each way of not being so."""
 
 import json
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ SHARE: Final = {"nvidia.com/gpu": 1, "nvidia.com/gpumem": 100}
 
 
 def status(cluster: Access, *flags: str, exit_status: int) -> dict[str, Any]:
-    """Return what the command prints about a cluster."""
+    """Return the output of the command about a cluster."""
     result = command_line(cluster, "status", "-o", "json", *flags)
     assert result.returncode == exit_status, result.stdout + result.stderr
     answer: dict[str, Any] = json.loads(result.stdout)

@@ -110,7 +110,7 @@ class HamiStandIn:
 
 
 def hami_node(name: str) -> Object:
-    """Return a node of which HAMi has registered the GPUs."""
+    """Return a node with GPUs that HAMi has registered."""
     registered = [
         {
             "id": inventory.gpu_uuid(name, minor),
@@ -131,7 +131,7 @@ def hami_node(name: str) -> Object:
 
 
 def team() -> list[Object]:
-    """Return a Deployment whose pods request shares of HAMi."""
+    """Return a Deployment with pods that request shares of HAMi."""
     template = pod("pod", limits={GPU: 1, "nvidia.com/gpumem": 4000}, schedulerName=SCHEDULER)
     manifest = deployment("web", template, replicas=2)
     manifest["metadata"]["namespace"] = TEAM
@@ -191,7 +191,7 @@ class WaveStory:
         raise AssertionError(f"it does not end: {self.position()}")
 
     def wait_for_pods(self, *, with_claims: bool) -> None:
-        """Return when both pods run, translated or as they were."""
+        """Wait until both pods run, translated or as they were."""
 
         def is_right() -> bool:
             pods = [
@@ -211,7 +211,7 @@ class WaveStory:
         self.cluster.wait_until(is_right, "both pods run", timeout_s=TIMEOUT_S)
 
     def nodes(self) -> dict[str, tuple[object, ...]]:
-        """Return what a switch changes of each node."""
+        """Return the fields of each node that a switch changes."""
         return {
             entry["metadata"]["name"]: (
                 entry["metadata"]["labels"].get("gpu"),

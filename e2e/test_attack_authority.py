@@ -1,4 +1,4 @@
-"""A request annotation is no authority: whoever writes one gets nothing that its keys would not give.
+"""A request annotation is no authority: its author gets nothing that its keys would not give.
 
 The attackers are users of one namespace, with the rights that clusters give people.
 """
@@ -283,7 +283,7 @@ def test_a_vocabulary_can_be_turned_off(
 
 @pytest.fixture
 def unreviewed(cluster: Access, namespace: str) -> str:
-    """A namespace whose pods nobody sends to the webhook."""
+    """A namespace with pods that nobody sends to the webhook."""
     opt_out(cluster, namespace)
     return namespace
 
@@ -341,7 +341,7 @@ def test_a_signature_is_of_no_use_in_another_namespace(
 def test_a_signature_is_of_no_use_for_more_claims(
     cluster: Access, namespace: str, drawbridge: Drawbridge
 ) -> None:
-    """The webhook signs one claim; where nobody reviews, the pod asks for two of the template."""
+    """The webhook signs one claim; without a review, the pod asks for two of the template."""
     pod_ = pod("share", limits={GPU: 1, MEMORY: 4000}, schedulingGates=GATED)
     assert create(cluster, namespace, pod_) == (0, "")
     value = cluster.get("pods", "share", namespace)

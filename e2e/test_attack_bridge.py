@@ -50,14 +50,14 @@ def allocation(driver: str = OWNED) -> Object:
 
 
 class Fenced:
-    """A cluster with the fence of one driver, whose Lease is held, and a claim in a user's namespace."""
+    """A cluster with the fence of one driver, its Lease held, and a claim in a user's namespace."""
 
     def __init__(self, cluster: Cluster, kubeconfigs: Mapping[str, Path]) -> None:
         self.cluster = cluster
         self._kubeconfigs = kubeconfigs
 
     def attempt(self, who: str, *words: str, document: Object | None = None) -> str:
-        """Run kubectl as somebody; return why it was refused, empty where it was not."""
+        """Run kubectl as a user; return the reason of a refusal, empty without one."""
         output = self.cluster.kubectl(
             *words,
             check=False,
@@ -67,12 +67,12 @@ class Fenced:
         return str(output.stderr) if output.returncode else ""
 
     def patch_claim(self, who: str, patch: Mapping[str, Any], *flags: str) -> str:
-        """Patch the claim as somebody; return why it was refused, empty where it was not."""
+        """Patch the claim as a user; return the reason of a refusal, empty without one."""
         words = ("patch", "resourceclaim", "claim", "-n", TEAM, "--type=merge", *flags)
         return self.attempt(who, *words, "-p", json.dumps(patch))
 
     def allocate(self, user: str, holder: str = "", *, driver: str = OWNED) -> str:
-        """Try to allocate the claim as a user; return why it was refused, empty where it was not.
+        """Try to allocate the claim as a user; return the reason of a refusal, empty without one.
 
         Args:
             holder: In whose name a sidecar writes.
@@ -232,7 +232,7 @@ def test_objects_of_the_same_names_elsewhere_open_nothing(fenced: Fenced) -> Non
 
 
 class Change(NamedTuple):
-    """A change of the claim's metadata, and whether it is the bridge's to make."""
+    """A change of the claim's metadata, and True if it is the bridge's to make."""
 
     name: str
     metadata: Mapping[str, Any]

@@ -43,7 +43,7 @@ def create(cluster: Access, namespace: str, user: str, *flags: str) -> None:
 
 @pytest.fixture
 def mallory(cluster: Access, namespace: str) -> str:
-    """Somebody who may create pods in the namespace, and nothing else."""
+    """A user with the right to create pods in the namespace, and no other."""
     rights = ("--verb=create,get,list,delete", "--resource=pods")
     cluster.kubectl("create", "role", "-n", namespace, "pods-only", *rights)
     create(cluster, namespace, "mallory", "--role=pods-only")
@@ -52,7 +52,7 @@ def mallory(cluster: Access, namespace: str) -> str:
 
 @pytest.fixture
 def editor(cluster: Access, namespace: str) -> str:
-    """Somebody who may edit the namespace."""
+    """A user with the role `edit` in the namespace."""
     create(cluster, namespace, "editor", "--clusterrole=edit")
     return "editor"
 

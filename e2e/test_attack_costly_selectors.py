@@ -1,4 +1,4 @@
-"""Claims whose selectors take the bridge seconds of CPU: pods of others do not wait for them.
+"""Claims with selectors that take the bridge seconds of CPU: pods of others do not wait for them.
 
 `DRAWBRIDGE_E2E_NODES` is the number of nodes, with eight devices each.
 """

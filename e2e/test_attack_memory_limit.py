@@ -1,4 +1,4 @@
-"""Ten costly pods in a second from a user who may create pods, in the memory that the manifests allow."""
+"""Ten costly pods in a second from a user with the right to create pods, in the memory of the manifests."""
 
 import threading
 import time

@@ -1,4 +1,4 @@
-"""Errors of the API server that quote the path of a webhook, to everybody who creates an object.
+"""Errors of the API server that quote the path of a webhook, to every creator of an object.
 
 The rows are what docs/threat-model.md says of the secret paths. Every webhook here is one of its own, at a
 server that fails in one way.
@@ -52,7 +52,7 @@ class Failure(NamedTuple):
 
 
 def status(line: str, *headers: str, body: str = "", cut: int = 0) -> Behaviour:
-    """Answer with a status, headers and a body, of which the last bytes are missing."""
+    """Answer with a status, headers and a body without its last bytes."""
     text = (f"HTTP/1.1 {line}", f"Content-Length: {len(body) + cut}", "Connection: close", *headers)
     head = "".join(f"{part}\r\n" for part in text)
     return lambda connection, _uid: connection.sendall(f"{head}\r\n{body}".encode())
@@ -128,7 +128,7 @@ class Server(socketserver.ThreadingTCPServer):
 
     @property
     def port(self) -> int:
-        """Return the port on which it listens."""
+        """Return the port that it listens on."""
         return int(self.server_address[1])
 
     def finish_request(self, request: socket.socket, _client: object) -> None:  # type: ignore[override]
@@ -167,7 +167,7 @@ def contexts(directory: Path) -> dict[str, ssl.SSLContext]:
 
 @pytest.fixture(scope="module")
 def failing(cluster: Access, stage: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The namespace in which each webhook fails for pods with its label."""
+    """The namespace that makes each webhook fail for pods with its label."""
     directory = tmp_path_factory.mktemp("failing")
     served = contexts(directory)
     bundle = base64.b64encode((directory / "ours.crt").read_bytes()).decode()
@@ -215,7 +215,7 @@ def webhook(name: str, config: Object, namespace: str) -> Object:
 
 
 def labelled(name: str) -> Object:
-    """A pod for which a webhook is called."""
+    """A pod that a webhook is called for."""
     document = pod("plain")
     document["metadata"]["labels"] = {LABEL: name}
     return document

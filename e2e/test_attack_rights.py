@@ -82,7 +82,7 @@ def test_a_webhook_cannot_be_added_or_removed(cluster: Access, drawbridge: Drawb
 
 
 class Creation(NamedTuple):
-    """An object that an account tries to create, and the words with which it is refused."""
+    """An object that an account tries to create, and the words that refuse it."""
 
     account: str
     document: Object

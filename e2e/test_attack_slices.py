@@ -45,7 +45,7 @@ def slice_of(
     generation: int = 9999,
     **spec: Any,
 ) -> Object:
-    """Return a slice; of no node where the name of the node is empty."""
+    """Return a slice; of no node if the name of the node is empty."""
     return {
         "apiVersion": "resource.k8s.io/v1",
         "kind": "ResourceSlice",
@@ -61,14 +61,14 @@ def slice_of(
 
 
 class Published:
-    """A cluster with the policies of the driver, and everybody who may write slices."""
+    """A cluster with the policies of the driver, and everybody with the right to write slices."""
 
     def __init__(self, cluster: Cluster, kubeconfigs: Mapping[str, Path | None]) -> None:
         self.cluster = cluster
         self._kubeconfigs = kubeconfigs
 
     def attempt(self, who: str, *words: str, document: Object | None = None) -> str:
-        """Run kubectl as somebody; return why it was refused, empty where it was not."""
+        """Run kubectl as a user; return the reason of a refusal, empty without one."""
         output = self.cluster.kubectl(
             *words,
             check=False,
@@ -78,11 +78,11 @@ class Published:
         return str(output.stderr) if output.returncode else ""
 
     def create(self, who: str, document: Object) -> str:
-        """Try to create a slice; return why it was refused, empty where it was not."""
+        """Try to create a slice; return the reason of a refusal, empty without one."""
         return self.attempt(who, "create", "--dry-run=server", "-f", "-", document=document)
 
     def wait_refused(self, who: str, refusal: str) -> None:
-        """Wait until the API server knows the policy by which somebody is refused."""
+        """Wait until the API server knows the policy that refuses a user."""
         self.cluster.wait_until(
             lambda: refusal in self.create(who, slice_of(VICTIM)),
             f"the policy about {who} is in force",

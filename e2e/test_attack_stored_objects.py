@@ -250,7 +250,7 @@ def test_an_ownership_of_many_drivers_routes_and_is_taken_back(
 
 
 def is_routed(cluster: Access) -> bool:
-    """Return whether pods are sent to the webhook that routes."""
+    """Return True if pods are sent to the webhook that routes."""
     return any(
         webhook["name"] == ROUTING_WEBHOOK and webhook.get("rules")
         for configuration in cluster.objects("mutatingwebhookconfigurations")

@@ -1,4 +1,4 @@
-"""Objects with text that is no Unicode, which the API server stores and returns as it was written.
+"""Objects with text that is no Unicode; the API server stores and returns it as it was written.
 
 Opaque parameters are such a field, and so are managedFields. One claim with half a character would make each list
 of claims unreadable, and with it every process that starts.
@@ -32,7 +32,7 @@ TEXTS: Final = {
 
 @pytest.fixture
 def stored_texts(cluster: Access, drawbridge: Drawbridge, namespace: str) -> Iterator[None]:
-    """Claims and templates of an editor, and pods of somebody who may create pods only, with such texts."""
+    """Such texts in claims and templates of an editor, and in pods of a user with no other rights."""
     users = {name: f"system:serviceaccount:{namespace}:{name}" for name in (EDITOR, PODS_ONLY)}
     for name in users:
         add_user(cluster, namespace, name)

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.usefixtures("bridge")
 
 
 def spec_of(requests: Mapping[str, Any], *, same: str = "") -> Object:
-    """A claim's spec: name of each request to what it asks for exactly, `same` in an attribute."""
+    """A claim's spec: name of each request to its exact content, `same` in an attribute."""
     exactly = [{"name": name, "exactly": dict(fields)} for name, fields in requests.items()]
     constraints = [{"requests": list(requests), "matchAttribute": same}] if same else []
     return {"devices": {"requests": exactly, "constraints": constraints}}
@@ -104,7 +104,7 @@ def node(cluster: Access, namespace: str) -> Iterator[str]:
 
 
 def halves(node: str) -> list[Object]:
-    """A GPU of a further driver, as a whole or as two halves, which count on one memory."""
+    """A GPU of a further driver, as a whole or as two halves that count on one memory."""
     memory = {"memory": {"value": "80Gi"}}
     half = {"memory": {"value": "40Gi"}}
     pool = {"name": node, "generation": 1, "resourceSliceCount": 2}

@@ -36,7 +36,7 @@ def apply_pods(cluster: Access, namespace: str, nodes: list[str], *, first: int 
 
 
 def wait_running(cluster: Access, bridge: Bridge, namespace: str, names: list[str]) -> None:
-    """Wait for pods while somebody restarts what has ended."""
+    """Wait for pods, and restart processes that have ended meanwhile."""
 
     def running() -> bool:
         bridge.tend()

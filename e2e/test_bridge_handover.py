@@ -253,7 +253,7 @@ def test_a_loop_of_forced_deletions_leaves_devices_to_other_namespaces(stage: Ow
 
 
 def _is_decided(stored: Object) -> bool:
-    """Return whether a pod has a node, or waits since devices are held back."""
+    """Return True if a pod has a node, or waits since devices are held back."""
     conditions = stored.get("status", {}).get("conditions", [])
     is_refused = any("held back" in condition.get("message", "") for condition in conditions)
     return is_refused or "nodeName" in stored["spec"]
@@ -276,7 +276,7 @@ def _taint(cluster: Access, result: Object, *taints: Object) -> None:
 
 
 def test_a_stock_scheduler_binds_what_waits_when_the_bridge_is_lost(stage: Owned) -> None:
-    """The rescue: nothing is created again, and what runs runs on."""
+    """The rescue: nothing is created again, and running pods run on."""
     stage.bridge.ensure()
     stage.apply(bridged(taker("runs-0")), bridged(taker("runs-1")))
     stage.running("runs-0", "runs-1")

@@ -1,4 +1,4 @@
-"""What nodes have left: pods land at the first attempt, on nodes that the devices alone would put last.
+"""The resources left on nodes: pods land at the first attempt, on nodes that the devices alone would put last.
 
 Nodes are in order of names where devices are alike, and `small` ones come before `large` ones.
 """
@@ -50,7 +50,7 @@ def run(
     requests: Mapping[str, int],
     strategy: str,
 ) -> dict[str, str]:
-    """Return the node of each pod, of which each requests a device and so many CPUs."""
+    """Return the node of each pod; each requests a device and so many CPUs."""
     objects = [claim_template("one", EXAMPLE)]
     for name, cpus in requests.items():
         asking = pod(

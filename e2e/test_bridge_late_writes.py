@@ -29,7 +29,7 @@ pytestmark = pytest.mark.parametrize("cluster", [AUDITED], indirect=True)
 
 @pytest.fixture
 def proxy(owned_bridge: Owned) -> Iterator[Interposer]:
-    """The proxy before the sidecar of replica `behind`, which works; the node has `PODS` devices."""
+    """The proxy before the sidecar of replica `behind`, the active one; the node has `PODS` devices."""
     cluster, bridge = owned_bridge.cluster, owned_bridge.bridge
     nodes = cluster.add_nodes(
         inventory.kwok_nodes(1, prefix="late"),

@@ -58,7 +58,7 @@ def stage(owned_bridge: Owned) -> Iterator[Owned]:
 def test_a_process_of_the_leader_is_lost_while_another_replica_stands_by(
     stage: Owned, part: str, number: signal.Signals
 ) -> None:
-    """Pods that were being bound, and those that come meanwhile, need nothing of what is stopped."""
+    """Pods that were being bound, and those that come meanwhile, do not need the stopped process."""
     began = log_length(stage.cluster)
     stage.bridge.start("b")
     early = apply_pods(stage, "early")
@@ -125,13 +125,13 @@ def wait_running(stage: Owned, names: Sequence[str], *replicas: str) -> None:
 
 
 def resume(stage: Owned) -> None:
-    """Let what was stopped go on."""
+    """Let the stopped processes go on."""
     for part in PARTS:
         stage.bridge.child(part, "a").signal(signal.SIGCONT)
 
 
 def assert_each_has_a_device(stage: Owned, names: Iterable[str], began: int) -> None:
-    """Check what is stored now, and in the audit log what was stored since then."""
+    """Check the stored objects now, and in the audit log those stored since then."""
     uids = stage.uids()
     claims = stage.cluster.objects("resourceclaims", TEAM)
     consumers = [

@@ -74,7 +74,7 @@ def test_a_pod_goes_to_another_node_if_the_hundred_best_are_rejected(
 
 
 def _with_port(pod_: Object) -> Object:
-    """Return a pod that takes a port of its node, of which each node has one."""
+    """Return a pod that takes the only such port of its node."""
     port = {"containerPort": 80, "hostPort": 8080}
     containers = [{**entry, "ports": [port]} for entry in pod_["spec"]["containers"]]
     return {**pod_, "spec": {**pod_["spec"], "containers": containers}}

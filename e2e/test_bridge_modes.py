@@ -1,4 +1,4 @@
-"""Four ways to use a GPU, of which a policy allows two together, asked for by four namespaces at once.
+"""Four ways to use a GPU, asked for by four namespaces at once; a policy allows two together.
 
 The API server's audit log tells what each GPU was used for at every moment; it is read by code that has
 nothing of ours.
@@ -174,7 +174,7 @@ def violations(claims: Iterable[Mapping[str, Any]]) -> list[str]:
 
 
 def _planted() -> list[dict[str, Any]]:
-    """Return the writes of three claims, of which the last got a GPU that is in use in another way."""
+    """Return the writes of three claims; the last got a GPU that is in use in another way."""
     return [
         {
             "metadata": {"uid": uid},

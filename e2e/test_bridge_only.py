@@ -53,7 +53,7 @@ def stage(owned_bridge: Owned, node: str) -> Iterator[Owned]:
 
 @pytest.fixture
 def applied(owned_bridge: Owned, node: str) -> Iterator[Cluster]:
-    """The Deployment of the manifests, whose pods the stock scheduler has placed; nobody runs them."""
+    """The Deployment of the manifests, with pods placed by the stock scheduler; nobody runs them."""
     cluster = owned_bridge.cluster
     cluster.kubectl("apply", "-k", MANIFESTS)
     wait_placed(cluster, "default-scheduler", node, 2)
@@ -76,7 +76,7 @@ def test_in_the_documented_order_the_bridge_places_its_own_pods(
 
 
 def test_pods_of_the_default_scheduler_are_served(stage: Owned) -> None:
-    """With devices and without, and what waits is woken by a release."""
+    """The scheduler serves pods with and without devices, and a release wakes waiting ones."""
     takers = [f"taker-{number}" for number in range(4)]
     own = pod("own", schedulerName=SCHEDULER_NAME)  # As the pods of the overlay are.
     stage.apply(pod("plain"), own, *(taker(name) for name in takers))
@@ -91,7 +91,7 @@ def test_pods_of_the_default_scheduler_are_served(stage: Owned) -> None:
 
 
 def wait_placed(cluster: Cluster, scheduler: str, node: str, count: int) -> None:
-    """Return when so many pods of the bridge, which name a scheduler, are on a node."""
+    """Wait until so many pods of the bridge that name a scheduler are on a node."""
 
     def are_placed() -> bool:
         pods = [pod["spec"] for pod in bridge_pods(cluster)]

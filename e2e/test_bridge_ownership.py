@@ -73,7 +73,7 @@ class Claims:
         manager: str = "",
         dry_run: bool = False,
     ) -> str:
-        """Write a status; return why it was refused, empty where it was not.
+        """Write a status; return the reason of a refusal, empty without one.
 
         Args:
             user: Who writes; empty for the bridge with its token.
@@ -363,7 +363,7 @@ def handover(cluster: Access, drawbridge: Drawbridge) -> Iterator[Drawbridge]:
 
 
 def test_a_driver_is_owned_and_released_again(cluster: Access, handover: Drawbridge) -> None:
-    """Own, route, refuse, enforce; then release, and in-tree allocates what it was refused."""
+    """Own, route, refuse, enforce; then release, and in-tree allocates the claims that were refused before."""
     del handover
     assert routing_rules(cluster) == []
     planned = command_line(cluster, "bridge", "own", DRIVER)

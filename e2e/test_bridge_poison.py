@@ -1,4 +1,4 @@
-"""A pod whose decision never ends: it costs the leader its Lease once, and no honest pod is lost."""
+"""A pod with a decision that never ends: it costs the leader its Lease once, and no honest pod is lost."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -77,6 +77,6 @@ def test_a_decision_that_never_ends_costs_one_failover(stage: Owned) -> None:
 
 
 def is_running(stage: Owned, name: str) -> bool:
-    """Return whether a pod runs, and start replicas that have ended."""
+    """Return True if a pod runs, and start replicas that have ended."""
     stage.bridge.tend(*REPLICAS)
     return bool(stage.cluster.get("pod", name, TEAM)["status"].get("phase") == "Running")

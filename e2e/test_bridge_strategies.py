@@ -41,7 +41,7 @@ pytestmark = pytest.mark.usefixtures("impartial_bridge")
 
 
 class Gpu(NamedTuple):
-    """A GPU of a node: its memory, and how much of it is in use, in Gi."""
+    """A GPU of a node: its memory, and the part of it in use, in Gi."""
 
     memory: int
     in_use: int
@@ -81,7 +81,7 @@ CHOICES: Final[Mapping[str, tuple[str, str]]] = {
 
 @pytest.fixture(scope="module")
 def nodes_in_use(cluster: Access, stage: str) -> Iterator[list[str]]:
-    """The nodes of the table, and a template of what a pod asks for."""
+    """The nodes of the table, and a template of the request of a pod."""
     cluster.apply([*inventory.device_classes(), *inventory.nic_classes()])
     names = cluster.add_nodes(
         [inventory.kwok_node(f"{PREFIX}-{name}") for name in NODES],
@@ -111,7 +111,7 @@ def nodes_in_use(cluster: Access, stage: str) -> Iterator[list[str]]:
 
 
 def slices(name: str, node: Node) -> list[Object]:
-    """Return what the drivers of GPUs and NICs publish for a node."""
+    """Return the slices that the drivers of GPUs and NICs publish for a node."""
     gpus = [
         {
             "name": f"gpu-{number}",

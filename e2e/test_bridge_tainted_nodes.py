@@ -36,7 +36,7 @@ class Stage(NamedTuple):
 
 @pytest.fixture
 def stage(cluster: Access, drawbridge: Drawbridge, owned_bridge: Owned) -> Iterator[Stage]:
-    """Two tainted nodes whose driver the bridge owns, and two whose driver is kube-scheduler's."""
+    """Two tainted nodes with a driver that the bridge owns, and two with one of kube-scheduler."""
     tainted = cluster.add_nodes(
         inventory.kwok_nodes(2, prefix="tainted"),
         lambda node: inventory.example_gpus(node, gpus=PODS),
@@ -96,7 +96,7 @@ def test_two_schedulers_serve_one_cluster(stage: Stage) -> None:
 
 
 def dry_run(cluster: Access, document: Object) -> Object:
-    """Return a pod as it would be stored; the same where it would be rejected."""
+    """Return a pod as it would be stored; the same if it would be rejected."""
     words = ("create", "--dry-run=server", "-n", TEAM, "-o", "json", "-f", "-")
     completed = cluster.kubectl(*words, input=stream([document]), check=False)
     stored: Object = json.loads(completed.stdout) if completed.returncode == 0 else document

@@ -1,4 +1,4 @@
-"""Pods in order through scheduler, plugin and sidecar allocate what `drawbridge replay` says of them.
+"""Pods in order through scheduler, plugin and sidecar allocate the devices that `drawbridge replay` says.
 
 `DRAWBRIDGE_E2E_TRACE="FOLDER 200 1500"` takes so many nodes and pods of the openb trace, whose files are in
 the folder; see `bench.openb`. Without it nodes and pods are drawn that have the trace's sizes.
@@ -135,7 +135,7 @@ def asking(row: openb.Row, name: str) -> list[Object]:
 
 
 def replayed(nodes: Sequence[openb.Row], pods: Sequence[openb.Row]) -> StrategyResult:
-    """Return what a replay makes of the same pods."""
+    """Return the result of a replay of the same pods."""
     arriving = [pod_ for pod_ in read_pods(openb.pods_csv(pods)) if not isinstance(pod_, CsvFault)]
     assert len(arriving) == len(pods)
     inventory_ = openb.inventory_of(openb.snapshot(nodes))
@@ -154,7 +154,7 @@ def allocated_milli(cluster: Access, namespace: str) -> int:
 
 
 def fits_nowhere(entry: Object) -> bool:
-    """Return whether a pod waits for devices or CPU, and not for an answer that takes several attempts."""
+    """Return True if a pod waits for devices or CPU, and not for an answer that takes several attempts."""
     unfinished = any(
         words in condition.get("message", "")
         for condition in entry.get("status", {}).get("conditions", ())

@@ -88,7 +88,7 @@ def _running(stage: Owned) -> list[str]:
 
 
 def _wait_running(stage: Owned, count: int, total: int = PODS) -> None:
-    """Wait until so many pods run, while somebody restarts what has ended."""
+    """Wait until so many pods run, and restart processes that have ended meanwhile."""
 
     def running() -> bool:
         stage.bridge.tend(*REPLICAS)

@@ -1,4 +1,4 @@
-"""The cluster itself: what every other story takes for granted."""
+"""The cluster itself: everything that all other stories take for granted."""
 
 import json
 import os

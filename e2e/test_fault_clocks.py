@@ -48,13 +48,13 @@ DAYS: Final = timedelta(days=2)
 
 
 class Clocks(NamedTuple):
-    """The processes whose clocks can be set, and what they keep."""
+    """The processes with clocks that can be set, and the objects that they keep."""
 
     cluster: Access
     drawbridge: Drawbridge
 
     def start(self, process: str) -> None:
-        """Replace a process by one whose clock can be set."""
+        """Replace a process by one with a clock that can be set."""
         self.drawbridge.stop(process)
         command = (sys.executable, "-m", "e2e.skewed", PACKAGES[process], self._file(process))
         self.drawbridge.start(process, command=command)
@@ -67,7 +67,7 @@ class Clocks(NamedTuple):
             partial.rename(self._file(process))
 
     def secret(self, name: str) -> Mapping[str, str]:
-        """The data of a Secret; empty where there is none."""
+        """The data of a Secret; empty if there is none."""
         secret = self.cluster.find("secrets", name, self.drawbridge.namespace) or {}
         return secret.get("data") or {}
 
@@ -76,11 +76,11 @@ class Clocks(NamedTuple):
         self.cluster.kubectl("delete", "-n", self.drawbridge.namespace, "secret", name)
 
     def signer(self) -> bytes:
-        """The certificate of the authority that signs; empty where there is none."""
+        """The certificate of the authority that signs; empty if there is none."""
         return base64.b64decode(self.secret(AUTHORITY).get("ca.crt", ""))
 
     def wait_signed(self) -> None:
-        """Return when the webhook's certificate is of the authority that signs, which is trusted."""
+        """Wait until the webhook's certificate is of the authority that signs and is trusted."""
 
         def is_signed() -> bool:
             signer = self.signer()
@@ -94,7 +94,7 @@ class Clocks(NamedTuple):
         self.cluster.wait_until(condition, description, timeout_s=TIMEOUT_S)
 
     def skew_s(self) -> float:
-        """Return how far the certificate controller sees its clock ahead."""
+        """Return the lead of its clock that the certificate controller sees."""
         line = re.search(
             r"^drawbridge_clock_skew_seconds (\S+)$",
             self.drawbridge.metrics(CERTIFICATES),
@@ -103,14 +103,14 @@ class Clocks(NamedTuple):
         return float(line[1]) if line else 0.0
 
     def wait_skew(self, ahead: timedelta) -> None:
-        """Return when the certificate controller has seen how wrong its clock is."""
+        """Wait until the certificate controller has seen the error of its clock."""
         # The API server tells whole seconds.
         self.wait_until(
             lambda: abs(self.skew_s() - ahead.total_seconds()) < 60, "the clock was compared"
         )
 
     def transitions(self, process: str) -> tuple[str, int]:
-        """Return who leads, and how often that has changed."""
+        """Return the leader, and the number of its changes."""
         spec = self.cluster.get("leases", process, self.drawbridge.namespace)["spec"]
         return spec["holderIdentity"], spec["leaseTransitions"]
 

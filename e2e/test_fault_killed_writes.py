@@ -55,7 +55,7 @@ MOMENTS: Final[tuple[Moment, ...]] = ("before", "after")
 
 
 class Write(NamedTuple):
-    """A write of `e2e.writes`, and a text in it where a function writes several things."""
+    """A write of `e2e.writes`, and a text in it if a function writes several things."""
 
     name: str
     part: str = ""
@@ -65,7 +65,7 @@ class Write(NamedTuple):
 
 
 class Stage:
-    """The cluster, and two processes that can be told where to die."""
+    """The cluster, and two processes with a settable place to die."""
 
     def __init__(self, cluster: Access, drawbridge: Drawbridge, namespace: str) -> None:
         self.cluster = cluster
@@ -76,7 +76,7 @@ class Stage:
     # --- death -----------------------------------------------------------------------------------
 
     def start(self, process: str) -> None:
-        """Replace a process by one that can be told where to die."""
+        """Replace a process by one with a settable place to die."""
         self.drawbridge.stop(process)
         command = (
             sys.executable,
@@ -120,13 +120,13 @@ class Stage:
         self.delete("leases.coordination.k8s.io", process, self.drawbridge.namespace)
 
     def new_pod(self, **fields: Any) -> Object:
-        """A pod whose template no other pod has."""
+        """A pod with a template that no other pod has."""
         number = next(self._numbers)
         limits = {"nvidia.com/gpu": 1, "nvidia.com/gpumem": 200 + number}
         return pod(f"pod-{number}", limits=limits, **fields)
 
     def create(self, document: Object, namespace: str = "", *, dry_run: bool = False) -> Object:
-        """Create a pod, which must not be refused, and must be translated if it has keys."""
+        """Create a pod; it must not be refused, and must be translated if it has keys."""
         path = self.cluster.kind("pods").path(namespace or self.namespace)
         query = "?dryRun=All" if dry_run else ""
         status, answer = self.cluster.request("POST", f"{path}{query}", document)
@@ -136,7 +136,7 @@ class Stage:
         return created
 
     def admit(self) -> Object:
-        """Admit a pod now, whoever is dead."""
+        """Admit a pod now, with any process dead."""
         return self.create(self.new_pod(), dry_run=True)
 
     def run_pod(self) -> Object:
@@ -149,7 +149,7 @@ class Stage:
         return self.cluster.find("secrets", name, self.drawbridge.namespace)
 
     def value(self, name: str, key: str) -> bytes:
-        """Return the value of a Secret's key; empty where there is none."""
+        """Return the value of a Secret's key; empty if there is none."""
         secret = self.secret(name) or {}
         return base64.b64decode((secret.get("data") or {}).get(key, ""))
 
@@ -300,7 +300,7 @@ def webhook_of_pods(stage: Stage) -> tuple[int, Object]:
 
 
 def admits(stage: Stage) -> bool:
-    """Return whether a pod is admitted and translated; an API server reads a configuration a little later."""
+    """Return True if a pod is admitted and translated; an API server reads a configuration a little later."""
     path = f"{stage.cluster.kind('pods').path(stage.namespace)}?dryRun=All"
     status, answer = stage.cluster.request("POST", path, stage.new_pod())
     return status == http.client.CREATED and not legacy_keys(json.loads(answer))
@@ -327,7 +327,7 @@ def waiting_pod(stage: Stage) -> Steps:
 
 
 def assert_served(stage: Stage, created: Object) -> None:
-    """The pod has one claim, made of its template, which is ours and the only one of its content."""
+    """The pod has one claim, made of its template; that is ours and the only one of its content."""
     (entry,) = created["spec"]["resourceClaims"]
     template = stage.cluster.get(
         "resourceclaimtemplates", entry["resourceClaimTemplateName"], stage.namespace
@@ -548,7 +548,7 @@ CONTROLLER_CAUSES: Final[Mapping[Write, Cause]] = {
 
 
 def kill(stage: Stage, process: str, write: Write, cause: Cause, moment: Moment) -> None:
-    """Cause a write, kill its process in the middle, and check what the next one makes of it."""
+    """Cause a write, kill its process in the middle, and check the recovery by the next one."""
     steps = cause(stage)
     next(steps)
     stage.arm(process, Order(write=write.name, moment=moment, part=write.part))

@@ -51,7 +51,7 @@ def link(owned_bridge: Owned) -> Iterator[Link]:
 
 @pytest.fixture
 def impatient(owned_bridge: Owned, link: Link) -> Iterator[Bridge]:
-    """The bridge with a short Lease, whose replica `cut-off` works."""
+    """The bridge with a short Lease and `cut-off` as the active replica."""
     bridge = Bridge(owned_bridge.cluster, drivers=(), settings=SHORT_LEASE)
     file = bridge.replica("cut-off").folder / "sidecar.kubeconfig"
     document = yaml.safe_load(file.read_text())

@@ -1,4 +1,4 @@
-"""Objects that are restored from a backup: without status, with other uids, or older than what refers to them."""
+"""Objects restored from a backup: without status, with other uids, or older than those that refer to them."""
 
 import base64
 import http.client
@@ -51,7 +51,7 @@ def backups(cluster: Access, kind: str, namespace: str) -> list[Object]:
 
 
 def backup(stored: Object) -> Object:
-    """Return an object without status, node, and what the API server sets."""
+    """Return an object without status, node, and the fields that the API server sets."""
     fields = ("uid", "resourceVersion", "creationTimestamp", "generation", "managedFields")
     metadata = {key: value for key, value in stored["metadata"].items() if key not in fields}
     copy = {**stored, "metadata": metadata}
@@ -177,13 +177,13 @@ def test_older_keys_leases_and_config_maps_are_put_right(
 
 
 def published_profiles(cluster: Access, namespace: str) -> PublishedProfiles:
-    """Return what the controllers have published."""
+    """Return the profiles that the controllers have published."""
     stored = cluster.get("configmaps", PROFILES, namespace)
     return decode_published(stored.get("data") or {})
 
 
 def restore_lease(cluster: Access, name: str, namespace: str) -> str:
-    """Give a Lease the spec of an older copy; returns who held it just before."""
+    """Give a Lease the spec of an older copy; returns its holder just before."""
     holder = str(cluster.get("leases", name, namespace)["spec"]["holderIdentity"])
     then = (datetime.now(UTC) - OLDER).isoformat().replace("+00:00", "Z")
     spec = {

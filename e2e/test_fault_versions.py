@@ -28,7 +28,7 @@ EVENTS: Final = {"DeviceRequestMismatch", "DriverProfileChanged", "TranslationNo
 
 
 class Programs:
-    """The programs of this version and the next, one of which runs.
+    """The programs of this version and the next; one of them runs.
 
     Attributes:
         folders: Translation version to the folder with the program.
@@ -105,7 +105,7 @@ def admitted_version(cluster: Access, namespace: str) -> int:
 
 
 def wait_serving(cluster: Access, namespace: str, replicas: int) -> None:
-    """Return when so many pods of the Deployment run."""
+    """Wait until so many pods of the Deployment run."""
     cluster.wait_for(
         "deployments",
         "serving",

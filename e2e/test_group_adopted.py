@@ -151,14 +151,14 @@ def gang_pod(name: str, minimum: str, **spec: Any) -> Object:
 
 
 def refusal(cluster: Access, document: Object) -> str:
-    """Return the words with which a pod would be denied; empty where it would not."""
+    """Return the words that would deny a pod; empty if it would be admitted."""
     words = ("create", "--dry-run=server", "-n", TEAM, "-f", "-")
     completed = cluster.kubectl(*words, input=stream([document]), check=False)
     return completed.stderr if completed.returncode else ""
 
 
 def scheduler_of(cluster: Access, document: Object) -> str:
-    """Return the schedulerName that a pod would get; empty where it would be denied."""
+    """Return the schedulerName that a pod would get; empty if it would be denied."""
     words = ("create", "--dry-run=server", "-n", TEAM, "-o", "json", "-f", "-")
     completed = cluster.kubectl(*words, input=stream([document]), check=False)
     if completed.returncode:

@@ -106,7 +106,7 @@ def running(cluster: Access, namespace: str, group: str, count: int) -> None:
 
 
 def reason(cluster: Access, namespace: str, group: str) -> str:
-    """Wait until a PodGroup says why it is not scheduled, and return it."""
+    """Wait until a PodGroup tells the reason it is not scheduled, and return it."""
 
     def message(object_: Object) -> str:
         conditions = object_.get("status", {}).get("conditions", ())
@@ -117,7 +117,7 @@ def reason(cluster: Access, namespace: str, group: str) -> str:
 
 
 def allocated(cluster: Access, namespace: str) -> int:
-    """Return how many claims have devices."""
+    """Return the number of claims that have devices."""
     return sum(
         "allocation" in claim.get("status", {})
         for claim in cluster.objects("resourceclaims", namespace)

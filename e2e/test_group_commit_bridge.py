@@ -1,4 +1,4 @@
-"""Whoever is killed while the claims of groups are being written, a group has all its devices or none.
+"""A group has all its devices or none, with any process killed while the claims of groups are written.
 
 Sidecar, scheduler, both, and the API server are killed at different steps of the commits of two groups. What
 happened is read in the API server's audit log, by code that has nothing of ours: before its first complete
@@ -124,7 +124,7 @@ def kill(cluster: Cluster, bridge: Bridge, victim: str) -> None:
 
 
 def allocations(claims: Iterable[Object]) -> int:
-    """Return how many claims are allocated, of claims as they were stored."""
+    """Return the number of allocated claims, of claims as they were stored."""
     has_devices = {claim["metadata"]["uid"]: bool(allocation(claim)) for claim in claims}
     return sum(has_devices.values())
 
@@ -134,7 +134,7 @@ def allocation(claim: Object) -> Object:
 
 
 def windows(dated: Iterable[tuple[datetime, Object]], group: str) -> tuple[list[float], bool]:
-    """Return how long a group had devices for a part of its pods, and whether it had all at last.
+    """Return the times that a group had devices for a part of its pods, and True if it had all at last.
 
     Args:
         dated: Claims as they were stored, of one pod each, which owns it.

@@ -1,4 +1,4 @@
-"""DeviceCompatibilityPolicy as an object: what the API server refuses by itself, what the status says.
+"""DeviceCompatibilityPolicy as an object: refusals by the API server itself, and the status.
 
 The controller runs with the account and the roles of the manifests. The devices are those of
 examples/compatibility under a driver's name of their own, since other stories publish that one.
@@ -54,7 +54,7 @@ def cel(expression: str) -> Object:
 
 
 def of_mode(mode: str, *accepted: str) -> Object:
-    """A rule for the devices of a mode, which accept others."""
+    """A rule for the devices of a mode that accept others."""
     accepts = f"{MODE} in {json.dumps(accepted)}"
     return rule(
         mode.lower(), selectors=[cel(f'{MODE} == "{mode}"')], compatibleOnlyWith=cel(accepts)
@@ -196,7 +196,7 @@ def test_the_api_server_refuses_by_itself(cluster: Access, case: Refused) -> Non
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_what_the_definition_stands_for_is_refused_by_it(cluster: Access, case: Case) -> None:
-    """Rules whose table says that the definition says them, and no others."""
+    """Rules with a table that says that the definition says them, and no others."""
     from_schema = {rule_.code.value for rule_ in RULES if rule_.no_cel_reason == CRD_VALIDATION}
     errors = {
         expected_line.split()[1]
@@ -417,7 +417,7 @@ def test_an_audit_tells_what_would_have_been_refused(
 
 
 def on_first_gpu(name: str, mode: str) -> Object:
-    """A claim for a device of a mode on GPU-0, which is the hardware of all modes."""
+    """A claim for a device of a mode on GPU-0, the hardware of all modes."""
     selector = cel(f'device.attributes["{DRIVER}"].?parentUUID.orValue("") == "GPU-0"')
     request = {
         "name": "gpu",
@@ -492,7 +492,7 @@ def test_a_status_that_is_right_is_not_written_again(cluster: Access) -> None:
 
 
 def _settled(cluster: Access) -> Object:
-    """A good policy once claims of earlier stories, whose conflicts it counts, are gone."""
+    """A good policy once claims of earlier stories, counted as conflicts, are gone."""
     awaited(cluster, GOOD)
     return cluster.wait_for(
         "dcp", "story", until=lambda stored: not stored["status"].get("conflicts", {}).get("count")

@@ -1,4 +1,4 @@
-"""DeviceQuotas as objects, and claims that one never allows: what the API server and the webhook refuse."""
+"""DeviceQuotas as objects, and claims that one never allows: refusals by the API server and the webhook."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -30,7 +30,7 @@ def _no_quota_stays(cluster: Access) -> Iterator[None]:
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_what_the_definition_stands_for_is_refused_by_it(cluster: Access, case: Case) -> None:
-    """Rules whose table says that the definition says them, and no others."""
+    """Rules with a table that says that the definition says them, and no others."""
     from_schema = {rule_.code.value for rule_ in RULES if rule_.no_cel_reason == CRD_VALIDATION}
     errors = {line.split()[1] for line in case.expected_lines if line.startswith("error")}
 

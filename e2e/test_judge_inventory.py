@@ -35,7 +35,7 @@ DEVICES: Final = (gpu("gpu-0", "80Gi"), gpu("gpu-1", "80Gi"))
 
 
 class Site:
-    """A driver with one node of two devices, and what is said of claims there."""
+    """A driver with one node of two devices, and the words about claims there."""
 
     def __init__(self, cluster: Access, namespace: str, driver: str) -> None:
         self.cluster, self.namespace, self.driver = cluster, namespace, driver
@@ -53,7 +53,7 @@ class Site:
         return f"{code} {words}"
 
     def wait_for_words(self, *words: str, document: Object | None = None) -> str:
-        """Return what kubectl says once it says all of it."""
+        """Return the output of kubectl once it has all the words."""
         output = ""
 
         def has_words() -> bool:
@@ -68,7 +68,7 @@ class Site:
         return output
 
     def wait_denied(self) -> None:
-        """Return when three devices are more than any node has."""
+        """Wait until three devices are more than any node has."""
         self.wait_for_words("1 ", "count 3 is more than the 2")
 
     def publish(self, *slices: Object) -> None:
@@ -77,7 +77,7 @@ class Site:
         self.cluster.apply(slices)
 
     def withdraw(self) -> None:
-        """Withdraw all slices, as a driver does whose pod is replaced."""
+        """Withdraw all slices, as a driver does when its pod is replaced."""
         self.cluster.kubectl(
             "delete", "resourceslices", f"--field-selector=spec.nodeName={self.node}"
         )
@@ -94,7 +94,7 @@ def site(cluster: Access, namespace: str) -> Iterator[Site]:
 
 
 def _wait_marked(cluster: Access, drawbridge: Drawbridge, driver: str) -> None:
-    """Return when the controller has seen the driver's devices."""
+    """Wait until the controller has seen the driver's devices."""
 
     def is_marked() -> bool:
         stored = cluster.find("configmaps", MARK, drawbridge.namespace)
@@ -126,7 +126,7 @@ def test_what_no_node_has_is_denied_whoever_asks_for_it(site: Site) -> None:
 
 
 def test_pods_and_workloads_are_denied_for_a_template_that_can_never_fit(site: Site) -> None:
-    """The template came when nobody looked; who names it is told."""
+    """The template came when nobody looked; a pod that names it is told."""
     cluster, namespace = site.cluster, site.namespace
     cluster.kubectl("label", "namespace", namespace, f"{ENFORCEMENT_LABEL}=off")
     template_ = template(asking(site.driver, count=3))

@@ -1,4 +1,4 @@
-"""The observer beside a stock scheduler: what each kind of shortage is told, and how quietly.
+"""The observer beside a stock scheduler: its events about each kind of shortage, and their rate.
 
 It runs with the account and the roles of manifests/observer, and without a webhook of ours.
 """
@@ -268,7 +268,7 @@ def test_nothing_that_it_needs_was_forbidden(observer: Drawbridge) -> None:
 
 
 def test_the_page_shows_the_events(tmp_path: Path) -> None:
-    """Ten pods on a cluster of their own, since every node has a part in what they are told."""
+    """Ten pods on a cluster of their own, since every node has a part in their events."""
     page = (ROOT / "docs" / "howto" / "read-a-denial.md").read_text()
     with Cluster(tmp_path / "page") as cluster:
         objects = list(documents("cluster.yaml"))

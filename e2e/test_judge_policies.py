@@ -90,7 +90,7 @@ _LATER: Final = (
 
 
 def _is_known(case: Case) -> bool:
-    """Return whether the version of the control plane knows all fields and values of a case."""
+    """Return True if the version of the control plane knows all fields and values of a case."""
     text = json.dumps(case.document, separators=(",", ":"))
     return MINOR >= LEFT_OFF["DRAPartitionableDevices"] or not any(map(text.count, _LATER))
 

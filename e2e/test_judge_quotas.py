@@ -1,4 +1,4 @@
-"""ResourceQuotas of device classes: `drawbridge check` counts and says what the API server does.
+"""ResourceQuotas of device classes: `drawbridge check` counts and says the same as the API server.
 
 No story needs nodes or a webhook: admission of quotas is the API server's own.
 """

@@ -1,4 +1,4 @@
-"""Objects as people apply them, and who says no: the API server, a policy in it, or the webhook.
+"""Objects as people apply them, and the party that says no: the API server, a policy in it, or the webhook.
 
 All three are in force. The API server is asked first, then the policies, and what they refuse never
 comes to the webhook. A dry run says the same as the real thing.
@@ -52,7 +52,7 @@ NICS: Final = "dra.net"
 
 
 class Row(NamedTuple):
-    """Attributes: words: What kubectl says somewhere; nothing at all where it is empty."""
+    """Attributes: words: Parts of the output of kubectl; nothing at all if empty."""
 
     name: str
     document: Object
@@ -481,7 +481,7 @@ _DOTTED: Final = frozenset({"DeviceClass", "DeviceCompatibilityPolicy"})
 
 
 def _both(cluster: Access, row: Row, namespace: str) -> str:
-    """Return what kubectl says of an object, tried and applied alike; it is gone afterwards."""
+    """Return the output of kubectl about an object, tried and applied alike; it is gone afterwards."""
     kind = row.document["kind"]
     name = "validated.example.com" if kind in _DOTTED else "validated"
     document = named(name, row.document)

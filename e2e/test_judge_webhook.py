@@ -1,4 +1,4 @@
-"""Objects of DRA validated where they are applied, by the webhook: what policies in the server cannot say.
+"""Objects of DRA validated on apply by the webhook: the rules beyond the policies in the server.
 
 Nothing waits for it: while it is gone, the same objects are admitted.
 """

@@ -1,4 +1,4 @@
-"""An allocation that nobody should have written: the node refuses it, and who is there stays."""
+"""An allocation that nobody should have written: the node refuses it, and the present pod stays."""
 
 from collections.abc import Iterator
 
@@ -71,7 +71,7 @@ def test_a_forged_allocation_is_refused_and_the_tenant_stays(
 def test_allocations_that_name_nothing_of_this_node_are_refused(
     cluster: Access, namespace: str, real_node: Node, driver: NodeDriver
 ) -> None:
-    """The pod is told why, whatever the allocation says, and the driver goes on."""
+    """The pod is told the reason, with any allocation, and the driver goes on."""
     words = {
         "gpu-9": "gpu-9 is not on this node",
         "eth0": f"{real_node.name}/eth0 is not on this node",

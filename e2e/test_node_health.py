@@ -1,4 +1,4 @@
-"""Devices that fail and recover, and what readers of slices see meanwhile."""
+"""Devices that fail and recover, and the view of readers of slices meanwhile."""
 
 import threading
 from collections.abc import Iterator
@@ -159,7 +159,7 @@ def test_a_fault_that_evicts_nobody_is_in_the_status_of_the_pod(
 
 
 def many_nics(version: int) -> Pools:
-    """A pool of three slices, whose devices all tell a version."""
+    """A pool of three slices with devices that all tell a version."""
     devices = [
         {"name": f"eth{number}", "attributes": {"type": "nic", "version": version}}
         for number in range(150)

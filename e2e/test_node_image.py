@@ -29,7 +29,7 @@ SETTINGS: Final = {"translation": {"profiles": {"hami": DRIVER}}}
 
 @pytest.fixture
 def product(cluster: Cluster, real_node: Node, product_image: None) -> Iterator[ProductPods]:
-    """All of Drawbridge as pods, installed; whether they are ready is for the story to see."""
+    """All of Drawbridge as pods, installed; the story has to check that they are ready."""
     inventory = (EXAMPLES / "inventory.yaml").read_text()
     product = ProductPods(cluster, real_node.name, settings=SETTINGS, inventory=inventory)
     with product.installed():

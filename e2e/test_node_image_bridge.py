@@ -100,7 +100,7 @@ def legacy_pod(name: str) -> Object:
 
 
 def wait_until_routed(cluster: Cluster, namespace: str, pod: Object) -> None:
-    """Return when the webhook has seen who owns the driver."""
+    """Wait until the webhook has seen the owner of the driver."""
     create = ("create", "--dry-run=server", "-n", namespace, "-o", "json", "-f", "-")
 
     def is_routed() -> bool:
@@ -122,7 +122,7 @@ def assert_gets_its_share(cluster: Cluster, namespace: str, name: str) -> None:
 
 
 def reservations(cluster: Cluster) -> Object:
-    """Return what the page's script of the debug endpoint prints in the sidecar."""
+    """Return the output of the page's script of the debug endpoint in the sidecar."""
     (script,) = re.findall(
         r"^  ```text\n(  import http\.client.*?)^  ```$", PAGE.read_text(), re.DOTALL | re.MULTILINE
     )

@@ -74,7 +74,7 @@ class Release:
         }
 
     def helm(self, verb: str, *arguments: str | Path) -> str:
-        """Run Helm on the release; return what it prints."""
+        """Run Helm on the release; return its output."""
         return run_helm(
             *(verb, RELEASE, *arguments, "--namespace", NAMESPACE),
             kubeconfig=self.cluster.kubeconfig,
@@ -148,7 +148,7 @@ def legacy_workload() -> Object:
 
 
 def run(cluster: Cluster, command: str, page: str) -> str:
-    """Run a command of kubectl that a page names; return what it prints."""
+    """Run a command of kubectl that a page names; return its output."""
     assert command in page
     return cluster.kubectl(*command.split()[1:]).stdout
 
@@ -235,7 +235,7 @@ def wait_running(cluster: Cluster, namespace: str) -> Object:
 
 
 def uninstall(cluster: Cluster, release: Release, notes: str) -> None:
-    """Do what the notes and docs/operations.md tell, in their order."""
+    """Follow the notes and docs/operations.md, in their order."""
     page = (ROOT / "docs" / "operations.md").read_text()
     stop = f"kubectl delete {','.join(kind.lower() for kind in GENERATED)} {CONFIGURATION}"
     run(cluster, stop, notes)

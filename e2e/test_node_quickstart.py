@@ -36,7 +36,7 @@ _CHANGING: Final = (
 
 
 class Command(NamedTuple):
-    """A command of the page, and what the page says that it prints."""
+    """A command of the page, and its output according to the page."""
 
     line: str
     output: str
@@ -50,7 +50,7 @@ def commands() -> list[Command]:
 
 
 def stable(text: str) -> list[str]:
-    """The lines of an output without what is another one each time."""
+    """The lines of an output without parts that differ each time."""
     for pattern, word in _CHANGING:
         text = re.sub(pattern, word, text)
     return [line.strip() for line in text.strip().splitlines()]

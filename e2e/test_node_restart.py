@@ -44,7 +44,7 @@ def tenant(cluster: Access, namespace: str, real_node: Node, driver: NodeDriver)
 
 
 def contents(driver: NodeDriver) -> list[Object]:
-    """Return what is published; a pool that the kubelet deleted begins with generation 1 again."""
+    """Return the published slices; a pool that the kubelet deleted begins with generation 1 again."""
     specs = [slice_["spec"] for slice_ in driver.slices()]
     return [{**spec, "pool": {**spec["pool"], "generation": None}} for spec in specs]
 

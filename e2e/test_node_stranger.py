@@ -98,7 +98,7 @@ def test_a_token_of_another_node_writes_nothing_here(
 
 
 def forged_slices(node: str) -> dict[str, Object]:
-    """Refusal to a slice of this node by which it would take hold of more than this node."""
+    """Refusal to a slice of this node that would take hold of more than this node."""
     spec: Object = {
         "driver": DRIVER,
         "nodeName": node,

@@ -40,7 +40,7 @@ def net(installed_net: NodeDriver) -> NodeDriver:
 
 @pytest.fixture
 def impatient(driver: NodeDriver) -> Iterator[NodeDriver]:
-    """The first driver, which soon gives up waiting for its lock."""
+    """The first driver, with a short wait for its lock."""
     driver.stop()
     driver.start(lockTimeout=LOCK_TIMEOUT)
     driver.wait_ready()
@@ -71,7 +71,7 @@ def pair() -> Object:
 
 
 def wait_half_prepared(cluster: Access, namespace: str, well: NodeDriver) -> None:
-    """Return when the driver that is well has prepared the claim, and the pod was told of the other."""
+    """Wait until the healthy driver has prepared the claim, and the pod was told of the other."""
     wait_refused(cluster, namespace, "pod", "has been locked for")
 
     def is_prepared() -> bool:

@@ -41,7 +41,7 @@ UNDESCRIBED: Final = {
 
 
 class Root(NamedTuple):
-    """A type of ours, and where the API server describes what it is a view of."""
+    """A type of ours, and the place of its original in the API server's description."""
 
     type: type[ApiStruct]
     document: str

@@ -36,7 +36,7 @@ pytestmark = pytest.mark.usefixtures("drawbridge")
 
 
 def profile(resources: dict[str, Any] | None = None, name: str = DRIVER) -> Object:
-    """The profile of the example; with other names and devices where some are given."""
+    """The profile of the example; with other names and devices if some are given."""
     document = translation_profile(name)
     if resources:
         document["spec"]["devices"]["device"]["resources"] = resources
@@ -205,7 +205,7 @@ def test_conflicts_and_replaced_profiles_are_told(cluster: Access) -> None:
 
 
 def refused(cluster: Access, document: Object) -> str:
-    """Return the reason why the API server or the webhook refuses an object; empty where it does not."""
+    """Return the reason the API server or the webhook refuses an object; empty if it does not."""
     output = cluster.kubectl("apply", "-f", "-", input=stream(document), check=False)
     return str(output.stderr) if output.returncode else ""
 

@@ -122,7 +122,7 @@ def bound(cluster: Access, namespaces: Sequence[str]) -> list[tuple[str, str]]:
 
 
 def waits(cluster: Access, name: str, namespace: str) -> str:
-    """Wait until a pod waits for devices; return why."""
+    """Wait until a pod waits for devices; return the reason."""
     stored = cluster.wait_for("pods", name, namespace, until=is_waiting, timeout_s=TIMEOUT_S)
     return str(stored["status"]["conditions"][0]["message"])
 
@@ -135,7 +135,7 @@ def taker(name: str, nodes: list[str], **spec: Any) -> Object:
 def test_creators_race_for_the_last_unit(
     cluster: Access, tenant: list[str], nodes: list[str]
 ) -> None:
-    """Whoever has it is deleted again and again, while others come."""
+    """The winner is deleted again and again, while others come."""
 
     def add(number: int) -> None:
         create(cluster, tenant[number % NAMESPACES], taker(f"creator-{number}", nodes))

@@ -1,4 +1,4 @@
-"""Pods whose devices a DeviceQuota limits, and that kube-scheduler places: they wait behind a gate.
+"""Pods with devices that a DeviceQuota limits and kube-scheduler places: they wait behind a gate.
 
 The policies stay for the whole file, since one whose parameter is a Lease must not be created again.
 """
@@ -131,7 +131,7 @@ class Team:
         return [each["metadata"]["name"] for each in pods if not is_gated(each)]
 
     def has_another_free(self, name: str) -> bool:
-        """Return whether a pod has no gate beside this one."""
+        """Return True if a pod has no gate beside this one."""
         return self.free() not in ([], [name])
 
     def wait_free(self, count: int) -> list[str]:
@@ -188,7 +188,7 @@ class UsageRecord:
         self._watches.close()
 
     def most_at_a_time(self) -> int:
-        """Return the largest number of claims that were allocated, or whose pod had no gate.
+        """Return the largest number of claims that were allocated, or had a pod without a gate.
 
         Pods without a gate that have the key of the old days instead of a claim count, too.
 
@@ -241,7 +241,7 @@ def _is_charged(claim: Object, pods: Mapping[str, Object]) -> bool:
 
 
 def _has_key(pod: Object) -> bool:
-    """Return whether a pod without a gate has a device by the key."""
+    """Return True if a pod without a gate has a device by the key."""
     (container,) = pod["spec"]["containers"]
     return (
         OLD_KEY in container.get("resources", {}).get("limits", {})

@@ -1,4 +1,4 @@
-"""A recording of a real cluster: where its scheduler placed pods is the best of that moment, and can be replayed."""
+"""A recording of a real cluster: its scheduler's places are the best of their moment, and can be replayed."""
 
 import json
 import sys
@@ -21,7 +21,7 @@ SEED: Final = 33
 def schedule(
     scheduled: Scheduled, documents: Sequence[tuple[Object, Object | None]]
 ) -> Counter[bool]:
-    """Create pods one after the other; those that get no node are deleted. Return how many got one."""
+    """Create pods one after the other, and delete those that get no node. Count those that got one."""
     placed: Counter[bool] = Counter()
     for document, claim in documents:
         if claim is not None:

@@ -35,7 +35,7 @@ def asking(limits: Mapping[str, str | int], **more: Any) -> Object:
 
 
 class Refusal(NamedTuple):
-    """Attributes: words: Each of them stands in what kubectl prints."""
+    """Attributes: words: Parts that must all be in the output of kubectl."""
 
     name: str
     pod: Object

@@ -39,7 +39,7 @@ def job(memory: str | int) -> Object:
 
 
 def create(cluster: Access, namespace: str, document: Object) -> subprocess.CompletedProcess[str]:
-    """Create an object; return what kubectl said."""
+    """Create an object; return the output of kubectl."""
     return cluster.kubectl(
         "create", "-n", namespace, "-f", "-", input=stream(document), check=False
     )

@@ -25,7 +25,7 @@ def kinds(cluster: Access) -> str:
 
 
 def versions(cluster: Access, kinds: str) -> dict[str, str]:
-    """Every object of the cluster to its resourceVersion, but what is being deleted anyway."""
+    """Every object of the cluster to its resourceVersion, except those being deleted anyway."""
     # Asked first, since some are gone by the time that all else is listed.
     ending = {
         object_["metadata"]["name"]

@@ -63,7 +63,7 @@ def of_all(amount: str, whole: str) -> Quantity:
 
 
 class Example(NamedTuple):
-    """Attributes: containers: Name to devices, of which none are shared with another container."""
+    """Attributes: containers: Name to devices, none of them shared with another container."""
 
     name: str
     pods: int

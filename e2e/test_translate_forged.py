@@ -79,7 +79,7 @@ def test_a_template_of_other_content_under_our_name_is_refused_with_the_remedy(
 
 @pytest.fixture
 def without_controller(cluster: Access, drawbridge: Drawbridge) -> Iterator[Callable[[], None]]:
-    """The controller does not run until what this gives is called."""
+    """The controller does not run until the yielded function is called."""
 
     def again() -> None:
         drawbridge.start(CONTROLLER)

@@ -239,7 +239,7 @@ def test_translated_pods_live_and_end_without_us(cluster: Access, translated: Ru
 
 
 def touch(cluster: Access, namespace: str, name: str) -> None:
-    """Change what controllers change of a pod that they look after."""
+    """Change fields of a pod that controllers change."""
     patch = ("patch", "-n", namespace, "pod", name, "--type=merge", "-p")
     cluster.kubectl(*patch, json.dumps({"metadata": {"finalizers": ["story.internal/held"]}}))
     cluster.kubectl(*patch, json.dumps({"metadata": {"finalizers": None}}))

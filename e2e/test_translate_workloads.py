@@ -1,4 +1,4 @@
-"""The author of a workload hears at once what its pods would hit; no workload ever waits for us.
+"""The author of a workload hears at once of the rejections of its pods; no workload ever waits for us.
 
 In kubectl's own words, since these are what users see.
 """
@@ -256,7 +256,7 @@ ONLOOKERS: Final = (
 
 @pytest.fixture
 def installed(request: pytest.FixtureRequest, cluster: Access, workshop: str) -> Iterator[str]:
-    """Something that may not see claims; what is said of it."""
+    """A component that may not see claims; yields the words about it."""
     document, words = request.param
     cluster.apply(document)
     yield words

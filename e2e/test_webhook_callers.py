@@ -58,7 +58,7 @@ class Guarded(NamedTuple):
 
 
 def for_processes(objects: list[Object], file: Path) -> list[Object]:
-    """The overlay where the webhook is a process, and the ConfigMap a file."""
+    """The overlay for a webhook that is a process, with the ConfigMap as a file."""
     changed: list[Object] = copy.deepcopy(objects)
     (variable,) = (
         variable
@@ -72,7 +72,7 @@ def for_processes(objects: list[Object], file: Path) -> list[Object]:
 
 
 def write_credentials(directory: Path, callers: Authority) -> Path:
-    """The kubeconfig with the certificate with which the API server calls webhooks."""
+    """The kubeconfig with the API server's certificate for calls of webhooks."""
     user = certificate_user(callers.issue(CALLER))
     # The user's name says for which webhooks: a host and port, or all.
     text = kubeconfig(cluster_entry("https://unused", callers.certificate), user, name="*")
@@ -127,7 +127,7 @@ def create(cluster: Cluster) -> tuple[int, str]:
 def status_for(
     guarded: Guarded, name: str | None, callers: Authority, path: str | None = None
 ) -> int:
-    """The status that a caller of that name gets who knows the path."""
+    """The status for a caller of that name and with the path."""
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     if name is not None:
@@ -151,7 +151,7 @@ def test_the_api_server_is_known_by_its_certificate(guarded: Guarded) -> None:
 
 
 def is_translated(cluster: Cluster) -> bool:
-    """Return whether the API server gets an answer; it does not call before the rules are there."""
+    """Return True if the API server gets an answer; it does not call before the rules are there."""
     status, words = create(cluster)
     return status == 0 and legacy_keys(json.loads(words)) == set()
 
@@ -171,7 +171,7 @@ def test_nobody_else_is_answered(guarded: Guarded) -> None:
 
 
 def is_turned_away(guarded: Guarded, name: str | None, callers: Authority) -> bool:
-    """Return whether a caller gets no answer at all."""
+    """Return True if a caller gets no answer at all."""
     try:
         status_for(guarded, name, callers)
     except (OSError, http.client.HTTPException):

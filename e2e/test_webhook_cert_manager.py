@@ -171,7 +171,7 @@ class Installed:
         self.cluster.kubectl(*command, "-p", json.dumps(steps))
 
     def renew_and_wait(self, name: str, secret: str) -> bytes:
-        """Renew a Certificate, and return what is in its Secret then."""
+        """Renew a Certificate, and return the new content of its Secret."""
         before = self.certificate(secret)
         self.renew(name)
         self.cluster.wait_until(
@@ -183,7 +183,7 @@ class Installed:
 
 
 def for_processes(objects: list[Object], folder: Path, host: str) -> list[Object]:
-    """The overlay where the webhook is a process that is reached by its address."""
+    """The overlay for a webhook that is a process and reached by its address."""
     changed = copy.deepcopy(objects)
     named(changed, "Certificate")["drawbridge-webhook"]["spec"]["ipAddresses"] = [host]
     for deployment in named(changed, "Deployment").values():

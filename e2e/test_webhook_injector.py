@@ -31,7 +31,7 @@ def resource(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def injector(own_cluster: Cluster, namespace: str, resource: str, tmp_path: Path) -> Iterator[None]:
-    """It listens on loopback, where only an API server of ours reaches it."""
+    """It listens on loopback, so that only an API server of ours reaches it."""
     cluster = own_cluster
     with Injector(cluster, namespace, resource, tmp_path):
         plain = pod("plain", labels={LABEL: "yes"})

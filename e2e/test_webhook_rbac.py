@@ -1,4 +1,4 @@
-"""Each account can do what its process does, and nothing besides, as the API server itself says."""
+"""Each account has the rights for its process' work, and no others, as the API server itself says."""
 
 import itertools
 import json

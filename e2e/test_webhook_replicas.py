@@ -1,4 +1,4 @@
-"""A fault of one replica, or a new certificate, costs those who create pods little.
+"""A fault of one replica, or a new certificate, costs creators of pods little.
 
 `pytest -s` shows the costs; docs/operations.md repeats them.
 """
@@ -274,7 +274,7 @@ def wait_paths_without(
 
 
 def statuses(drawbridge: Drawbridge, replicas: Replicas, paths: Mapping[str, str]) -> set[int]:
-    """Return the statuses with which the replicas answer at paths."""
+    """Return the statuses of the replicas' answers at paths."""
     return {
         drawbridge.post(b"{}", path=path, port=port)[0]
         for path in paths.values()
@@ -283,7 +283,7 @@ def statuses(drawbridge: Drawbridge, replicas: Replicas, paths: Mapping[str, str
 
 
 def fail_open_count(cluster: Access) -> float:
-    """Return how often the API server has gone on without an answer of a webhook of ours."""
+    """Return the number of times that the API server went on without an answer of a webhook of ours."""
     lines = cluster.kubectl("get", "--raw", "/metrics").stdout.splitlines()
     name = "apiserver_admission_webhook_fail_open_count"
     return sum(float(line.split()[-1]) for line in lines if line.startswith(name) and GROUP in line)

@@ -1,4 +1,4 @@
-"""Drawbridge is taken away and comes back: what runs does not notice."""
+"""Drawbridge is taken away and comes back: running pods do not notice."""
 
 import pytest
 
@@ -22,7 +22,7 @@ def claims(cluster: Access, namespace: str) -> list[Object]:
 
 
 def lasting(object_: Object) -> Object:
-    """Return what an uninstall must not touch; others may still write the rest of the status."""
+    """Return the fields that an uninstall must not touch; others may still write the rest of the status."""
     return {
         "uid": object_["metadata"]["uid"],
         "annotations": object_["metadata"].get("annotations"),

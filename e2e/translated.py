@@ -104,7 +104,7 @@ def allocated(pod: Object, claims: Iterable[Object]) -> dict[str, Object]:
 
 
 def is_owned(claim: Object, pod: Object) -> bool:
-    """Return whether a claim was made of a template for a pod."""
+    """Return True if a claim was made of a template for a pod."""
     owners = claim["metadata"].get("ownerReferences", ())
     return any(owner["uid"] == pod["metadata"]["uid"] for owner in owners)
 
@@ -126,7 +126,7 @@ def legacy_keys(pod: Object) -> set[str]:
 
 
 def untranslated_rest(pod: Object) -> Object:
-    """A pod without anything that a translation takes away or brings, nor what each pod has alone.
+    """A pod without anything that a translation takes away or brings, and without its identity.
 
     It is the same for a translated pod and for its twin from a namespace that opted out.
     """

@@ -1,4 +1,4 @@
-"""Stand-ins for what the vendors of a migration run, and the charts of their drivers.
+"""Stand-ins for the vendors' processes in a migration, and the charts of their drivers.
 
 They do what device plugins, DRA drivers and HAMi's scheduler do, as far as an API server sees it: they
 follow the labels of nodes, and nothing of the product. They also end the work of Jobs.
@@ -60,7 +60,7 @@ spec:
 
 
 def write_driver_chart(folder: Path) -> None:
-    """Write a chart below a folder, under the name by which `prepare.sh` installs NVIDIA's.
+    """Write a chart below a folder, under the name that `prepare.sh` uses for NVIDIA's.
 
     It has the values of the real one that matter here, and refuses what that refuses.
     """
@@ -105,7 +105,7 @@ def hami_driver() -> list[Object]:
 
 
 def gpu_operator() -> Object:
-    """Return the Deployment of NVIDIA's Operator, which tells its version and has no pod here."""
+    """Return the Deployment of NVIDIA's Operator; it tells its version and has no pod here."""
     template = pod("pod")
     template["spec"]["containers"][0]["image"] = f"registry.internal/gpu-operator:{OPERATOR}"
     manifest = deployment("gpu-operator", template, replicas=0)
@@ -167,7 +167,7 @@ class Vendors:
         self._end_work(by_name)
 
     def _offer(self, name: str, amounts: Mapping[str, str]) -> None:
-        """Have a node's kubelet report what its device plugin offers."""
+        """Have a node's kubelet report the resources of its device plugin."""
         if self._offered.get(name) == amounts:
             return
         room = {"allocatable": amounts, "capacity": amounts}
@@ -245,7 +245,7 @@ class Vendors:
 
 
 def packed_node(counts: Mapping[str, int]) -> str:
-    """Return the fullest node that is not full; the emptiest where all are."""
+    """Return the fullest node that is not full; the emptiest if all are."""
     return min(
         counts,
         key=lambda name: (counts[name] >= PACKED, abs(PACKED - counts[name]), name),
@@ -261,7 +261,7 @@ def _offered(name: str, labels: Mapping[str, str]) -> dict[str, str]:
 
 
 def _is_chosen(name: str, labels: Mapping[str, str], selectors: list[Mapping[str, str]]) -> bool:
-    """Return whether the DaemonSet of the node's DRA driver has a pod there."""
+    """Return True if the DaemonSet of the node's DRA driver has a pod there."""
     key = (
         HAMI_LABEL[0] if kind_of_node(name) is NodeKind.SHARED else "nvidia.com/dra-kubelet-plugin"
     )

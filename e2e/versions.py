@@ -27,5 +27,5 @@ def copy_next_version(folder: Path) -> Path:
 
 
 def environment_of(folder: Path) -> dict[str, str]:
-    """Variables with which `python -m` runs the programs of a folder, wherever it is started."""
+    """Variables that make `python -m` run the programs of a folder, from any directory."""
     return {"PYTHONPATH": str(folder), "PYTHONSAFEPATH": "1"}

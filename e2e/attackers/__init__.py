@@ -1,1 +1,1 @@
-"""Attackers, each with the rights of one who may reach a cluster: `make attack`, and `make soak` beside its faults."""
+"""Attackers, each with rights that people have: `make attack`, and beside the faults of `make soak`."""

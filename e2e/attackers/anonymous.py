@@ -1,4 +1,4 @@
-"""Attackers who reach the port of the webhook, and have no rights in the cluster."""
+"""Attackers with access to the port of the webhook, and no rights in the cluster."""
 
 import random
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ def strangers(target: Target, chance: random.Random) -> Iterator[int]:
 
 
 def readers_of_the_path(target: Target, chance: random.Random) -> Iterator[int]:
-    """Post reviews of 5 KB pods under invented users to the secret path, which somebody read (S4, M6)."""
+    """Post reviews of 5 KB pods under invented users to the secret path, known to the attacker (S4, M6)."""
     with target.stranger() as caller:
         while True:
             yield caller.post(target.stolen_path, _review(chance))

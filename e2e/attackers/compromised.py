@@ -1,4 +1,4 @@
-"""Attackers who have the credentials of one of our processes, or of a node.
+"""Attackers with the credentials of one of our processes, or of a node.
 
 Each does what its account may do; the objects that it writes are its own, and keep their meaning.
 """
@@ -115,7 +115,7 @@ def _list(caller: Caller, path: str) -> int:
 
 
 def _change(caller: Caller, path: str, chance: random.Random) -> int:
-    """Change an annotation that nobody reads; all who watch the object decode it anew."""
+    """Change an annotation that nobody reads; all watchers of the object decode it anew."""
     return caller.patch(path, {"metadata": {"annotations": {"note": text(chance, 2_000)}}})
 
 

@@ -1,4 +1,4 @@
-"""Attackers with the ClusterRole `edit` in one namespace, which contains claims and templates."""
+"""Attackers with the ClusterRole `edit` in one namespace; it contains claims and templates."""
 
 import http.client
 import itertools
@@ -44,7 +44,7 @@ def routed_claims(target: Target, chance: random.Random) -> Iterator[int]:
 
 
 def long_lists(target: Target, chance: random.Random) -> Iterator[int]:
-    """Create claims in dry runs whose selector copies a list of 4,800 numbers as often (S3).
+    """Create claims in dry runs with a selector that copies a list of 4,800 numbers as often (S3).
 
     Thirty of them within a minute switched off everybody's longer selectors.
     """

@@ -9,7 +9,7 @@ LETTERS: Final = "abcdefghijklmnopqrstuvwxyz0123456789"
 
 
 def patterns(driver: str, chance: random.Random, length: int = LENGTH) -> str:
-    """Return a selector of many regular expressions, none of which fits: 5 ms on each device.
+    """Return a selector of many regular expressions that all fail to match: 5 ms on each device.
 
     Each is different from those before, and reads what is different on each device.
     """

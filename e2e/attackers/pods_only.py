@@ -1,4 +1,4 @@
-"""Attackers who may create pods in one namespace, and nothing else."""
+"""Attackers with the right to create pods in one namespace, and no other."""
 
 import itertools
 import random
@@ -11,7 +11,7 @@ from e2e.users import PODS_ONLY
 
 
 def pods_of_4_kb(target: Target, chance: random.Random) -> Iterator[int]:
-    """Create pods in dry runs whose derived selectors name a hundred devices, others each time (S1).
+    """Create pods in dry runs with derived selectors that name a hundred devices, others each time (S1).
 
     Routing evaluated them on every device, one after the other.
     """
@@ -27,7 +27,7 @@ def pods_of_4_kb(target: Target, chance: random.Random) -> Iterator[int]:
 
 
 def pods_of_nothing(target: Target, chance: random.Random) -> Iterator[int]:
-    """Create pods in dry runs that name claims and templates which do not exist (S1).
+    """Create pods in dry runs that name missing claims and templates (S1).
 
     Routing waits a moment for each of them.
     """

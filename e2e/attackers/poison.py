@@ -1,4 +1,4 @@
-"""Claims of an editor about which the bridge cannot decide soon, and their pods."""
+"""Claims of an editor that the bridge cannot decide about soon, and their pods."""
 
 from collections.abc import Callable
 from random import Random

@@ -63,7 +63,7 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
         return Caller(self.server, self.authority, files=self.node_files)
 
     def stranger(self) -> "Caller":
-        """Return a connection to the webhook, for whoever reaches its port."""
+        """Return a connection to the webhook, possible for any client of its port."""
         return Caller(self.webhook, self.webhook_authority)
 
     def path(self, plural: str, name: str = "") -> str:
@@ -80,7 +80,7 @@ def target_in(
     accounts: Mapping[str, tuple[str, str]],
     **fields: Any,
 ) -> Target:
-    """Return what attackers know of a cluster now.
+    """Return the facts that attackers know of a cluster now.
 
     Args:
         namespace: In which users have their rights.
@@ -101,7 +101,7 @@ def target_in(
 
 
 class Caller:
-    """A connection that stays open, `with ... as caller`; it is opened anew where it was lost."""
+    """A connection that stays open, `with ... as caller`; it is opened anew if it was lost."""
 
     def __init__(
         self, url: str, authority: str, *, token: str = "", files: tuple[str, str] | None = None
@@ -133,7 +133,7 @@ class Caller:
     def request(
         self, method: str, path: str, body: object = None, **headers: str
     ) -> tuple[int, bytes]:
-        """Return status and body of an answer; 0 and the reason where there is none."""
+        """Return status and body of an answer; 0 and the reason if there is none."""
         data = None if body is None else json.dumps(body).encode()
         was_open = self._connection.sock is not None
         try:
@@ -158,11 +158,11 @@ class Caller:
         return answer.status, answer.read()
 
     def post(self, path: str, body: object) -> int:
-        """Return the status of an answer; 0 where there is none."""
+        """Return the status of an answer; 0 if there is none."""
         return self.request("POST", path, body)[0]
 
     def patch(self, path: str, body: object) -> int:
-        """Return the status of the answer to a merge patch; 0 where there is none."""
+        """Return the status of the answer to a merge patch; 0 if there is none."""
         content = {"Content-Type": "application/merge-patch+json"}
         return self.request("PATCH", path, body, **content)[0]
 

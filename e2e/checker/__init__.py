@@ -1,1 +1,1 @@
-"""The checker of a migration: it reads what an API server showed, and imports nothing of the product."""
+"""The checker of a migration: it reads the history of an API server, and imports nothing of the product."""

@@ -1,4 +1,4 @@
-"""`python -m e2e.checker FILE`: what a recorded history broke; exit status 1 when that is something."""
+"""`python -m e2e.checker FILE`: the broken rules of a recorded history; exit status 1 if there are any."""
 
 import argparse
 import json

@@ -9,7 +9,7 @@ from e2e.checker.tenants import Idle, Quotas
 
 
 def check(events: Iterable[Event], allowance: Allowance) -> list[Finding]:
-    """Return what broke a rule, in the order in which it happened.
+    """Return the events that broke a rule, in order of time.
 
     Args:
         events: In any order, from the start of the record.

@@ -62,7 +62,7 @@ class DeviceRequest(NamedTuple):
 
     @property
     def is_share(self) -> bool:
-        """Return whether it is a part of a device."""
+        """Return True if it is a part of a device."""
         return bool(self.memory or self.memory_percent or self.cores)
 
     def __str__(self) -> str:
@@ -87,7 +87,7 @@ class Device(NamedTuple):
         return str(self.attributes.get("profile", ""))
 
     def suits(self, request: DeviceRequest) -> bool:
-        """Return whether it is of the kind and the size that is asked for, were it free."""
+        """Return True if it is of the kind and the size that is asked for, were it free."""
         if request.is_share:
             return self.is_shared and all(
                 self.capacity.get(name, Decimal(0)) >= amount
@@ -99,14 +99,14 @@ class Device(NamedTuple):
 
 
 class Result(NamedTuple):
-    """A device that a claim has, with what it takes of a shared one."""
+    """A device that a claim has, with the part that it takes of a shared one."""
 
     identity: tuple[str, str, str]
     consumed: Mapping[str, Decimal]
 
 
 def requests_of(pod: Object, state: State) -> list[DeviceRequest]:
-    """Return what a pod asks for, as its owner's template has it; as the pod has it without an owner."""
+    """Return the requests of a pod as in its owner's template; as in the pod without an owner."""
     owner = controller_of(pod)
     stored = None
     if owner is not None and owner["kind"] in _OWNERS:
@@ -187,7 +187,7 @@ def claims_of(pod: Object, state: State) -> list[Object]:
 
 
 def is_given(result: Result, device: Device, request: DeviceRequest) -> bool:
-    """Return whether a result is one of the devices that are asked for: not smaller, and not far larger."""
+    """Return True if a result is one of the devices that are asked for: not smaller, and not far larger."""
     if not device.suits(request):
         return False
     return all(
@@ -197,7 +197,7 @@ def is_given(result: Result, device: Device, request: DeviceRequest) -> bool:
 
 
 def has_room(device: Device, request: DeviceRequest, taken: Mapping[str, Decimal] | None) -> bool:
-    """Return whether a device can be given.
+    """Return True if a device can be given.
 
     Args:
         taken: What claims take of it; None without a claim.
@@ -211,7 +211,7 @@ def has_room(device: Device, request: DeviceRequest, taken: Mapping[str, Decimal
 
 
 def offered(node: Object, request: DeviceRequest) -> int:
-    """Return how many devices of what is asked the device plugin of a node offers."""
+    """Return the number of requested devices that the device plugin of a node offers."""
     of_hami = HAMI_REGISTER in node["metadata"].get("annotations", {})
     if request.key == GPU and of_hami is not request.is_share:
         return 0
@@ -219,13 +219,13 @@ def offered(node: Object, request: DeviceRequest) -> int:
 
 
 def has_whole_card_of_hami(pod: Object, node: Object) -> bool:
-    """Return whether a pod is on a node of HAMi by HAMi's own scheduler, which gives whole cards where no memory is asked for."""
+    """Return True if a pod got whole cards from HAMi's own scheduler, as it gives if no memory is asked for."""
     is_placed_by_hami = pod["spec"].get("schedulerName") == HAMI_SCHEDULER
     return is_placed_by_hami and HAMI_REGISTER in node["metadata"].get("annotations", {})
 
 
 def used_by_keys(node: str, key: str, state: State) -> int:
-    """Return how many devices of a plugin the pods of a node have."""
+    """Return the number of devices of a plugin that the pods of a node have."""
     return sum(
         int(quantity(container.get("resources", {}).get("limits", {}).get(key, 0)))
         for pod in state.objects("pods")
@@ -239,7 +239,7 @@ def used_by_keys(node: str, key: str, state: State) -> int:
 
 
 def _amounts(request: DeviceRequest, device: Device) -> Mapping[str, Decimal]:
-    """Return what a share takes of a device; a percentage of its memory is whole MiB, rounded down."""
+    """Return the amounts of a share; a percentage of a device's memory is whole MiB, rounded down."""
     percent_mib = device.capacity.get("memory", Decimal(0)) * request.memory_percent / 100 // MIB
     named = {"memory": request.memory or percent_mib * MIB, "cores": request.cores}
     return {name: amount for name, amount in named.items() if amount}

@@ -80,7 +80,7 @@ class State:
 
 
 def read_history(lines: Iterable[str]) -> list[Event]:
-    """Return the events of JSON lines: what was there first, then everything by its version.
+    """Return the events of JSON lines: the objects listed first, then everything by its version.
 
     Raises:
         ValueError: A line is not such an event; the message has its number.
@@ -101,7 +101,7 @@ def read_history(lines: Iterable[str]) -> list[Event]:
 
 
 def in_order(events: Iterable[Event]) -> list[Event]:
-    """Return events in the order in which they happened.
+    """Return events in order of time.
 
     All kinds are in one etcd, so resourceVersions are one order; the moments at which watches of
     different kinds deliver are not.
@@ -120,7 +120,7 @@ def _version(event: Event) -> int:
 
 
 def is_new(event: Event, before: Object | None) -> bool:
-    """Return whether an event is the first about its object."""
+    """Return True if an event is the first about its object."""
     return before is None and event.type != DELETED
 
 
@@ -133,7 +133,7 @@ def name_of(entry: Object) -> str:
 
 
 def namespace_of(entry: Object) -> str:
-    """Return the namespace of an object; empty for what has none."""
+    """Return the namespace of an object; empty for cluster-scoped ones."""
     return str(entry["metadata"].get("namespace", ""))
 
 
@@ -143,12 +143,12 @@ def uid_of(entry: Object) -> str:
 
 
 def label_of(entry: Object) -> str:
-    """Return `namespace/name`, or the name of what has no namespace."""
+    """Return `namespace/name`, or the name of a cluster-scoped object."""
     return "/".join(filter(None, (namespace_of(entry), name_of(entry))))
 
 
 def is_leaving(entry: Object) -> bool:
-    """Return whether an object is being deleted."""
+    """Return True if an object is being deleted."""
     return "deletionTimestamp" in entry["metadata"]
 
 
@@ -169,7 +169,7 @@ def controller_of(entry: Object) -> Object | None:
 
 
 def has_condition(entry: Object, kind: str) -> bool:
-    """Return whether a condition of an object is true."""
+    """Return True if a condition of an object is true."""
     return any(
         condition["type"] == kind and condition["status"] == "True"
         for condition in entry.get("status", {}).get("conditions", ())

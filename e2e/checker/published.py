@@ -1,4 +1,4 @@
-"""The devices that are published, and what claims take of them, as a history goes on."""
+"""The devices that are published, and the amounts that claims take of them, as a history goes on."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
@@ -35,7 +35,7 @@ class Published:
             self._claim(event)
 
     def taken(self, identity: Identity) -> Mapping[str, Decimal] | None:
-        """Return what claims take of a device, by capacity; None without a claim."""
+        """Return the amounts that claims take of a device, by capacity; None without a claim."""
         claims = self._claims.get(identity)
         if not claims:
             return None

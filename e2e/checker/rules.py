@@ -84,7 +84,7 @@ class Rule(Protocol):
     """A rule that sees a history event by event."""
 
     def see(self, event: Event, before: Object | None, state: State) -> Iterable[Finding]:
-        """Return what an event broke.
+        """Return the rules that an event broke.
 
         Args:
             before: The object before the event; None for one that is new.
@@ -93,7 +93,7 @@ class Rule(Protocol):
         ...
 
     def end(self, at: float, state: State) -> Iterable[Finding]:
-        """Return what only the end of the history shows."""
+        """Return the findings that only the end of the history shows."""
         ...
 
 
@@ -164,7 +164,7 @@ def _loses_work(pod: Object) -> bool:
 
 
 def _ignores_disruption(job: Object) -> bool:
-    """Return whether an eviction costs a Job none of its tries, by its first rule about one."""
+    """Return True if an eviction costs a Job none of its tries, by its first rule about one."""
     for rule in job["spec"].get("podFailurePolicy", {}).get("rules", ()):
         if "onExitCodes" in rule:
             return False
@@ -280,7 +280,7 @@ class Left:
         self._used_at: dict[str, float] = {}
 
     def see(self, event: Event, before: Object | None, state: State) -> Iterator[Finding]:
-        """Remember how nodes were at first, and when a template was used last."""
+        """Remember the first state of nodes, and the last use of a template."""
         del state
         entry = event.object
         if event.kind == "nodes" and is_new(event, before):
@@ -294,7 +294,7 @@ class Left:
         yield from ()
 
     def end(self, at: float, state: State) -> Iterator[Finding]:
-        """Tell what is there and should not be."""
+        """Tell the objects that are there and should not be."""
         for kind, name, text in (
             *self._nodes(state),
             *_pods(state),

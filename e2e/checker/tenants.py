@@ -1,4 +1,4 @@
-"""The rules about who uses how much: no tenant above its quota, and no idle device that a pod waits for."""
+"""The rules about use by tenants: none above its quota, and no idle device that a pod waits for."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
@@ -43,7 +43,7 @@ _BLOCKING: Final = ("NoSchedule", "NoExecute")
 
 
 class Quotas:
-    """No tenant has more devices than its quota allowed at first, whichever API its pods use.
+    """No tenant has more devices than its quota allowed at first, by any API of its pods.
 
     What counts is what a person wrote: a pod counts alike with keys and with claims, so a second line for
     claims does not double what a tenant may have.
@@ -66,7 +66,7 @@ class Quotas:
         yield from self._excesses(event.at)
 
     def end(self, at: float, state: State) -> Iterator[Finding]:
-        """Tell of what is above at the end."""
+        """Tell the tenants above their quota at the end."""
         del state
         yield from self._excesses(at)
 
@@ -109,7 +109,7 @@ class Quotas:
 
 
 class _Waiting(NamedTuple):
-    """A pod without a node, and what it asks for."""
+    """A pod without a node, and its requests."""
 
     pod: Object
     requests: list[DeviceRequest]
@@ -132,7 +132,7 @@ class Idle:
         self._looked_at = float("-inf")
 
     def see(self, event: Event, before: Object | None, state: State) -> Iterator[Finding]:
-        """Follow the pods that wait, and look at what they wait for."""
+        """Follow the pods that wait, and look at the devices that they wait for."""
         del before
         if event.kind == "pods":
             self._follow(event, state)
@@ -182,7 +182,7 @@ class Idle:
         self._since = still
 
     def _free(self, node: Object, requests: list[DeviceRequest], state: State) -> int | None:
-        """Return how many devices of a kind are free on a node; None where not all requests fit."""
+        """Return the number of devices of a kind that are free on a node; None if not all requests fit."""
         counts = []
         for request in requests:
             published = sum(
@@ -221,7 +221,7 @@ def _requested(pod: Object) -> dict[str, Decimal]:
 
 
 def _has_room(node: Object, pod: Object, used: Mapping[str, Decimal]) -> bool:
-    """Return whether a node has the CPU and memory for a pod, where it says how much it has."""
+    """Return True if a node has the CPU and memory for a pod, as far as it names amounts."""
     allocatable = node["status"].get("allocatable", {})
     return all(
         name not in allocatable
@@ -231,7 +231,7 @@ def _has_room(node: Object, pod: Object, used: Mapping[str, Decimal]) -> bool:
 
 
 def _may_free(event: Event) -> bool:
-    """Return whether a device may be free after an event, or a pod begin to wait."""
+    """Return True if a device may be free after an event, or a pod begin to wait."""
     if event.kind == "pods":
         has_ended = event.type == DELETED or is_leaving(event.object)
         return has_ended or phase_of(event.object) in FINISHED or not node_of(event.object)
@@ -241,7 +241,7 @@ def _may_free(event: Event) -> bool:
 
 
 def _lets(node: Object, pod: Object) -> bool:
-    """Return whether a node takes a pod, devices apart."""
+    """Return True if a node takes a pod, devices apart."""
     spec = node["spec"]
     if spec.get("unschedulable") or not has_condition(node, "Ready"):
         return False

@@ -17,7 +17,7 @@ TIMEOUT_S: Final = 60.0
 
 
 def remove_cgroups(name: str) -> None:
-    """Remove the cgroups of a node whose processes have ended, or are about to."""
+    """Remove the cgroups of a node with processes that have ended, or are about to."""
     deadline = time.monotonic() + TIMEOUT_S
     while [folder for folder in _folders(name) if not _is_removed(folder)]:
         if time.monotonic() > deadline:

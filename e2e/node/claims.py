@@ -23,7 +23,7 @@ def request(name: str = "gpu", device_class: str = DRIVER, **exactly: Any) -> Ob
 
 
 def named(device: str) -> str:
-    """A selector for one device; its uuid stands for its name, which CEL does not see."""
+    """A selector for one device; its uuid stands for its name, since CEL does not see names."""
     return f'device.attributes["{DRIVER}"].uuid == "{device}"'
 
 
@@ -56,7 +56,7 @@ def pod_with(
     requests: Mapping[str, str] | None = None,
     **spec: Any,
 ) -> Object:
-    """A pod whose container uses claims of these names.
+    """A pod with a container that uses claims of these names.
 
     Args:
         args: Of the box program; `env` where there are none.
@@ -80,7 +80,7 @@ def pod_with(
 
 
 def deployment(node: str, template_name: str, **spec: Any) -> Object:
-    """A deployment `app` of one pod at a time, which uses a claim of a template.
+    """A deployment `app` of one pod at a time with a claim of a template.
 
     Args:
         spec: Of its pods.

@@ -95,7 +95,7 @@ def read_stages(text: str) -> tuple[Stage, ...]:
 
 
 def read_config(stages: tuple[Stage, ...]) -> Config:
-    """Return what containers of the last stage run, as an image's `config` has it.
+    """Return the `config` of an image for containers of the last stage.
 
     Raises:
         BuildError: It has a step that is not understood.
@@ -115,7 +115,7 @@ def read_config(stages: tuple[Stage, ...]) -> Config:
 
 
 def build_layer(stages: tuple[Stage, ...], folder: Path, environment: Environment) -> Path:
-    """Build the stages that the last one copies from; return a folder with what it adds to its base.
+    """Build the stages that the last one copies from; return a folder with its additions to its base.
 
     Args:
         folder: Empty, for all files of the build.

@@ -70,7 +70,7 @@ class NodeDriver:
         self._ports: dict[str, tuple[int, int]] = {}
 
     def install(self) -> None:
-        """Apply the manifests, all but what needs an image."""
+        """Apply the manifests, all but those that need an image."""
         self._cluster.apply(
             [
                 document
@@ -82,7 +82,7 @@ class NodeDriver:
         self._cluster.wait_until(self._is_restricted, "the node restriction is in force")
 
     def uninstall(self) -> None:
-        """Delete what was applied."""
+        """Delete the applied objects."""
         flags = ("--ignore-not-found", "--wait=false")
         objects = [document for document in self._objects if document["kind"] != "ConfigMap"]
         self._cluster.kubectl("delete", *flags, "-f", "-", input=stream(objects))
@@ -143,7 +143,7 @@ class NodeDriver:
         self.node.stop_program(f"{self._prefix}{name}")
 
     def ensure(self, pools: Pools | None = None) -> None:
-        """Have exactly one instance, ready, with an inventory; whatever a story left behind."""
+        """Have exactly one instance, ready, with an inventory; clear away anything that a story left behind."""
         self.declare(INVENTORY if pools is None else pools)
         child = self._cluster.children.get(self._child("driver"))
         if child is None or child.exit_status is not None:
@@ -164,13 +164,13 @@ class NodeDriver:
         child.wait(TIMEOUT_S)
 
     def wait_crashed(self, name: str = "driver") -> None:
-        """Return when an instance has killed itself."""
+        """Wait until an instance has killed itself."""
         child = self._cluster.children.pop(self._child(name))
         assert child.wait(TIMEOUT_S), f"{name} is alive:\n{child.tail()}"
         assert child.exit_status == -signal.SIGKILL, child.tail()
 
     def wait_ready(self, name: str = "driver") -> None:
-        """Return when an instance is ready."""
+        """Wait until an instance is ready."""
         child = self._cluster.children[self._child(name)]
 
         def is_ready() -> bool:
@@ -180,7 +180,7 @@ class NodeDriver:
         self._cluster.wait_until(is_ready, f"{name} is ready: {child.log}", timeout_s=TIMEOUT_S)
 
     def probe(self, path: str, name: str = "driver") -> tuple[int, str]:
-        """Status and text of a probe; 0 and why when there is no answer."""
+        """Status and text of a probe; 0 and the reason when there is no answer."""
         probes, metrics = self._ports[name]
         port = metrics if path == "/metrics" else probes
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=2)
@@ -231,7 +231,7 @@ class NodeDriver:
         ]
 
     def published(self) -> dict[str, Object]:
-        """Device to what is published of it."""
+        """Device to its published form."""
         return {
             device["name"]: device
             for slice_ in self.slices()
@@ -247,7 +247,7 @@ class NodeDriver:
         }
 
     def checkpoint(self) -> dict[str, Object]:
-        """Uid to record of what is prepared."""
+        """Uid to record of the prepared claims."""
         path = self.node.path(f"{self.state}/checkpoint")
         if not path.exists():
             return {}
@@ -274,7 +274,7 @@ class NodeDriver:
         )
 
     def metric(self, name: str, labels: str = "") -> float:
-        """A sample of the driver's metrics; 0 where there is none."""
+        """A sample of the driver's metrics; 0 if there is none."""
         _, text = self.probe("/metrics")
         outcome = re.search(rf"^{name}{re.escape(labels)} (\S+)$", text, re.MULTILINE)
         return float(outcome[1]) if outcome else 0.0
@@ -285,7 +285,7 @@ class NodeDriver:
         return f"{PLUGINS}/{self.name}"
 
     def is_clean(self) -> bool:
-        """Return whether nothing is prepared, down to the CDI folder."""
+        """Return True if nothing is prepared, down to the CDI folder."""
         return not self.checkpoint() and not self.specs()
 
     def _child(self, name: str) -> str:
@@ -299,7 +299,7 @@ class NodeDriver:
         return renamed
 
     def _is_restricted(self) -> bool:
-        """Return whether a token of another node is refused; it is the last thing that comes into force."""
+        """Return True if a token of another node is refused; it is the last thing that comes into force."""
         document = {
             "apiVersion": "resource.k8s.io/v1",
             "kind": "ResourceSlice",

@@ -110,7 +110,7 @@ class HostNetwork(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def host_network(cluster: Access, node: str, workloads: Iterable[str]) -> HostNetwork:
-    """Return what the pods of some workloads are told on a node."""
+    """Return the settings for the pods of some workloads on a node."""
     server = urlsplit(str(cluster.entry()["server"]))
     names = list(workloads)
     kinds = ("probes", "metrics", SCHEDULER_PORT)

@@ -1,4 +1,4 @@
-"""The namespaces of a node: what is started in them ends with them, however that happens.
+"""The namespaces of a node: the processes started in them end with them, in any case.
 
 Process ids, mounts and cgroups of a node are its own. Its first process dies with the test run, the
 kernel then ends every other one, and its mounts are gone. /var/lib and /run are folders of the node, so
@@ -85,7 +85,7 @@ exec "$@"
 
 
 def missing() -> str:
-    """Return the reason why a node cannot be started on this machine; empty when it can."""
+    """Return the reason a node cannot be started on this machine; empty when it can."""
     if sys.platform != "linux":
         return "a real node needs Linux"
     if os.geteuid() != 0:
@@ -97,7 +97,7 @@ def missing() -> str:
 
 
 def missing_cgroups(folder: Path) -> str:
-    """Return the reason why a node cannot have cgroups; empty when it can.
+    """Return the reason a node cannot have cgroups; empty when it can.
 
     Args:
         folder: Where cgroups are mounted.

@@ -1,4 +1,4 @@
-"""A node whose kubelet is real, in the cluster of the stories.
+"""A node with a real kubelet, in the cluster of the stories.
 
 `Node` starts containerd and the kubelet in namespaces of their own (`e2e.node.namespaces`), and each of
 them can be stopped and started again. Pods run with the host's network and with images that are there.
@@ -120,7 +120,7 @@ class Node:
         self.wait_ready(since)
 
     def wait_ready(self, since: str = "") -> None:
-        """Return when the node is Ready, as its kubelet told after a time."""
+        """Wait until the node is Ready, as its kubelet told after a time."""
 
         def is_ready(node: Object) -> bool:
             conditions = {
@@ -175,7 +175,7 @@ class Node:
         return shim
 
     def execute(self, *command: str | Path, check: bool = True) -> subprocess.CompletedProcess[str]:
-        """Run a program on the node and return what it said."""
+        """Run a program on the node and return its output."""
         completed = subprocess.run(
             self.namespaces.command(*command), capture_output=True, text=True, check=False
         )
@@ -189,7 +189,7 @@ class Node:
 
     @cached_property
     def snapshotter(self) -> str:
-        """Return containerd's way to make a container's files: an overlay, or a copy where none can be mounted."""
+        """Return containerd's way to make a container's files: an overlay, or a copy if none can be mounted."""
         completed = self.execute("sh", "-c", _TRY_OVERLAY, "sh", "/var/lib/overlay", check=False)
         return "native" if completed.returncode else "overlayfs"
 
@@ -288,7 +288,7 @@ disabled_plugins = ["io.containerd.nri.v1.nri"]
 
 
 def _is_shim(command_line: Path, sandbox: str) -> bool:
-    """Return whether a process is the shim of a sandbox; one that has ended meanwhile is not."""
+    """Return True if a process is the shim of a sandbox; one that has ended meanwhile is not."""
     try:
         words = command_line.read_bytes().split(b"\0")
     except OSError:
@@ -297,7 +297,7 @@ def _is_shim(command_line: Path, sandbox: str) -> bool:
 
 
 def _own_address() -> str:
-    """An address of this machine that is not loopback's, which no node may have, where there is one.
+    """An address of this machine that is not loopback's, impossible for a node, if there is one.
 
     Without one pods run nevertheless, but `kubectl logs` has nowhere to go.
     """

@@ -1,4 +1,4 @@
-"""Pods on a real node, as stories use them: started, asked what they were given, ended."""
+"""Pods on a real node, as stories use them: started, asked for their devices, ended."""
 
 import json
 from typing import Final
@@ -37,7 +37,7 @@ def device_nodes(cluster: Access, namespace: str, pod: str, container: str = "ma
 
 
 def is_translated(cluster: Access, namespace: str, pod: Object) -> bool:
-    """Return whether the webhook makes claims of a legacy pod; a dry run leaves nothing behind."""
+    """Return True if the webhook makes claims of a legacy pod; a dry run leaves nothing behind."""
     output = cluster.kubectl(
         "create", "--dry-run=server", "-n", namespace, "-f", "-", "-o", "json",
         input=json.dumps(pod), check=False,
@@ -81,7 +81,7 @@ def results(cluster: Access, namespace: str, claim: str) -> list[Object]:
 
 
 def wait_refused(cluster: Access, namespace: str, pod: str, words: str) -> None:
-    """Return when an event of the pod says that its claim is not prepared, in these words."""
+    """Wait until an event of the pod says that its claim is not prepared, in these words."""
 
     def is_refused() -> bool:
         return any(

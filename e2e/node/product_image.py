@@ -44,7 +44,7 @@ _RECIPE: Final = (
 
 
 def missing() -> str:
-    """Return the reason why the image cannot be built on this machine; empty when it can."""
+    """Return the reason the image cannot be built on this machine; empty when it can."""
     if shutil.which("mmdebstrap") is None:
         return "the image needs mmdebstrap (Debian: apt-get install mmdebstrap)"
     return missing_for_node()

@@ -1,4 +1,4 @@
-"""Our manifests as pods of a real node; `e2e.node.host_network` tells what is changed for it.
+"""Our manifests as pods of a real node; `e2e.node.host_network` has the changes for it.
 
 What their processes are told besides is in the ConfigMap that manifests/base mounts.
 """
@@ -23,7 +23,7 @@ INVENTORY: Final = "drawbridge-inventory"
 
 
 class ProductPods:
-    """Webhook, controllers, observer, driver and what else is asked for, as pods."""
+    """Webhook, controllers, observer, driver and the other processes asked for, as pods."""
 
     def __init__(
         self,
@@ -62,14 +62,14 @@ class ProductPods:
         ]
 
     def wait_rolled_out(self) -> None:
-        """Return when all pods are ready, as a person would see it."""
+        """Wait until all pods are ready, as a person would see it."""
         for kind, namespace, name in self.workloads:
             rollout = ("rollout", "status", f"{kind.lower()}/{name}", "-n", namespace)
             self._cluster.kubectl(*rollout, f"--timeout={TIMEOUT_S:.0f}s")
 
     @contextmanager
     def installed(self) -> Iterator[None]:
-        """Install all of it while a block runs; whether its pods are ready is for the block to see."""
+        """Install all of it while a block runs; the block has to check that its pods are ready."""
         label = ("label", "node", self._node)
         self._cluster.kubectl(*label, "drawbridge.internal/driver=true")
         try:

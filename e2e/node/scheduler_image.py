@@ -26,7 +26,7 @@ def write_scheduler_image(archive: Path) -> None:
 
 
 def read_scheduler_image(text: str) -> tuple[str, Config]:
-    """Return where the program is in the image of a Containerfile, and what its containers run.
+    """Return the program's place in the image of a Containerfile, and its containers' configuration.
 
     Raises:
         BuildError: The Containerfile builds another program, or puts more into the image.
@@ -60,6 +60,6 @@ def _steps() -> list[tuple[str, list[str]]]:
 
 
 def _words(step: Instruction) -> list[str]:
-    """Return the words of a step, without what the shell makes nothing of."""
+    """Return the words of a step, without those that the shell ignores."""
     words = [" ".join(word.split()) for word in shlex.split(step.text)]
     return sorted(words) if step.word == "ENV" else words
