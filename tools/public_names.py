@@ -77,7 +77,7 @@ from driver.plan.prepare import RefusalReason
 from findings.finding import Code
 from kube import names
 from kube.runtime.events import EventResult
-from migration.plan.checks import WaveAnswer
+from migration.plan.checks.checks import WaveAnswer
 from migration.rehearsal.model import RehearsalAnswer
 from migration.upgrade.model import UpgradeAnswer, UpgradeCode
 from migration.wave.report import WaveReport

@@ -9,10 +9,10 @@ from typing import Final
 
 from cli.runbooks.shell import command, comment, head, quoted
 from findings.text import reference_text
-from migration.plan.driver_release import CHART, CHART_VERSION, FORMER_CHART
-from migration.plan.environment import KUSTOMIZE
-from migration.plan.model import DriverRelease, Plan
-from migration.plan.vendors import CHART_MAPPINGS, NVIDIA, NVIDIA_LABEL, UNMAP_PATCH
+from migration.plan.facts.driver_release import CHART, CHART_VERSION, FORMER_CHART
+from migration.plan.facts.environment import KUSTOMIZE
+from migration.plan.facts.vendors import CHART_MAPPINGS, NVIDIA, NVIDIA_LABEL, UNMAP_PATCH
+from migration.plan.model.plan import DriverRelease, Plan
 
 DRIVER_ROOT: Final = "/run/nvidia/driver"
 DRIVER_VALUES: Final = "driver-values.yaml"

@@ -11,8 +11,8 @@ import msgspec
 
 from kube.manifests.dump import dump_yaml
 from kube.names import TRANSLATE_LABEL, TRANSLATE_SELECTED
-from migration.plan.environment import KUSTOMIZE
-from migration.plan.model import Plan, Wave, is_name
+from migration.plan.facts.environment import KUSTOMIZE
+from migration.plan.model.plan import Plan, Wave, is_name
 
 
 class Patch(msgspec.Struct, frozen=True, kw_only=True):

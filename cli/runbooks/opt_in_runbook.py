@@ -10,8 +10,8 @@ from typing import Final
 from cli.runbooks.shell import command, comment, quoted
 from findings.text import reference_text
 from kube.names import TRANSLATE_LABEL, TRANSLATE_SELECTED
-from migration.plan.environment import KUSTOMIZE
-from migration.plan.model import Plan, PlannedWorkload, Wave
+from migration.plan.facts.environment import KUSTOMIZE
+from migration.plan.model.plan import Plan, PlannedWorkload, Wave
 
 COMMIT_TIMEOUT: Final = "1h"
 ROLLED_OUT: Final = {

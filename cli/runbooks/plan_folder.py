@@ -10,8 +10,8 @@ from answers.model.kinds import API_VERSION
 from cli.runbooks import driver_runbook, runbooks, shell
 from kube.errors import ConfigError
 from kube.manifests.reader import read_paths
-from migration.plan import environment
-from migration.plan.model import KIND, Plan
+from migration.plan.facts import environment
+from migration.plan.model.plan import KIND, Plan
 from process.profiles.profile_files import SUFFIXES
 
 PLAN: Final = "plan.yaml"

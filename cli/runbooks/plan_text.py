@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 
 from cli.output.layout import Row, drop_repeated_labels, format_rows, format_table
 from findings.text import count_text, reference_text
-from migration.plan.model import Held, Plan, Wave
+from migration.plan.model.plan import Held, Plan, Wave
 
 _SHOWN = 3
 

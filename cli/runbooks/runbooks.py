@@ -27,10 +27,10 @@ from cli.runbooks.wave_runbook import (
     switch_script,
 )
 from findings.text import count_text, printable, reference_text
-from migration.plan.environment import KUSTOMIZE
-from migration.plan.model import Plan, PluginDaemonSet, Wave
-from migration.plan.vendors import CHART_MAPPINGS, NVIDIA, NVIDIA_LABEL
-from migration.plan.work import describe_work
+from migration.plan.facts.environment import KUSTOMIZE
+from migration.plan.facts.vendors import CHART_MAPPINGS, NVIDIA, NVIDIA_LABEL
+from migration.plan.facts.work import describe_work
+from migration.plan.model.plan import Plan, PluginDaemonSet, Wave
 
 SETTINGS: Final = "settings.yaml"
 PROFILES: Final = "profiles"

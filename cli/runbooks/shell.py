@@ -8,7 +8,7 @@ import shlex
 from typing import Final
 
 from findings.text import printable
-from migration.plan.model import ClusterIdentity
+from migration.plan.model.plan import ClusterIdentity
 
 CLUSTER_SCRIPT: Final = "cluster.sh"
 _FIRST_LINES: Final = """\

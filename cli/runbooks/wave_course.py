@@ -6,7 +6,7 @@ from typing import Final
 
 from cli.runbooks.shell import CLUSTER_SCRIPT, quoted
 from cli.runbooks.wave_runbook import rollback_parts, switch_parts
-from migration.plan.model import Plan, Wave
+from migration.plan.model.plan import Plan, Wave
 from migration.wave.course import Course, Task, WaveSteps
 from migration.wave.steps import PREPARE_SCRIPT, Step, StepKind
 

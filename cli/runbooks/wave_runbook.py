@@ -20,8 +20,9 @@ from cli.runbooks.shell import command, comment, quoted
 from findings.text import count_text, reference_text
 from kube.names import GROUP
 from migration.assessment.node_devices import Source
-from migration.plan.environment import KUSTOMIZE
-from migration.plan.model import (
+from migration.plan.facts.environment import KUSTOMIZE
+from migration.plan.facts.work import describe_work
+from migration.plan.model.plan import (
     Plan,
     PlannedDaemonSet,
     PlannedNode,
@@ -29,7 +30,6 @@ from migration.plan.model import (
     PlannedWorkload,
     Wave,
 )
-from migration.plan.work import describe_work
 from migration.wave.steps import Step, StepKind
 
 KOORDINATOR_DEVICES: Final = "devices.scheduling.koordinator.sh"

@@ -12,7 +12,7 @@ from allocator.nodes.amounts import CPU, MEMORY, PODS, milli_value
 from allocator.nodes.node_resources import NodeResources
 from kube.api.workloads import DAEMON_SET
 from kube.quantity import Quantity
-from migration.plan.work import RUN_TO_COMPLETION
+from migration.plan.facts.work import RUN_TO_COMPLETION
 
 IMAGE: Final = "registry.internal/app:1"
 """The image of containers without one; no kubelet pulls it."""

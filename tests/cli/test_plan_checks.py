@@ -12,7 +12,7 @@ from click.testing import Result
 from answers.model.redaction import redact
 from kube.manifests.dump import dump_yaml
 from kube.manifests.source import SourceObject
-from migration.plan.driver_daemon_sets import find_waiting
+from migration.plan.facts.driver_daemon_sets import find_waiting
 from testing.command import ROOT, drawbridge
 from testing.migration import (
     GPU,

@@ -14,7 +14,7 @@ from answers.model.redaction import redact
 from cli.runbooks.kustomize import kustomize_files
 from kube.manifests.dump import dump_yaml
 from kube.manifests.reader import read_paths
-from migration.plan.model import Plan
+from migration.plan.model.plan import Plan
 from testing.command import drawbridge
 from testing.migration import (
     GPU,

@@ -14,9 +14,9 @@ from cli.output.progress import INTERRUPTED, LongRun
 from cli.verbs.plan import command as plan_command
 from kube.manifests.dump import dump_yaml
 from kube.manifests.reader import read_paths
-from migration.plan import build
-from migration.plan.attempts import Policy
-from migration.plan.placement import Placer
+from migration.plan.planning import build
+from migration.plan.search.attempts import Policy
+from migration.plan.search.placement import Placer
 from process.profiles.profile_files import load_profiles
 from testing.command import drawbridge
 from testing.migration import GPU, hami_node, plugin_node, workload

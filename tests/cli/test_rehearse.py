@@ -19,7 +19,7 @@ from cli.verbs.rehearse.text import format_rehearsal
 from kube.api.core import Pod
 from kube.api.meta import convert
 from kube.manifests.source import SourceObject
-from migration.plan.model import Plan, PlannedNode, PlannedWorkload, Wave
+from migration.plan.model.plan import Plan, PlannedNode, PlannedWorkload, Wave
 from migration.rehearsal.build import build_rehearsal
 from migration.rehearsal.documents import bare_pod, node, pod_template, workload
 from migration.rehearsal.model import RehearsalInput, RehearsedWave

@@ -23,12 +23,12 @@ from cli.runbooks.plan_text import format_plan
 from cli.verbs.plan.page import format_plan_page
 from kube.errors import ConfigError
 from kube.manifests.dump import dump_yaml
-from migration.plan.attempts import Policy
-from migration.plan.build import BuiltPlan, PlanQuestion, build_plan
-from migration.plan.confirmed import DRIVER_FLAG, NONE, OPERATOR_FLAG, Confirmation
-from migration.plan.environment import KUSTOMIZE
-from migration.plan.model import is_name, is_namespace
-from migration.plan.vendors import is_operator_version
+from migration.plan.facts.confirmed import DRIVER_FLAG, NONE, OPERATOR_FLAG, Confirmation
+from migration.plan.facts.environment import KUSTOMIZE
+from migration.plan.facts.vendors import is_operator_version
+from migration.plan.model.plan import is_name, is_namespace
+from migration.plan.planning.build import BuiltPlan, PlanQuestion, build_plan
+from migration.plan.search.attempts import Policy
 from process.profiles.profile_files import profile_texts
 
 EXAMPLES: Final = """\

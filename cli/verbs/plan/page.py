@@ -8,8 +8,8 @@ from cli.html.elements import Child, Markup, element, join
 from cli.html.page import badge, build_page, lines, names, row, section, table, tiles
 from cli.runbooks.plan_text import namespace_texts
 from findings.text import count_text, reference_text
-from migration.plan.device_map import Course, NodeState, NodeUse, WaveDetails
-from migration.plan.model import Held, Plan, PlannedWorkload, Wave
+from migration.plan.model.plan import Held, Plan, PlannedWorkload, Wave
+from migration.plan.search.device_map import Course, NodeState, NodeUse, WaveDetails
 
 _BOX: Final = 10
 """Width and height of a device, and of a wave."""

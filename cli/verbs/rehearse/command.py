@@ -26,7 +26,7 @@ from cli.verbs.rehearse.page import format_rehearsal_page
 from cli.verbs.rehearse.text import format_rehearsal
 from kube.errors import ConfigError
 from kube.manifests.reader import read_paths
-from migration.plan.model import Plan
+from migration.plan.model.plan import Plan
 from migration.rehearsal.build import build_rehearsal
 from migration.rehearsal.model import RehearsalAnswer, RehearsalInput
 

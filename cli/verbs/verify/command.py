@@ -48,9 +48,8 @@ from cli.runbooks.plan_folder import find_plan, read_plan
 from findings.text import count_text, printable, reference_text
 from kube.errors import ConfigError, KubeError
 from migration.assessment.assumed import whole_device_keys
-from migration.plan.before import check_before, check_work
-from migration.plan.build import PlanQuestion, drain_answer
-from migration.plan.checks import (
+from migration.plan.checks.before import check_before, check_work
+from migration.plan.checks.checks import (
     Check,
     State,
     WaveAnswer,
@@ -58,7 +57,8 @@ from migration.plan.checks import (
     check_wave,
     view_cluster,
 )
-from migration.plan.model import Plan, Wave
+from migration.plan.model.plan import Plan, Wave
+from migration.plan.planning.build import PlanQuestion, drain_answer
 from process.model.durations import Duration
 
 EXAMPLES: Final = """\

@@ -25,7 +25,7 @@ from clusterstate.wave_record import WaveRecord, parse_record
 from findings.text import printable
 from kube.errors import ConfigError
 from kube.names import NAMESPACE
-from migration.plan.model import Plan
+from migration.plan.model.plan import Plan
 from migration.wave.course import Course, Refusal, Task, back_tasks, next_tasks
 from migration.wave.guard import find_refusal
 from migration.wave.report import WaveReport, report_wave, wave_lines

@@ -18,8 +18,8 @@ from kube.api.workloads import DAEMON_SET
 from kube.manifests.source import SourceObject
 from kube.names import GROUP
 from migration.assessment.node_devices import SHARING, Source, read_replicas
-from migration.plan.evidence import list_at, mapping_at, text_map
-from migration.plan.model import PluginDaemonSet
+from migration.plan.model.evidence import list_at, mapping_at, text_map
+from migration.plan.model.plan import PluginDaemonSet
 
 NVIDIA: Final = "gpu.nvidia.com"
 HAMI_DRIVER: Final = "hami-core-gpu.project-hami.io"

@@ -18,7 +18,7 @@ from migration.assessment.quota_conversion import (
     resource_name,
     with_converted_quotas,
 )
-from migration.plan.model import ReplacedLines, Wave, is_name, is_namespace
+from migration.plan.model.plan import ReplacedLines, Wave, is_name, is_namespace
 from translation.cluster.snapshot import TranslationOptions
 from translation.profiles.profile import Profile
 

@@ -11,10 +11,10 @@ import msgspec
 
 from kube.errors import ConfigError
 from kube.manifests.source import SourceObject
-from migration.plan.driver_release import propose_driver_releases
-from migration.plan.evidence import text_map
-from migration.plan.model import DriverRelease, Held, Proposal, is_name, is_namespace
-from migration.plan.vendors import NVIDIA, UNKNOWN_VERSION, propose_gpu_operators
+from migration.plan.facts.driver_release import propose_driver_releases
+from migration.plan.facts.vendors import NVIDIA, UNKNOWN_VERSION, propose_gpu_operators
+from migration.plan.model.evidence import text_map
+from migration.plan.model.plan import DriverRelease, Held, Proposal, is_name, is_namespace
 
 NONE: Final = "none"
 """The value of a flag that says that there is no such release."""

@@ -17,9 +17,9 @@ from kube.api.workloads import DAEMON_SET
 from kube.manifests.source import SourceObject
 from kube.names import FIELD_MANAGERS
 from migration.assessment.node_devices import Source
-from migration.plan.evidence import list_at, mapping_at, text_map
-from migration.plan.model import Held, Plan, PlannedNode, Wave, is_name
-from migration.plan.vendors import NVIDIA, OPERATOR_PREFIX, is_managed, is_plugin
+from migration.plan.facts.vendors import NVIDIA, OPERATOR_PREFIX, is_managed, is_plugin
+from migration.plan.model.evidence import list_at, mapping_at, text_map
+from migration.plan.model.plan import Held, Plan, PlannedNode, Wave, is_name
 from translation.cluster.component_statements import Component, Topic, statements_about
 from translation.model.intents import Vocabulary
 from translation.reading.claim_blind_objects import MAX_KEYS, find_named_keys

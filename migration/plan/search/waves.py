@@ -16,7 +16,15 @@ import msgspec
 
 from migration.assessment.assess import AssessedCluster
 from migration.assessment.outcomes import AssessedWorkload, Outcome
-from migration.plan.attempts import (
+from migration.plan.model.plan import (
+    FreeDevicesReport,
+    Held,
+    PartialNamespace,
+    PlannedNode,
+    PlannedWorkload,
+    Wave,
+)
+from migration.plan.search.attempts import (
     Attempt,
     Candidate,
     Moment,
@@ -25,25 +33,17 @@ from migration.plan.attempts import (
     WaveSearch,
     stage_after,
 )
-from migration.plan.device_map import WaveDetails, wave_details
-from migration.plan.model import (
-    FreeDevicesReport,
-    Held,
-    PartialNamespace,
-    PlannedNode,
-    PlannedWorkload,
-    Wave,
-)
-from migration.plan.parts import Part, divide, servable_parts, whole_namespaces
-from migration.plan.placement import Placement, Placer, PodKey, Stage
-from migration.plan.unmovable import (
+from migration.plan.search.device_map import WaveDetails, wave_details
+from migration.plan.search.parts import Part, divide, servable_parts, whole_namespaces
+from migration.plan.search.placement import Placement, Placer, PodKey, Stage
+from migration.plan.search.unmovable import (
     Unmovable,
     bound_workloads,
     held_unmovable,
     unserved_workload,
     without_devices,
 )
-from migration.plan.wave_pods import waiting_notes
+from migration.plan.search.wave_pods import waiting_notes
 
 _IN_VAIN: Final = (
     "no pod with claims would use its devices, and pods with device keys would lack them"

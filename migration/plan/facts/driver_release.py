@@ -16,9 +16,9 @@ from typing import Final
 
 from kube.api.workloads import DAEMON_SET
 from kube.manifests.source import SourceObject
-from migration.plan.evidence import list_at, mapping_at, text_map
-from migration.plan.model import DriverRelease, is_name, is_namespace
-from migration.plan.vendors import NVIDIA_LABEL
+from migration.plan.facts.vendors import NVIDIA_LABEL
+from migration.plan.model.evidence import list_at, mapping_at, text_map
+from migration.plan.model.plan import DriverRelease, is_name, is_namespace
 
 CHART: Final = "dra-driver-nvidia-gpu"
 FORMER_CHART: Final = "nvidia-dra-driver-gpu"

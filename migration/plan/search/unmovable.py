@@ -7,10 +7,10 @@ from findings.finding import Code
 from kube.api.workloads import DAEMON_SET
 from migration.assessment.capacity import class_names
 from migration.assessment.outcomes import AssessedWorkload, Outcome
-from migration.plan.attempts import Candidate, join_names
-from migration.plan.evidence import Evidence
-from migration.plan.model import Held
-from migration.plan.placement import Placer, Stage
+from migration.plan.model.evidence import Evidence
+from migration.plan.model.plan import Held
+from migration.plan.search.attempts import Candidate, join_names
+from migration.plan.search.placement import Placer, Stage
 
 _ADD_REPLICA: Final = "raise maxUnavailable, lower minAvailable, or add a replica"
 _BY_HAND: Final = frozenset({Code.POD_TEMPLATE_NOT_READ})

@@ -12,7 +12,8 @@ from kube.manifests.source import SourceObject
 from kube.names import TRANSLATE_LABEL, TRANSLATE_SELECTED
 from migration.assessment.outcomes import CREATED_AGAIN
 from migration.assessment.workloads import Workload, group_workloads
-from migration.plan.evidence import (
+from migration.plan.facts.work import read_work
+from migration.plan.model.evidence import (
     Evidence,
     cluster_uid,
     list_at,
@@ -20,8 +21,7 @@ from migration.plan.evidence import (
     read_evidence,
     text_map,
 )
-from migration.plan.model import Plan, PlannedNode, PlannedWork, PlannedWorkload, Wave
-from migration.plan.work import read_work
+from migration.plan.model.plan import Plan, PlannedNode, PlannedWork, PlannedWorkload, Wave
 
 _RUN_OUT: Final = frozenset({"Job", "CronJob"})
 """Kinds whose pods of before a wave stay until they end."""

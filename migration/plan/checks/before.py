@@ -12,7 +12,7 @@ from migration.assessment.blockers import (
     check_readable,
     nvidia_driver,
 )
-from migration.plan.checks import (
+from migration.plan.checks.checks import (
     Check,
     ClusterView,
     DrainAnswer,
@@ -27,8 +27,8 @@ from migration.plan.checks import (
     ok_check,
     waiting_check,
 )
-from migration.plan.driver_daemon_sets import find_waiting
-from migration.plan.environment import (
+from migration.plan.facts.driver_daemon_sets import find_waiting
+from migration.plan.facts.environment import (
     KUSTOMIZE,
     REVERTING,
     changes,
@@ -36,10 +36,10 @@ from migration.plan.environment import (
     plugin_misgiving,
     read_managed,
 )
-from migration.plan.evidence import mapping_at, text_map
-from migration.plan.model import Plan, PlannedNode, Wave
-from migration.plan.vendors import NVIDIA, UNMAP_PATCH
-from migration.plan.work import Restart, describe_work, read_restart
+from migration.plan.facts.vendors import NVIDIA, UNMAP_PATCH
+from migration.plan.facts.work import Restart, describe_work, read_restart
+from migration.plan.model.evidence import mapping_at, text_map
+from migration.plan.model.plan import Plan, PlannedNode, Wave
 
 DAEMON_SETS: Final = "daemonsets"
 PODS: Final = "pods"

@@ -34,7 +34,7 @@ from migration.assessment.capacity import (
 )
 from migration.assessment.equivalence import NodeGroup, bound_pod, group_nodes, pod_shape
 from migration.assessment.outcomes import AssessedWorkload, Outcome
-from migration.plan.other_pods import OtherPods, PodName
+from migration.plan.search.other_pods import OtherPods, PodName
 
 _OPEN: Final = "simulated-open"
 """Label of nodes that take pods."""

@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from migration.plan.attempts import Attempt, Moment
-from migration.plan.other_pods import PodName
-from migration.plan.placement import Placement, PodKey
+from migration.plan.search.attempts import Attempt, Moment
+from migration.plan.search.other_pods import PodName
+from migration.plan.search.placement import Placement, PodKey
 
 
 class NodeState(StrEnum):

@@ -7,9 +7,9 @@ from typing import Final
 import msgspec
 
 from migration.assessment.equivalence import NodeGroup
-from migration.plan.model import PlannedNode
-from migration.plan.parts import Part
-from migration.plan.placement import Placement, Placer, PodKey, Stage
+from migration.plan.model.plan import PlannedNode
+from migration.plan.search.parts import Part
+from migration.plan.search.placement import Placement, Placer, PodKey, Stage
 
 _TRIED_ALONE: Final = 32
 """Nodes that are tried one by one where the first ones do not fit."""

@@ -33,18 +33,31 @@ from migration.assessment.quota_conversion import (
     knows_use,
 )
 from migration.assessment.workloads import Workload
-from migration.plan.attempts import Candidate, Policy
-from migration.plan.checks import DrainAnswer
-from migration.plan.confirmed import Confirmation, read_releases
-from migration.plan.device_map import WaveDetails
-from migration.plan.environment import (
+from migration.plan.checks.checks import DrainAnswer
+from migration.plan.facts.confirmed import Confirmation, read_releases
+from migration.plan.facts.environment import (
     guard_annotations,
     held_unknown_devices,
     pool_of,
     with_environment,
 )
-from migration.plan.evidence import Evidence, cluster_uid, mapping_at, read_evidence, text_map
-from migration.plan.model import (
+from migration.plan.facts.quota_files import (
+    convert_plan_quotas,
+    quota_documents,
+    quota_effects,
+    quota_files,
+    with_uncounted_quotas,
+)
+from migration.plan.facts.vendors import (
+    NVIDIA,
+    driver_label,
+    node_notes,
+    plugin_daemon_sets,
+    switch_labels,
+)
+from migration.plan.facts.work import bound_pods, read_work
+from migration.plan.model.evidence import Evidence, cluster_uid, mapping_at, read_evidence, text_map
+from migration.plan.model.plan import (
     ClusterIdentity,
     Held,
     Plan,
@@ -54,23 +67,11 @@ from migration.plan.model import (
     is_name,
     is_namespace,
 )
-from migration.plan.placement import Placer, Stage
-from migration.plan.quota_files import (
-    convert_plan_quotas,
-    quota_documents,
-    quota_effects,
-    quota_files,
-    with_uncounted_quotas,
-)
-from migration.plan.unmovable import held_by_daemon_sets, held_by_pods
-from migration.plan.vendors import (
-    NVIDIA,
-    driver_label,
-    node_notes,
-    plugin_daemon_sets,
-    switch_labels,
-)
-from migration.plan.wave_pods import (
+from migration.plan.search.attempts import Candidate, Policy
+from migration.plan.search.device_map import WaveDetails
+from migration.plan.search.placement import Placer, Stage
+from migration.plan.search.unmovable import held_by_daemon_sets, held_by_pods
+from migration.plan.search.wave_pods import (
     daemon_sets_by_node,
     replaced_pods,
     with_bare_pods,
@@ -80,8 +81,7 @@ from migration.plan.wave_pods import (
     with_work,
     work_by_wave,
 )
-from migration.plan.waves import Planner, PlanProgress, Waves
-from migration.plan.work import bound_pods, read_work
+from migration.plan.search.waves import Planner, PlanProgress, Waves
 from translation.cluster.snapshot import TranslationOptions, vocabularies_in_force
 from translation.profiles.profile import Profile
 

@@ -13,8 +13,8 @@ from kube.api.workloads import DAEMON_SET, pod_path, resolve_path
 from kube.manifests.source import SourceObject
 from migration.assessment.outcomes import CREATED_AGAIN
 from migration.assessment.workloads import Workload
-from migration.plan.evidence import list_at, mapping_at, text_map
-from migration.plan.model import PlannedWork
+from migration.plan.model.evidence import list_at, mapping_at, text_map
+from migration.plan.model.plan import PlannedWork
 
 SAFE_TO_EVICT: Final = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 DO_NOT_DISRUPT: Final = "karpenter.sh/do-not-disrupt"

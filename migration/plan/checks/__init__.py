@@ -1,0 +1,1 @@
+"""Checks of a cluster before and after a wave."""

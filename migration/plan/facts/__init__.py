@@ -1,0 +1,1 @@
+"""What else a plan depends on: vendors, releases, work that cannot move, quotas, other managers."""

@@ -1,0 +1,1 @@
+"""Values of a plan, and the pods and budgets that it is made of."""
