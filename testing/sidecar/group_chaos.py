@@ -7,11 +7,13 @@ fail, and sidecars freeze, are killed, or hand over. After each event no device 
 was taken from a pod that runs, and the history rule holds: before its first complete commit a gang has 0 pods
 whose claims are all allocated, or as many as it needs at least, outside the commit window. The window is that of
 a commit under way, or what is left of one: while there is a leader that serves, it has to know of it.
+A pod that is reserved for the second time has the devices of the first, and what preemption asks promises nothing.
 
 A seed is a schedule: `python -m testing.sidecar.group_chaos --first 7 --seeds 1` plays it again. `--fault` plants
 a fault, which has to be found: `no-commit` writes the claims of each pod by itself, `no-take-back` leaves what
-was written before a write was refused, `no-look-back` has a new leader serve at once, and `hasty-take-back` does
-not settle an unknown write first.
+was written before a write was refused, `no-look-back` has a new leader serve at once, `hasty-take-back` does
+not settle an unknown write first, `no-parking` gives devices up between the two Reserves of a pod, and
+`what-if-holds` promises what preemption only asked about.
 """
 
 import argparse
@@ -56,6 +58,8 @@ class Fault(StrEnum):
     NO_TAKE_BACK = "no-take-back"
     NO_LOOK_BACK = "no-look-back"
     HASTY_TAKE_BACK = "hasty-take-back"
+    NO_PARKING = "no-parking"
+    WHAT_IF_HOLDS = "what-if-holds"
 
 
 class Gang(NamedTuple):
@@ -97,6 +101,8 @@ class GroupProcess(Process):
     Attributes:
         take_backs: What could not be taken back at once, by UID of the claim.
         bound: The pods that are seen bound.
+        parked: The pods of each gang whose run is over, which are to be reserved for the second time, with the
+            versions of their claims.
         is_looking_back: It leads, and does not serve before what the leader before left is taken back.
     """
 
@@ -107,6 +113,7 @@ class GroupProcess(Process):
         self.commits: dict[str, Running] = {}
         self.take_backs: dict[str, TakeBack] = {}
         self.bound: frozenset[str] = frozenset()
+        self.parked: dict[str, dict[str, list[str]]] = {}
         self.is_looking_back = True
 
     @property
@@ -148,6 +155,8 @@ class GroupWorld(World[GroupProcess]):
         return (
             (30, self._look_back),
             (60, self._reserve),
+            (150, self._resume),
+            (15, self._ask_what_if),
             (90, self._arrive),
             (90, self._advance),
             (160, self._write),
@@ -266,23 +275,25 @@ class GroupWorld(World[GroupProcess]):
     # --- reservations -----------------------------------------------------------------------------
 
     def _reserve(self, process: GroupProcess) -> None:
-        """Reserve nodes for the pods of a gang that fit, if they are enough."""
+        """Reserve nodes for the pods of a gang that fit, if they are enough, and revert it as the end of a run does.
+
+        The runs over both gangs overlap, which those of a scheduler do not.
+        """
         if not process.serves:
             return
         gang = self._random.choice(GANGS)
+        if gang.name in process.parked:
+            return
         # Pods that the scheduler knows to be gone count no more, before the sidecar sees it.
         self._forget(process, gang, process.barriers[gang.name].passed - set(self._pods(gang)))
         barrier = process.barriers[gang.name]
-        placed = [pod for pod in self._pods(gang) if pod in process.bound or pod in barrier]
-        holds = dict(process.holds)
         free = sorted({f"gpu-{n}" for n in range(DEVICES)} - process.devices_in_use())
-        chosen: list[str] = []
-        for pod in self._pods(gang):
-            if pod not in placed:
-                claims = [process.seen.get(name) for name in self._claims(gang, pod)]
-                if None not in claims and _hold(pod, claims, holds, free):
-                    chosen.append(pod)
+        chosen, holds = self._choose(process, gang, free)
+        placed = self._placed(process, gang)
         if not chosen or len(placed) + len(chosen) < gang.min_count:
+            return
+        process.parked[gang.name] = {pod: self._versions(process, gang, pod) for pod in chosen}
+        if self._planted is Fault.NO_PARKING:
             return
         process.holds.clear()
         process.holds.update(holds)
@@ -290,15 +301,90 @@ class GroupWorld(World[GroupProcess]):
             barrier = group_barrier.reserve(barrier, pod, process.clock(self._now))
         process.barriers[gang.name] = barrier
         self.trace.append(f"         {process.name} reserves nodes for {', '.join(chosen)}")
-        if self._random.random() < FORGOTTEN:
-            self._forget(process, gang, [self._random.choice(chosen)])
+
+    def _resume(self, process: GroupProcess) -> None:
+        """Reserve the nodes of a run for the second time, which has to find the devices of the first."""
+        if not process.serves or not process.parked:
+            return
+        gang = self._random.choice([gang for gang in GANGS if gang.name in process.parked])
+        parked = process.parked.pop(gang.name)
+        pods = [pod for pod in parked if pod in self._pods(gang)]
+        for pod in pods:
+            if self._planted is Fault.NO_PARKING:
+                self._reserve_anew(process, gang, pod)
+            # Of a claim that was written or deleted meanwhile nothing is known.
+            is_same = self._versions(process, gang, pod) == parked[pod]
+            if is_same and not self._has_devices(process, gang, pod):
+                self._fail(f"{pod} has lost its devices between the two Reserves")
+        if pods and self._random.random() < FORGOTTEN:
+            self._forget(process, gang, [self._random.choice(pods)])
+
+    def _reserve_anew(self, process: GroupProcess, gang: Gang, pod: str) -> None:
+        free = sorted({f"gpu-{n}" for n in range(DEVICES)} - process.devices_in_use())
+        claims = [process.seen.get(name) for name in self._claims(gang, pod)]
+        _hold(pod, claims, process.holds, free)
+        process.barriers[gang.name] = group_barrier.reserve(
+            process.barriers[gang.name], pod, process.clock(self._now)
+        )
+
+    def _versions(self, process: GroupProcess, gang: Gang, pod: str) -> list[str]:
+        claims = [process.seen.get(name) for name in self._claims(gang, pod)]
+        return ["" if claim is None else claim.metadata.resource_version or "" for claim in claims]
+
+    def _has_devices(self, process: GroupProcess, gang: Gang, pod: str) -> bool:
+        """Return whether each claim of a pod has devices, or is promised some; one that is gone needs none."""
+        claims = [process.seen.get(name) for name in self._claims(gang, pod)]
+        return all(
+            claim is None or allocation_of(claim) is not None or claim.metadata.uid in process.holds
+            for claim in claims
+        )
+
+    def _ask_what_if(self, process: GroupProcess) -> None:
+        """Ask whether a gang fits without the pods of the other one, as preemption does: nothing comes of it."""
+        if not process.serves:
+            return
+        gang, other = self._random.sample(GANGS, 2)
+        freed = {
+            device
+            for pod in self._pods(other)
+            for name in self._claims(other, pod)
+            if (claim := process.seen.get(name)) is not None
+            for device in devices_of(claim)
+        }
+        free = {f"gpu-{n}" for n in range(DEVICES)} - (process.devices_in_use() - freed)
+        _, holds = self._choose(process, gang, sorted(free))
+        if self._planted is Fault.WHAT_IF_HOLDS:
+            process.holds.update(holds)
+
+    def _choose(
+        self, process: GroupProcess, gang: Gang, free: list[str]
+    ) -> tuple[list[str], dict[str, ledger.Hold]]:
+        """Return the further pods of a gang that get devices, and what is promised then.
+
+        Args:
+            free: The free devices, of which those that are given are taken out.
+        """
+        placed, holds = self._placed(process, gang), dict(process.holds)
+        chosen: list[str] = []
+        for pod in self._pods(gang):
+            if pod not in placed:
+                claims = [process.seen.get(name) for name in self._claims(gang, pod)]
+                if None not in claims and _hold(pod, claims, holds, free):
+                    chosen.append(pod)
+        return chosen, holds
+
+    def _placed(self, process: GroupProcess, gang: Gang) -> list[str]:
+        """Return the pods of a gang that are bound, or on the way to it."""
+        barrier = process.barriers[gang.name]
+        return [pod for pod in self._pods(gang) if pod in process.bound or pod in barrier]
 
     def _arrive(self, process: GroupProcess) -> None:
         """Begin the Binding of a pod."""
         gang = self._random.choice(GANGS)
         barrier = process.barriers[gang.name]
-        if process.serves and barrier.reserved:
-            pod = self._random.choice(sorted(barrier.reserved))
+        reserved = barrier.reserved.difference(process.parked.get(gang.name, ()))
+        if process.serves and reserved:
+            pod = self._random.choice(sorted(reserved))
             process.barriers[gang.name] = group_barrier.arrive(
                 barrier, pod, process.clock(self._now)
             )
@@ -307,7 +393,11 @@ class GroupWorld(World[GroupProcess]):
         """Give up a pod, perhaps while its claims are being written."""
         gang = self._random.choice(GANGS)
         barrier = process.barriers[gang.name]
-        pods = sorted(barrier.reserved | barrier.arrived | barrier.committing)
+        pods = sorted(
+            (barrier.reserved | barrier.arrived | barrier.committing).difference(
+                process.parked.get(gang.name, ())
+            )
+        )
         if not process.serves or not pods:
             return
         pod = self._random.choice(pods)
