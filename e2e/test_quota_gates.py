@@ -28,10 +28,12 @@ from e2e.access import Access, Object, stream
 from e2e.chart import template as chart
 from e2e.cluster import free_ports
 from e2e.drawbridge import CONTROLLER, ROOT, Drawbridge, command_of, rendered
+from e2e.groups import CLUSTER as POD_GROUPS
+from e2e.groups import member, pod_group
 from e2e.interposer import Fate, Interposer
 from e2e.killed_mid_write import Moment, Order
 from e2e.objects import pod, priority_class
-from e2e.older_kubernetes import needs
+from e2e.older_kubernetes import MINOR, needs
 from e2e.small_inventory import add_nodes, asking, claim, gpu, template
 from e2e.users import EDITOR, PODS_ONLY, add_user
 from e2e.writes import QUOTA_WRITES
@@ -46,12 +48,18 @@ ROUNDS: Final = int(os.environ.get("DRAWBRIDGE_E2E_QUOTA_ROUNDS", "20")) // 10
 """Times that the last unit is released and raced for again; each takes about a second."""
 DEVICES: Final = 8
 PRIORITY: Final = "quota-important"
+POD_GROUPS_SINCE: Final = 37
 OLD_KEY: Final = "example.com/old-gpu"
 
 pytestmark = [
     needs(36, "MutatingAdmissionPolicy of admissionregistration.k8s.io/v1"),
     # Not shared with other stories: the policies are about every pod.
-    pytest.mark.parametrize("cluster", [{"client_qps": 400}], indirect=True, scope="session"),
+    pytest.mark.parametrize(
+        "cluster",
+        [{"client_qps": 400, **(POD_GROUPS if MINOR >= POD_GROUPS_SINCE else {})}],
+        indirect=True,
+        scope="session",
+    ),
 ]
 
 
@@ -122,8 +130,12 @@ class Team:
 
     def create(self, *names: str, **spec: Any) -> None:
         for name in names:
-            status, answer = self.post(self.pod(name, **spec))
-            assert status == http.client.CREATED, answer
+            self.add(self.pod(name, **spec))
+
+    def add(self, document: Object) -> None:
+        """Create an object."""
+        status, answer = self.post(document)
+        assert status == http.client.CREATED, answer
 
     def free(self) -> list[str]:
         """Return the pods without our gate."""
@@ -140,7 +152,7 @@ class Team:
         )
         return self.free()
 
-    def wait_events(self, name: str) -> list[str]:
+    def wait_events(self, name: str, *, timeout_s: float = 30) -> list[str]:
         """Return the messages of a pod's events about quotas, as soon as there are any."""
 
         def messages() -> list[str]:
@@ -152,7 +164,7 @@ class Team:
                 and event["involvedObject"]["name"] == name
             ]
 
-        self.cluster.wait_until(messages, f"pod {name} has an event")
+        self.cluster.wait_until(messages, f"pod {name} has an event", timeout_s=timeout_s)
         return messages()
 
 
@@ -404,18 +416,13 @@ def test_a_group_of_four_is_let_through_together_or_not_at_all(team: Team, clust
         "gang.scheduling.koordinator.sh/min-available": "4",
     }
 
-    def member(name: str) -> None:
-        document = team.pod(name)
-        document["metadata"]["annotations"] = gang
-        status, answer = team.post(document)
-        assert status == http.client.CREATED, answer
-
     # Three would fit beside the other pod, but the group needs four.
-    for number in range(3):
-        member(f"member-{number}")
+    names = [f"member-{number}" for number in range(4)]
+    for name in names[:3]:
+        team.add(team.pod(name, annotations=gang))
     time.sleep(2)
     assert team.free() == ["other"]
-    member("member-3")
+    team.add(team.pod(names[3], annotations=gang))
     (message,) = team.wait_events("member-0")
     assert "4 devices needed, 3 devices of 4 devices left" in message
     assert "4 pods of the group wait together" in message
@@ -425,7 +432,40 @@ def test_a_group_of_four_is_let_through_together_or_not_at_all(team: Team, clust
         cluster.kubectl("delete", "pod", "other", "-n", team.namespace)
         team.wait_free(4)
         assert record.most_at_a_time() <= 4
-    assert sorted(team.free()) == [f"member-{number}" for number in range(4)]
+    assert sorted(team.free()) == names
+
+
+@needs(POD_GROUPS_SINCE, "PodGroups of scheduling.k8s.io/v1beta1")
+def test_a_group_waits_for_its_pod_group_and_for_as_many_pods_as_that_needs(
+    team: Team, cluster: Access
+) -> None:
+    team.limit(4)
+    team.wait_enforced()
+    names = [f"member-{number}" for number in range(4)]
+    with UsageRecord(team) as record:
+        for name in names[:3]:
+            team.add(member(team.pod(name), "ring"))
+        (message,) = team.wait_events(names[0], timeout_s=60)
+        assert message == (
+            f"PodGroup {team.namespace}/ring does not exist; how many pods it needs is not known, so its pods "
+            "wait until it is made"
+        )
+        cluster.kubectl(
+            "create", "-n", team.namespace, "-f", "-", input=stream(pod_group("ring", 4))
+        )
+        # Three of the four would fit, and nobody else is there.
+        cluster.wait_until(
+            lambda: any("needs 4 pods, and has 3" in note for note in team.wait_events(names[0])),
+            "the pod is told how many are missing",
+            timeout_s=60,
+        )
+        assert team.free() == []
+        assert record.most_at_a_time() == 0
+
+        team.add(member(team.pod(names[3]), "ring"))
+        for name in names:
+            cluster.wait_running(name, team.namespace)
+        assert record.most_at_a_time() <= 4
 
 
 def test_the_alert_comes_once_and_goes_once(team: Team, cluster: Access) -> None:

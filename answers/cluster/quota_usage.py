@@ -27,6 +27,7 @@ from quotas.gates.counted_objects import (
     is_gated,
     legacy_pod,
 )
+from quotas.gates.groups import needed_members
 from quotas.gates.usage import LegacyKeysOfPod, QuotaUsage
 from quotas.gates.waiting_note import waiting_note
 
@@ -60,6 +61,8 @@ def build_usage(state: ClusterState, features: Features) -> QuotaUsage:
         usage.replace_namespace(name, labels)
     for quota in state.quotas:
         usage.replace_quota(quota.metadata.name, quota)
+    for group, minimum in filter(None, map(needed_members, state.pod_groups)):
+        usage.groups.replace_pod_group(group, minimum)
     for key, pod in state.pods.items():
         usage.replace_pod(key, counted_pod(_with_uid(pod)))
     users = _users_by_name(state)

@@ -13,7 +13,7 @@ ACTION: Final = "LetThrough"
 
 
 def waiting_events(waiting: Waiting, usage: QuotaUsage) -> Iterator[Event]:
-    """Yield the event of each pod of a unit that waits; one for the life of a pod, and one for a missing claim."""
+    """Yield the event of each pod of a unit that waits; one for each kind of reason in the life of a pod."""
     note = waiting_note(waiting, usage.book.ledger)
     for key in waiting.unit.pods:
         pod = usage.pods.get(key)
@@ -24,6 +24,12 @@ def waiting_events(waiting: Waiting, usage: QuotaUsage) -> Iterator[Event]:
                 action=ACTION,
                 note=note,
                 type="Normal",
-                # A pod whose claim comes after all may have to wait for the quota then.
-                identity=f"{REASON}/missing" if waiting.missing else REASON,
+                # A pod whose claim comes after all may have to wait for its group then, or for the quota.
+                identity=_identity(waiting),
             )
+
+
+def _identity(waiting: Waiting) -> str:
+    if waiting.lack is not None:
+        return f"{REASON}/{waiting.lack.kind}"
+    return f"{REASON}/missing" if waiting.missing else REASON

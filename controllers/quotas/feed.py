@@ -7,12 +7,19 @@ as far as it can be.
 
 import asyncio
 import time
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Final
 
+from allocator.declarations.collect import POD_GROUP_RESOURCES
+from allocator.declarations.model import GroupName, GroupSystem
 from allocator.model.feature_gates import Features
 from clusterstate.projections import project_class, project_namespace_labels, project_slice
-from controllers.quotas.projections import project_quota_claim, project_quota_pod
+from controllers.quotas.projections import (
+    project_gang_minimum,
+    project_min_member,
+    project_quota_claim,
+    project_quota_pod,
+)
 from kube.api.device_quota import DeviceQuota
 from kube.api.meta import decode
 from kube.api.resource import ResourceSlice
@@ -28,7 +35,7 @@ from kube.cel.scope import AnswerInterrupted, AnswersPending, Meter, evaluating
 from kube.collections.backoff import Backoff
 from kube.logs import get_logger
 from kube.runtime.controller import Controller
-from kube.runtime.informers import InformerFactory
+from kube.runtime.informers import InformerFactory, Subscription, unsynced_resources
 from process.selectors.deferring import Demand
 from process.selectors.engine import WorkerEngine
 from quotas.gates.usage import QuotaUsage
@@ -49,6 +56,8 @@ EVALUATIONS: Final = 4
 """Namespaces whose selectors are evaluated at a time."""
 RETRY_S: Final = 5.0
 """The time until charges are tried again that could not be evaluated."""
+SYNC_PERIOD_S: Final = 0.05
+"""The time between looks at PodGroups that are not listed yet, or that the API server may not have."""
 LIVE_PODS: Final = "status.phase!=Succeeded,status.phase!=Failed"
 
 log = get_logger()
@@ -102,6 +111,14 @@ class QuotaFeed:
         self.pods: Final = informers.subscribe(
             PODS, project_quota_pod, field_selector=LIVE_PODS, handlers=[self._pod_changed]
         )
+        self._pod_groups: Final[Mapping[GroupSystem, Subscription[int]]] = {
+            system: informers.subscribe(
+                resource,
+                project_gang_minimum if system is GroupSystem.KUBERNETES else project_min_member,
+                handlers=[self._pod_group_changed(system)],
+            )
+            for system, resource in POD_GROUP_RESOURCES.items()
+        }
         self.subscriptions: Final = (
             self.quotas,
             self.namespaces,
@@ -122,6 +139,30 @@ class QuotaFeed:
     def is_current(self) -> bool:
         """Return True if every change that is known is charged."""
         return not self._slices and not self.usage.book.outstanding
+
+    async def wait_pod_groups(self) -> None:
+        """Return once all PodGroups are known, or the API server said that it has none."""
+        while self._has_unknown_pod_groups:  # noqa: ASYNC110 (an answer 404 is no event)
+            await asyncio.sleep(SYNC_PERIOD_S)
+        self._note_served()
+        unserved = sorted(
+            resource.group
+            for system, resource in POD_GROUP_RESOURCES.items()
+            if system not in self.usage.groups.served
+        )
+        if unserved:
+            log.info("quota.pod_groups_not_served", groups=unserved)
+
+    @property
+    def _has_unknown_pod_groups(self) -> bool:
+        served = [groups for groups in self._pod_groups.values() if groups.is_available]
+        return bool(unsynced_resources(served))
+
+    def _note_served(self) -> None:
+        """Note the PodGroups that the API server has; a later definition may change that."""
+        self.usage.groups.served = frozenset(
+            system for system, groups in self._pod_groups.items() if groups.is_available
+        )
 
     # --- changes ----------------------------------------------------------------------------------
 
@@ -159,6 +200,18 @@ class QuotaFeed:
         self.usage.replace_pod(key, self.pods.store.get(key))
         self._queue()
 
+    def _pod_group_changed(
+        self, system: GroupSystem
+    ) -> Callable[[tuple[str, str], int | None, int | None], None]:
+        """Return the handler of changes to the PodGroups of a system."""
+
+        def changed(key: tuple[str, str], old: int | None, new: int | None) -> None:
+            if old != new:
+                self.usage.groups.replace_pod_group(GroupName(system, *key), new)
+                self._queue()
+
+        return changed
+
     def _queue(self) -> None:
         self._controller.queue.add_after("", PAUSE_S)
 
@@ -175,6 +228,7 @@ class QuotaFeed:
             self._slices_from_s = self._clock() + pause_s
         else:
             await self._charge()
+        self._note_served()
         again_s = self.usage.release_abandoned()
         for listener in self.listeners:
             listener()

@@ -157,6 +157,7 @@ class QuotaGateController:
                 await listing.aclose()
             subscription.refresh()
             await subscription.wait_seen({("", ""): version})
+        await self._feed.wait_pod_groups()
         self._is_settled = True
         log.info("quota.settled")
 

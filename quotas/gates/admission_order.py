@@ -1,8 +1,11 @@
 """The order of letting pods through that wait for a DeviceQuota.
 
-By priority, then by age. A smaller pod may pass a larger one that does not fit, until the larger has waited
+By priority, then by age; of one priority a group goes first of which some members have been let through, as by a
+leader that was lost meanwhile. A smaller pod may pass a larger one that does not fit, until the larger has waited
 for ten minutes: from then on what is left is saved for it. What exceeds a limit even if nothing else is in
-use saves nothing. Members of a group are let through together or not at all.
+use saves nothing. Members of a group are let through together or not at all: as many as the group needs, and
+all that wait if there is room. Once they are, further members are let through one by one, as a group that runs
+gets back a member that it has lost.
 """
 
 from collections import defaultdict
@@ -11,13 +14,14 @@ from datetime import UTC, datetime
 from enum import Enum
 from typing import Final, NamedTuple
 
+from findings.text import count_text
 from kube.api.core import Pod
 from kube.cel.scope import AnswerInterrupted, Meter, evaluating
 from kube.names import QUOTA_GATE
 from quotas.device_quotas.book import CapBreach
 from quotas.device_quotas.ledger import Excess, Stage
 from quotas.device_quotas.tenants import Account
-from quotas.gates.groups import group_of
+from quotas.gates.groups import GroupId, Minimum
 from quotas.gates.usage import Key, LegacyKeysOfPod, QuotaUsage
 
 MAX_PASSED_S: Final = 600.0
@@ -27,10 +31,22 @@ MAX_STEPS: Final = 3000
 RETRY_S: Final = 1.0
 """The time until an evaluation goes on that was interrupted."""
 GROUP_QUIET_S: Final = 10.0
-"""A group without a declared minimum, or with members that need no devices, is complete when no member
-has come for so long."""
+"""The time without a new member after which a group of unknown minimum is complete."""
 MISSING_S: Final = 10.0
-"""A claim that kube-controller-manager makes is there after so long, or something keeps it from being made."""
+"""A claim, a PodGroup or a member that others make is there after so long, or something keeps it from being
+made."""
+
+
+class Lack(NamedTuple):
+    """A thing without which a group is not complete.
+
+    Attributes:
+        kind: The kind of thing, in a word.
+        note: The reason for people.
+    """
+
+    kind: str
+    note: str
 
 
 class Unit(NamedTuple):
@@ -38,11 +54,14 @@ class Unit(NamedTuple):
 
     Attributes:
         namespace: Their namespace.
-        pods: Namespace and name of each that waits, sorted.
+        pods: Namespace and name of each that waits, first those that are let through first.
         priority: The highest of them.
         created_s: The creation of the oldest, in seconds since 1970.
         youngest_s: The creation of the youngest.
+        needed: The number of pods without which the others are of no use.
         is_complete: No further member is expected.
+        is_begun: Other members of the group were let through, and these are needed, too.
+        lack: The thing without which the group is not complete; None while that is not known.
     """
 
     namespace: str
@@ -50,7 +69,10 @@ class Unit(NamedTuple):
     priority: int
     created_s: float
     youngest_s: float
-    is_complete: bool
+    needed: int = 1
+    is_complete: bool = True
+    is_begun: bool = False
+    lack: Lack | None = None
 
 
 class Waiting(NamedTuple):
@@ -60,12 +82,19 @@ class Waiting(NamedTuple):
         excesses: What it would exceed.
         is_saved: What it needs is saved for an older or more important unit.
         missing: Claims that do not exist, in phrases; what they ask for is not known.
+        lack: The thing without which the group of the unit is not complete.
     """
 
     unit: Unit
     excesses: tuple[Excess | CapBreach, ...] = ()
     is_saved: bool = False
     missing: tuple[str, ...] = ()
+    lack: Lack | None = None
+
+    @property
+    def needs_objects(self) -> bool:
+        """Return True if it waits for something that somebody else creates."""
+        return bool(self.missing or self.lack)
 
 
 class Decisions(NamedTuple):
@@ -108,29 +137,59 @@ def decide(
     saved: set[Account] = set()
     unknown = _unknown_accounts(usage)
     for unit in units(usage, now_s):
-        obstacle = _obstacle(usage, unit, owned_drivers, unknown, saved) if is_held else None
+        pods, obstacle = (
+            _passing(usage, unit, owned_drivers, unknown, saved) if is_held else (unit.pods, None)
+        )
         if obstacle is None:
-            for key in unit.pods:
+            for key in pods:
                 usage.let_through(key)
-            let_through += unit.pods
-        elif obstacle is Undecided.INCOMPLETE:
-            later.append(GROUP_QUIET_S)
-        elif obstacle is Undecided.INTERRUPTED:
-            later.append(RETRY_S)
-        elif isinstance(obstacle, Waiting) and obstacle.missing:
-            left_s = unit.youngest_s + MISSING_S - now_s
-            if left_s > 0:
-                later.append(left_s)
-            else:
-                waiting.append(obstacle)
-        elif isinstance(obstacle, Waiting):
-            waiting.append(obstacle)
-            left_s = unit.created_s + MAX_PASSED_S - now_s
-            if left_s > 0:
-                later.append(left_s)
-            else:
+            let_through += pods
+            if len(pods) < len(unit.pods):
+                later.append(0.0)  # The rest need not wait for one another any more.
+            continue
+        again_s = _again_s(obstacle, unit, now_s)
+        if again_s is not None:
+            later.append(again_s)
+        if isinstance(obstacle, Waiting):
+            if again_s is None:
                 saved |= _to_save(obstacle)
+            if again_s is None or not obstacle.needs_objects:
+                waiting.append(obstacle)
     return Decisions(tuple(let_through), tuple(waiting), min(later, default=None))
+
+
+def _again_s(obstacle: Waiting | Undecided, unit: Unit, now_s: float) -> float | None:
+    """Return after how many seconds an obstacle may be another, though nothing has changed; None for never."""
+    match obstacle:
+        case Undecided.INCOMPLETE:
+            return GROUP_QUIET_S
+        case Undecided.INTERRUPTED:
+            return RETRY_S
+        case Waiting(needs_objects=True):
+            left_s = unit.youngest_s + MISSING_S - now_s
+        case Waiting():
+            left_s = unit.created_s + MAX_PASSED_S - now_s
+        case _:
+            return None
+    return left_s if left_s > 0 else None
+
+
+def _passing(
+    usage: QuotaUsage,
+    unit: Unit,
+    owned_drivers: Collection[str],
+    unknown: Collection[Account],
+    saved: Collection[Account],
+) -> tuple[tuple[Key, ...], Waiting | Undecided | None]:
+    """Return the pods of a unit that are let through, and the reason if none is."""
+    obstacle = _obstacle(usage, unit, owned_drivers, unknown, saved)
+    if obstacle is None or unit.needed >= len(unit.pods):
+        return unit.pods, obstacle
+    needed = unit._replace(pods=unit.pods[: unit.needed])
+    obstacle = _obstacle(usage, needed, owned_drivers, unknown, saved)
+    if isinstance(obstacle, Waiting):
+        obstacle = obstacle._replace(unit=unit)
+    return needed.pods, obstacle
 
 
 def _obstacle(
@@ -149,17 +208,20 @@ def _obstacle(
     )
     if not accounts:
         return None  # Nothing is limited, so nothing has to be known either.
-    if not unit.is_complete:
-        return Undecided.INCOMPLETE
     missing = tuple(
         dict.fromkeys(phrase for key in unit.pods for phrase in usage.claims_of(key).missing)
     )
     if missing:
-        return Waiting(unit, missing=missing)
+        # Without its PodGroup kube-controller-manager makes no claims for a pod, so that comes first.
+        return Waiting(unit, missing=missing, lack=unit.lack)
     charges = _charges(usage, unit, accounts, owned_drivers)
     if charges is None or not accounts.isdisjoint(unknown):
         return Undecided.UNKNOWN
-    if charges and not all(_is_last(usage.pods[key]) for key in unit.pods):
+    if not charges:
+        return None
+    if not unit.is_complete:
+        return Waiting(unit, lack=unit.lack) if unit.lack else Undecided.INCOMPLETE
+    if not all(_is_last(usage.pods[key]) for key in unit.pods):
         return Undecided.HELD_BACK
     try:
         with evaluating(meter=Meter(MAX_STEPS)):
@@ -181,7 +243,7 @@ def obstacle_of(
         now_s: As in `decide`.
     """
     unit = next(unit for unit in units(usage, now_s) if key in unit.pods)
-    return _obstacle(usage, unit, owned_drivers, _unknown_accounts(usage), ())
+    return _passing(usage, unit, owned_drivers, _unknown_accounts(usage), ())[1]
 
 
 def _to_save(waiting: Waiting) -> set[Account]:
@@ -198,43 +260,80 @@ def units(usage: QuotaUsage, now_s: float) -> list[Unit]:
     Args:
         now_s: Seconds since 1970.
     """
-    singles: list[Unit] = []
-    groups: dict[tuple[str, tuple[str, str]], list[Key]] = defaultdict(list)
-    for key, pod in usage.pods.items():
-        if pod.metadata.deletion_timestamp is not None:
-            continue
-        group = group_of(pod)
-        if group is not None:
-            groups[key[0], group.name].append(key)
-        elif usage.waits(pod):
-            singles.append(_unit(usage, [key], is_complete=True))
-    for members in groups.values():
-        waiting_members = [key for key in members if usage.waits(usage.pods[key])]
-        if waiting_members:
-            is_complete = _is_complete(usage, members, now_s)
-            singles.append(_unit(usage, waiting_members, is_complete=is_complete))
-    return sorted(singles, key=lambda unit: (-unit.priority, unit.created_s, unit.pods))
-
-
-def _unit(usage: QuotaUsage, keys: Sequence[Key], *, is_complete: bool) -> Unit:
-    pods = [usage.pods[key] for key in keys]
-    return Unit(
-        namespace=keys[0][0],
-        pods=tuple(sorted(keys)),
-        priority=max(pod.spec.priority or 0 for pod in pods),
-        created_s=min(map(_created_s, pods)),
-        youngest_s=max(map(_created_s, pods)),
-        is_complete=is_complete,
+    waiting = [
+        key
+        for key, pod in usage.pods.items()
+        if pod.metadata.deletion_timestamp is None and usage.waits(pod)
+    ]
+    all_units = [_unit(usage, [key]) for key in waiting if usage.groups.group_of(key) is None]
+    groups = dict.fromkeys(
+        group for key in waiting if (group := usage.groups.group_of(key)) is not None
+    )
+    for group in groups:
+        all_units += _units_of_group(usage, group, now_s)
+    return sorted(
+        all_units, key=lambda unit: (-unit.priority, not unit.is_begun, unit.created_s, unit.pods)
     )
 
 
-def _is_complete(usage: QuotaUsage, members: Sequence[Key], now_s: float) -> bool:
-    """Return True if a group has its declared members, or has had the time to get them."""
-    pods = [usage.pods[key] for key in members]
-    minimums = [group.minimum for pod in pods if (group := group_of(pod)) and group.minimum]
-    if minimums and len(members) >= max(minimums):
-        return True
-    return now_s - max(map(_created_s, pods)) >= GROUP_QUIET_S
+def _units_of_group(usage: QuotaUsage, group: GroupId, now_s: float) -> Iterator[Unit]:
+    """Yield the units of a group that has waiting pods."""
+    members = [
+        key
+        for key in usage.groups.members(group)
+        if usage.pods[key].metadata.deletion_timestamp is None
+    ]
+    waiting = sorted(
+        (key for key in members if usage.waits(usage.pods[key])),
+        key=lambda key: _precedence(usage, key),
+    )
+    others = [key for key in members if not usage.waits(usage.pods[key])]
+    minimum = usage.groups.minimum(group)
+    if minimum is Minimum.UNKNOWN:
+        is_quiet = now_s - max(_created_s(usage.pods[key]) for key in members) >= GROUP_QUIET_S
+        yield _unit(usage, waiting)._replace(needed=len(waiting), is_complete=is_quiet)
+    elif minimum is Minimum.MISSING:
+        yield _unit(usage, waiting)._replace(is_complete=False, lack=_no_pod_group(group))
+    elif len(others) >= minimum:
+        yield from (_unit(usage, [key]) for key in waiting)
+    elif any(map(usage.is_charged, others)):
+        # Members may have ended since they were let through, so others need not come any more.
+        needed = min(minimum - len(others), len(waiting))
+        yield _unit(usage, waiting)._replace(needed=needed, is_begun=True)
+    else:
+        is_complete = len(members) >= minimum
+        lack = None if is_complete else _too_few(group, len(members), minimum)
+        yield _unit(usage, waiting)._replace(
+            needed=minimum - len(others), is_complete=is_complete, lack=lack
+        )
+
+
+def _no_pod_group(group: GroupId) -> Lack:
+    note = "does not exist; how many pods it needs is not known, so its pods wait until it is made"
+    return Lack("pod-group", f"{group} {note}")
+
+
+def _too_few(group: GroupId, count: int, minimum: int) -> Lack:
+    needed = count_text(minimum, "pod")
+    note = f"needs {needed}, and has {count}; they get through together, once there are enough"
+    return Lack("members", f"{group} {note}")
+
+
+def _unit(usage: QuotaUsage, keys: Sequence[Key]) -> Unit:
+    pods = [usage.pods[key] for key in keys]
+    return Unit(
+        namespace=keys[0][0],
+        pods=tuple(keys),
+        priority=max(pod.spec.priority or 0 for pod in pods),
+        created_s=min(map(_created_s, pods)),
+        youngest_s=max(map(_created_s, pods)),
+    )
+
+
+def _precedence(usage: QuotaUsage, key: Key) -> tuple[bool, int, float, Key]:
+    """Return the place of a member among those of its group that wait."""
+    pod = usage.pods[key]
+    return not _is_last(pod), -(pod.spec.priority or 0), _created_s(pod), key
 
 
 def _charges(

@@ -23,7 +23,7 @@ from kube.api.resource import (
 )
 from kube.names import QUOTA_GATE
 from quotas.device_quotas.book import CountedClaim, LegacyPod
-from quotas.gates.groups import group_metadata
+from quotas.gates.groups import group_annotations, group_labels, membership
 
 _NATIVE_DOMAIN: Final = "kubernetes.io/"
 
@@ -61,9 +61,10 @@ def counted_claim(claim: ResourceClaim) -> QuotaClaim:
 
 
 def counted_pod(pod: Pod) -> Pod | None:
-    """Return the fields that make a pod wait or not; None without claims, device keys and our gate.
+    """Return the fields that make a pod wait or not; None for a pod that no quota counts.
 
-    None of a pod that has finished, too: it keeps no claim that is not allocated.
+    One without claims, device keys and our gate counts as a member of its group only. None of a pod that has
+    finished, too: it keeps no claim that is not allocated.
     """
     spec, status = pod.spec, pod.status or PodStatus()
     if status.phase in FINISHED_PHASES:
@@ -71,7 +72,8 @@ def counted_pod(pod: Pod) -> Pod | None:
     containers = _with_extended_resources(spec.containers)
     init_containers = _with_extended_resources(spec.init_containers)
     reduced = PodSpec(containers=containers, init_containers=init_containers)
-    if not (spec.resource_claims or is_gated(pod) or has_keys(reduced)):
+    has_devices = spec.resource_claims or is_gated(pod) or has_keys(reduced)
+    if not has_devices and membership(pod) is None:
         return None
     metadata = pod.metadata
     return Pod(
@@ -82,7 +84,8 @@ def counted_pod(pod: Pod) -> Pod | None:
             resource_version=metadata.resource_version,
             creation_timestamp=metadata.creation_timestamp,
             deletion_timestamp=metadata.deletion_timestamp,
-            annotations=group_metadata(metadata),
+            labels=group_labels(metadata),
+            annotations=group_annotations(metadata),
         ),
         spec=PodSpec(
             containers=containers,

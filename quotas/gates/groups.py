@@ -1,75 +1,187 @@
-"""Groups of pods that are of use together only, by the keys of schedulers and queues.
+"""Groups of pods that are of use together only: their members, and the number that each group needs.
 
-Sources: KEP-4671 (`spec.schedulingGroup`); Koordinator docs/user-manuals/gang-scheduling; scheduler-plugins
-coscheduling; Volcano PodGroup; KAI pod-group annotation; Kueue plain pod groups.
+The words are those of every scheduler (`allocator.declarations`), and of Kueue's plain pod groups. A declaration
+that its own scheduler rejects makes no group, so that nobody waits for it.
+
+Sources: KEP-4671 (`spec.schedulingGroup`); Kueue plain pod groups.
 """
 
+from collections.abc import Collection, Iterable, Mapping
+from enum import Enum
 from typing import Final, NamedTuple
 
+from allocator.declarations import coscheduling, kai, koordinator, volcano
+from allocator.declarations.collect import POD_GROUP_RESOURCES
+from allocator.declarations.model import Declaration, GroupName, GroupSystem
+from allocator.declarations.pod_group import PodGroup
+from allocator.declarations.read import read_declaration
+from allocator.pods.claims import Name
+from findings.text import printable
 from kube.api.core import Pod
 from kube.api.meta import ObjectMeta
 
 MAX_MEMBERS: Final = 100_000
-"""The largest minimum that is believed; beyond it the declaration counts as none."""
-
-
-class GroupKeys(NamedTuple):
-    """The keys of one system.
-
-    Attributes:
-        name: The label or annotation with the name of the group.
-        minimum: The annotation with the number of members without which the group does not start; empty
-            where an object of the system has it.
-    """
-
-    name: str
-    minimum: str = ""
-
-
-GROUP_KEYS: Final = (
-    GroupKeys(
-        "gang.scheduling.koordinator.sh/name", "gang.scheduling.koordinator.sh/min-available"
-    ),
-    GroupKeys("kueue.x-k8s.io/pod-group-name", "kueue.x-k8s.io/pod-group-total-count"),
-    GroupKeys("scheduling.x-k8s.io/pod-group"),
-    GroupKeys("scheduling.k8s.io/group-name"),
-    GroupKeys("pod-group-name"),
+"""The largest number that Kueue's annotation is believed; beyond it the group declares none."""
+MAX_VALUE: Final = 256
+"""Characters of a label or annotation that are kept; the names of groups have at most 253."""
+KUEUE_NAME: Final = "kueue.x-k8s.io/pod-group-name"
+KUEUE_COUNT: Final = "kueue.x-k8s.io/pod-group-total-count"
+LABELS: Final = (*koordinator.LABELS, coscheduling.LABEL, KUEUE_NAME)
+ANNOTATIONS: Final = (
+    koordinator.NAME,
+    koordinator.MIN_AVAILABLE,
+    *volcano.NAMES,
+    volcano.MIN_MEMBER,
+    kai.NAME,
+    KUEUE_COUNT,
 )
-"""Koordinator, Kueue, coscheduling, Volcano, KAI; the first that a pod has counts."""
 
 
-class Group(NamedTuple):
-    """A group of pods of one namespace.
+class KueueGroup(NamedTuple):
+    """The identity of a plain pod group of Kueue."""
+
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"Kueue pod group {self.namespace}/{printable(self.name)}"
+
+
+GroupId = GroupName | KueueGroup
+
+
+class Membership(NamedTuple):
+    """The group of a pod.
 
     Attributes:
-        name: Its name, with the key that it was found by.
-        minimum: The declared number of members; None without a declaration on the pod.
+        minimum: The number of members that the pod itself declares; None where it does not.
     """
 
-    name: tuple[str, str]
+    group: GroupId
     minimum: int | None = None
 
 
-def group_of(pod: Pod) -> Group | None:
+class Minimum(Enum):
+    """A reason for the lack of a number of members that a group needs."""
+
+    UNKNOWN = "nothing tells it"
+    MISSING = "a PodGroup that does not exist tells it"
+
+
+def membership(pod: Pod) -> Membership | None:
     """Return the group of a pod; None without one."""
-    name = (pod.spec.scheduling_group or {}).get("podGroupName")
-    if isinstance(name, str) and name:
-        return Group(("schedulingGroup", name))
-    values = {**pod.labels, **pod.annotations}
-    for keys in GROUP_KEYS:
-        if name := values.get(keys.name):
-            return Group((keys.name, name), _minimum(values.get(keys.minimum, "")))
-    return None
+    reading = read_declaration(pod)
+    if isinstance(reading, Declaration):
+        return Membership(reading.group, reading.min_count)
+    name = pod.labels.get(KUEUE_NAME)
+    if not name:
+        return None
+    count = _count(pod.annotations.get(KUEUE_COUNT, ""))
+    return Membership(KueueGroup(pod.metadata.namespace, name), count)
 
 
-def group_metadata(metadata: ObjectMeta) -> dict[str, str] | None:
-    """Return the labels and annotations that tell the group of a pod, as annotations; None without any."""
-    values = {**(metadata.labels or {}), **(metadata.annotations or {})}
-    names = {name for keys in GROUP_KEYS for name in keys}
-    return {name: values[name] for name in sorted(values.keys() & names)} or None
+def group_labels(metadata: ObjectMeta) -> dict[str, str] | None:
+    """Return the labels that tell the group of a pod; None without any."""
+    return _selected(metadata.labels or {}, LABELS)
 
 
-def _minimum(text: str) -> int | None:
+def group_annotations(metadata: ObjectMeta) -> dict[str, str] | None:
+    """Return the annotations that tell the group of a pod; None without any."""
+    return _selected(metadata.annotations or {}, ANNOTATIONS)
+
+
+class PodGroupIndex:
+    """The groups of a cluster, from its pods and PodGroups.
+
+    Attributes:
+        served: The systems whose PodGroups are followed. Of others only what pods declare is known.
+    """
+
+    def __init__(self) -> None:
+        """Begin without pods and PodGroups."""
+        self.served: Collection[GroupSystem] = frozenset(POD_GROUP_RESOURCES)
+        self._memberships: dict[Name, Membership] = {}
+        self._members: dict[GroupId, set[Name]] = {}
+        self._minimums: dict[GroupName, int] = {}
+
+    def replace_pod(self, key: Name, pod: Pod | None) -> None:
+        """Take a pod that was added, changed or, with None, deleted."""
+        before = self._memberships.pop(key, None)
+        after = membership(pod) if pod is not None else None
+        if before is not None and (after is None or after.group != before.group):
+            members = self._members[before.group]
+            members.discard(key)
+            if not members:
+                del self._members[before.group]
+        if after is not None:
+            self._memberships[key] = after
+            self._members.setdefault(after.group, set()).add(key)
+
+    def replace_pod_group(self, group: GroupName, minimum: int | None) -> None:
+        """Take the number that a PodGroup needs; None for a PodGroup that was deleted."""
+        self._minimums.pop(group, None)
+        if minimum is not None:
+            self._minimums[group] = minimum
+
+    def members(self, group: GroupId) -> Collection[Name]:
+        """Return the pods of a group, by namespace and name."""
+        return self._members.get(group, ())
+
+    def group_of(self, key: Name) -> GroupId | None:
+        """Return the group of a pod; None without one."""
+        member = self._memberships.get(key)
+        return member.group if member is not None else None
+
+    def minimum(self, group: GroupId) -> int | Minimum:
+        """Return the number of members that a group needs.
+
+        Its PodGroup counts before what pods declare, and of those that disagree the largest number.
+        """
+        if isinstance(group, GroupName) and group in self._minimums:
+            return self._minimums[group]
+        declared = (self._memberships[key].minimum for key in self._members.get(group, ()))
+        largest = max((count for count in declared if count is not None), default=None)
+        if largest is not None:
+            return largest
+        is_followed = isinstance(group, GroupName) and group.system in self.served
+        return Minimum.MISSING if is_followed else Minimum.UNKNOWN
+
+
+def needed_members(pod_group: PodGroup) -> tuple[GroupName, int] | None:
+    """Return the group that a PodGroup stands for, and the number of members that it needs.
+
+    None for a PodGroup of no scheduler that we know.
+    """
+    system = _SYSTEMS.get(pod_group.group)
+    if system is None:
+        return None
+    is_gang = system is GroupSystem.KUBERNETES
+    minimum = gang_minimum(pod_group) if is_gang else min_member(pod_group)
+    return GroupName(system, pod_group.metadata.namespace, pod_group.metadata.name), minimum
+
+
+def gang_minimum(pod_group: PodGroup) -> int:
+    """Return the number of members that a PodGroup of Kubernetes needs; 1 if they are placed one by one."""
+    policy = pod_group.spec.scheduling_policy
+    return max(1, policy.gang.min_count) if policy is not None and policy.gang is not None else 1
+
+
+def min_member(pod_group: PodGroup) -> int:
+    """Return the number of members that a PodGroup of another scheduler needs."""
+    return max(1, pod_group.spec.min_member or 1)
+
+
+_SYSTEMS: Final[Mapping[str, GroupSystem]] = {
+    resource.group: system for system, resource in POD_GROUP_RESOURCES.items()
+}
+"""The system of each API group that has PodGroups."""
+
+
+def _selected(values: Mapping[str, str], names: Iterable[str]) -> dict[str, str] | None:
+    return {name: values[name][:MAX_VALUE] for name in names if name in values} or None
+
+
+def _count(text: str) -> int | None:
     if not (text.isascii() and text.isdigit() and len(text) <= len(str(MAX_MEMBERS))):
         return None
     return int(text) if 0 < int(text) <= MAX_MEMBERS else None

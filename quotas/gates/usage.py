@@ -31,6 +31,7 @@ from quotas.device_quotas.book import CountedClaim, QuotaBook
 from quotas.device_quotas.ledger import Stage
 from quotas.device_quotas.tenants import Labels
 from quotas.gates.counted_objects import QuotaClaim, has_keys, is_gated, legacy_pod
+from quotas.gates.groups import PodGroupIndex
 
 ABANDONED_S: Final = 30.0
 """The time for which a promised claim without a pod stays promised, unless it is deleted with its pod."""
@@ -75,7 +76,8 @@ class QuotaUsage:
 
     Attributes:
         book: The charges.
-        pods: The pods that are charged, or gated, by namespace and name.
+        pods: The pods that are charged, gated, or members of a group, by namespace and name.
+        groups: The groups of pods.
     """
 
     def __init__(self, features: Features, clock: Callable[[], float]) -> None:
@@ -88,6 +90,7 @@ class QuotaUsage:
         self._abandoned: dict[Key, float] = {}
         self.book = QuotaBook(features)
         self.pods: dict[Key, Pod] = {}
+        self.groups: Final = PodGroupIndex()
         self._claims: dict[Key, QuotaClaim] = {}
         self._classes: dict[str, DeviceClass] = {}
         self._resource_classes: Mapping[str, str] = {}
@@ -145,6 +148,7 @@ class QuotaUsage:
             self._let_through.discard(old.metadata.uid)
             self._keys_of_uid.pop(old.metadata.uid, None)
         before = self._named.pop(key, frozenset())
+        self.groups.replace_pod(key, pod)
         if pod is not None:
             self.pods[key] = pod
             self._keys_of_uid[pod.metadata.uid] = key
@@ -209,6 +213,18 @@ class QuotaUsage:
                 entries.append(keys)
         missing = tuple(entry.phrase for entry in claims if not self._is_known(entry, pod))
         return PodClaims(tuple(dict.fromkeys(entries)), missing)
+
+    def is_charged(self, key: Key) -> bool:
+        """Return True if a pod has devices that a quota limits, or may get them without a decision."""
+        for entry in self.claims_of(key).entries:
+            charge = self.book.ledger.get(entry)
+            if (
+                charge is not None
+                and charge.stage is not Stage.WAITING
+                and any(charge.charges.values())
+            ):
+                return True
+        return False
 
     def _is_known(self, entry: "ClaimEntry", pod: Pod) -> bool:
         """Return True if the claim of an entry exists, and is the one that the pod will use."""

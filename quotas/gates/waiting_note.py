@@ -14,6 +14,8 @@ def waiting_note(waiting: Waiting, ledger: DeviceQuotaLedger) -> str:
     """Return the reason of a unit's wait."""
     if waiting.is_saved:
         return "what is left of a DeviceQuota is saved for a pod that has waited for longer"
+    if waiting.lack is not None:
+        return waiting.lack.note
     if waiting.missing:
         return (
             f"{_list(waiting.missing)} does not exist; what it will ask for is not known, so the pod waits "
@@ -26,8 +28,8 @@ def waiting_note(waiting: Waiting, ledger: DeviceQuotaLedger) -> str:
             texts.append(_consumers(excess.account, ledger))
         elif not (isinstance(excess, Excess) and excess.account.limit.is_closed):
             texts.append("this pod never gets through unless the limit is raised")
-    if len(waiting.unit.pods) > 1:
-        texts.append(f"{len(waiting.unit.pods)} pods of the group wait together")
+    if waiting.unit.needed > 1:
+        texts.append(f"{waiting.unit.needed} pods of the group wait together")
     return "; ".join(filter(None, texts))
 
 

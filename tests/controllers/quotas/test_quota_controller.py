@@ -49,6 +49,10 @@ SLOW_AMOUNTS: Final = msgspec.structs.replace(FAST, quota_status_period=Positive
 LONG_SELECTOR: Final = " && ".join([f'device.driver == "{DRIVER}"'] * 20)
 
 
+WATCHES: Final = 12
+"""Quotas, namespaces, classes, slices, claims, pods, owners, and PodGroups of five schedulers."""
+
+
 @asynccontextmanager
 async def controlled(
     server: FakeApiServer, settings: ControllerSettings = FAST, engine: WorkerEngine | None = None
@@ -70,7 +74,7 @@ async def controlled(
         if engine is not None:
             loops.append(engine.run)
         async with running(informers.run, *loops):
-            await until(lambda: server.watching == 7)
+            await until(lambda: server.watching == WATCHES)
             yield feed, owners
 
 

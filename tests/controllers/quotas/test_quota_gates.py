@@ -20,10 +20,12 @@ from kube.api.urls import (
     DEVICE_QUOTAS,
     EVENTS,
     NAMESPACES,
+    POD_GROUPS,
     PODS,
     RESOURCE_CLAIMS,
     RESOURCE_SLICES,
     VALIDATING_ADMISSION_POLICIES,
+    VOLCANO_POD_GROUPS,
 )
 from kube.names import QUOTA_GATE, QUOTA_GATE_POLICY
 from process.model.durations import PositiveDuration
@@ -89,13 +91,20 @@ def limit(server: FakeApiServer, most: int) -> None:
 
 
 def put_pod(
-    server: FakeApiServer, name: str, *, gates: Sequence[str] = (QUOTA_GATE,), **metadata: Any
+    server: FakeApiServer,
+    name: str,
+    *,
+    gates: Sequence[str] = (QUOTA_GATE,),
+    group: str = "",
+    **metadata: Any,
 ) -> None:
     server.put(RESOURCE_CLAIMS, document(claim(request(), name=name)))
-    spec = {
+    spec: Document = {
         "schedulingGates": [{"name": gate} for gate in gates],
         "resourceClaims": [{"name": "gpu", "resourceClaimName": name}],
     }
+    if group:
+        spec["schedulingGroup"] = {"podGroupName": group}
     head = {"name": name, "namespace": "default", "uid": name}
     head["creationTimestamp"] = f"2026-11-24T13:00:{len(name):02d}Z"
     server.put(PODS, {"metadata": head | metadata, "spec": spec})
@@ -245,3 +254,39 @@ async def test_the_policies_are_compared(server: FakeApiServer) -> None:
         await until(lambda: controller.fault == NOT_INSTALLED)
         # Nothing holds new pods back, so those that wait are let go.
         await until(lambda: free(server) == ["pod"])
+
+
+async def test_a_group_waits_for_as_many_pods_as_its_pod_group_needs(server: FakeApiServer) -> None:
+    limit(server, 8)
+    gang = {"schedulingPolicy": {"gang": {"minCount": 2}}}
+    server.put(POD_GROUPS, {"metadata": {"name": "ring", "namespace": "default"}, "spec": gang})
+    volcano = {"metadata": {"name": "job", "namespace": "default"}, "spec": {"minMember": 2}}
+    server.put(VOLCANO_POD_GROUPS, volcano)
+    job = {"scheduling.k8s.io/group-name": "job"}
+    put_pod(server, "a", group="ring")
+    put_pod(server, "bb", annotations=job)
+    put_pod(server, "ccc")
+    async with controlled(server):
+        await until(lambda: free(server) == ["ccc"])
+
+        put_pod(server, "dddd", group="ring")
+        await until(lambda: free(server) == ["a", "ccc", "dddd"])
+        put_pod(server, "eeeee", annotations=job)
+        await until(lambda: len(free(server)) == 5)
+
+
+async def test_without_pod_groups_only_what_pods_declare_counts(server: FakeApiServer) -> None:
+    limit(server, 8)
+    server.fail(404, times=10_000, matches=lambda call: call.path.endswith("/podgroups"))
+    put_pod(server, "a", annotations={"scheduling.k8s.io/group-name": "job"})
+    async with controlled(server):
+        await until(lambda: free(server) == ["a"])
+
+
+async def test_nothing_is_decided_before_pod_groups_are_known(server: FakeApiServer) -> None:
+    limit(server, 8)
+    server.fail(500, times=10_000, matches=lambda call: call.path.endswith("/podgroups"))
+    put_pod(server, "a")
+    async with controlled(server):
+        await asyncio.sleep(1.0)
+        assert free(server) == []

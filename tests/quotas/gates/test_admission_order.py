@@ -1,13 +1,15 @@
 """The pods that get through when not all of them can."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 import pytest
 
+from allocator.declarations.model import GroupName, GroupSystem
+from allocator.declarations.pod_group import PodGroup, PodGroupSpec, SchedulingPolicy
 from allocator.model.feature_gates import Features
 from controllers.quotas.events import waiting_events
 from controllers.quotas.projections import project_quota_claim, project_quota_pod
@@ -18,10 +20,12 @@ from quotas.device_quotas.ledger import Totals
 from quotas.gates.admission_order import (
     GROUP_QUIET_S,
     MAX_PASSED_S,
+    MISSING_S,
     Decisions,
     decide,
 )
 from quotas.gates.counted_objects import QuotaClaim
+from quotas.gates.groups import gang_minimum
 from quotas.gates.usage import QuotaUsage
 from quotas.gates.waiting_note import waiting_note
 from testing.allocation.builders import DRIVER, claim, classes, device, request, slice_of
@@ -56,6 +60,7 @@ class Stage:
         claims: Sequence[str] | None = None,
         group: str = "",
         minimum: int = 0,
+        scheduling_group: dict[str, str] | None = None,
         **metadata: Any,
     ) -> None:
         """Add a pod with a claim of so many devices."""
@@ -78,6 +83,7 @@ class Stage:
                 **metadata,
             },
             "spec": {
+                "schedulingGroup": scheduling_group,
                 "priority": priority,
                 "schedulingGates": [{"name": gate} for gate in gates],
                 "resourceClaims": [{"name": each, "resourceClaimName": each} for each in names],
@@ -265,25 +271,31 @@ def test_a_group_comes_through_together_or_not_at_all() -> None:
     assert len(names(stage.decide())) == 4
 
 
-def test_a_group_waits_for_its_members() -> None:
+def test_a_group_waits_for_its_members_however_long_that_takes() -> None:
+    """Three of four came through after ten seconds, and held a budget that was of no use to them."""
     stage = Stage(quota(device_limit(4)))
     for number in range(3):
         stage.add(f"member-{number}", group="ring", minimum=4)
-    assert names(stage.decide()) == []
+    decisions = stage.decide()
+    assert (names(decisions), decisions.waiting, decisions.next_s) == ([], (), MISSING_S)
+
+    (waiting,) = stage.decide(now_s=NOW + MAX_PASSED_S).waiting
+    assert waiting_note(waiting, stage.usage.book.ledger) == (
+        "Koordinator gang default/ring needs 4 pods, and has 3; they get through together, once there are "
+        "enough"
+    )
 
     stage.add("member-3", group="ring", minimum=4)
     assert len(names(stage.decide())) == 4
 
 
-def test_a_group_whose_other_members_need_no_devices_is_not_held_up() -> None:
+def test_members_that_need_no_devices_count() -> None:
     stage = Stage(quota(device_limit(4)))
     stage.add("worker", group="ring", minimum=2)
+    assert names(stage.decide(now_s=NOW + MAX_PASSED_S)) == []
 
-    decisions = stage.decide()
-    assert names(decisions) == []
-    assert decisions.next_s == GROUP_QUIET_S
-
-    assert names(stage.decide(now_s=NOW + GROUP_QUIET_S)) == ["worker"]
+    stage.add("launcher", claims=(), gates=(), group="ring", minimum=2)
+    assert names(stage.decide()) == ["worker"]
 
 
 def test_a_member_that_is_made_again_counts_with_those_that_run() -> None:
@@ -293,6 +305,168 @@ def test_a_member_that_is_made_again_counts_with_those_that_run() -> None:
     stage.add("again", group="ring", minimum=4)
 
     assert names(stage.decide()) == ["again"]
+
+
+def test_a_member_that_is_made_again_does_not_wait_for_members_that_have_ended() -> None:
+    stage = Stage(quota(device_limit(4)))
+    for number in range(2):
+        stage.add(f"member-{number}", group="ring", minimum=4, gates=())
+    stage.add("again", group="ring", minimum=4)
+
+    assert names(stage.decide()) == ["again"]
+
+
+def test_the_rest_of_a_half_group_goes_first() -> None:
+    """A leader that is lost between two removals leaves half a group behind."""
+    stage = Stage(quota(device_limit(4)))
+    stage.add("old", age_s=60)
+    for number in range(4):
+        gates = () if number < 2 else (QUOTA_GATE,)
+        stage.add(f"member-{number}", group="ring", minimum=4, gates=gates)
+
+    assert names(stage.decide()) == ["member-2", "member-3"]
+
+
+def test_more_members_than_are_needed_come_through_as_far_as_there_is_room() -> None:
+    stage = Stage(quota(device_limit(3)))
+    for number in range(5):
+        stage.add(f"member-{number}", group="ring", minimum=2, age_s=9 - number)
+
+    decisions = stage.decide()
+    assert (names(decisions), decisions.next_s) == (["member-0", "member-1"], 0)
+
+    decisions = stage.decide()
+    assert names(decisions) == ["member-2"]
+    assert [waiting.unit.pods for waiting in decisions.waiting] == [
+        (("default", "member-3"),),
+        (("default", "member-4"),),
+    ]
+
+
+def test_a_group_larger_than_it_needs_comes_through_at_once_where_there_is_room() -> None:
+    stage = Stage(quota(device_limit(8)))
+    for number in range(5):
+        stage.add(f"member-{number}", group="ring", minimum=2)
+
+    assert len(names(stage.decide())) == 5
+
+
+def test_a_group_that_fits_not_even_with_its_minimum_is_told_so() -> None:
+    stage = Stage(quota(device_limit(2)))
+    for number in range(5):
+        stage.add(f"member-{number}", group="ring", minimum=3)
+
+    (waiting,) = stage.decide().waiting
+    assert waiting_note(waiting, stage.usage.book.ledger) == (
+        "DeviceQuota team, limit devices: 3 devices needed, 2 devices of 2 devices left; "
+        "this pod never gets through unless the limit is raised; 3 pods of the group wait together"
+    )
+    assert len(waiting.unit.pods) == 5
+
+
+GROUP_DECLARATIONS: Mapping[GroupSystem, dict[str, Any]] = {
+    GroupSystem.KUBERNETES: {"scheduling_group": {"podGroupName": "ring"}},
+    GroupSystem.KOORDINATOR: {"labels": {"pod-group.scheduling.sigs.k8s.io": "ring"}},
+    GroupSystem.VOLCANO: {"annotations": {"scheduling.k8s.io/group-name": "ring"}},
+    GroupSystem.COSCHEDULING: {"labels": {"scheduling.x-k8s.io/pod-group": "ring"}},
+    GroupSystem.KAI: {"annotations": {"pod-group-name": "ring"}},
+}
+
+
+@pytest.mark.parametrize("system", GROUP_DECLARATIONS)
+def test_the_minimum_of_a_pod_group_counts(system: GroupSystem) -> None:
+    stage = Stage(quota(device_limit(4)))
+    for number in range(3):
+        stage.add(f"member-{number}", **GROUP_DECLARATIONS[system])
+
+    (waiting,) = stage.decide(now_s=NOW + MAX_PASSED_S).waiting
+    (event, *_) = waiting_events(waiting, stage.usage)
+    assert event.note == (
+        f"{system} default/ring does not exist; how many pods it needs is not known, so its pods wait until it "
+        "is made"
+    )
+
+    stage.usage.groups.replace_pod_group(GroupName(system, "default", "ring"), 4)
+    (waiting,) = stage.decide(now_s=NOW + MAX_PASSED_S).waiting
+    (later, *_) = waiting_events(waiting, stage.usage)
+    assert later.note.startswith(f"{system} default/ring needs 4 pods, and has 3")
+    assert later.name != event.name
+
+    stage.add("member-3", **GROUP_DECLARATIONS[system])
+    assert len(names(stage.decide())) == 4
+
+
+def test_a_pod_without_its_pod_group_is_told_so_before_its_claims() -> None:
+    """kube-controller-manager makes no claims for such a pod."""
+    stage = Stage(quota(device_limit(4)))
+    stage.add("member", claims=["missing"], **GROUP_DECLARATIONS[GroupSystem.KUBERNETES])
+
+    (waiting,) = stage.decide(now_s=NOW + MAX_PASSED_S).waiting
+    note = waiting_note(waiting, stage.usage.book.ledger)
+    assert note.startswith("PodGroup default/ring does not exist")
+
+
+def test_where_nothing_tells_the_minimum_a_group_is_complete_after_a_while() -> None:
+    """The API server has no PodGroups of this kind."""
+    stage = Stage(quota(device_limit(4)))
+    stage.usage.groups.served = ()
+    stage.add("member", **GROUP_DECLARATIONS[GroupSystem.VOLCANO])
+
+    decisions = stage.decide()
+    assert (names(decisions), decisions.next_s) == ([], GROUP_QUIET_S)
+
+    assert names(stage.decide(now_s=NOW + GROUP_QUIET_S)) == ["member"]
+
+
+def test_pods_of_a_group_that_are_placed_one_by_one_come_through_so() -> None:
+    stage = Stage(quota(device_limit(1)))
+    for number in range(2):
+        stage.add(f"member-{number}", age_s=-number, **GROUP_DECLARATIONS[GroupSystem.KUBERNETES])
+    basic = PodGroup(spec=PodGroupSpec(scheduling_policy=SchedulingPolicy(basic={})))
+    stage.usage.groups.replace_pod_group(
+        GroupName(GroupSystem.KUBERNETES, "default", "ring"), gang_minimum(basic)
+    )
+
+    assert names(stage.decide()) == ["member-0"]
+
+
+def test_members_that_no_quota_charges_do_not_wait_for_others() -> None:
+    stage = Stage(quota(device_limit(4)))
+    stage.add("member", claims=(), group="ring", minimum=4)
+
+    assert names(stage.decide()) == ["member"]
+
+
+def test_kueue_declares_the_number_of_its_pods() -> None:
+    stage = Stage(quota(device_limit(4)))
+    labels = {"kueue.x-k8s.io/pod-group-name": "ring"}
+    annotations = {"kueue.x-k8s.io/pod-group-total-count": "2"}
+    stage.add("member-0", labels=labels, annotations=annotations)
+    (waiting,) = stage.decide(now_s=NOW + MAX_PASSED_S).waiting
+    note = waiting_note(waiting, stage.usage.book.ledger)
+    assert note.startswith("Kueue pod group default/ring needs 2 pods, and has 1")
+
+    stage.add("member-1", labels=labels, annotations=annotations)
+    assert len(names(stage.decide())) == 2
+
+
+@pytest.mark.parametrize(
+    "annotations",
+    [
+        {"pod-group-name": "Not a name"},
+        {"pod-group-name": "x" * 100_000},
+        {
+            "gang.scheduling.koordinator.sh/name": "ring",
+            "gang.scheduling.koordinator.sh/min-available": "many",
+        },
+    ],
+)
+def test_what_its_scheduler_rejects_makes_no_group(annotations: dict[str, str]) -> None:
+    stage = Stage(quota(device_limit(4)))
+    stage.add("member", annotations=annotations)
+
+    assert names(stage.decide()) == ["member"]
+    assert len(str(stage.usage.pods)) < 10_000
 
 
 # --- words ----------------------------------------------------------------------------------------
