@@ -59,8 +59,8 @@ down: setup ## stop exactly what `make up` started
 	@$(BIN)/python -m e2e.local down
 
 .PHONY: image
-image: ## build the image with docker, podman or buildah; IMAGE=name, BASE=image of Python, RELEASE=1 demands its digest
-	@RELEASE="$(RELEASE)" tools/image.sh "$(or $(IMAGE),drawbridge-dra:0.1.0)" $(if $(BASE),"$(BASE)")
+image: ## build the image with docker, podman or buildah; IMAGE=name, BASE=image of Python, RELEASE=1 demands its digest, PLATFORMS=linux/amd64,linux/arm64 builds for both
+	@RELEASE="$(RELEASE)" PLATFORMS="$(PLATFORMS)" tools/image.sh "$(or $(IMAGE),drawbridge-dra:0.1.0)" $(if $(BASE),"$(BASE)")
 
 .PHONY: install.yaml
 install.yaml: setup ## the manifest of a first installation in one file, in build/; IMAGE=name

@@ -1,9 +1,11 @@
 """The chart's templates and schema as files; e2e/test_adopt_chart.py has them rendered by Helm."""
 
+import base64
 import json
 import re
 from pathlib import Path
 from typing import Any, Final
+from xml.etree import ElementTree as ET
 
 import jsonschema
 import pytest
@@ -19,6 +21,16 @@ from webhook.settings import Settings as WebhookSettings
 CHART: Final = Path(__file__).parents[2] / chart.CHART
 SCHEMA: Final = json.loads(chart.schema())
 VALUES: Final[dict[str, Any]] = yaml.safe_load((CHART / "values.yaml").read_text())
+
+
+def test_the_icon_is_an_image_that_is_fetched_from_nowhere() -> None:
+    metadata = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    head, _, data = metadata["icon"].partition(",")
+    image = ET.fromstring(base64.b64decode(data, validate=True))
+
+    assert head == "data:image/svg+xml;base64"
+    assert image.tag == "{http://www.w3.org/2000/svg}svg"
+    assert [entry.attrib for entry in image.iter() if "href" in str(entry.attrib)] == []
 
 
 @pytest.mark.parametrize("path", sorted(CHART.glob("templates/*")), ids=lambda path: path.name)

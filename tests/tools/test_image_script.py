@@ -10,11 +10,16 @@ import pytest
 
 ROOT: Final = Path(__file__).parents[2]
 DIGEST: Final = f"python@sha256:{'0' * 64}"
+BOTH: Final = "linux/amd64,linux/arm64"
 BASH: Final = shutil.which("bash") or "/bin/bash"
 
 
 def build(
-    folder: Path, *engines: str, arguments: tuple[str, ...] = (), release: str = ""
+    folder: Path,
+    *engines: str,
+    arguments: tuple[str, ...] = (),
+    release: str = "",
+    platforms: str = "",
 ) -> subprocess.CompletedProcess[str]:
     """Run the script with nothing but these engines to be found."""
     for engine in engines:
@@ -23,7 +28,12 @@ def build(
         program.chmod(0o755)
     return subprocess.run(
         [BASH, ROOT / "tools" / "image.sh", "drawbridge-dra:1", *arguments],
-        env={"PATH": str(folder), "RELEASE": release, "HOME": os.devnull},
+        env={
+            "PATH": str(folder),
+            "RELEASE": release,
+            "PLATFORMS": platforms,
+            "HOME": os.devnull,
+        },
         capture_output=True,
         text=True,
         check=False,
@@ -64,6 +74,34 @@ def test_a_release_names_its_base_by_digest(tmp_path: Path) -> None:
     assert (by_tag.returncode, by_tag.stdout) == (2, "")
     assert "BASE=python@sha256:" in by_tag.stderr
     assert f"--build-arg BASE={DIGEST} " in by_digest.stdout
+
+
+@pytest.mark.parametrize(
+    ("engine", "command"),
+    [
+        (
+            "docker",
+            (
+                f"docker buildx build --platform {BOTH} --build-arg BASE=python:3.13-slim "
+                "--tag drawbridge-dra:1 --output type=oci,dest=build/image.tar --file Containerfile .\n"
+            ),
+        ),
+        (
+            "podman",
+            (
+                f"podman build --platform {BOTH} --build-arg BASE=python:3.13-slim "
+                "--manifest drawbridge-dra:1 --file Containerfile .\n"
+            ),
+        ),
+    ],
+)
+def test_several_platforms_become_one_list_of_images(
+    tmp_path: Path, engine: str, command: str
+) -> None:
+    built = build(tmp_path, engine, platforms=BOTH)
+
+    assert (built.returncode, built.stdout) == (0, command)
+    assert f"for {BOTH}" in built.stderr
 
 
 def test_the_containerfile_uses_the_base_that_the_script_names() -> None:
