@@ -372,6 +372,24 @@ def test_a_webhook_at_a_url_is_told_by_what_it_has_led_to() -> None:
     assert (answer.ready, states(answer, State.UNKNOWN)) == (True, {})
 
 
+def test_beside_a_webhook_at_a_url_the_observer_may_be_a_process_too() -> None:
+    answer = status(
+        components=(),
+        configurations={
+            CONFIGURATION_KINDS[0]: configuration(
+                "pods", clientConfig={"url": "https://host/mutate", "caBundle": BUNDLE}
+            )
+        },
+    )
+    observer, driver = (
+        next(entry for entry in answer.checks if entry.name == name)
+        for name in ("observer", "driver")
+    )
+
+    assert (observer.state, driver.state) == (State.UNKNOWN, State.UNKNOWN)
+    assert "as a process outside, as the webhook is" in observer.message
+
+
 def test_processes_that_lead_are_an_installation_also_after_the_emergency_stop() -> None:
     answer = status(components=(), configurations=dict.fromkeys(CONFIGURATION_KINDS))
 
