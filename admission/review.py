@@ -315,7 +315,7 @@ def warnings(request: AdmissionRequest, findings: Sequence[Finding]) -> tuple[st
 
 
 def _warning_texts(finding: Finding, pod: Path | None) -> Iterator[str]:
-    """Yield a warning; a fix that the API server would cut off becomes a warning of its own.
+    """Yield a warning; a fix or reasons that the API server would cut off become a warning of their own.
 
     Args:
         pod: The fields that lead to the pod or pod template; None where there is none.
@@ -323,15 +323,22 @@ def _warning_texts(finding: Finding, pod: Path | None) -> Iterator[str]:
     path = finding.path
     if pod is not None:  # The path of a container is long and well known.
         path = path.remove_prefix(FieldPath.of(*pod)).remove_prefix(FieldPath.of("spec"))
-    head = f"{_origin(finding)}: {path}: {finding.message}"
-    whole = f"{head}; {finding.fix}"
+    origin = _origin(finding)
+    whole = f"{origin}: {path}: {finding.advice}"
+    if len(whole) <= MAX_WARNING_LENGTH:
+        yield whole
+        return
+    head = f"{origin}: {path}: {finding.message}"
+    with_fix = f"{head}; {finding.fix}"
     if not finding.fix:
         yield head
-    elif len(whole) <= MAX_WARNING_LENGTH:
-        yield whole
+    elif len(with_fix) <= MAX_WARNING_LENGTH:
+        yield with_fix
     else:
         yield head
-        yield f"{_origin(finding)}: fix: {finding.fix}"
+        yield f"{origin}: fix: {finding.fix}"
+    if finding.reasons:
+        yield f"{origin}: {'. '.join(finding.reasons)}"
 
 
 def _origin(finding: Finding) -> str:
@@ -376,5 +383,4 @@ def _status(request: AdmissionRequest, answer: Answer) -> Status | None:
 
 
 def _advice(fault: Finding) -> str:
-    message = f"{_origin(fault)}: {fault.message}"
-    return f"{message}; {fault.fix}" if fault.fix else message
+    return f"{_origin(fault)}: {fault.advice}"

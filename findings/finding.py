@@ -66,8 +66,7 @@ class Code(StrEnum):
     UNSUPPORTED_AS_PUBLISHED = "unsupportedAsPublished"
     """The driver could serve this if it published other devices or other attributes."""
     MEMORY_AMOUNT_REQUIRED = "memoryAmountRequired"
-    """The memory must be an amount in vgpu-mode mig or mps, since a percentage has no known size.
-    """
+    """The memory must be an amount in vgpu-mode mig or mps, since a percentage has no known size."""
     MEMORY_SIZES_UNKNOWN = "memorySizesUnknown"
     """A percentage of memory needs the published sizes of the devices, which are unknown."""
     TOO_MANY_DEVICES = "tooManyDevices"
@@ -99,8 +98,7 @@ class Code(StrEnum):
     TEMPLATE_CONFLICT = "templateConflict"
     """A ResourceClaimTemplate of the generated name exists with other content."""
     DEVICE_CLASS_MISSING = "deviceClassMissing"
-    """The cluster has no DeviceClass of the name that the claim uses. Not reported for a snapshot without
-    any DeviceClass."""
+    """The cluster has DeviceClasses, but none of the name that the claim uses."""
     SCHEDULER_REPLACED = "schedulerReplaced"
     """The namespace opted in, so a scheduler that is not known to support claims is replaced."""
     FOREIGN_SCHEDULER = "foreignScheduler"
@@ -110,8 +108,7 @@ class Code(StrEnum):
     NO_SCALE_FROM_ZERO = "noScaleFromZero"
     """An autoscaler adds no node for the claims to a node group that has none."""
     MIXED_DRIVER_OWNERSHIP = "mixedDriverOwnership"
-    """The pod requests devices of drivers that the bridge allocates and of others, so no scheduler can
-    allocate all of them."""
+    """No scheduler can allocate all devices: some are of drivers that the bridge allocates, others not."""
     DRIVER_OWNERSHIP_UNKNOWN = "driverOwnershipUnknown"
     """A claim or template does not exist yet, or nothing tells the driver of a class, so the pod may
     have the wrong scheduler."""
@@ -248,11 +245,9 @@ class Code(StrEnum):
     PASSED_THROUGH = "passedThrough"
     """A DeviceClass maps the keys, so Kubernetes allocates natively; nothing was changed."""
     NOT_OPTED_IN = "notOptedIn"
-    """The pod's namespace is not labelled, and mode OptIn translates only pods of labelled
-    namespaces."""
+    """The pod's namespace is not labelled, and mode OptIn translates only pods of labelled ones."""
     SHADOW_MODE = "shadowMode"
-    """Nothing is changed or rejected in mode Shadow; the finding reports the answer of another
-    mode."""
+    """Nothing is changed or rejected in mode Shadow; the finding reports the answer of another mode."""
     OPTED_OUT = "optedOut"
     """A label of the pod or of its namespace disables translation."""
     ALREADY_CONVERTED = "alreadyConverted"
@@ -340,8 +335,7 @@ class Code(StrEnum):
     MULTIPLE_NODE_SELECTOR_TERMS = "multipleNodeSelectorTerms"
     """The node selector of a device has several terms, and allocating the device fails."""
     FAILING_NODE_SELECTOR = "failingNodeSelector"
-    """The scheduler cannot evaluate a node selector that the API server accepts, so every attempt
-    fails."""
+    """The scheduler fails at a node selector that the API server accepts, and so does every attempt."""
     INVALID_REQUEST_POLICY = "invalidRequestPolicy"
     """The API server rejects the request policy of a capacity."""
     UNSATISFIABLE_REQUEST_POLICY = "unsatisfiableRequestPolicy"
@@ -439,6 +433,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
         fitting: The fix as the numbers of claims; None where it is another than to request smaller ones.
         corrections: The fix as amounts in the object, all of which it takes; empty where it is another
             than to write amounts, or leaves a choice.
+        reasons: The reasons against the devices, by group of nodes.
     """
 
     severity: Severity
@@ -449,6 +444,13 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     cause: FieldPath | None = None
     fitting: FittingAmounts | None = None
     corrections: tuple[Correction, ...] = ()
+    reasons: tuple[str, ...] = ()
+
+    @property
+    def advice(self) -> str:
+        """Return all of it in one line: the message, the fix, and the reasons after them."""
+        text = f"{self.message}; {self.fix}" if self.fix else self.message
+        return f"{text} ({'. '.join(self.reasons)})" if self.reasons else text
 
     @property
     def message(self) -> str:

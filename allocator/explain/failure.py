@@ -35,11 +35,20 @@ class NodeReason(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         code: A `Reason`, or one of `allocator.pods.claims`.
         count: Devices that are rejected for it; 0 where it is not about devices.
+        claim: The claim that it is about, with which the message begins; empty where it is about none.
+        request: The request of that claim.
     """
 
     code: str
     message: str
     count: int = 0
+    claim: str = ""
+    request: str = ""
+
+    @property
+    def detail(self) -> str:
+        """Return the message without the names of claim and request."""
+        return self.message.removeprefix(_place(self.claim, self.request))
 
 
 class NodeResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -193,9 +202,19 @@ def _reasons(
 
 def _reason(shortage: Shortage, devices: int) -> NodeReason:
     rejection = shortage.rejection
-    request = f"claim {shortage.claim}, request {shortage.request}: " if shortage.claim else ""
     message = describe_devices([(shortage.devices, rejection)], devices)
-    return NodeReason(code=rejection.reason, message=f"{request}{message}", count=shortage.devices)
+    return NodeReason(
+        code=rejection.reason,
+        message=f"{_place(shortage.claim, shortage.request)}{message}",
+        count=shortage.devices,
+        claim=shortage.claim,
+        request=shortage.request if shortage.claim else "",
+    )
+
+
+def _place(claim: str, request: str) -> str:
+    """Return the beginning of a message about a request; empty without a claim."""
+    return f"claim {claim}, request {request}: " if claim else ""
 
 
 _NO_COMBINATION: Final = NodeReason(

@@ -144,16 +144,22 @@ def join_within(parts: Sequence[str], most: int, noun: str, *, separator: str = 
         most: Bytes of the text.
         noun: The noun for a part, in the singular.
     """
-    text = separator.join(parts)
-    if len(text.encode()) <= most:
-        return text
+    return separator.join(parts_within(parts, most, noun, separator=separator))
+
+
+def parts_within(
+    parts: Sequence[str], most: int, noun: str, *, separator: str = ". "
+) -> tuple[str, ...]:
+    """Return the parts that `join_within` joins."""
+    if len(separator.join(parts).encode()) <= most:
+        return tuple(parts)
     if len(parts) == 1:
-        return shorten_encoded(text, most)
+        return (shorten_encoded(parts[0], most),)
     for count in range(len(parts) - 1, -1, -1):
-        text = separator.join([*parts[:count], count_text(len(parts) - count, f"more {noun}")])
-        if len(text.encode()) <= most:
-            return text
-    return ""
+        shown = (*parts[:count], count_text(len(parts) - count, f"more {noun}"))
+        if len(separator.join(shown).encode()) <= most:
+            return shown
+    return ()
 
 
 class SummaryGroup(msgspec.Struct, frozen=True, kw_only=True):

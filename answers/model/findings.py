@@ -13,7 +13,11 @@ DEFAULT_NAMESPACE = "default"
 
 
 class FindingDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """A finding as `-o json` prints it; `object` is always `Kind/namespace/name`."""
+    """A finding as `-o json` prints it; `object` is always `Kind/namespace/name`.
+
+    Attributes:
+        reasons: The reasons against the devices, by group of nodes.
+    """
 
     severity: str
     code: str
@@ -21,6 +25,7 @@ class FindingDocument(msgspec.Struct, frozen=True, kw_only=True):
     fix: str
     object: str
     path: str
+    reasons: tuple[str, ...] = ()
 
 
 class ObjectFinding(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,6 +43,7 @@ class ObjectFinding(msgspec.Struct, frozen=True, kw_only=True):
             fix=self.finding.fix,
             object=self.object,
             path=str(self.finding.path),
+            reasons=self.finding.reasons,
         )
 
     def line(self) -> str:
@@ -48,10 +54,9 @@ class ObjectFinding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def finding_text(finding: Finding) -> str:
-    """Return the place, message, fix and code of a finding as one line, without its object."""
-    fix = f"; {finding.fix}" if finding.fix else ""
+    """Return the place, message, fix, reasons and code of a finding as one line, without its object."""
     place = "" if finding.path.is_root else f"{finding.path}: "
-    return printable(f"{place}{finding.message}{fix} [{finding.code}]")
+    return printable(f"{place}{finding.advice} [{finding.code}]")
 
 
 def namespace_of(source: SourceObject | ViewedObject, default: str) -> str:

@@ -2,10 +2,11 @@
 
 import textwrap
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from enum import Enum, auto
 from typing import Final
 
 from allocator.cluster.cluster import Cluster
-from allocator.explain.failure import Failure, NodeReason
+from allocator.explain.failure import Failure, NodeGroup, NodeReason
 from allocator.model.outcome import Reason
 from allocator.model.usage import Usage
 from allocator.simulation.model import PlacedClaim, PlacedGroup, PlacedPod, SimulationResult
@@ -30,6 +31,14 @@ _GROUPS: Final = 4
 _REASONS: Final = 8
 _NAMES: Final = 3
 NONE_REJECTED: Final[Mapping[str, str]] = {}
+
+
+class _Named(Enum):
+    """The part of a reason's place that its text names."""
+
+    NOTHING = auto()
+    REQUEST = auto()
+    CLAIM = auto()
 
 
 def explain_no_nodes(unread: Collection[str]) -> str:
@@ -233,8 +242,9 @@ def devices(allocation: AllocationResult) -> list[str]:
 def _unplaced_paragraph(
     title: str, failure: Failure | None, no_nodes: str, rows_before: Sequence[Row] = ()
 ) -> Paragraph:
-    rows = list(rows_before)
-    if failure is not None and failure.summary and not rows:
+    # What to change comes first, since the reasons of many nodes are long.
+    rows = [*(() if failure is None else _closest_fits(failure)), *rows_before]
+    if failure is not None and failure.summary and not rows_before:
         rows.append(Row(label="because", text=failure.summary))
     groups = [
         group
@@ -245,7 +255,7 @@ def _unplaced_paragraph(
         rows.append(Row(label="because", text=no_nodes))
     for group in groups[:_GROUPS]:
         rows.append(Row(label="on", text=node_names(group.nodes)))
-        rows += _because(group.reasons)
+        rows += _because(group.reasons, named=_names_needed(groups))
     more = len(groups) - _GROUPS
     if more > 0:
         rows.append(
@@ -253,11 +263,9 @@ def _unplaced_paragraph(
         )
     if failure is not None and failure.event is not None:
         rows.append(Row(label="event", text=failure.event))
-    if failure is not None:
-        rows += _closest_fits(failure)
-        if failure.groups is None:
-            text = "not explained, since too many others were not placed"
-            rows.append(Row(label="because", text=text))
+    if failure is not None and failure.groups is None:
+        text = "not explained, since too many others were not placed"
+        rows.append(Row(label="because", text=text))
     return Paragraph(
         title=title, place="not placed", style=BAD, rows=tuple(drop_repeated_labels(rows))
     )
@@ -274,13 +282,29 @@ def _closest_fits(failure: Failure) -> Iterator[Row]:
         yield Row(label="closest", text=text)
 
 
-def _because(reasons: Sequence[NodeReason]) -> Iterator[Row]:
+def _names_needed(groups: Sequence[NodeGroup]) -> _Named:
+    """Return how much of a reason's request has to be named: the title has the only one of a pod."""
+    places = {(reason.claim, reason.request) for group in groups for reason in group.reasons} - {
+        ("", "")
+    }
+    if len({claim for claim, _ in places}) > 1:
+        return _Named.CLAIM
+    return _Named.REQUEST if len(places) > 1 else _Named.NOTHING
+
+
+def _because(reasons: Sequence[NodeReason], *, named: _Named) -> Iterator[Row]:
     shown_reasons = _most_telling(reasons)
     for reason in shown_reasons:
-        yield Row(label="because", text=f"{reason.message} [{reason.code}]")
+        yield Row(label="because", text=f"{_reason_text(reason, named)} [{reason.code}]")
     more = len(reasons) - len(shown_reasons)
     if more:
         yield Row(label="because", text=count_text(more, "more reason"))
+
+
+def _reason_text(reason: NodeReason, named: _Named) -> str:
+    if named is _Named.CLAIM or not reason.claim:
+        return reason.message
+    return f"{reason.request}: {reason.detail}" if named is _Named.REQUEST else reason.detail
 
 
 def _most_telling(reasons: Sequence[NodeReason]) -> list[NodeReason]:

@@ -240,6 +240,8 @@ def _finding_rows(finding: Finding, result: TranslatedObject) -> Iterator[Row]:
     yield Row(label=label, text=f"{place}{finding.message}")
     if finding.fix:
         yield Row(label="fix", text=finding.fix)
+    for reason in finding.reasons:
+        yield Row(label="because", text=reason)
 
 
 _LEFT_ALONE: Final = frozenset(

@@ -189,7 +189,7 @@ def _result(reported: ReportedFinding, now: Timestamp) -> ReportResult:
     subject, finding = reported
     result, severity = _outcome(finding)
     field = shorten_encoded(str(finding.path), MAX_FIELD_BYTES)
-    text = "; ".join(filter(None, (finding.message, finding.fix)))
+    text = finding.advice
     return ReportResult(
         source=NAME,
         policy=REPORT_NAME,

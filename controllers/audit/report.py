@@ -99,7 +99,4 @@ def count_duplicates(duplicates: Collection[DuplicateResource]) -> Mapping[Findi
 
 
 def _note(findings: tuple[Finding, ...]) -> str:
-    return ". ".join(
-        "; ".join(filter(None, (f"{finding.path}: {finding.message}", finding.fix)))
-        for finding in findings
-    )
+    return ". ".join(f"{finding.path}: {finding.advice}" for finding in findings)

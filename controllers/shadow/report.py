@@ -103,5 +103,4 @@ def _summary(answer: Answer) -> tuple[Reason | None, str]:
 def _notes(findings: Iterable[Finding]) -> Iterator[str]:
     for finding in findings:
         if finding.severity is not Severity.INFO:
-            text = f"{finding.path}: {finding.message}"
-            yield f"{text}; {finding.fix}" if finding.fix else text
+            yield f"{finding.path}: {finding.advice}"

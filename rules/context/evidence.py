@@ -52,7 +52,7 @@ def build_findings(
     message: str,
     *,
     enforcement: tuple[Enforcement, str],
-    details: str = "",
+    reasons: tuple[str, ...] = (),
     fix: str,
     cause: FieldPath | None = None,
 ) -> tuple[Finding, ...]:
@@ -60,20 +60,17 @@ def build_findings(
 
     Args:
         enforcement: The result of `decide_enforcement`.
-        details: What rules out the devices of nodes.
+        reasons: The reasons against the devices of nodes, by group of nodes.
         cause: The place in the claim, where `path` only refers to the claim; the message has it first.
     """
     level, reason = enforcement
-    details_text = f" ({details})" if details else ""
     if level is Enforcement.OFF:
         return ()
     if level is Enforcement.DENY:
-        finding = error(code, path, f"{message}{details_text}", fix)
+        finding = error(code, path, message, fix)
     else:
-        # The API server truncates long warnings, so the details come last.
-        message = f"{message}; only a warning, since {reason}{details_text}"
-        finding = warning(code, path, message, fix)
-    return (msgspec.structs.replace(finding, cause=cause),)
+        finding = warning(code, path, f"{message}; only a warning, since {reason}", fix)
+    return (msgspec.structs.replace(finding, cause=cause, reasons=reasons),)
 
 
 def _autoscaler_doubt(context: Context) -> str:

@@ -94,6 +94,7 @@ def _printable(finding: Finding) -> Finding:
         finding,
         detail=printable(finding.detail)[: max(MAX_TEXT - place, 0)],
         fix=printable(finding.fix)[:MAX_TEXT],
+        reasons=tuple(printable(reason)[:MAX_TEXT] for reason in finding.reasons),
     )
 
 

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from allocator.cluster import equivalence
 from allocator.cluster.cluster import Cluster
-from allocator.explain.summary import join_within, summarize_cluster
+from allocator.explain.summary import parts_within, summarize_cluster
 from allocator.model.devices import NodeDevices
 from allocator.model.outcome import BudgetExhausted
 from allocator.model.plan import Budget, Plan
@@ -89,7 +89,7 @@ def example_nodes(cluster: Cluster, claims: PendingClaims) -> tuple[Example, ...
     return tuple(examples[:MAX_EXAMPLES])
 
 
-def summarize_reasons(cluster: Cluster, claims: PendingClaims) -> str:
+def summarize_reasons(cluster: Cluster, claims: PendingClaims) -> tuple[str, ...]:
     """Return the reasons against the devices of nodes that do not fit.
 
     Raises:
@@ -111,7 +111,7 @@ def summarize_reasons(cluster: Cluster, claims: PendingClaims) -> str:
     parts = [f"{_nodes(count)}: {text}" for count, text in groups]
     others = sum(example.class_size for example in explained_examples[MAX_EXPLAINED:])
     parts += [f"{_nodes(others)} more"] if others else []
-    return join_within(parts, MAX_TEXT, "group")
+    return parts_within(parts, MAX_TEXT, "group")
 
 
 def _nodes(count: int) -> str:

@@ -173,7 +173,7 @@ class IdleCluster:
         """Return one node of each equivalence class, those with the most selected devices first."""
         return tuple(slice_.node for slice_ in example_nodes(self._cluster, pending))
 
-    def summarize_reasons(self, claims: Claims) -> str:
+    def summarize_reasons(self, claims: Claims) -> tuple[str, ...]:
         """Return the reasons against the devices of nodes, aggregated, in one line.
 
         Raises:

@@ -53,7 +53,7 @@ class Infeasibility(msgspec.Struct, frozen=True, kw_only=True):
         claim: Index of the infeasible claim; None for several claims together.
         path: Path of the cause below the claim's `devices`; empty for several claims.
         message: The cause in short.
-        details: The reasons that rule out the devices of nodes, aggregated.
+        reasons: The reasons against the devices of nodes, by group of nodes.
         drivers: Drivers of the devices in question.
         classes: Names of the DeviceClasses in question.
         doubt: Why the verdict may be wrong whatever the inventory; empty if it is not.
@@ -64,7 +64,7 @@ class Infeasibility(msgspec.Struct, frozen=True, kw_only=True):
     claim: int | None
     path: FieldPath
     message: str
-    details: str = ""
+    reasons: tuple[str, ...] = ()
     drivers: frozenset[str] = frozenset()
     classes: frozenset[str] = frozenset()
     doubt: str = ""
@@ -376,7 +376,7 @@ class _Diagnosis:
             claim=option.claim,
             path=option.path.join(path),
             message=message,
-            details=self._idle_cluster.summarize_reasons((option.alone,)),
+            reasons=self._idle_cluster.summarize_reasons((option.alone,)),
             drivers=self._drivers((option,), devices),
             classes=frozenset({option.request.device_class.metadata.name}),
         )
@@ -409,7 +409,7 @@ class _Diagnosis:
             claim=index,
             path=path if index is not None else FieldPath(),
             message=message,
-            details=self._idle_cluster.summarize_reasons(claims),
+            reasons=self._idle_cluster.summarize_reasons(claims),
             drivers=part.drivers(),
             classes=part.classes(),
         )

@@ -125,7 +125,7 @@ def _finding(
         path,
         infeasibility.message,
         enforcement=enforcement,
-        details=infeasibility.details,
+        reasons=infeasibility.reasons,
         cause=cause,
         fix=closest_fit.fix if closest_fit is not None else "",
     )
@@ -210,7 +210,8 @@ def _does_not_fit_now(
             return
         reasons = summarize_reasons(cluster, pending)
         if not reasons:  # No node has devices, since the pools are incomplete.
-            reasons = idle_cluster.evidence_gap(find_drivers(idle_cluster, claims))
+            gap = idle_cluster.evidence_gap(find_drivers(idle_cluster, claims))
+            reasons = (gap,) if gap else ()
         names = [example.node.node for example in example_nodes(cluster, pending)]
     except AttemptFailed:
         return
@@ -220,10 +221,10 @@ def _does_not_fit_now(
     finding = warning(
         Code.DOES_NOT_FIT_NOW,
         joint_path(entries, whole),
-        "no node can satisfy this now" + (f" ({reasons})" if reasons else ""),
+        "no node can satisfy this now",
         closest_fit.fix if closest_fit is not None else "",
     )
-    yield _with_amounts(finding, closest_fit, entries)
+    yield _with_amounts(replace(finding, reasons=reasons), closest_fit, entries)
 
 
 # --- the table ------------------------------------------------------------------------------------

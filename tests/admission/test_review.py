@@ -205,6 +205,10 @@ def test_too_many_faults_are_counted() -> None:
     assert response["status"]["message"].endswith("\n* and 5 more")
 
 
+def because(finding: Finding, *reasons: str) -> Finding:
+    return msgspec.structs.replace(finding, reasons=reasons)
+
+
 class Warned(NamedTuple):
     name: str
     findings: tuple[Finding, ...]
@@ -251,6 +255,16 @@ WARNED = (
         "a fix that the API server would cut off is a warning of its own",
         (warning(Code.CLAMPED, FieldPath.of("a"), "x" * 230, "write y"),),
         [f"drawbridge[clamped]: a: {'x' * 230}", "drawbridge[clamped]: fix: write y"],
+    ),
+    Warned(
+        "the reasons follow the fix",
+        (because(warning(Code.CLAMPED, FieldPath.of("a"), "x", "write y"), "1 node: z"),),
+        ["drawbridge[clamped]: a: x; write y (1 node: z)"],
+    ),
+    Warned(
+        "reasons that the API server would cut off are a warning of their own",
+        (because(warning(Code.CLAMPED, FieldPath.of("a"), "x", "write y"), "z" * 200, "w" * 20),),
+        ["drawbridge[clamped]: a: x; write y", f"drawbridge[clamped]: {'z' * 200}. {'w' * 20}"],
     ),
     Warned(
         "the path starts below the spec",

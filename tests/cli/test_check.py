@@ -249,7 +249,7 @@ def test_json_holds_findings_only() -> None:
     ]
     assert [*answer_["findings"][0]] == [
         *("severity", "code", "message", "fix", "object", "path"),
-        *("file", "line"),
+        *("reasons", "file", "line"),
     ]
 
 

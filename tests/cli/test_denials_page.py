@@ -25,10 +25,11 @@ def test_kubectl_shows_the_words_of_check(name: str) -> None:
     (matches,) = re.findall(r"is invalid: (.*)", PAIRS[name]["applied"])
 
     checked = [
-        f"{path}: drawbridge[{code}]: {words}"
-        for path, words, code in re.findall(
-            r": error: [^ ]+: ([^ ]+): (.*) \[(\w+)\]", PAIRS[name]["checked"]
+        f"{path}: drawbridge[{code}]: {words}" + (f" ({'. '.join(reasons)})" if reasons else "")
+        for path, words, code, lines in re.findall(
+            r": error: [^ ]+: ([^ ]+): (.*) \[(\w+)\]\n((?:  .*\n)*)", PAIRS[name]["checked"]
         )
+        for reasons in [[line.removeprefix("  ") for line in lines.splitlines()]]
     ]
 
     assert matches in checked

@@ -190,6 +190,8 @@ def test_the_document_of_a_failure() -> None:
         "code": "tooFewDevices",
         "message": "claim team/three, request gpu: only 2 suitable devices, 3 requested",
         "count": 0,
+        "claim": "team/three",
+        "request": "gpu",
     }
     assert answer_ == {
         **HEAD,
@@ -891,14 +893,12 @@ def test_text_says_who_goes_where_why_not_and_what_is_not_modelled() -> None:
         "  allocated claim a: gpu-0 of gpu.example.com, pool node-a",
         "",
         "ResourceClaim team/three  not placed",
-        "  on        node-a",
-        "  because   claim team/three, request gpu: 1/2 devices in use [allocated]",
-        "            claim team/three, request gpu: only 1 suitable device, 3 requested",
-        "            [tooFewDevices]",
-        "  on        node-b",
-        "  because   claim team/three, request gpu: only 2 suitable devices, 3 requested",
-        "            [tooFewDevices]",
         "  closest   request 2 devices to fit node node-b",
+        "  on        node-a",
+        "  because   1/2 devices in use [allocated]",
+        "            only 1 suitable device, 3 requested [tooFewDevices]",
+        "  on        node-b",
+        "  because   only 2 suitable devices, 3 requested [tooFewDevices]",
         "",
         "node-a  gpu.example.com  +.",
         "node-b  gpu.example.com  ..",
@@ -908,6 +908,20 @@ def test_text_says_who_goes_where_why_not_and_what_is_not_modelled() -> None:
         "Not modelled: host ports, volumes, affinity between pods, preferred node",
         "affinity, topology spread, scheduling gates.",
     ]
+
+
+def test_a_request_is_named_where_a_pod_has_several_and_the_claim_where_it_has_several() -> None:
+    two = claim("two", 3)
+    (request,) = two["spec"]["devices"]["requests"]
+    two["spec"]["devices"]["requests"].append({**request, "name": "more"})
+
+    of_one_claim = simulate(two).stdout
+    of_two = simulate(using("trainer", "three", "more"), claim("three", 3), claim("more", 3)).stdout
+
+    assert "because   gpu: " in of_one_claim
+    assert "more: " in of_one_claim
+    assert "claim team/two" not in of_one_claim
+    assert "claim team/three, request gpu: " in of_two
 
 
 def test_a_state_without_any_node_places_nothing() -> None:

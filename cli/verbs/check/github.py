@@ -31,8 +31,7 @@ def _command(entry: CheckedFinding) -> str:
     text = ",".join(f"{name}={_escape_property(value)}" for name, value in properties.items())
     place = reference_text(entry.object)
     path = "" if finding.path.is_root else f" {finding.path}"
-    fix = f"; {finding.fix}" if finding.fix else ""
-    message = _escape(f"{place}{path}: {finding.message}{fix}")
+    message = _escape(f"{place}{path}: {finding.advice}")
     return f"::{_COMMANDS[finding.severity]} {text}::{message}"
 
 

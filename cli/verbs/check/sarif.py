@@ -73,7 +73,6 @@ def _rule(code: Code, version: str, documentation: str) -> Iterator[tuple[str, A
 
 def _result(entry: CheckedFinding, index: int) -> Mapping[str, Any]:
     finding = entry.finding
-    advice = f"{finding.message}; {finding.fix}" if finding.fix else finding.message
     name = reference_text(entry.object)
     place = name if finding.path.is_root else f"{name}: {finding.path}"
     location: dict[str, Any] = {"logicalLocations": [{"fullyQualifiedName": printable(place)}]}
@@ -86,7 +85,7 @@ def _result(entry: CheckedFinding, index: int) -> Mapping[str, Any]:
         "ruleId": finding.code.value,
         "ruleIndex": index,
         "level": _LEVELS[finding.severity],
-        "message": {"text": printable(f"{place}: {advice}")},
+        "message": {"text": printable(f"{place}: {finding.advice}")},
         "locations": [location],
         "partialFingerprints": {"objectAndPath/v1": _fingerprint(entry)},
     }

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 import click
+from msgspec.structs import replace
 
 from answers.manifests.check import CheckedFinding, CheckReport
 from findings.finding import Severity
@@ -52,10 +53,12 @@ def _groups(entries: Iterable[CheckedFinding]) -> Iterator[Sequence[CheckedFindi
 def _lines(group: Sequence[CheckedFinding]) -> Iterator[str]:
     first = group[0]
     place = printable(f"{first.file}:{first.line}: ") if first.file is not None else ""
-    line = first.described.line()
+    # One group of nodes a line, after the fix.
+    line = replace(first.described, finding=replace(first.finding, reasons=())).line()
     word, colon, rest = line.partition(":")
     severity = first.finding.severity
     yield f"{place}{click.style(word, fg=_COLOURS[severity], bold=True)}{colon}{rest}"
+    yield from (f"  {printable(reason)}" for reason in first.finding.reasons)
     if len(group) > 1:
         namespaces = {entry.object.split("/")[1] for entry in group} - {""}
         where = f" in {count_text(len(namespaces), 'namespace')}" if namespaces else ""

@@ -52,13 +52,17 @@ def test_infeasible(case: Case) -> None:
     assert case.expected_findings == finding_lines(case.document, case.context)
 
 
-def test_the_message_has_a_reason_per_device_and_the_fix_the_closest_fit() -> None:
+def test_the_fix_comes_before_the_reasons_of_each_group_of_nodes() -> None:
     finding = only(claim(example_request(capacity=memory("100Gi"))))
 
-    assert finding.message == (
-        'memory 100Gi is more than the 80Gi of the largest device of class "gpu.example.com" (1 node: 1/1 devices allow memory up to 37Gi (100Gi needed). 1 node: 2/4 devices have memory 40Gi (< 100Gi), 2/4 have 80Gi (< 100Gi))'
+    message = 'memory 100Gi is more than the 80Gi of the largest device of class "gpu.example.com"'
+    reasons = (
+        "1 node: 1/1 devices allow memory up to 37Gi (100Gi needed)",
+        "1 node: 2/4 devices have memory 40Gi (< 100Gi), 2/4 have 80Gi (< 100Gi)",
     )
-    assert finding.fix == "request memory 80Gi to fit node node-a"
+    fix = "request memory 80Gi to fit node node-a"
+    assert (finding.message, finding.fix, finding.reasons) == (message, fix, reasons)
+    assert finding.advice == f"{message}; {fix} ({reasons[0]}. {reasons[1]})"
 
 
 def test_the_message_has_the_rounded_amount() -> None:
@@ -204,9 +208,8 @@ EVIDENCE = (
 def test_a_denial_needs_evidence(case: Evidence) -> None:
     finding = only(MANY, case.context)
 
-    verdict, _, details = finding.message.partition(" (")
-    assert case.reason == verdict.partition("; only a warning, since ")[2]
-    assert details.startswith("1 node: ")
+    assert case.reason == finding.message.partition("; only a warning, since ")[2]
+    assert [reason[:8] for reason in finding.reasons] == ["1 node: "] * len(finding.reasons) != []
     assert finding.severity == ("warning" if case.reason else "error")
 
 
@@ -293,7 +296,7 @@ def test_the_fix_is_what_would_fit_now() -> None:
     finding = only(claim(example_request(count=2)), BUSY)
 
     assert finding.fix == "request 1 device to fit node node-a"
-    assert "3/4 devices in use" in finding.message
+    assert any("3/4 devices in use" in reason for reason in finding.reasons)
 
 
 # --- many nodes -----------------------------------------------------------------------------------
@@ -318,7 +321,7 @@ def equal_nodes(**more: Any) -> Context:
 def test_equal_nodes_are_counted_together() -> None:
     finding = only(claim(example_request(count=2)), equal_nodes())
 
-    assert "(7 nodes: only 1 suitable device, 2 requested)" in finding.message
+    assert finding.reasons == ("7 nodes: only 1 suitable device, 2 requested",)
 
 
 def test_equal_nodes_in_use_are_counted_together() -> None:
@@ -333,4 +336,4 @@ def test_equal_nodes_in_use_are_counted_together() -> None:
 
     finding = only(claim(example_request()), equal_nodes(current_claims=(holder,)))
 
-    assert finding.message.endswith("(7 nodes: 1/1 devices in use)")
+    assert finding.reasons == ("7 nodes: 1/1 devices in use",)
