@@ -99,6 +99,17 @@ API_SERVER = (
         (f"error limitDiffers {MAIN}.requests[nvidia.com/gpu]",),
     ),
     Refusal(
+        "a request below its limit, and a mode that does not exist: one correction is enough",
+        pod(
+            container(resources={"requests": limits(1, mem=1), "limits": limits(1, mem=2)}),
+            annotations={"nvidia.com/vgpu-mode": "hami"},
+        ),
+        (
+            f"error limitDiffers {MAIN}.requests[nvidia.com/gpumem]",
+            "error unknownMode metadata.annotations[nvidia.com/vgpu-mode]",
+        ),
+    ),
+    Refusal(
         "companions are judged, too",
         unequal(limits(1, mem=1), limits(1)),
         (f"error limitRequired {MAIN}.limits[nvidia.com/gpumem]",),

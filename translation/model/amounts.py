@@ -1,5 +1,6 @@
 """Amounts of extended resources, validated as the API server and the device plugins do."""
 
+import re
 from collections.abc import Iterator
 from typing import Final
 
@@ -45,6 +46,38 @@ def requested_amounts(container: LegacyContainer) -> Iterator[tuple[str, int | F
         if amount:
             yield key, amount
 
+
+def written_amount(text: str) -> tuple[str, str]:
+    """Return a number and the unit behind it as a quantity has it; two empty texts without a number.
+
+    >>> written_amount("100GB"), written_amount("8 GiB"), written_amount("624 TFLOPS")
+    (('100', 'G'), ('8', 'Gi'), ('624', ''))
+    >>> written_amount("much")
+    ('', '')
+    """
+    match = _NUMBER_WITH_UNIT.fullmatch(text)
+    if match is None:
+        return "", ""
+    unit = match[2].upper().removesuffix("B")
+    return match[1], f"{unit[0]}{unit[1:].lower()}" if unit in _UNITS else ""
+
+
+def suggest_amount(text: str, *, with_unit: bool) -> str:
+    """Return the fix of a text that is not an amount: the amount that it probably means.
+
+    >>> suggest_amount("100GB", with_unit=True), suggest_amount("624 TFLOPS", with_unit=False)
+    ('write 100G', 'write 624')
+    """
+    number, unit = written_amount(text)
+    if with_unit:
+        return f"write {number}{unit}" if unit else "write a quantity such as 10Gi"
+    return f"write {number}" if number else "write a number"
+
+
+_NUMBER_WITH_UNIT: Final = re.compile(
+    r"\s*(\d{1,15}(?:\.\d{1,9})?)\s*([A-Za-z]{0,20})\s*", re.ASCII
+)
+_UNITS: Final = frozenset({"M", "G", "T", "MI", "GI", "TI"})
 
 _LEAST_BYTES: Final = Quantity(10**9)
 _MOST_BYTES: Final = Quantity(2**50)

@@ -82,7 +82,21 @@ def read_pod(
         network_findings=network_findings,
     )
     stop = first_stop(PRECONDITIONS, inputs)
-    return _read_keys(inputs) if stop is None else stop
+    if stop is None:
+        return _read_keys(inputs)
+    return _with_errors_of_keys(stop, inputs) if stop.is_readable else stop
+
+
+def _with_errors_of_keys(stop: Stop, inputs: PodInput) -> Stop:
+    """Return a stop with the errors that reading the keys finds, so that one correction mends all."""
+    reading = _read_keys(inputs)
+    errors = (
+        finding
+        for read in reading.readings.values()
+        for finding in read.findings
+        if finding.is_error
+    )
+    return Stop((*stop.findings, *reading.expanded.locate(tuple(errors))))
 
 
 def _read_keys(inputs: PodInput) -> PodReading:

@@ -209,5 +209,5 @@ def check_requests(legacy: LegacyPod) -> Iterator[Finding]:
                     Code.LIMIT_DIFFERS,
                     container.path.child("resources", "requests").key(key),
                     f"Invalid value: {request}: must be equal to {printable(key)} limit of {limit}",
-                    "use one amount for both",
+                    f"write {format_count(limit)} in both, or leave it out of requests",
                 )

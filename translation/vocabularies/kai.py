@@ -14,6 +14,8 @@ from typing import Final
 
 from findings.finding import Code, Finding, error, has_errors, warning
 from findings.text import quote_text
+from kube.quantity import Quantity
+from translation.model.amounts import written_amount
 from translation.model.intents import (
     DeviceKind,
     Intent,
@@ -140,10 +142,18 @@ def _number(pod: LegacyPod, key: str, maximum: int, findings: list[Finding]) -> 
             Code.OUT_OF_RANGE,
             annotation_path(key),
             f"{quote_text(text)} is not a whole number from 1 to {maximum}",
-            "write a whole number" + (" of MiB" if key == MEMORY_MIB else ""),
+            _mebibytes(text) if key == MEMORY_MIB else "write a whole number",
         )
     )
     return None
+
+
+def _mebibytes(text: str) -> str:
+    """Return the fix of a memory: its MiB where the text has bytes with a unit, rounded up."""
+    number, unit = written_amount(text)
+    if not unit:
+        return "write a whole number of MiB"
+    return f"write {-(-Quantity(number + unit).nanos // Quantity('1Mi').nanos)}, a number of MiB"
 
 
 def _container(pod: LegacyPod, findings: list[Finding]) -> str | None:

@@ -110,6 +110,11 @@ TABLE: Final[Table] = (
 
 _MIG_RESOURCE = re.compile(r"[1-9]\d?g\.[1-9]\d{0,3}gb(\.me\.all|\.me|\.gfx|-me)?", re.ASCII)
 """The part after `mig-`. A "+" is not valid in a resource name and becomes "."; "-me" stays."""
+_MISSPELT_MIG = re.compile(
+    r"([1-9]\d?)g?[._-]?([1-9]\d{0,3})(?:gib|gb|gi|g)?(\.me\.all|\.me|\.gfx|-me)?",
+    re.ASCII | re.IGNORECASE,
+)
+"""What people write for a profile: `3g.20g`, `3g-20gb`, `3g20gb`."""
 
 
 def translate(pod: LegacyPod) -> Translation:
@@ -199,12 +204,13 @@ def _unknown_profile(key: str, path: FieldPath) -> Finding:
             "no driver publishes time-sliced replicas of a MIG device",
             f"request the whole MIG device, {key.removesuffix(SHARED_SUFFIX)}",
         )
-    return error(
-        Code.UNKNOWN_MIG_PROFILE,
-        path,
-        f"{quote_text(key.removeprefix(MIG_PREFIX))} is not a MIG profile",
-        "write a name such as nvidia.com/mig-1g.10gb or nvidia.com/mig-1g.10gb.me",
-    )
+    text = key.removeprefix(MIG_PREFIX)
+    misspelt = _MISSPELT_MIG.fullmatch(text)
+    fix = "write a name such as nvidia.com/mig-1g.10gb or nvidia.com/mig-1g.10gb.me"
+    if misspelt is not None:
+        slices, memory, suffix = misspelt.groups(default="")
+        fix = f"write {MIG_PREFIX}{slices}g.{memory}gb{suffix.lower()}"
+    return error(Code.UNKNOWN_MIG_PROFILE, path, f"{quote_text(text)} is not a MIG profile", fix)
 
 
 def _check_replicas(container: LegacyContainer, key: str) -> Iterator[Finding]:

@@ -21,6 +21,7 @@ from findings.finding import Code, Finding, error, has_errors, warning
 from findings.text import quote_text
 from kube.errors import QuantityError
 from kube.quantity import ZERO, Format, Quantity
+from translation.model.amounts import suggest_amount
 from translation.model.intents import (
     DeviceFilter,
     DeviceKind,
@@ -455,7 +456,7 @@ def _quantity(pod: LegacyPod, name: str, findings: list[Finding]) -> Quantity | 
                 Code.INVALID_QUANTITY,
                 annotation_path(name),
                 f"{quote_text(text)} is not an amount, so tensor-fusion would ignore it",
-                "write a quantity such as 10Gi" if name in MEMORY else "write a number",
+                suggest_amount(text, with_unit=name in MEMORY),
             )
         )
         return None

@@ -130,6 +130,21 @@ def test_what_is_no_share_is_rejected_with_the_field(
     assert [f"error {want}"] == finding_texts(errors)
 
 
+@pytest.mark.parametrize(
+    ("text", "fix"),
+    [
+        ("8Gi", "write 8192, a number of MiB"),
+        ("1GB", "write 954, a number of MiB"),
+        ("-5", "write a whole number of MiB"),
+    ],
+)
+def test_a_memory_in_bytes_is_told_in_mebibytes(text: str, fix: str) -> None:
+    outcome = translation_outcome(requesting(gpu_memory=text), options=ADOPTING)
+
+    assert isinstance(outcome, Refused)
+    assert [finding.fix for finding in outcome.findings if finding.is_error] == [fix]
+
+
 def test_a_gpu_beside_a_share_is_rejected() -> None:
     document = pod(
         container("main", {"nvidia.com/gpu": 1}),

@@ -123,6 +123,23 @@ def test_translate(case: Case) -> None:
     assert case.findings == tuple(finding_texts(got.findings))
 
 
+@pytest.mark.parametrize(
+    ("text", "fix"),
+    [
+        ("3g.20g", "write nvidia.com/mig-3g.20gb"),
+        ("3g-20gb", "write nvidia.com/mig-3g.20gb"),
+        ("1g10gb.me", "write nvidia.com/mig-1g.10gb.me"),
+        ("1g.10GB", "write nvidia.com/mig-1g.10gb"),
+        ("huge", "write a name such as nvidia.com/mig-1g.10gb or nvidia.com/mig-1g.10gb.me"),
+    ],
+)
+def test_a_misspelt_profile_is_told_its_name(text: str, fix: str) -> None:
+    containers = container("main", {f"nvidia.com/mig-{text}": 1})
+    (finding,) = translate(legacy_view(containers)).findings
+
+    assert finding.fix == fix
+
+
 PROFILES = {
     "1g.5gb": "1g.5gb",
     "1g.10gb.me": "1g.10gb+me",

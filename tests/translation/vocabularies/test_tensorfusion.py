@@ -143,6 +143,23 @@ def test_mistakes(annotations: dict[str, str], want: str) -> None:
     assert f"error {want}" in finding_codes(outcome.findings)
 
 
+@pytest.mark.parametrize(
+    ("annotations", "fix"),
+    [
+        ({"vram_request": "100GB"}, "write 100G"),
+        ({"vram_request": "8 GiB"}, "write 8Gi"),
+        ({"vram_request": "much"}, "write a quantity such as 10Gi"),
+        ({"vram_request": "8Gi", "tflops_request": "624 TFLOPS"}, "write 624"),
+        ({"vram_request": "8Gi", "tflops_request": "many"}, "write a number"),
+    ],
+)
+def test_a_text_that_is_no_amount_is_told_the_amount(annotations: dict[str, str], fix: str) -> None:
+    outcome = translation_outcome(requesting(**annotations))
+
+    assert isinstance(outcome, Refused)
+    assert [finding.fix for finding in outcome.findings if finding.is_error] == [fix]
+
+
 def test_several_containers_need_a_name() -> None:
     outcome = translation_outcome(requesting(container("a"), container("b"), vram_request="8Gi"))
 

@@ -44,9 +44,11 @@ class Stop(msgspec.Struct, frozen=True):
 
     Attributes:
         findings: The reasons. The pod is refused if one of them is an error, and otherwise left as it is.
+        is_readable: True if the keys can be read all the same, for the other errors of a refused pod.
     """
 
     findings: tuple[Finding, ...] = ()
+    is_readable: bool = False
 
 
 Precondition = Callable[[PodInput], Stop | None]
