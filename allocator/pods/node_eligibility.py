@@ -7,7 +7,7 @@ Source: k8s.io/kubernetes v1.37.1, pkg/scheduler/framework/plugins/{nodename,nod
 nodeaffinity,tainttoleration}; k8s.io/component-helpers v0.37.1, scheduling/corev1.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 from allocator.model.outcome import Reason, RejectionReason
@@ -48,6 +48,31 @@ def counted_rejection(pod: Pod, node: Node) -> str | None:
     if names is not None and node.metadata.name not in names:
         return "node(s) didn't satisfy plugin(s) [NodeAffinity]"
     return next((words for check, words in _CHECKS if check(pod, node)), None)
+
+
+def pod_changes(pod: Pod, node: Node) -> tuple[str, ...]:
+    """Return the changes of a pod with which a node takes it; empty where there are none.
+
+    >>> from kube.api.meta import ObjectMeta
+    >>> from kube.api.core import PodSpec
+    >>> node = Node(metadata=ObjectMeta(name="a", labels={"gpu": "a100"}))
+    >>> pod_changes(Pod(spec=PodSpec(node_selector={"gpu": "A100", "zone": "b"})), node)
+    ('write gpu: a100 in nodeSelector', 'remove zone from nodeSelector')
+    """
+    if _other_node(pod, node) or _unschedulable(pod, node):
+        return ()
+    selected = (pod.spec.node_selector or {}).items()
+    wrong_labels = [key for key, value in selected if node.labels.get(key) != value][:_MAX_LABELS]
+    return (
+        *(f"tolerate taint {taint}" for taint in map(_taint_text, _blocking_taints(pod, node))),
+        *(
+            f"write {key}: {node.labels[key]} in nodeSelector"
+            if key in node.labels
+            else f"remove {key} from nodeSelector"
+            for key in wrong_labels
+        ),
+        *(["change the required node affinity"] if _unmatched_affinity(pod, node) else []),
+    )
 
 
 def is_for(selector: NodeSelector, node: Node) -> bool:
@@ -93,11 +118,19 @@ def _unmatched_affinity(pod: Pod, node: Node) -> str:
 
 
 def _untolerated_taint(pod: Pod, node: Node) -> str:
+    taint = next(_blocking_taints(pod, node), None)
+    return f"untolerated taint {_taint_text(taint)}" if taint is not None else ""
+
+
+def _blocking_taints(pod: Pod, node: Node) -> Iterator[Taint]:
     for taint in node.spec.taints or ():
         if taint.effect in _BLOCKING and not _is_tolerated(taint, pod.spec.tolerations or ()):
-            value = f"={taint.value}" if taint.value else ""
-            return f"untolerated taint {taint.key}{value}:{taint.effect}"
-    return ""
+            yield taint
+
+
+def _taint_text(taint: Taint) -> str:
+    value = f"={taint.value}" if taint.value else ""
+    return f"{taint.key}{value}:{taint.effect}"
 
 
 def _is_tolerated(taint: Taint, tolerations: Iterable[Toleration]) -> bool:

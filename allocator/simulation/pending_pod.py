@@ -265,7 +265,16 @@ def _rejects_pod(group: NodeGroup) -> bool:
 def _free_devices(
     cluster: Cluster, claims: Sequence[ResourceClaim], groups: Sequence[NodeGroup]
 ) -> Iterator[str]:
-    """Yield the nodes that have free devices, but reject the pod."""
+    """Yield in a sentence the nodes that have free devices, but reject the pod."""
+    for nodes, group in rejecting_nodes_with_devices(cluster, claims, groups):
+        more = f" and {len(nodes) - 1:,} more" if len(nodes) > 1 else ""
+        yield f"Devices are free on node {nodes[0]}{more}, but {_messages(group)}"
+
+
+def rejecting_nodes_with_devices(
+    cluster: Cluster, claims: Sequence[ResourceClaim], groups: Sequence[NodeGroup]
+) -> Iterator[tuple[Sequence[str], NodeGroup]]:
+    """Yield the nodes of the first group that reject the pod, though its devices are free there."""
     unallocated_claims = [claim for claim in claims if allocation_of(claim) is None]
     if not unallocated_claims:
         return
@@ -276,8 +285,7 @@ def _free_devices(
             continue
         nodes = sorted(node for node, outcome, _ in verdicts if isinstance(outcome, Plan))
         if nodes:
-            more = f" and {len(nodes) - 1:,} more" if len(nodes) > 1 else ""
-            yield f"Devices are free on node {nodes[0]}{more}, but {_messages(group)}"
+            yield nodes, group
             return
 
 

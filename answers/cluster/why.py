@@ -1,10 +1,13 @@
 """The state of a pod or claim, and its placement if it is pending. Pure."""
 
+from collections.abc import Iterator
 from enum import StrEnum
+from typing import Final
 
 import msgspec
 
 from allocator.cluster.cluster import Cluster
+from allocator.model.outcome import Reason
 from allocator.pods.claims import (
     Missing,
     Name,
@@ -14,6 +17,7 @@ from allocator.pods.claims import (
     pinned_to,
     pod_claims,
 )
+from allocator.pods.node_eligibility import pod_changes
 from allocator.simulation import pending_pod as waiting
 from allocator.simulation import simulate as simulation
 from allocator.simulation.model import (
@@ -26,9 +30,12 @@ from answers.cluster.budgets import Budgets
 from answers.cluster.quota_usage import gate_reason
 from answers.model.cluster_state import ClusterState, is_pending
 from answers.model.requested_keys import requested_keys
+from findings.text import count_text
 from kube.api.core import Pod
 from kube.api.extended_resources import extended_resources
 from kube.api.resource import ResourceClaim
+
+_USERS_SHOWN: Final = 5
 
 
 class Condition(StrEnum):
@@ -56,6 +63,7 @@ class ObjectStatus(msgspec.Struct, frozen=True, kw_only=True):
         requested: The keys that a translated pod was written with: `main: nvidia.com/gpu 1`.
         held_back: Devices that the bridge gives nobody for now, in sentences; of a pending one.
         quotas: DeviceQuotas of which too little is left for a pending pod, in sentences.
+        advice: Changes of a pending pod or of the cluster that help it, beside the closest fit, in sentences.
         gate: The reason why the scheduling gate of DeviceQuotas holds a pending pod back; None without it.
         fenced: Drivers that its scheduler may not allocate, since the bridge owns them; of a pending one.
         unreadable: Resources that the user may not list, such as `nodes`; the answer is as if there
@@ -77,6 +85,7 @@ class ObjectStatus(msgspec.Struct, frozen=True, kw_only=True):
     requested: tuple[str, ...] = ()
     held_back: tuple[str, ...] = ()
     quotas: tuple[str, ...] = ()
+    advice: tuple[str, ...] = ()
     gate: str | None = None
     fenced: tuple[str, ...] = ()
     unreadable: tuple[str, ...] = ()
@@ -107,15 +116,71 @@ def pod_status(pod: Pod, state: ClusterState, cluster: Cluster) -> ObjectStatus:
     answer = _placement(pod, state, cluster)
     gate = gate_reason(pod, state)
     event = None if answer.all_placed else pending_note(pod, state, cluster)
+    advice = tuple(_advice(pod, claims, answer, state, cluster))
     return msgspec.structs.replace(
         status,
         condition=Condition.PENDING,
         simulation=answer,
         event=event,
+        advice=advice,
         scheduler=scheduler_message(pod),
         quotas=Budgets(state).explain(pod) if gate is None else gate.quotas,
         gate=gate.text if gate is not None else None,
     )
+
+
+def _advice(
+    pod: Pod, claims: PodClaims, answer: SimulationResult, state: ClusterState, cluster: Cluster
+) -> Iterator[str]:
+    """Yield the changes that help a pending pod, beside those to its claims."""
+    uncreated = [name for claim in claims.open if (name := claim_name(claim)) not in state.claims]
+    if answer.all_placed and uncreated and pod.spec.resource_claims:
+        yield (
+            f"not created yet: {count_text(len(uncreated), 'claim')} of the pod; its events name the cause, such as a "
+            f"ResourceQuota that is used up (kubectl -n {pod.metadata.namespace} describe resourcequota)"
+        )
+    failure = answer.failures[-1] if answer.failures else None
+    groups = (failure.groups if failure is not None else None) or ()
+    for nodes, _ in waiting.rejecting_nodes_with_devices(cluster, claims.open, groups):
+        node = next(entry for entry in state.nodes if entry.metadata.name == nodes[0])
+        changes = pod_changes(pod, node)
+        if changes:
+            yield f"{', '.join(changes)} to get node {nodes[0]}, where devices are free"
+    codes = {reason.code for group in groups for reason in group.reasons}
+    if codes == {Reason.NO_DEVICES}:
+        names = {name for claim in claims.open for name in _class_names(claim)}
+        yield (
+            f"no node has devices of class {', '.join(sorted(names))}: a DRA driver that publishes them has to run "
+            "there (drawbridge inventory lists the drivers that do)"
+        )
+    idle = failure.closest_fit_when_idle if failure is not None else None
+    if idle is not None and not idle.changes:
+        users = _users_of_node(idle.node, state)
+        more = f" and {len(users) - _USERS_SHOWN} more" if len(users) > _USERS_SHOWN else ""
+        if users:
+            yield f"devices of node {idle.node} are used by {', '.join(users[:_USERS_SHOWN])}{more}"
+
+
+def _class_names(claim: ResourceClaim) -> Iterator[str]:
+    for request in claim.spec.devices.requests or ():
+        for alternative in (request.exactly, *(request.first_available or ())):
+            if alternative is not None:
+                yield alternative.device_class_name
+
+
+def _users_of_node(node: str, state: ClusterState) -> list[str]:
+    """Return the pods, or claims without any, that have devices of one node."""
+    users: dict[str, None] = {}
+    for (namespace, name), claim in sorted(state.claims.items()):
+        allocation = allocation_of(claim)
+        if allocation is None or pinned_to(allocation) != node:
+            continue
+        consumers = (claim.status.reserved_for if claim.status else None) or ()
+        names = [
+            f"{entry.resource.removesuffix('s')} {namespace}/{entry.name}" for entry in consumers
+        ]
+        users |= dict.fromkeys(names or [f"claim {namespace}/{name}"])
+    return list(users)
 
 
 def _placement(pod: Pod, state: ClusterState, cluster: Cluster) -> SimulationResult:

@@ -83,6 +83,7 @@ class WhyAnswer(msgspec.Struct, frozen=True, kw_only=True):
     requested: tuple[str, ...]
     held_back: tuple[str, ...] = msgspec.field(name="heldBack")
     quotas: tuple[str, ...]
+    advice: tuple[str, ...]
     gate: str | None
     fenced: tuple[str, ...]
     unreadable: tuple[str, ...] = ()
@@ -134,6 +135,7 @@ def why_answer(status: ObjectStatus) -> WhyAnswer:
         event=status.event,
         held_back=status.held_back,
         quotas=status.quotas,
+        advice=status.advice,
         gate=status.gate,
         fenced=status.fenced,
         scheduler=status.scheduler,

@@ -400,3 +400,86 @@ def test_a_pod_that_waits_for_cpu_alone_says_so() -> None:
         }
     ]
     assert status["event"] is None  # The observer's is about devices.
+
+
+# --- advice ---------------------------------------------------------------------------------------
+
+ONE = claim("one")
+
+
+def advice(*pods_and_claims: Document, nodes: tuple[Document, ...]) -> list[str]:
+    """The advice on the pod `pending`."""
+    state = (device_class(), *nodes, *pods_and_claims)
+    result = drawbridge(
+        *("why", "pod", "pending", "-n", "team", "-o", "json", "--snapshot", "-"),
+        stdin=dump_yaml(state),
+    )
+    assert result.exit_code == 0, result.output
+    sentences: list[str] = json.loads(result.stdout)["advice"]
+    return sentences
+
+
+LABELLED = node("a") | {"metadata": {"name": "a", "labels": {"gpu-type": "a100"}}}
+TAINTED = node("a") | {"spec": {"taints": [{"key": "gpu", "value": "yes", "effect": "NoSchedule"}]}}
+
+
+@pytest.mark.parametrize(
+    ("spec", "own_node", "sentence"),
+    [
+        (
+            {"nodeSelector": {"gpu-type": "A100"}},
+            LABELLED,
+            "write gpu-type: a100 in nodeSelector to get node a, where devices are free",
+        ),
+        (
+            {"nodeSelector": {"gpu-tpye": "a100"}},
+            LABELLED,
+            "remove gpu-tpye from nodeSelector to get node a, where devices are free",
+        ),
+        ({}, TAINTED, "tolerate taint gpu=yes:NoSchedule to get node a, where devices are free"),
+    ],
+)
+def test_a_pod_that_nodes_with_free_devices_reject_is_told_what_to_change(
+    spec: Document, own_node: Document, sentence: str
+) -> None:
+    slices = slice_of("a", {"name": "gpu-0"})
+
+    assert advice(using("pending", "one", **spec), ONE, nodes=(own_node, slices)) == [sentence]
+
+
+def test_a_node_that_is_cordoned_is_no_advice() -> None:
+    cordoned = node("a") | {"spec": {"unschedulable": True}}
+    slices = slice_of("a", {"name": "gpu-0"})
+
+    assert advice(using("pending", "one"), ONE, nodes=(cordoned, slices)) == []
+
+
+def test_without_any_device_the_driver_is_missing() -> None:
+    (sentence,) = advice(using("pending", "one"), ONE, nodes=(node("a"), node("b")))
+
+    assert sentence.startswith("no node has devices of class gpu: a DRA driver")
+
+
+def test_devices_that_only_have_to_be_free_are_told_with_their_users() -> None:
+    held = holding("held", "gpu-0", "a")
+    held["status"]["reservedFor"] = [{"resource": "pods", "name": "trainer", "uid": "u"}]
+    slices = slice_of("a", {"name": "gpu-0"})
+
+    assert advice(using("pending", "one"), ONE, held, nodes=(node("a"), slices)) == [
+        "devices of node a are used by pod team/trainer"
+    ]
+
+
+def test_a_claim_that_is_not_created_is_told_though_a_node_has_its_devices() -> None:
+    template = {
+        **claim("one"),
+        "kind": "ResourceClaimTemplate",
+        "spec": {"spec": claim("one")["spec"]},
+    }
+    waiting = using("pending")
+    waiting["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimTemplateName": "one"}]
+
+    (sentence,) = advice(waiting, template, nodes=(node("a"), slice_of("a", {"name": "gpu-0"})))
+
+    assert sentence.startswith("not created yet: 1 claim of the pod; ")
+    assert "describe resourcequota" in sentence

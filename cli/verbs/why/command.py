@@ -352,6 +352,7 @@ def _paragraph(status: ObjectStatus, *, lacks_nodes: bool) -> Paragraph:
             rows += [Row(label="allocated", text=f"{name}{words}") for words in devices]
     rows += [Row(label="conflict", text=sentence) for sentence in status.conflicts]
     rows += [Row(label="quota", text=text) for text in status.quotas]
+    rows += [Row(label="advice", text=text) for text in status.advice]
     rows += [Row(label="held back", text=text) for text in status.held_back[:_HELD_SHOWN]]
     rows += [Row(label="missing", text=missing.object) for missing in status.missing]
     if status.consumers:
@@ -392,6 +393,8 @@ def _pending(status: ObjectStatus, *, lacks_nodes: bool) -> str:
         return f"pending behind its scheduling gate: {status.gate}"
     if answer is not None and answer.all_placed and status.quotas:
         return "pending: a node has the devices, but too little is left of a DeviceQuota"
+    if answer is not None and answer.all_placed and status.advice:
+        return "pending, although a node has the devices"
     if answer is not None and answer.all_placed:
         return (
             "pending, although a node has the devices: the scheduler has not come to it yet, or"
