@@ -156,9 +156,9 @@ def parts_within(
     if len(parts) == 1:
         return (shorten_encoded(parts[0], most),)
     for count in range(len(parts) - 1, -1, -1):
-        shown = (*parts[:count], count_text(len(parts) - count, f"more {noun}"))
-        if len(separator.join(shown).encode()) <= most:
-            return shown
+        shown_parts = (*parts[:count], count_text(len(parts) - count, f"more {noun}"))
+        if len(separator.join(shown_parts).encode()) <= most:
+            return shown_parts
     return ()
 
 

@@ -51,7 +51,7 @@ def counted_rejection(pod: Pod, node: Node) -> str | None:
 
 
 def pod_changes(pod: Pod, node: Node) -> tuple[str, ...]:
-    """Return the changes of a pod with which a node takes it; empty where there are none.
+    """Return the changes of a pod that let a node take it; empty without any.
 
     >>> from kube.api.meta import ObjectMeta
     >>> from kube.api.core import PodSpec

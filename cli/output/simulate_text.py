@@ -255,7 +255,7 @@ def _unplaced_paragraph(
         rows.append(Row(label="because", text=no_nodes))
     for group in groups[:_GROUPS]:
         rows.append(Row(label="on", text=node_names(group.nodes)))
-        rows += _because(group.reasons, named=_names_needed(groups))
+        rows += _because(group.reasons, naming=_names_needed(groups))
     more = len(groups) - _GROUPS
     if more > 0:
         rows.append(
@@ -283,7 +283,7 @@ def _closest_fits(failure: Failure) -> Iterator[Row]:
 
 
 def _names_needed(groups: Sequence[NodeGroup]) -> _Named:
-    """Return how much of a reason's request has to be named: the title has the only one of a pod."""
+    """Return the part of a reason's place to name: nothing for the only request of a pod."""
     places = {(reason.claim, reason.request) for group in groups for reason in group.reasons} - {
         ("", "")
     }
@@ -292,19 +292,19 @@ def _names_needed(groups: Sequence[NodeGroup]) -> _Named:
     return _Named.REQUEST if len(places) > 1 else _Named.NOTHING
 
 
-def _because(reasons: Sequence[NodeReason], *, named: _Named) -> Iterator[Row]:
+def _because(reasons: Sequence[NodeReason], *, naming: _Named) -> Iterator[Row]:
     shown_reasons = _most_telling(reasons)
     for reason in shown_reasons:
-        yield Row(label="because", text=f"{_reason_text(reason, named)} [{reason.code}]")
+        yield Row(label="because", text=f"{_reason_text(reason, naming)} [{reason.code}]")
     more = len(reasons) - len(shown_reasons)
     if more:
         yield Row(label="because", text=count_text(more, "more reason"))
 
 
-def _reason_text(reason: NodeReason, named: _Named) -> str:
-    if named is _Named.CLAIM or not reason.claim:
+def _reason_text(reason: NodeReason, naming: _Named) -> str:
+    if naming is _Named.CLAIM or not reason.claim:
         return reason.message
-    return f"{reason.request}: {reason.detail}" if named is _Named.REQUEST else reason.detail
+    return f"{reason.request}: {reason.detail}" if naming is _Named.REQUEST else reason.detail
 
 
 def _most_telling(reasons: Sequence[NodeReason]) -> list[NodeReason]:

@@ -124,6 +124,17 @@ def test_gpus_beside_a_pool_that_stays_become_claims() -> None:
     assert "warning multusBesidePool" in finding_codes(got.findings)
 
 
+def test_a_pool_that_stays_is_told_beside_gpus_that_a_class_maps() -> None:
+    document = pod(container("main", {"rdma/hca": 1, "nvidia.com/gpu": 1}), annotations=NETWORKS)
+
+    got = translation_outcome(
+        document, translation_snapshot(extended_resources={"nvidia.com/gpu": "gpu.nvidia.com"})
+    )
+
+    assert isinstance(got, Untouched)
+    assert ["passedThrough", "multusBesidePool"] == [finding.code for finding in got.findings]
+
+
 def test_a_mapped_pool_of_nics_is_rejected_beside_networks_of_multus() -> None:
     mapped = translation_snapshot(extended_resources={"rdma/hca": "nics"})
     options = TranslationOptions(native=NativePolicy.TRANSLATE)

@@ -13,7 +13,8 @@ def stop_at_native_allocation(inputs: PodInput) -> Stop | None:
     if not inputs.passes_through or not is_native(legacy, snapshot, options):
         return None
     wide_mappings = find_wide_mappings(legacy, snapshot, options)
-    return Stop((_native_finding(legacy, snapshot), *wide_mappings))
+    # Keys of pools that stay with their device plugin are told all the same.
+    return Stop((_native_finding(legacy, snapshot), *wide_mappings, *inputs.network_findings))
 
 
 def _native_finding(legacy: LegacyPod, snapshot: TranslationSnapshot) -> Finding:
