@@ -89,7 +89,7 @@ class ConsumerIndex:
         if (
             claim is not None
             and users
-            and users.isdisjoint(self.pods)
+            and self.pods.keys().isdisjoint(users)  # The other way round it reads all pods.
             and allocation_of(claim) is not None
             and _only_pods(claim)
         ):

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from msgspec.structs import replace
+
 from kube.api.core import Pod
 from kube.api.meta import convert
 from kube.api.resource import ResourceClaim
@@ -33,6 +35,18 @@ def claim(*users: str, resource: str = "pods", is_allocated: bool = True) -> Res
     return convert(
         {"metadata": {"name": "gpu", "namespace": "default"}, "status": status}, ResourceClaim
     )
+
+
+class CountedUid(str):
+    """The UID of a pod, which counts how often some UID is looked up or compared with those in a set."""
+
+    lookups = 0
+
+    __slots__ = ()
+
+    def __hash__(self) -> int:
+        CountedUid.lookups += 1
+        return super().__hash__()
 
 
 class Followed:
@@ -128,3 +142,20 @@ def test_consumers_that_are_no_pods_are_not_gone() -> None:
     followed.claim(claim("a", resource="podgroups"))
 
     assert followed.being_released() == []
+
+
+def test_a_claim_costs_its_own_pods_and_not_all_pods() -> None:
+    followed = Followed()
+    for number in range(100):
+        name = f"pod-{number}"
+        new = pod(name)
+        metadata = replace(new.metadata, uid=CountedUid(new.metadata.uid))
+        followed.pod(name, replace(new, metadata=metadata))
+    before = CountedUid.lookups
+
+    followed.claim(claim("pod-99"))
+    assert not followed.being_released()
+    followed.claim(claim("stranger"))
+    assert followed.being_released() == [GPU]
+
+    assert CountedUid.lookups - before < 10
