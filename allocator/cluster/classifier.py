@@ -1,6 +1,7 @@
 """The equivalence class of each node, with the state that a verdict about the class depends on."""
 
-from collections.abc import Hashable
+from bisect import bisect_left
+from collections.abc import Hashable, Iterable, Sequence
 from typing import Final
 
 from allocator.cluster import equivalence
@@ -56,10 +57,9 @@ class Classifier:
                 interruption = error
             partition.stale.discard(name)
         pending = interruption if isinstance(interruption, AnswersPending) else None
-        unassigned = tuple(partition.unassigned)
-        if start and number:
-            unassigned = tuple(sorted(unassigned, key=lambda name: (name < start, name)))
-        for count, name in enumerate(unassigned):
+        if number == 0 and pending is None:
+            return interruption
+        for count, name in enumerate(_in_turn(partition.unassigned, start)):
             is_enough = number is not None and count >= number
             if is_enough and (pending is None or not pending.has_room):
                 break
@@ -196,3 +196,17 @@ class Classifier:
             return 0
         free = equivalence.free_signature(signature, devices, pools, self._inventory.usage)
         return 0 if free is None else self._keys.number(("free", free))
+
+
+def _in_turn(names: Iterable[str], start: str) -> Sequence[str]:
+    """Return names in order, those before a start behind the others; without a start as they come.
+
+    >>> _in_turn(("node-a", "node-c", "node-b"), "node-b")
+    ['node-b', 'node-c', 'node-a']
+    """
+    if not start:
+        return tuple(names)
+    # A key for each name would cost ten times as much: they are mostly in order, which a plain sort finds out.
+    in_order = sorted(names)
+    place = bisect_left(in_order, start)
+    return in_order[place:] + in_order[:place]
