@@ -17,6 +17,7 @@ from kube.api.resource import (
     DeviceRequestAllocationResult,
     ResourceClaim,
 )
+from kube.collections.layered_mapping import with_changes
 from kube.quantity import Format, Quantity
 
 
@@ -99,7 +100,7 @@ def gather_usage(claims: Iterable[ResourceClaim], features: Features) -> Usage:
 
 
 def with_claim(usage: Usage, claim: ResourceClaim, features: Features) -> Usage:
-    """Return the usage with one more claim; the cost is that of its devices and a shallow copy."""
+    """Return the usage with one more claim; the cost is that of its devices, whatever else is in use."""
     changed_uses: dict[PoolId, dict[str, DeviceUse]] = {}
     for pool, device, consumer in _device_uses(claim, features):
         uses = _copy_uses(pool, changed_uses, usage)
@@ -114,7 +115,7 @@ def without_claim(usage: Usage, claim: ResourceClaim, features: Features) -> Usa
 
 
 def without_claims(usage: Usage, claims: Iterable[ResourceClaim], features: Features) -> Usage:
-    """Return the usage without some claims; the cost is that of their devices and a shallow copy.
+    """Return the usage without some claims; the cost is that of their devices, whatever else is in use.
 
     Args:
         usage: The usage with the claims.
@@ -147,13 +148,8 @@ def _copy_uses(
 def _merge(usage: Usage, changed_uses: Mapping[PoolId, PoolUse]) -> Usage:
     if not changed_uses:
         return usage
-    pools = dict(usage.pools)
-    for pool, uses in changed_uses.items():
-        if uses:
-            pools[pool] = uses
-        else:
-            pools.pop(pool, None)
-    return Usage(pools=pools)
+    changes = {pool: uses or None for pool, uses in changed_uses.items()}
+    return Usage(pools=with_changes(usage.pools, changes))
 
 
 def _remove_last(consumers: tuple[Consumer, ...], consumer: Consumer) -> tuple[Consumer, ...]:

@@ -16,6 +16,7 @@ from allocator.model.usage import (
     without_claims,
 )
 from kube.api.resource import ResourceClaim
+from kube.collections.layered_mapping import LayeredMapping
 from testing.allocation.builders import (
     DRIVER,
     NODE,
@@ -219,3 +220,17 @@ def test_a_consumer_has_its_claim_and_consumption() -> None:
         holder.share_id,
     )
     assert quantities({"memory": "1Gi"}) == holder.consumed
+
+
+def test_the_usage_of_a_large_cluster_is_not_copied_with_each_claim() -> None:
+    held_claims = [
+        allocated_claim(result(pool=f"node-{number}"), name=f"{number}") for number in range(2_000)
+    ]
+    before = gather_usage(held_claims, DEFAULT)
+
+    after = without_claim(before, held_claims[0], DEFAULT)
+    again = with_claim(after, held_claims[0], DEFAULT)
+
+    assert after == gather_usage(held_claims[1:], DEFAULT)
+    assert again == before
+    assert isinstance(again.pools, LayeredMapping)
