@@ -10,6 +10,8 @@ from rich.console import Console
 from rich.table import Table
 
 NO_GOAL: Final = "none: to know"
+GOALS_MISSED: Final = 3
+"""The exit status of suites whose missed goals are a failure."""
 
 
 class Better(StrEnum):
