@@ -92,11 +92,12 @@ def test_why_explains_a_pending_pod_by_its_group(pending: Path) -> None:
     )
 
     assert result.exit_code == 0
-    assert result.stdout.splitlines()[:6] == [
+    assert result.stdout.splitlines()[:7] == [
         "Pod default/train-0",
         "  status    pending: no place for PodGroup default/training as a whole now",
         "",
         "PodGroup default/training  not placed",
+        "  closest   request 1 device to fit node node-b",
         "  pods      train-0, train-1, train-2, train-3",
         (
             "  because   3 of 4 pods fit, and 4 are needed; default/train-3 fits nowhere beside them "

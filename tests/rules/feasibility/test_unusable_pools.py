@@ -167,10 +167,8 @@ def test_an_incomplete_pool_is_the_reason_why_nothing_fits_now() -> None:
     (finding,) = findings_of(claim(example_request()), cluster_context(incomplete))
 
     assert finding.code == "doesNotFitNow"
-    assert finding.message == (
-        "no node can satisfy this now"
-        f" (pool node-a is incomplete: 1 of 2 slices of generation 1, driver {EXAMPLE})"
-    )
+    reason = f"pool node-a is incomplete: 1 of 2 slices of generation 1, driver {EXAMPLE}"
+    assert finding.advice == f"no node can satisfy this now ({reason})"
 
 
 def test_a_device_in_use_is_no_unusable_device() -> None:
