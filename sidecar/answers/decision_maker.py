@@ -18,7 +18,6 @@ from typing import Final, NamedTuple, TypeVar
 from msgspec.structs import replace
 
 from allocator.cluster.canonical_requests import encode_requests
-from allocator.cluster.verdict_cache import SearchCosts
 from allocator.model.usage import gather_usage
 from allocator.pods.claims import Name, claim_name
 from kube.api.core import Pod
@@ -334,7 +333,7 @@ class DecisionMaker:
         circumstances = self._circumstances(attempt)
 
         def measured(snapshot: Snapshot) -> T:
-            with self._measured(kind), circumstances:
+            with self._metrics.measuring(kind, self._clock), circumstances:
                 return decide(snapshot)
 
         return await self._run(measured)
@@ -376,7 +375,7 @@ class DecisionMaker:
                 placements.append((reserved_pod, placement))
                 if isinstance(placement, Placement) and placement.allocations:
                     snapshot = self._with_placement(placement)
-            with self._measured(kind), self._circumstances(attempt):
+            with self._metrics.measuring(kind, self._clock), self._circumstances(attempt):
                 return decide(snapshot)
 
         try:
@@ -391,7 +390,7 @@ class DecisionMaker:
         """Choose the devices of a reserved pod; a search of a few steps is not ended by the deadline."""
         reservation, pod = reserved_pod
         attempt = self.attempt(pod, deadline_s=deadline_s)
-        with self._measured(PLACE), self._circumstances(attempt):
+        with self._metrics.measuring(PLACE, self._clock), self._circumstances(attempt):
             try:
                 if reservation.group is None:
                     return place_beside_rivals(pod, reservation.node, snapshot)
@@ -432,7 +431,7 @@ class DecisionMaker:
             began = self._clock()
             try:
                 snapshot = self._with_room(self._state.snapshot(changes))
-                with self._counted(snapshot.cluster.costs):
+                with self._metrics.counting(snapshot.cluster.costs):
                     return decide(snapshot)
             finally:
                 was_quick = self._clock() - began <= QUICK_S
@@ -475,26 +474,3 @@ class DecisionMaker:
             self.under_way = None
             if pod is not None:
                 self._decided.append((pod, self._clock() - began_s))
-
-    @contextmanager
-    def _counted(self, costs: SearchCosts) -> Iterator[None]:
-        """Count the cost of a decision's searches."""
-        cached, searched, steps = costs.cached, costs.searched, costs.steps
-        try:
-            yield
-        finally:
-            self._metrics.count_verdicts(
-                cached=costs.cached - cached,
-                searched=costs.searched - searched,
-                steps=costs.steps - steps,
-            )
-
-    @contextmanager
-    def _measured(self, kind: str) -> Iterator[None]:
-        """Measure a decision, if it has a kind."""
-        began = self._clock()
-        try:
-            yield
-        finally:
-            if kind:
-                self._metrics.observe_decision(kind, self._clock() - began)

@@ -1,9 +1,11 @@
 """Metrics of the sidecar."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from allocator.cluster.verdict_cache import SearchCosts
 from process.serving.metrics import SECONDS
 from sidecar.commit.writes import Outcome
 
@@ -133,11 +135,26 @@ class SidecarMetrics:
         """Count one decision."""
         self._decisions.labels(kind).observe(seconds)
 
-    def count_verdicts(self, *, cached: int, searched: int, steps: int) -> None:
-        """Count the verdicts that a decision needed, and the steps of its searches."""
-        self._verdicts.labels(CACHED).inc(cached)
-        self._verdicts.labels(SEARCHED).inc(searched)
-        self._steps.inc(steps)
+    @contextmanager
+    def measuring(self, kind: str, clock: Callable[[], float]) -> Iterator[None]:
+        """Measure a decision for a block, if it has a kind."""
+        began_s = clock()
+        try:
+            yield
+        finally:
+            if kind:
+                self.observe_decision(kind, clock() - began_s)
+
+    @contextmanager
+    def counting(self, costs: SearchCosts) -> Iterator[None]:
+        """Count the verdicts that the decisions of a block need, and the steps of their searches."""
+        cached, searched, steps = costs.cached, costs.searched, costs.steps
+        try:
+            yield
+        finally:
+            self._verdicts.labels(CACHED).inc(costs.cached - cached)
+            self._verdicts.labels(SEARCHED).inc(costs.searched - searched)
+            self._steps.inc(costs.steps - steps)
 
     def observe_wait(self, seconds: float) -> None:
         """Count one wait for a version."""
