@@ -230,6 +230,7 @@ class Leadership:
             lambda: self.service.count_waiting(Code.EXCEEDS_DEVICE_QUOTA)
         )
         metrics.show_unfenced(lambda: len(state.unfenced_drivers))
+        metrics.show_keeps(self.service.count_keeps)
         for step in Step:
             metrics.show_holds(step, partial(_count_holds, state, step))
 
@@ -320,6 +321,7 @@ def build_service(
         engine=parts.engine,
         undecided=read_undecided(term.notes.get(UNDECIDED, "")),
         usual_pods=settings.usual_pods,
+        keep_for_group_after_s=settings.keep_for_group_after,
         on_answer=explainer.take_answer,
         on_end=explainer.forget,
     )

@@ -408,8 +408,9 @@ class DecisionMaker:
         return self._with_room(self._state.snapshot_with(promised_claims))
 
     def _with_room(self, snapshot: Snapshot) -> Snapshot:
-        """Return a snapshot with the resources left on nodes."""
-        return replace(snapshot, room=self._room.view(snapshot.cluster, snapshot.weights))
+        """Return a snapshot with the resources left on nodes, and the devices kept for groups."""
+        room = self._room.view(snapshot.cluster, snapshot.weights)
+        return replace(snapshot, room=room, keeps=self._groups.keeps)
 
     @property
     def _now_s(self) -> float:

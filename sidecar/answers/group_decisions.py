@@ -14,6 +14,7 @@ from sidecar.groups.dry_run import GroupDryRun
 from sidecar.groups.memory import GroupMemory
 from sidecar.groups.places import GroupOutcome
 from sidecar.groups.releases import find_awaited_claims
+from sidecar.groups.starvation import find_keep
 from sidecar.model.protocol import GroupRequest
 from sidecar.plan.snapshot import Snapshot
 from sidecar.plan.waiting import representative
@@ -21,6 +22,7 @@ from sidecar.state.state import ClusterState
 
 FIND_PLACES: Final = "find_places"
 FIND_PLACES_WITH: Final = "find_places_with"
+FIND_KEEP: Final = "find_keep"
 
 
 class GroupDecisions:
@@ -94,6 +96,18 @@ class GroupDecisions:
             )
         except AnswerInterrupted:
             return ABANDONED
+
+    async def keep_devices(self, request: GroupRequest, attempt: Attempt) -> bool:
+        """Have a group that has waited for long keep devices; return true if that changes anything."""
+        uid = request.group.uid
+        earlier = self.memory.keep_of(uid)
+        try:
+            keep = await self.decisions.decide(
+                FIND_KEEP, lambda snapshot: find_keep(request, snapshot, earlier), attempt
+            )
+        except AnswerInterrupted:
+            return False
+        return self.memory.replace_keep(uid, keep)
 
     async def awaited_claims(self, request: GroupRequest) -> frozenset[Name]:
         """Return claims that make a group fit by their release; empty if none do, or without an answer."""

@@ -1,7 +1,8 @@
 """The answers about groups of pods: their turn, the decision, and the wait after it."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from datetime import timedelta
 from typing import Final, NamedTuple
 
 from msgspec.structs import replace
@@ -14,6 +15,7 @@ from sidecar.answers.intake import Intake
 from sidecar.answers.known_pods import KnownPods
 from sidecar.answers.seen_claims import SeenClaims
 from sidecar.groups.places import GroupOutcome, Places
+from sidecar.groups.starvation import has_waited, waits_for_devices
 from sidecar.model.protocol import (
     GroupAnswer,
     GroupReference,
@@ -24,6 +26,7 @@ from sidecar.model.protocol import (
 )
 from sidecar.model.rejections import Rejection
 from sidecar.plan.decisions import NoDevicesNeeded
+from sidecar.plan.occupancy import Keep
 from sidecar.plan.waiting import WaitingPods, representative
 from sidecar.reports.metrics import SidecarMetrics
 from sidecar.state.state import ClusterState
@@ -62,6 +65,7 @@ class Groups:
         pods: KnownPods,
         binder: Binder,
         metrics: SidecarMetrics,
+        keep_after_s: float,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Begin without a group.
@@ -69,6 +73,7 @@ class Groups:
         Args:
             pods: Pods that the scheduler asked about.
             binder: Releases claims.
+            keep_after_s: Seconds of waiting after which a group keeps the devices that it can use.
             clock: Monotonic seconds.
         """
         self._state = state
@@ -78,6 +83,7 @@ class Groups:
         self._callers = callers
         self._binder = binder
         self._metrics = metrics
+        self._keep_after = timedelta(seconds=keep_after_s)
         self._clock = clock
 
     async def answer(self, request: GroupRequest) -> GroupOutcome:
@@ -104,8 +110,19 @@ class Groups:
             self._callers.evaluations.forget(pod.metadata.uid)
         self._decisions.memory.take(request.group.uid, outcome)
         self._wait(request, outcome)
+        await self._keep_devices(request, outcome, pod, deadline_s)
         self._count(outcome)
         return outcome
+
+    @property
+    def keeps(self) -> Sequence[Keep]:
+        """The devices that are kept for groups."""
+        return self._decisions.memory.keeps
+
+    def end_keeps(self) -> None:
+        """Keep nothing for groups that are gone, were placed, or have too few pods; called in turn."""
+        if self._decisions.memory.end_keeps(self._is_waiting):
+            self._state.version += 1  # Pods that were turned away for them are planned anew.
 
     async def help(self, group: GroupReference) -> Help:
         """Release a claim that keeps a group from nodes, or wait for a release that helps it."""
@@ -141,6 +158,34 @@ class Groups:
                 uid, pod.metadata.namespace, attempt.engine.demand, until_s - self._clock()
             ):
                 return outcome
+
+    async def _keep_devices(
+        self, request: GroupRequest, outcome: GroupOutcome, pod: Pod, deadline_s: float
+    ) -> None:
+        """Have a group keep devices if it has waited for long, and none if it waits for something else."""
+        uid, memory = request.group.uid, self._decisions.memory
+        if isinstance(outcome, Rejection) and outcome.is_transient:
+            return
+        is_changed = False
+        if not waits_for_devices(outcome):
+            is_changed = memory.replace_keep(uid, None)
+        elif has_waited(request, self._keep_after, self._state.now()):
+            attempt = self._decisions.decisions.attempt(pod, deadline_s=deadline_s)
+            async with self._intake.turn:
+                is_changed = await self._decisions.keep_devices(request, attempt)
+        self._state.version += is_changed
+
+    def _is_waiting(self, uid: str) -> bool:
+        """Check that a group waits, with as many pods as it needs."""
+        request = self._callers.waiting.group(uid)
+        if request is None:
+            return False
+        group, groups = request.group, self._state.groups
+        is_gone = (
+            groups.groups.is_available
+            and groups.min_count((group.namespace, group.name), uid) is None
+        )
+        return not is_gone and len(request.pods) + len(request.placed) >= group.min_count
 
     async def _answer_what_if(self, request: GroupRequest, deadline_s: float) -> GroupOutcome:
         attempt = self._decisions.decisions.attempt(

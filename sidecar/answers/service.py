@@ -90,6 +90,7 @@ class Service:
         engine: WorkerEngine | None = None,
         undecided: Mapping[str, int] = MappingProxyType({}),
         usual_pods: Sequence[UsualPod] = (),
+        keep_for_group_after_s: float = 600.0,
         on_answer: Callable[[Pod, Rejection | None], None] = lambda _pod, _rejection: None,
         on_end: Callable[[str], None] = lambda _uid: None,
         clock: Callable[[], float] = time.monotonic,
@@ -101,6 +102,7 @@ class Service:
             engine: Evaluates selectors; None evaluates them here.
             undecided: The argument of `DecisionTurns`.
             usual_pods: The kinds of pods that usually come; empty to learn them.
+            keep_for_group_after_s: Seconds of waiting after which a group keeps devices.
             on_answer: Called with each answer of PreFilter: why the pod is rejected, None if not.
             on_end: Called with the UID of each pod that was bound or deleted.
             clock: Monotonic seconds.
@@ -155,6 +157,7 @@ class Service:
             pods=self._pods,
             binder=binder,
             metrics=metrics,
+            keep_after_s=keep_for_group_after_s,
             clock=clock,
         )
         state.on_end = state.groups.on_end = self._forget
@@ -318,6 +321,7 @@ class Service:
             ready = self.turns.ready(unfinished_pods, self._evaluations.is_pending)
             ready_entries = self._waiting.find(ready.pods)
             self._waiting.wake(ready_entries, is_complete=True)
+            self._groups.end_keeps()
             waiting = self._waiting.due(self._state.version)
             if waiting:
                 began = self._clock()
@@ -416,6 +420,10 @@ class Service:
     def show(self) -> ReservationsView:
         """Return the promises that the API does not show yet."""
         return reservations_view(self.reservations, self._state)
+
+    def count_keeps(self) -> int:
+        """Return the number of groups that devices are kept for."""
+        return len(self._groups.keeps)
 
     def count_waiting(self, code: Code) -> int:
         """Return the number of waiting pods that were turned away for a reason."""

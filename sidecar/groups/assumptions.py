@@ -26,6 +26,8 @@ from sidecar.plan.preemption import freed_claims, freed_claims_of_nodes
 from sidecar.plan.search_budget import SearchBudget
 from sidecar.plan.snapshot import Snapshot
 
+NEVER_YET: Final = "~"
+"""Orders after all times, for a group without a known time: it has not waited."""
 RIVALS_STEPS: Final = 8_000
 """Steps of all searches for the devices of nominated pods, some 0.2 seconds. Nodes of those that are not reached
 are left out."""
@@ -105,6 +107,33 @@ def _freed_claims(request: GroupRequest, snapshot: Snapshot) -> Sequence[Resourc
         nodes = sorted(set(request.pinned.values()))
         return freed_claims_of_nodes(nodes, request.removed, snapshot)
     return freed_claims(request.removed, snapshot)
+
+
+def kept_claims(request: GroupRequest, snapshot: Snapshot) -> Sequence[ResourceClaim]:
+    """Return the claims, as allocated, with the devices that are kept for more important groups than this one."""
+    if not snapshot.keeps:
+        return ()
+    group = request.group
+    importance = (-group.priority, waits_since(request) or NEVER_YET, group.uid)
+    return [
+        claim
+        for keep in snapshot.keeps
+        if keep.importance < importance and keep.group != group.uid
+        for claim in keep.claims
+    ]
+
+
+def waits_since(request: GroupRequest) -> str:
+    """Return the beginning of a group's wait for devices, in RFC 3339; empty if it is not known.
+
+    That is when so many of its pods without a node existed as it needs. It is read from the objects, so a new
+    leader counts from the same time.
+    """
+    needed = max(1, request.group.min_count - len(request.placed))
+    created = sorted(pod.metadata.creation_timestamp or "" for pod in request.pods)[:needed]
+    if len(created) < needed or not all(created):
+        return ""
+    return max(created[-1], request.group.created)
 
 
 def rivals_of(request: GroupRequest, snapshot: Snapshot) -> Sequence[Pod]:

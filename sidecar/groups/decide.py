@@ -5,7 +5,7 @@ without a chance, devices that are kept for others, quotas, what nodes have left
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Final, TypeGuard
 
 import msgspec
 from msgspec.structs import replace
@@ -31,7 +31,7 @@ from allocator.nodes.pod_requests import PodRequest
 from allocator.strategies.first_fit import FIRST_FIT
 from kube.api.resource import ResourceClaim
 from kube.cel.scope import AnswersPending, BudgetSpent, evaluating, metered
-from sidecar.groups.assumptions import Assumption, assume, rivals_of
+from sidecar.groups.assumptions import Assumption, assume, kept_claims, rivals_of
 from sidecar.groups.budget import ChargedPlan, charge_plan
 from sidecar.groups.candidates import Candidate, Candidates, find_candidates, find_fault
 from sidecar.groups.places import GroupOutcome, Places
@@ -64,6 +64,10 @@ CAUSE_BUDGET: Final = Budget(steps=5_000)
 """The cost of finding out whether a group fits but for CPU and memory, or for the owners of drivers."""
 
 TOO_SLOW: Final = "not decided: the search for devices takes too much time"
+KEPT_FOR_OLDER_GROUP: Final = (
+    "free devices are kept for a group that has waited for longer; this one gets devices beside them, or when the other "
+    "has its own"
+)
 _NEVER: Final = "Never"
 
 
@@ -76,7 +80,8 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         budget: The cost of the search.
         released: Claims that are taken to be released.
         allocated: Claims that are taken to be allocated.
-        keeps_nominations: Devices are left to nominated pods that are as important.
+        closed_nodes: Nodes that no pod of the group gets.
+        keeps_devices: Devices are left to nominated pods that are as important, and to groups that wait for longer.
     """
 
     version: int = 0
@@ -84,7 +89,8 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     budget: Budget = ATTEMPT_BUDGET
     released: Sequence[ResourceClaim] = ()
     allocated: Sequence[ResourceClaim] = ()
-    keeps_nominations: bool = True
+    closed_nodes: frozenset[str] = frozenset()
+    keeps_devices: bool = True
 
 
 def decide(request: GroupRequest, snapshot: Snapshot, attempt: Attempt) -> GroupOutcome:
@@ -113,6 +119,25 @@ def find_places(request: GroupRequest, snapshot: Snapshot, attempt: Attempt) -> 
     if request.pinned:
         pinned = tuple(pod for pod in request.pods if pod.metadata.uid in request.pinned)
         request = replace(request, pods=pinned)
+    others_claims = kept_claims(request, snapshot) if attempt.keeps_devices else ()
+    if not others_claims:
+        return _find_places(request, snapshot, attempt)
+    with_kept = replace(attempt, allocated=(*attempt.allocated, *others_claims))
+    outcome = _find_places(request, snapshot, with_kept)
+    if request.what_if or not _lacks_devices(outcome):
+        return outcome
+    # Whether it is for what is kept that the group does not fit.
+    freely = replace(attempt, searches=None, budget=CAUSE_BUDGET)
+    if isinstance(_find_places(request, snapshot, freely), Places):
+        return replace(outcome, code=Code.KEPT_FOR_GROUP, message=KEPT_FOR_OLDER_GROUP)
+    return outcome
+
+
+def _lacks_devices(outcome: GroupOutcome) -> TypeGuard[Rejection]:
+    return isinstance(outcome, Rejection) and outcome.code is Code.GROUP_DOES_NOT_FIT
+
+
+def _find_places(request: GroupRequest, snapshot: Snapshot, attempt: Attempt) -> GroupOutcome:
     try:
         with metered(ANSWER_STEPS), evaluating(tenant=request.group.namespace):
             assumption = assume(
@@ -120,9 +145,10 @@ def find_places(request: GroupRequest, snapshot: Snapshot, attempt: Attempt) -> 
                 snapshot,
                 released=attempt.released,
                 allocated=attempt.allocated,
-                rivals=rivals_of(request, snapshot) if attempt.keeps_nominations else (),
+                rivals=rivals_of(request, snapshot) if attempt.keeps_devices else (),
             )
-            candidates = find_candidates(request, snapshot, closed_nodes=assumption.unknown_nodes)
+            closed_nodes = assumption.unknown_nodes | attempt.closed_nodes
+            candidates = find_candidates(request, snapshot, closed_nodes=closed_nodes)
             if isinstance(candidates, Rejection):
                 return candidates
             if not candidates.needs_devices and not request.pinned:

@@ -4,7 +4,7 @@ A group takes its turn among the pods by priority and time. It is decided about 
 before it leave, so it is woken when all of it has devices, and not before.
 """
 
-from collections.abc import Collection, Hashable, Iterable
+from collections.abc import Collection, Hashable, Iterable, Sequence
 from typing import Final
 
 from msgspec import structs
@@ -16,6 +16,7 @@ from sidecar.groups.decide import Attempt, find_places
 from sidecar.groups.places import Places
 from sidecar.model.protocol import GroupRequest, Verdict
 from sidecar.model.rejections import Code, Rejection
+from sidecar.plan.occupancy import Keep
 from sidecar.plan.pod_claims import claim_names
 from sidecar.plan.snapshot import Snapshot
 from sidecar.plan.waking import (
@@ -81,7 +82,10 @@ def _find_placeable(
 ) -> Woken:
     woken: list[WaitingPod] = []
     pods = 0
-    for entry in sorted(waiting, key=lambda entry: entry.importance):
+    for entry in plan.in_order(waiting):
+        if isinstance(entry, Keep):
+            plan.keep(entry)
+            continue
         with evaluating(tenant=entry.pod.metadata.namespace):
             is_placeable = plan.takes(entry)
         # One that was woken before, and not tried since, takes its devices and is not woken again.
@@ -108,9 +112,28 @@ class _Plan:
         self._snapshot = snapshot
         self._pods = PlacedPods(snapshot)
         self._unplaceable = unplaceable
+        self._taken: set[str] = set()
         # Groups of which equal ones did not fit: what is taken since does not help them.
         self._exhausted: set[Hashable] = set()
         self._nodes_looked_at = 0
+
+    def in_order(self, waiting: Iterable[WaitingPod]) -> Sequence[WaitingPod | Keep]:
+        """Return pods and groups, the most important first; after a group that keeps devices comes its keep."""
+        keeps = {keep.group: rank for rank, keep in enumerate(self._snapshot.keeps)}
+        turns: list[tuple[tuple[int, int, int], WaitingPod | Keep]] = [
+            ((-keep.priority, 2 * rank + 1, 0), keep)
+            for rank, keep in enumerate(self._snapshot.keeps)
+        ]
+        for entry in waiting:
+            priority, number = entry.importance
+            rank = keeps.get(entry.uid, len(keeps))
+            turns.append(((priority, 2 * rank, number), entry))
+        return [entry for _, entry in sorted(turns, key=lambda turn: turn[0])]
+
+    def keep(self, keep: Keep) -> None:
+        """Leave its devices to a group that does not fit yet."""
+        if keep.group not in self._taken:
+            self._pods.add(keep.claims)
 
     def takes(self, entry: WaitingPod) -> bool:
         """Take a pod or group to be placed, if it can be; return True if it can."""
@@ -138,8 +161,8 @@ class _Plan:
         attempt = Attempt(
             budget=GROUP_BUDGET,
             allocated=tuple(self._pods.allocated),
-            # Who is nominated comes first by its importance.
-            keeps_nominations=False,
+            # Who is nominated comes first by its importance, and so does who keeps devices.
+            keeps_devices=False,
         )
         try:
             outcome = find_places(request, self._snapshot, attempt)
@@ -149,6 +172,7 @@ class _Plan:
             return None
         if isinstance(outcome, Places):
             self._pods.add(planned.claim for planned in outcome.claims.values())
+            self._taken.add(entry.uid)
             return True
         if not isinstance(outcome, Rejection) or outcome.verdict is Verdict.ERROR:
             return True

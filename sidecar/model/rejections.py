@@ -77,6 +77,10 @@ class Code(StrEnum):
     kinds times the nodes are more than 200,000."""
     GROUP_UNSUPPORTED = "groupUnsupported"
     """Pods of several PodGroups are scheduled together, which is not supported."""
+    KEPT_FOR_GROUP = "keptForGroup"
+    """Devices are free, but kept for a group of pods of at least the same priority that has waited for longer than
+    `keepForGroupAfter`. The pod, or a group that has waited for less, gets devices beside them, or when that group
+    has its own or is gone."""
     NAMESPACE_UNKNOWN = "namespaceUnknown"
     """The sidecar has not seen the pod's namespace yet, whose labels say which DeviceQuotas it has. The pod
     is tried again."""
@@ -116,6 +120,11 @@ class Rejection(msgspec.Struct, frozen=True, kw_only=True):
     code: Code
     message: str
     is_unfinished: bool = False
+
+    @property
+    def is_transient(self) -> bool:
+        """True if the next attempt says more, without any change meanwhile."""
+        return self.is_unfinished or self.verdict is Verdict.ERROR
 
 
 def unresolvable(code: Code, message: str) -> Rejection:

@@ -121,6 +121,10 @@ class SidecarSettings(ServerSettings, frozen=True, kw_only=True):
     namespace wait: whoever deletes pods by force keeps no more from others. At most a fourth of the
     driver's devices, and one at least; those of nodes that do not respond are not counted."""
 
+    keep_for_group_after: PositiveDuration = PositiveDuration(600)
+    """The wait of a group of pods until it keeps the devices that it can use: pods by themselves and
+    groups that have waited for less get devices beside them only, unless they are more important."""
+
     own_claims_timeout: PositiveDuration = PositiveDuration(2)
     """The time for seeing the claims of a pod as the scheduler has seen them; then the attempt is
     repeated."""

@@ -5,7 +5,7 @@ Unlike upstream, a pod that fits nowhere is rejected once and not on every node,
 considered: ADR 6.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import msgspec
@@ -25,8 +25,15 @@ from sidecar.commit.binding import binding_rejection, binding_state
 from sidecar.model.protocol import MAX_NODES, ResourceRequests, ScoredNode, Verdict
 from sidecar.model.rejections import Code, Rejection, unfinished, unresolvable, unschedulable
 from sidecar.plan.affordable_nodes import AffordableNodes
-from sidecar.plan.nominations import nominated_rivals, pools_of, priority_of, with_rivals
-from sidecar.plan.occupancy import Occupancy
+from sidecar.plan.nominations import (
+    keeps_against,
+    nominated_rivals,
+    pools_of,
+    priority_of,
+    with_keeps,
+    with_rivals,
+)
+from sidecar.plan.occupancy import Keep, Occupancy
 from sidecar.plan.placement import (
     NODE_STEPS,
     are_available,
@@ -67,6 +74,10 @@ ANSWER_STEPS: Final = 50_000
 half a second. What was searched and evaluated is remembered, so that the next answer goes on from there."""
 EVALUATING: Final = "the selectors of the pod's ResourceClaims are being evaluated"
 SEARCHING: Final = "the search for devices goes on with the next attempt"
+KEPT_FOR_GROUP: Final = (
+    "free devices are kept for a group of pods that has waited for long; the pod gets devices beside them, or when "
+    "the group has its own"
+)
 _KNOWN_ONLY: Final = Limits(nodes=0, searches=0, steps=0)
 
 _NEVER: Final = "Never"
@@ -139,6 +150,7 @@ def find_nodes(
         return pending
     strategy = choose_strategy(pod, claims.open, snapshot)
     rivals = nominated_rivals(pod, snapshot) if keeps_nominations else ()
+    keeps = keeps_against(pod, snapshot) if keeps_nominations else ()
     with metered(ANSWER_STEPS):
         quotas, namespace = snapshot.quotas, pod.metadata.namespace
         tenant = None if quotas is None else tenant_budget(namespace, quotas, snapshot, occupancy)
@@ -149,6 +161,7 @@ def find_nodes(
             strategy,
             snapshot,
             rivals=rivals,
+            keeps=keeps,
             requests=requests,
             tenant=tenant,
         )
@@ -167,12 +180,14 @@ class _Question:
         snapshot: Snapshot,
         *,
         rivals: Sequence[Pod],
+        keeps: Sequence[Keep],
         requests: ResourceRequests | None,
         tenant: TenantBudget | None,
     ) -> None:
         self._pod = pod
         self._tenant = tenant
         self._rivals = rivals
+        self._keeps = keeps
         self._claims = claims
         self._pending = pending
         metadata = pod.metadata
@@ -216,13 +231,15 @@ class _Question:
             return attempt_failed(error)
         if ranked_nodes.nodes:
             nodes = tuple(ScoredNode(name=name, score=score) for name, score in ranked_nodes.nodes)
-            kept_nodes = self._kept_nodes(nodes)
-            nodes = tuple(node for node in nodes if node.name not in kept_nodes)
-            if nodes:
+            nodes = self._left_nodes(nodes) if self._rivals else nodes
+            left_nodes = self._left_nodes(nodes, self._keeps) if self._keeps else nodes
+            if left_nodes:
                 is_complete = ranked_nodes.complete and not self._is_cut_off()
-                return Fits(nodes=nodes, complete=is_complete)
+                return Fits(nodes=left_nodes, complete=is_complete)
             if not all_nodes and not ranked_nodes.complete:
                 return self.answer(limits, max_parts, all_nodes=True)
+            if nodes and ranked_nodes.is_known:
+                return self._by_victims(Code.KEPT_FOR_GROUP, KEPT_FOR_GROUP)
             if ranked_nodes.is_known:
                 return self._by_victims(
                     Code.NO_DEVICES, "free devices are kept for pods that others were evicted for"
@@ -232,14 +249,20 @@ class _Question:
             return unfinished(EVALUATING if is_pending else SEARCHING)
         return self._rejection(ranked_nodes)
 
-    def _kept_nodes(self, nodes: Iterable[ScoredNode]) -> frozenset[str]:
-        """Return the nodes that have no devices beside those of nominated pods, as far as is known soon."""
-        if not self._rivals:
-            return frozenset()
+    def _left_nodes(
+        self, nodes: tuple[ScoredNode, ...], keeps: Sequence[Keep] = ()
+    ) -> tuple[ScoredNode, ...]:
+        """Return the nodes that have devices beside those that are kept, as far as is known soon.
+
+        Args:
+            keeps: What is kept for groups, beside what is kept for nominated pods.
+        """
         cluster, budget = self._snapshot.cluster, self._budget
         occupancy, unknown_nodes = with_rivals(
             self._snapshot.occupancy, self._rivals, self._snapshot, budget
         )
+        names = [node.name for node in nodes]
+        occupancy = with_keeps(occupancy, keeps, names, self._snapshot)
         pools = {
             pool
             for pool, use in occupancy.usage.pools.items()
@@ -256,7 +279,7 @@ class _Question:
             placement = place(self._pod, node, self._snapshot, occupancy=occupancy, steps=steps)
             return isinstance(placement, Rejection)
 
-        return frozenset(node.name for node in nodes if is_kept(node.name))
+        return tuple(node for node in nodes if not is_kept(node.name))
 
     def _search(
         self, limit: int | None, limits: Limits, max_parts: int, *, all_nodes: bool

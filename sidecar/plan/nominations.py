@@ -1,4 +1,4 @@
-"""The devices that are kept for nominated pods: others were evicted for them.
+"""The devices that are kept for nominated pods, since others were evicted for them, and for groups that wait for long.
 
 Source: k8s.io/kubernetes v1.37.1, pkg/scheduler/framework/runtime, RunFilterPluginsWithNominatedPods.
 """
@@ -12,7 +12,7 @@ from kube.api.core import Pod
 from kube.api.resource import ResourceClaim
 from sidecar.commit.writes import consumers
 from sidecar.model.rejections import Rejection
-from sidecar.plan.occupancy import Occupancy, without_claims
+from sidecar.plan.occupancy import Keep, Occupancy, with_kept, without_claims
 from sidecar.plan.placement import NODE_STEPS, Placement, place, with_placement
 from sidecar.plan.search_budget import SearchBudget
 from sidecar.plan.snapshot import Snapshot
@@ -22,6 +22,28 @@ RIVAL_STEPS: Final = 2_000
 kept: whoever writes a claim that is hard to search would keep others from a node."""
 RESERVED_STEPS: Final = NODE_STEPS
 """Steps of all searches that place a pod beside reserved pods."""
+
+
+def keeps_against(pod: Pod, snapshot: Snapshot) -> Sequence[Keep]:
+    """Return the devices of groups that a pod by itself must leave alone.
+
+    Those of more important groups, and of equal ones: they have waited for long. A pod for which others were
+    evicted gets what they release.
+    """
+    if not snapshot.keeps or nominated_node(pod):
+        return ()
+    return [keep for keep in snapshot.keeps if keep.priority >= priority_of(pod)]
+
+
+def with_keeps(
+    occupancy: Occupancy, keeps: Sequence[Keep], nodes: Iterable[str], snapshot: Snapshot
+) -> Occupancy:
+    """Return the occupancy with the devices of some nodes that are kept for groups."""
+    if not keeps:
+        return occupancy
+    pools = {pool for node in nodes for pool in pools_of(node, snapshot)}
+    features = snapshot.cluster.options.features
+    return with_kept(occupancy, keeps, features, snapshot.quotas, pools=pools)
 
 
 def nominated_rivals(pod: Pod, snapshot: Snapshot) -> Sequence[Pod]:
@@ -96,11 +118,12 @@ def nominated_placement(
 
 
 def place_beside_rivals(pod: Pod, node: str, snapshot: Snapshot) -> Placement | Rejection:
-    """Return the devices that a reserved pod gets on its node: others than rivals get there, if it can."""
-    rivals = rivals_near(pod, [node], snapshot)
-    if rivals:
+    """Return the devices that a reserved pod gets on its node: others than are kept there, if it can."""
+    rivals, keeps = rivals_near(pod, [node], snapshot), keeps_against(pod, snapshot)
+    if rivals or keeps:
         budget = SearchBudget(snapshot.cluster.costs, RESERVED_STEPS)
         occupancy, _ = with_rivals(snapshot.occupancy, rivals, snapshot, budget)
+        occupancy = with_keeps(occupancy, keeps, [node], snapshot)
         placement = place(pod, node, snapshot, occupancy=occupancy, steps=budget.left)
         if isinstance(placement, Placement):
             return placement

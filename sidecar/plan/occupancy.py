@@ -1,16 +1,17 @@
 """Devices and amounts of tenants in use, as a decision assumes them: with other claims than there are."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
 
 import msgspec
 from msgspec.structs import replace
 
 from allocator.model import usage
+from allocator.model.devices import PoolId
 from allocator.model.feature_gates import Features
 from allocator.model.usage import Usage, with_claim
 from allocator.pods.claims import Name, allocation_of, claim_name
-from kube.api.resource import ResourceClaim
+from kube.api.resource import DeviceRequestAllocationResult, ResourceClaim
 from quotas.device_quotas.book import CountedClaim, QuotaBook
 from quotas.device_quotas.tenants import Account
 
@@ -29,6 +30,31 @@ class Occupancy(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     charged: Mapping[Account, int] = MappingProxyType({})
 
 
+class Keep(msgspec.Struct, frozen=True, kw_only=True):
+    """Devices that are kept for a group of pods that has waited for long; others may be using them now.
+
+    Attributes:
+        group: The UID of the group.
+        priority: The priority of its pods.
+        since: The time since which it waits, in RFC 3339, which orders as text.
+        namespace: The namespace of the group.
+        claims: Its claims, allocated with these devices.
+        nodes: The names of the nodes that its pods are to get.
+    """
+
+    group: str
+    priority: int
+    since: str
+    namespace: str
+    claims: tuple[ResourceClaim, ...]
+    nodes: frozenset[str]
+
+    @property
+    def importance(self) -> tuple[int, str, str]:
+        """The order among groups: by priority, then by the time of waiting; smaller is more important."""
+        return (-self.priority, self.since, self.group)
+
+
 def with_allocated(
     occupancy: Occupancy, claim: ResourceClaim, features: Features, quotas: QuotaBook | None
 ) -> Occupancy:
@@ -38,6 +64,22 @@ def with_allocated(
         usage=with_claim(occupancy.usage, claim, features),
         charged=_with_charges(occupancy.charged, claim, quotas),
     )
+
+
+def with_kept(
+    occupancy: Occupancy,
+    keeps: Iterable[Keep],
+    features: Features,
+    quotas: QuotaBook | None,
+    *,
+    pools: Collection[PoolId],
+) -> Occupancy:
+    """Return the occupancy with those kept claims that have a device of these pools."""
+    for keep in keeps:
+        for claim in keep.claims:
+            if any(PoolId(use.driver, use.pool) in pools for use in _results(claim)):
+                occupancy = with_allocated(occupancy, claim, features, quotas)
+    return occupancy
 
 
 def without_claims(
@@ -55,6 +97,11 @@ def without_claims(
 def counted_claim(claim: ResourceClaim) -> CountedClaim:
     """Return an allocated claim as quotas count it."""
     return CountedClaim(claim.metadata.namespace, claim.spec.devices, allocation_of(claim))
+
+
+def _results(claim: ResourceClaim) -> Sequence[DeviceRequestAllocationResult]:
+    allocation = allocation_of(claim)
+    return () if allocation is None else allocation.devices.results or ()
 
 
 def _with_charges(

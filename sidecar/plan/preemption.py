@@ -16,9 +16,11 @@ from sidecar.model.rejections import Rejection
 from sidecar.plan.nominations import (
     by_importance,
     ending_claims,
+    keeps_against,
     nominated_node,
     pools_of,
     rivals_near,
+    with_keeps,
     with_nominated,
     with_rivals,
 )
@@ -87,6 +89,8 @@ def fits_with(
     # The most important pod chooses first, since it gets devices before the others.
     for nominated_pod in by_importance(nominated_pods):
         occupancy = with_nominated(occupancy, nominated_pod, node, snapshot, budget)
+    # A victim whose devices are kept for a group would be evicted for nothing.
+    occupancy = with_keeps(occupancy, keeps_against(pod, snapshot), [node], snapshot)
     try:
         return place(pod, node, snapshot, occupancy=occupancy, steps=budget.left)
     finally:
@@ -160,6 +164,9 @@ def awaited_claims(pod: Pod, snapshot: Snapshot) -> frozenset[Name]:
     occupancy, _ = with_rivals(snapshot.occupancy, rivals, snapshot, budget)
     freed_occupancy = without_claims(snapshot.occupancy, ending.values(), features)
     freed_occupancy, _ = with_rivals(freed_occupancy, rivals, snapshot, budget)
+    keeps = keeps_against(pod, snapshot)
+    occupancy = with_keeps(occupancy, keeps, nodes, snapshot)
+    freed_occupancy = with_keeps(freed_occupancy, keeps, nodes, snapshot)
 
     def fits(node: str, *, is_freed: bool) -> bool:
         placement = place(

@@ -15,7 +15,7 @@ from kube.api.core import Pod
 from kube.api.resource import DeviceClass, ResourceClaim
 from quotas.device_quotas.book import QuotaBook
 from sidecar.commit.binding import NEVER
-from sidecar.plan.occupancy import Occupancy
+from sidecar.plan.occupancy import Keep, Occupancy
 from sidecar.plan.room import Room
 
 
@@ -41,6 +41,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         pool_strategies: The default strategies of pools of nodes.
         weights: The weights of the capacities in loads.
         room: What the nodes have left beside devices.
+        keeps: The devices that are kept for groups, the most important group first.
         binding_cutoff: The time before which allocated devices that are not ready yet have timed
             out.
     """
@@ -63,6 +64,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     pool_strategies: PoolStrategies = NO_POOL_STRATEGIES
     weights: CapacityWeights = NO_WEIGHTS
     room: Room = msgspec.field(default_factory=Room)
+    keeps: tuple[Keep, ...] = ()
     binding_cutoff: datetime = NEVER
 
     @property

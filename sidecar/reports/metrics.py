@@ -100,6 +100,11 @@ class SidecarMetrics:
             "Pods that wait until a DeviceQuota leaves enough to their tenant.",
             registry=registry,
         )
+        self._keeps = Gauge(
+            "drawbridge_sidecar_groups_keeping_devices",
+            "Groups of pods that have waited for long, so that devices are kept for them.",
+            registry=registry,
+        )
         self._drift = Counter(
             "drawbridge_sidecar_drift",
             "Total checks after which the devices in use had to be counted anew.",
@@ -191,6 +196,10 @@ class SidecarMetrics:
     def show_waiting_for_quota(self, count: Callable[[], int]) -> None:
         """Show the number of pods that wait for a DeviceQuota."""
         self._waiting_for_quota.set_function(lambda: float(count()))
+
+    def show_keeps(self, count: Callable[[], int]) -> None:
+        """Show the number of groups that devices are kept for."""
+        self._keeps.set_function(lambda: float(count()))
 
     def count_drift(self) -> None:
         """Count one check that found drift."""

@@ -272,6 +272,7 @@ async def sidecar_beside(
             engine=engine,
             undecided=undecided,
             usual_pods=settings.usual_pods,
+            keep_for_group_after_s=settings.keep_for_group_after,
             on_answer=explainer.take_answer,
             on_end=explainer.forget,
             clock=clock,

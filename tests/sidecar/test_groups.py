@@ -10,7 +10,7 @@ import pytest
 
 from allocator.model.plan import Budget
 from allocator.model.selectors import clear_selector_caches
-from kube.api.urls import PODS, RESOURCE_CLAIMS
+from kube.api.urls import POD_GROUPS, PODS, RESOURCE_CLAIMS
 from kube.cel.engine import SIMPLE_LENGTH
 from process.selectors.engine import WorkerEngine
 from sidecar.answers import group_decisions, groups
@@ -479,3 +479,61 @@ async def test_a_group_from_an_unknown_scheduler_has_to_say_hello(tmp_path: Path
         )
 
         assert status == 409
+
+
+async def test_a_group_that_has_waited_for_long_keeps_devices_until_it_is_gone(
+    tmp_path: Path,
+) -> None:
+    """A pod by itself is told why it waits, and is woken when nothing is kept any more."""
+    old = {"creationTimestamp": "2026-11-20T23:00:00Z"}
+    async with scene(tmp_path, "node-1", per_node=3) as here:
+        group = group_of("ring", 2, created=old["creationTimestamp"])
+        here.server.put(
+            POD_GROUPS,
+            {
+                "metadata": {"name": "ring", "namespace": "default", "uid": "group-ring", **old},
+                "spec": {"schedulingPolicy": {"gang": {"minCount": 2}}},
+            },
+        )
+        pods = []
+        for name in "ab":
+            put_claim(here.server, f"gpu-{name}", count=2)
+            pod = member_of("ring", name, f"gpu-{name}")
+            pods.append(here.server.put(PODS, {**pod, "metadata": {**pod["metadata"], **old}}))
+        single = put_pod(here.server, "single", "gpu-single")
+        put_claim(here.server, "gpu-single", count=2)
+        publish(here.server, "node-2", per_node=2)
+        await until(lambda: ("default", "gpu-single") in here.sidecar.state.claims.store)
+        await until(lambda: "node-2" in here.sidecar.state.nodes)
+        service = here.sidecar.service
+        assert service is not None
+        # Another pod uses what the group needs as well.
+        other = put_pod(here.server, "other", "gpu-other")
+        put_claim(here.server, "gpu-other", count=2)
+        await until(lambda: ("default", "gpu-other") in here.sidecar.state.claims.store)
+        here.scheduler.reserve(other, "node-2")
+
+        answer = await here.scheduler.group(group, pods)
+        assert answer["code"] == "groupDoesNotFit", answer
+        assert service.count_keeps() == 1
+        answer = await here.scheduler.prefilter(single)
+        assert (answer["verdict"], answer["code"]) == ("unresolvable", "keptForGroup")
+        assert (await here.scheduler.wake())["pods"] == []
+
+        here.server.remove(POD_GROUPS, "ring", "default")
+        await until(lambda: not here.sidecar.state.groups.groups.store)
+        await until_woken(here, ["default/single"])
+        assert service.count_keeps() == 0
+        assert (await here.scheduler.prefilter(single))["verdict"] == "fits"
+
+
+async def test_a_group_that_waits_for_less_keeps_nothing(tmp_path: Path) -> None:
+    async with scene(tmp_path, "node-1", per_node=1) as here:
+        pods = await put_members(here, "ring", "a", "b")
+        single = put_pod(here.server, "single", "gpu-single")
+        put_claim(here.server, "gpu-single")
+        await until(lambda: ("default", "gpu-single") in here.sidecar.state.claims.store)
+
+        await here.scheduler.group(group_of("ring", 2), pods)
+
+        assert (await here.scheduler.prefilter(single))["verdict"] == "fits"

@@ -1,0 +1,357 @@
+"""Devices that a group keeps after it has waited for long, and the pods that have to leave them alone."""
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from kube.api.core import Pod
+from kube.api.resource import ResourceClaim, ResourceSlice
+from sidecar.groups.decide import Attempt, decide
+from sidecar.groups.memory import MAX_KEEPS, GroupMemory, choose_keeps
+from sidecar.groups.places import Places
+from sidecar.groups.starvation import find_keep, has_waited, waits_for_devices
+from sidecar.groups.waking import find_placeable
+from sidecar.model.protocol import GroupRequest
+from sidecar.model.rejections import Code, Rejection, unresolvable
+from sidecar.plan.decisions import Fits, find_nodes
+from sidecar.plan.nominations import place_beside_rivals
+from sidecar.plan.occupancy import Keep
+from sidecar.plan.placement import Placement
+from sidecar.plan.preemption import DryRunBudget, fits_with
+from sidecar.plan.snapshot import Snapshot
+from sidecar.plan.waking import WaitingPod
+from testing.allocation.builders import (
+    allocated_claim,
+    claim,
+    devices,
+    node,
+    request,
+    result,
+    slice_of,
+)
+from testing.device_quotas import device_limit, quota
+from testing.sidecar.groups import group_request, member
+from testing.sidecar.snapshots import pod, snapshot, used_by
+
+LONG_AGO = "2026-11-20T23:00:00Z"
+NOW = datetime(2026, 11, 21, tzinfo=UTC)
+
+
+def gpus(name: str, count: int) -> ResourceSlice:
+    return slice_of(*devices(*(f"gpu-{number}" for number in range(count))), pool=name, node=name)
+
+
+def busy(name: str, on: str, *numbers: int) -> ResourceClaim:
+    """A claim of pod `name` with these devices of a node."""
+    chosen = [result(f"gpu-{number}", pool=on) for number in numbers]
+    return used_by(allocated_claim(*chosen, name=name), f"uid-{name}")
+
+
+def cluster(per_node: Mapping[str, int], *claims: ResourceClaim, **fields: Any) -> Snapshot:
+    """A cluster with so many GPUs on each node."""
+    return snapshot(
+        *claims,
+        nodes=[node(name) for name in per_node],
+        slices=[gpus(name, count) for name, count in per_node.items()],
+        **fields,
+    )
+
+
+def created(pod_: Pod, at: str = LONG_AGO) -> Pod:
+    return replace(pod_, metadata=replace(pod_.metadata, creation_timestamp=at))
+
+
+def ring(*names: str, name: str = "ring", **spec: Any) -> GroupRequest:
+    """A group of pods that have waited, each with a claim of its name."""
+    pods = [created(member(pod_, pod_, group=name, **spec)) for pod_ in names]
+    return group_request(*pods, name=name)
+
+
+def kept(keep: Keep | None) -> list[str]:
+    """The devices that are kept, as pool/device."""
+    assert keep is not None
+    return sorted(
+        f"{chosen.pool}/{chosen.device}"
+        for claim_ in keep.claims
+        if claim_.status is not None and claim_.status.allocation is not None
+        for chosen in claim_.status.allocation.devices.results or ()
+    )
+
+
+def small(name: str = "small") -> ResourceClaim:
+    return claim(request(), name=name)
+
+
+def large(*names: str, count: int = 2) -> list[ResourceClaim]:
+    return [claim(request(count=count), name=name) for name in names]
+
+
+# --- what is kept ---------------------------------------------------------------------------------
+
+
+def test_a_group_keeps_the_least_used_nodes_on_which_it_fits() -> None:
+    world = cluster(
+        {"node-a": 2, "node-b": 2, "node-c": 2},
+        *large("r0", "r1"),
+        busy("s0", "node-a", 0),
+        busy("s1", "node-a", 1),
+        busy("s2", "node-b", 0),
+    )
+
+    keep = find_keep(ring("r0", "r1"), world, None)
+
+    assert kept(keep) == ["node-b/gpu-0", "node-b/gpu-1", "node-c/gpu-0", "node-c/gpu-1"]
+
+
+def test_a_group_that_fits_on_no_idle_cluster_keeps_nothing() -> None:
+    world = cluster({"node-a": 2, "node-b": 2}, *large("r0", "r1", count=3))
+
+    assert find_keep(ring("r0", "r1"), world, None) is None
+
+
+def test_a_group_that_exceeds_its_quota_on_an_idle_cluster_keeps_nothing() -> None:
+    limit = quota(device_limit(3))
+    world = cluster({"node-a": 2, "node-b": 2}, *large("r0", "r1"), quotas=[limit])
+
+    assert find_keep(ring("r0", "r1"), world, None) is None
+    assert find_keep(ring("r0", "r1"), replace(world, quotas=None), None) is not None
+
+
+def test_pods_beyond_the_minimum_keep_nothing() -> None:
+    request_ = ring("r0", "r1", "r2")
+    request_ = replace(request_, group=replace(request_.group, min_count=1))
+    world = cluster({"node-a": 2, "node-b": 2}, *large("r0", "r1", "r2"))
+
+    assert len(kept(find_keep(request_, world, None))) == 2
+
+
+def test_what_the_pods_of_the_group_have_is_theirs() -> None:
+    request_ = ring("r1")
+    placed = group_request(*request_.pods, name="ring", placed=["node-a"])
+    own = used_by(busy("r0", "node-a", 0, 1), "placed-0")
+    world = cluster({"node-a": 2, "node-b": 2}, own, *large("r1"), busy("s", "node-b", 0))
+
+    assert kept(find_keep(placed, world, None)) == ["node-b/gpu-0", "node-b/gpu-1"]
+
+
+def test_of_equal_nodes_those_stay_that_are_kept() -> None:
+    world = cluster({"node-a": 2, "node-b": 2}, *large("r0"), busy("s", "node-a", 0))
+    keep = find_keep(ring("r0"), world, None)
+    assert kept(keep) == ["node-b/gpu-0", "node-b/gpu-1"]
+
+    equal = cluster({"node-a": 2, "node-b": 2}, *large("r0"))
+
+    assert kept(find_keep(ring("r0"), equal, keep)) == ["node-b/gpu-0", "node-b/gpu-1"]
+    assert kept(find_keep(ring("r0"), equal, None)) == ["node-a/gpu-0", "node-a/gpu-1"]
+
+
+def test_a_younger_group_keeps_devices_beside_those_of_an_older_one() -> None:
+    world = cluster({"node-a": 2, "node-b": 2}, *large("r0", "q0"))
+    keep = find_keep(ring("r0"), world, None)
+    assert keep is not None
+    younger = ring("q0", name="young")
+    younger = replace(younger, group=replace(younger.group, created="2026-11-20T23:30:00Z"))
+
+    with_keep = replace(world, keeps=(keep,))
+
+    assert kept(find_keep(younger, with_keep, None)) == ["node-b/gpu-0", "node-b/gpu-1"]
+
+
+# --- when -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("expected", "times", "group_created"),
+    [
+        pytest.param(True, [LONG_AGO, LONG_AGO], LONG_AGO, id="all are old"),
+        pytest.param(False, [LONG_AGO, "2026-11-20T23:59:00Z"], "", id="one came a minute ago"),
+        pytest.param(False, [LONG_AGO] * 2, "2026-11-20T23:59:00Z", id="the group is new"),
+        pytest.param(
+            True,
+            [LONG_AGO, LONG_AGO, "2026-11-20T23:59:00Z"],
+            "",
+            id="one above the minimum is new",
+        ),
+        pytest.param(False, [LONG_AGO, ""], "", id="no time is known"),
+        pytest.param(False, [LONG_AGO, "soon"], "", id="the time is none"),
+    ],
+)
+def test_a_group_waits_since_so_many_pods_exist_as_it_needs(
+    expected: bool, times: Sequence[str], group_created: str
+) -> None:
+    pods = [created(member(f"r{number}"), time) for number, time in enumerate(times)]
+    request_ = group_request(*pods, needs=2)
+    request_ = replace(request_, group=replace(request_.group, created=group_created))
+
+    assert has_waited(request_, timedelta(minutes=10), NOW) is expected
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        (Code.GROUP_DOES_NOT_FIT, True),
+        (Code.KEPT_FOR_GROUP, True),
+        (Code.GROUP_LACKS_RESOURCES, False),
+        (Code.EXCEEDS_DEVICE_QUOTA, False),
+        (Code.GROUP_NOT_NEEDED, False),
+        (Code.BUDGET_EXHAUSTED, False),
+    ],
+)
+def test_devices_are_kept_by_groups_that_wait_for_devices(code: Code, expected: bool) -> None:
+    assert waits_for_devices(unresolvable(code, "")) is expected
+    assert not waits_for_devices(Places())
+
+
+def test_few_groups_keep_devices_and_one_of_each_namespace() -> None:
+    def keep(number: int, namespace: str, priority: int = 0) -> Keep:
+        return Keep(
+            group=f"g{number}",
+            priority=priority,
+            since=f"2026-11-20T23:0{number}:00Z",
+            namespace=namespace,
+            claims=(),
+            nodes=frozenset(),
+        )
+
+    keeps = [keep(number, f"n{number}") for number in range(6)]
+    chosen = choose_keeps([*reversed(keeps), keep(7, "n5", priority=3), keep(8, "n0")])
+
+    assert [entry.group for entry in chosen] == ["g7", "g0", "g1", "g2"]
+    assert len(chosen) == MAX_KEEPS
+
+
+def test_a_keep_ends_with_its_group() -> None:
+    world = cluster({"node-a": 2}, *large("r0"))
+    keep, memory = find_keep(ring("r0"), world, None), GroupMemory()
+
+    assert memory.replace_keep("group-ring", keep)
+    assert not memory.replace_keep("group-ring", find_keep(ring("r0"), world, keep))
+    assert not memory.end_keeps(lambda uid: uid == "group-ring")
+    assert memory.end_keeps(lambda _: False)
+    assert memory.keeps == ()
+
+
+# --- what it means for others -----------------------------------------------------------------------
+
+
+def waiting_world(*claims: ResourceClaim, **fields: Any) -> Snapshot:
+    """A cluster of four GPUs, one in use, with a group that keeps the two of node-b."""
+    world = cluster(
+        {"node-a": 2, "node-b": 2}, *large("r0"), busy("s", "node-a", 0), *claims, **fields
+    )
+    keep = find_keep(ring("r0"), world, None)
+    assert kept(keep) == ["node-b/gpu-0", "node-b/gpu-1"]
+    assert keep is not None
+    return replace(world, keeps=(keep,))
+
+
+def test_a_pod_gets_devices_beside_those_that_are_kept() -> None:
+    world = waiting_world(small())
+
+    outcome = find_nodes(pod("small"), world)
+
+    assert isinstance(outcome, Fits)
+    assert [node_.name for node_ in outcome.nodes] == ["node-a"]
+
+
+def test_a_pod_that_would_take_them_waits_and_is_told_why() -> None:
+    world = waiting_world(*large("two"))
+
+    outcome = find_nodes(pod("two"), world)
+
+    assert isinstance(outcome, Rejection)
+    assert (outcome.verdict, outcome.code) == ("unresolvable", "keptForGroup")
+    assert outcome.message == (
+        "free devices are kept for a group of pods that has waited for long; the pod gets devices beside them, or "
+        "when the group has its own"
+    )
+
+
+@pytest.mark.parametrize(
+    ("fields", "passes"),
+    [
+        pytest.param({"priority": 1}, True, id="a more important pod takes them"),
+        pytest.param({"priority": -1}, False, id="a less important one does not"),
+        pytest.param({"nominated": "node-b"}, True, id="one that others were evicted for does"),
+    ],
+)
+def test_priority_counts(fields: Mapping[str, Any], passes: bool) -> None:
+    outcome = find_nodes(pod("two", **fields), waiting_world(*large("two")))
+
+    assert isinstance(outcome, Fits) is passes
+
+
+def test_a_reserved_pod_gets_other_devices_of_the_node() -> None:
+    world = cluster({"node-a": 3}, *large("r0"), small())
+    keep = find_keep(ring("r0"), world, None)
+    assert kept(keep) == ["node-a/gpu-0", "node-a/gpu-1"]
+    assert keep is not None
+
+    placement = place_beside_rivals(pod("small"), "node-a", replace(world, keeps=(keep,)))
+
+    assert isinstance(placement, Placement)
+    ((_, allocation),) = placement.allocations
+    assert [chosen.device for chosen in allocation.devices.results or ()] == ["gpu-2"]
+
+
+def test_nobody_is_evicted_for_devices_that_are_kept() -> None:
+    victim = pod("s", name="s", priority=-5, nodeName="node-a")
+    world = cluster({"node-a": 2}, *large("r0", "two"), busy("s", "node-a", 0), pods=[victim])
+    keep = find_keep(ring("r0"), world, None)
+    assert keep is not None
+
+    def fits(keeps: tuple[Keep, ...]) -> bool:
+        outcome = fits_with(
+            pod("two"),
+            "node-a",
+            replace(world, keeps=keeps),
+            removed_pods=["uid-s"],
+            added_pods=[],
+            dry_run=DryRunBudget(),
+        )
+        return isinstance(outcome, Placement)
+
+    assert fits(())
+    assert not fits((keep,))
+
+
+def test_a_younger_group_is_told_why_it_waits() -> None:
+    world = waiting_world(*large("q0"))
+    younger = ring("q0", name="young")
+    younger = replace(younger, group=replace(younger.group, created="2026-11-20T23:30:00Z"))
+
+    outcome = decide(younger, world, Attempt())
+
+    assert isinstance(outcome, Rejection)
+    assert outcome.code is Code.KEPT_FOR_GROUP
+    # The group itself, an older one and a more important one get the devices.
+    assert isinstance(decide(ring("r0"), world, Attempt()), Places)
+    older = replace(younger, group=replace(younger.group, created="2026-11-20T22:00:00Z"))
+    pods = tuple(created(pod_, "2026-11-20T22:00:00Z") for pod_ in older.pods)
+    assert isinstance(decide(replace(older, pods=pods), world, Attempt()), Places)
+    important = replace(younger, group=replace(younger.group, priority=1))
+    assert isinstance(decide(important, world, Attempt()), Places)
+
+
+def test_a_release_wakes_the_group_that_keeps_devices_and_no_pod_for_them() -> None:
+    busy_claims = [busy("s0", "node-a", 0), busy("s1", "node-a", 1)]
+    full = cluster({"node-a": 2}, *large("r0"), small(), *busy_claims)
+    keep = find_keep(ring("r0"), full, None)
+    assert keep is not None
+    single = WaitingPod(pod("small", name="small"), 1)
+    group = WaitingPod(ring("r0").pods[0], 2, group=ring("r0"), code=Code.GROUP_DOES_NOT_FIT)
+
+    def woken(*in_use: ResourceClaim, keeps: tuple[Keep, ...]) -> list[str]:
+        world = cluster({"node-a": 2}, *large("r0"), small(), *in_use)
+        answer = find_placeable([single, group], replace(world, keeps=keeps))
+        return [name for entry in answer.entries for name in entry.names]
+
+    assert woken(busy_claims[0], keeps=()) == ["default/small"]
+    assert woken(busy_claims[0], keeps=(keep,)) == []
+    assert woken(keeps=(keep,)) == ["default/r0"]
+    # The group was not asked about: its wait goes on.
+    answer = find_placeable([single], replace(full, keeps=(keep,)))
+    assert answer.entries == ()
