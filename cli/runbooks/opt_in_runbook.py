@@ -14,6 +14,8 @@ from migration.plan.facts.environment import KUSTOMIZE
 from migration.plan.model.plan import Plan, PlannedWorkload, Wave
 
 COMMIT_TIMEOUT: Final = "1h"
+TRANSLATED_TIMEOUT: Final = "1m"
+"""The time for which a label may be on its way to the API servers and to the webhook."""
 ROLLED_OUT: Final = {
     "Deployment": "deployment",
     "StatefulSet": "statefulset",
@@ -25,31 +27,28 @@ _PATH: Final = f".metadata.labels.{TRANSLATE_LABEL.replace('.', chr(92) + '.')}"
 """The path of the label in a namespace or in a template, as a JSONPath of kubectl."""
 
 
-def opt_in_lines(plan: Plan, wave: Wave) -> Iterator[str]:
-    """Yield the commands that set labels, or that wait until a repository has."""
+def opt_in_lines(plan: Plan, wave: Wave, verify: str) -> Iterator[str]:
+    """Yield the commands that set labels, or that wait until a repository has.
+
+    Args:
+        plan: The plan.
+        wave: One of its waves.
+        verify: The command that asks the cluster, with the flags of the plan's inputs.
+    """
     if wave.namespaces:
-        yield "\n# New pods of these namespaces get claims; pods that run stay as they are."
+        yield "\n# These namespaces are opted in; pods that run stay as they are."
     if plan.format == KUSTOMIZE and wave.opted_in:
         yield commit_line(f"wave-{wave.wave}")
     for namespace in wave.namespaces:
         yield _label(plan, namespace, "true")
     if wave.partial_namespaces:
-        yield "\n# Of these namespaces only pods with the label of their own get claims."
+        yield "\n# Of these namespaces only pods with the label of their own are opted in."
     for entry in wave.partial_namespaces:
         yield _label(plan, entry.namespace, TRANSLATE_SELECTED)
-    templates = list(_templates(wave))
-    if templates:
-        yield f"\n{_TEMPLATE}"
-    for workload, target, namespace in templates:
-        if workload.losses:
-            yield restart_comment(workload)
-        if plan.format == KUSTOMIZE:
-            yield command(
-                *("kubectl", "wait", target, namespace, f"--timeout={COMMIT_TIMEOUT}"),
-                f"--for=jsonpath={{.spec.template{_PATH}}}=true",
-            )
-        else:
-            yield from asked_lines(workload, _patch(target, namespace, "true"))
+    if any(workload.is_translated for workload in wave.workloads):
+        yield "\n# Stops before any pod is created again, unless new ones of these namespaces get claims."
+        yield f'{verify} --webhook --wave "$here" --wait={TRANSLATED_TIMEOUT}'
+    yield from _labelled_template_lines(plan, wave)
 
 
 def opt_out_lines(plan: Plan, wave: Wave) -> Iterator[str]:
@@ -80,6 +79,23 @@ def opt_out_lines(plan: Plan, wave: Wave) -> Iterator[str]:
             yield from _stop(words, target, step)
         else:
             yield from asked_lines(workload, _patch(target, namespace, None))
+
+
+def _labelled_template_lines(plan: Plan, wave: Wave) -> Iterator[str]:
+    """Yield the commands that set the label of templates, or that wait until a repository has."""
+    templates = list(_templates(wave))
+    if templates:
+        yield f"\n{_TEMPLATE}"
+    for workload, target, namespace in templates:
+        if workload.losses:
+            yield restart_comment(workload)
+        if plan.format == KUSTOMIZE:
+            yield command(
+                *("kubectl", "wait", target, namespace, f"--timeout={COMMIT_TIMEOUT}"),
+                f"--for=jsonpath={{.spec.template{_PATH}}}=true",
+            )
+        else:
+            yield from asked_lines(workload, _patch(target, namespace, "true"))
 
 
 def restart_comment(workload: PlannedWorkload) -> str:

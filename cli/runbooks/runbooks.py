@@ -209,6 +209,10 @@ def _readme_work(plan: Plan) -> Iterator[str]:
 
 def _prepare(plan: Plan) -> Iterator[str]:
     yield head("Once, before the first wave: it changes nothing for any pod.", CLUSTER_SCRIPT)
+    if any(wave.opted_in for wave in plan.waves):
+        yield "# Stops unless the webhook is called: without it no pod would ever get claims."
+        yield "drawbridge verify --live --webhook"
+        yield ""
     yield "# Cluster: the labels that choose nodes for DRA drivers are on no node yet."
     for driver, label in plan.drivers.items():
         yield from driver_lines(driver, label, plan)

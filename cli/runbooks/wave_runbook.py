@@ -85,7 +85,7 @@ def switch_parts(plan: Plan, wave: Wave, verify: str = "") -> tuple[Part, ...]:
         drain = [*_drain_lines(node, labels), *_published_lines(node, verify)]
         parts += _node_parts(path, node, wait, drain, waiting)
     parts.append(
-        Part(Step(script=path, kind=StepKind.NAMESPACES), [*opt_in_lines(plan, wave)]),
+        Part(Step(script=path, kind=StepKind.NAMESPACES), [*opt_in_lines(plan, wave, verify)]),
     )
     restarts = [
         *_restarts(wave),

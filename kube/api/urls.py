@@ -110,6 +110,7 @@ WEBHOOK_CONFIGURATIONS: Final = (MUTATING_WEBHOOK_CONFIGURATIONS, VALIDATING_WEB
 """The resources that hold caBundles."""
 
 CONFIG_MAPS: Final = Resource(version="v1", plural="configmaps")
+ENDPOINT_SLICES: Final = Resource(group="discovery.k8s.io", version="v1", plural="endpointslices")
 CUSTOM_RESOURCE_DEFINITIONS: Final = Resource(
     group="apiextensions.k8s.io", version="v1", plural="customresourcedefinitions", namespaced=False
 )

@@ -540,7 +540,7 @@ def test_scripts_ask_with_the_settings_of_the_plan(tmp_path: Path) -> None:
     planned(tmp_path, FLEET, "--wave-nodes", 2, "--settings", settings)
 
     questions = wave_questions(tmp_path)
-    assert len(questions) == 2 + 1 + 2 + 4
+    assert len(questions) == 2 + 1 + 2 + 1 + 4
     assert all('--live --settings "$here/../settings.yaml" --' in line for line in questions)
     copied = tmp_path / "plan" / "settings.yaml"
     assert copied.read_text() == settings.read_text()
@@ -561,7 +561,7 @@ def test_scripts_ask_with_the_profiles_of_the_plan(tmp_path: Path) -> None:
     planned(tmp_path, FLEET, "--wave-nodes", 2, "--profiles", directory)
 
     questions = wave_questions(tmp_path)
-    assert len(questions) == 2 + 1 + 2 + 4
+    assert len(questions) == 2 + 1 + 2 + 1 + 4
     assert all('--live --profiles "$here/../profiles" --' in line for line in questions)
     end = said_at_the_end(tmp_path / "plan" / "wave-2" / "verify.sh")
     assert end[-4:] == ["--live", "--profiles", f"{tmp_path}/plan/profiles", "--residue"]

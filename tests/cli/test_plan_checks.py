@@ -496,8 +496,11 @@ def test_a_wave_by_its_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     [
         (("--before",), "--before requires --wave"),
         (("--expect-devices", "1"), "--expect-devices requires --node"),
-        (("--wait", "1m"), "--wait requires --wave or --node, and a live cluster"),
-        (("--node", "a", "--wait", "1m"), "--wait requires --wave or --node, and a live cluster"),
+        (("--wait", "1m"), "--wait requires --wave, --node or --webhook, and a live"),
+        (
+            ("--node", "a", "--wait", "1m"),
+            "--wait requires --wave, --node or --webhook, and a live",
+        ),
         (("--node", "a", "--wait", "soon"), "not a duration"),
         (("--node", "a", "--audit-log", "x"), "mutually exclusive"),
         (("--wave", "nowhere"), "is neither a number nor a folder wave-N"),

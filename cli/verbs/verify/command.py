@@ -1,5 +1,6 @@
 """`drawbridge verify`: contradictions of allocations, and a wave's differences from its plan."""
 
+import asyncio
 import sys
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -42,10 +43,13 @@ from cli.reading.cluster_documents import (
     ClusterDocuments,
     DocumentFlags,
     read_documents,
+    reads_live,
 )
 from cli.reading.options import ClusterFlags, read_cluster, with_unread_cluster
+from cli.reading.webhook_state import read_webhook
 from cli.runbooks.plan_folder import find_plan, read_plan
 from findings.text import count_text, printable, reference_text
+from kube.client.client import Client
 from kube.errors import ConfigError, KubeError
 from migration.assessment.assumed import whole_device_keys
 from migration.plan.checks.before import check_before, check_work
@@ -59,6 +63,8 @@ from migration.plan.checks.checks import (
 )
 from migration.plan.model.plan import Plan, Wave
 from migration.plan.planning.build import PlanQuestion, drain_answer
+from migration.trial.checks import check_labels, check_webhook, unknown_webhook
+from migration.trial.model import WebhookFacts
 from process.model.durations import Duration
 
 EXAMPLES: Final = """\
@@ -95,10 +101,13 @@ class Question(NamedTuple):
 
     Attributes:
         kinds: The kinds that are read for it from a live cluster.
+        answer: Called with the cluster; with its webhook, too, if `waves` is not None and it is live.
+        waves: The waves whose pods the webhook has to translate; None for a check without the webhook.
     """
 
     kinds: Collection[str]
-    answer: Callable[[ClusterDocuments], WaveAnswer]
+    answer: Callable[[ClusterDocuments, WebhookFacts | None], WaveAnswer]
+    waves: tuple[Wave, ...] | None = None
 
 
 def _with_profiles(command: Callable[..., None]) -> Callable[..., None]:
@@ -129,6 +138,12 @@ def _with_profiles(command: Callable[..., None]) -> Callable[..., None]:
     help="With --wave, check that the wave may begin; with --node, that no pod of it would lose its work.",
 )
 @click.option(
+    "--webhook",
+    is_flag=True,
+    help="Check that the webhook is called; with --wave, only that it translates pods of the wave's "
+    "namespaces, which are tried as dry runs. Needs a live cluster.",
+)
+@click.option(
     "--node", metavar="NAME", help="Check that a node has DRA devices, and no device plugin."
 )
 @click.option(
@@ -141,7 +156,7 @@ def _with_profiles(command: Callable[..., None]) -> Callable[..., None]:
     "--wait",
     type=DurationType(),
     metavar="DURATION",
-    help="With --live and --wave or --node, look again until everything is right, for so long.",
+    help="With --live and --wave, --node or --webhook, look again until everything is right, for so long.",
 )
 @text_or_document("one line per contradiction or check")
 def verify(
@@ -153,6 +168,7 @@ def verify(
     audit_log: str | None,
     wave: str | None,
     before: bool,
+    webhook: bool,
     node: str | None,
     expect_devices: int | None,
     wait: Duration | None,
@@ -161,7 +177,9 @@ def verify(
     """Check that no device is allocated twice, over its capacity, or to co-tenants that exclude each other.
 
     Also that no claim is reserved for a pod that does not exist. With --wave or --node, check instead
-    whether a cluster is what a plan expects, before a wave or after it. Read-only.
+    whether a cluster is what a plan expects, before a wave or after it; with --wave or --webhook also
+    whether the webhook is called, and translates pods of namespaces that are opted in: one of each is created
+    as a dry run. Nothing is changed.
 
     Exit status: 0 when all is well, 1 when something is wrong or not there yet, 2 when the call is
     wrong.
@@ -169,19 +187,21 @@ def verify(
     questions = [
         question
         for question in (
-            _ask_wave(wave, before=before),
+            _ask_webhook(wave) if webhook else _ask_wave(wave, before=before),
             _ask_node(node, expect_devices, before=before),
         )
         if question
     ]
     if len(questions) > 1 or (questions and (audit_log or cluster_flags.files)):
         raise click.UsageError("--wave, --node, --audit-log and -f are mutually exclusive.")
-    if before and not questions:
-        raise click.UsageError("--before requires --wave or --node.")
+    if before and (webhook or not questions):
+        raise click.UsageError("--before requires --wave or --node, and not --webhook.")
     if expect_devices is not None and (node is None or before):
         raise click.UsageError("--expect-devices requires --node, and not --before.")
     if wait is not None and (not questions or cluster_flags.snapshots):
-        raise click.UsageError("--wait requires --wave or --node, and a live cluster.")
+        raise click.UsageError("--wait requires --wave, --node or --webhook, and a live cluster.")
+    if webhook and cluster_flags.snapshots:
+        raise click.UsageError("--webhook requires a live cluster: no snapshot has webhooks.")
     if not questions:
         _verify_allocations(cluster_flags, features, audit_log, output)
     flags = DocumentFlags(
@@ -251,13 +271,14 @@ def _wait_until_right(flags: DocumentFlags, question: Question, wait: Duration) 
             documents = read_documents(
                 flags, lambda: LongRun("read", is_divisible=False), question.kinds
             )
+            facts = _read_facts(flags, question)
         except KubeError as error:
             # A wave takes long enough for an API server to restart.
             if time.monotonic() + pause > end:
                 raise
             message = f"waiting for the cluster: {printable(str(error))}"
         else:
-            answer = question.answer(documents)
+            answer = question.answer(documents, facts)
             if answer.is_ok or time.monotonic() + pause > end:
                 return answer
             message = _waiting_for(answer.checks)
@@ -266,6 +287,23 @@ def _wait_until_right(flags: DocumentFlags, question: Question, wait: Duration) 
             last_message = message
         time.sleep(pause)
         pause = min(2 * pause, POLL_S)
+
+
+def _read_facts(flags: DocumentFlags, question: Question) -> WebhookFacts | None:
+    """Return the webhook of a live cluster; None where a question needs none, or there is a snapshot.
+
+    Raises:
+        KubeError: The cluster does not answer.
+    """
+    waves = question.waves
+    if waves is None or not reads_live(flags):
+        return None
+
+    async def read() -> WebhookFacts:
+        async with await Client.from_kubeconfig(flags.kubeconfig, flags.context) as client:
+            return await read_webhook(client, waves)
+
+    return asyncio.run(read())
 
 
 def _waiting_for(checks: Sequence[Check]) -> str:
@@ -284,14 +322,60 @@ def _ask_wave(wave: str | None, *, before: bool) -> Question | None:
     """
     if wave is None:
         return None
+    plan, planned = _find_wave(wave)
+    # Before a wave none of its own namespaces may be opted in, and those of earlier waves tell as much.
+    waves = tuple(entry for entry in plan.waves if entry.wave <= planned.wave)
+    return Question(
+        KINDS,
+        partial(_check_planned, plan, planned, before=before),
+        waves if before else (planned,),
+    )
+
+
+def _ask_webhook(wave: str | None) -> Question:
+    """Return the question about the webhook, and about the pods of a wave if there is one.
+
+    Raises:
+        ConfigError: There is no such wave, or its plan cannot be read.
+    """
+    planned = None if wave is None else _find_wave(wave)[1]
+
+    def answer(_: ClusterDocuments, facts: WebhookFacts | None) -> WaveAnswer:
+        checks = () if facts is None else tuple(check_webhook(facts, planned))
+        if facts is not None and planned is not None:
+            checks += tuple(check_labels(facts, planned))
+        return WaveAnswer(wave=None if planned is None else planned.wave, checks=checks)
+
+    return Question(("Namespace",), answer, () if planned is None else (planned,))
+
+
+def _find_wave(wave: str) -> tuple[Plan, Wave]:
+    """Return the plan of a wave, and the wave.
+
+    Raises:
+        ConfigError: There is no such wave, or its plan cannot be read.
+    """
     plan, number = _read_plan(wave)
     planned = next((entry for entry in plan.waves if entry.wave == number), None)
     if planned is None:
         raise ConfigError(f"the plan has {len(plan.waves)} waves, and no wave {number}")
-    return Question(KINDS, partial(_check_planned, plan, planned, before=before))
+    return plan, planned
 
 
 def _check_planned(
+    plan: Plan,
+    wave: Wave,
+    documents: ClusterDocuments,
+    facts: WebhookFacts | None,
+    *,
+    before: bool,
+) -> WaveAnswer:
+    answer = _check_cluster(plan, wave, documents, before=before)
+    checks = [unknown_webhook()] if facts is None else check_webhook(facts, wave)
+    return msgspec.structs.replace(answer, checks=(*answer.checks, *checks))
+
+
+def _check_cluster(
     plan: Plan, wave: Wave, documents: ClusterDocuments, *, before: bool
 ) -> WaveAnswer:
     view = view_cluster(documents.objects, DEFAULT_NAMESPACE, documents.unreadable)
@@ -315,13 +399,13 @@ def _ask_node(node: str | None, expected: int | None, *, before: bool) -> Questi
     if before:
         return Question(
             WORK_KINDS,
-            lambda documents: check_work(
+            lambda documents, _: check_work(
                 node, view_cluster(documents.objects, DEFAULT_NAMESPACE, documents.unreadable)
             ),
         )
     return Question(
         NODE_KINDS,
-        lambda documents: check_node(
+        lambda documents, _: check_node(
             node,
             expected or 1,
             whole_device_keys(documents.profiles.values()),

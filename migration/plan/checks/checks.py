@@ -231,17 +231,17 @@ def _check_opted_in(namespace: str, view: ClusterView) -> Check:
     value = text_map(document, "metadata", "labels").get(TRANSLATE_LABEL)
     if value != "true":
         return failed_check(reference, f"label {TRANSLATE_LABEL} is {value or 'missing'}, not true")
-    return ok_check(reference, "new pods get claims")
+    return ok_check(reference, "is opted in")
 
 
 def _check_selective(namespace: str, view: ClusterView) -> Check:
-    """Check that pods with the label of their own get claims; later waves opt in the whole namespace."""
+    """Check that pods with the label of their own are opted in; later waves opt in the whole namespace."""
     reference = f"Namespace//{namespace}"
     value = text_map(view.find("Namespace", namespace), "metadata", "labels").get(TRANSLATE_LABEL)
     if value not in {TRANSLATE_SELECTED, "true"}:
         text = f"label {TRANSLATE_LABEL} is {value or 'missing'}, not {TRANSLATE_SELECTED}"
         return failed_check(reference, text)
-    return ok_check(reference, "new pods with the label get claims")
+    return ok_check(reference, "is opted in, for pods with the label")
 
 
 def _check_workload(workload: PlannedWorkload, view: ClusterView) -> Check:
