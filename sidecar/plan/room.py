@@ -177,7 +177,10 @@ class LossOrders:
             order.short.clear()
             order.forget()
             return tuple(cluster.nodes)
-        return tuple(dict.fromkeys((*devices, *headroom, *order.unsearched, *order.unrated)))
+        # While a request is new these are most nodes, and those without a verdict have no loss yet.
+        class_of, verdicts = order.plans
+        searched = [name for name in order.unsearched if class_of.get(name) in verdicts]
+        return tuple(dict.fromkeys((*devices, *headroom, *searched, *order.unrated)))
 
     def _loss(self, order: _Order, name: str, *, cpu_milli: int, memory: int) -> int | None:
         """Return the rating of a node by a pod's cost to it; None if it is none of those that can take it."""

@@ -1,9 +1,12 @@
 """The nodes of an answer where FragmentationAware knows what nodes have left."""
 
+from typing import Any
+
 from msgspec.structs import replace
 
 from allocator.cluster.preference import start_of
 from allocator.cluster.ranking import Limits
+from allocator.cluster.verdicts import NodePlans
 from allocator.nodes.headroom import Headroom
 from allocator.nodes.node_changes import NodeChanges
 from allocator.strategies.fragmentation_aware import FragmentationAware
@@ -161,6 +164,39 @@ def test_a_node_whose_loss_is_not_known_comes_after_those_whose_is_and_is_not_le
     rated = list(orders.order(plans, 0, 0))
 
     assert [name for name, _ in unrated] == [name for name, _ in rated] == ["node-1", "node-2"]
+
+
+class CountingOrders(LossOrders):
+    """Orders that count the nodes that they rate."""
+
+    rated = 0
+
+    def _loss(self, *args: Any, **amounts: Any) -> int | None:
+        self.rated += 1
+        return super()._loss(*args, **amounts)
+
+
+def test_nodes_whose_verdict_is_not_known_are_not_rated_with_every_answer() -> None:
+    names = [f"node-{number:02}" for number in range(40)]
+    slices = [slice_of(device("gpu-0"), pool=name, node=name) for name in names]
+    cluster = snapshot(nodes=[node(name) for name in names], slices=slices).cluster
+    usual = FragmentationAware((PodKind(demands=(DeviceDemand(),)),))
+    left = {name: Headroom(cpu_milli=1000) for name in names}
+    plans = cluster.node_plans(cluster.resolve([claim(request())]))
+    # The nodes are assigned to classes over several answers.
+    class_of = {name: plans.class_of[name] for name in names[:10]}
+    growing_plans = NodePlans(class_of=class_of, verdicts=plans.verdicts)
+    orders = CountingOrders(usual, cluster, left, NodeChanges())
+
+    assert {name for name, _ in orders.order(growing_plans, 0, 0)} == set(names[:10])
+    orders.rated = 0
+    assert {name for name, _ in orders.order(growing_plans, 0, 0)} == set(names[:10])
+    assert orders.rated == 0
+
+    class_of.update(plans.class_of)
+    at_once = LossOrders(usual, cluster, left, NodeChanges())
+    assert list(orders.order(growing_plans, 0, 0)) == list(at_once.order(plans, 0, 0))
+    assert orders.rated == 30
 
 
 def many_models() -> Snapshot:
