@@ -1,7 +1,8 @@
 """The equivalence class of each node, with the state that a verdict about the class depends on."""
 
 from bisect import bisect_left
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Iterator
+from itertools import chain
 from typing import Final
 
 from allocator.cluster import equivalence
@@ -59,7 +60,10 @@ class Classifier:
         pending = interruption if isinstance(interruption, AnswersPending) else None
         if number == 0 and pending is None:
             return interruption
-        for count, name in enumerate(_in_turn(partition.unassigned, start)):
+        names: Iterable[str] = tuple(partition.unassigned)
+        if start:
+            names = (name for name in self._in_turn(start) if name in partition.unassigned)
+        for count, name in enumerate(names):
             is_enough = number is not None and count >= number
             if is_enough and (pending is None or not pending.has_room):
                 break
@@ -71,6 +75,16 @@ class Classifier:
             except BudgetSpent as error:
                 return interruption or error
         return interruption
+
+    def _in_turn(self, start: str) -> Iterator[str]:
+        """Yield all nodes in order, those before a start behind the others.
+
+        They are read as far as they are needed, so that an answer costs no sort of all nodes.
+        """
+        names = self._inventory.names
+        place = bisect_left(names, start)
+        for number in chain(range(place, len(names)), range(place)):
+            yield names[number]
 
     def _assign(self, partition: Partition, name: str, projection: Projection) -> None:
         """Assign a node to its class in a partition.
@@ -196,17 +210,3 @@ class Classifier:
             return 0
         free = equivalence.free_signature(signature, devices, pools, self._inventory.usage)
         return 0 if free is None else self._keys.number(("free", free))
-
-
-def _in_turn(names: Iterable[str], start: str) -> Sequence[str]:
-    """Return names in order, those before a start behind the others; without a start as they come.
-
-    >>> _in_turn(("node-a", "node-c", "node-b"), "node-b")
-    ['node-b', 'node-c', 'node-a']
-    """
-    if not start:
-        return tuple(names)
-    # A key for each name would cost ten times as much: they are mostly in order, which a plain sort finds out.
-    in_order = sorted(names)
-    place = bisect_left(in_order, start)
-    return in_order[place:] + in_order[:place]

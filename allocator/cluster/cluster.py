@@ -78,7 +78,6 @@ class Cluster:
         self._classes = classes
         # Nodes with other devices since the verdicts were dropped.
         self._replaced_count = 0
-        self._names: tuple[str, ...] | None = None
         self._partitions: dict[Hashable, Partition] = {}
         self._verdicts = new_verdict_cache()
         self._ranked: OrderedDict[tuple[Hashable, bytes], None] = OrderedDict()
@@ -104,9 +103,7 @@ class Cluster:
     @property
     def names(self) -> Sequence[str]:
         """The names of the nodes, sorted."""
-        if self._names is None:
-            self._names = tuple(sorted(self.nodes))
-        return self._names
+        return self._inventory.names
 
     @property
     def usage(self) -> Usage:
@@ -377,8 +374,6 @@ class Cluster:
 
     def replace_node(self, name: str, node: Node | None) -> None:
         """Update the inventory after a node was added, changed or deleted."""
-        if node is None or name not in self.nodes:
-            self._names = None
         self._invalidate_devices(self._inventory.replace_node(name, node))
         if node is None:
             for partition in self._partitions.values():

@@ -79,6 +79,7 @@ class Inventory:
         self.entries: dict[str, Entry] = {}
         self.options = options
         self.changes = NodeChanges()
+        self._names: tuple[str, ...] | None = None
         self._keys = keys
         self._index = slice_index.build_index(slices, options.features)
         self._nodes_of_pool: dict[PoolId, dict[str, None]] = {}
@@ -89,6 +90,13 @@ class Inventory:
         self._pool_use_numbers: dict[int, tuple[Pool, PoolUse, int]] = {}
         for name in sorted(self.nodes):
             self._add_node(name)
+
+    @property
+    def names(self) -> Sequence[str]:
+        """The names of the nodes, sorted."""
+        if self._names is None:
+            self._names = tuple(sorted(self.nodes))
+        return self._names
 
     def visible_pool(self, pool: PoolId) -> Pool | None:
         """Return a pool as the first node that sees it does; None if no node sees it."""
@@ -111,6 +119,8 @@ class Inventory:
 
     def replace_node(self, name: str, node: Node | None) -> Change:
         """Update the nodes after one was added, changed or deleted."""
+        if node is None or name not in self.nodes:
+            self._names = None
         if node is None:
             self._remove_node(name)
             self.nodes.pop(name, None)
