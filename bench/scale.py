@@ -66,6 +66,12 @@ def results(figures: Figures) -> Iterator[Result]:
     ):
         yield below(f"{title}: {name}, in ms", median(seconds) * 1000, goal_ms)
     for name, seconds in (
+        ("decisions until all nodes are known", figures.learning_s),
+        (f"the same, {STRATEGY}", figures.strategy_learning_s),
+    ):
+        yield below(f"{title}: {name}, the longest in ms", max(seconds) * 1000, NEW_GOAL_MS)
+        yield below(f"{title}: {name}, p50 in ms", median(seconds) * 1000, None)
+    for name, seconds in (
         ("a decision", figures.decision_s),
         ("a decision after a changed slice", figures.after_slice_s),
         (f"a decision about {figures.requests:,} requests in turn", figures.requests_s),

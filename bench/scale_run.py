@@ -14,11 +14,14 @@ from bench.inventory_memory import peak_mb
 from bench.scale_cluster import ScaledCluster, two_gpus
 from kube.api.resource import DeviceRequest
 from process.running.garbage import exempt_caches
+from sidecar.plan.decisions import ANSWER_LIMITS
 from testing.allocation.builders import tolerates
 
 ROUNDS: Final = 10
 """Decisions about each of the different requests; the first is not counted."""
 NEW_QUESTIONS: Final = 20
+SPARE_DECISIONS: Final = 10
+"""Decisions beyond those after which all nodes are known."""
 STRATEGY: Final = "FragmentationAware"
 _BASE_MI: Final = 40_000
 """Memory of a request, below that of all devices."""
@@ -50,13 +53,15 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
         first_all_s: A question about all nodes whose selector no device was compared with.
         all_s: New questions about all nodes, with the same selector.
         first_decision_s: The first decision of all.
-        decision_s: Decisions in a row about equal pods.
+        learning_s: Decisions about equal pods until all nodes are known; each looks at some more of them.
+        decision_s: Decisions in a row about equal pods, after that.
         new_s: Decisions about requests that nobody asked about before, with the same selector.
         new_selector_s: The same with a selector that no device was compared with.
         slice_s: Taking in the changed slice of a node.
         after_slice_s: The decisions after that.
         requests_s: Decisions in a row about different requests.
-        strategy_s: Decisions in a row about equal pods, with FragmentationAware.
+        strategy_learning_s: As `learning_s`, with FragmentationAware.
+        strategy_s: As `decision_s`, with FragmentationAware.
         peak_mb: The largest memory of the process.
     """
 
@@ -68,12 +73,14 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     first_all_s: float
     all_s: tuple[float, ...]
     first_decision_s: float
+    learning_s: tuple[float, ...]
     decision_s: tuple[float, ...]
     new_s: tuple[float, ...]
     new_selector_s: tuple[float, ...]
     slice_s: tuple[float, ...]
     after_slice_s: tuple[float, ...]
     requests_s: tuple[float, ...]
+    strategy_learning_s: tuple[float, ...]
     strategy_s: tuple[float, ...]
     peak_mb: float
 
@@ -86,6 +93,8 @@ def run(cluster: ScaledCluster, sizes: Sizes) -> Figures:
     exempt_caches()  # As the sidecar does, once it is in sync.
     view_mb = resident_mb() - base_mb
     first_decision_s = cluster.decide(two_gpus())
+    learning = cluster.nodes // ANSWER_LIMITS.nodes + SPARE_DECISIONS
+    learning_s = [cluster.decide(two_gpus()) for _ in range(learning)]
     decision_s = [cluster.decide(two_gpus()) for _ in range(sizes.pods)]
     first_all_s = cluster.ask_all(two_gpus())
     all_s = [cluster.ask_all(_new_request("all", number)) for number in range(NEW_QUESTIONS)]
@@ -104,7 +113,7 @@ def run(cluster: ScaledCluster, sizes: Sizes) -> Figures:
         cluster.decide(request_) for _ in range(1, ROUNDS) for request_ in different_requests
     ]
     cluster.strategy = STRATEGY
-    cluster.decide(two_gpus())
+    strategy_learning_s = [cluster.decide(two_gpus()) for _ in range(learning)]
     strategy_s = [cluster.decide(two_gpus()) for _ in range(sizes.pods)]
     return Figures(
         nodes=cluster.nodes,
@@ -115,12 +124,14 @@ def run(cluster: ScaledCluster, sizes: Sizes) -> Figures:
         first_all_s=first_all_s,
         all_s=tuple(all_s),
         first_decision_s=first_decision_s,
+        learning_s=tuple(learning_s),
         decision_s=tuple(decision_s),
         new_s=tuple(new_s),
         new_selector_s=tuple(new_selector_s),
         slice_s=tuple(slice_s),
         after_slice_s=tuple(after_slice_s),
         requests_s=tuple(requests_s),
+        strategy_learning_s=tuple(strategy_learning_s),
         strategy_s=tuple(strategy_s),
         peak_mb=peak_mb(),
     )

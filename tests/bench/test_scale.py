@@ -11,7 +11,7 @@ from allocator.model.usage import gather_usage
 from bench import scale
 from bench.report import GOALS_MISSED, Result, below
 from bench.scale_cluster import DEVICES, NoPlace, ScaledCluster, devices_in_use, two_gpus
-from bench.scale_run import NEW_QUESTIONS, ROUNDS, Figures, Sizes, run
+from bench.scale_run import NEW_QUESTIONS, ROUNDS, SPARE_DECISIONS, Figures, Sizes, run
 from sidecar.ownership.drift import differs
 
 NODES = 40
@@ -37,12 +37,14 @@ def test_every_decision_and_question_is_timed(figures: Figures) -> None:
     }
     assert counts == {
         "all_s": NEW_QUESTIONS,
+        "learning_s": SPARE_DECISIONS,
         "decision_s": SIZES.pods,
         "new_s": NEW_QUESTIONS,
         "new_selector_s": NEW_QUESTIONS,
         "slice_s": SIZES.slices,
         "after_slice_s": SIZES.slices,
         "requests_s": SIZES.requests * (ROUNDS - 1),
+        "strategy_learning_s": SPARE_DECISIONS,
         "strategy_s": SIZES.pods,
     }
     assert min(figures.decision_s) > 0
