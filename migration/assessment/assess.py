@@ -31,6 +31,11 @@ from migration.assessment.gates import EXTENDED_RESOURCE, check_shares, has_gate
 from migration.assessment.node_devices import NodeDevices, read_nodes, unknown_device_keys
 from migration.assessment.outcomes import AssessedWorkload, Outcome, assess_workload
 from migration.assessment.quota_conversion import convert_quotas, with_converted_quotas
+from migration.assessment.replaced_lines import (
+    ReplacedLines,
+    find_replaced_lines,
+    without_replaced_lines,
+)
 from migration.assessment.what_if import MAX_TRACED, find_unserved, trace_first_pods
 from migration.assessment.workloads import group_workloads
 from rules.context.inventory import Inventory
@@ -54,6 +59,7 @@ class AssessedCluster(msgspec.Struct, frozen=True, kw_only=True):
             they were converted.
         quotas_left: `ResourceQuota/namespace/name` to its lines that count no pods with claims, and for
             which no line can be added, each with the reason.
+        replaced_lines: Lines of ResourceQuotas that a migration removes, since DeviceQuotas count both sides.
         unknown_devices: Node to what its device plugins offer, for nodes whose devices are not known.
     """
 
@@ -63,6 +69,7 @@ class AssessedCluster(msgspec.Struct, frozen=True, kw_only=True):
     version: str = ""
     quotas_to_convert: tuple[str, ...] = ()
     quotas_left: Mapping[str, Mapping[str, str]] = {}
+    replaced_lines: tuple[ReplacedLines, ...] = ()
     unknown_devices: Mapping[str, tuple[str, ...]] = {}
 
 
@@ -77,6 +84,7 @@ class Assessment(msgspec.Struct, frozen=True, kw_only=True):
         unreadable: Resources that could not be read.
         quotas_to_convert: The quotas to convert, as in `AssessedCluster`.
         quotas_left: The lines without one for claims, as in `AssessedCluster`.
+        replaced_lines: The lines to remove, as in `AssessedCluster`.
         unknown_devices: The devices that are not known, as in `AssessedCluster`.
     """
 
@@ -89,6 +97,7 @@ class Assessment(msgspec.Struct, frozen=True, kw_only=True):
     unreadable: tuple[str, ...]
     quotas_to_convert: tuple[str, ...] = ()
     quotas_left: Mapping[str, Mapping[str, str]] = {}
+    replaced_lines: tuple[ReplacedLines, ...] = ()
     unknown_devices: Mapping[str, tuple[str, ...]] = {}
 
     def totals(self) -> dict[str, int]:
@@ -244,6 +253,7 @@ def complete_assessment(
         unreadable=unreadable,
         quotas_to_convert=cluster.quotas_to_convert,
         quotas_left=cluster.quotas_left,
+        replaced_lines=cluster.replaced_lines,
         unknown_devices=cluster.unknown_devices,
     )
 
@@ -281,11 +291,14 @@ def assess_cluster(
         namespace: The namespace for objects that name none.
         version: The API server's version; empty if it is not known.
         gates: The feature gates for `has_gate`.
-        converts_quotas: Judge pods as if the lines of `quota convert` were applied.
+        converts_quotas: Judge pods as if the lines of `quota convert` were applied, and replaced lines removed.
     """
-    all_quotas = convert_quotas(objects, profiles, options, namespace)
+    replaced_lines = find_replaced_lines(objects, namespace)
+    remaining = without_replaced_lines(objects, replaced_lines, namespace)
+    all_quotas = convert_quotas(remaining, profiles, options, namespace)
     quotas = all_quotas if converts_quotas else []
-    objects = with_converted_quotas(objects, quotas, namespace)
+    if converts_quotas:
+        objects = with_converted_quotas(remaining, quotas, namespace)
     views, _ = decode_objects(objects, STATE_KINDS, namespace)
     state = build_state(views)
     nodes = read_nodes(
@@ -351,6 +364,7 @@ def assess_cluster(
         quotas_left={
             quota.object: quota.not_convertible for quota in all_quotas if quota.not_convertible
         },
+        replaced_lines=replaced_lines,
         unknown_devices=unknown_device_keys(state.nodes, {node.node for node in nodes}),
     )
 

@@ -849,3 +849,36 @@ def test_nodes_of_unknown_devices_and_of_gpus_in_parts_are_named(tmp_path: Path)
         "1 node offers each GPU 4 times: pods that had a part of one there get a whole one" in text
     )
     assert "1 node with nvidia.com/gpu.shared: which devices a DRA driver would publish" in text
+
+
+def test_a_line_that_a_device_quota_counts_with_claims_blocks_nothing(tmp_path: Path) -> None:
+    """The pods were rejected for a line that the wave removes: the plan held the namespace for ever."""
+    quota = gpu_quota({f"requests.{GPU}": "8", "requests.nvidia.com/gpumem": "30000"})
+    objects = (hami_node("hami-0"), quota, workload("Deployment", "share", SHARE))
+    file = tmp_path / "quota.yaml"
+    file.write_text(dump_yaml([quota]))
+    converted = drawbridge("quota", "convert", "--snapshot", file, "--to", "device", "-o", "json")
+    (conversion,) = json.loads(converted.stdout)["conversions"]
+
+    result = assess(tmp_path, *objects, *conversion["documents"])
+    answer = json.loads(result.stdout)
+    text = drawbridge("assess", "--snapshot", tmp_path / "cluster.yaml").stdout
+    page = drawbridge("assess", "--snapshot", tmp_path / "cluster.yaml", "-o", "html").stdout
+    as_they_are = ("--quotas", "as-they-are", "-o", "json")
+    today = drawbridge("assess", "--snapshot", tmp_path / "cluster.yaml", *as_they_are).stdout
+
+    assert result.exit_code == 0, result.stdout
+    assert outcomes(answer) == {"Deployment/team/share": ("translated", 1)}
+    assert (answer["quotasToConvert"], answer["quotasLeft"]) == ([], {})
+    assert answer["replacedLines"] == [
+        {
+            "namespace": "team",
+            "name": "gpus",
+            "lines": ["requests.nvidia.com/gpu", "requests.nvidia.com/gpumem"],
+            "deviceQuotas": ["team-gpus"],
+        }
+    ]
+    words = "counts requests.nvidia.com/gpu, requests.nvidia.com/gpumem and claims together"
+    assert words in " ".join(text.split())
+    assert words in page
+    assert outcomes(json.loads(today)) == {"Deployment/team/share": ("refused", 1)}

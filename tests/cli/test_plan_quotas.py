@@ -218,3 +218,21 @@ def test_a_line_with_a_claims_quota_converted_by_us_is_replaced(tmp_path: Path) 
     plan, _ = _switch_with(tmp_path, *conversion["documents"])
 
     assert [entry["lines"] for entry in plan["replacedLines"]] == [[f"requests.{GPU}"]]
+
+
+def test_a_namespace_whose_memory_a_quota_of_both_sides_limits_is_moved(tmp_path: Path) -> None:
+    """It was held: no ResourceQuota counts memory of claims, and nobody asked what does."""
+    memory = _quota()
+    memory["spec"]["hard"] = {"requests.nvidia.com/gpumem": "64000"}
+    file = tmp_path / "quota.yaml"
+    file.write_text(dump_yaml([memory]))
+    result = drawbridge("quota", "convert", "--snapshot", file, "--to", "device", "-o", "json")
+    (conversion,) = json.loads(result.stdout)["conversions"]
+    nodes = [hami_node("hami-0"), hami_node("hami-1")]
+    web = workload("web", SHARE, ["hami-0"])
+
+    plan = planned(tmp_path, [*nodes, namespace("team"), memory, *conversion["documents"], *web])
+
+    assert plan["held"] == []
+    assert [entry["lines"] for entry in plan["replacedLines"]] == [["requests.nvidia.com/gpumem"]]
+    assert _wave_of(plan, "team")

@@ -24,6 +24,7 @@ from migration.assessment.assess import (
 from migration.assessment.assess import assess as assess_cluster
 from migration.assessment.assess import assess_cluster as assess_nodes_and_workloads
 from migration.assessment.blockers import Blocker
+from migration.assessment.replaced_lines import ReplacedLines
 from migration.assessment.residue import find_residue
 
 CSV: Final = "csv"
@@ -91,6 +92,7 @@ class AssessmentDocument(msgspec.Struct, frozen=True, kw_only=True, rename="came
     readers: Mapping[str, tuple[str, ...]]
     quotas_to_convert: tuple[str, ...] = ()
     quotas_left: Mapping[str, Mapping[str, str]] = {}
+    replaced_lines: tuple[ReplacedLines, ...] = ()
     unknown_devices: Mapping[str, tuple[str, ...]] = {}
     residue: tuple[Blocker, ...] | msgspec.UnsetType = msgspec.UNSET
 
@@ -233,6 +235,7 @@ def build_document(
         readers=assessment.readers,
         quotas_to_convert=assessment.quotas_to_convert,
         quotas_left=assessment.quotas_left,
+        replaced_lines=assessment.replaced_lines,
         unknown_devices=assessment.unknown_devices,
         residue=msgspec.UNSET if residue is None else tuple(residue),
     )

@@ -29,6 +29,7 @@ from migration.assessment.assess import DetailedAssessment
 from migration.assessment.blockers import Blocker
 from migration.assessment.node_devices import NodeDevices
 from migration.assessment.outcomes import AssessedWorkload, Outcome
+from migration.assessment.replaced_lines import ReplacedLines, replaced_text
 from translation.profiles.profile import Profile
 
 _KINDS: Final = {
@@ -82,7 +83,7 @@ def format_assess_page(
             _blockers(assessment.blockers, "None."),
             element("p", f"Next: {step}") if (step := next_step(assessment)) else None,
         ),
-        _quotas(assessment.quotas_to_convert, assessment.quotas_left),
+        _quotas(assessment.quotas_to_convert, assessment.quotas_left, assessment.replaced_lines),
         _fixes(assessment.workloads),
         section("What native costs", element("p", with_code(f"{NATIVE_COSTS}.")))
         if assessment.totals()[Outcome.NATIVE.value]
@@ -154,9 +155,11 @@ def _namespaces(workloads: Sequence[AssessedWorkload]) -> Markup:
     )
 
 
-def _quotas(quotas: Sequence[str], left: Mapping[str, Mapping[str, str]]) -> Markup | None:
-    """Return the quotas that get lines for claims, and the lines that get no counterpart."""
-    if not quotas and not left:
+def _quotas(
+    quotas: Sequence[str], left: Mapping[str, Mapping[str, str]], replaced: Sequence[ReplacedLines]
+) -> Markup | None:
+    """Return the quotas that get lines for claims, the lines that get no counterpart, and those that go."""
+    if not quotas and not left and not replaced:
         return None
     note = element("p", with_code(f"{count_text(len(quotas), 'quota')} to convert: {QUOTAS_STEP}."))
     rows = [
@@ -169,6 +172,7 @@ def _quotas(quotas: Sequence[str], left: Mapping[str, Mapping[str, str]]) -> Mar
         "Quotas",
         *((note, names(quotas)) if quotas else ()),
         table("Lines that count no pods with claims", head, rows) if rows else None,
+        *(element("p", with_code(f"{replaced_text(entry)}.")) for entry in replaced),
     )
 
 

@@ -11,6 +11,7 @@ from findings.text import count_text, printable, reference_text
 from migration.assessment.assess import Assessment
 from migration.assessment.blockers import Blocker
 from migration.assessment.outcomes import AssessedWorkload, Outcome
+from migration.assessment.replaced_lines import replaced_text
 from translation.cluster.component_statements import NATIVE_COSTS as NATIVE_STATEMENTS
 
 SHOWN: Final = 5
@@ -125,7 +126,7 @@ def next_step(assessment: Assessment) -> str:
 
 
 def _quotas(assessment: Assessment) -> Iterator[Row]:
-    """Yield the quotas to convert, and the lines without one for claims."""
+    """Yield the quotas to convert, the lines without one for claims, and those to remove."""
     if quotas := assessment.quotas_to_convert:
         text = f"{count_text(len(quotas), 'quota')} to convert: {_some_names(quotas)}"
         yield Row(label="quotas", text=f"{text}; {QUOTAS_STEP}")
@@ -133,6 +134,8 @@ def _quotas(assessment: Assessment) -> Iterator[Row]:
         for line, reason in lines.items():
             text = f"{reference}: {line} counts no pods with claims, and no line can be added: {reason}"
             yield Row(label="quotas", text=text)
+    for entry in assessment.replaced_lines:
+        yield Row(label="quotas", text=replaced_text(entry))
 
 
 def _readers(assessment: Assessment) -> Iterator[Row]:

@@ -7,6 +7,7 @@ from typing import Final
 import msgspec
 
 from kube.api.workloads import DAEMON_SET
+from migration.assessment.replaced_lines import ReplacedLines
 
 KIND: Final = "PlanReport"
 _LABEL: Final = r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?"
@@ -30,24 +31,6 @@ def is_name(text: str) -> bool:
 def is_namespace(text: str) -> bool:
     """Return True if a text can be the name of a namespace, a DNS label."""
     return _NAMESPACE.fullmatch(text) is not None
-
-
-class ReplacedLines(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Lines of a ResourceQuota for pods that DeviceQuotas count together with claims.
-
-    They are removed once these are enforced, so that the budget neither doubles nor halves.
-
-    Attributes:
-        namespace: The namespace of the ResourceQuota.
-        name: Its name.
-        lines: The lines, as in spec.hard.
-        device_quotas: The names of the DeviceQuotas.
-    """
-
-    namespace: str
-    name: str
-    lines: tuple[str, ...]
-    device_quotas: tuple[str, ...]
 
 
 class PlannedDaemonSet(msgspec.Struct, frozen=True, kw_only=True):

@@ -46,6 +46,7 @@ from migration.plan.facts.quota_files import (
     quota_documents,
     quota_effects,
     quota_files,
+    removable_lines,
     with_uncounted_quotas,
 )
 from migration.plan.facts.vendors import (
@@ -62,7 +63,6 @@ from migration.plan.model.plan import (
     Held,
     Plan,
     PlannedNode,
-    ReplacedLines,
     Wave,
     is_name,
     is_namespace,
@@ -136,7 +136,6 @@ class _Prepared(msgspec.Struct, frozen=True, kw_only=True):
 
     objects: tuple[SourceObject, ...]
     quotas: tuple[ConvertedQuota, ...]
-    replaced_lines: tuple[ReplacedLines, ...]
     cluster: AssessedCluster
     evidence: Evidence
     groups: Mapping[str, Workload]
@@ -247,7 +246,7 @@ def build_plan(question: PlanQuestion, policy: Policy, progress: PlanProgress) -
         held=(*releases.held_steps(), *blocked, *waves.held),
         quotas=quota_files(prepared.quotas),
         quota_effects=quota_effects(prepared.quotas),
-        replaced_lines=prepared.replaced_lines,
+        replaced_lines=removable_lines(prepared.cluster.replaced_lines),
     )
     vocabularies = vocabularies_in_force(question.options, question.profiles)
     plan = with_environment(plan, question.objects, vocabularies)
@@ -297,11 +296,11 @@ def _prepare(question: PlanQuestion) -> _Prepared:
         question.namespace,
         usage if knows_use(question.objects, question.unreadable) else None,
         later_mappings={name: key for key, name in mapped_classes(cluster.workloads).items()},
+        replaced_lines=cluster.replaced_lines,
     )
     return _Prepared(
         objects=converted.objects,
         quotas=converted.quotas,
-        replaced_lines=converted.replaced_lines,
         cluster=cluster,
         evidence=read_evidence(converted.objects, question.namespace),
         bound_pods=bound_pods(converted.objects, question.namespace),

@@ -1,0 +1,149 @@
+"""The lines of ResourceQuotas that DeviceQuotas replace, since they count pods with keys and claims together.
+
+Both sides of a migration count in such a DeviceQuota, so a wave removes the old line, and needs none for claims.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from answers.model.views import decode_view
+from kube.api.core import NAMESPACE_NAME
+from kube.api.device_quota import API_VERSION, KIND, DeviceQuota, QuotaEnforcement
+from kube.api.workloads import resolve_path
+from kube.manifests.source import SourceObject
+from migration.assessment.quota_conversion import resource_name
+
+
+class ReplacedLines(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Lines of a ResourceQuota for pods that DeviceQuotas count together with claims.
+
+    They are removed once these are enforced, so that the budget neither doubles nor halves.
+
+    Attributes:
+        namespace: The namespace of the ResourceQuota.
+        name: Its name.
+        lines: The lines, as in spec.hard.
+        device_quotas: The names of the DeviceQuotas.
+    """
+
+    namespace: str
+    name: str
+    lines: tuple[str, ...]
+    device_quotas: tuple[str, ...]
+
+
+def find_replaced_lines(
+    objects: Iterable[SourceObject], namespace: str
+) -> tuple[ReplacedLines, ...]:
+    """Return the lines of ResourceQuotas that enforced DeviceQuotas count with claims, in order.
+
+    Args:
+        objects: The cluster.
+        namespace: The namespace for objects that name none.
+    """
+    sources = tuple(objects)
+    labels = {
+        source.name: {NAMESPACE_NAME: source.name, **_labels(source)}
+        for source in sources
+        if (source.api_version, source.kind) == ("v1", "Namespace")
+    }
+    quotas = [
+        quota
+        for source in sources
+        if (source.api_version, source.kind) == (API_VERSION, KIND)
+        and isinstance(quota := decode_view(source.document, DeviceQuota), DeviceQuota)
+        and quota.spec.enforcement is QuotaEnforcement.ENFORCE
+    ]
+    replaced = []
+    for source in sources:
+        place = source.namespace or namespace
+        if not _is_resource_quota(source):
+            continue
+        selecting = [
+            quota
+            for quota in quotas
+            if quota.spec.namespace_selector.matches(labels.get(place, {NAMESPACE_NAME: place}))
+        ]
+        counting = {
+            line: names
+            for line in _hard(source)
+            if (names := _counting_quotas(resource_name(line), selecting))
+        }
+        if counting:
+            replaced.append(
+                ReplacedLines(
+                    namespace=place,
+                    name=source.name,
+                    lines=tuple(sorted(counting)),
+                    device_quotas=tuple(sorted(set().union(*counting.values()))),
+                )
+            )
+    return tuple(replaced)
+
+
+def without_replaced_lines(
+    objects: Iterable[SourceObject], replaced_lines: Iterable[ReplacedLines], namespace: str
+) -> tuple[SourceObject, ...]:
+    """Return objects with their ResourceQuotas as they are once the lines are removed."""
+    lines = {(entry.namespace, entry.name): entry.lines for entry in replaced_lines}
+    return tuple(
+        _without_lines(source, lines[place])
+        if (place := (source.namespace or namespace, source.name)) in lines
+        and _is_resource_quota(source)
+        else source
+        for source in objects
+    )
+
+
+def replaced_text(entry: ReplacedLines) -> str:
+    """Return lines of a ResourceQuota that a wave removes, with the DeviceQuotas in their place."""
+    quotas = ", ".join(entry.device_quotas)
+    return (
+        f"ResourceQuota/{entry.namespace}/{entry.name}: DeviceQuota {quotas} counts {', '.join(entry.lines)} and claims "
+        "together; the runbooks of `drawbridge plan` remove the old lines once it is enforced"
+    )
+
+
+def _counting_quotas(key: str, quotas: Iterable[DeviceQuota]) -> set[str]:
+    """Return the DeviceQuotas that count every pod with a key together; empty if some pods count in none."""
+    names: set[str] = set()
+    without: set[str] | None = None
+    only_with: set[str] = set()
+    for quota in quotas:
+        for limit in quota.spec.limits:
+            for entry in limit.legacy_keys or ():
+                if entry.name != key:
+                    continue
+                names.add(quota.metadata.name)
+                if entry.only_with:
+                    only_with.update(entry.only_with)
+                elif without is None:
+                    without = set(entry.without or ())
+                else:
+                    without &= set(entry.without or ())
+    return names if without is not None and without <= only_with else set()
+
+
+def _is_resource_quota(source: SourceObject) -> bool:
+    spec = source.document.get("spec")
+    has_scopes = isinstance(spec, Mapping) and (spec.get("scopes") or spec.get("scopeSelector"))
+    return (source.api_version, source.kind) == ("v1", "ResourceQuota") and not has_scopes
+
+
+def _hard(source: SourceObject) -> Mapping[str, Any]:
+    _, hard = resolve_path(source.document, ("spec", "hard"))
+    return hard if isinstance(hard, Mapping) else {}
+
+
+def _labels(source: SourceObject) -> Mapping[str, str]:
+    _, labels = resolve_path(source.document, ("metadata", "labels"))
+    return labels if isinstance(labels, Mapping) else {}
+
+
+def _without_lines(source: SourceObject, lines: Iterable[str]) -> SourceObject:
+    removed = frozenset(lines)
+    hard = {line: amount for line, amount in _hard(source).items() if line not in removed}
+    spec = {**source.document["spec"], "hard": hard}
+    return msgspec.structs.replace(source, document={**source.document, "spec": spec})
