@@ -357,6 +357,23 @@ def test_without_a_target_numbers_stay_resource_quotas_and_the_rest_become_devic
     assert "stays as it is" not in result.stderr
 
 
+def test_a_line_that_a_quota_of_the_cluster_counts_with_claims_is_not_converted_again(
+    tmp_path: Path,
+) -> None:
+    """Claims got a line of their own beside the DeviceQuota, and the DeviceQuota lost a limit."""
+    quota = resource_quota({"requests.nvidia.com/gpu": "8", "requests.nvidia.com/gpumem": "1024"})
+    (entry,) = conversions(tmp_path, quota)
+
+    result = convert(tmp_path, quota, *entry["documents"])
+    again = json.loads(result.stdout)
+
+    assert result.exit_code == 0, result.stderr
+    assert (again["quotas"], again["conversions"]) == ([], [])
+    assert [line["lines"] for line in again["replacedLines"]] == [sorted(entry["replaced"])]
+    assert "counts requests.nvidia.com/gpu, requests.nvidia.com/gpumem and claims" in result.stderr
+    assert conversions(tmp_path, quota, *entry["documents"]) == [entry]
+
+
 # --- queues ---------------------------------------------------------------------------------------
 
 

@@ -11,6 +11,12 @@ from cli.reading.cluster_documents import ClusterDocuments
 from migration.assessment.assess import assess_cluster
 from migration.assessment.outcomes import AssessedWorkload, mapped_classes, used_devices
 from migration.assessment.quota_conversion import ConvertedQuota, Split, convert_quotas, knows_use
+from migration.assessment.replaced_lines import (
+    ReplacedLines,
+    find_replaced_lines,
+    replaced_text,
+    without_replaced_lines,
+)
 from migration.quotas.convert import ConversionInput, convert_rest, convert_to
 from migration.quotas.model import QuotaConversion, Target
 from quotas.resource_quotas.scopes import devices_of_class
@@ -36,7 +42,7 @@ _LATER: Final = (
 )
 
 
-class QuotaDocument(msgspec.Struct, frozen=True, kw_only=True):
+class QuotaDocument(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The document of `drawbridge quota convert -o json`.
 
     Attributes:
@@ -45,12 +51,14 @@ class QuotaDocument(msgspec.Struct, frozen=True, kw_only=True):
         conversions: What else is written, and for which lines.
         mappings: DeviceClass with a line here to the resource name that `prepare.sh` of a plan has it map. From then
             on the line of that name counts its claims, too, and the class needs none.
+        replaced_lines: Lines that were left out, since DeviceQuotas of the cluster count them with claims already.
     """
 
     split: Split
     quotas: tuple[ConvertedQuota, ...]
     conversions: tuple[QuotaConversion, ...] = ()
     mappings: Mapping[str, str] = {}
+    replaced_lines: tuple[ReplacedLines, ...] = ()
 
     @property
     def is_complete(self) -> bool:
@@ -91,6 +99,11 @@ def convert(
     if target not in (None, Target.CORE):
         conversions = tuple(convert_to(target, cluster))
         return QuotaDocument(split=chosen, quotas=(), conversions=conversions)
+    replaced_lines: tuple[ReplacedLines, ...] = ()
+    if target is None:
+        replaced_lines = find_replaced_lines(cluster.objects, cluster.namespace)
+        remaining = without_replaced_lines(cluster.objects, replaced_lines, cluster.namespace)
+        cluster = msgspec.structs.replace(cluster, objects=remaining)
     quotas = tuple(
         convert_quotas(
             cluster.objects, cluster.profiles, cluster.options, cluster.namespace, cluster.usage
@@ -117,6 +130,7 @@ def convert(
             for entry in conversions
         ),
         mappings=_later_mappings(workloads, quotas),
+        replaced_lines=replaced_lines,
     )
 
 
@@ -170,18 +184,25 @@ def print_notes_on(
             print_line(f"note: {quota.object}: {effect.line} now allows {effect.allows}")
         for line, reason in quota.not_convertible.items():
             print_line(f"note: {quota.object}: {line} stays as it is: {reason}")
-    for entry in answer.conversions:
-        for line, text in entry.converted.items():
-            print_line(f"note: {entry.object}: {line} becomes {text}")
-        for line, reason in entry.not_convertible.items():
-            print_line(f"note: {entry.object}: {line} has no counterpart: {reason}")
+    for entry in answer.replaced_lines:
+        print_line(f"note: {replaced_text(entry)}")
+    _print_conversions(answer.conversions)
     for name, key in answer.mappings.items():
         print_line(f"note: {_LATER.format(name=name, key=key)}")
     _print_old_lines(answer.conversions)
     if any(quota.added for quota in answer.quotas):
         is_known = knows_use(documents.objects, documents.unreadable)
         _print_split(answer.split, is_known=is_known, is_given=is_split_given)
-    _print_nothing(answer.quotas, answer.conversions)
+    if not answer.replaced_lines:
+        _print_nothing(answer.quotas, answer.conversions)
+
+
+def _print_conversions(conversions: Sequence[QuotaConversion]) -> None:
+    for entry in conversions:
+        for line, text in entry.converted.items():
+            print_line(f"note: {entry.object}: {line} becomes {text}")
+        for line, reason in entry.not_convertible.items():
+            print_line(f"note: {entry.object}: {line} has no counterpart: {reason}")
 
 
 def _print_old_lines(conversions: Sequence[QuotaConversion]) -> None:
