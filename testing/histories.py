@@ -124,6 +124,19 @@ class History:
             {"metadata": {"name": name, "namespace": "a"}, "spec": {"hard": dict(hard)}},
         )
 
+    def device_quota(self, most: str, *keys: str, **limit: Any) -> Object:
+        """Add a DeviceQuota of team `a` that counts keys and claims together, or its next version."""
+        self.put("namespaces", {"metadata": {"name": "a", "labels": {"team": "a"}}})
+        of_limit = {
+            "name": "limit",
+            "driver": GPU_DRIVER,
+            "max": most,
+            "legacyKeys": [{"name": key} for key in keys],
+            **(limit or {"devices": {}}),
+        }
+        spec = {"namespaceSelector": {"matchLabels": {"team": "a"}}, "limits": [of_limit]}
+        return self.put("devicequotas", {"metadata": {"name": "budget"}, "spec": spec})
+
 
 def container(limits: Mapping[str, object]) -> Object:
     """A container with limits."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 
+from e2e.checker.budgets import Budgets
 from e2e.checker.history import Event, State, in_order
 from e2e.checker.published import Published
 from e2e.checker.rules import Allowance, Finding, Killed, Left, Rule, Sizes
@@ -20,6 +21,7 @@ def check(events: Iterable[Event], allowance: Allowance) -> list[Finding]:
         Killed(allowance),
         Sizes(published),
         Quotas(allowance),
+        Budgets(allowance),
         Idle(allowance, published),
         Left(allowance),
     )

@@ -18,6 +18,7 @@ KINDS: Final = (
     "nodes",
     "namespaces",
     "resourcequotas",
+    "devicequotas",
     "deployments",
     "replicasets",
     "statefulsets",
@@ -30,6 +31,8 @@ KINDS: Final = (
 )
 """What the checker reads; a pod comes after its owner and its claims."""
 FINISHED: Final = ("Succeeded", "Failed")
+QUOTA_GATE: Final = "drawbridge.internal/quota"
+"""The scheduling gate of pods that wait for a DeviceQuota."""
 _SUFFIXES: Final = {
     "": Decimal(1),
     "n": Decimal("1e-9"),
@@ -160,6 +163,11 @@ def phase_of(pod: Object) -> str:
 def node_of(pod: Object) -> str:
     """Return the node of a pod; empty while it has none."""
     return str(pod["spec"].get("nodeName", ""))
+
+
+def is_gated(pod: Object) -> bool:
+    """Return whether a pod waits for a DeviceQuota."""
+    return {"name": QUOTA_GATE} in pod["spec"].get("schedulingGates", ())
 
 
 def controller_of(entry: Object) -> Object | None:

@@ -53,6 +53,7 @@ class Allowance(NamedTuple):
         head_room: Devices that may be idle all the same.
         excess_s: How long a tenant may be above its quota. Kubernetes' own count is late now and then
             (kubernetes/kubernetes#123434), and ends with the rollout that made use of it.
+        gate_s: How long a pod may wait for a DeviceQuota that has room for it.
         unused_s: How long a ResourceClaimTemplate may be without a pod at the end.
     """
 
@@ -61,6 +62,7 @@ class Allowance(NamedTuple):
     idle_s: float = 120.0
     head_room: int = 0
     excess_s: float = 30.0
+    gate_s: float = 30.0
     unused_s: float = 300.0
 
 
@@ -68,7 +70,7 @@ class Finding(NamedTuple):
     """A breach of a rule.
 
     Attributes:
-        rule: `killed`, `size`, `quota`, `idle` or `left`.
+        rule: `killed`, `size`, `quota`, `budget`, `idle` or `left`.
         at: Second of the history.
         object: `namespace/name`, or a name.
         text: What was found, and what would be right.

@@ -24,6 +24,7 @@ from e2e.checker.history import (
     Object,
     State,
     has_condition,
+    is_gated,
     is_leaving,
     label_of,
     name_of,
@@ -84,7 +85,8 @@ class Quotas:
             namespace, amounts = self._amounts.pop(uid_of(pod), ("", {}))
             for key, amount in amounts.items():
                 self._used[namespace, key] -= amount
-        elif uid_of(pod) not in self._amounts:
+        # A pod that waits for a DeviceQuota has nothing yet.
+        elif uid_of(pod) not in self._amounts and not is_gated(pod):
             counted: defaultdict[str, Decimal] = defaultdict(Decimal)
             for request in requests_of(pod, state):
                 counted[request.key] += request.amount

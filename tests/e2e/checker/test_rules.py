@@ -281,6 +281,78 @@ def test_a_moment_above_is_the_count_of_kubernetes_being_late() -> None:
     assert [] == broken(tenant(2, seconds=10))
 
 
+# --- one budget for both sides of a migration -----------------------------------------------------
+
+GATES: Final = [{"name": "drawbridge.internal/quota"}]
+
+
+def moving(most: str = "2") -> tuple[History, Any]:
+    """A team whose quota counts keys and claims, with a pod with the key and one with a claim."""
+    history = History()
+    history.node("n", {GPU: "8"})
+    history.node("m")
+    history.slice("m", [gpu(f"g{number}") for number in range(8)])
+    history.device_quota(most, GPU)
+    web = history.workload("ReplicaSet", "web", {GPU: 1})
+    history.pod("key", web, "n", limits={GPU: 1})
+    history.claim("c0", "m", "g0", pod="web-0")
+    history.pod("web-0", web, "m", claims=["c0"])
+    return history, web
+
+
+def test_a_pod_that_is_let_through_above_the_budget_is_told_at_once() -> None:
+    """The old line and a line for claims held in full beside each other."""
+    history, web = moving()
+    history.pod("web-1", web, "m")
+    history.pod("web-1", web, "m", metadata=LEAVING)
+    history.delete("pods", history.pod("web-1", web, "m", metadata=LEAVING))
+
+    assert [("budget", "budget")] == broken(history)
+
+
+def test_a_claim_counts_until_it_is_released_though_its_pod_has_gone() -> None:
+    history, web = moving()
+    history.delete("pods", history.pod("web-0", web, "m", claims=["c0"]))
+    history.pod("web-1", web, "m")
+    released = history.claim("c0", "m", pod="web-0")
+    history.delete("resourceclaims", released)
+
+    assert [("budget", "budget")] == broken(history)
+
+
+def test_a_pod_that_waits_behind_the_gate_has_nothing() -> None:
+    history, web = moving()
+    history.pod("web-1", web, phase="Pending", schedulingGates=GATES)
+    history.at = 60
+    history.delete("pods", history.pod("key", web, "n", limits={GPU: 1}))
+    history.claim("c1", "m", "g1", pod="web-1")
+    history.pod("web-1", web, "m", claims=["c1"])
+
+    assert [] == broken(history)
+
+
+def test_a_pod_that_waits_while_half_of_the_budget_is_left_is_told() -> None:
+    """Only claims counted in one line, and only keys in the other, each with a half."""
+    history, web = moving("4")
+    history.pod("web-1", web, phase="Pending", schedulingGates=GATES)
+    for history.at in (20, 40):
+        history.pod("web-1", web, phase="Pending", schedulingGates=GATES)
+    history.delete("pods", history.pod("web-1", web, phase="Pending", schedulingGates=GATES))
+
+    assert [("budget", "a/web-1")] == broken(history)
+    assert [] == broken(history, gate_s=60)
+
+
+def test_an_excess_of_a_quota_that_was_lowered_is_no_finding_until_it_grows() -> None:
+    history, web = moving()
+    history.device_quota("1", GPU)
+
+    assert [] == broken(history)
+
+    history.pod("key-1", web, "n", limits={GPU: 1})
+    assert [("budget", "budget")] == broken(history)
+
+
 # --- no idle device that a waiting pod could use --------------------------------------------------
 
 
