@@ -14,6 +14,7 @@ from kube.api.meta import convert as typed
 from kube.manifests.dump import dump_yaml
 from rules.context.context import Context
 from testing.command import EXAMPLES, drawbridge
+from testing.migration import SHARE, hami_node, namespace, workload
 from testing.rule_cases import finding_lines
 
 Document = dict[str, Any]
@@ -372,6 +373,22 @@ def test_a_line_that_a_quota_of_the_cluster_counts_with_claims_is_not_converted_
     assert [line["lines"] for line in again["replacedLines"]] == [sorted(entry["replaced"])]
     assert "counts requests.nvidia.com/gpu, requests.nvidia.com/gpumem and claims" in result.stderr
     assert conversions(tmp_path, quota, *entry["documents"]) == [entry]
+
+
+def test_pods_that_only_their_quota_rejects_use_devices_by_which_a_line_is_divided(
+    tmp_path: Path,
+) -> None:
+    """Their use was not counted, so the class of all their devices got half of what they had."""
+    quota = resource_quota({"requests.nvidia.com/gpu": "5", "requests.nvidia.com/gpumem": "40000"})
+    pods = workload("web", SHARE, ["hami-0"] * 5)
+
+    (entry,) = conversions(tmp_path, quota, hami_node("hami-0"), namespace("team"), *pods)
+
+    (document,) = entry["documents"]
+    amounts = {
+        limit["driver"]: limit["max"] for limit in document["spec"]["limits"] if "devices" in limit
+    }
+    assert amounts == {NVIDIA: "0", HAMI: "5"}
 
 
 # --- queues ---------------------------------------------------------------------------------------

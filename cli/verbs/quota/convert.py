@@ -20,6 +20,7 @@ from migration.assessment.replaced_lines import (
 from migration.quotas.convert import ConversionInput, convert_rest, convert_to
 from migration.quotas.model import QuotaConversion, Target
 from quotas.resource_quotas.scopes import devices_of_class
+from translation.cluster.snapshot import QuotaPolicy
 
 _SPLITS: Final = {
     Split.WHOLE: "--split whole: each class has the whole amount of a line; where a key may become devices "
@@ -151,11 +152,14 @@ def _with_rest(quota: ConvertedQuota, rest: QuotaConversion | None) -> Converted
 
 
 def _workloads(documents: ClusterDocuments) -> Sequence[AssessedWorkload]:
-    """Return the workloads of a cluster, with the claims that they would have today."""
+    """Return the workloads of a cluster, with the claims that they would have today.
+
+    The quotas that are converted reject none of them: a pod that only its quota rejects uses devices all the same.
+    """
     cluster = assess_cluster(
         documents.objects,
         documents.profiles,
-        documents.options,
+        msgspec.structs.replace(documents.options, quota=QuotaPolicy.WARN),
         namespace=DEFAULT_NAMESPACE,
         version=documents.version,
         gates=documents.gates,
