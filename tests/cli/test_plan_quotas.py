@@ -236,3 +236,31 @@ def test_a_namespace_whose_memory_a_quota_of_both_sides_limits_is_moved(tmp_path
     assert plan["held"] == []
     assert [entry["lines"] for entry in plan["replacedLines"]] == [["requests.nvidia.com/gpumem"]]
     assert _wave_of(plan, "team")
+
+
+@pytest.mark.parametrize(
+    ("pods", "strategy", "is_told"),
+    [
+        (2, {}, True),
+        (4, {}, False),
+        (4, {"rollingUpdate": {"maxUnavailable": 0}}, True),
+        (2, {"rollingUpdate": {"maxUnavailable": 1}}, False),
+        (2, {"rollingUpdate": {"maxUnavailable": "0%", "maxSurge": 0}}, False),
+        (2, {"type": "Recreate"}, False),
+    ],
+)
+def test_a_rollout_that_needs_more_than_the_budget_is_told(
+    pods: int, strategy: Mapping[str, Any], is_told: bool, tmp_path: Path
+) -> None:
+    """Its new pod waited for the budget of the old ones, and they for its readiness, without a word before."""
+    web, *others = workload("web", SHARE, ["hami-0"] * pods)
+    web["spec"] = {**web["spec"], "replicas": pods, "strategy": strategy}
+    nodes = [hami_node("hami-0"), hami_node("hami-1")]
+    objects = [*nodes, namespace("team"), _quota(), _device_quota({"name": GPU}), web, *others]
+
+    plan = planned(tmp_path, objects)
+
+    notes = plan["waves"][_wave_of(plan, "team") - 1]["notes"]
+    told = [note for note in notes if "both count in DeviceQuota team" in note]
+    assert bool(told) == is_told
+    assert all(note.startswith("Deployment/team/web: ") for note in told)

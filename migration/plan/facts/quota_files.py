@@ -15,6 +15,8 @@ from migration.assessment.quota_conversion import (
     with_converted_quotas,
 )
 from migration.assessment.replaced_lines import ReplacedLines, without_replaced_lines
+from migration.assessment.workloads import Workload
+from migration.plan.model.evidence import mapping_at
 from migration.plan.model.plan import Wave, is_name, is_namespace
 from translation.cluster.snapshot import TranslationOptions
 from translation.profiles.profile import Profile
@@ -108,6 +110,60 @@ def with_uncounted_quotas(
         if resource_name(line) in keys_of.get(quota.object.split("/", 2)[1], ())
     )
     return msgspec.structs.replace(wave, notes=(*wave.notes, *notes))
+
+
+def with_rollouts_above_budget(
+    wave: Wave, replaced_lines: Iterable[ReplacedLines], groups: Mapping[str, Workload]
+) -> Wave:
+    """Return a wave with a note on each rollout that needs budget for one pod more than it has.
+
+    A gated pod is not ready, and the pods that hold the budget stay until it is: neither would end. A line for
+    keys and one for claims left twice the room.
+
+    Args:
+        wave: The wave, with its workloads.
+        replaced_lines: The lines for which DeviceQuotas count both sides.
+        groups: Workload to its pods and owner.
+    """
+    quotas: dict[str, set[str]] = {}
+    for entry in replaced_lines:
+        quotas.setdefault(entry.namespace, set()).update(entry.device_quotas)
+    notes = []
+    for workload in wave.workloads:
+        kind, namespace, _ = workload.object.split("/", 2)
+        owner = groups[workload.object].owner if workload.object in groups else None
+        if kind != "Deployment" or owner is None or namespace not in quotas:
+            continue
+        if workload.is_restarted and _keeps_all_pods(mapping_at(owner.document, "spec")):
+            names = ", ".join(sorted(quotas[namespace]))
+            notes.append(
+                f"{reference_text(workload.object)}: its rollout starts a pod before one ends (maxUnavailable is 0), "
+                f"and both count in DeviceQuota {names}: leave room for one more pod, or set maxUnavailable: 1"
+            )
+    return msgspec.structs.replace(wave, notes=(*wave.notes, *notes))
+
+
+def _keeps_all_pods(spec: Mapping[str, Any]) -> bool:
+    """Return True if a rollout of a Deployment ends no pod before another is ready.
+
+    Source: k8s.io/kubernetes v1.37.1, pkg/controller/deployment/util, ResolveFenceposts.
+    """
+    replicas = spec.get("replicas", 1)
+    strategy = mapping_at(spec, "strategy")
+    if strategy.get("type") == "Recreate" or not isinstance(replicas, int) or replicas < 1:
+        return False
+    settings = mapping_at(strategy, "rollingUpdate")
+    unavailable = _share(settings.get("maxUnavailable", "25%"), replicas)
+    # Of two amounts that are 0, the first becomes 1.
+    return unavailable == 0 and settings.get("maxSurge") not in {0, "0", "0%"}
+
+
+def _share(value: object, number: int) -> int:
+    """Return an amount of pods, or a percentage of them, which is rounded down."""
+    if isinstance(value, int):
+        return value
+    digits = str(value).removesuffix("%")
+    return number * int(digits) // 100 if digits.isascii() and digits.isdecimal() else 0
 
 
 def _named_quotas(

@@ -47,6 +47,7 @@ from migration.plan.facts.quota_files import (
     quota_effects,
     quota_files,
     removable_lines,
+    with_rollouts_above_budget,
     with_uncounted_quotas,
 )
 from migration.plan.facts.vendors import (
@@ -235,7 +236,11 @@ def build_plan(question: PlanQuestion, policy: Policy, progress: PlanProgress) -
             )
             for wave, details, own_work in zip(
                 (
-                    with_uncounted_quotas(wave, prepared.quotas, prepared.cluster.workloads)
+                    with_rollouts_above_budget(
+                        with_uncounted_quotas(wave, prepared.quotas, prepared.cluster.workloads),
+                        prepared.cluster.replaced_lines,
+                        prepared.groups,
+                    )
                     for wave in waves.waves
                 ),
                 waves.details,
