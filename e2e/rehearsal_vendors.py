@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final, Self
 
 from e2e.access import Access, Object
+from e2e.checker.history import is_gated
 from e2e.foreign_placement import Place, choose, is_foreign, occupy
 from e2e.hami_scheduler import CardShare
 from kube.api.core import Node, Pod
@@ -118,6 +119,7 @@ class RehearsedVendors:
             for document in pods
             if document["status"].get("phase") not in _FINISHED
             and "deletionTimestamp" not in document["metadata"]
+            and not is_gated(document)
         }
         views = [convert(document, Pod) for document in current.values()]
         places = {

@@ -21,7 +21,7 @@ import msgspec
 from e2e.checker.check import check
 from e2e.checker.rules import Allowance
 from e2e.cluster import Cluster
-from e2e.drawbridge import ROOT, install_drawbridge, merged
+from e2e.drawbridge import ROOT, install_drawbridge, merged, rendered
 from e2e.guarded import guarded_environment, printed_commands
 from e2e.history_record import HistoryRecord
 from e2e.processes import end_with_input
@@ -83,6 +83,7 @@ def rehearse(rehearsal: RehearsalInput, folder: Path) -> RehearsalAnswer:
             cluster, manifests=overlay, settings=merged(rehearsal.settings, _SETTINGS)
         )
         waiting = load(cluster, rehearsal)
+        limit(cluster, rehearsal)
         pods = len(running_pods(cluster))
         say(f"{len(rehearsal.nodes)} nodes, {pods} pods run, {waiting} wait")
         identify(cluster, rehearsal, folder / "plan")
@@ -151,6 +152,13 @@ def load(cluster: Cluster, rehearsal: RehearsalInput) -> int:
     cluster.start_scheduler()
     settle(cluster)
     return sum(not pod["spec"].get("nodeName") for pod in cluster.objects("pods"))
+
+
+def limit(cluster: Cluster, rehearsal: RehearsalInput) -> None:
+    """Create the DeviceQuotas that count both sides, and the policies that hold pods back for them."""
+    if rehearsal.device_quotas:
+        cluster.apply(rendered(cluster, ROOT / "manifests" / "quota-gates"))
+        cluster.apply(rehearsal.device_quotas)
 
 
 def running_pods(cluster: Cluster) -> list[Mapping[str, Any]]:

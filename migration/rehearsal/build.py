@@ -6,6 +6,7 @@ from itertools import chain
 from typing import Any, Final
 
 from allocator.nodes.node_resources import NodeResources
+from kube.api.device_quota import API_VERSION, KIND
 from kube.api.meta import encode
 from kube.api.workloads import DAEMON_SET
 from kube.manifests.source import SourceObject
@@ -92,10 +93,19 @@ def build_rehearsal(
         workloads=tuple(workloads),
         places=places,
         waves=tuple(map(_wave, plan.waves)),
+        device_quotas=tuple(_device_quotas(plan, objects)),
         uid=plan.cluster.uid,
         server=plan.cluster.server,
         left_out=tuple(left_out),
     )
+
+
+def _device_quotas(plan: Plan, objects: Iterable[SourceObject]) -> Iterator[Mapping[str, Any]]:
+    """Yield the DeviceQuotas for which the scripts of a plan wait."""
+    names = {name for entry in plan.replaced_lines for name in entry.device_quotas}
+    for source in objects:
+        if (source.api_version, source.kind) == (API_VERSION, KIND) and source.name in names:
+            yield plain(source.document)
 
 
 def _wave(wave: Wave) -> RehearsedWave:

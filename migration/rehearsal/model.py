@@ -47,6 +47,8 @@ class RehearsalInput(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         workloads: The workloads to create when the nodes are there.
         places: `Kind/namespace/name` of a workload to the nodes of its pods.
         waves: The waves of the plan.
+        device_quotas: The DeviceQuotas that replace lines of ResourceQuotas, created when pods are where they
+            were, since pods with a gate have no place.
         evict_jobs: Pods that would lose work are evicted, and not waited for.
         uid: The UID of the cluster that the plan is for; empty if it is not known.
         server: Address of its API server; empty where it is not known.
@@ -60,6 +62,7 @@ class RehearsalInput(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     workloads: tuple[Mapping[str, Any], ...]
     places: Mapping[str, tuple[str, ...]]
     waves: tuple[RehearsedWave, ...]
+    device_quotas: tuple[Mapping[str, Any], ...] = ()
     evict_jobs: bool = False
     uid: str = ""
     server: str = ""
@@ -88,7 +91,7 @@ class RehearsalFinding(msgspec.Struct, frozen=True, kw_only=True):
     """A violation of a rule, as the checker reports it.
 
     Attributes:
-        rule: `killed`, `size`, `quota`, `idle` or `left`.
+        rule: `killed`, `size`, `quota`, `budget`, `idle` or `left`.
         at: Second of the rehearsal.
         object: `namespace/name`, or a name.
         message: The observation, and the expected state.

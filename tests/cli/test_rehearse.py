@@ -19,6 +19,7 @@ from cli.verbs.rehearse.text import format_rehearsal
 from kube.api.core import Pod
 from kube.api.meta import convert
 from kube.manifests.source import SourceObject
+from migration.assessment.replaced_lines import ReplacedLines
 from migration.plan.model.plan import Plan, PlannedNode, PlannedWorkload, Wave
 from migration.rehearsal.build import build_rehearsal
 from migration.rehearsal.documents import bare_pod, node, pod_template, workload
@@ -138,8 +139,12 @@ def pod_of(**requests: str) -> Pod:
     return convert({"metadata": {"name": "p"}, "spec": {"containers": [container]}}, Pod)
 
 
-def rehearsed(objects: Sequence[dict[str, Any]], waves: tuple[Wave, ...] = ()) -> RehearsalInput:
-    """The rehearsal of a plan with these waves."""
+def rehearsed(
+    objects: Sequence[dict[str, Any]],
+    waves: tuple[Wave, ...] = (),
+    replaced_lines: tuple[ReplacedLines, ...] = (),
+) -> RehearsalInput:
+    """The rehearsal of a plan with these waves and lines."""
     sources = tuple(
         SourceObject(document=document, source="a test", line=0) for document in objects
     )
@@ -154,6 +159,7 @@ def rehearsed(objects: Sequence[dict[str, Any]], waves: tuple[Wave, ...] = ()) -
         waves=waves,
         held=(),
         quotas={},
+        replaced_lines=replaced_lines,
     )
     return build_rehearsal(plan_of_none, sources, load_profiles(), TranslationOptions(), "default")
 
@@ -172,6 +178,26 @@ def test_pods_have_the_scheduler_that_a_webhook_gave_them() -> None:
 
     (created,) = rehearsal.workloads
     assert "hami-scheduler" == created["spec"]["template"]["spec"]["schedulerName"]
+
+
+def test_device_quotas_that_the_scripts_wait_for_are_there() -> None:
+    """switch.sh waited for one that the rehearsal did not have, and failed."""
+    quotas = [
+        {
+            "apiVersion": "drawbridge.internal/v1alpha1",
+            "kind": "DeviceQuota",
+            "metadata": {"name": name, "uid": "u"},
+            "spec": {"namespaceSelector": {}, "limits": []},
+        }
+        for name in ("team", "other")
+    ]
+    lines = ReplacedLines(
+        namespace="team", name="gpus", lines=("requests.nvidia.com/gpu",), device_quotas=("team",)
+    )
+
+    rehearsal = rehearsed([hami_node("h"), namespace("team"), *quotas], replaced_lines=(lines,))
+
+    assert [{"name": "team"}] == [quota["metadata"] for quota in rehearsal.device_quotas]
 
 
 def test_without_a_checkout_it_says_where_it_runs(monkeypatch: pytest.MonkeyPatch) -> None:
