@@ -28,6 +28,7 @@ from bench import (
     policies,
     processes,
     quota_gates,
+    quotas,
     ranking,
     scale,
     validation,
@@ -64,6 +65,7 @@ OWN_SUITES = {
     "sidecar": sidecar_alone.measure,
     "failover": failover.measure,
     "quota-gates": quota_gates.measure,
+    "quotas": quotas.measure,
     "scale": scale.measure,
 }
 """Suites that run with `--only` alone."""

@@ -90,6 +90,18 @@ def below(name: str, ours: float, bound: float | None, *, anchor: float | None =
     )
 
 
+def exactly(name: str, ours: float, expected: float) -> Result:
+    """Return the result of a count that has to be as expected."""
+    return Result(
+        name=name,
+        ours=ours,
+        anchor=None,
+        ratio=None,
+        goal=f"exactly {expected:g}",
+        met=ours == expected,
+    )
+
+
 def points(name: str, ours: float, anchor: float, *, at_least: float) -> Result:
     """Return the result of two shares in percent, of which ours must be so many points above the anchor.
 

@@ -54,8 +54,8 @@ async def _measure(nodes: int, goal_ms: float, quotas: int = 0) -> list[Result]:
     (claim_,) = scenario["claims"]
     async with FakeApiServer() as server:
         fill(server, scenario, ALLOCATED)
-        _put_quotas(server, quotas)
-        pods = [_put_pod(server, claim_, number) for number in range(CALLS)]
+        put_quotas(server, quotas)
+        pods = [put_pod(server, claim_, number) for number in range(CALLS)]
         with TemporaryDirectory() as folder:
             socket = Path(folder) / "sidecar.sock"
             settings = Path(folder) / "settings.yaml"
@@ -66,9 +66,9 @@ async def _measure(nodes: int, goal_ms: float, quotas: int = 0) -> list[Result]:
             ) as process:
                 await until_true(socket.exists)
                 names = [node["metadata"]["name"] for node in scenario["nodes"]]
-                first_ms, *_ = await _call(socket, pods[:WARM_UP], names, "warm-up")
+                first_ms, *_ = await call(socket, pods[:WARM_UP], names, "warm-up")
                 cpu_s = process.cpu_s()
-                calls_ms = await _call(socket, pods[WARM_UP:], names, "bench")
+                calls_ms = await call(socket, pods[WARM_UP:], names, "bench")
                 cpu_ms = (process.cpu_s() - cpu_s) / len(calls_ms) * 1000
                 memory_mb = process.rss_mb()
     percentiles = quantiles(calls_ms, n=100)
@@ -84,7 +84,7 @@ async def _measure(nodes: int, goal_ms: float, quotas: int = 0) -> list[Result]:
     ]
 
 
-def _put_quotas(server: FakeApiServer, quotas: int) -> None:
+def put_quotas(server: FakeApiServer, quotas: int) -> None:
     """Store quotas that are never full, each with the namespaces of a tenant; pods are of the first one's."""
     for number in range(quotas):
         labels = {"tenant": f"tenant-{number}"}
@@ -99,7 +99,7 @@ def _put_quotas(server: FakeApiServer, quotas: int) -> None:
             server.put(NAMESPACES, {"metadata": {"name": name, "labels": labels}})
 
 
-def _put_pod(server: FakeApiServer, claim_: Document, number: int) -> Document:
+def put_pod(server: FakeApiServer, claim_: Document, number: int) -> Document:
     """Store a pod with a claim like the scenario's."""
     name = f"pod-{number}"
     metadata = {"name": name, "namespace": "default", "uid": f"claim-{number}"}
@@ -112,9 +112,7 @@ def _put_pod(server: FakeApiServer, claim_: Document, number: int) -> Document:
     return server.put(PODS, pod)
 
 
-async def _call(
-    socket: Path, pods: list[Document], nodes: list[str], scheduler: str
-) -> list[float]:
+async def call(socket: Path, pods: list[Document], nodes: list[str], scheduler: str) -> list[float]:
     """Return the time of the call for each pod, in ms.
 
     Args:

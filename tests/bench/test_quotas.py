@@ -1,0 +1,17 @@
+"""The suite of DeviceQuotas, on a few nodes and with a few quotas."""
+
+from bench import quotas
+from bench.__main__ import OWN_SUITES
+
+SMALL = quotas.Sizes(nodes=8, quotas=4, allocated=8, rounds=2, calls=4, waiting=5, quiet_s=0.5)
+
+
+def test_one_of_those_that_wait_is_let_through_and_nothing_is_written_twice() -> None:
+    assert OWN_SUITES["quotas"] is quotas.measure
+
+    decisions, *freed, memory = quotas.measure(SMALL)
+
+    assert "4 DeviceQuotas over 20 namespaces" in decisions.name
+    assert decisions.ours >= 0
+    assert [(result.ours, result.met) for result in freed] == [(1, True), (0, True), (1, True)]
+    assert memory.met, memory
