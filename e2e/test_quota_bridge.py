@@ -1,5 +1,6 @@
 """DeviceQuotas of a driver that the bridge serves: no version of the claims has more than a tenant may."""
 
+import http.client
 import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -18,7 +19,7 @@ from tools.custom_resources import definition
 
 TIMEOUT_S: Final = 90.0
 ROUNDS: Final = int(os.environ.get("DRAWBRIDGE_E2E_QUOTA_ROUNDS", "20"))
-CREATORS: Final = 6
+CREATORS: Final = 50
 PRIORITY: Final = "quota-important"
 TENANT: Final = "quota-tenant"
 NAMESPACES: Final = 3
@@ -136,13 +137,23 @@ def test_creators_race_for_the_last_unit(
     cluster: Access, tenant: list[str], nodes: list[str]
 ) -> None:
     """The winner is deleted again and again, while others come."""
+    pods = cluster.kind("pods")
 
     def add(number: int) -> None:
-        create(cluster, tenant[number % NAMESPACES], taker(f"creator-{number}", nodes))
+        path = pods.path(tenant[number % NAMESPACES])
+        status, answer = cluster.request("POST", path, taker(f"creator-{number}", nodes))
+        assert status == http.client.CREATED, answer
 
-    with quota(cluster, tenant, devices={}, max="1"), at_most(cluster, tenant, 1):
-        with ThreadPoolExecutor(CREATORS) as creators:
-            list(creators.map(add, range(CREATORS)))
+    def delete(namespace: str, name: str) -> None:
+        status, answer = cluster.request("DELETE", pods.path(namespace, name))
+        assert status == http.client.OK, answer
+
+    with (
+        quota(cluster, tenant, devices={}, max="1"),
+        at_most(cluster, tenant, 1),
+        ThreadPoolExecutor(CREATORS) as creators,
+    ):
+        list(creators.map(add, range(CREATORS)))
         before: list[tuple[str, str]] = []
         for number in range(ROUNDS):
             cluster.wait_until(
@@ -155,8 +166,9 @@ def test_creators_race_for_the_last_unit(
             )
             before = bound(cluster, tenant)
             ((namespace, name),) = before
-            cluster.kubectl("delete", "pod", name, "-n", namespace, "--wait=false")
-            add(CREATORS + number)
+            release = creators.submit(delete, namespace, name)
+            creators.submit(add, CREATORS + number).result()
+            release.result()
     assert [] == doubly_held(cluster)
 
 

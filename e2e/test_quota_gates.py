@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import partial
@@ -26,13 +26,14 @@ import pytest
 from admission.quota_gates import HOLDER_POLICY
 from e2e.access import Access, Object, stream
 from e2e.chart import template as chart
-from e2e.cluster import free_ports
-from e2e.drawbridge import CONTROLLER, ROOT, Drawbridge, command_of, rendered
+from e2e.cluster import Cluster, free_ports
+from e2e.drawbridge import CONTROLLER, ROOT, WEBHOOK, Drawbridge, command_of, rendered
 from e2e.groups import CLUSTER as POD_GROUPS
 from e2e.groups import member, pod_group
 from e2e.interposer import Fate, Interposer
+from e2e.inventory import HAMI, hami_class, hami_gpus, kwok_node
 from e2e.killed_mid_write import Moment, Order
-from e2e.objects import pod, priority_class
+from e2e.objects import container, pod, priority_class
 from e2e.older_kubernetes import MINOR, needs
 from e2e.small_inventory import add_nodes, asking, claim, gpu, template
 from e2e.users import EDITOR, PODS_ONLY, add_user
@@ -43,12 +44,13 @@ from kube.names import ENFORCEMENT_LABEL, QUOTA_GATE, SCHEDULER_NAME, TRANSLATE_
 DRIVER: Final = "gates.quota.example.com"
 GATES: Final = ROOT / "manifests" / "quota-gates"
 GATE: Final = {"name": QUOTA_GATE}
-CREATORS: Final = 20
-ROUNDS: Final = int(os.environ.get("DRAWBRIDGE_E2E_QUOTA_ROUNDS", "20")) // 10
+CREATORS: Final = 50
+ROUNDS: Final = int(os.environ.get("DRAWBRIDGE_E2E_QUOTA_ROUNDS", "20"))
 """Times that the last unit is released and raced for again; each takes about a second."""
 DEVICES: Final = 8
 PRIORITY: Final = "quota-important"
 POD_GROUPS_SINCE: Final = 37
+MAPPED_KEY: Final = f"deviceclass.resource.kubernetes.io/{DRIVER}"
 OLD_KEY: Final = "example.com/old-gpu"
 
 pytestmark = [
@@ -99,17 +101,21 @@ class Team:
                 "apiVersion": "drawbridge.internal/v1alpha1",
                 "kind": "DeviceQuota",
                 "metadata": {"name": self.namespace},
-                "spec": {"namespaceSelector": selector, "limits": limits, **spec},
+                "spec": {"namespaceSelector": selector, "limits": limits} | spec,
             }
         )
 
     def wait_enforced(self) -> None:
-        """Wait until the quota says that it is enforced, and until the API server adds gates."""
+        """Wait until the quota of the namespace is enforced."""
         self.cluster.wait_for(
             "devicequotas",
             self.namespace,
             until=lambda stored: condition(stored, "Enforced") == "True",
         )
+        self.wait_gates()
+
+    def wait_gates(self) -> None:
+        """Wait until the API server adds gates."""
         probe = self.pod("probe")
         self.cluster.wait_until(
             lambda: (
@@ -136,6 +142,12 @@ class Team:
         """Create an object."""
         status, answer = self.post(document)
         assert status == http.client.CREATED, answer
+
+    def delete(self, name: str) -> None:
+        """Delete a pod."""
+        path = self.cluster.kind("pods").path(self.namespace, name)
+        status, answer = self.cluster.request("DELETE", path)
+        assert status == http.client.OK, answer
 
     def free(self) -> list[str]:
         """Return the pods without our gate."""
@@ -371,9 +383,15 @@ def test_no_user_gets_around_the_gate(team: Team, cluster: Access, user: str) ->
         team.pod("own-gate", schedulingGates=gates),
         team.pod("opted-out", labels={TRANSLATE_LABEL: "false"}),
         team.pod("bridge", schedulerName=SCHEDULER_NAME),
-        pod("by-key", limits={f"deviceclass.resource.kubernetes.io/{DRIVER}": 1}),
+        team.pod("foreign", schedulerName="another-scheduler"),
+        pod("by-key", limits={MAPPED_KEY: 1}),
+        pod("by-init", initContainers=[container("init", limits={MAPPED_KEY: 1})]),
     ]
     if user == EDITOR:
+        administrative = claim(asking(DRIVER, adminAccess=True), "administrative")
+        code, message = create(administrative)
+        assert code
+        assert "admin-access" in message
         assert create(claim(asking(DRIVER), "mine"))[0] == 0
         entry = {"name": "gpu", "resourceClaimName": "mine"}
         others.append(pod("by-name", resourceClaims=[entry]))
@@ -388,22 +406,257 @@ def test_no_user_gets_around_the_gate(team: Team, cluster: Access, user: str) ->
     assert [name for name in team.free() if name != "bridge"] == []
 
 
-def test_creators_race_for_the_last_unit(team: Team, cluster: Access) -> None:
+def test_a_copy_of_a_pod_that_was_let_through_waits(team: Team, cluster: Access) -> None:
+    team.limit(1)
+    team.wait_enforced()
+    team.create("first")
+    stored = cluster.wait_running("first", team.namespace)
+    copied = {
+        **stored,
+        "metadata": {"name": "copy", "labels": stored["metadata"].get("labels", {})},
+        "spec": {**stored["spec"], "nodeName": ""},
+    }
+
+    status, answer = team.post(copied)
+    with_node = team.post({**copied, "spec": stored["spec"]})
+
+    assert status == http.client.CREATED, answer
+    assert is_gated(answer)
+    assert with_node[0] == http.client.FORBIDDEN
+    assert "may not set spec.nodeName" in with_node[1]["message"]
+    team.wait_events("copy")
+    assert team.free() == ["first"]
+
+    # A container that is added later has no devices, whoever adds it.
+    path = f"{cluster.kind('pods').path(team.namespace, 'first')}/ephemeralcontainers"
+    for resources in ({"limits": {MAPPED_KEY: 1}}, {"claims": [{"name": "gpu"}]}):
+        later = {**container("later"), "resources": resources}
+        status, body = cluster.request(
+            "PATCH",
+            path,
+            {"spec": {"ephemeralContainers": [later]}},
+            content_type="application/strategic-merge-patch+json",
+        )
+        assert status == http.client.UNPROCESSABLE_ENTITY, body
+        assert b"ephemeralContainers[0].resources" in body
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [
+        {"nvidia.com/gpu": 1, "nvidia.com/gpumem": 3000},
+        {"koordinator.sh/gpu-core": 50, "koordinator.sh/gpu-memory": "3Gi"},
+        {"volcano.sh/vgpu-number": 1, "volcano.sh/vgpu-memory": 3000},
+    ],
+    ids=["hami", "koordinator", "volcano"],
+)
+def test_the_keys_of_no_vocabulary_get_around_the_gate(
+    team: Team, cluster: Access, limits: Mapping[str, str | int]
+) -> None:
+    """The webhook turns the keys into claims; the gate comes with either."""
+    node = "gates-hami"
+    cluster.apply(hami_class())
+    added = cluster.add_nodes([kwok_node(node)], lambda name: hami_gpus(name, gpus=1))
+    memory = {"name": "memory", "driver": HAMI, "capacity": "memory", "max": "1Gi"}
+    team.limit(1, limits=[memory])
+    team.wait_enforced()
+    try:
+        status, answer = team.post(pod("by-key", limits=limits))
+        assert status == http.client.CREATED, answer
+        assert is_gated(answer)
+        assert answer["spec"]["resourceClaims"]
+        (message,) = team.wait_events("by-key")
+        assert "limit memory" in message
+        assert team.free() == []
+        claims = cluster.objects("resourceclaims", team.namespace)
+        assert not [entry for entry in claims if entry.get("status", {}).get("allocation")]
+    finally:
+        cluster.remove_nodes(added)
+
+
+def test_pods_that_come_while_all_of_ours_is_down_wait(
+    team: Team, cluster: Access, gated: Drawbridge
+) -> None:
+    team.limit(1)
+    team.wait_enforced()
+    processes = (CONTROLLER, WEBHOOK)
+    for name in processes:
+        gated.stop(name)
+    try:
+        team.create("first", "second")
+        # Pods with keys are for the webhook, which does not answer; either way none is without the gate.
+        for document in (
+            pod("by-key", limits={MAPPED_KEY: 1}),
+            team.pod("opted-out", labels={TRANSLATE_LABEL: "false"}),
+        ):
+            status, answer = team.post(document)
+            assert status >= http.client.BAD_REQUEST or is_gated(answer)
+        time.sleep(2)
+        assert team.free() == []
+    finally:
+        for name in processes:
+            gated.start(name)
+        gated.wait_ready()
+
+    (winner,) = team.wait_free(1)
+    cluster.wait_running(winner, team.namespace)
+
+
+def test_pods_wait_while_the_api_server_and_the_controllers_are_away(
+    team: Team, cluster: Access, gated: Drawbridge
+) -> None:
+    """A unit that is released meanwhile goes to one pod, and to no other."""
+    if not isinstance(cluster, Cluster):
+        pytest.skip("needs an API server of its own")
     team.limit(1)
     team.wait_enforced()
     with UsageRecord(team) as record:
-        with ThreadPoolExecutor(CREATORS) as creators:
-            list(creators.map(team.create, [f"pod-{number}" for number in range(CREATORS)]))
+        team.create("first")
+        cluster.wait_running("first", team.namespace)
+        gated.stop(CONTROLLER)
+        team.create("second", "third")
+        team.delete("first")
+        time.sleep(2)
+        assert not {"second", "third"} & set(team.free())
+    assert record.most_at_a_time() == 1
+    cluster.restart_api_server()
+    with UsageRecord(team, begins_empty=False) as record:
+        gated.start(CONTROLLER)
+        gated.wait_ready()
         (winner,) = team.wait_free(1)
-        for _ in range(ROUNDS):
+        cluster.wait_running(winner, team.namespace)
+        assert record.most_at_a_time() == 1
+
+
+def test_a_pod_that_got_less_than_its_worst_case_lets_another_through(
+    team: Team, cluster: Access, workshop: str
+) -> None:
+    """Of two devices or one it gets one, since only one is left."""
+    all_but_one = {**template(asking(DRIVER, count=DEVICES - 1)), "metadata": {"name": "most"}}
+    alternatives = [
+        {"name": f"of-{number}", "deviceClassName": DRIVER, "count": number} for number in (2, 1)
+    ]
+    either = template({"devices": {"requests": [{"name": "gpu", "firstAvailable": alternatives}]}})
+    either["metadata"]["name"] = "either"
+    cluster.kubectl(
+        *("apply", "-n", workshop, "-f", "-"),
+        input=stream([all_but_one, pod("most", claims={"gpu": "most"})]),
+    )
+    cluster.wait_running("most", workshop)
+    cluster.kubectl("apply", "-n", team.namespace, "-f", "-", input=stream(either))
+    team.limit(2)
+    team.wait_enforced()
+    try:
+        with UsageRecord(team) as record:
+            status, answer = team.post(pod("either", claims={"gpu": "either"}))
+            assert status == http.client.CREATED, answer
+            cluster.wait_running("either", team.namespace)
+
+            team.create("other")
+            team.wait_free(2)
+            team.create("late")
+            (message,) = team.wait_events("late")
+            assert "1 device needed, 0 devices of 2 devices left" in message
+            cluster.kubectl("delete", "pod", "most", "-n", workshop)
+            cluster.wait_running("other", team.namespace)
+            assert record.most_at_a_time() == 2
+    finally:
+        cluster.kubectl("delete", "pod", "most", "-n", workshop, "--ignore-not-found")
+
+
+def test_a_claim_of_ten_pods_is_charged_once(team: Team, cluster: Access) -> None:
+    team.limit(1)
+    team.wait_enforced()
+    entry = {"name": "gpu", "resourceClaimName": "shared"}
+    names = [f"sharer-{number}" for number in range(10)]
+    assert team.post(claim(asking(DRIVER), "shared"))[0] == http.client.CREATED
+    for name in names:
+        status, answer = team.post(pod(name, resourceClaims=[entry]))
+        assert status == http.client.CREATED, answer
+    for name in names:
+        cluster.wait_running(name, team.namespace)
+
+    team.create("other")
+
+    (message,) = team.wait_events("other")
+    assert "1 device needed, 0 devices of 1 device left" in message
+    cluster.wait_for(
+        "devicequotas",
+        team.namespace,
+        until=lambda stored: stored["status"]["limits"][0].get("used") == "1",
+    )
+
+
+def test_namespaces_of_a_tenant_share_until_one_is_relabelled(
+    team: Team, cluster: Access, workshop: str
+) -> None:
+    """A third namespace has what the two leave; one that leaves the tenant takes its usage along."""
+    tenant, third = team.namespace, f"{team.namespace}-third"
+    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": third}}
+    cluster.apply(namespace)
+    cluster.wait_for("serviceaccounts", "default", third)
+    others = [Team(cluster, name) for name in (workshop, third)]
+    for other in others:
+        wanted = template(asking(DRIVER), "wanted")
+        cluster.kubectl("apply", "-n", other.namespace, "-f", "-", input=stream(wanted))
+    teams = [team, *others]
+    for part in teams:
+        cluster.kubectl("label", "namespace", part.namespace, f"tenant={tenant}")
+    team.limit(2, namespaceSelector={"matchLabels": {"tenant": tenant}})
+    for part in teams:
+        part.wait_gates()
+    try:
+        for part in teams[:2]:
+            part.create("a")
+            cluster.wait_running("a", part.namespace)
+        teams[2].create("a")
+        (message,) = teams[2].wait_events("a")
+        assert "1 device needed, 0 devices of 2 devices left" in message
+
+        cluster.kubectl("label", "namespace", workshop, "tenant-")
+
+        cluster.wait_running("a", third)
+        cluster.wait_running("a", workshop)
+        cluster.kubectl("label", "namespace", workshop, f"tenant={tenant}")
+        teams[2].create("late")
+        teams[2].wait_events("late")
+        assert [part.free() for part in teams] == [["a"]] * 3, "nobody is evicted"
+    finally:
+        cluster.kubectl("label", "namespace", workshop, "tenant-")
+        cluster.kubectl("delete", "pod", "a", "-n", workshop, "--ignore-not-found")
+        cluster.delete("namespace", third)
+
+
+def test_creators_race_for_the_last_unit(team: Team, cluster: Access) -> None:
+    team.limit(1)
+    team.wait_enforced()
+    with (
+        UsageRecord(team) as record,
+        cluster.watching("devicequotas") as (_, versions),
+        ThreadPoolExecutor(CREATORS) as creators,
+    ):
+        list(creators.map(team.create, [f"pod-{number}" for number in range(CREATORS)]))
+        (winner,) = team.wait_free(1)
+        for number in range(ROUNDS):
             cluster.wait_running(winner, team.namespace)
             last = winner
-            cluster.kubectl("delete", "pod", last, "-n", team.namespace)
+            release = creators.submit(team.delete, last)
+            creators.submit(team.create, f"late-{number}").result()
+            release.result()
             cluster.wait_until(partial(team.has_another_free, last), "another is let through")
-            team.create(last)
             (winner,) = team.wait_free(1)
             assert winner != last
         assert record.most_at_a_time() == 1
+    assert max(_counted(team, versions)) == 1
+
+
+def _counted(team: Team, versions: Sequence[Object]) -> Iterator[int]:
+    """Yield the used and promised devices in the status of a team's quota, at each version of it."""
+    for version in versions:
+        quota = version["object"]
+        if quota["metadata"]["name"] == team.namespace:
+            for limit in quota.get("status", {}).get("limits", ()):
+                yield int(limit.get("used", 0)) + int(limit.get("promised", 0))
 
 
 def test_a_group_of_four_is_let_through_together_or_not_at_all(team: Team, cluster: Access) -> None:
