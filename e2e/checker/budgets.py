@@ -48,7 +48,7 @@ class _Limit(NamedTuple):
         return self.quota, self.name, min(self.namespaces, default="")
 
     def amount(self, requests: Iterable[DeviceRequest]) -> Decimal:
-        """Return what a pod with some requests has of it."""
+        """Return the part of it that a pod with some requests has."""
         total = Decimal(0)
         for request in requests:
             if request.is_share is self.of_shares:
@@ -84,7 +84,7 @@ class Budgets:
         self._reported: set[str] = set()
 
     def see(self, event: Event, before: Object | None, state: State) -> Iterator[Finding]:
-        """Count what tenants have, and look at the pods that wait."""
+        """Count the devices of tenants, and look at the pods that wait."""
         del before
         if event.kind == "pods":
             self._follow_pod(event, state)

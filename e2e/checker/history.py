@@ -166,7 +166,7 @@ def node_of(pod: Object) -> str:
 
 
 def is_gated(pod: Object) -> bool:
-    """Return whether a pod waits for a DeviceQuota."""
+    """Return True if a pod waits for a DeviceQuota."""
     return {"name": QUOTA_GATE} in pod["spec"].get("schedulingGates", ())
 
 
