@@ -42,7 +42,7 @@ class ClusterRun:
         self.cluster.verdicts(self._new_claims())
 
     def new_request(self) -> float:
-        """Return the seconds for claims without cached verdicts, whose selectors are cached."""
+        """Return the seconds for claims without cached verdicts, but with cached selectors."""
         return median(seconds(self.cluster.verdicts, self._new_claims()) for _ in range(REQUESTS))
 
     def after_a_change(self) -> float:
@@ -56,7 +56,7 @@ class ClusterRun:
         return median(times)
 
     def cold_selectors(self) -> float:
-        """Return the seconds for a new selector, which has to be compiled and evaluated."""
+        """Return the seconds for a new selector; it has to be compiled and evaluated."""
         return seconds(
             self.cluster.verdicts, self._new_claims(f"{_LESS_MI + next(self._numbers)}Mi")
         )
@@ -69,7 +69,7 @@ class ClusterRun:
         return median(times)
 
     def _new_claims(self, amount: str = _AMOUNT) -> PendingClaims:
-        """Return the claims with a new toleration, for which no verdict is cached.
+        """Return the claims with a new toleration, so that no verdict is cached for them.
 
         No device has the taint, so the verdict stays the same, and names do not make a claim new.
         """

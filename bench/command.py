@@ -31,7 +31,7 @@ KINDS: Final = {
 
 
 def measure() -> Iterator[Result]:
-    """Yield how long the command takes."""
+    """Yield the durations of the command."""
     scenario = workloads.free(NODES)
     objects = [
         {"apiVersion": api_version, "kind": kind, **document}

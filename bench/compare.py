@@ -48,7 +48,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def has_regressed(self) -> bool:
-        """Whether it is worse by more than the tolerance."""
+        """True if it is worse by more than the tolerance."""
         return self.worse > TOLERANCE
 
 

@@ -201,7 +201,7 @@ def _ref(claim: ResourceClaim) -> api.Claim:
 
 
 def _measure_publishing(pools_in_words: str, pools: list[Document], bound_s: float) -> Result:
-    """Return how long it takes from the document to the slices as they are sent."""
+    """Return the time from the document to the slices as they are sent."""
     document = {"apiVersion": API_VERSION, "kind": "DeviceInventory", "pools": pools}
     publication = Publication(driver=DRIVER, node="node-1", node_uid="uid")
     began = time.process_time()

@@ -1,4 +1,4 @@
-"""FGD of the paper, to compare with in the same harness: pods of a trace on its nodes, placed where GPUs fragment least.
+"""FGD of the paper, for comparison in the same harness: places pods of a trace with the least fragmentation.
 
 The fragments of a node are the GPU that a usual task cannot use there: all that is left where the task lacks
 CPU, GPUs or their model, else what is left on GPUs with too little for it; the mean over usual tasks. A pod goes where
@@ -24,7 +24,7 @@ _MAX_SCORE: Final = 100
 
 
 class Task(NamedTuple):
-    """What a pod requests.
+    """The requests of a pod.
 
     Attributes:
         cpu: CPU in thousandths of a core.
@@ -42,7 +42,7 @@ class Task(NamedTuple):
 
 
 class NodeLeft(NamedTuple):
-    """What a node has left; `gpus` are the thousandths left of each GPU, by position."""
+    """The resources left on a node; `gpus` are the thousandths left of each GPU, by position."""
 
     cpu: int
     memory: int
@@ -58,7 +58,7 @@ class _Usual(NamedTuple):
 
 
 def task_of(row: Row) -> Task:
-    """Return what a pod of the trace requests."""
+    """Return the requests of a pod of the trace."""
     return Task(
         cpu=int(row["cpu_milli"]),
         memory=int(row["memory_mib"]),
@@ -85,7 +85,7 @@ def allocated_share(nodes: Iterable[Row], pods: Sequence[Row], arriving: Iterabl
 
 
 def typical_tasks(pods: Iterable[Row]) -> tuple[_Usual, ...]:
-    """Return the most frequent tasks, which are those of 95 % of the pods; memory does not tell them apart."""
+    """Return the most frequent tasks, those of 95 % of the pods; memory does not tell them apart."""
     counts = Counter(task_of(row)._replace(memory=0) for row in pods)
     total, seen = counts.total(), 0
     usual = []
@@ -168,7 +168,7 @@ class _Cluster:
         return next(entry for entry in scores if entry[0] == best)
 
     def _score(self, gain: int) -> int:
-        """Return the score of a node whose fragments shrink by some thousandths of GPUs, of all usual tasks together."""
+        """Return the score of a node for fragments that shrink by thousandths of GPUs, of all usual tasks."""
         return int(_MAX_SCORE / (1 + math.exp(-gain / self._count / WHOLE_MILLI)))
 
     def _fragment(self, node: NodeLeft) -> int:
@@ -185,7 +185,7 @@ class _Cluster:
 
 
 def can_take(node: NodeLeft, task: Task) -> bool:
-    """Return whether a node has what a task requests."""
+    """Return True if a node has the resources that a task requests."""
     return (
         node.cpu >= task.cpu
         and node.memory >= task.memory

@@ -63,7 +63,7 @@ def measure() -> Iterator[Result]:
 
 
 def _decision_s(request_: GroupRequest, world: Snapshot) -> float:
-    """Return the seconds of CPU that a decision takes; what it gives is in use afterwards."""
+    """Return the seconds of CPU of a decision; the devices that it gives are in use afterwards."""
     began_s = process_time()
     outcome = decide(request_, world, Attempt())
     took_s = process_time() - began_s

@@ -169,7 +169,7 @@ def _hami_dra(cluster: Cluster, folder: Path, program: Path) -> Iterator[Webhook
 
 
 def _write_certificates(folder: Path) -> Path:
-    """Write what HAMi-DRA's webhook serves with; return the file of the authority."""
+    """Write the certificates that HAMi-DRA's webhook serves with; return the file of the authority."""
     now, life = datetime.now(UTC), timedelta(hours=1)
     authority = Authority.create("bench", now=now, life=life)
     serving = issue_serving_certificate(authority, ["127.0.0.1"], now=now, life=life)
@@ -209,6 +209,6 @@ def _post(webhook: Webhook, body: bytes) -> tuple[int, bytes]:
 
 
 def _namespace() -> str:
-    """Return the namespace of the pods in the reviews, where HAMi-DRA creates claims."""
+    """Return the namespace of the pods in the reviews; HAMi-DRA creates claims there."""
     name: str = msgspec.json.decode(reviews.shares(1)[0])["request"]["namespace"]
     return name

@@ -120,7 +120,7 @@ def _legacy_pod(driver: NodeDriver, name: str) -> Object:
 
 
 def _follow(cluster: Cluster, driver: NodeDriver, namespace: str, pod: Object) -> Moments:
-    """Apply a pod and return when it got how far; what happens during the call of kubectl is its part."""
+    """Apply a pod and return the times of its progress; those during the call of kubectl are its part."""
     name = pod["metadata"]["name"]
     began = time.time()
     cluster.kubectl("apply", "-n", namespace, "-f", "-", input=json.dumps(pod))

@@ -51,7 +51,7 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def measure_load(job: Job) -> Measured:
-    """Send the requests from a process of its own and return what it measured."""
+    """Send the requests from a process of its own and return the measurements."""
     process = subprocess.run(
         [sys.executable, "-m", "bench.load"],
         input=msgspec.msgpack.encode(job),
@@ -64,7 +64,7 @@ def measure_load(job: Job) -> Measured:
 def alternately(
     ours: Callable[[], Measured], anchor: Callable[[], Measured], *, rounds: int = 3
 ) -> tuple[list[Measured], list[Measured]]:
-    """Measure both in turn, so that what else the machine does meets both."""
+    """Measure both in turn, so that other load of the machine meets both."""
     pairs = [(ours(), anchor()) for _ in range(rounds)]
     return [first for first, _ in pairs], [second for _, second in pairs]
 
@@ -84,7 +84,7 @@ def request_bytes(path: str, body: bytes) -> bytes:
 
 
 async def run(job: Job) -> Measured:
-    """Send for the given time and return what was measured."""
+    """Send for the given time and return the measurements."""
     context = ssl.create_default_context(cafile=job.authority)
     context.check_hostname = False
     requests = [request_bytes(job.path, body) for body in job.bodies]
@@ -114,7 +114,7 @@ async def _connection(
     until: float,
     latencies: list[float],
 ) -> None:
-    """Send one request after the other; open a new connection where the server asks for one."""
+    """Send one request after the other; open a new connection if the server asks for one."""
     pending = cycle(requests)
     while time.perf_counter() < until:
         reader, writer = await asyncio.open_connection(job.host, job.port, ssl=context)
@@ -146,7 +146,7 @@ def _content_length(head: bytes) -> int:
 
 
 def main() -> None:
-    """Read a job from standard input, write what was measured to standard output."""
+    """Read a job from standard input, write the measurements to standard output."""
     job = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=Job)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         sys.stdout.buffer.write(msgspec.msgpack.encode(runner.run(run(job))))

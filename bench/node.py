@@ -1,5 +1,5 @@
-"""The node driver on a real node: what the kubelet waits for, what the process costs, and how long
-publishing takes through the API server.
+"""The node driver on a real node: the kubelet's waits, the process' cost, and the time of
+publication through the API server.
 
 Calls are timed by the kubelet itself: one pod at a time is started and ended, and the sum of its
 histogram of DRA operations grows by what that pod took, the kubelet's own part and the driver's fsync
@@ -77,7 +77,7 @@ def measure() -> Iterator[Result]:
 
 
 def _start_s(driver: NodeDriver) -> float:
-    """Return how long it takes until the kubelet has registered it and the slices are published."""
+    """Return the time until the kubelet has registered it and the slices are published."""
     seconds = []
     for _ in range(STARTS):
         driver.stop()
@@ -100,7 +100,7 @@ def _idle(driver: NodeDriver) -> Iterator[Result]:
 
 
 def _process_id(driver: NodeDriver) -> int:
-    """Return the id of the driver's own process; what was started is `nsenter`."""
+    """Return the id of the driver's own process; the started one is `nsenter`."""
     environment = f"DRAWBRIDGE_NODE_NAME={driver.node.name}".encode()
     ids = []
     for folder in Path("/proc").glob("[0-9]*"):
@@ -124,7 +124,7 @@ def _cpu_s(process: Path) -> float:
 
 
 def _publishing(cluster: Cluster, driver: NodeDriver) -> Iterator[Result]:
-    """Yield how long it takes until large inventories are on the API server as whole pools."""
+    """Yield the times until large inventories are on the API server as whole pools."""
     driver.stop()
     driver.start(inventoryReloadPeriod="100ms")  # The figure is not about looking at a file.
     driver.wait_ready()
@@ -154,7 +154,7 @@ def _publish_s(cluster: Cluster, driver: NodeDriver, pools: Sequence[Mapping[str
 
 
 def _slice_versions(cluster: Cluster) -> set[tuple[str, str]]:
-    """Return name and version of each slice, without what is in it."""
+    """Return name and version of each slice, without its content."""
     document = json.loads(cluster.raw(METADATA_PATH, accept=METADATA))
     return {
         (item["metadata"]["name"], item["metadata"]["resourceVersion"])
@@ -163,7 +163,7 @@ def _slice_versions(cluster: Cluster) -> set[tuple[str, str]]:
 
 
 def _is_published(slices: Sequence[Object], names: set[str]) -> bool:
-    """Return whether slices have these devices, in pools that have all slices of one generation."""
+    """Return True if slices have these devices, in pools that have all slices of one generation."""
     by_pool: dict[str, list[Mapping[str, Any]]] = {}
     for slice_ in slices:
         by_pool.setdefault(slice_["spec"]["pool"]["name"], []).append(slice_["spec"])
@@ -188,7 +188,7 @@ def _is_whole(specs: Sequence[Mapping[str, Any]]) -> bool:
 
 
 def _calls(cluster: Cluster, driver: NodeDriver, count: int) -> Iterator[Result]:
-    """Yield what the kubelet takes for a pod with so many claims."""
+    """Yield the kubelet's times for a pod with so many claims."""
     share = request(where=named("uuid-of-gpu-0"), capacity={"memory": "1Gi", "cores": "1"})
     names = [f"claim-{count}-{number}" for number in range(count)]
     cluster.apply([_in_namespace(claim(name, share)) for name in names])

@@ -1,4 +1,4 @@
-"""The observer in a large cluster: how soon pods are told, what it costs, and what churn costs.
+"""The observer in a large cluster: the delay of events, its cost, and the cost of churn.
 
 It runs as the process of its Deployment with its default settings, against an API server that only
 stores (`testing.fake_api_server`), in another process; so the figures are the observer's own.

@@ -106,7 +106,7 @@ def _inspect(report: PolicyReport, pool: PoolId, texts: Sequence[bytes]) -> None
 def _time_inspection(
     report: PolicyReport, pool: PoolId, texts: Sequence[bytes]
 ) -> tuple[float, float]:
-    """Return how many ms it takes until the status is known, and to look at the pool."""
+    """Return the ms until the status is known, and those to look at the pool."""
     began = process_time()
     _inspect(report, pool, texts)
     inspected_at = process_time()

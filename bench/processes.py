@@ -42,7 +42,7 @@ class RunningProcess(NamedTuple):
     log: Path
 
     def events(self) -> set[str]:
-        """Return the events that it has logged, each with its controller where there is one."""
+        """Return the events that it has logged, each with its controller if there is one."""
         lines = map(json.loads, self.log.read_text().splitlines())
         return {f"{line['event']} {line.get('controller', '')}".rstrip() for line in lines}
 

@@ -96,7 +96,7 @@ def _ranking_results(name: str, title: str, nodes: int, goal_ms: float) -> Itera
 
 
 def _network_results(nodes: int, goal_ms: float) -> Iterator[Result]:
-    """Yield p50 and p99 of answer and allocation, where each pod gets a device that all nodes see."""
+    """Yield p50 and p99 of answer and allocation, with each pod getting a device that all nodes see."""
     network = _network()
     objects = ours.objects(workloads.WORKLOADS["varied"][0](nodes))
     network_class = device_class(NETWORK_DRIVER, f'device.driver == "{NETWORK_DRIVER}"')

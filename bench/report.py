@@ -15,7 +15,7 @@ GOALS_MISSED: Final = 3
 
 
 class Better(StrEnum):
-    """The side on which a figure is better."""
+    """The better side of a figure."""
 
     LESS = "less"
     MORE = "more"
@@ -45,7 +45,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def against(name: str, ours: float, anchor: float, *, at_least: float) -> Result:
-    """Return the result of a comparison whose ratio must reach a share of the anchor."""
+    """Return the result of a comparison with a ratio that must reach a share of the anchor."""
     ratio = ours / anchor
     return Result(
         name=name,
@@ -59,13 +59,13 @@ def against(name: str, ours: float, anchor: float, *, at_least: float) -> Result
 
 
 def times(name: str, ours: float, anchor: float, *, at_least: float) -> Result:
-    """Return the result of two rates, of which ours must be so many times the anchor's."""
+    """Return the result of two rates; ours must be so many times the anchor's."""
     result = against(name, ours, anchor, at_least=at_least)
     return structs.replace(result, goal=f"at least {at_least:g} times the anchor")
 
 
 def within(name: str, ours: float, anchor: float, *, at_most: float) -> Result:
-    """Return the result of two costs, of which ours may be so many times the anchor's."""
+    """Return the result of two costs; ours may be so many times the anchor's."""
     result = against(name, ours, anchor, at_least=0)
     goal = f"at most {at_most:g} times the anchor"
     is_met = ours / anchor <= at_most
@@ -103,7 +103,7 @@ def exactly(name: str, ours: float, expected: float) -> Result:
 
 
 def points(name: str, ours: float, anchor: float, *, at_least: float) -> Result:
-    """Return the result of two shares in percent, of which ours must be so many points above the anchor.
+    """Return the result of two shares in percent; ours must be so many points above the anchor.
 
     Args:
         at_least: Points; below 0 where ours may be less than the anchor.
@@ -133,7 +133,7 @@ def informative(name: str, ours: float, anchor: float) -> Result:
 
 
 def _round_ratio(ratio: float) -> float:
-    """Return a ratio with three decimals, or with three digits where it is small."""
+    """Return a ratio with three decimals, or with three digits if it is small."""
     return float(f"{ratio:.3g}") if ratio < 1 else round(ratio, 3)
 
 

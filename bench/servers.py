@@ -64,7 +64,7 @@ def running(authority: Path) -> Iterator[Mapping[str, int]]:
 
 
 async def no_op(request: web.Request) -> web.Response:
-    """Read the review and allow whatever it is; the API server wants to see its uid again."""
+    """Read the review and allow anything; the API server wants to see its uid again."""
     uid_match = UID.search(await request.read())
     answer = NO_OP_ANSWER if uid_match is None else NO_OP_ANSWER.replace(NO_UID, uid_match.group(1))
     return web.Response(body=answer, content_type="application/json")

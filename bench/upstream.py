@@ -35,7 +35,7 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class Upstream:
-    """The Go program, with the files through which it gets scenarios."""
+    """The Go program, with the files that give it scenarios."""
 
     def __init__(self, oracle: Oracle, folder: Path) -> None:
         self._oracle = oracle

@@ -95,7 +95,7 @@ def measure() -> Iterator[Result]:
 
 
 def context_of(scenario: Scenario) -> tuple[Objects, Context]:
-    """Return a scenario's objects, and what rules know where they are all there is."""
+    """Return a scenario's objects, and the context of rules if these are all there is."""
     objects = ours.objects(scenario)
     idle = IdleCluster(
         slices=objects.slices,

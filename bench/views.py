@@ -52,7 +52,7 @@ def measure() -> Iterator[Result]:
 
 
 def _measure_shared_pool(title: str, objects: Objects, build_without_s: float) -> Iterator[Result]:
-    """Yield the longest stops where all nodes see one pool besides their own.
+    """Yield the longest stops if all nodes see one pool besides their own.
 
     Args:
         build_without_s: How long the view takes to build without that pool.
@@ -110,7 +110,7 @@ def _everything(objects: Objects) -> Changes:
 
 
 def _changes(objects: Objects) -> Iterator[tuple[str, Changes]]:
-    """Yield what changes, with the changes."""
+    """Yield the names of changes, with the changes."""
     first = objects.slices[0].spec
     for change, scope in (
         ("a taint rule for one pool", {"driver": first.driver, "pool": first.pool.name}),

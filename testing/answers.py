@@ -1,4 +1,4 @@
-"""Calls of the command with JSON answers, for tests of what these have in common."""
+"""Calls of the command with JSON answers, for tests of their common properties."""
 
 from typing import Final
 

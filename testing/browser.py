@@ -24,7 +24,7 @@ _AXE: Final = Path(axe_core_python.__file__).with_name("axe.min.js")
 
 
 def find_browser() -> str | None:
-    """The path of a browser; None where none is installed."""
+    """The path of a browser; None if none is installed."""
     return next(filter(None, map(shutil.which, _PROGRAMS)), None)
 
 
@@ -83,16 +83,16 @@ class Browser:
             )
 
     def type(self, text: str) -> None:
-        """Type text into what has the focus."""
+        """Type text into the focused element."""
         for char in text:
             self.press(char, char)
 
     def screenshot(self, path: Path) -> None:
-        """Save what the window shows as PNG."""
+        """Save the content of the window as PNG."""
         path.write_bytes(base64.b64decode(self.call("Page.captureScreenshot")["data"]))
 
     def accessibility_violations(self) -> list[str]:
-        """Return axe's findings about the page: rule, elements, and why."""
+        """Return axe's findings about the page: rule, elements, and reason."""
         self.evaluate(_AXE.read_text(encoding="utf-8") + "; null")
         violations = self.evaluate("axe.run(document).then((result) => result.violations)")
         return [
@@ -149,7 +149,7 @@ class Browser:
 
 @contextmanager
 def browser(program: str, folder: Path) -> Iterator[Browser]:
-    """Run a browser whose profile is in a folder."""
+    """Run a browser with its profile in a folder."""
     to_browser, writer = os.pipe()
     reader, from_browser = os.pipe()
     script = f'exec "$0" "$@" 3<&{to_browser} 4>&{from_browser}'

@@ -74,7 +74,7 @@ def _key(name: str) -> str:
 def container(
     name: str = "main", amounts: Mapping[str, object] | None = None, **fields: Any
 ) -> Document:
-    """Return a container whose requests the API server has defaulted to its limits.
+    """Return a container with requests that the API server has defaulted to its limits.
 
     Args:
         fields: As in the API; `resources` replaces the `amounts`.
@@ -297,7 +297,7 @@ def translation_snapshot(*slices: ResourceSlice, **fields: Any) -> TranslationSn
 
 
 def finding_texts(findings: Iterable[Finding]) -> list[str]:
-    """Return each finding as `severity code path`, which is public."""
+    """Return each finding as its public words `severity code path`."""
     return [f"{finding.severity} {finding.code} {finding.path}" for finding in findings]
 
 
@@ -336,7 +336,7 @@ def translation_of(
     snapshot: TranslationSnapshot | None = None,
     options: TranslationOptions | None = None,
 ) -> Translated:
-    """Return the translation of a pod, which must have one."""
+    """Return the translation of a pod; it must have one."""
     outcome = translation_outcome(document, snapshot, options)
     assert isinstance(outcome, Translated), finding_texts(outcome.findings)
     return outcome

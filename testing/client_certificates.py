@@ -44,7 +44,7 @@ def client_context(
 
 
 def is_accepted(listener: Listener, client: ssl.SSLContext) -> bool:
-    """Return whether a handshake succeeds, without a network; the client trusts every server."""
+    """Return True if a handshake succeeds, without a network; the client trusts every server."""
     client.check_hostname, client.verify_mode = False, ssl.CERT_NONE
     to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
     ends = [

@@ -125,7 +125,7 @@ class Fault:
 
 @dataclass(kw_only=True)
 class Delay:
-    """Answers of matching calls wait for the event, although what they ask for is done."""
+    """Answers of matching calls wait for the event, although the calls take effect."""
 
     over: asyncio.Event
     matches: Callable[[Call], bool]
@@ -133,7 +133,7 @@ class Delay:
 
 @dataclass(kw_only=True)
 class Watcher:
-    """An open watch: what it may see, and lines to send; None ends it, False breaks it."""
+    """An open watch: the objects that it may see, and lines to send; None ends it, False breaks it."""
 
     target: Target
     selects: Callable[[Document], bool]
@@ -192,7 +192,7 @@ class FakeApiServer:
         return deepcopy(self._store(collection, key, deepcopy(document), stored_object))
 
     def remove(self, resource: Resource, name: str, namespace: str = "") -> None:
-        """Take an object away at once, whatever its finalizers."""
+        """Take an object away at once, with any finalizers."""
         self._take_away(_collection(resource), (namespace, name))
 
     def find(self, resource: Resource, name: str, namespace: str = "") -> Document | None:
@@ -261,7 +261,7 @@ class FakeApiServer:
         self._faults.append(Fault(remaining=times, status=status, cause=cause, matches=matches))
 
     def delay(self, matches: Callable[[Call], bool]) -> asyncio.Event:
-        """Do what matching calls ask for and answer them only when the event is set."""
+        """Let matching calls take effect, and answer them only when the event is set."""
         self._delays.append(Delay(over=asyncio.Event(), matches=matches))
         return self._delays[-1].over
 
@@ -633,7 +633,7 @@ def _line(kind: str, document: Document) -> bytes:
 
 
 def quick_informers(client: Client) -> InformerFactory:
-    """Return a factory whose informers wait little after a failure."""
+    """Return a factory of informers that wait little after a failure."""
     return InformerFactory(client, settings=InformerSettings(backoff_s=0.01))
 
 
@@ -658,7 +658,7 @@ def quick_recorder(
 
 
 async def until(true: Callable[[], bool], *, timeout_s: float = 5.0) -> None:
-    """Wait until something is true, which is how tests follow loops that run beside them."""
+    """Wait until something is true; tests follow loops beside them so."""
     async with asyncio.timeout(timeout_s):
         while not true():  # noqa: ASYNC110 - what is waited for has no event of its own.
             await asyncio.sleep(0.005)

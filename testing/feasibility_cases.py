@@ -370,7 +370,7 @@ _TOO_MANY = pod(limits={"example.com/gpu": "5"})
 
 
 def with_nodes(allocatable: Mapping[str, str] | None) -> Context:
-    """Two nodes, of which the second has these allocatable resources."""
+    """Two nodes; the second has these allocatable resources."""
     empty = convert({"metadata": {"name": "node-a"}, "status": {"allocatable": {"cpu": "1"}}}, Node)
     status = {} if allocatable is None else {"allocatable": allocatable}
     node = convert({"metadata": {"name": "node-b"}, "status": status}, Node)

@@ -79,7 +79,7 @@ class Removal(NamedTuple):
 
 
 class Server:
-    """The API server: versions, and who holds the Lease.
+    """The API server: versions, and the holder of the Lease.
 
     Attributes:
         holder: The process that holds the Lease.
@@ -122,7 +122,7 @@ class Server:
 
 
 class Process:
-    """A replica of the controllers, with what it has seen and what it believes.
+    """A replica of the controllers, with the versions that it has seen and its beliefs.
 
     Attributes:
         leads: It believes that it holds the Lease.
@@ -159,7 +159,7 @@ class Process:
         self.seen = min(self.seen + count, len(log))
 
     def forget(self, log: Sequence[Version]) -> None:
-        """Begin anew with what was seen: what was let through since is not known any more."""
+        """Begin anew with the versions seen: pods let through since are not known any more."""
         seen, self.seen, self.usage = self.seen, 0, self._begin()
         self.observe(log, seen)
 
@@ -238,7 +238,7 @@ class Schedule:
             self._removals += process.decide()
 
     def _write(self) -> None:
-        """Let a write arrive, or lose it; the process goes on charging what it let through."""
+        """Let a write arrive, or lose it; the process goes on charging the pods it let through."""
         if self._removals:
             removal = self._removals.pop(self._random.randrange(len(self._removals)))
             if self._random.random() < 0.9:
@@ -269,7 +269,7 @@ class Schedule:
             self._server.put("claim", key, None)
 
     def _take_over(self) -> None:
-        """Give the Lease to another process; who had it may believe for long that it still has."""
+        """Give the Lease to another process; the former holder may believe for long that it still has it."""
         others = [p for p in self._processes if p.number != self._server.holder and not p.leads]
         if others:
             process = self._random.choice(others)
@@ -301,7 +301,7 @@ def pod_of(key: Key, uid: str, *, is_gated: bool) -> Pod:
 
 
 def play(seeds: range, fault: Fault = Fault.NONE) -> list[str]:
-    """Return what went wrong, with its seed."""
+    """Return the failures, with their seeds."""
     texts = []
     for seed in seeds:
         try:

@@ -32,7 +32,7 @@ SNAPSHOT: Final = translation_snapshot(_SLICE)
 
 
 def context_fields() -> dict[str, Any]:
-    """Return the fields of the context in which rules see the cluster, with nothing allocated."""
+    """Return the fields of the context of the cluster for rules, with nothing allocated."""
     objects: dict[str, Any] = {
         "slices": [_SLICE],
         "nodes": [Node(metadata=ObjectMeta(name="node-1"))],

@@ -45,7 +45,7 @@ class History:
         self.events.append(Event(self.at, kind, "DELETED", gone))
 
     def workload(self, kind: str, name: str, limits: Mapping[str, object], **spec: Any) -> Object:
-        """Add a workload of team `a`, whose pods ask for these amounts."""
+        """Add a workload of team `a` with pods that ask for these amounts."""
         template = {"spec": {"containers": [container(limits)]}}
         entry = {
             "metadata": {"name": name, "namespace": "a"},
@@ -96,7 +96,7 @@ class History:
         return self.put("nodes", {"metadata": {"name": name}, "spec": spec, "status": status})
 
     def slice(self, node: str, devices: Sequence[Object]) -> Object:
-        """Add what NVIDIA's driver publishes for a node."""
+        """Add the slice that NVIDIA's driver publishes for a node."""
         spec = {"driver": GPU_DRIVER, "nodeName": node, "pool": {"name": node}, "devices": devices}
         return self.put("resourceslices", {"metadata": {"name": node}, "spec": spec})
 

@@ -45,7 +45,7 @@ def cluster_objects() -> Iterator[Document]:
 
 
 def ownership() -> Document:
-    """Return an ownership of as many drivers as one may have, none of which anybody has."""
+    """Return an ownership of as many drivers as one may have, all of them unknown."""
     names = [f"{'a' * 55}{number:02}.b" for number in range(64)]
     return {
         "apiVersion": API_VERSION,
@@ -61,7 +61,7 @@ def ownership() -> Document:
 
 
 def hostile_pools() -> list[Document]:
-    """Return as many pools of nodes as a driver may have, each of which costs most to compare with a node."""
+    """Return as many pools of nodes as a driver may have, each as costly to compare as possible."""
     values = [f"v{number}" for number in range(64)]
     expressions = [
         {"key": f"example.com/k{number}", "operator": "NotIn", "values": values}

@@ -1,4 +1,4 @@
-"""Clusters for pages, with names of any kind, and what a browser makes of a page."""
+"""Clusters for pages, with names of any kind, and a page as a browser shows it."""
 
 import json
 from collections.abc import Iterator

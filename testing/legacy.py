@@ -69,7 +69,7 @@ class LegacyCard(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class LegacyPod(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A pod, and what the legacy scheduler does with it.
+    """A pod, and its outcome by the legacy scheduler.
 
     Attributes:
         limits: Of a single container; else `containers`.
@@ -127,7 +127,7 @@ class Grant(NamedTuple):
 
 
 class Result(NamedTuple):
-    """Ours for one pod; None for a refusal, also where it fits no node."""
+    """Ours for one pod; None for a refusal, also if it fits no node."""
 
     grant: Grant | None
     codes: frozenset[str]
@@ -147,7 +147,7 @@ def legacy_grant(asked_pod: LegacyPod) -> Grant | None:
 
 
 def run_scenario(scenario: Scenario, driver: str) -> Iterator[Result]:
-    """Yield ours for each pod, in order; what one is given is in use for the next."""
+    """Yield ours for each pod, in order; the devices of one are in use for the next."""
     slices = list(_slices(scenario, scenario.driver or driver))
     snapshot = translation_snapshot(
         *slices,

@@ -8,7 +8,7 @@ WORD: Final = "xyzzy-plugh"
 
 
 class Malformed(NamedTuple):
-    """A request as bytes, and what is odd about it."""
+    """A request as bytes, and its oddity."""
 
     name: str
     request: bytes
@@ -88,5 +88,5 @@ _SILENT: Final = re.compile(
 
 
 def revealing_lines(answer: bytes) -> list[bytes]:
-    """Return the lines of an answer that reveal anything but whether the request was HTTP."""
+    """Return the lines of an answer that reveal more than that the request was HTTP or not."""
     return [line for line in answer.split(b"\r\n") if line and not _SILENT.fullmatch(line)]

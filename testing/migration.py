@@ -1,4 +1,4 @@
-"""Clusters before and during a migration: nodes of legacy systems, and what runs on them."""
+"""Clusters before and during a migration: nodes of legacy systems, and their pods."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -74,7 +74,7 @@ def workload(
 
 
 def daemon_set(name: str, **spec: Any) -> dict[str, Any]:
-    """A DaemonSet whose pods have these fields."""
+    """A DaemonSet with pods that have these fields."""
     return {
         "apiVersion": "apps/v1",
         "kind": "DaemonSet",

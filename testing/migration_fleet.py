@@ -91,7 +91,7 @@ def _limits(amount: int, *, is_share: bool) -> Mapping[str, str]:
 
 
 def _place(free: Mapping[str, list[int]], chance: random.Random, amount: int) -> str:
-    """Return the node of a pod, any that has enough; empty where none has."""
+    """Return the node of a pod, any that has enough; empty if none has."""
     fitting = [name for name, parts in free.items() if max(parts) >= amount]
     if not fitting:
         return ""

@@ -1,4 +1,4 @@
-"""A runner of reviews whose users have all the time in the world, unless told otherwise."""
+"""A runner of reviews for users with unlimited time, by default."""
 
 import time
 from collections.abc import Callable

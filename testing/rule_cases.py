@@ -1,4 +1,4 @@
-"""Objects and what is said of them: one table for the rules and for a real API server.
+"""Objects and their findings: one table for the rules and for a real API server.
 
 Each object has one fault, or two where the row says so. A line is `severity code path`.
 """
@@ -150,7 +150,7 @@ def owned(*pools: Document, name: str = EXAMPLE, **settings: Any) -> Document:
 
 
 def nodes_of(label: str | None, name: str = "", **settings: Any) -> Document:
-    """A pool of the nodes whose label `pool` has a value; of all nodes for None."""
+    """A pool of the nodes with a value of label `pool`; of all nodes for None."""
     selector = {} if label is None else {"matchLabels": {"pool": label}}
     return {"name": name or label or "all", "nodeSelector": selector, **settings}
 

@@ -1,4 +1,4 @@
-"""Contexts for tables: what is there besides the object that is judged."""
+"""Contexts for tables: the objects besides the one that is validated."""
 
 from typing import Any
 

@@ -36,7 +36,7 @@ class StoryLines:
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """Start to print, where there is a terminal."""
+    """Start to print, if there is a terminal."""
     plugins = session.config.pluginmanager
     if plugins.has_plugin("terminalreporter"):
         plugins.register(StoryLines(session.config))

@@ -83,7 +83,7 @@ def write_plan(folder: Path) -> Path:
 
 
 class ScriptedCluster:
-    """Programs for the PATH, and what they have changed."""
+    """Programs for the PATH, and their changes."""
 
     def __init__(self, folder: Path) -> None:
         """Write the programs into a folder."""
@@ -99,12 +99,12 @@ class ScriptedCluster:
             (self.bin / program).chmod(0o755)
 
     def environment(self, kill: str = "", uid: str = UID) -> dict[str, str]:
-        """Return the environment in which scripts find the programs."""
+        """Return the environment that has the programs in the PATH of scripts."""
         path = f"{self.bin}:{os.environ['PATH']}"
         return {"PATH": path, "KILL": kill, "FAKE_UID": uid}
 
     def snapshot(self) -> dict[str, str]:
-        """Return what the programs have changed."""
+        """Return the changes made by the programs."""
         return {path.name: path.read_text() for path in sorted(self.state.iterdir())}
 
     def lines(self, *starts: str) -> list[str]:

@@ -10,7 +10,7 @@ from testing.builders import Document
 
 
 def fixed_path(path: str) -> str:
-    """Take every path for one whose key was right."""
+    """Take every path for one with the right key."""
     return path
 
 

@@ -112,7 +112,7 @@ def test_every_folder_of_code_is_a_package_that_says_what_it_is_for() -> None:
 
 
 def test_no_two_folders_import_each_other() -> None:
-    """A folder's ground floor is a folder of its own, so that a reader always knows which way is down."""
+    """A folder's ground floor is a folder of its own, so that a reader always knows the way down."""
     modules = {_module_name(file): file for file in _product_files()}
     imports = {
         (file.parent, modules[name].parent)
@@ -285,7 +285,7 @@ def test_the_architecture_page_names_every_package() -> None:
 
 
 def test_only_one_function_of_the_commands_prints_on_standard_error() -> None:
-    """It escapes what terminals and CI servers obey."""
+    """It escapes the sequences that terminals and CI servers obey."""
     printing = {
         str(file.relative_to(ROOT))
         for file in (ROOT / "cli").rglob("*.py")

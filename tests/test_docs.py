@@ -1,4 +1,4 @@
-"""README and docs tell the truth: their commands print what stands below them, links lead somewhere.
+"""README and docs tell the truth: their commands print the text below them, links lead somewhere.
 
 A `console` block is run as it stands, from the project's root; what needs a cluster is a `text` block.
 A `yaml` block with a driver is a profile, and must be one.

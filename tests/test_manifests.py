@@ -1,4 +1,4 @@
-"""The manifests as files: complete, least privileged, and what the code generates."""
+"""The manifests as files: complete, least privileged, and as the code generates them."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from importlib.metadata import version
@@ -36,7 +36,7 @@ def of_kind(*kinds: str) -> Iterator[Document]:
 
 
 def rules(account: str) -> set[tuple[str, str, str]]:
-    """Return (role kind, resource, verb) of what an account may do."""
+    """Return (role kind, resource, verb) of each right of an account."""
     return {
         (role["kind"], resource, verb)
         for role in of_kind("ClusterRole", "Role")
@@ -222,7 +222,7 @@ def test_the_key_of_the_authority_is_in_one_process() -> None:
 
 
 def test_a_role_that_may_create_is_bound_by_a_policy() -> None:
-    """A role cannot name what is created; a policy for the account and the resource can."""
+    """A role cannot name the created object; a policy for the account and the resource can."""
     creates = {
         (role["metadata"]["name"], resource)
         for role in of_kind("ClusterRole", "Role")

@@ -206,7 +206,7 @@ def test_only_probes_can_be_reached_and_metrics_where_somebody_says_so() -> None
 
 
 def test_as_the_only_scheduler_it_places_its_own_pods() -> None:
-    """Or none could be replaced: the name is in both profiles, of this overlay and of what it replaces."""
+    """Or none could be replaced: the name is in both profiles, of this overlay and of the replaced one."""
     (patch,) = of_kind("Deployment", ROOT / "manifests" / "overlays" / "bridge-only")
     (base,) = of_kind("Deployment")
 

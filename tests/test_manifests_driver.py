@@ -60,7 +60,7 @@ def test_the_kustomization_lists_every_file() -> None:
 
 
 def shipped_policy() -> DeviceCompatibilityPolicy:
-    """The policy, which is installed by itself: its kind comes with manifests/base."""
+    """The policy; it is installed by itself, since its kind comes with manifests/base."""
     (document,) = (
         read_path.document
         for read_path in read_paths([str(DRIVER / "policy")])

@@ -1,4 +1,4 @@
-"""Webhook, check, simulate, why and observer about one pod: five answers that are always the same.
+"""Webhook, check, simulate, `why` and observer about one pod: five answers that are always the same.
 
 A device is in use, and a second one is free. Whether the pod gets that depends on who owns the driver, on
 a policy that only the bridge evaluates, and on a feature gate without which a taint does not count.
@@ -141,7 +141,7 @@ async def test_the_five_give_one_verdict(state: State, tmp_path: Path) -> None:
 
 
 async def webhook_verdict(server: FakeApiServer, state: State) -> bool:
-    """Return whether the webhook has no warning once it has routed the pod."""
+    """Return True if the webhook has no warning once it has routed the pod."""
     settings = ValidationSettings(feature_gates=state.gates)
     async with server.client() as client:
         informers = quick_informers(client)
@@ -189,7 +189,7 @@ def why_verdict(state: State, folder: Path) -> bool:
 
 
 async def observer_verdict(server: FakeApiServer, state: State) -> bool:
-    """Return whether the observer, which explains pods of every scheduler here, has no event about the pod."""
+    """Return True if the observer, here for pods of every scheduler, has no event about the pod."""
     async with observing(server, state) as registry:
         server.put(PODS, state.routed_pod)
         if not state.fits:

@@ -1,1 +1,1 @@
-"""`make attack`: what attackers cost honest users, and whether it is within bounds."""
+"""`make attack`: the cost of attackers for honest users, and a check of its bounds."""

@@ -1,4 +1,4 @@
-"""`python -m bench.attack`: what each attacker costs honest users, as a table; exits 1 where it is too much.
+"""`python -m bench.attack`: each attacker's cost for honest users, as a table; exits 1 if it is too much.
 
 Honest pods are created before, during and after each flood, and during the same flood while the API server
 does not call us, since on a small machine the API server itself costs as much. Then an editor has the
@@ -24,7 +24,7 @@ BRIDGE: Final = "bridge"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Return the exit status: 1 where a bound is broken."""
+    """Return the exit status: 1 if a bound is broken."""
     parser = argparse.ArgumentParser(prog="python -m bench.attack", description=__doc__)
     parser.add_argument("--honest", type=int, default=200, help="pods of each size in a phase")
     parser.add_argument("--runs", type=int, default=3, help="of which the median counts")

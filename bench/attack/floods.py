@@ -79,7 +79,7 @@ class Row(NamedTuple):
 
 
 class Options(NamedTuple):
-    """The amount of what is measured.
+    """The extent of the measurement.
 
     Attributes:
         honest: Pods of each size in a phase.

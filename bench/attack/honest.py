@@ -59,7 +59,7 @@ def documents() -> dict[str, Object]:
 def create(
     target: Target, count: int, *, is_translated: bool, per_second: float = PER_SECOND
 ) -> dict[str, Latencies]:
-    """Create so many pods of each size; return how long they took, by size.
+    """Create so many pods of each size; return their durations, by size.
 
     Args:
         is_translated: Whether pods that are created with their keys count as failed.
@@ -105,7 +105,7 @@ def summary(created: Sequence[Created]) -> Latencies:
 
 
 def percentiles(values: Sequence[float]) -> tuple[float, float]:
-    """Return the 50th and the 95th percentile; infinity where there are too few values."""
+    """Return the 50th and the 95th percentile; infinity if there are too few values."""
     if len(values) < 2:
         return float("inf"), float("inf")
     cuts = quantiles(values, n=20, method="inclusive")

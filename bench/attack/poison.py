@@ -170,7 +170,7 @@ class _HonestPods:
         self._path = f"/api/v1/namespaces/{HONEST}/pods"
 
     def bound(self, count: int) -> Bound:
-        """Create so many pods, and return how long each took from its creation on."""
+        """Create so many pods, and return the time of each from its creation on."""
         created_s: dict[str, float] = {}
         failed = 0
         due_s = time.monotonic()

@@ -96,7 +96,7 @@ class Stage:
         cluster.wait_until(self._is_routing, "pods are routed", timeout_s=TIMEOUT_S)
 
     def target(self, devices: int) -> Target:
-        """Return what attackers know of the cluster now."""
+        """Return the facts that attackers know of the cluster now."""
         accounts = {who: (HOSTILE, who) for who in (PODS_ONLY, EDITOR)}
         accounts |= {HONEST: (HONEST, EDITOR), **ACCOUNTS}
         return target_in(
@@ -138,7 +138,7 @@ class Stage:
             self.cluster.wait_until(self._is_routing, "pods are routed", timeout_s=TIMEOUT_S)
 
     def _is_routing(self) -> bool:
-        """Return whether the API server asks us which scheduler a pod needs."""
+        """Return True if the API server asks us for the scheduler of a pod."""
         for document in self._drawbridge.webhook_configurations():
             stored = self.cluster.get(document["kind"], document["metadata"]["name"])
             for webhook in stored["webhooks"]:

@@ -112,7 +112,7 @@ class Churn:
         await load.store(client, RESOURCE_CLAIM_TEMPLATES, churn_objects.templates())
 
     async def run(self, minutes: float, rate: float) -> bool:
-        """Create so many pods a second for some minutes; return whether all went well."""
+        """Create so many pods a second for some minutes; return True if all went well."""
         async with load.following(self._client) as outcome, asyncio.TaskGroup() as group:
             group.create_task(self._create_pods(outcome, rate))
             group.create_task(self._change_nodes())
@@ -339,7 +339,7 @@ class Churn:
         return total(metrics, full_name, **labels)
 
     async def _sleep(self, seconds: float) -> bool:
-        """Return after some time whether the end has come."""
+        """Return after some time; True if the end has come."""
         try:
             async with asyncio.timeout(seconds):
                 await self._ended.wait()
@@ -389,7 +389,7 @@ async def _until_done(call: Callable[..., Awaitable[object]], *arguments: Any) -
 
 @contextmanager
 def _installed() -> Iterator[tuple[Cluster, Bridge]]:
-    """Start a control plane with two replicas of the bridge, which own the driver."""
+    """Start a control plane with two replicas of the bridge as the owners of the driver."""
     with (
         tempfile.TemporaryDirectory(prefix="drawbridge-churn-") as folder,
         bench_cluster(Path(folder)) as cluster,

@@ -37,7 +37,7 @@ class NodeKind(NamedTuple):
 
 
 class Life(NamedTuple):
-    """A pod, and what is to become of it.
+    """A pod, and its planned course.
 
     Attributes:
         claim: Its own claim; None if it names a template.
@@ -90,7 +90,7 @@ def kind_of(number: int) -> NodeKind:
 
 
 def node(number: int) -> Object:
-    """Return a node; its label tells what devices it has."""
+    """Return a node with a label that tells its devices."""
     document = kwok_node(f"node-{number}")
     document["metadata"]["labels"][KIND_LABEL] = kind_of(number).label
     return document

@@ -1,4 +1,4 @@
-"""Creates pods, and measures how long a scheduler takes for all of them."""
+"""Creates pods, and measures the time of a scheduler for all of them."""
 
 import asyncio
 import time
@@ -29,7 +29,7 @@ _PATIENCE_S: Final = 180.0
 
 
 class Outcome:
-    """The times at which pods were bound or rejected, in seconds of the monotonic clock."""
+    """The times of pods' binding or rejection, in seconds of the monotonic clock."""
 
     def __init__(self) -> None:
         self.bound: dict[str, float] = {}
@@ -46,7 +46,7 @@ class Outcome:
         self._changed.set()
 
     async def wait(self, condition: Callable[["Outcome"], bool]) -> None:
-        """Return when a condition is met."""
+        """Wait until a condition is met."""
         while not condition(self):
             self._changed.clear()
             await self._changed.wait()
@@ -57,7 +57,7 @@ class _Named(msgspec.Struct, frozen=True):
 
 
 def pods_of(scenario: Scenario, count: int, scheduler: str, prefix: str) -> list[Object]:
-    """Return pods for a scheduler, whose templates come in turn.
+    """Return pods for a scheduler, made from templates in turn.
 
     Args:
         prefix: Of their names. A name that a pod had before is not used again: kwok deletes by name, and
@@ -79,7 +79,7 @@ class UnfinishedError(TimeoutError):
     """Not all pods were bound or turned away in time; `decided` is the number of those that were."""
 
     def __init__(self, decided: int, count: int) -> None:
-        """Tell how many of all pods were decided."""
+        """Tell the number of pods that were decided."""
         super().__init__(f"{decided} of {count} pods are bound or turned away")
         self.decided = decided
 

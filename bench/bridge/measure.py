@@ -163,7 +163,7 @@ def measure(options: Options) -> Iterator[Result]:
 
 
 def bench_bridge(cluster: Cluster, qps: int = CLIENT_QPS, **scheduler: Any) -> Bridge:
-    """Return the bridge, which does not run yet.
+    """Return the bridge before its start.
 
     Args:
         qps: Of the scheduler's client; twice as many in a burst.
@@ -180,7 +180,7 @@ def bench_bridge(cluster: Cluster, qps: int = CLIENT_QPS, **scheduler: Any) -> B
 
 
 def bench_cluster(folder: Path, *, has_default_limits: bool = False) -> Cluster:
-    """Return a control plane, which does not run yet."""
+    """Return a control plane before its start."""
     return Cluster(
         folder,
         client_qps=DEFAULT_SCHEDULER_QPS if has_default_limits else CLIENT_QPS,
@@ -274,7 +274,7 @@ class _Comparison:
         return min(self._options.pods, room)
 
     def _rounds_for(self, count: int) -> int:
-        """Return how many turns of so many pods are enough: one of few pods is over in half a second."""
+        """Return the sufficient number of turns of so many pods: one of few pods is over in half a second."""
         return ceil(min(self._options.pods, ENOUGH_PODS) / count)
 
     def _memory_mb(self) -> float:
@@ -311,7 +311,7 @@ class _Comparison:
 
 
 async def _schedule(client: Client, pods: Sequence[Object]) -> tuple[int, float]:
-    """Return how many pods were decided, and in how many seconds; the rest takes too long."""
+    """Return the number of decided pods, and the seconds for them; the rest takes too long."""
     try:
         seconds = await load.schedule(client, pods, timeout_s=TURN_TIMEOUT_S)
     except load.UnfinishedError as error:
@@ -320,7 +320,7 @@ async def _schedule(client: Client, pods: Sequence[Object]) -> tuple[int, float]
 
 
 def _shares(title: str, ours: Turn, anchor: Turn) -> Iterator[Result]:
-    """Yield where each pod's time goes, in ms a pod."""
+    """Yield the parts of each pod's time, in ms a pod."""
 
     def per_pod(turn: Turn, metric: str, **labels: str) -> float:
         return total(turn.metrics, f"{metric}_sum", **labels) / turn.pods * 1000

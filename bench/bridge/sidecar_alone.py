@@ -1,4 +1,4 @@
-"""The sidecar alone: how long the scheduler waits for a call, and how much memory 5,000 nodes take.
+"""The sidecar alone: the scheduler's wait for a call, and the memory of 5,000 nodes.
 
 It runs in a process of its own against an API server that only stores, in this one. Calls come one after
 the other over one connection, as the scheduling cycle makes them, each with the reservation of the pod
@@ -125,7 +125,7 @@ async def call(socket: Path, pods: list[Document], nodes: list[str], scheduler: 
     async with aiohttp.ClientSession(connector=connector) as session:
 
         async def post(point: str, body: Document) -> tuple[Document, float]:
-            """Return the answer, and how long it took in ms without this process' own JSON."""
+            """Return the answer, and its time in ms without this process' own JSON."""
             url, data = f"http://sidecar{PREFIX}/{point}", msgspec.json.encode(body)
             began = time.perf_counter()
             async with session.post(url, data=data) as response:

@@ -1,4 +1,4 @@
-"""The two schedulers, one at work at a time, and what their own metrics say."""
+"""The two schedulers, one at work at a time, and their own metrics."""
 
 import http.client
 import os
@@ -105,7 +105,7 @@ class Ours(Side):
 
 
 def without_bind(profile: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a profile whose claims are written in PreBind."""
+    """Return a profile that writes claims in PreBind."""
     plugins = {point: value for point, value in profile["plugins"].items() if point != "bind"}
     return {**profile, "plugins": plugins}
 

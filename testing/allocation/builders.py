@@ -189,7 +189,7 @@ def slice_of(
     per_device: bool | None = None,
     **fields: Any,
 ) -> ResourceSlice:
-    """A slice named `<pool>-slice` on the node of its pool's name, unless it is told where."""
+    """A slice named `<pool>-slice`, by default on the node of its pool's name."""
     if node is None and selector is None and all_nodes is None and per_device is None:
         node = pool
     return ResourceSlice(
@@ -214,7 +214,7 @@ def requirement(key: str, *values: str, operator: str = "In") -> NodeSelectorReq
 
 
 def labelled_node_selector(**labels: str) -> NodeSelector:
-    """A selector with one term, which wants each of the labels."""
+    """A selector with one term that wants each of the labels."""
     requirements = tuple(requirement(key, value) for key, value in labels.items())
     return NodeSelector(node_selector_terms=(NodeSelectorTerm(match_expressions=requirements),))
 
@@ -264,7 +264,7 @@ def device_class(
 
 
 def classes(*device_classes: DeviceClass) -> dict[str, DeviceClass]:
-    """Classes by name; without arguments the class `gpu`, which selects everything."""
+    """Classes by name; without arguments the class `gpu` that selects everything."""
     return {class_.metadata.name: class_ for class_ in device_classes or (device_class(),)}
 
 
@@ -274,7 +274,7 @@ def _asks(
     capacity: Mapping[str, str | int] | None,
     fields: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """The fields that a request and an alternative share; mode All where `count` is None."""
+    """The fields that a request and an alternative share; mode All if `count` is None."""
     return {
         "device_class_name": "gpu",
         "selectors": selectors(*expressions),
@@ -294,7 +294,7 @@ def request(
     capacity: Mapping[str, str | int] | None = None,
     **fields: Any,
 ) -> DeviceRequest:
-    """A request for `count` devices, or for all where it is None."""
+    """A request for `count` devices, or for all if it is None."""
     asks = _asks(expressions, count, capacity, fields)
     return DeviceRequest(name=name, exactly=ExactDeviceRequest(**asks))
 

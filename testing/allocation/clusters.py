@@ -19,7 +19,7 @@ def world(seed: int) -> Objects:
 
 
 def crowd(seed: int) -> Objects:
-    """Return a scenario with copies of its first node, of which one differs in a single thing.
+    """Return a scenario with copies of its first node, one of them different in a single thing.
 
     Copies have names, pools and claims of their own, and are equal in everything that counts; so
     they are of one class, and the odd one must not be unless the difference does not count.
@@ -75,7 +75,7 @@ def _held_elsewhere(claim: Json, pools: set[tuple[str, str]], name: str) -> Json
 
 
 def _make_odd(scenario: Scenario, name: str, rng: Random) -> None:
-    """Change one thing of one copy: what is published, what is held, or the node."""
+    """Change one thing of one copy: a published device, an allocation, or the node."""
     mine = [slice_ for slice_ in scenario["slices"] if slice_["spec"].get("nodeName") == name]
     devices = [device for slice_ in mine for device in slice_["spec"].get("devices") or ()]
     changes: list[Callable[[Json], None]] = [

@@ -35,7 +35,7 @@ NETWORK_POOL: Final = "network"
 
 
 class GroupDevice(NamedTuple):
-    """A device: its pool, which is the node's name or NETWORK_POOL, and its attributes."""
+    """A device: its pool, named as the node or NETWORK_POOL, and its attributes."""
 
     pool: str
     name: str
@@ -175,7 +175,7 @@ def cpu_request(cores: int) -> PodRequest:
 
 
 def resources_of(case: Case) -> dict[str, NodeResources]:
-    """The CPU of each node, which takes any number of pods."""
+    """The CPU of each node; each takes any number of pods."""
     return {
         name: NodeResources(allocatable=ResourceAmounts(cpu_milli=1000 * cores), max_pods=110)
         for name, cores in case.cpu.items()
@@ -203,6 +203,6 @@ def _claim(wanted: GroupClaim) -> ResourceClaim:
 
 
 def shares_devices(case: Case) -> bool:
-    """Return whether nodes see devices of each other, or members name one claim."""
+    """Return True if nodes see devices of each other, or members name one claim."""
     names = [entry.name for pod in case.pods for entry in pod.claims]
     return len(set(names)) < len(names) or any(entry.pool == NETWORK_POOL for entry in case.devices)

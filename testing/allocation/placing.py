@@ -49,7 +49,7 @@ def share(name: str, **capacity: str | int) -> DeviceRequestAllocationResult:
 
 
 def usage(*results: DeviceRequestAllocationResult) -> Usage:
-    """A usage in which each result belongs to a claim of its own."""
+    """A usage with each result in a claim of its own."""
     claims = [
         allocated_claim(result_, name=f"other-{number}") for number, result_ in enumerate(results)
     ]
@@ -63,7 +63,7 @@ def placed(
     before: Sequence[DeviceRequestAllocationResult] = (),
     known_device_classes: Mapping[str, DeviceClass] | None = None,
 ) -> Placed:
-    """Let a strategy place claims, which must fit."""
+    """Let a strategy place claims; they must fit."""
     use, rules = usage(*before), AllocatorOptions()
     pending = resolve_requests(claims, known_device_classes or classes(), rules.features)
     order = strategy.order(node, use, pending)
@@ -82,7 +82,7 @@ def whole(count: int) -> NodeDevices:
 
 
 def sharing(count: int, memory: str = "80Gi") -> NodeDevices:
-    """GPUs that are shared by their memory, of which a silent request takes 1Gi."""
+    """GPUs that are shared by their memory; a silent request takes 1Gi."""
     capacity = {"memory": amount(memory, "1Gi", min="1Gi")}
     names = [f"gpu-{number}" for number in range(count)]
     return node_with(pool_of(*[device(name, shared=True, capacity=capacity) for name in names]))

@@ -73,7 +73,7 @@ def node_state(
 
 
 def injected_device(device_: Device, **injection: Any) -> NodeDevice:
-    """A device with what its containers get."""
+    """A device with the injection into its containers."""
     return NodeDevice(device=device_, injection=Injection(**injection))
 
 
@@ -135,7 +135,7 @@ def on_node(name: str) -> NodeSelector:
 def prepared_checkpoint(
     *claims: ResourceClaim, devices: Sequence[Device] = (), state: State = State.COMPLETED
 ) -> Checkpoint:
-    """A checkpoint in which claims are prepared."""
+    """A checkpoint with prepared claims."""
     records_by_device = {record_.name: record_ for record_ in devices}
     return Checkpoint(
         boot_id=BOOT,

@@ -1,4 +1,4 @@
-"""A node of the driver in a folder: what its processes share, and processes that can die."""
+"""A node of the driver in a folder: the state that its processes share, and processes that can die."""
 
 from pathlib import Path
 
@@ -73,7 +73,7 @@ class FolderNode:
 
     @property
     def states(self) -> dict[str, str]:
-        """Name of a claim to how far it is."""
+        """Name of a claim to its state."""
         return {claim.name: claim.state.value for claim in self.checkpoint.claims.values()}
 
     @property

@@ -17,7 +17,7 @@ _PLAIN: Final = (bool, int, float, str, type(None))
 
 
 class RecordingNvml:
-    """The library, with a record of what it answers.
+    """The library, with a record of its answers.
 
     Attributes:
         calls: In their order.

@@ -1,4 +1,4 @@
-"""All steps of preparing and unpreparing one claim: where a driver can die in between."""
+"""All steps of preparing and unpreparing one claim: the places for a driver to die between."""
 
 from typing import Final
 

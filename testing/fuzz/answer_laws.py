@@ -1,4 +1,4 @@
-"""Laws that hold for every answer, whatever the request.
+"""Laws that hold for every answer to any request.
 
 The call and the answer are read by parsers that the webhook does not use.
 """
@@ -78,12 +78,12 @@ def complaints(call: Call, answer: Answer | None, log: Log) -> Iterator[str]:
 
 
 def limits_of(call: Call) -> Cost:
-    """Return what an answer may take."""
+    """Return the limits of an answer's cost."""
     return LIMITS if len(call.body) <= LARGE_BYTES else LIMITS_OF_LARGE
 
 
 def cost_complaints(call: Call, cost: Cost) -> Iterator[str]:
-    """Yield what an answer cost too much."""
+    """Yield the excessive costs of an answer."""
     limits = limits_of(call)
     for name, text in (
         ("cpu_s", "took {} ms of CPU"),

@@ -1,4 +1,4 @@
-"""Hostile calls, one after the other for ever: what may come to the port as bytes."""
+"""Hostile calls, one after the other for ever: any bytes that may come to the port."""
 
 import gzip
 import zlib
@@ -126,7 +126,7 @@ class Calls:
         return post_call(bent(msgspec.json.encode(self._review()), self._chance), "bent")
 
     def _workload(self) -> Call:
-        """Return a review of what makes pods, for the endpoint that validates."""
+        """Return a review of a workload, for the endpoint that validates."""
         chance = self._chance
         review_, old = self._validation(), self._validation()
         if chance.random() < 0.7:
@@ -138,7 +138,7 @@ class Calls:
         return post_call(body, "workload", VALIDATE_WORKLOADS_PATH)
 
     def _object(self) -> Call:
-        """Return a review of an object of DRA, or of what uses one."""
+        """Return a review of an object of DRA, or of a user of one."""
         body = msgspec.json.encode(object_review(self._chance, self._origins))
         body = bent(body, self._chance) if self._chance.random() < 0.1 else body
         return post_call(body, "object", VALIDATE_OBJECTS_PATH)
@@ -222,7 +222,7 @@ def largest(chance: Random) -> Iterator[Call]:
 
 
 def _shaped(shape: str, size: int, chance: Random) -> tuple[bytes, str]:
-    """Return a body of a large shape, and where it is sent."""
+    """Return a body of a large shape, and its path."""
     shapes, path = (
         (LARGE, MUTATE_PATH) if shape in LARGE else (LARGE_OBJECTS, VALIDATE_OBJECTS_PATH)
     )

@@ -134,7 +134,7 @@ def commands(file: Path, plan: Path, chance: Random) -> Iterator[tuple[str, ...]
 
 
 def run(seed: int, rounds: int) -> Iterator[Complaint]:
-    """Yield what went wrong; a seed gives the same files again."""
+    """Yield the faults met; a seed gives the same files again."""
     chance, folders = Random(seed), originals()
     with TemporaryDirectory() as folder:
         file, plan = Path(folder) / "objects.json", Path(folder) / "plan"
@@ -148,7 +148,7 @@ def run(seed: int, rounds: int) -> Iterator[Complaint]:
 
 
 def complaint(command: Sequence[str]) -> str:
-    """Run a command; return what is wrong with how it ended, empty if nothing is."""
+    """Run a command; return the fault of its end, empty without one."""
     began_s = time.process_time()
     try:
         result = drawbridge(*command)

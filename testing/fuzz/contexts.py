@@ -54,7 +54,7 @@ def _with_name(name: str, document: Document) -> Document:
 
 
 def small() -> Context:
-    """Return two nodes of which one is nearly taken, claims that pods may name, and a quota that is nearly full."""
+    """Return two nodes, one nearly taken, claims that pods may name, and a quota that is nearly full."""
     return knowing(
         (
             *({"kind": "Node", "metadata": {"name": name}} for name in ("node-a", "node-b")),

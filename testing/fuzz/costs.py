@@ -1,4 +1,4 @@
-"""`python -m testing.fuzz.costs`: a search for what costs most, not for what crashes.
+"""`python -m testing.fuzz.costs`: a search for the most costly input, not for crashes.
 
 Patterns, expressions, pods, selectors and inventories are drawn, and the costliest are changed further. Each
 species has a bound that the product promises: of CPU per instruction of a pattern, of CPU that a review may
@@ -50,7 +50,7 @@ TEXT: Final = "aéλk1" * 12
 
 
 class Costly(NamedTuple):
-    """One of a species, and what it takes as a part of what it may take."""
+    """One of a species, and its cost as a part of the allowed cost."""
 
     excess: float
     gene: Gene
@@ -104,7 +104,7 @@ def change_text(text: str, chance: Random) -> str:
 
 
 def pattern_excess(pattern: str) -> float:
-    """Return the time of an evaluation as a part of what the size of the pattern allows."""
+    """Return the time of an evaluation as a part of the allowance for the size of the pattern."""
     size = program_size(pattern)
     if size > MAX_SIZE:
         return 0.0  # Nothing compiles it.
@@ -114,7 +114,7 @@ def pattern_excess(pattern: str) -> float:
 
 @cache
 def _plain_instruction_s() -> float:
-    """Return what an instruction of `PLAIN` takes on this machine."""
+    """Return the time of an instruction of `PLAIN` on this machine."""
     return min(_least_s(_evaluation(PLAIN), 0) for _ in range(10)) / program_size(PLAIN)
 
 
@@ -146,7 +146,7 @@ _WRAPS: Final = (
 
 
 def draw_expression(chance: Random, depth: int = 4) -> str:
-    """Return an expression, which often does not compile."""
+    """Return an expression; often it does not compile."""
     if depth == 0 or chance.random() < 0.2:
         return chance.choice(_VALUES)
     wrap = chance.choice(_WRAPS)
@@ -208,7 +208,7 @@ _place: Final = places()[0]
 
 
 def draw_pod(chance: Random) -> PodGene:
-    """Return a pod whose numbers are small, or anything up to the most."""
+    """Return a pod with numbers that are small, or anything up to the most."""
     small = chance.random() < 0.3
     return PodGene(*(chance.randrange(1 + (most // 8 if small else most)) for most in _RANGES))
 
@@ -225,7 +225,7 @@ def change_pod(gene: PodGene, chance: Random) -> PodGene:
 
 
 def pod_excess(gene: PodGene) -> float:
-    """Return the share of a hold that the review of a pod takes; 0 where it is answered on a thread."""
+    """Return the share of a hold that the review of a pod takes; 0 if it is answered on a thread."""
     document = pod_of(gene)
     body = msgspec.json.encode(review(document))
     if len(body) > LARGE_BODY:

@@ -133,7 +133,7 @@ class Wire(asyncio.Transport):
 
 
 class Recorded(LibraryLines):
-    """Keeps what libraries log, and passes it on as the webhook does."""
+    """Keeps the log records of libraries, and passes them on as the webhook does."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
@@ -200,7 +200,7 @@ class Known:
 
 
 class Current:
-    """The place under which reviews are answered now.
+    """The place that reviews are answered for now.
 
     Attributes:
         place: The number of one of the places.
@@ -264,7 +264,7 @@ class Stand:
         self._current.take(places)
 
     async def ask(self, call: Call) -> Answer | None:
-        """Return the answer; None where the server closed without one."""
+        """Return the answer; None if the server closed without one."""
         self.log.clear()
         wire = self._connected()
         wire.sent.clear()

@@ -1,4 +1,4 @@
-"""The evaluation of selectors as sidecar and webhook have it done, and what it takes.
+"""The evaluation of selectors as sidecar and webhook have it done, and its cost.
 
 What is measured is CPU: of this thread, and of the workers that a decision waits for.
 """
@@ -73,7 +73,7 @@ class Evaluation:
 
 
 def costliest_turn_s(decide: Callable[[], object], cpu_s: float) -> float:
-    """Return the CPU seconds of the costliest turn of a decision, which is made again as in the product.
+    """Return the CPU seconds of the costliest turn of a decision; it is made again as in the product.
 
     Args:
         cpu_s: CPU time of this thread that a decision may take, whatever its steps are.
@@ -140,7 +140,7 @@ async def _lose_workers(expressions: Sequence[str], honest: str, device: NamedDe
 async def _verdict(
     engine: WorkerEngine, expression: str, device: NamedDevice, tenant: str
 ) -> bool | None:
-    """Return a verdict; None where there is none."""
+    """Return a verdict; None if there is none."""
     while True:
         deferring = engine.deferring()
         try:

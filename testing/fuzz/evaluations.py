@@ -1,4 +1,4 @@
-"""Species for the search for what costs most: selectors of pods' authors, on inventories and in the worker.
+"""Species for the search for high costs: selectors of pods' authors, on inventories and in the worker.
 
 Each draws selectors of several shapes, claims of many requests, and devices with many attributes. The laws:
 an evaluation takes at most three times its price; a decision of the bridge, and one about the scheduler
@@ -81,7 +81,7 @@ def _joined(term: Callable[[], str], operator: str, length: int) -> str:
 
 
 def patterns(length: int, chance: Random) -> str:
-    """Return many regular expressions on the uuid, none of which fits."""
+    """Return many regular expressions on the uuid that all fail to match."""
 
     def term() -> str:
         first, second = chance.choices(LETTERS, k=2)
@@ -105,7 +105,7 @@ def _numbers(length: int) -> str:
 
 
 def mapped(length: int, chance: Random) -> str:
-    """Return a list whose elements are mapped: the engine copies it for each of them."""
+    """Return a list with elements that are mapped: the engine copies it for each of them."""
     return f"[{_numbers(length)}].map(x, x + 1).size() > {chance.randrange(10**9)}"
 
 
@@ -138,7 +138,7 @@ def lists_of_device(length: int, chance: Random) -> str:
 
 
 def replaced(length: int, chance: Random) -> str:
-    """Return a text whose every letter is replaced by a longer text."""
+    """Return a text with every letter replaced by a longer text."""
     text = "a" * max(1, length - 60)
     return f'"{text}".replace("a", "{chance.randrange(10**9)}").size() > {10**9}'
 
@@ -163,7 +163,7 @@ _LEAST: Final = SelectorGene(requests=1, selectors=1, length=1)
 
 
 def draw_selector(chance: Random) -> SelectorGene:
-    """Return a gene whose numbers are small or large."""
+    """Return a gene with small or large numbers."""
     small = chance.random() < 0.3
     return SelectorGene(
         *(
@@ -202,7 +202,7 @@ def show(gene: SelectorGene) -> str:
 
 
 def evaluation_excess(gene: SelectorGene) -> float:
-    """Return the CPU time of an evaluation as a part of three times its price; 0 where it has none."""
+    """Return the CPU time of an evaluation as a part of three times its price; 0 if it has none."""
     try:
         evaluation = Evaluation(selector_of(gene), DRIVER, device_of(0, gene.attributes))
     except CelError:
@@ -222,7 +222,7 @@ def evaluation_excess(gene: SelectorGene) -> float:
 
 
 def decision_excess(gene: SelectorGene) -> float:
-    """Return the CPU time that a decision of the bridge holds its turn, as a part of what it may."""
+    """Return the CPU time that a decision of the bridge holds its turn, as a part of the allowed time."""
     count, owned_device_class = 2**gene.devices, device_class("gpu", f'device.driver == "{DRIVER}"')
     stored = _claim_of(gene)
     names = [f"node-{number}" for number in range(min(NODES, count))]
@@ -241,7 +241,7 @@ def decision_excess(gene: SelectorGene) -> float:
 
 
 def route_excess(gene: SelectorGene) -> float:
-    """Return the CPU time that the choice of a pod's scheduler holds its turn, as a part of what it may."""
+    """Return the CPU time of a turn that chooses a pod's scheduler, as a part of the allowed time."""
     stored = _claim_of(gene)
     devices = _devices(2**gene.devices, gene.attributes)
     slices = [
@@ -310,7 +310,7 @@ def device_of(number: int, attributes: int) -> Device:
 
 
 def worker_excess(gene: SelectorGene) -> float:
-    """Return the workers that one tenant ends within a minute, as a part of what they may.
+    """Return the number of workers that one tenant ends within a minute, as a part of the allowed number.
 
     It is ten times as much where another tenant is not served afterwards.
     """

@@ -1,4 +1,4 @@
-"""The measures of what an answer takes: CPU, and time by the clock without that of other processes.
+"""The measures of an answer's cost: CPU, and time by the clock without that of other processes.
 
 The kernel counts for every thread for how long it was ready to run and had no core. The rest of the time by the
 clock is ours: this process works, or waits for its own threads, locks and timers.
@@ -39,13 +39,13 @@ class Cost(msgspec.Struct, frozen=True):
         return Cost(*map(min, msgspec.structs.astuple(self), msgspec.structs.astuple(other)))
 
     def exceeds(self, limits: "Cost") -> bool:
-        """Return whether any value is above its limit."""
+        """Return True if any value is above its limit."""
         values = zip(msgspec.structs.astuple(self), msgspec.structs.astuple(limits), strict=True)
         return any(value > limit for value, limit in values)
 
 
 def run_queue_wait_s() -> float | None:
-    """Return for how long threads of this process have waited for a core; None where it is not counted."""
+    """Return the time that threads of this process have waited for a core; None if it is not counted."""
     waited_ns = 0
     try:
         for task in _TASKS.iterdir():
@@ -87,7 +87,7 @@ class Watch:
         self._began_s, self._began_cpu_s = perf_counter(), process_time()
 
     def cost(self, heartbeat: Heartbeat) -> Cost:
-        """Return what was taken so far.
+        """Return the cost so far.
 
         By the clock it is at most what we took: where several threads waited for a core at a time, all of
         their time is left out.

@@ -163,7 +163,7 @@ WISHES: Final = (
 
 
 def value(chance: Random) -> Any:
-    """Return something that is hardly what is wanted."""
+    """Return a value that hardly has the right form."""
     (pool,) = chance.choices(
         (SHAPES, TEXTS, AMOUNTS, NUMBERS, NOT_JSON, DEEP), (30, 25, 20, 15, 8, 2)
     )
@@ -353,7 +353,7 @@ ACCIDENTS: Final = (_flipped, _flipped, _flipped, _cut, _shortened, _doubled, _p
 
 
 def forged_document(pod_: Document, chance: Random) -> Document:
-    """Return a translated pod whose annotation says something else.
+    """Return a translated pod with an annotation that says something else.
 
     Mostly the pod uses just what the annotation derives, as a forger who read our code would have it.
     """
@@ -400,7 +400,7 @@ def _use(pod: Document, claims: Sequence[Claim], chance: Random) -> None:
 
 
 def _add_keys(pod: Document, request: Any, chance: Random) -> None:
-    """Let the containers ask the legacy way again, for what is recorded or for more."""
+    """Let the containers ask the legacy way again, for the recorded devices or for more."""
     original_limits = _recorded(request)
     for field in ("initContainers", "containers"):
         for container in pod["spec"].get(field) or ():

@@ -1,4 +1,4 @@
-"""Objects of DRA and what uses them: honest ones to begin with, hostile ones made of them."""
+"""Objects of DRA and their users: honest ones to begin with, hostile ones made of them."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache

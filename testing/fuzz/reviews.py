@@ -44,7 +44,7 @@ EXAMPLES: Final = Path(__file__).parent.parent.parent / "examples"
 
 
 class Place(NamedTuple):
-    """A cluster and settings under which reviews are answered.
+    """A cluster and settings for answering reviews.
 
     Attributes:
         context: What rules know; None where they are too busy to look at an inventory.
@@ -68,7 +68,7 @@ class Origin(NamedTuple):
 
 
 def places() -> Sequence[Place]:
-    """Return the places in which reviews are evaluated: devices of two drivers, the examples' cluster, and no devices."""
+    """Return the places for reviews: devices of two drivers, the examples' cluster, and no devices."""
     snapshot = read_paths([str(EXAMPLES / "cluster" / "cluster.yaml")])
     example_cluster, _ = build_snapshot(profiles(), (), snapshot)
     devices = translation_snapshot(
@@ -119,7 +119,7 @@ def _examples() -> Iterator[Document]:
 
 
 def _pods_in(tree: Any) -> Iterator[Document]:
-    """Yield the pod of a manifest, or the template of one, wherever its kind has it."""
+    """Yield the pod of a manifest, or the template of one, at any place."""
     if isinstance(tree, dict):
         if isinstance(tree.get("spec"), dict) and "containers" in tree["spec"]:
             yield tree

@@ -142,7 +142,7 @@ async def _run(seed: int, reviews: int, part: int, checks_costs: bool) -> Report
 async def _complaints_about(
     stand: Stand, call: Call, number: int, report: Report, checks_costs: bool
 ) -> list[str]:
-    """Ask, count, and return what is wrong."""
+    """Ask, count, and return the faults."""
     answer = await stand.ask(call)
     complaints_ = list(complaints(call, answer, stand.log))
     report.reviews += 1
@@ -168,7 +168,7 @@ async def _complaints_about(
 
 
 async def _least_cost(stand: Stand, call: Call, answer: Answer) -> Cost:
-    """Return what a call costs whenever it comes: a disturbance comes once."""
+    """Return the cost of a call at any time: a disturbance comes once."""
     cost = answer.cost
     for _ in range(ATTEMPTS - 1):
         if not call.is_http or not cost.exceeds(limits_of(call)):
@@ -180,7 +180,7 @@ async def _least_cost(stand: Stand, call: Call, answer: Answer) -> Cost:
 
 
 async def _again(stand: Stand, call: Call, answer: Answer, report: Report) -> list[str]:
-    """Ask about the pod as it was patched, which must be accepted as it is."""
+    """Ask about the pod as it was patched; it must be accepted as it is."""
     response = response_of(answer.body)
     if "patch" not in response:
         return []
@@ -201,7 +201,7 @@ async def _again(stand: Stand, call: Call, answer: Answer, report: Report) -> li
 
 
 def _has_wrong_names(pod: Mapping[str, Any]) -> bool:
-    """Return whether a container has no name, or another's; the API server rejects such a pod."""
+    """Return True if a container has no name, or another's; the API server rejects such a pod."""
     fields = (pod["spec"].get(field) or () for field in ("initContainers", "containers"))
     names = [container.get("name") or "" for containers in fields for container in containers]
     return len(set(names)) < len(names) or "" in names

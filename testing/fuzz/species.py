@@ -1,4 +1,4 @@
-"""The kinds of input that are searched for what costs most."""
+"""The kinds of input to search for high costs."""
 
 from collections.abc import Callable
 from random import Random

@@ -21,7 +21,7 @@ from testing.oracle.verdicts import BUDGET_EXHAUSTED, Verdict, upstream
 
 
 class Difference(NamedTuple):
-    """A node on which we and upstream do not agree."""
+    """A node with a disagreement between us and upstream."""
 
     seed: int
     scenario: Scenario
@@ -81,7 +81,7 @@ class Comparison:
 def differing(
     seed: int, scenario: Scenario, ours: dict[str, Verdict], theirs: dict[str, Verdict]
 ) -> Iterator[Difference]:
-    """Yield the nodes on which verdicts differ; if one side exhausted its budget nothing is known."""
+    """Yield the nodes with different verdicts; if one side exhausted its budget nothing is known."""
     for node, verdict in sorted(theirs.items()):
         if (
             BUDGET_EXHAUSTED not in (verdict.end, ours[node].end)

@@ -1,4 +1,4 @@
-"""Recorded expressions on which our verdict differs from Go's, with the reason.
+"""Recorded expressions with a verdict of ours that differs from Go's, with the reason.
 
 A difference that is gone fails the test, as does one that is not here.
 """

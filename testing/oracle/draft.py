@@ -1,4 +1,4 @@
-"""A small random cluster with claims, before any feature is added: what the themes work on.
+"""A small random cluster with claims, before any feature is added: the input of the themes.
 
 Objects are plain dicts of Kubernetes JSON, written as the API server would store them: defaults are
 spelled out. A draft has one source of chance, so a seed gives the same scenario every time.
@@ -171,7 +171,7 @@ class Draft:
         return {"nodeSelectorTerms": [term]}
 
     def _terms(self) -> Json:
-        """Of a device, where nobody keeps the number of terms at one."""
+        """The terms of a device, not kept at one by anybody."""
         selector = self.node_selector()
         if self.maybe(0.03):
             selector["nodeSelectorTerms"] += self.node_selector()["nodeSelectorTerms"]

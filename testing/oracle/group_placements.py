@@ -1,4 +1,4 @@
-"""What groups of pods could get: every placement tried without the allocator, and upstream's way, pod by pod."""
+"""The possible places of groups: every placement tried without the allocator, and upstream's, pod by pod."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
@@ -60,7 +60,7 @@ def _choices(
     node_name: str,
     common: object,
 ) -> Iterator[tuple[frozenset[GroupDevice], object]]:
-    """Yield the devices for claims on a node, and where the shared claim can be used then: a node, or "all"."""
+    """Yield the devices for claims on a node, and the shared claim's place then: a node, or "all"."""
     if not claims:
         yield frozenset(), common
         return
@@ -142,7 +142,7 @@ def _allocated(
 
 
 def plan_faults(case: Case, plan: GroupPlan) -> list[str]:
-    """Return what is wrong with a plan, in sentences."""
+    """Return the faults of a plan, in sentences."""
     devices = {(entry.pool, entry.name): entry for entry in case.devices}
     claims = {wanted.name: wanted for pod in case.pods for wanted in pod.claims}
     faults: list[str] = []

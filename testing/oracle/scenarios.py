@@ -74,5 +74,5 @@ def seeded_document(seed: int) -> Scenario:
 
 
 def scenarios() -> st.SearchStrategy[Scenario]:
-    """Scenarios for hypothesis, which shrinks the chance that they are made of."""
+    """Scenarios for hypothesis; it shrinks the chance that they are made of."""
     return st.randoms(use_true_random=False).map(scenario)

@@ -1,4 +1,4 @@
-"""Scenarios on which our allocator deliberately differs from upstream, with the reason.
+"""Scenarios with deliberate differences of our allocator from upstream, with the reason.
 
 Few, each a proven defect of upstream or a documented limit of ours. An entry that no scenario of
 the sample needs fails the test.

@@ -1,4 +1,4 @@
-"""Large scenarios whose time is measured on both sides: `python -m testing.oracle.workloads`.
+"""Large scenarios with their time measured on both sides: `python -m testing.oracle.workloads`.
 
 Without arguments it lists them; with a name (and a size) it prints upstream's times, for example
 `python -m testing.oracle.workloads varied 5000`. Who measures our side takes the same scenario from

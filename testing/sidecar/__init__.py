@@ -1,1 +1,1 @@
-"""Fakes of what surrounds the sidecar."""
+"""Fakes of the surroundings of the sidecar."""

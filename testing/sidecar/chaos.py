@@ -120,7 +120,7 @@ class PodWorld(World[Process]):
         self.trace.append(f"         {process.name} reserves {claim_name(claim)[1]} for {pod}")
 
     def _is_within_quota(self, process: Process, claim: ResourceClaim) -> bool:
-        """Return whether the quota leaves enough for a claim, as a sidecar counts."""
+        """Return True if the quota leaves enough for a claim, as a sidecar counts."""
         if self._limit is None:
             return True
         book = QuotaBook(Features())
@@ -143,7 +143,7 @@ class PodWorld(World[Process]):
         return self._random.choice(waiting) if waiting else None
 
     def _idle_attempt(self, process: Process) -> str | None:
-        """Return a pod that is being scheduled, and no write of whose claim is under way."""
+        """Return a pod that is being scheduled, without a write of its claim under way."""
         pods = [pod for pod, key in process.attempts.items() if key.uid not in process.busy]
         return self._random.choice(pods) if process.leads and pods else None
 
@@ -179,7 +179,7 @@ class PodWorld(World[Process]):
             self._give_up(process, pod)
 
     def _give_up(self, process: Process, pod: str) -> None:
-        """End the attempt of a pod; what was written stays."""
+        """End the attempt of a pod; its writes stay."""
         key = process.attempts.pop(pod)
         process.change(key.uid, lambda hold: ledger.unreserve(hold, pod))
 
@@ -231,7 +231,7 @@ class PodWorld(World[Process]):
 def play(
     seeds: range, fault: Fault = Fault.NONE, limit: QuotaLimit | None = None
 ) -> Mapping[int, str]:
-    """Return the seeds whose schedules broke a promise, with the stories.
+    """Return the seeds of schedules that broke a promise, with the stories.
 
     Args:
         limit: The limit of a quota for all claims; None for no quota.

@@ -118,7 +118,7 @@ class GroupProcess(Process):
 
     @property
     def serves(self) -> bool:
-        """Return whether it answers its scheduler."""
+        """Return True if it answers its scheduler."""
         return self.leads and not self.is_looking_back
 
 
@@ -214,7 +214,7 @@ class GroupWorld(World[GroupProcess]):
                 )
 
     def _whole_pods(self, gang: Gang) -> list[str]:
-        """Return the pods whose claims are all allocated."""
+        """Return the pods with claims that are all allocated."""
         claims = self._server.claims
         return [
             pod
@@ -229,7 +229,7 @@ class GroupWorld(World[GroupProcess]):
 
     @property
     def commits(self) -> int:
-        """How often the pods of a gang were let go for the first time."""
+        """The number of times that the pods of a gang were let go for the first time."""
         return len(self._complete)
 
     def _is_complete(self, gang: Gang) -> bool:
@@ -249,7 +249,7 @@ class GroupWorld(World[GroupProcess]):
         process.bound = frozenset(self._running)
 
     def _look_back(self, process: GroupProcess) -> None:
-        """Take back what the leader before has written for gangs that are not complete."""
+        """Take back the writes of the leader before for gangs that are not complete."""
         if not process.leads or not process.is_looking_back:
             return
         take_backs = [take_back for gang in GANGS for take_back in self._incomplete(process, gang)]
@@ -407,7 +407,7 @@ class GroupWorld(World[GroupProcess]):
             self._release(process, gang, pod, deallocate=True)
 
     def _forget(self, process: GroupProcess, gang: Gang, pods: Collection[str]) -> None:
-        """End reservations of pods; what was written stays."""
+        """End reservations of pods; their writes stay."""
         for pod in pods:
             for uid in tuple(process.holds):
                 process.change(uid, partial(ledger.unreserve, pod=pod))
@@ -534,7 +534,7 @@ class GroupWorld(World[GroupProcess]):
             self._note_commit(gang)
 
     def _undo(self, process: GroupProcess, gang: Gang, commit: Running) -> None:
-        """Take back what a commit wrote."""
+        """Take back the writes of a commit."""
         if self._planted is Fault.NO_TAKE_BACK:
             commit.take_backs.clear()
         for take_back in tuple(commit.take_backs.values()):
@@ -551,7 +551,7 @@ class GroupWorld(World[GroupProcess]):
         self._forget(process, gang, commit.pods & process.barriers[gang.name].committing)
 
     def _take_back(self, process: GroupProcess, take_back: TakeBack) -> bool:
-        """Make the next write that takes a claim back; return whether nothing is left to do."""
+        """Make the next write that takes a claim back; return True if nothing is left to do."""
         if take_back.uid in process.busy:
             return False
         claim = process.seen.get(take_back.name)
@@ -567,7 +567,7 @@ class GroupWorld(World[GroupProcess]):
         return step or self._planted is Fault.HASTY_TAKE_BACK
 
     def _make_take_backs(self, process: GroupProcess) -> None:
-        """Take back what could not be taken back at once."""
+        """Repeat failed attempts to take back writes."""
         if not process.serves:
             return
         for take_back in tuple(process.take_backs.values()):
@@ -633,7 +633,7 @@ class GroupWorld(World[GroupProcess]):
             self._server.create(name)
 
     def _kill(self, process: GroupProcess) -> None:
-        """End a process at once; what it has sent arrives nevertheless, and its Lease expires."""
+        """End a process at once; its sent calls arrive nevertheless, and its Lease expires."""
         process.term += 1
         process.identity = f"{process.name}-{process.term}-new"
         process.begin()
@@ -644,7 +644,7 @@ class GroupWorld(World[GroupProcess]):
 def _hold(
     pod: str, claims: Sequence[ResourceClaim | None], holds: dict[str, ledger.Hold], free: list[str]
 ) -> bool:
-    """Promise devices to a pod's claims; return whether there are enough."""
+    """Promise devices to a pod's claims; return True if there are enough."""
     present = [claim for claim in claims if claim is not None]
     opened = [claim for claim in present if allocation_of(claim) is None]
     missing = [claim for claim in opened if claim.metadata.uid not in holds]

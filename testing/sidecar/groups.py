@@ -22,7 +22,7 @@ def group_request(
     with_resources: bool = False,
     **fields: Any,
 ) -> GroupRequest:
-    """The question about a group of these pods, all of which it needs if nothing else is said.
+    """The question about a group of these pods; by default it needs all of them.
 
     Args:
         pods: Those without a node.
@@ -48,6 +48,6 @@ def group_request(
 
 
 def requests_of(pod_: Pod) -> ResourceRequests:
-    """What a pod requests, as the plugin says it."""
+    """The requests of a pod, as the plugin says them."""
     amounts = pod_request(pod_).amounts
     return ResourceRequests(cpu_milli=amounts.cpu_milli, memory=amounts.memory)

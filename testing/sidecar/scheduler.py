@@ -100,7 +100,7 @@ class FakeScheduler:
         return answer
 
     async def prefilter(self, pod: Document, **fields: Any) -> Document:
-        """Return the nodes on which a pod fits."""
+        """Return the nodes that a pod fits."""
         status, answer = await self.call("prefilter", pod=pod, **fields)
         assert status == 200, answer
         return answer
@@ -112,7 +112,7 @@ class FakeScheduler:
         return answer
 
     async def postfilter(self, group: Document) -> Document:
-        """Return what helps a group that fits nowhere."""
+        """Return the help for a group that fits nowhere."""
         status, answer = await self.call("postfilter", group=group)
         assert status == 200, answer
         return answer
@@ -124,7 +124,7 @@ class FakeScheduler:
         return answer
 
     def reserve(self, pod: Document, node_name: str, **fields: Any) -> None:
-        """Reserve a node for a pod, which costs no call."""
+        """Reserve a node for a pod; this costs no call."""
         self._numbers += 1
         metadata = pod["metadata"]
         self.reservations[metadata["uid"]] = {
@@ -159,12 +159,12 @@ class FakeScheduler:
         return answer
 
     def drop(self, pod: Document) -> None:
-        """Give up a pod before PreBind, which costs no call."""
+        """Give up a pod before PreBind; this costs no call."""
         self.unreserved.append(self.reservations.pop(pod["metadata"]["uid"])["number"])
 
 
 class Sidecar:
-    """A sidecar that leads, and what it runs on."""
+    """A sidecar that leads, and its surroundings."""
 
     def __init__(
         self, server: FakeApiServer, state: ClusterState, service: Service, socket: Path
@@ -177,13 +177,13 @@ class Sidecar:
         self.gates_problem = ""
 
     def problem(self) -> str:
-        """Return the reason why no call can be answered."""
+        """Return the reason no call can be answered."""
         if self.gates_problem:
             return self.gates_problem
         return self.state.check() if self.service is not None else "this sidecar does not lead"
 
     def reservations(self) -> int:
-        """Return how many reservations are in force."""
+        """Return the number of reservations in force."""
         return len(self.service.reservations.by_pod) if self.service is not None else 0
 
     def claim(self, name: str) -> Document:

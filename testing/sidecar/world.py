@@ -133,7 +133,7 @@ class Server:
         return claims
 
     def release(self, name: Name, claim: ResourceClaim | None) -> None:
-        """Store what becomes of a claim when its pods are gone; None deletes it."""
+        """Store a claim as it is when its pods are gone; None deletes it."""
         self.running = {pod: key for pod, key in self.running.items() if key.name != name}
         self.put(name, claim)
 
@@ -143,7 +143,7 @@ class Server:
             self.running[pod] = key
 
     def is_reserved(self, pod: str, key: ClaimKey) -> bool:
-        """Return whether a claim is allocated and reserved for a pod."""
+        """Return True if a claim is allocated and reserved for a pod."""
         claim = self.claims.get(key.name)
         return (
             claim is not None
@@ -153,7 +153,7 @@ class Server:
         )
 
     def commit(self, write: ClaimWrite) -> ResourceClaim | Outcome:
-        """Make a write, if the claim is still what it was decided on."""
+        """Make a write, if the claim is still the one that it was decided on."""
         name = claim_name(write.claim)
         stored_claim = self.claims.get(name)
         if stored_claim is None:
@@ -188,7 +188,7 @@ def written_claim(claim: ResourceClaim, write: ClaimWrite) -> ResourceClaim:
 
 
 class Process:
-    """A sidecar and its scheduler: what it has seen, what it has promised, and whether it leads.
+    """A sidecar and its scheduler: the state it has seen, its promises, and its lead.
 
     Attributes:
         rate: Seconds of its clock in a second.
@@ -229,7 +229,7 @@ class Process:
         return self._offset + self.rate * now
 
     def unchanged_s(self, now: float, renewals: int) -> float:
-        """Return how long a process has watched this very version of the Lease, by its clock."""
+        """Return the time that a process has watched this very version of the Lease, by its clock."""
         if renewals != self.renewals_seen:
             self.renewals_seen, self.renewals_seen_at = renewals, self.clock(now)
         return self.clock(now) - self.renewals_seen_at
@@ -287,7 +287,7 @@ P = TypeVar("P", bound=Process)
 
 
 class World(ABC, Generic[P]):
-    """One schedule: what happens when, drawn from a seed.
+    """One schedule: events and their times, drawn from a seed.
 
     Attributes:
         claim_names: The claims that there are at the beginning.
@@ -324,7 +324,7 @@ class World(ABC, Generic[P]):
 
     @abstractmethod
     def _actions(self) -> Sequence[tuple[int, Callable[[P], None]]]:
-        """Return what may happen to a process, with weights."""
+        """Return the possible actions of a process, with weights."""
 
     @abstractmethod
     def _check(self) -> None:
@@ -455,7 +455,7 @@ class World(ABC, Generic[P]):
         self.trace.append(f"         {process.name} freezes until {process.frozen_until:.3f}")
 
     def _resign(self, process: P) -> None:
-        """End in good order: the Lease is given back, and says whether requests are under way."""
+        """End in good order: the Lease is given back, and tells of requests under way."""
         if self._server.holder != process.identity:
             return
         process.pending.forget_settled(
@@ -476,7 +476,7 @@ class World(ABC, Generic[P]):
     # --- requests, answers and watches ------------------------------------------------------------
 
     def _send(self, process: P, write: ClaimWrite) -> None:
-        """Send a write, which may arrive late, twice or never."""
+        """Send a write; it may arrive late, twice or never."""
         uid, term = write.claim.metadata.uid, process.term
         process.busy.add(uid)
         process.pending.begin((claim_name(write.claim), uid))
@@ -514,7 +514,7 @@ class World(ABC, Generic[P]):
     def _admit(
         self, sender: str, write: ClaimWrite, end: Callable[[ResourceClaim | Outcome], None]
     ) -> None:
-        """Check a write against the fence; what is admitted is committed later."""
+        """Check a write against the fence; an admitted one is committed later."""
         if self._is_fenced(write) and sender != self._server.fence_holder:
             self._answer(end, Outcome.REFUSED)
             return
@@ -576,7 +576,7 @@ class World(ABC, Generic[P]):
                 process.observe(name, claim)
 
     def _break_watch(self, process: P) -> None:
-        """Lose a watch. What follows is compacted, so a list comes next, and hides what was between."""
+        """Lose a watch. The events after it are compacted, so a list comes next, and hides them."""
         if not process.leads or process.is_listing:
             return
         self.trace.append(f"         the watch of {process.name} breaks")
@@ -587,7 +587,7 @@ class World(ABC, Generic[P]):
         )
 
     def _relist(self, process: P, term: int) -> None:
-        """Ask for a list, which shows the claims as they are at this moment and arrives later."""
+        """Ask for a list; it shows the claims as they are at this moment and arrives later."""
         if process.term != term:
             return
         process.seen_version, process.floors = 0, {}

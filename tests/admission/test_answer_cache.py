@@ -31,7 +31,7 @@ SNAPSHOT = translation_snapshot(driver_slice(HAMI, hami_gpu("40Gi")))
 
 
 class Answers:
-    """A cache, and how often it computed."""
+    """A cache, and the number of its computations."""
 
     def __init__(self, capacity: int = 512) -> None:
         self.cache = AnswerCache(capacity)

@@ -1,4 +1,4 @@
-"""A denial says what to write into the keys of the pod, which then fits."""
+"""A denial names the values for the keys of the pod; with them it fits."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""DeviceClasses that map a resource name, and whether they give only what the name means."""
+"""DeviceClasses that map a resource name: exact ones, and ones that give more than the name means."""
 
 from typing import Final, NamedTuple
 

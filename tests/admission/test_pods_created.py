@@ -1,4 +1,4 @@
-"""Pods that come without our annotation: what they become, and what they keep."""
+"""Pods that come without our annotation: the outcome, and the fields that they keep."""
 
 from typing import NamedTuple
 

@@ -1,4 +1,4 @@
-"""The policies of scheduling gates: complete, and safe where something is missing."""
+"""The policies of scheduling gates: complete, and safe if something is missing."""
 
 from typing import Final
 

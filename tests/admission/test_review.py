@@ -1,4 +1,4 @@
-"""The envelope: which bodies are reviews, and what an answer looks like on the wire."""
+"""The envelope: the bodies that are reviews, and the form of an answer on the wire."""
 
 import base64
 from typing import Any, NamedTuple

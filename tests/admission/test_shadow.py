@@ -1,4 +1,4 @@
-"""Mode Shadow: no answer changes or rejects anything, and dry runs are told what would be."""
+"""Mode Shadow: no answer changes or rejects anything, and dry runs are told of other modes."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The webhook signs pods whose translation it accepted, and no others."""
+"""The webhook signs pods with an accepted translation, and no others."""
 
 from datetime import timedelta
 from typing import Any

@@ -48,7 +48,7 @@ def pod(
     labels: Mapping[str, str] | None = None,
     scheduler: str = "default-scheduler",
 ) -> Document:
-    """Return a pod as the API server shows it: without what is empty, but with `containers`."""
+    """Return a pod as the API server shows it: without empty fields, but with `containers`."""
     metadata = {"name": "a", "namespace": "default"}
     pod_metadata = {"annotations": annotations, "labels": labels}
     spec: dict[str, Any] = {"containers": list(containers) or None, "schedulerName": scheduler}

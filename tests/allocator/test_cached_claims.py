@@ -1,4 +1,4 @@
-"""Caches that outlive an attempt keep nothing large of claims, whose writers choose how many there are."""
+"""Caches that outlive an attempt keep nothing large of claims, as their writers choose the number."""
 
 import gc
 import tracemalloc

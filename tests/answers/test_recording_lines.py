@@ -1,4 +1,4 @@
-"""Lines of a recording: what is rejected, and with which words."""
+"""Lines of a recording: the rejected ones, and the words about them."""
 
 import pytest
 

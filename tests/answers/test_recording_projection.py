@@ -1,4 +1,4 @@
-"""What a recording keeps of an object, and what is no change."""
+"""The fields of an object that a recording keeps, and those that make no change."""
 
 import json
 from typing import Any

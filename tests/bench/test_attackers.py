@@ -1,4 +1,4 @@
-"""Attackers with stolen credentials do what the roles of their accounts allow, and nothing else."""
+"""Attackers with stolen credentials act within the roles of their accounts, and not beyond."""
 
 import random
 from collections.abc import Callable, Iterator, Sequence
@@ -58,7 +58,7 @@ class RecordingTarget(Target, frozen=True, kw_only=True):
 
 
 def parse_request(method: str, path: str) -> Request:
-    """Return what a request is about; a list of one name counts for that name, as in RBAC."""
+    """Return the object of a request; a list of one name counts for that name, as in RBAC."""
     url = urlsplit(path)
     parts = url.path.strip("/").split("/")
     group, parts = ("", parts[2:]) if parts[0] == "api" else (parts[1], parts[3:])
@@ -142,7 +142,7 @@ def test_it_does_what_its_roles_allow(account: str) -> None:
 
 @pytest.mark.parametrize("account", sorted(PROCESSES.keys() - {compromised.WEBHOOK}))
 def test_it_writes_what_nobody_wrote_before(account: str) -> None:
-    """Equal writes change nothing, so nobody who watches would hear of them."""
+    """Equal writes change nothing, so no watcher would hear of them."""
     written = [repr(body) for _, request, body in requests_of(PROCESSES[account]) if body]
 
     assert len(written) > 1

@@ -47,7 +47,7 @@ if name == "strict" or name == "broken":
 
 @pytest.fixture
 def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A repository whose suite costs 10 at its first commit, before results said which side is better, and 12 now."""
+    """A repository with a suite that cost 10 at first, before results had a better side, and 12 now."""
     folder = tmp_path / "repository"
     package = folder / "bench"
     package.mkdir(parents=True)

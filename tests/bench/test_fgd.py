@@ -70,7 +70,7 @@ def test_a_share_goes_to_the_gpu_that_is_in_use() -> None:
 
 
 def test_a_pod_goes_where_cpu_does_not_strand_gpus() -> None:
-    """On `a` the pod takes the CPU of the second GPU, which nobody could use any more."""
+    """On `a` the pod takes the CPU of the second GPU, so that nobody could use that any more."""
     nodes = [node_row("a", cpu=8000), node_row("b", cpu=64_000)]
     arriving = [pod_row(1000, cpu=6000), *[pod_row(1000, cpu=4000)] * 3]
     assert allocated_share(nodes, [pod_row(1000, cpu=4000)], arriving) == 100.0

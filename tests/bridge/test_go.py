@@ -16,7 +16,7 @@ REQUIREMENT: Final = re.compile(r"^\s*(k8s\.io/\S+) (v\S+)$", re.MULTILINE)
 
 
 def run(*arguments: str | Path) -> str:
-    """Run a program in the module and return what it wrote; a failure shows all of it."""
+    """Run a program in the module and return its output; a failure shows all of it."""
     completed = subprocess.run(
         arguments,
         cwd=BRIDGE_FOLDER,

@@ -1,4 +1,4 @@
-"""The times at which an authority is created, trusted, used and dropped; no certificate loses trust."""
+"""The times of an authority's creation, trust, use and end; no certificate loses trust."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -244,7 +244,7 @@ def test_any_damage_is_repaired_while_certificates_stay_trusted(
 
 
 def test_an_older_copy_of_the_secret_costs_no_served_certificate_its_trust() -> None:
-    """Minute by minute: what is served is believed, and nothing is served before API servers know its signer."""
+    """Minute by minute: served certificates are trusted, and served only once API servers know their signer."""
     minute = timedelta(minutes=1)
     stored, published_since, served = with_signer(OLD), NOW, NEW.certificate
     published: tuple[x509.Certificate, ...] = (served,)

@@ -177,7 +177,7 @@ async def test_ciphers_without_forward_secrecy_are_rejected() -> None:
 
 
 async def is_served(port: int, context: ssl.SSLContext) -> bool:
-    """Return whether a client gets an answer; TLS 1.3 rejects its certificate after the handshake."""
+    """Return True if a client gets an answer; TLS 1.3 rejects its certificate after the handshake."""
     try:
         connection = await asyncio.open_connection("127.0.0.1", port, ssl=context)
         answer = await exchange(connection)

@@ -614,7 +614,7 @@ def test_a_quota_with_scopes_that_counts_no_claims_is_named_with_the_reason(tmp_
 def test_a_bare_pod_that_hami_has_scheduled_is_read_like_one_that_it_has_not(
     tmp_path: Path,
 ) -> None:
-    """What HAMi's scheduler had written on it made it unknown."""
+    """The annotations that HAMi's scheduler had written on it made it unknown."""
     scheduled = pod("debug", SHARE)
     scheduled["metadata"]["annotations"] = {
         "hami.io/vgpu-node": "hami-0",
@@ -712,7 +712,7 @@ def test_more_pods_than_any_cluster_has_are_counted_and_not_built(
 def test_a_malformed_register_is_a_blocker_and_no_whole_devices(
     register: str, tmp_path: Path
 ) -> None:
-    """The plugin offers each card ten times, which counted as so many whole devices."""
+    """The plugin offers each card ten times, and they counted as so many whole devices."""
     answer = assessed(tmp_path, hami_node("hami-0", register))
 
     assert [(row["source"], row["devices"]) for row in answer["nodes"]] == [("hami", 0)]

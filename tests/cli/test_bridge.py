@@ -1,4 +1,4 @@
-"""`drawbridge bridge` on files: which writes give a driver to the bridge, and what they mean."""
+"""`drawbridge bridge` on files: the writes that give a driver to the bridge, and their effect."""
 
 import asyncio
 import json

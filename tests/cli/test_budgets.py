@@ -1,4 +1,4 @@
-"""DeviceQuotas in `drawbridge simulate` and `drawbridge why`: what fits a node, and no budget."""
+"""DeviceQuotas in `drawbridge simulate` and `drawbridge why`: pods that fit a node, and no budget."""
 
 import json
 import re
@@ -20,7 +20,7 @@ HAMI: Final = "hami-core-gpu.project-hami.io"
 
 
 def simulate(*documents: Document) -> tuple[dict[str, bool], list[tuple[str, str]]]:
-    """Return which pods are placed, and object and code of the findings about quotas."""
+    """Return the pods that are placed, and object and code of the findings about quotas."""
     call = ("simulate", "-f", "-", *CLUSTER, "-o", "json")
     result = drawbridge(*call, stdin=dump_yaml(documents))
     assert result.exit_code in (0, 1), result.stderr

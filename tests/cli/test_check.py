@@ -70,7 +70,7 @@ def test_devices_beside_counters_are_the_layout_of_1_34(
 
 
 def test_the_implicit_name_of_a_class_evades_no_quota(tmp_path: Path) -> None:
-    """The class is no profile's, so its selectors tell whose devices it has."""
+    """The class is no profile's, so its selectors tell the driver of its devices."""
     cluster = snapshot_file(
         tmp_path,
         others=(
@@ -102,7 +102,7 @@ def test_the_implicit_name_of_a_class_evades_no_quota(tmp_path: Path) -> None:
 
 
 def uncounted_templates(*documents: Document, options: Iterable[object]) -> list[tuple[str, bool]]:
-    """Return the objects with this finding, and whether they are of a file."""
+    """Return the objects with this finding, each with True if it is of a file."""
     return [
         (finding["object"], finding["file"] is not None)
         for finding in answer(*documents, options=options)["findings"]
@@ -550,7 +550,7 @@ def _fixes_of_errors(limits: Mapping[str, int]) -> list[str]:
 
 
 def device_quota(**caps: str) -> Document:
-    """A quota of what HAMi's driver publishes, for the namespaces of a team."""
+    """A quota of the devices that HAMi's driver publishes, for the namespaces of a team."""
     driver = "hami-core-gpu.project-hami.io"
     memory = {"name": "memory", "driver": driver, "capacity": "memory", "max": "40Gi", **caps}
     document = cases.device_quota(memory)
@@ -605,7 +605,7 @@ def test_a_quota_of_another_tenant_says_nothing() -> None:
 
 
 def mapped_pod(*amounts: str) -> Document:
-    """A pod whose containers request GPUs by a key that a DeviceClass of the example maps."""
+    """A pod with containers that request GPUs by a key that a DeviceClass of the example maps."""
     containers = [
         {"name": f"c{index}", "image": "i", "resources": {"limits": {"nvidia.com/gpu": amount}}}
         for index, amount in enumerate(amounts)

@@ -1,4 +1,4 @@
-"""`drawbridge check` against an inventory: what is an error there, and what no more than a warning."""
+"""`drawbridge check` against an inventory: the errors there, and those that are only warnings."""
 
 from typing import Any, NamedTuple
 
@@ -153,7 +153,7 @@ _PLACE = "resourceClaims[0].resourceClaimTemplateName"
 
 
 def workload(api_version: str, kind: str, *path: str) -> Document:
-    """A workload whose pod template is below a path."""
+    """A workload with its pod template below a path."""
     document: dict[str, Any] = {"spec": POD["spec"]}
     for step in reversed(path):
         document = {step: document}

@@ -1,4 +1,4 @@
-"""`drawbridge check`: which findings are printed, in which form, and what the exit status says."""
+"""`drawbridge check`: the findings that are printed, their forms, and the exit status."""
 
 import json
 import shutil

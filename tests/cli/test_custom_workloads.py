@@ -199,7 +199,7 @@ def test_a_mistake_in_each_kind_is_rejected_at_its_place(kind: WorkloadKind) -> 
 
 
 def resolves(document: Any, path: str) -> bool:
-    """Return whether a path leads to a value of the document."""
+    """Return True if a path leads to a value of the document."""
     place, bracket, key = path.rpartition("[")
     for step in place.replace("[", ".").replace("]", "").split("."):
         document = document[int(step)] if step.isdigit() else document[step]

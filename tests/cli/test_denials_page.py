@@ -1,4 +1,4 @@
-"""The page of denials shows what kubectl printed on a real cluster; its words are those of check."""
+"""The page of denials shows the output of kubectl on a real cluster; its words are those of check."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The examples: what becomes of each, and laws that hold for every manifest."""
+"""The examples: the outcome of each, and laws that hold for every manifest."""
 
 import json
 import re

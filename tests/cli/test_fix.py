@@ -1,4 +1,4 @@
-"""`drawbridge fix` writes what `check` proves, and nothing else."""
+"""`drawbridge fix` writes the fixes that `check` proves, and nothing else."""
 
 import gzip
 import json
@@ -177,7 +177,7 @@ def test_workloads_of_all_kinds() -> None:
 
 
 def test_a_fix_that_brings_another_error_is_not_made() -> None:
-    """With a memory in MiB the pod still has cores, of which the driver gives no share."""
+    """With a memory in MiB the pod still has cores, and the driver gives no share of these."""
     manifest = pod("{nvidia.com/gpu: 1, nvidia.com/gpucores: 50, nvidia.com/gpumem: 8Gi}")
     options = ("--profile", "hami=gpu.nvidia.com")
 
@@ -214,7 +214,7 @@ def test_a_key_that_a_class_maps_is_named_with_its_container() -> None:
 
 
 def test_keys_that_share_devices_with_an_init_container_are_left() -> None:
-    """What to write into which container is a choice then."""
+    """The value to write into each container is a choice then."""
     init = "  initContainers:\n  - name: init\n    resources: {limits: {nvidia.com/gpu: 20}}\n"
     manifest = pod("{nvidia.com/gpu: 1}") + init
 

@@ -1,4 +1,4 @@
-"""Quotas of other schedulers: read where they are, and told to the namespaces that they limit."""
+"""Quotas of other schedulers: read in place, and told to the namespaces that they limit."""
 
 import asyncio
 import json
@@ -91,7 +91,7 @@ async def test_without_the_right_it_is_a_note(server: FakeApiServer, tmp_path: P
 async def test_a_cluster_without_such_kinds_needs_no_note(
     server: FakeApiServer, tmp_path: Path
 ) -> None:
-    """A user without the right is refused before the API server looks whether it has the kind."""
+    """A user without the right is refused before the API server looks for the kind."""
     for namespace in ("team", "other"):
         server.remove(QUOTAS, "gpus", namespace=namespace)
     server.fail(403, times=9, matches=lambda call: "/gpuresourcequotas" in call.path)

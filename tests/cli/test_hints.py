@@ -1,4 +1,4 @@
-"""Hints about what people copy from examples of older versions."""
+"""Hints about keys that people copy from examples of older versions."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""`drawbridge translate --in-place` rewrites what changes in files of manifests, and nothing else."""
+"""`drawbridge translate --in-place` rewrites the changed parts of manifest files, and nothing else."""
 
 import gzip
 import json

@@ -1,4 +1,4 @@
-"""`drawbridge inventory`: devices, what is free, and the DeviceClasses for them."""
+"""`drawbridge inventory`: devices, free capacity, and the DeviceClasses for them."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""`kubectl_complete-drawbridge`: what kubectl asks for when somebody presses Tab."""
+"""`kubectl_complete-drawbridge`: kubectl's call when somebody presses Tab."""
 
 import subprocess
 import sys

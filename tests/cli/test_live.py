@@ -1,4 +1,4 @@
-"""`--live`: what is asked of an API server, and what happens where it may not be."""
+"""`--live`: the requests to an API server, and the results if some are forbidden."""
 
 import asyncio
 import json
@@ -132,7 +132,7 @@ async def test_pod_groups_that_may_not_be_read_are_noted(server: FakeApiServer) 
 async def test_pod_groups_that_the_cluster_does_not_know_are_not_missed(
     server: FakeApiServer,
 ) -> None:
-    """Whoever has no right is refused before the API server looks whether it has the kind."""
+    """A user without the right is refused before the API server looks for the kind."""
     server.fail(403, times=9, matches=lambda call: call.path.endswith("/podgroups"))
     server.fail(404, times=9, matches=lambda call: "/apis/scheduling." in call.path)
 
@@ -144,7 +144,7 @@ async def test_pod_groups_that_the_cluster_does_not_know_are_not_missed(
 
 @pytest.mark.parametrize("depth", [300, 800, 1500])
 def test_parameters_deeper_than_python_reads_end_no_command(depth: int) -> None:
-    """A user who may create claims can nest them; the API server takes ten thousand levels."""
+    """A user with the right to create claims can nest them; the API server takes ten thousand levels."""
     head = b'{"metadata":{"name":"deep"},"spec":{"devices":{"config":[{"opaque":{"driver":"a","parameters":'
     raw = head + b'{"a":' * depth + b"1" + b"}" * depth + b"}}]}}}"
     (listed,) = (listed for listed in live._ALLOCATION if listed.kind == "ResourceClaim")
@@ -358,7 +358,7 @@ async def test_slices_are_judged_as_the_api_server_of_the_cluster_would(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Devices beside counters, which 1.34 accepts; without a version the newest counts."""
+    """Devices beside counters are accepted by 1.34 only; without a version the newest counts."""
     if version is None:
         server.fail(403, times=9, matches=lambda call: call.path == "/version")
     else:
@@ -409,7 +409,7 @@ KUBECONFIG = "the kubeconfig of the test"
 
 
 class Called(NamedTuple):
-    """A call, by its program name, and whether the cluster is read."""
+    """A call, by its program name, and True if the cluster is read."""
 
     program: str
     options: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""The command as a process: what it writes where, whatever it is started in."""
+"""The command as a process: its outputs, from any directory."""
 
 import os
 import shlex

@@ -1,4 +1,4 @@
-"""`drawbridge matrix`: which kinds of devices may be in use together."""
+"""`drawbridge matrix`: the kinds of devices that may be in use together."""
 
 import json
 from typing import Any

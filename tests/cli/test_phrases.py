@@ -1,4 +1,4 @@
-"""Claims in words: every form that the compiler writes, and what it does not write."""
+"""Claims in words: every form that the compiler writes, and some that it does not."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""`drawbridge plan`: waves that fit, what is held, and runbooks that people can run."""
+"""`drawbridge plan`: waves that fit, devices held back, and runbooks that people can run."""
 
 import os
 import re
@@ -198,7 +198,7 @@ def switched_node() -> list[dict[str, Any]]:
 
 
 def claim_of(pod: str) -> dict[str, Any]:
-    """The claim of a pod, which has the GPU of the switched node."""
+    """The claim of a pod; it has the GPU of the switched node."""
     allocated = {"driver": "gpu.nvidia.com", "pool": "done", "device": "gpu-0", "request": "gpu"}
     return {
         "apiVersion": "resource.k8s.io/v1",
@@ -434,7 +434,7 @@ PHASES: Final = ("preflight", "switch", "verify", "rollback")
 
 
 def said_at_the_end(script: Path) -> list[str]:
-    """Return what the last line of a script says after a colon, as a shell would read it."""
+    """Return the words of a script's last line after a colon, as a shell would read them."""
     lines = script.read_text().splitlines()
     here = next(line for line in lines if line.startswith("here="))
     # The folder has to be found from the script, wherever that lies.
@@ -871,7 +871,7 @@ HOSTILE: Final = (
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_hostile_name_never_becomes_a_command(tmp_path: Path, name: str) -> None:
-    """The scripts run with commands that only note how they were called."""
+    """The scripts run with commands that only note their arguments."""
     quota = {
         "apiVersion": "v1",
         "kind": "ResourceQuota",

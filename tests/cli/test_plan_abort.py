@@ -15,7 +15,7 @@ POOL: Final = {"cloud.google.com/gke-nodepool": "a100"}
 
 
 class Script:
-    """The switch of a wave of two nodes of a pool, with commands that note how they were called."""
+    """The switch of a wave of two nodes of a pool, with commands that note their arguments."""
 
     def __init__(self, folder: Path, interrupted_by: str) -> None:
         nodes = [plugin_node(name, 4, **POOL) for name in ("gpu-0", "gpu-1")]
@@ -35,7 +35,7 @@ class Script:
             path.chmod(0o755)
 
     def run(self) -> tuple[int, str]:
-        """Return the status and what was printed."""
+        """Return the status and the output."""
         ran = subprocess.run(
             [self._script],
             env={"PATH": f"{self._bin}:{os.environ['PATH']}"},

@@ -1,4 +1,4 @@
-"""`drawbridge verify --wave` and `--node`: what a plan expects is there, or it is named."""
+"""`drawbridge verify --wave` and `--node`: the objects that a plan expects are there, or are named."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -51,7 +51,7 @@ def write(path: Path, objects: Objects) -> Path:
 
 
 def planned(tmp_path: Path, objects: Objects = BEFORE) -> Path:
-    """The folder of a plan whose first wave switches hami-1 and opts team in."""
+    """The folder of a plan with a first wave that switches hami-1 and opts team in."""
     snapshot = write(
         tmp_path / "before.yaml", [o for o in objects if o["metadata"]["name"] != "gpu-0"]
     )

@@ -45,7 +45,7 @@ def plan(tmp_path: Path) -> Path:
 def run(
     script: Path, uid: str, *arguments: str
 ) -> tuple[subprocess.CompletedProcess[str], list[str]]:
-    """Run a script against a cluster with a uid; return what it was, and the calls."""
+    """Run a script against a cluster with a uid; return its result, and the calls."""
     folder, calls = script.parents[1] / "bin", script.parents[1] / "calls"
     folder.mkdir(exist_ok=True)
     calls.write_text("")

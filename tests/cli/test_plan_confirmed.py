@@ -1,4 +1,4 @@
-"""`drawbridge plan`: what a tenant can write proposes, and only a person decides."""
+"""`drawbridge plan`: text that a tenant can write proposes, and only a person decides."""
 
 import os
 import subprocess

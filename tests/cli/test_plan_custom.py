@@ -1,4 +1,4 @@
-"""`drawbridge plan` and `assess` with pods of kinds whose templates other projects' controllers read."""
+"""`drawbridge plan` and `assess` with pods of kinds that other projects' controllers make."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,12 +22,12 @@ VERSION: Final = {
 def pods_of(
     kind: str, name: str, limits: dict[str, str], nodes: Sequence[str], **spec: Any
 ) -> list[dict[str, Any]]:
-    """Pods of a custom workload, of which the snapshot has no object."""
+    """Pods of a custom workload without its object in the snapshot."""
     return workload(name, limits, nodes, kind=kind, **spec)[1:]
 
 
 def ray(workers: Sequence[str]) -> list[dict[str, Any]]:
-    """A RayCluster whose first pod has no devices, and the others have one each."""
+    """A RayCluster with a first pod without devices, and one each for the others."""
     head = pods_of("RayCluster", "tune", {"cpu": "1"}, ["gpu-0"])
     head[0]["metadata"]["name"] = "tune-a-head"
     return [*head, *pods_of("RayCluster", "tune", {GPU: "1"}, workers)]

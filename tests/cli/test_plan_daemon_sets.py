@@ -85,7 +85,7 @@ DELETE = "kubectl delete pods --namespace=team --selector=app=monitor --field-se
 
 
 def shared_nodes() -> list[dict[str, Any]]:
-    """Two nodes with HAMi, each with a pod of the same DaemonSet, which has a share."""
+    """Two nodes with HAMi, each with a pod of the same DaemonSet with a share."""
     objects = workload("monitor", SHARE, ["hami-0", "hami-1"], kind="DaemonSet")
     objects[0]["spec"]["selector"] = {"matchLabels": {"app": "monitor"}}
     objects[0]["status"] = {"desiredNumberScheduled": 2}
@@ -183,7 +183,7 @@ def test_no_node_is_switched_before_its_daemon_set_is_opted_in(tmp_path: Path) -
 def state_after(
     tmp_path: Path, wave: int, *, keyed_nodes: Collection[str], pending_nodes: Collection[str] = ()
 ) -> str:
-    """Return what `verify` says of the DaemonSet.
+    """Return the words of `verify` about the DaemonSet.
 
     Args:
         tmp_path: Gets the files.

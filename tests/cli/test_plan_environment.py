@@ -199,7 +199,7 @@ MANAGED: Final[tuple[tuple[dict[str, Any], str, str], ...]] = (
 
 
 def cluster_of(metadata: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """A cluster whose namespace and quota have such metadata."""
+    """A cluster with a namespace and a quota of such metadata."""
     team = namespace("team")
     team["metadata"] |= metadata
     quota = {**QUOTA, "metadata": {**QUOTA["metadata"], **metadata}}
@@ -423,7 +423,7 @@ def test_pods_without_devices_that_a_drain_evicts_are_counted(tmp_path: Path) ->
 
 
 def test_a_node_whose_devices_no_plan_knows_is_named(tmp_path: Path) -> None:
-    """It was in no wave, and no reason said why."""
+    """It was in no wave, and no reason was given."""
     names = {
         "npu": {"huawei.com/Ascend910": "8"},
         "ts": {"nvidia.com/gpu.shared": "32"},

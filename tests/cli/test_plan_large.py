@@ -82,7 +82,7 @@ def test_a_large_plan_needs_no_more_than_a_minute_and_a_gibibyte(tmp_path: Path)
 
 @pytest.fixture
 def interrupted(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A person who presses ^C once eight nodes have a wave."""
+    """A person: presses ^C once eight nodes have a wave."""
 
     class Run(LongRun):
         def __call__(self, done_count: int) -> None:
@@ -127,7 +127,7 @@ def test_a_plan_that_was_not_interrupted_is_complete(tmp_path: Path) -> None:
 
 
 class Followed:
-    """Notes what it is told about a search."""
+    """Notes the news about a search."""
 
     def __init__(self) -> None:
         self.totals: list[int] = []
@@ -191,7 +191,7 @@ def test_a_note_says_why_a_wave_is_no_larger_with_its_nodes(tmp_path: Path) -> N
 
 
 def test_each_reason_has_one_line(tmp_path: Path) -> None:
-    """Eight nodes lack devices, and four lack what stays free."""
+    """Eight nodes lack devices, and four lack those that stay free."""
     nodes = [plugin_node(f"gpu-{number}") for number in range(8)]
     busy = workload("web", {GPU: "4"}, ["gpu-0", "gpu-1", "gpu-2"])
     options = ("--wave-nodes", 8, "--spare-nodes", 0, "--keep-free", 25)

@@ -34,7 +34,7 @@ def others(
 
 
 def cluster(*objects: Objects, second: Mapping[str, str] = ROOM) -> list[Mapping[str, Any]]:
-    """Two nodes with GPUs, of which the first has pods and is switched last."""
+    """Two nodes with GPUs; the first has pods and is switched last."""
     used = workload("train", {GPU: "1"}, ["gpu-1"])
     nodes = [gpu_node("gpu-0"), gpu_node("gpu-1", second), namespace("team")]
     return [*nodes, *used, *(document for entry in objects for document in entry)]
@@ -120,7 +120,7 @@ def test_what_finds_none_is_named(tmp_path: Path, objects: Objects, names: list[
 
 
 def test_what_has_moved_takes_cpu_from_pods_with_devices() -> None:
-    """The pod of the first node goes to the third, which has no room for the pod of the second then."""
+    """The pod of the first node goes to the third, without room left there for the pod of the second."""
     nodes = [gpu_node(f"gpu-{number}") for number in range(3)]
     train = workload("train", {GPU: "1", "cpu": "6"}, ["gpu-1"])
     web = others("web", ["gpu-0"], cpu="6")
@@ -147,7 +147,7 @@ def test_what_has_moved_takes_cpu_from_pods_with_devices() -> None:
 
 
 def test_evicted_again_is_counted_again(tmp_path: Path) -> None:
-    """The pod goes to the node with the most CPU, which is drained later."""
+    """The pod goes to the node with the most CPU, though that is drained later."""
     plan = planned(tmp_path, cluster(others("web", ["gpu-0"])), "--wave-nodes", 1)
 
     assert [1, 1] == [wave["evictedOthers"] for wave in plan["waves"]]

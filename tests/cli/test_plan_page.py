@@ -85,7 +85,7 @@ def test_evicted_pods_are_named(tmp_path: Path, page: str) -> None:
 
 
 def test_what_leaves_is_grouped_by_its_course(tmp_path: Path) -> None:
-    """All stood under "Evicted, and started again elsewhere", which is true of a few."""
+    """All stood under "Evicted, and started again elsewhere", true only of a few."""
     monitor = workload("monitor", SHARE, ["hami-0", "hami-1", "hami-2"], kind="DaemonSet")
     monitor[0]["spec"]["selector"] = {"matchLabels": {"app": "monitor"}}
     train = workload("train", SHARE, ["hami-2"], kind="Job", restartPolicy="Never")
@@ -132,7 +132,7 @@ def test_risks_and_what_is_held_are_told(tmp_path: Path) -> None:
 
 
 def test_the_page_says_what_is_restarted_and_what_goes_on(tmp_path: Path) -> None:
-    """Jobs and DaemonSets stood among what is restarted, and no script restarts them."""
+    """Jobs and DaemonSets stood among the restarted workloads, and no script restarts them."""
     monitor = workload("monitor", SHARE, ["hami-0", "hami-1"], kind="DaemonSet")
     monitor[0]["spec"]["selector"] = {"matchLabels": {"app": "monitor"}}
     train = workload("train", SHARE, ["hami-2"], kind="Job", restartPolicy="Never")

@@ -17,7 +17,7 @@ LABEL: Final = "drawbridge.internal/translate"
 
 
 def one_namespace(nodes: int, gpus: int, workloads: int, kind: str = "Deployment") -> Objects:
-    """HAMi's nodes, of which the first ones are full of the workloads of one namespace."""
+    """HAMi's nodes; the first ones are full of the workloads of one namespace."""
     return [
         *(hami_node(f"h{number:02}", gpus) for number in range(nodes)),
         *itertools.chain.from_iterable(
@@ -215,7 +215,7 @@ def test_a_node_to_spare_is_one_that_its_pods_may_use(tmp_path: Path) -> None:
 
 
 def limited(team: str) -> list[dict[str, Any]]:
-    """A namespace whose pods would be rejected, since no quota counts the memory of claims."""
+    """A namespace with pods that would be rejected, since no quota counts the memory of claims."""
     quota = {
         "apiVersion": "v1",
         "kind": "ResourceQuota",
@@ -239,7 +239,7 @@ def test_a_rejected_share_holds_no_node_that_has_no_shares(tmp_path: Path) -> No
 
 
 def test_devices_beside_those_of_a_rejected_pod_are_not_free(tmp_path: Path) -> None:
-    """Nobody knows which of them it uses, so no pod is planned there."""
+    """Nobody knows the devices that it uses, so no pod is planned there."""
     shared = workload("share", SHARE, ["hami-0"], namespace="limited")
     web = workload("web", SHARE, ["hami-1"])
     nodes = [hami_node(f"hami-{number}", gpus=2) for number in range(4)]

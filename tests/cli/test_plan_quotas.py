@@ -1,4 +1,4 @@
-"""The ResourceQuotas of `drawbridge plan`: what they allow after a wave, and what its script says of it."""
+"""The ResourceQuotas of `drawbridge plan`: the amounts allowed after a wave, and its script's words."""
 
 import json
 from collections.abc import Mapping
@@ -208,7 +208,7 @@ def test_two_limits_may_count_the_pods_of_a_line_between_them(tmp_path: Path) ->
 
 
 def test_a_line_with_a_claims_quota_converted_by_us_is_replaced(tmp_path: Path) -> None:
-    """What `quota convert` writes is what the plan knows."""
+    """The output of `quota convert` is known to the plan."""
     file = tmp_path / "quota.yaml"
     file.write_text(dump_yaml([_quota()]))
     result = drawbridge("quota", "convert", "--snapshot", file, "--to", "device", "-o", "json")

@@ -1,4 +1,4 @@
-"""`drawbridge plan`: what a restart takes from pods is told with the wave that restarts them, and asked about."""
+"""`drawbridge plan`: the losses of pods by a restart are told with its wave, and asked about."""
 
 import json
 import os
@@ -111,7 +111,7 @@ def test_before_the_wave_it_is_told_as_it_is_then(tmp_path: Path) -> None:
 
 
 class Switch:
-    """The last steps of a switch whose workload asks not to be evicted."""
+    """The last steps of a switch with a workload that asks not to be evicted."""
 
     def __init__(self, folder: Path) -> None:
         plan = planned(folder, objects({STAYS: "false"}), "--wave-nodes", 1)
@@ -126,7 +126,7 @@ class Switch:
             path.chmod(0o755)
 
     def run(self, *arguments: str, typed: str = "") -> tuple[int, bool, str]:
-        """Return the status, whether the workload was restarted, and what was printed."""
+        """Return the status, True if the workload was restarted, and the output."""
         self._calls.write_text("")
         terminal, end = pty.openpty()
         os.write(terminal, typed.encode())
@@ -145,7 +145,7 @@ class Switch:
 
 
 def test_pods_that_ask_not_to_be_evicted_are_restarted_by_a_person_only(tmp_path: Path) -> None:
-    """A restart killed what a drain waits for."""
+    """A restart killed pods that a drain waits for."""
     switch = Switch(tmp_path)
 
     assert ([REFUSED], True) == (switch.entry["losses"], switch.entry["asks"])

@@ -31,7 +31,7 @@ EXIT_CODES: Final = {
 
 
 def job(node: str = "gpu-0", restart: str = "Never", **spec: Any) -> list[dict[str, Any]]:
-    """A Job with a pod that runs, and what its spec has."""
+    """A Job with a pod that runs, and more fields of its spec."""
     owner, pod = workload("train", {GPU: "1"}, [node], kind="Job", restartPolicy=restart)
     owner["apiVersion"] = pod["metadata"]["ownerReferences"][0]["apiVersion"] = "batch/v1"
     del owner["spec"]["replicas"]
@@ -171,7 +171,7 @@ def test_a_job_is_named_with_age_limit_and_policy(tmp_path: Path) -> None:
 
 
 def bound_volume() -> list[dict[str, Any]]:
-    """A claim whose volume is on one node."""
+    """A claim with a volume on one node."""
     term = {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In"}]}
     return [
         {
@@ -190,7 +190,7 @@ def bound_volume() -> list[dict[str, Any]]:
 
 
 def on_disk(name: str, limits: Mapping[str, str], nodes: Sequence[str]) -> list[dict[str, Any]]:
-    """A StatefulSet whose pods have the volume of one node."""
+    """A StatefulSet with pods that have the volume of one node."""
     volumes = [{"name": "d", "persistentVolumeClaim": {"claimName": "data"}}]
     return [*workload(name, limits, nodes, kind="StatefulSet", volumes=volumes), *bound_volume()]
 
@@ -328,7 +328,7 @@ def test_a_snapshot_has_of_volumes_what_a_plan_reads() -> None:
 
 
 class Runbook:
-    """The switch of a wave of two nodes, with commands that note how they were called."""
+    """The switch of a wave of two nodes, with commands that note their arguments."""
 
     def __init__(
         self, tmp_path: Path, answers: Sequence[int], objects: Objects | None = None
@@ -356,7 +356,7 @@ class Runbook:
         (self.bin / program).chmod(0o755)
 
     def run(self, *arguments: str, typed: str | None = None) -> tuple[int, str]:
-        """Return the status and what was printed; what is typed comes from a terminal."""
+        """Return the status and the output; typed text comes from a terminal."""
         environment = {"PATH": f"{self.bin}:{os.environ['PATH']}"}
         if typed is None:
             ran = subprocess.run(

@@ -51,7 +51,7 @@ def test_a_long_run_prints_how_much_is_done_how_fast_and_how_long_it_takes(
 
 @pytest.fixture(autouse=True)
 def _python_handles_interrupts() -> Iterator[None]:
-    """Raise KeyboardInterrupt for SIGINT, also where a shell started the tests in the background."""
+    """Raise KeyboardInterrupt for SIGINT, also if a shell started the tests in the background."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)

@@ -317,7 +317,7 @@ def test_amounts_are_divided_by_todays_use_wherever_it_is_known(tmp_path: Path) 
 def test_a_class_that_a_plan_has_map_the_name_of_a_line_is_named(
     tmp_path: Path, limits: str, mappings: Mapping[str, str]
 ) -> None:
-    """A plan's quota has no line of that class, which would limit the same pods once more."""
+    """A plan's quota has no line of that class, since it would limit the same pods once more."""
     amounts = {"whole": WHOLE, "share": SHARE}[limits]
 
     result = convert(

@@ -1,4 +1,4 @@
-"""`drawbridge quota status`: what is used, promised and left of DeviceQuotas, from a snapshot."""
+"""`drawbridge quota status`: amounts used, promised and left of DeviceQuotas, from a snapshot."""
 
 import json
 from collections.abc import Iterable, Mapping

@@ -191,7 +191,7 @@ EXTENDED_QUOTA: Document = {
 def test_claims_count_as_extended_resources_from_1_35_on(
     version: str | None, expected: list[str], tmp_path: Any
 ) -> None:
-    """The quota of the class, which the claim with five devices exceeds, counts in every version."""
+    """The quota of the class counts in every version, and the claim with five devices exceeds it."""
     snapshot = tmp_path / "cluster.yaml"
     snapshot.write_text(dump_yaml((CLASS, SLICE, quota(4, 0), EXTENDED_QUOTA)))
     documents = (claim("few", 2), claim("many", 5))

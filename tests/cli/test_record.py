@@ -1,4 +1,4 @@
-"""`drawbridge record`: what is written of a cluster and when, what is left out, and how it ends."""
+"""`drawbridge record`: the objects and times that it writes, the fields it leaves out, and its end."""
 
 import asyncio
 import errno
@@ -64,7 +64,7 @@ def bound_pod() -> dict[str, Any]:
 
 
 class Recording(NamedTuple):
-    """What a recorder wrote and printed."""
+    """The output of a recorder: file and text."""
 
     header: Header
     entries: Sequence[Entry]

@@ -1,4 +1,4 @@
-"""`drawbridge rehearse`, up to the control plane: what it takes over of a cluster, and what it prints."""
+"""`drawbridge rehearse`, up to the control plane: the objects taken over of a cluster, and its output."""
 
 import json
 from collections.abc import Sequence
@@ -36,7 +36,7 @@ FLEET = EXAMPLES / "migration" / "fleet.yaml"
 
 
 def test_a_rehearsal_takes_the_flags_of_the_plan_that_it_rehearses() -> None:
-    """The plan's own note asks for --plugin-label, which the rehearsal did not know."""
+    """The plan's own note asks for --plugin-label, a flag that the rehearsal did not know."""
     left_out = {"live", "kubeconfig", "context", "folder", "form", "page", "color"}
     of_plan = {str(option.name) for option in plan.params} - left_out
 
@@ -213,7 +213,7 @@ def test_without_a_checkout_it_says_where_it_runs(monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.parametrize("flags", [[], ["--snapshot", FLEET]])
 def test_a_call_that_cannot_be_rehearsed_is_wrong(flags: list[object]) -> None:
-    """Without a snapshot, and with a plan whose scripts would stop for a person."""
+    """Without a snapshot, and with a plan of scripts that would stop for a person."""
     result = drawbridge("rehearse", *flags)
 
     assert (2, "") == (result.exit_code, result.stdout)
@@ -311,7 +311,7 @@ def test_only_pods_that_stay_take_cpu_from_their_node() -> None:
 
 
 def test_pods_of_devices_that_no_plan_knows_have_their_nodes() -> None:
-    """They waited from the first to the last wave, which looked as if a wave had left them so."""
+    """They waited from the first to the last wave, and it looked as if a wave had left them so."""
     shared = node_objects("ts-0", {"nvidia.com/gpu.shared": "8"}, {}, {})
     objects = [shared, *workload_objects("nb", {"nvidia.com/gpu.shared": "1"}, ["ts-0"])]
 

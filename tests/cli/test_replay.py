@@ -485,7 +485,7 @@ def test_a_workload_of_manifests_stands_for_its_pods(tmp_path: Path) -> None:
 
 
 def test_pods_are_drawn_from_those_that_run(tmp_path: Path) -> None:
-    """Their nodes are emptied, but for what a DaemonSet runs; four GPUs times 1.5 are six pods."""
+    """Their nodes are emptied, but for a DaemonSet's pods; four GPUs times 1.5 are six pods."""
     daemon = running("agent", "node-a", "2", ownerReferences=[{"kind": "DaemonSet", "name": "a"}])
     del daemon["spec"]["resourceClaims"]
     state = (

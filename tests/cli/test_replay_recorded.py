@@ -1,4 +1,4 @@
-"""`drawbridge replay` of a recording: who comes and goes, what is compared, and faults in the file."""
+"""`drawbridge replay` of a recording: arrivals and departures, comparisons, and faults in the file."""
 
 import gzip
 import json
@@ -537,7 +537,7 @@ def test_every_strategy_follows_nodes_and_devices_that_come_and_go(
 
 
 def test_pods_that_use_a_claim_one_after_the_other_do_not_share_it(tmp_path: Path) -> None:
-    """Each binding has the devices of its time, and what is freed is free."""
+    """Each binding has the devices of its time, and freed devices are free."""
     changes: list[Entry] = []
     for number, (at, on) in enumerate(((10, "node-a"), (50, "node-b"))):
         name = f"pod-{number}"

@@ -1,4 +1,4 @@
-"""`drawbridge assess --residue`: what is left of legacy systems when a migration ends."""
+"""`drawbridge assess --residue`: the rest of legacy systems at the end of a migration."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -26,7 +26,7 @@ HAMI: Final = "hami-core-gpu.project-hami.io"
 
 
 def moved(limits: Mapping[str, str] = SHARE, **spec: Any) -> list[dict[str, Any]]:
-    """A workload whose pod has claims."""
+    """A workload with a pod that has claims."""
     owner, pod = workload("web", limits, ["a"], **spec)
     pod["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimTemplateName": "t"}]
     return [owner, pod]

@@ -1,4 +1,4 @@
-"""The answer as SARIF: what the format asks for, as far as we use it.
+"""The answer as SARIF: the requirements of the format, as far as we use it.
 
 The types below are those parts of the official schema (sarif-schema-2.1.0.json) that we write, with
 what it requires, strict about everything else. The whole schema was asked by hand.

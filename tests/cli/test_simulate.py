@@ -433,7 +433,7 @@ def test_mapped_extended_resources_get_the_claim_that_the_scheduler_makes() -> N
 
 
 def workload(kind: str = "Deployment", api_version: str = "apps/v1", **spec: Any) -> Document:
-    """Return a workload called web, each pod of which takes a device by a template."""
+    """Return a workload called web; each of its pods takes a device by a template."""
     containers = [{"name": "c", "image": "c"}]
     claims = [{"name": "gpu", "resourceClaimTemplateName": "one"}]
     template = {"spec": {"containers": containers, "resourceClaims": claims}}

@@ -1,4 +1,4 @@
-"""`drawbridge simulate --node` says what the allocator says, whatever the cluster.
+"""`drawbridge simulate --node` agrees with the allocator on any cluster.
 
 The allocator itself is compared with upstream in tests/oracle; here everything around it is under
 test: files read straight into views, gates by name, allocations as JSON.

@@ -1,4 +1,4 @@
-"""The key `trace` of `drawbridge simulate -o json`: how the first placements came about."""
+"""The key `trace` of `drawbridge simulate -o json`: the derivation of the first placements."""
 
 import json
 from typing import Any

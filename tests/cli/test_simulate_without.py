@@ -1,4 +1,4 @@
-"""`drawbridge simulate --without`: what the removal of a pod would free."""
+"""`drawbridge simulate --without`: the devices freed by the removal of a pod."""
 
 import json
 from typing import Any, Final

@@ -1,4 +1,4 @@
-"""`drawbridge snapshot`: what the file holds, what it leaves out, and who can read it."""
+"""`drawbridge snapshot`: the content of the file, the parts left out, and its permissions."""
 
 import asyncio
 import gzip
@@ -149,7 +149,7 @@ async def test_other_commands_read_the_file(
 async def test_check_judges_by_the_version_of_the_cluster(
     server: FakeApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Devices beside counters, which 1.34 accepts, and newer versions reject."""
+    """Devices beside counters are accepted by 1.34, and rejected by newer versions."""
     monkeypatch.setattr(fake_api_server, "VERSION", "v1.34.4")
     _, _, file = await take_snapshot(server, tmp_path, "cluster.json.gz")
 

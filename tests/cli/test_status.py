@@ -122,7 +122,7 @@ SLICE = convert(
 
 
 def installation(**fields: Any) -> Installation:
-    """Return an installation of which every part is ready."""
+    """Return an installation with every part ready."""
     values: dict[str, Any] = {
         "kubernetes": "v1.37.1",
         "read_at": NOW,
@@ -543,7 +543,7 @@ class Time:
 
 
 def reads(*answers: StatusAnswer | KubeError) -> Callable[[], StatusAnswer]:
-    """Return what reads one answer after the other, the last one for ever."""
+    """Return a function that reads one answer after the other, the last one for ever."""
     remaining: Iterator[StatusAnswer | KubeError] = iter(answers)
 
     def read() -> StatusAnswer:

@@ -1,4 +1,4 @@
-"""`drawbridge test`: a site's own tests pass, fail with what is there instead, or are wrong."""
+"""`drawbridge test`: a site's own tests pass, fail with the actual values, or are wrong."""
 
 import json
 import os

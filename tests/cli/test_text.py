@@ -1,4 +1,4 @@
-"""`-o text` and `-o diff`, and the demo: what people read."""
+"""`-o text` and `-o diff`, and the demo: the output for people."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""`drawbridge top`: who uses which devices, and who waits."""
+"""`drawbridge top`: devices by user, and waiting pods."""
 
 import json
 import shlex

@@ -1,4 +1,4 @@
-"""Fields and layouts of designs that Kubernetes did not adopt: the findings say where their content belongs."""
+"""Fields and layouts of designs that Kubernetes did not adopt: findings name the place for their content."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""`drawbridge verify`: planted faults are found, and what is right is left alone."""
+"""`drawbridge verify`: planted faults are found, and correct objects are left alone."""
 
 import json
 from collections.abc import Iterable

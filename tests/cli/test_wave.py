@@ -79,7 +79,7 @@ class Migration:
         return data
 
     def overwrite(self, **data: str) -> None:
-        """Write into the ConfigMap, as whoever may write it."""
+        """Write into the ConfigMap, as anybody with the right may."""
         document = {"metadata": {"name": WAVE_RECORD, "namespace": NAMESPACE}}
         self.server.put(CONFIG_MAPS, {**document, "data": {**self.record, **data}})
 

@@ -1,4 +1,4 @@
-"""The course of a plan, as values: which steps come next from which position."""
+"""The course of a plan, as values: the steps that follow each position."""
 
 from typing import Final
 

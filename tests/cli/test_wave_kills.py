@@ -154,7 +154,7 @@ class Operations:
 
 
 def killings() -> Iterator[tuple[str, str, int]]:
-    """Yield each place of a plan with two waves where a process may end."""
+    """Yield each place for a process to end in a plan with two waves."""
     for port, most in (("store", WRITES), ("runner", STEPS)):
         for number in range(1, most + 1):
             for moment in ("before", "after"):
@@ -235,7 +235,7 @@ def test_killed_while_it_is_taken_back_it_is_taken_back(
 def scripted_end(
     written_plan: Path, course: Course, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[int, dict[str, str]]:
-    """The number of commands of an undisturbed run of real scripts, and what they have changed."""
+    """The number of commands of an undisturbed run of real scripts, and their changes."""
     cluster = ScriptedCluster(tmp_path_factory.mktemp("undisturbed"))
     finish_scripts(written_plan, course, cluster, "")
     return len(cluster.lines("kubectl", "drawbridge")), cluster.snapshot()

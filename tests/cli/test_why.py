@@ -1,4 +1,4 @@
-"""`drawbridge why`: where a pod or claim is, or what keeps it from getting there."""
+"""`drawbridge why`: the placement of a pod or claim, or the obstacle to one."""
 
 import json
 from collections.abc import Iterable, Iterator

@@ -315,7 +315,7 @@ async def test_a_review_that_takes_too_much_of_the_thread_ends(server: FakeApiSe
 
 
 async def test_tenants_take_turns(server: FakeApiServer) -> None:
-    """One that asks for the first time comes before those that wait of one whose turn was long."""
+    """One that asks for the first time comes before the waiting ones of a tenant with a long turn."""
     busy, order = threading.Event(), list[str]()
 
     def rules(tenant: str, _: Context) -> None:

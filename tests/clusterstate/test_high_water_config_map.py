@@ -1,4 +1,4 @@
-"""The object of the high-water mark: what is written is read back, and what people write counts."""
+"""The object of the high-water mark: written values are read back, and people's values count."""
 
 import json
 

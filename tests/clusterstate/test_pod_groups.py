@@ -1,4 +1,4 @@
-"""The PodGroups that the webhook follows, where the API server has them."""
+"""The PodGroups that the webhook follows, if the API server has them."""
 
 from clusterstate.pod_groups import PodGroupCache
 from kube.api.urls import POD_GROUPS

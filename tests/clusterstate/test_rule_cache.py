@@ -1,4 +1,4 @@
-"""RuleCache that is told of changes says what cache made anew would say."""
+"""RuleCache that is told of changes says the same as a cache made anew."""
 
 from collections.abc import Iterable
 from random import Random

@@ -58,7 +58,7 @@ def claims(**changed: ResourceClaim | None) -> Changes:
 
 
 def cache_with(*changes: Changes, **options: Any) -> ClusterCache:
-    """A cache of a node under a policy by which devices in use have one mode, after changes."""
+    """A cache of a node, after changes, under a policy that keeps devices in use to one mode."""
     cache = ClusterCache(Features(), **options)
     begin: Changes = {
         Kind.NODE: {("", NODE): node(NODE)},

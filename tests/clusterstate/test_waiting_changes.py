@@ -165,7 +165,7 @@ def layouts(cluster: Cluster) -> dict[str, NodeDevices]:
 
 
 def laid_out(cache: ClusterCache, changes: Changes) -> list[int]:
-    """Apply changes; return how many nodes each part laid out."""
+    """Apply changes; return the number of nodes that each part laid out."""
     counts: list[int] = []
     while not counts or cache.is_behind:
         before = layouts(cache.cluster)
@@ -215,7 +215,7 @@ def test_nothing_is_laid_out_in_the_part_of_a_shared_pool_but_for_it() -> None:
 
 
 def test_a_pool_with_slices_for_many_nodes_counts_for_all_of_these() -> None:
-    """One slice that changes has them all laid out, since each shows whether the pool is complete."""
+    """One slice that changes has them all laid out, since each shows the pool as complete or not."""
     spread: dict[Name, ResourceSlice | None] = {}
     for number, name in enumerate(NODES):
         slice_ = slice_of(*devices(f"gpu-{number}"), name=name, pool="spread", count=4, node=name)
@@ -271,7 +271,7 @@ def published_devices(slices: Mapping[Name, ResourceSlice]) -> dict[str, frozens
 def random_generation(
     rng: Random, slices: Mapping[Name, ResourceSlice], generation: int
 ) -> dict[Name, ResourceSlice | None]:
-    """Changes by which some pools get complete new generations, with slices that others may have had."""
+    """Changes that give some pools complete new generations, with slices that others may have had."""
     pools = rng.sample(sorted(PLACES), rng.randrange(1, 4))
     changed: dict[Name, ResourceSlice | None] = {
         name: None for name, slice_ in slices.items() if slice_.spec.pool.name in pools
@@ -325,7 +325,7 @@ def test_a_pool_that_is_complete_before_and_after_is_complete_in_between(
 
 
 def seen_pools(cluster: Cluster) -> dict[str, frozenset[str]]:
-    """The pools that nodes see, all of which are complete, with their devices."""
+    """The pools that nodes see, all of them complete, with their devices."""
     seen: dict[str, frozenset[str]] = {}
     for devices_ in layouts(cluster).values():
         for pool in devices_.pools:

@@ -14,7 +14,7 @@ def inventory(*names: str, pool: str = "", uuid: str = "") -> Inventory:
 
 
 class ToldSource:
-    """A source whose devices the test tells."""
+    """A source of devices that the test tells."""
 
     def __init__(self, inventory: Inventory, problem: str = "") -> None:
         self._inventory = inventory

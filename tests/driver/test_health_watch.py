@@ -17,7 +17,7 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 class ToldFaults:
-    """A source whose faults the test tells."""
+    """A source of faults that the test tells."""
 
     def __init__(self) -> None:
         self.faults: Mapping[str, Fault] = {}

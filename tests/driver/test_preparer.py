@@ -1,4 +1,4 @@
-"""Preparing and unpreparing on a node's folders, whatever fails or dies in between."""
+"""Preparing and unpreparing on a node's folders, with failures and deaths in between."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -52,7 +52,7 @@ async def client(server: FakeApiServer) -> AsyncIterator[Client]:
 
 
 async def prepare(preparer: Preparer, *claims: ResourceClaim) -> list[str]:
-    """Prepare claims; return their faults, empty where there is none."""
+    """Prepare claims; return their faults, empty if there is none."""
     outcomes = await preparer.prepare([ref_of(claim) for claim in claims])
     assert {claim.metadata.uid for claim in claims} == outcomes.keys()
     return [

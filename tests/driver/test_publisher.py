@@ -1,4 +1,4 @@
-"""The node's slices stay as planned, whoever deletes or changes them."""
+"""The node's slices stay as planned, in spite of deletions and changes by others."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -76,7 +76,7 @@ async def publishing(node: FolderNode, client: Client) -> AsyncIterator[Publishe
 
 
 def devices(server: FakeApiServer) -> dict[str, Any]:
-    """Device to what is published of it."""
+    """Device to its published form."""
     return {
         device_["name"]: device_
         for object_ in server.objects(RESOURCE_SLICES)

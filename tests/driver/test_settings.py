@@ -1,4 +1,4 @@
-"""Settings of the driver, and what it does not start with."""
+"""Settings of the driver, and those that it does not start with."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""A watch of the stories goes on where the API server ends it, and says when it cannot."""
+"""A watch of the stories goes on if the API server ends it, and says when it cannot."""
 
 import json
 import socket

@@ -210,7 +210,7 @@ def test_a_switched_node_takes_no_pod_of_another_scheduler() -> None:
 
 
 def test_a_pod_keeps_the_card_that_it_was_given() -> None:
-    """Else a large share could be counted on a card where the small ones leave no room for it."""
+    """Else a large share could be counted on a card that the small ones leave no room on."""
     places = {"h": node("h", 2)}
     small = occupy(places, [pod("a", share(20000), on="h")], {})
     again = {"h": node("h", 2)}

@@ -1,4 +1,4 @@
-"""The environment of a rehearsal, which reaches one cluster only."""
+"""The environment of a rehearsal; it reaches one cluster only."""
 
 import subprocess
 from pathlib import Path
@@ -13,7 +13,7 @@ CONTEXT: Final = "rehearsal"
 
 @pytest.fixture
 def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
-    """An environment whose real kubectl prints what it was called with."""
+    """An environment with a real kubectl that prints its arguments."""
     monkeypatch.setenv("KUBECONFIG", "/of/the/caller")
     real = tmp_path / "real"
     real.write_text('#!/usr/bin/env bash\nprintf "%s\\n" "$KUBECONFIG" "$HOME" "$@"\n')

@@ -1,4 +1,4 @@
-"""Whose doing it is that more is stored than a quota allows."""
+"""The cause of more being stored than a quota allows."""
 
 from typing import Final
 

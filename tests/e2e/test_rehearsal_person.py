@@ -1,4 +1,4 @@
-"""What a rehearsal does by hand between the scripts of a plan."""
+"""The manual steps of a rehearsal between the scripts of a plan."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -8,7 +8,7 @@ from migration.rehearsal.model import RehearsalInput, RehearsedWave
 
 
 class Calls:
-    """A cluster with some pods, and what was done to it."""
+    """A cluster with some pods, and the calls to it."""
 
     def __init__(self, *pods: dict[str, Any]) -> None:
         self.calls: list[str] = []

@@ -1,4 +1,4 @@
-"""A run says which story begins, and ends with pytest's own line."""
+"""A run names the story that begins, and ends with pytest's own line."""
 
 import os
 import subprocess

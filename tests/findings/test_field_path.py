@@ -1,4 +1,4 @@
-"""Paths are structure; their text is what the API server writes."""
+"""Paths are structure; their text is as the API server writes it."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The laws of answers find what is wrong with them: each fault that it is there for, once."""
+"""The laws of answers find their faults: each fault that a law is there for, once."""
 
 import json
 import logging

@@ -1,4 +1,4 @@
-"""Hostile files through the command line: a sample of `make fuzz`, and what it found."""
+"""Hostile files through the command line: a sample of `make fuzz`, and its past findings."""
 
 import copy
 import json

@@ -1,4 +1,4 @@
-"""A few thousand hostile reviews: what `make fuzz` does at length, with seeds that never change.
+"""A few thousand hostile reviews: as `make fuzz` at length, with seeds that never change.
 
 What an answer costs is validated by `make fuzz` only: it depends on what else the machine does. As there, a
 process of its own makes the reviews, so that the memory of other tests does not count.

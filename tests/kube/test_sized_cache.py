@@ -1,4 +1,4 @@
-"""The cache that is bounded by bytes: what is evicted first."""
+"""The cache that is bounded by bytes: the order of evictions."""
 
 from kube.collections.sized_cache import SizedCache
 

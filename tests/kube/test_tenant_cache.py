@@ -1,4 +1,4 @@
-"""A cache of which every tenant has a share."""
+"""A cache with a share for every tenant."""
 
 from random import Random
 

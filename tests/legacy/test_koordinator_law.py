@@ -1,4 +1,4 @@
-"""The law of translation for Koordinator: what ours grants, its scheduler could have granted, or it is told.
+"""The law for Koordinator: its scheduler could have granted all that ours grants, or it is told.
 
 The reference is Koordinator's allocator for one pod on unused cards. Source: koordinator-sh/koordinator
 a7a1b76, pkg/webhook/pod/mutating/device_resource_spec.go; pkg/scheduler/plugins/deviceshare, utils.go

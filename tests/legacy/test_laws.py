@@ -1,4 +1,4 @@
-"""The law of translation: what ours grants, the legacy scheduler could have granted, or it is told.
+"""The law of translation: the legacy scheduler could have granted all that ours grants, or it is told.
 
 The reference is HAMi's Fit for one pod on unused cards: every choice of cards that its conditions
 allow. Source: Project-HAMi/HAMi 4707fb0, pkg/device/nvidia/device.go, GenerateResourceRequests,
@@ -27,7 +27,7 @@ TOLD: Final = frozenset({"wholeDevice", "notExclusive", "equalMemorySizes", "mem
 
 
 class Card(NamedTuple):
-    """A card, and what its consumers reserve."""
+    """A card, and the amounts that its consumers reserve."""
 
     total: int
     memory: int = 0
@@ -58,7 +58,7 @@ def read_request(limits: Mapping[str, int]) -> DeviceRequest:
 
 
 def with_consumer(card: Card, request: DeviceRequest) -> tuple[Card, Amounts] | None:
-    """Return the card with one more consumer and what that gets; None where it does not fit."""
+    """Return the card with one more consumer and that one's amounts; None if it does not fit."""
     memory = request.memory or card.total * request.percent // 100
     does_not_fit = (
         card.consumers >= SPLIT_COUNT

@@ -1,4 +1,4 @@
-"""The devices of a cluster by driver and state: each counted once, whoever sees it."""
+"""The devices of a cluster by driver and state: each counted once, for any number of viewers."""
 
 from allocator.cluster.cluster import Cluster
 from allocator.search.attempt import AllocatorOptions

@@ -1,4 +1,4 @@
-"""The observer against an API server: soon, once, quietly, and no matter what fails."""
+"""The observer against an API server: soon, once, quietly, and in spite of failures."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -56,7 +56,7 @@ UNSCHEDULABLE: Final = {"type": "PodScheduled", "status": "False", "reason": "Un
 
 
 class Observed:
-    """An observer, the server that it follows, and what it counted."""
+    """An observer, the server that it follows, and its counts."""
 
     def __init__(
         self, server: FakeApiServer, observer: Observer, registry: CollectorRegistry
@@ -74,7 +74,7 @@ class Observed:
         return generate_latest(self._registry).decode()
 
     def counted(self, outcome: str, times: int = 1) -> bool:
-        """Return whether so many answers had an outcome."""
+        """Return True if so many answers had an outcome."""
         line = f'drawbridge_events_total{{result="{outcome}"}} {float(times)}'
         return line in self.metrics
 
@@ -124,7 +124,7 @@ def hold(server: FakeApiServer, name: str = "gpu-0") -> None:
 
 @pytest.fixture
 async def server() -> AsyncIterator[FakeApiServer]:
-    """A node with two devices, of which one is held."""
+    """A node with two devices, one of them held."""
     async with FakeApiServer() as api_server:
         api_server.put(NODES, document(node("node-1")))
         api_server.put(DEVICE_CLASSES, document(device_class()))

@@ -16,7 +16,7 @@ def oracle() -> Iterator[Oracle]:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Show the coverage of the sample, whichever process ran the test."""
+    """Show the coverage of the sample, in any process that ran the test."""
     for report in terminalreporter.stats.get("passed", []):
         for name, value in report.user_properties:
             if name == COVERAGE:

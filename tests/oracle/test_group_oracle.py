@@ -126,7 +126,7 @@ def test_the_order_of_members_makes_no_difference(compared_cases: list[Compared]
 
 
 def test_a_plan_is_kept_when_it_is_asked_about_again(compared_cases: list[Compared]) -> None:
-    """Of nodes that share nothing; where they do, devices are chosen anew."""
+    """Only on nodes that share nothing; others have their devices chosen anew."""
     moved = []
     for case in compared_cases[:SAMPLE]:
         if not isinstance(case.outcome, GroupPlan) or shares_devices(random_case(case.seed)):

@@ -1,4 +1,4 @@
-"""Ours grants what executed legacy code granted, or a finding explains the difference.
+"""Ours grants the same as executed legacy code, or a finding explains the difference.
 
 The records were written by testing/oracle/legacy/record.py; reading them needs neither Go nor a network.
 """

@@ -1,4 +1,4 @@
-"""Our quantities against Go's: what is read, printed, compared, added, rounded up.
+"""Our quantities against Go's: read, printed, compared, added, rounded up.
 
 Deliberate differences: `MAX_TEXT`, `MAX_EXPONENT`, and amounts beyond the largest suffix (upstream
 drops a suffix that does not exist and writes another amount).
@@ -23,7 +23,7 @@ def _read(text: str) -> Quantity | None:
 
 
 def _is_beyond_the_suffixes(q: Quantity) -> bool:
-    """Return whether upstream would need a suffix that does not exist: 1000E, 1024Ei and so on."""
+    """Return True if upstream would need a suffix that does not exist: 1000E, 1024Ei and so on."""
     whole = abs(q.nanos) // 10**9
     limit = {Format.DECIMAL: 10**21, Format.BINARY: min(2**70, 10**21), Format.EXPONENT: None}
     bound = limit[q.format]

@@ -1,4 +1,4 @@
-"""Small scenarios whose verdict is known, for the Go program, which thus asks rightly, and for us.
+"""Small scenarios with a known verdict, for us, and for the Go program as a check of its questions.
 
 One node, one pool of one slice, a class without selectors, the gates of 1.37.
 """

@@ -52,7 +52,7 @@ async def get(port: int, path: str) -> tuple[int, str, Mapping[str, str]]:
 
 
 async def answer(port: int, address: str = "127.0.0.1") -> bytes:
-    """Return the status line of a probe, empty where the connection was not accepted."""
+    """Return the status line of a probe, empty if the connection was not accepted."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port, local_addr=(address, 0))
     try:
         writer.write(GET)
@@ -199,7 +199,7 @@ async def test_probes_are_answered_while_others_hold_connections(port: int) -> N
 
 @pytest.fixture
 def open_files() -> Iterator[tuple[int, int]]:
-    """The limits of this process, which are put back."""
+    """The limits of this process; they are put back."""
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     yield limits
     resource.setrlimit(resource.RLIMIT_NOFILE, limits)

@@ -59,7 +59,7 @@ async def server() -> AsyncIterator[FakeApiServer]:
 
 
 class Setup(msgspec.Struct, frozen=True):
-    """The settings of each process, with free ports, and where the API server is."""
+    """The settings of each process, with free ports, and the address of the API server."""
 
     webhook: Settings
     controllers: ControllersSettings

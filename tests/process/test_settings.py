@@ -1,4 +1,4 @@
-"""Settings: defaults, what wins over what, and what is refused."""
+"""Settings: defaults, precedence, and refusals."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple

@@ -1,4 +1,4 @@
-"""The imports of a process, which decide when it is ready."""
+"""The imports of a process; they decide on the time until it is ready."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Turns of tenants at what only one may use at a time."""
+"""Turns of tenants at a thing that only one may use at a time."""
 
 import asyncio
 
@@ -28,7 +28,7 @@ def test_a_tenant_rests_for_what_its_turns_took() -> None:
 
 
 def served(queue: FairQueue[str], clock: Clock, *took_s: float) -> str:
-    """Return the items that are taken, in order, each of which takes so long."""
+    """Return the items that are taken, in order; each takes so long."""
     order = ""
     for seconds in took_s:
         found = queue.take()

@@ -1,4 +1,4 @@
-"""Keys of paths: which are accepted, what a Secret may hold, and which are followed."""
+"""Keys of paths: the accepted ones, the content of a Secret, and the ones followed."""
 
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime

@@ -1,4 +1,4 @@
-"""Claims that differ in names get from a cluster's caches what a search would give them.
+"""Claims that differ in names get from a cluster's caches the same as from a search.
 
 The same claims are asked about twice, with other names of claims, requests and alternatives the second
 time, and with constraints and configurations that name their requests in another order.
@@ -165,7 +165,7 @@ def rename_claim(claim_: ResourceClaim, name: str, rng: Random) -> ResourceClaim
 
 @pytest.mark.parametrize("seed", range(60))
 def test_configurations_that_count_are_told_apart(seed: int) -> None:
-    """Claims on few shared devices, whose configurations must agree if the driver requires it."""
+    """Claims on few shared devices with configurations that must agree if the driver requires it."""
     rng = Random(seed)
     driver = frozenset({DRIVER}) if seed % 2 else frozenset[str]()
     cluster = shared_cluster(driver)
@@ -207,7 +207,7 @@ def shared_cluster(uniform_config_drivers: frozenset[str]) -> Cluster:
 
 
 def claim_with_configuration(rng: Random, number: int) -> ResourceClaim:
-    """Return a claim for two shares by two requests, of which some have a configuration."""
+    """Return a claim for two shares by two requests, some of them with a configuration."""
     names = rng.sample("abcdef", 2)
     config = [
         configured_configuration(

@@ -1,4 +1,4 @@
-"""Slices and claims that come and go one by one leave what a fresh start would find."""
+"""Slices and claims that come and go one by one leave the state that a fresh start would find."""
 
 from collections.abc import Sequence
 from random import Random
@@ -93,7 +93,7 @@ def listings(draw: st.DrawFn) -> tuple[ResourceSlice, ...]:
 
 
 def describe(seen_node_devices: NodeDevices) -> object:
-    """All that a node sees, with devices by identity of what was published."""
+    """All that a node sees, with devices by the identity of their published form."""
     return (
         [
             (pool.id, pool.state, pool.why, sorted(pool.counter_sets))

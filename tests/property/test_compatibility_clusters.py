@@ -141,7 +141,7 @@ def test_a_policy_only_forbids_and_what_it_allows_goes_together(start: int) -> N
 
 
 def agreed(plan: Plan, cluster: Cluster, node: str) -> bool:
-    """Return whether every device that is new goes together with all others."""
+    """Return True if every device that is new goes together with all others."""
     chosen_devices = [choice.device for claim in plan.choices for choice in claim]
     present = in_use(cluster.node_devices(node), cluster.usage)
     held_device_ids = {device.id for device in present}

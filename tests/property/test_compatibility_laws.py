@@ -80,7 +80,7 @@ def devices(
     size: int = 4,
     modes: Sequence[str | None] = ("a", "b", None),
 ) -> st.SearchStrategy[list[Device]]:
-    """Devices without and with counters, some of which name their hardware."""
+    """Devices without and with counters; some of them name their hardware."""
     builds = st.builds(
         lambda on, declared, mode, uuid, shared: device(
             "unnamed",
@@ -183,7 +183,7 @@ def test_whoever_joins_inconsistent_tenants_is_refused(
 def meets_all(
     by: CompiledPolicy, candidate: PublishedDevice, tenants: Sequence[PublishedDevice]
 ) -> bool:
-    """Return whether a candidate shares a counter set with each of the tenants."""
+    """Return True if a candidate shares a counter set with each of the tenants."""
     own = {consumption.counter_set for consumption in candidate.device.consumes_counters or ()}
     return bool(own) and all(
         own

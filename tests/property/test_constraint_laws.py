@@ -273,7 +273,7 @@ MAKERS: Final[dict[str, Callable[[World], Constraint | None]]] = {
 
 
 def answers(setting: World, constraint: Constraint, steps: Sequence[Step]) -> Iterator[str]:
-    """Play a history and check on the way that what is undone or refused leaves no trace."""
+    """Play a history and check on the way that undone or refused steps leave no trace."""
     applied: list[tuple[Step, object]] = []
     for step in steps:
         if step.is_undo:
@@ -421,7 +421,7 @@ def test_infeasible_demands_have_no_solution(setting: World, data: st.DataObject
 def _has_solution(
     setting: World, constraint: Constraint, needs: Sequence[tuple[Request, DeviceDemand]], used: int
 ) -> bool:
-    """Return whether every request can have its devices; dedicated ones serve once per claim."""
+    """Return True if every request can have its devices; dedicated ones serve once per claim."""
     if not needs:
         return True
     (request, need), rest = needs[0], needs[1:]

@@ -1,4 +1,4 @@
-"""A bound that counts never rules out what a search finds."""
+"""A bound that counts never rules out a plan that a search finds."""
 
 import pytest
 

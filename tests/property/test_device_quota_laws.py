@@ -1,4 +1,4 @@
-"""Usage of DeviceQuotas is the sum of what claims have, whatever happened before and in which order."""
+"""Usage of DeviceQuotas is the sum over present claims, after any history in any order."""
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from itertools import product
@@ -81,7 +81,7 @@ MEASURES: Final[Sequence[Callable[[str], QuotaLimit]]] = (
 
 
 class Step(NamedTuple):
-    """A change: of what, with what, and its effect on a book."""
+    """A change: its object, its value, and its effect on a book."""
 
     kind: str
     key: Hashable

@@ -54,7 +54,7 @@ class Attempt(NamedTuple):
 
 
 def attempts(block: int, count: int = SCENARIOS) -> Iterator[Attempt]:
-    """Scenarios of a block whose claims can be judged; whoever holds devices is a stranger."""
+    """Scenarios of a block with claims that can be validated; all consumers of devices are strangers."""
     for seed in range(block, count, BLOCKS):
         objects_ = objects(seeded_document(seed))
         held_claims = tuple(map(_foreign, objects_.allocated_claims))
@@ -81,7 +81,7 @@ def _foreign(claim: ResourceClaim) -> ResourceClaim:
 
 
 def unfit(attempt: Attempt) -> Iterator[NodeDevices]:
-    """The nodes of which it is proved that the claims do not fit."""
+    """The nodes that provably do not fit the claims."""
     for node in attempt.nodes:
         try:
             outcome = allocate(node, attempt.pending, attempt.in_use, attempt.rules, budget=BUDGET)
@@ -195,7 +195,7 @@ def cluster_of(attempt: Attempt) -> Cluster:
 
 
 def _twin(node: Node) -> Node:
-    """A node of another name that sees what is there for all nodes, or for its labels."""
+    """A node of another name that sees the devices for all nodes, or for its labels."""
     metadata = msgspec.structs.replace(node.metadata, name=f"{node.metadata.name}-twin")
     return msgspec.structs.replace(node, metadata=metadata)
 
@@ -225,7 +225,7 @@ def test_nodes_that_are_explained_together_have_the_same_explanation_alone(block
 
 
 def _gist(shortages: Sequence[Shortage]) -> list[tuple[str, str, str, int]]:
-    """Shortages but for details, which may hold values that differ from node to node."""
+    """Shortages but for details, since these may hold values that differ from node to node."""
     return [
         (shortage.claim, shortage.request, shortage.rejection.reason, shortage.devices)
         for shortage in shortages

@@ -1,4 +1,4 @@
-"""Laws of what can never fit, on random clusters: true verdicts, kept promises, no state that lies."""
+"""Laws of infeasibility, on random clusters: true verdicts, kept promises, no state that lies."""
 
 from collections.abc import Iterator
 from random import Random
@@ -50,7 +50,7 @@ def emptied_of(objects: Objects) -> IdleCluster:
 
 
 def fits_somewhere(objects: Objects, claims: tuple[ResourceClaim, ...]) -> bool:
-    """Return whether the plain search, node by node, fits the claims in the idle cluster, as published."""
+    """Return True if the plain search, node by node, fits the claims in the idle cluster, as published."""
     index = slice_index.build_index(objects.slices, objects.features)
     rules = AllocatorOptions(features=objects.features)
     for node in objects.nodes:

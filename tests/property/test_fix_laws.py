@@ -1,4 +1,4 @@
-"""The laws of `drawbridge fix`: twice is once, it changes what it names, and no error comes of it."""
+"""The laws of `drawbridge fix`: twice is once, it changes the named fields, and no error comes of it."""
 
 import json
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""What the sidecar gives a group: never more than a quota leaves, and what was planned when the pods are reserved."""
+"""The sidecar's devices for a group: never above a quota's rest, and as planned when the pods are reserved."""
 
 from collections.abc import Mapping
 from random import Random
@@ -86,7 +86,7 @@ def allocated(world: Snapshot, claims: Mapping[Name, ResourceClaim]) -> Snapshot
 
 
 def overdrawn(world: Snapshot) -> list[str]:
-    """The limits of which more is used than they allow."""
+    """The limits with more use than they allow."""
     quotas = world.quotas
     if quotas is None:
         return []

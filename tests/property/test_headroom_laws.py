@@ -1,4 +1,4 @@
-"""What nodes have left orders nodes and rejects none; what is kept up to date is what is computed anew."""
+"""The resources left order nodes and reject none; values kept up to date equal those computed anew."""
 
 from typing import NamedTuple
 
@@ -114,7 +114,7 @@ def changes_of(step: Step, number: int) -> HeadroomChanges:
 
 
 def room_with(known: PodRoom, strategy: FragmentationAware, cluster: Cluster) -> Room:
-    """What decisions see, with orders that nothing was asked of yet."""
+    """The view for decisions, with orders that nothing was asked of yet."""
     orders = LossOrders(strategy, cluster, known.headroom, known.changes)
     return Room(headroom=known.headroom, strategy=strategy, orders=orders)
 
@@ -235,7 +235,7 @@ def test_after_a_release_the_scores_are_what_they_were(
 
 
 def replace_all(step: Step) -> HeadroomChanges:
-    """All nodes with what the first step says of one of them."""
+    """All nodes with the resources that the first step gives one of them."""
     cpu_milli, memory, pods = step.left or (8, 8, 2)
     return HeadroomChanges(
         number=1,

@@ -1,4 +1,4 @@
-"""Foreign text in annotations says what HAMi would have read in it, and nothing else."""
+"""Foreign text in annotations means the same as HAMi would have read in it, and nothing else."""
 
 import re
 

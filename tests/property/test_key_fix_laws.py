@@ -1,4 +1,4 @@
-"""The law of a fix in keys: written into the pod, it requests what the closest fit requests."""
+"""The law of a fix in keys: written into the pod, it requests the same as the closest fit."""
 
 import copy
 from collections.abc import Iterator, Mapping

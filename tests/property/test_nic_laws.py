@@ -1,4 +1,4 @@
-"""Laws of NICs that hold whatever a cluster's own profiles say of their names and of sharing."""
+"""Laws of NICs that hold for any names and sharing in a cluster's own profiles."""
 
 import json
 from collections import Counter

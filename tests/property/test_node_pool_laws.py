@@ -45,7 +45,7 @@ Uses = Mapping[tuple[str, str], Counter[str]]
 
 
 class World:
-    """A cluster whose claims come and go, and the settings of its drivers."""
+    """A cluster with claims that come and go, and the settings of its drivers."""
 
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
@@ -116,7 +116,7 @@ class World:
                 )
 
     def waiting(self, number: int) -> ResourceClaim:
-        """A claim for some devices or shares, which no other claim is like by name."""
+        """A claim for some devices or shares, with a name of its own."""
         requests = [
             request(f"{kind}-{index}", device_class_name=kind)
             for kind, most in (("gpu", 2), ("nic", 1))
@@ -156,7 +156,7 @@ class World:
         return per_node, per_device
 
     def is_within(self, name: str, driver: str, before: Counter[str], added: Counter[str]) -> bool:
-        """Whether a node may get more uses of devices."""
+        """True if a node may get more uses of devices."""
         per_node, per_device = self.caps(name, driver)
         after = before + added
         shared = {
@@ -170,7 +170,7 @@ class World:
         )
 
     def has_place(self, name: str, waiting: ResourceClaim, uses: Uses) -> bool:
-        """Whether some choice of devices for all requests is within all caps."""
+        """True if some choice of devices for all requests is within all caps."""
         drivers = {"gpu": DRIVER, "nic": OTHER}
         requests = [
             drivers[request_.exactly.device_class_name]
@@ -232,7 +232,7 @@ def test_nodes_fit_as_by_brute_force_and_no_placement_exceeds_a_cap(start: int) 
 
 
 def reserve(world: World, waiting: ResourceClaim, now: Snapshot, node_name: str, seed: int) -> None:
-    """Place a claim on a node, and count what it gets as the ledger counts a reservation."""
+    """Place a claim on a node, and count its devices as the ledger counts a reservation."""
     before = world.uses()
     placement = place(pod(waiting.metadata.name), node_name, now)
     assert isinstance(placement, Placement), (seed, node_name)

@@ -1,4 +1,4 @@
-"""The recheck of several allocations at once says what it says of one after the other."""
+"""The recheck of several allocations at once has the result of one after the other."""
 
 from collections.abc import Sequence
 from typing import Final

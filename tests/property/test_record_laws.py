@@ -1,4 +1,4 @@
-"""Laws of translated pods that are reviewed again: pods whose containers request equal devices.
+"""Laws of translated pods that are reviewed again: pods with containers that request equal devices.
 
 Equal requests have equal claims and one template, so what distinguishes the claims of a pod are only
 the containers that use them, and the names of these.

@@ -1,4 +1,4 @@
-"""Whatever is recorded, a replay ends: each pod is placed or has failed, and each binding is counted once."""
+"""A replay of any recording ends: each pod is placed or has failed, and each binding is counted once."""
 
 from collections.abc import Sequence
 from typing import Any, Final
@@ -116,7 +116,7 @@ steps: Final = st.lists(
 
 
 def course_of(taken: Sequence[tuple[Document, bool, float]], first: int) -> list[Entry]:
-    """The entries of steps, of which the first ones are the first state."""
+    """The entries of steps; the first ones are the first state."""
     entries: list[Entry] = [put(0.0, document) for document in BASE]
     second = 0.0
     for number, (document, stays, pause) in enumerate(taken):

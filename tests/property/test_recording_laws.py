@@ -44,7 +44,7 @@ states: Final = st.dictionaries(keys, fields, max_size=5)
 
 
 def exact(state: Mapping[ObjectKey, Any]) -> dict[str, str]:
-    """JSON tells 1 from true, which Python does not."""
+    """JSON tells 1 from true, and Python does not."""
     return {
         f"{key.kind}/{key.namespace}/{key.name}": json.dumps(state[key], sort_keys=True)
         for key in state

@@ -1,4 +1,4 @@
-"""A cluster that is changed step by step is the cluster that is built from where the steps lead."""
+"""A cluster changed step by step equals the cluster that is built from the last state."""
 
 from typing import Any, Final
 
@@ -43,7 +43,7 @@ def pod_on(number: int, name: str) -> Pod:
 
 
 class Cluster:
-    """A state that is changed, and what it was changed to."""
+    """A state that is changed, and its target."""
 
     def __init__(self) -> None:
         self.state = ReplayState(Inventory(nodes=(), classes=CLASSES), OPTIONS)

@@ -1,4 +1,4 @@
-"""Laws of the rules: they never raise, whatever stands in an object, and say the same every time."""
+"""Laws of the rules: they never raise, with anything in an object, and say the same every time."""
 
 import copy
 from typing import Any

@@ -1,4 +1,4 @@
-"""Laws of the search: it changes nothing, and its verdict depends only on what counts."""
+"""Laws of the search: it changes nothing, and its verdict depends only on relevant inputs."""
 
 from collections.abc import Iterator
 from random import Random
@@ -29,7 +29,7 @@ CHUNKS = range(0, 600, CHUNK)
 
 
 class Attempt(msgspec.Struct, frozen=True, kw_only=True):
-    """One node's attempt, of which the outcome is no error."""
+    """One node's attempt with an outcome that is no error."""
 
     seed: int
     scenario_objects: Objects
@@ -150,7 +150,7 @@ def test_the_order_of_listed_objects_does_not_matter(start: int) -> None:
 
 @pytest.mark.parametrize("start", CHUNKS)
 def test_a_further_free_device_never_makes_claims_infeasible(start: int) -> None:
-    """But in mode All, which then has to have it, too.
+    """But in mode All: it then has to have the device, too.
 
     Nor where looking at some device ends the attempt: with another device before it, the search
     may take another way and come to look at it.

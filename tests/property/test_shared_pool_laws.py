@@ -1,4 +1,4 @@
-"""Nodes that share pools get the verdict that each would get alone, whatever changes.
+"""Nodes that share pools get the verdict that each would get alone, after any change.
 
 A cluster with devices of the nodes, of all nodes, of a zone, and of two nodes that share counters
 changes in every way, and after each change some of the questions are asked again, so that others miss

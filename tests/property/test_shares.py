@@ -1,4 +1,4 @@
-"""Percentages of memory: rounded so that what adds to 100 fits on one device."""
+"""Percentages of memory: rounded so that parts of 100 in total fit on one device."""
 
 from itertools import pairwise
 

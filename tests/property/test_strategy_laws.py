@@ -1,4 +1,4 @@
-"""A strategy prefers: it never says no, and nothing but what devices are like moves it.
+"""A strategy prefers: it never says no, and only the properties of devices move it.
 
 The scenarios are those of the oracle, so every feature is met.
 """
@@ -84,7 +84,7 @@ class Attempt(NamedTuple):
     rules: AllocatorOptions
 
     def with_strategy(self, strategy: Strategy) -> Plan | DoesNotFit | BudgetExhausted | str:
-        """The outcome; the message where the attempt ends on all nodes."""
+        """The outcome; the message if the attempt ends on all nodes."""
         order = strategy.order(self.node, self.usage, self.pending)
         try:
             return allocate(*self, budget=BUDGET, order=order)
@@ -93,7 +93,7 @@ class Attempt(NamedTuple):
 
 
 def attempts(scenario: Scenario) -> Iterator[Attempt]:
-    """The attempts of a scenario, one per node; none where its claims can be met nowhere."""
+    """The attempts of a scenario, one per node; none if its claims can be met nowhere."""
     given_objects = objects(scenario)
     try:
         pending = requests.resolve_requests(
@@ -178,7 +178,7 @@ ROOT, NUMA = "resource.kubernetes.io/pcieRoot", "resource.kubernetes.io/numaNode
 
 
 class Looks(NamedTuple):
-    """In what a node may differ from its neighbours; only some of it matters to some strategies."""
+    """The ways for a node to differ from its neighbours; only some of it matters to some strategies."""
 
     roots: str
     numa: int
@@ -255,7 +255,7 @@ def _devices(plan: Plan) -> list[DeviceId]:
 
 
 def renamed_attempt(attempt: Attempt) -> Attempt:
-    """Node, pools and devices have other names, which sort the other way round."""
+    """Node, pools and devices have other names that sort the other way round."""
     node = attempt.node
     ids = {
         device_.id: _other(device_.id)

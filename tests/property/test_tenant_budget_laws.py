@@ -1,4 +1,4 @@
-"""An answer about many nodes has those on which the pod is placed within the budget, one by one."""
+"""An answer about many nodes has those that the pod is placed on within the budget, one by one."""
 
 from collections.abc import Iterator
 from random import Random
@@ -41,7 +41,7 @@ LARGE = f"device.driver == '{DRIVER}' && device.attributes['{DRIVER}'].?size.orV
 
 
 def cluster(seed: int) -> Snapshot:
-    """Nodes of few kinds, some of whose devices are in use, a tenant, and a claim that waits."""
+    """Nodes of few kinds with some devices in use, a tenant, and a claim that waits."""
     random = Random(seed)
     first = list(devices(random))
     # Nodes of the other kind are in the same class, where no selector reads what differs.

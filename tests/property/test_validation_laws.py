@@ -114,7 +114,7 @@ def test_what_is_denied_is_denied_whatever_the_inventory(
     chosen_options: TranslationOptions,
     kind: tuple[str, str],
 ) -> None:
-    """But for what a driver cannot express: drivers that publish devices serve keys before others."""
+    """But for requests that a driver cannot express: drivers that publish devices serve keys before others."""
     workload_ = workload(document, kind[1])
     answers = [
         validated_answer(workload_, slices_, chosen_options) for slices_ in (published, later)

@@ -248,7 +248,7 @@ def test_slices_by_name() -> None:
 
 
 def test_estimates_are_at_the_cost_of_the_answer() -> None:
-    """Whoever creates claims chooses how many requests of how many kinds they have."""
+    """Creators of claims choose the number and kinds of their requests."""
     published = PublishedDevices([slice_of(*(device(f"gpu-{number}") for number in range(500)))])
     of_devices = ClaimCharges(published, classes(), Features())
     (limit,) = compile_limits(quota(device_limit(1000)))

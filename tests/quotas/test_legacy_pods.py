@@ -1,4 +1,4 @@
-"""What pods with keys of device plugins and other schedulers are charged, beside claims."""
+"""The charges of pods with keys of device plugins and other schedulers, beside claims."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The drivers of a claim: from published devices, and from what expressions name."""
+"""The drivers of a claim: from published devices, and from names in expressions."""
 
 import msgspec
 import pytest

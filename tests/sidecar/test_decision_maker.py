@@ -71,7 +71,7 @@ class Decisions(NamedTuple):
     async def decide(
         self, name: str = "", *, reserved: Sequence[ReservedPod] = (), seconds: float = 0.0
     ) -> str:
-        """Return where the nodes of a pod are found, or all nodes of it, which takes so long."""
+        """Return the thread that finds the nodes, or all nodes, of a pod; it takes so long."""
         places: list[str] = []
 
         def find_nodes(*_: object, **__: object) -> NoDevicesNeeded:
@@ -88,7 +88,7 @@ class Decisions(NamedTuple):
         return place
 
     def counted(self, kind: str) -> float:
-        """Return how many decisions of a kind were measured."""
+        """Return the number of measured decisions of a kind."""
         name = "drawbridge_sidecar_decision_duration_seconds_count"
         return self.registry.get_sample_value(name, {"kind": kind}) or 0
 

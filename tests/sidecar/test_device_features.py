@@ -224,7 +224,7 @@ async def test_devices_that_do_not_become_ready_are_released(
 
 
 async def test_a_second_attempt_waits_no_longer_than_the_first(tmp_path: Path) -> None:
-    """The time for binding conditions begins with the allocation, whoever waits."""
+    """The time for binding conditions begins with the allocation, for any pod that waits."""
     async with scene(tmp_path, {"node-1": (ATTACHED_LATE,)}) as scene_:
         assert await scene_.code() == "fits"
         allocate(scene_, TOO_LATE)
@@ -252,5 +252,5 @@ async def test_a_claim_that_is_deallocated_while_its_devices_become_ready_binds_
 
 
 def is_open(scene_: Scene) -> bool:
-    """Return whether the sidecar sees the claim without devices."""
+    """Return True if the sidecar sees the claim without devices."""
     return allocation_of(scene_.sidecar.state.claims.store["default", "gpu-a"]) is None

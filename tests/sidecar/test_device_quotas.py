@@ -1,4 +1,4 @@
-"""DeviceQuotas over the sidecar's socket: what is promised counts at once, and who waits is woken."""
+"""DeviceQuotas over the sidecar's socket: promises count at once, and waiting pods are woken."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
@@ -341,7 +341,7 @@ async def test_who_waits_is_told_in_an_event_and_counted(tmp_path: Path) -> None
 
 
 async def test_claims_from_before_the_driver_was_owned_count(tmp_path: Path) -> None:
-    """Limits of a driver that others allocate are not ours; what they gave counts once it is owned."""
+    """Limits of a driver that others allocate are not ours; their allocations count once it is owned."""
     async with FakeApiServer() as server:
         publish(server, "node-1", per_node=4)
         put_namespace(server, "default", TEAM)

@@ -1,4 +1,4 @@
-"""The view that answers are made from: what it has, what waits, and what is never lost."""
+"""The view that answers are made from: its content, waiting changes, and changes that are never lost."""
 
 from typing import Any, NamedTuple
 

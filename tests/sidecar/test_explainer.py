@@ -59,7 +59,7 @@ def put_waiting(server: FakeApiServer, *names: str, count: int = 2) -> list[Docu
 
 
 def event_notes(server: FakeApiServer) -> Sequence[tuple[str, str]]:
-    """The pods that events are about, and what these say."""
+    """The pods that events are about, and the events' notes."""
     return sorted((event["regarding"]["name"], event["note"]) for event in server.objects(EVENTS))
 
 

@@ -1,4 +1,4 @@
-"""The comparison of feature gates, and what is known before and without it."""
+"""The comparison of feature gates, and the state before and without it."""
 
 from collections.abc import Awaitable, Callable
 from pathlib import Path

@@ -61,7 +61,7 @@ class Story(NamedTuple):
         return str(self.pods[name]["metadata"]["uid"])
 
     def allocated(self) -> str:
-        """Return the pods whose claims are allocated."""
+        """Return the pods with allocated claims."""
         claims = sorted(
             self.server.objects(RESOURCE_CLAIMS), key=lambda claim: claim["metadata"]["name"]
         )
@@ -72,7 +72,7 @@ class Story(NamedTuple):
         )
 
     def has_allocated(self, count: int) -> bool:
-        """Return whether so many claims are allocated."""
+        """Return True if so many claims are allocated."""
         return len(self.allocated()) == count
 
     async def bind(self, name: str) -> None:

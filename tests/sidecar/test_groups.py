@@ -152,7 +152,7 @@ async def test_a_waiting_group_is_woken_once_when_all_of_it_fits(tmp_path: Path)
 
 
 async def until_woken(here: Scene, names: list[str]) -> None:
-    """Ask until pods are woken; what was woken until then has to be nothing else."""
+    """Ask until pods are woken; no others may be woken until then."""
     while not (woken := (await here.scheduler.wake())["pods"]):
         pass
     assert woken == names
@@ -387,7 +387,7 @@ async def test_a_group_of_which_a_pod_is_deleted_is_not_woken_for_the_others(
 async def test_a_search_without_an_answer_is_tried_again_by_itself(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And goes on then, where nothing has changed."""
+    """And goes on then, if nothing has changed."""
     monkeypatch.setattr(group_decisions, "ATTEMPT_BUDGET", Budget(steps=1))
     async with scene(tmp_path, "node-1", "node-2", per_node=2) as here:
         pods = await put_members(here, "ring", *"abcd")
@@ -427,7 +427,7 @@ async def test_selectors_of_a_group_are_evaluated_beside_other_decisions(
 
 
 async def test_a_group_whose_decision_did_not_end_twice_is_given_up(tmp_path: Path) -> None:
-    """One pod stands for the group, whatever the order; one with claims, since others are not known by then."""
+    """One pod stands for the group, in any order; one with claims, since others are not known by then."""
     async with FakeApiServer() as server:
         publish(server, "node-1")
         pods = [member_of("ring", "0-launcher"), member_of("ring", "b", "gpu-b")]

@@ -1,4 +1,4 @@
-"""What nodes have left: as the scheduler says it, kept, and used for the nodes of an answer."""
+"""The resources left on nodes: as the scheduler says it, kept, and used for the nodes of an answer."""
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -107,7 +107,7 @@ async def test_a_resource_that_a_pod_does_not_request_does_not_count(tmp_path: P
 
 
 async def test_what_nodes_have_left_does_not_count_in_a_what_if(tmp_path: Path) -> None:
-    """The scheduler does not say what the pod requests where nodes are not those that there are."""
+    """The scheduler does not say the pod's requests if nodes are not those that there are."""
     async with scene(tmp_path, {"a": 1, "b": 1}) as cluster:
         await cluster.ask(headroom=changes(1, left("a", 0), left("b", 64)))
         assert names(await cluster.ask(cores=None)) == ["a", "b"]

@@ -102,7 +102,7 @@ async def answer(sidecar: Sidecar, pod: Document) -> str:
 
 
 async def debug(sidecar: Sidecar) -> list[str]:
-    """Return what the debug endpoint says is held back."""
+    """Return the held devices according to the debug endpoint."""
     connector = aiohttp.UnixConnector(path=str(sidecar.socket))
     async with (
         aiohttp.ClientSession(connector=connector) as session,
@@ -112,7 +112,7 @@ async def debug(sidecar: Sidecar) -> list[str]:
 
 
 class Ends:
-    """Ways in which a pod goes, and whether its containers may run on."""
+    """Ends of a pod, with True if its containers may run on."""
 
     by_force = ({"phase": "Running"}, None, True)
     while_it_begins = ({"phase": "Pending"}, None, True)
@@ -196,7 +196,7 @@ async def test_held_devices_are_given_again_when_the_driver_says_so(tmp_path: Pa
 async def test_a_namespace_whose_devices_are_held_back_gets_no_devices_of_others(
     tmp_path: Path,
 ) -> None:
-    """A user who deletes pods by force, one after the other, would have all devices held back."""
+    """A user deleting pods by force, one after the other, would have all devices held back."""
     async with FakeApiServer() as server:
         publish(server, "node-1", per_node=4)
         running_pod(server, "a")

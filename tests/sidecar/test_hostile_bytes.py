@@ -58,7 +58,7 @@ async def scene(tmp_path: Path) -> AsyncIterator[Scene]:
 
 
 async def exchange(path: Path, data: bytes, *, ends: bool = False) -> bytes:
-    """Send bytes, and return what comes until the server closes.
+    """Send bytes, and return the answer until the server closes.
 
     Args:
         ends: Tell the server that no more comes.

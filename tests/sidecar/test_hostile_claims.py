@@ -111,7 +111,7 @@ async def test_a_claim_with_parameters_of_too_many_values_is_not_allocated(tmp_p
 
 
 def test_what_is_kept_of_a_claim_is_about_as_large_as_its_text() -> None:
-    """The largest claims that the API server takes, by what takes most memory for its text."""
+    """The largest claims that the API server takes, by the most memory for their text."""
     for document in largest_claims():
         raw = msgspec.json.encode(document)
 

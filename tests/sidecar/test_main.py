@@ -85,7 +85,7 @@ class Sleeper:
 
 
 class Leading(NamedTuple):
-    """The work of a new leader, whose wait the test ends."""
+    """The work of a new leader, with a wait that the test ends."""
 
     server: FakeApiServer
     session: LeaderSession
@@ -98,7 +98,7 @@ class Leading(NamedTuple):
 
 
 class Jumping(Process[Settings], frozen=True, kw_only=True):
-    """A process whose wall clock the test sets."""
+    """A process with a wall clock that the test sets."""
 
     ahead: ClassVar[timedelta] = timedelta()
 
@@ -272,7 +272,7 @@ async def test_a_clock_that_jumps_gives_no_device_of_a_pod_again_that_was_delete
 
 
 def publish_shared(server: FakeApiServer) -> None:
-    """Store a node with one device that claims share, and two pods whose claims configure it."""
+    """Store a node with one device that claims share, and two pods with claims that configure it."""
     server.put(DEVICE_CLASSES, document(device_class()))
     server.put(NODES, document(node("node-1")))
     shared = device(shared=True, capacity={"memory": amount("80Gi", "1Gi")})
@@ -347,7 +347,7 @@ async def test_configurations_of_co_tenants_are_kept_apart_and_the_loop_is_measu
 
 
 async def _measured_lags(port: int) -> float:
-    """Return how often the lag of the event loop was measured."""
+    """Return the number of measured lags of the event loop."""
     async with ClientSession() as session, session.get(f"http://127.0.0.1:{port}/metrics") as got:
         lines = (await got.text()).splitlines()
     counts = [

@@ -1,4 +1,4 @@
-"""Caps of pools of nodes over the sidecar's socket: promises count at once, and who waits is woken."""
+"""Caps of pools of nodes over the sidecar's socket: promises count at once, and waiting pods are woken."""
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager

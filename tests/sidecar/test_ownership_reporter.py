@@ -50,7 +50,7 @@ def stored_status(server: FakeApiServer) -> Document:
 
 
 def reasons(status: Document) -> dict[str, tuple[str, str]]:
-    """Return what a status says: of the whole under an empty name, and of each driver."""
+    """Return the conditions of a status: of the whole under an empty name, and of each driver."""
     conditions: dict[str, Any] = {"": status["conditions"]}
     conditions |= {driver["name"]: driver["conditions"] for driver in status["drivers"]}
     return {

@@ -1,4 +1,4 @@
-"""The kinds of pods that the sidecar learns: whose count, by which selectors, and once each."""
+"""The kinds of pods that the sidecar learns: the pods that count, by their selectors, and once each."""
 
 from collections.abc import Sequence
 
@@ -34,7 +34,7 @@ def cluster_of(*claims: ResourceClaim, pods: Sequence[Pod] = ()) -> Snapshot:
 
 
 def test_selectors_of_claims_do_not_count_for_the_usual_pods() -> None:
-    """Each pod whose node is ranked would pay for evaluating them."""
+    """Each pod with ranked nodes would pay for evaluating them."""
     known = PodRoom()
     learn(known, pod("gpu"), cluster_of(claim(request("r", MODEL), name="gpu")))
     (kind,) = known.kinds
@@ -71,7 +71,7 @@ def test_what_cannot_be_resolved_counts_for_nothing() -> None:
 
 
 def test_kinds_wait_for_their_selectors() -> None:
-    """What is to be compiled first is no reason for a pod to wait."""
+    """Expressions to be compiled first are no reason for a pod to wait."""
     known = PodRoom()
     fresh = device_class("gpu", "device.driver != 'nobody-compiled-this'")
     cluster = snapshot(claim(request(), name="gpu"), classes=(fresh,))

@@ -1,4 +1,4 @@
-"""PostFilter waits for releases that help a pod, and whoever waits is tried again."""
+"""PostFilter waits for releases that help a pod, and waiting pods are tried again."""
 
 import asyncio
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A sidecar whose scheduler does not call gives its Lease back."""
+"""A sidecar with a scheduler that does not call gives its Lease back."""
 
 from collections.abc import Iterable
 
@@ -11,7 +11,7 @@ TIMEOUT_S = 5 * SILENCE_PERIOD_S
 
 
 async def seconds_until_the_end(greeted_at: Iterable[float]) -> float:
-    """Return how long a scheduler is listened to that says hello at these seconds."""
+    """Return the time that a scheduler is listened to that says hello at these seconds."""
     moments, now_s = sorted(greeted_at), 0.0
 
     async def sleep(seconds: float) -> None:

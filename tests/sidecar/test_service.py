@@ -76,7 +76,7 @@ def allocate(server: FakeApiServer, name: str, node: str, *uids: str) -> None:
 
 
 class Scene(NamedTuple):
-    """A leading sidecar, what it runs on, and a pod `a` that waits with a claim `gpu-a`."""
+    """A leading sidecar, its surroundings, and a pod `a` that waits with a claim `gpu-a`."""
 
     server: FakeApiServer
     sidecar: Sidecar

@@ -1,4 +1,4 @@
-"""What the plugin is told about the usual pods, for the score of pods without claims."""
+"""The news of the usual pods for the plugin, for the score of pods without claims."""
 
 from pathlib import Path
 

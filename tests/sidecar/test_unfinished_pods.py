@@ -1,4 +1,4 @@
-"""Pods about which there is no answer yet: nobody waits for them, and they are tried again by themselves."""
+"""Pods without an answer yet: nobody waits for them, and they are tried again by themselves."""
 
 import asyncio
 import threading

@@ -23,7 +23,7 @@ from testing.sidecar.scheduler import (
 
 
 class Scene(NamedTuple):
-    """A pod with two claims, the first of which was written for it before it was given up."""
+    """A pod with two claims; the first was written for it before it was given up."""
 
     server: FakeApiServer
     sidecar: Sidecar
@@ -46,7 +46,7 @@ class Scene(NamedTuple):
             )
 
     def is_whole(self) -> bool:
-        """Return whether the first claim has its devices and is reserved for the pod."""
+        """Return True if the first claim has its devices and is reserved for the pod."""
         users = self.sidecar.claim("gpu-1").get("status", {}).get("reservedFor") or ()
         uids = [user["uid"] for user in users]
         return bool(self.sidecar.devices_of("gpu-1")) and uids == [self.pod["metadata"]["uid"]]

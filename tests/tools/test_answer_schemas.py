@@ -1,4 +1,4 @@
-"""The published JSON Schemas describe what commands print."""
+"""The published JSON Schemas describe the output of commands."""
 
 import json
 from typing import Any, Final

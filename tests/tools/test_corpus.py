@@ -1,4 +1,4 @@
-"""The corpus run: what it counts as a fault, and what not."""
+"""The corpus run: the outputs that count as a fault, and those that do not."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Definitions and rights of our kinds are what their types and the table say, and nothing else."""
+"""Definitions and rights of our kinds are as their types and the table say, and no more."""
 
 import filecmp
 import json
@@ -82,7 +82,7 @@ def test_its_names_are_those_that_we_call(kind: OwnKind) -> None:
 
 @for_own_kinds
 def test_every_field_is_explained(kind: OwnKind) -> None:
-    """But what every object has."""
+    """Fields that every object has are left out."""
     unexplained = {
         path
         for path, schema_node in schemas(root_schema(kind))
@@ -218,7 +218,7 @@ def test_a_status_has_room_for_all_kinds_of_devices_of_a_profile() -> None:
 
 
 def test_conditions_are_those_of_kubernetes() -> None:
-    """Source: meta/v1 Condition, whose five fields are required but for observedGeneration."""
+    """Source: meta/v1 Condition; its five fields are required but for observedGeneration."""
     conditions = ROOT["properties"]["status"]["properties"]["conditions"]
 
     assert ["type"] == conditions["x-kubernetes-list-map-keys"]
@@ -352,7 +352,7 @@ MOST_WRITTEN: Final = 12
 
 @pytest.fixture
 def copy(tmp_path: Path) -> Path:
-    """Return a copy of the repository, with the times of its files and what was compiled of them."""
+    """Return a copy of the repository, with the times of its files and of its compiled files."""
     ignored = shutil.ignore_patterns(".*", "build", "shared")
     return Path(shutil.copytree(REPOSITORY, tmp_path / "repository", ignore=ignored))
 

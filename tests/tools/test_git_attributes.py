@@ -1,4 +1,4 @@
-"""A review folds what was generated, and shows what a person wrote."""
+"""A review folds generated files, and shows those that a person wrote."""
 
 import subprocess
 from collections.abc import Iterable

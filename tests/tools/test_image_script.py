@@ -1,4 +1,4 @@
-"""`make image`: whichever engine there is, and a digest for a release. The engines are recorders."""
+"""`make image`: with any engine, and a digest for a release. The engines are recorders."""
 
 import os
 import shutil

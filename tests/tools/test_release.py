@@ -166,7 +166,7 @@ def test_the_action_passes_its_inputs_as_data() -> None:
 
 @pytest.mark.parametrize("status", [0, 1, 2])
 def test_the_action_checks_what_it_is_given(status: int, tmp_path: Path) -> None:
-    """The script with programs that only say how they were called."""
+    """The script with programs that only print their arguments."""
     (step,) = yaml.safe_load((ROOT / "action.yml").read_text())["runs"]["steps"]
     environment = tmp_path / "environment" / "bin"
     environment.mkdir(parents=True)

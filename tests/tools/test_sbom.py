@@ -1,4 +1,4 @@
-"""The bill of materials: what is locked, and nothing else."""
+"""The bill of materials: the locked packages, and nothing else."""
 
 import json
 from pathlib import Path

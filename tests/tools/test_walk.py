@@ -18,7 +18,7 @@ SLACK: Final = 5
 
 @pytest.fixture(scope="module")
 def counted_files() -> dict[str, int]:
-    """The files of each walk, counted in a process of its own, whose caches no other test has filled."""
+    """The files of each walk, counted in a process of its own with caches that no other test has filled."""
     completed = subprocess.run(
         [sys.executable, "-m", "tools.walk"], cwd=ROOT, capture_output=True, text=True, check=False
     )

@@ -1,4 +1,4 @@
-"""Devices of two drivers in one claim: groups by published hardware, and what cannot be."""
+"""Devices of two drivers in one claim: groups by published hardware, and impossible ones."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple

@@ -1,4 +1,4 @@
-"""Amounts of device keys: what is counted, and the words for what cannot be."""
+"""Amounts of device keys: the counts, and the words for amounts that are none."""
 
 from collections.abc import Mapping
 from typing import NamedTuple

@@ -211,7 +211,7 @@ devices:
 
 
 def hinted(**hint: object) -> Document:
-    """A pod whose NIC has a hint of Koordinator's."""
+    """A pod with a NIC that has a hint of Koordinator's."""
     annotations = koordinator_annotations(hint={"rdma": hint})
     return pod(container("main", {"koordinator.sh/rdma": 100}), annotations=annotations)
 

@@ -1,4 +1,4 @@
-"""Drivers that publish less, or otherwise: what cannot be said is refused, never dropped."""
+"""Drivers that publish less, or otherwise: requests that cannot be expressed are refused, never dropped."""
 
 from typing import Any, NamedTuple
 

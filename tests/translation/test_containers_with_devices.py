@@ -1,4 +1,4 @@
-"""The quick search for containers with device keys finds what every vocabulary finds."""
+"""The quick search for containers with device keys finds the same as every vocabulary."""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -89,7 +89,7 @@ OPTIONS: Final = TranslationOptions(
 
 
 def has_answer(document: Document) -> bool:
-    """Return whether a pod is translated, or something is said about it."""
+    """Return True if a pod is translated, or something is said about it."""
     outcome = translation_outcome(document, options=OPTIONS)
     vocabularies = vocabularies_in_force(OPTIONS, profiles())
     return bool(
@@ -100,7 +100,7 @@ def has_answer(document: Document) -> bool:
 
 
 def has_row(name: str) -> bool:
-    """Return whether the page's tables have a name, or a pattern of it."""
+    """Return True if the page's tables have a name, or a pattern of it."""
     return any(fnmatchcase(name, row) for row in ROWS)
 
 

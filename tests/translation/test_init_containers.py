@@ -30,7 +30,7 @@ LARGEST = TranslationOptions()
 
 
 def hosted(document: Document, options: TranslationOptions) -> dict[str, str]:
-    """Init container to the container whose request it uses."""
+    """Init container to the container with the request that it uses."""
     hosts: dict[str, str] = {}
     for claim in translation_of(document, None, options).claims:
         users: dict[str, list[str]] = {}
@@ -53,12 +53,12 @@ HELD = ("warning heldForPodLifetime",)
 
 
 def after(*init: Document) -> Document:
-    """A pod whose app container asks for two whole GPUs."""
+    """A pod with an app container that asks for two whole GPUs."""
     return pod(gpus(2), init=init)
 
 
 def share_after(*init: Document) -> Document:
-    """A pod whose app container asks for half of the cores and 10 MiB."""
+    """A pod with an app container that asks for half of the cores and 10 MiB."""
     return pod(gpus(1, mem=10, cores=50), init=init)
 
 

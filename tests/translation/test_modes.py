@@ -1,4 +1,4 @@
-"""The pods that each mode translates, and what the label of a namespace beats."""
+"""The pods that each mode translates, and the precedence of a namespace's label."""
 
 from typing import NamedTuple
 

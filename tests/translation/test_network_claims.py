@@ -1,4 +1,4 @@
-"""Networks of Multus with a bandwidth: claims where a driver reserves it, findings elsewhere."""
+"""Networks of Multus with a bandwidth: claims if a driver reserves it, else findings."""
 
 import json
 from typing import Any, Final
@@ -259,7 +259,7 @@ def of_resources(**resources: str) -> TranslationSnapshot:
 
 
 def named_networks(document: Document, snapshot: TranslationSnapshot) -> list[tuple[int, str]]:
-    """Count and network of each request, where it has one."""
+    """Count and network of each request, if it has one."""
     (claim,) = translation_of(document, snapshot).claims
     spec = devices_of(claim)
     by_request = {
@@ -303,7 +303,7 @@ def test_networks_that_are_not_known_are_no_devices() -> None:
     ids=["deep", "half a character"],
 )
 def test_networks_that_cannot_be_read_are_no_networks(text: str) -> None:
-    """A user who may create pods writes the annotation, and faulty networks are for Multus to reject."""
+    """Users write the annotation, and Multus has to reject faulty networks."""
     snapshot = of_resources(one=FUNCTIONS)
 
     assert [(2, "")] == named_networks(functions(text, a=2), snapshot)

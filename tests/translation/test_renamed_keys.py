@@ -1,4 +1,4 @@
-"""Keys that a cluster renamed, and HAMi's own defaults: what a pod means there."""
+"""Keys that a cluster renamed, and HAMi's own defaults: the meaning of a pod there."""
 
 from collections.abc import Mapping
 from typing import NamedTuple

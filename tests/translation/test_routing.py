@@ -36,7 +36,7 @@ OURS = "gpu.drawbridge.internal"
 
 
 def published(*drivers: str) -> TranslationSnapshot:
-    """Return a cluster in which these drivers have devices, and the classes of no other exist."""
+    """Return a cluster with devices of these drivers, and without the classes of any other."""
     slices = {
         NVIDIA: driver_slice(NVIDIA, nvidia_gpu()),
         HAMI: driver_slice(HAMI, hami_gpu()),

@@ -1,4 +1,4 @@
-"""The signature of a translated pod: what it covers, and how long its keys live."""
+"""The signature of a translated pod: its coverage, and the life of its keys."""
 
 import base64
 import hashlib

@@ -1,4 +1,4 @@
-"""Templates beside quotas on device keys, which count no claims."""
+"""Templates beside quotas on device keys; these count no claims."""
 
 from typing import NamedTuple
 

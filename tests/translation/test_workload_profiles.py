@@ -1,4 +1,4 @@
-"""Pods of tensor-fusion that name a WorkloadProfile: what the pod says precedes the profile."""
+"""Pods of tensor-fusion that name a WorkloadProfile: the pod's own words precede the profile."""
 
 import copy
 from typing import Final

@@ -1,4 +1,4 @@
-"""`BodyReader`, where bodies arrive slowly; through real connections in test_connections.py."""
+"""`BodyReader`, with bodies that arrive slowly; through real connections in test_connections.py."""
 
 import asyncio
 
@@ -10,7 +10,7 @@ from webhook.body_reader import BodyReader
 
 
 class NeverComplete(EmptyStreamReader):
-    """A body of which nothing arrives."""
+    """A body without any arriving data."""
 
     def is_eof(self) -> bool:
         """Return that the end has not come."""

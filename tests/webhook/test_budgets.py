@@ -37,7 +37,7 @@ def test_who_has_used_it_up_waits_and_others_do_not() -> None:
 
 
 def test_where_there_is_time_for_everybody_nobody_waits() -> None:
-    """Strangers may write any namespace into a review, and so use up what is not theirs."""
+    """Strangers may write any namespace into a review, and so use up the time of others."""
     of_all = ReviewBudgets(0.25, 2.0, clock=Clock())
     of_all.charge(review(), 1.9)
 

@@ -1,4 +1,4 @@
-"""Connections by real sockets: how many there may be, and for how long one may only begin to ask."""
+"""Connections by real sockets: their number, and the time to begin a request."""
 
 import asyncio
 import ssl
@@ -82,7 +82,7 @@ class Server:
     async def is_answered(
         self, streams: Streams | None = None, *, address: str = "127.0.0.1"
     ) -> bool:
-        """Return whether a client gets an answer."""
+        """Return True if a client gets an answer."""
         try:
             reader, writer = streams or await self.connected(address)
             writer.write(ASK)
@@ -119,7 +119,7 @@ def _in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def is_over(streams: Streams) -> bool:
-    """Return whether the other side ends the connection."""
+    """Return True if the other side ends the connection."""
     try:
         return await streams[0].read(1) == b""
     except OSError:

@@ -1,4 +1,4 @@
-"""The endpoint's life: it answers while it drains, and knows whether the API server gets through."""
+"""The endpoint's life: it answers while it drains, and knows if the API server gets through."""
 
 import asyncio
 import ssl

@@ -38,7 +38,7 @@ REVIEWS = "drawbridge_reviews_total"
 
 
 def http_request(body: bytes) -> web.BaseRequest:
-    """Return a request whose body has arrived."""
+    """Return a request with a body that has arrived."""
     loop = asyncio.get_running_loop()
     payload = StreamReader(BaseProtocol(loop), limit=2**20, loop=loop)
     payload.feed_data(body)
@@ -76,7 +76,7 @@ async def test_a_large_review_leaves_the_event_loop(size: int, is_large: bool) -
 
 
 class Tracked(PodReview, frozen=True, kw_only=True, weakref=True):
-    """A review of which a test learns when it is dropped."""
+    """A review that tells a test when it is dropped."""
 
 
 Finish = Callable[[ReviewRunner, web.BaseRequest, Tracked], Awaitable[object]]
@@ -178,7 +178,7 @@ async def test_a_user_whose_time_is_used_up_gets_no_answer() -> None:
     mallory: Document = {"userInfo": {"username": "mallory"}}
 
     async def review(request: Document) -> str:
-        """Return why the review is not answered; empty if it is."""
+        """Return the reason the review is not answered; empty if it is."""
         http = http_request(body_of(**request))
         try:
             pod_review = await reviews.decode(http, decode_pod_review)
@@ -250,7 +250,7 @@ async def test_the_endpoint_says_when_to_come_back() -> None:
 
 
 def count_reviews(registry: CollectorRegistry) -> float:
-    """Return the number of counted reviews, whatever their labels."""
+    """Return the number of counted reviews, with any labels."""
     samples = (sample for metric in registry.collect() for sample in metric.samples)
     return sum(sample.value for sample in samples if sample.name == REVIEWS)
 

@@ -1,4 +1,4 @@
-"""`POST /route`: the scheduler of pods with claims, once it is known which drivers are owned."""
+"""`POST /route`: the scheduler of pods with claims, once the owned drivers are known."""
 
 import asyncio
 from collections.abc import Callable

@@ -202,7 +202,7 @@ def test_what_is_mounted_reads_as_what_was_signed() -> None:
 
 
 class OneCertificate:
-    """A source whose certificate stays."""
+    """A source with a certificate that stays."""
 
     def __init__(self) -> None:
         self.certificate = serving_certificate(AUTHORITY)

@@ -1,4 +1,4 @@
-"""The endpoints in mode Shadow: no patch, no rejection, and metrics that say what would have been."""
+"""The endpoints in mode Shadow: no patch, no rejection, and metrics of another mode's answers."""
 
 from typing import Final
 

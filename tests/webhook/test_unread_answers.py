@@ -1,4 +1,4 @@
-"""A client that sends reviews and reads no answers: what it does not read is not kept without bound."""
+"""A client that sends reviews and reads no answers: the unread ones are not kept without bound."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""`POST /validate/objects`: what rules say, with and without an inventory."""
+"""`POST /validate/objects`: the findings of rules, with and without an inventory."""
 
 from typing import Any, Final
 
@@ -195,7 +195,7 @@ async def test_a_quota_is_validated(start: StartEndpoint) -> None:
 async def test_an_object_is_validated_however_deep_its_parameters_nest(
     depth: int, start: StartEndpoint
 ) -> None:
-    """The API server takes parameters of any depth, and creates what gets no answer."""
+    """The API server takes parameters of any depth, and creates objects that get no answer."""
     parameters = {"a": msgspec.Raw(b"[" * depth + b"]" * depth)}
     config = {"opaque": {"driver": "gpu.example.com", "parameters": parameters}}
     document = claim(exactly(count=33))
@@ -382,7 +382,7 @@ async def test_a_malformed_object_is_denied_even_after_a_timeout(start: StartEnd
 async def test_translated_pods_are_validated_by_their_future_claims(
     start: StartEndpoint,
 ) -> None:
-    """Of a legacy pod the webhook knows what its templates will be."""
+    """The webhook knows the future templates of a legacy pod."""
     endpoint = await start(rules=FixedEvaluator(translation_snapshot, **hami_inventory()))
     document, _ = admit(pod(gpus(3)))
 

@@ -1,4 +1,4 @@
-"""`POST /validate/workloads`: what their pods would be rejected for."""
+"""`POST /validate/workloads`: the reasons that their pods would be rejected."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""The systems whose code is executed, and the questions that it answers: nodes with cards, and pods."""
+"""The systems with code that is executed, and the questions that it answers: nodes with cards, and pods."""
 
 import hashlib
 import json
@@ -27,7 +27,7 @@ SHARES_OF_A_CARD: Final = 10
 
 
 class System(msgspec.Struct, frozen=True, kw_only=True):
-    """A project whose code is executed, at one commit."""
+    """A project with code that is executed, at one commit."""
 
     repository: str
     commit: str
@@ -74,7 +74,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ExecutedFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Scenarios of one vocabulary; what is granted is in its record."""
+    """Scenarios of one vocabulary; its record has the granted devices."""
 
     driver: str
     scenarios: tuple[Scenario, ...]
@@ -204,7 +204,7 @@ def _card(vocabulary: str, node: str, index: int, listed: int | LegacyCard) -> d
 
 
 def recorded_scenarios(vocabulary: str) -> ScenarioFile:
-    """Return the scenarios of a vocabulary with what the legacy code granted.
+    """Return the scenarios of a vocabulary with the devices that the legacy code granted.
 
     Raises:
         LookupError: The record has no outcome of a scenario, or that of another question.

@@ -56,7 +56,7 @@ def recorded_document(name: str, system: System, vocabulary: str, checkout: Path
 
 
 def _ask(name: str, checkout: Path, question: str) -> str:
-    """Build the recorder inside a checkout, and return what it answers."""
+    """Build the recorder inside a checkout, and return its answer."""
     sources = FOLDER / name
     overlaid = {
         str(checkout.resolve() / source.relative_to(sources)): str(source)

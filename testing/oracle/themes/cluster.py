@@ -1,4 +1,4 @@
-"""Themes of what is published: devices, pools in disorder, taints."""
+"""Themes of published objects: devices, pools in disorder, taints."""
 
 import copy
 from typing import Final
@@ -73,7 +73,7 @@ def _group(draft: Draft, chance: float) -> None:
 
 
 def groups_over_hosts(draft: Draft) -> None:
-    """A pool over several nodes whose partitions are held by nodes in turn, whatever their groups."""
+    """A pool over several nodes with partitions that are held by nodes in turn, in any groups."""
     several_hosts(draft)
     draft.gates["DRADeviceCompatibilityGroups"] = True
     for pool in draft.pools:
@@ -84,7 +84,7 @@ def groups_over_hosts(draft: Draft) -> None:
 
 
 def capacity(draft: Draft) -> None:
-    """Devices that several claims may share, and how much of them is asked."""
+    """Devices that several claims may share, and the amounts requested of them."""
     for device in draft.sample(draft.devices(), 0.7):
         device["allowMultipleAllocations"] = draft.maybe(0.9)
         device["capacity"] |= {"memory": {"value": "80Gi"}, "cores": {"value": "100"}}
@@ -221,7 +221,7 @@ _TOLERATIONS: Final[tuple[Json, ...]] = (
 
 
 def tolerate(draft: Draft) -> None:
-    """Let some of what is asked tolerate some taints."""
+    """Let some of the requests tolerate some taints."""
     for request in draft.sample(draft.device_requests()):
         request["tolerations"] = [
             dict(toleration) for toleration in draft.sample(_TOLERATIONS, 0.25)
@@ -262,7 +262,7 @@ def binding(draft: Draft) -> None:
 
 
 def node_operations(draft: Draft) -> None:
-    """Slices whose devices need no preparation on the node."""
+    """Slices with devices that need no preparation on the node."""
     draft.gates["DRAOptionalNodeOperations"] = draft.maybe(0.85)
     for node in draft.nodes:
         if draft.maybe(0.7):
@@ -279,7 +279,7 @@ def node_operations(draft: Draft) -> None:
 
 
 def several_hosts(draft: Draft) -> None:
-    """One pool whose slices are for several nodes, one of them perhaps without devices."""
+    """One pool with slices for several nodes, one of them perhaps without devices."""
     local = [pool for pool in draft.pools if "nodeName" in pool[0]["spec"]]
     same = [pool for pool in local if pool[0]["spec"]["driver"] == GPU]
     for number, pool in enumerate(same):

@@ -1,4 +1,4 @@
-"""Themes of what is asked: selectors, modes, alternatives, constraints, configuration."""
+"""Themes of requests: selectors, modes, alternatives, constraints, configuration."""
 
 from typing import Final
 
@@ -37,7 +37,7 @@ def selectors(draft: Draft) -> None:
 
 
 def broken_selectors(draft: Draft) -> None:
-    """Selectors that end the attempt where they are evaluated."""
+    """Selectors that end the attempt if they are evaluated."""
     request = draft.pick(draft.device_requests())
     text = draft.pick(BROKEN_SELECTORS)
     guard = draft.pick((SELECTORS[1], SELECTORS[3], f'device.driver == "{NIC}"'))
@@ -74,7 +74,7 @@ def alternatives(draft: Draft) -> None:
 
 
 def admin(draft: Draft) -> None:
-    """Requests that look at devices whoever holds them."""
+    """Requests that look at devices in any use."""
     for _, request in draft.sample(draft.requests(), 0.4):
         if "exactly" in request:
             request["exactly"]["adminAccess"] = draft.maybe(0.9)

@@ -1,4 +1,4 @@
-"""The theme of who holds what already."""
+"""The theme of devices in use."""
 
 from typing import Final
 

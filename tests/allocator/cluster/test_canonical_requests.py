@@ -1,4 +1,4 @@
-"""Claims that differ in names, and in what no search reads, ask the same question."""
+"""Claims that differ in names, and in fields that no search reads, ask the same question."""
 
 from typing import NamedTuple
 

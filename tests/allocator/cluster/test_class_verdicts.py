@@ -13,7 +13,7 @@ from testing.allocation.builders import claim, classes, devices, node, request, 
 def test_a_plan_gets_the_requests_of_the_claims_where_it_is_looked_at(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """After a change nearly all verdicts are known, so the rest decides how long they take."""
+    """After a change nearly all verdicts are known, so the rest decides on the time."""
     assigned: list[Plan] = []
     assign = verdicts.assign_requests
 

@@ -57,7 +57,7 @@ def test_the_partition_that_was_not_used_for_the_longest_time_is_evicted(
     monkeypatch.setattr("allocator.cluster.cluster.MAX_PARTITIONS", 2)
 
     def is_cached(name: str) -> bool:
-        """Return whether the nodes are in classes, which costs nothing then."""
+        """Return True if the nodes are in classes; it costs nothing then."""
         cluster = new_cluster()
         for used_name in USED:
             rank_by_selector(cluster, used_name)
@@ -72,7 +72,7 @@ def test_the_ranking_that_was_not_used_for_the_longest_time_is_evicted(
     monkeypatch.setattr("allocator.cluster.cluster.MAX_RANKINGS", 2)
 
     def is_cached(name: str) -> bool:
-        """Return whether no verdict about a class has to be looked up."""
+        """Return True if no verdict about a class has to be looked up."""
         cluster = new_cluster()
         for used_name in USED:
             rank_by_count(cluster, used_name)

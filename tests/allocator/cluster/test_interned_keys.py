@@ -1,4 +1,4 @@
-"""The memory that a cluster takes for keys of nodes: users choose how large a claim is."""
+"""The memory that a cluster takes for keys of nodes: users choose the size of a claim."""
 
 import gc
 import tracemalloc

@@ -71,7 +71,7 @@ def nic_in_use(number: int = 0) -> ResourceClaim:
 
 
 def verdicts_needed(cluster: Cluster, pending: PendingClaims) -> tuple[int, int]:
-    """Return how many verdicts an answer looks up, and how many it searches."""
+    """Return the numbers of verdicts that an answer looks up, and that it searches."""
     cached, searched = cluster.costs.cached, cluster.costs.searched
     cluster.rank_nodes(pending)
     return cluster.costs.cached - cached, cluster.costs.searched - searched
@@ -113,7 +113,7 @@ def test_an_allocation_in_a_shared_pool_costs_one_search_for_all_nodes() -> None
 
 
 def test_nodes_with_as_many_free_devices_share_the_search_after_a_change_of_a_shared_pool() -> None:
-    """Three states of the nodes, of which two have one free device."""
+    """Three states of the nodes; two of them have one free device."""
     cluster = new_cluster([gpu_in_use("n1"), gpu_in_use("n2", 1)])
     pending = cluster.resolve([BOTH])
     cluster.rank_nodes(pending)
@@ -124,7 +124,7 @@ def test_nodes_with_as_many_free_devices_share_the_search_after_a_change_of_a_sh
 
 
 def test_devices_of_a_node_and_of_a_shared_pool_are_compared() -> None:
-    """One free device on either node, of which only one is in the domain of the one that all share."""
+    """One free device on either node; only one of them is in the domain of the shared one."""
     cluster = new_cluster([gpu_in_use("n1"), gpu_in_use("n2", 1), nic_in_use(1)])
 
     assert sorted(set(NAMES) - {"n1"}) == ranked(cluster, IN_ONE_DOMAIN)

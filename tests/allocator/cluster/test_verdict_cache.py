@@ -1,4 +1,4 @@
-"""The memory that a cluster takes for verdicts: users choose how large a claim is."""
+"""The memory that a cluster takes for verdicts: users choose the size of a claim."""
 
 import gc
 import tracemalloc

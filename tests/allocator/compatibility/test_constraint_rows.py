@@ -1,4 +1,4 @@
-"""The worked rows of mutual exclusion: what is held, what is wanted, and both verdicts.
+"""The worked rows of mutual exclusion: devices in use, requests, and both verdicts.
 
 `kep` is the verdict without a policy, by groups and counters as in 1.37; `ours` is what a policy
 with a rule per device adds, as fragments of the refusal in the order in which they are told (nothing

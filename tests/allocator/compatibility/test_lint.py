@@ -33,7 +33,7 @@ def gpus(
     shared: bool | None = None,
     pool: str = "node-1",
 ) -> Pool:
-    """Devices d0, d1... of one counter set with 4 x, which take so much of it each."""
+    """Devices d0, d1... of one counter set with 4 x; each takes so much of it."""
     named = groups or [None] * len(modes)
     return pool_of(
         *(
@@ -51,7 +51,7 @@ def gpus(
 
 
 def rules(a: str | None = None, b: str | None = None) -> DeviceCompatibilityPolicy:
-    """Rules by which devices of mode a, and of mode b, restrict others."""
+    """Rules of devices of mode a, and of mode b, that restrict others."""
     return policy(rule("a", f'{MODE} == "a"', only=a), rule("b", f'{MODE} == "b"', only=b))
 
 

@@ -19,7 +19,7 @@ def is_mode(*modes: str) -> str:
 
 
 def modes(mig: str, mps: str) -> DeviceCompatibilityPolicy:
-    """A policy for two modes, with what each accepts."""
+    """A policy for two modes, with the devices that each accepts."""
     return policy(
         rule("mig", is_mode("MIGSlicing"), only=mig), rule("mps", is_mode("MPSSharing"), only=mps)
     )

@@ -177,7 +177,7 @@ def test_no_devices_make_an_empty_matrix() -> None:
 
 
 def star(points: int) -> DeviceCompatibilityPolicy:
-    """A center that goes together with each of the points, which exclude each other."""
+    """A center that goes together with each of the points; these exclude each other."""
     names = [f"p{number}" for number in range(points)]
     center = rule("center", f'{MODE} == "center"', only=f'{MODE} != "center"')
     return policy(

@@ -1,4 +1,4 @@
-"""The groups of a cluster: minimums, members that run, and what is wrong with a group."""
+"""The groups of a cluster: minimums, members that run, and faults of a group."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""The group that a pod declares, in the words of each scheduler, and what is rejected."""
+"""The group that a pod declares, in the words of each scheduler, and the rejected declarations."""
 
 from typing import Any
 

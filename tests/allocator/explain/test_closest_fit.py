@@ -1,4 +1,4 @@
-"""The smallest change that would fit: one row per kind of change, and which of two is smaller."""
+"""The smallest change that would fit: one row per kind of change, and the smaller of two."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple

@@ -183,7 +183,7 @@ SCOPES = (
 
 @pytest.mark.parametrize("case", SCOPES, ids=lambda case: case.name)
 def test_scope(case: Scope) -> None:
-    """Devices without the attribute: refused where the constraint applies."""
+    """Devices without the attribute: refused if the constraint applies."""
     constraint = tracked_constraints(
         having_node_devices(None), [match(NUMA, *case.names)], [case.request]
     )

@@ -1,4 +1,4 @@
-"""Limits of how many claims may use a device, or the devices of a node."""
+"""Limits of the number of claims that use a device, or the devices of a node."""
 
 from collections.abc import Sequence
 
@@ -45,7 +45,7 @@ def shares(device_name: str, count: int) -> list[DeviceRequestAllocationResult]:
 def chosen(
     used: Usage, limit: ConsumerLimit, *, count: int = 1, admin: bool = False, driver: str = DRIVER
 ) -> Sequence[str] | None:
-    """The devices of a claim on the node with two shared devices; None where it does not fit."""
+    """The devices of a claim on the node with two shared devices; None if it does not fit."""
     pending = resolve_requests(
         [claim(request(count=count, admin_access=admin or None))], classes(), GATES
     )
@@ -157,7 +157,7 @@ def test_nodes_with_equal_free_devices_differ_by_their_consumers() -> None:
 def pooled(
     *pools: NodePool, per_node: int = 0, labels: dict[str, str], used: int = 0, driver: str = DRIVER
 ) -> Cluster:
-    """One node with these labels and two shared devices, of which the first has shares in use."""
+    """One node with these labels and two shared devices; the first one has shares in use."""
     owned = OwnedDriver(name=driver, max_consumers_per_node=per_node, pools=pools or None)
     return Cluster(
         slices=[slice_of(*devices("a", "b", shared=True))],
@@ -261,7 +261,7 @@ def test_a_device_that_is_published_no_more_counts_on_its_node_until_its_claim_e
 
 
 def test_equal_nodes_of_several_pools_are_of_several_classes() -> None:
-    """Nothing but the label differs, which no selector reads."""
+    """Nothing but the label differs, and no selector reads it."""
     pools = (node_pool("a", maxConsumersPerNode=1), node_pool("b", maxConsumersPerNode=2))
     names = ("a-1", "a-2", "b-1", "none")
     cluster = Cluster(

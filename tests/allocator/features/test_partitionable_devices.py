@@ -87,7 +87,7 @@ def test_add(case: Case) -> None:
 
 
 def test_an_overdrawn_counter_rejects_every_consumer_of_the_pool() -> None:
-    """The declared amount sank under what is in use; other sets and plain devices."""
+    """The declared amount sank under the amount in use; other sets and plain devices."""
     pool = pool_of(
         device("a", consumes("one", memory=2)),
         device("b", consumes("two", memory=1)),

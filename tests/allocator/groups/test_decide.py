@@ -1,4 +1,4 @@
-"""Decisions about groups: who fits together, what is preferred, what ends a search."""
+"""Decisions about groups: feasibility together, preferences, and the ends of a search."""
 
 from collections.abc import Mapping, Sequence
 

@@ -57,7 +57,7 @@ def pool_errors(seen_node_devices: NodeDevices) -> str:
 
 
 def shared(pool: str, *names: str, **fields: Any) -> ResourceSlice:
-    """A slice that says itself where it is, by default everywhere."""
+    """A slice that says itself if it is, by default everywhere."""
     return slice_of(*devices(*names), pool=pool, **({"all_nodes": True} | fields))
 
 

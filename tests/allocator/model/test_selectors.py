@@ -1,4 +1,4 @@
-"""The cache of selectors, whoever writes them."""
+"""The cache of selectors, written by anybody."""
 
 from collections.abc import Iterator
 
@@ -26,7 +26,7 @@ def chain(number: int) -> SelectorChain:
 
 @pytest.fixture
 def gpus() -> list[PublishedDevice]:
-    """Devices that differ in what the selectors read."""
+    """Devices that differ in the values that the selectors read."""
     slice_ = slice_of(
         *(device(f"gpu-{number}", attributes={"serial": str(number)}) for number in range(20))
     )
@@ -49,7 +49,7 @@ def cache(monkeypatch: pytest.MonkeyPatch) -> Iterator[TenantCache[tuple[str, ..
 def steps(
     number: int, gpus: list[PublishedDevice], tenant: str, question: str | None = None
 ) -> int:
-    """Return what the verdicts on all devices take now."""
+    """Return the steps of the verdicts on all devices now."""
     with evaluating(tenant=tenant, question=question), metered() as meter:
         assert chain(number).verdicts(gpus).count(True) == 20
     return meter.steps
@@ -82,7 +82,7 @@ def test_what_a_tenant_has_evaluated_evicts_nothing_of_another(
 
 @pytest.mark.usefixtures("cache")
 def test_the_verdicts_of_an_unfinished_question_are_kept(gpus: list[PublishedDevice]) -> None:
-    """Else a pod with selectors of which there is no room for all would never get an answer."""
+    """Else a pod with more selectors than the cache has room for would never get an answer."""
     for number in range(6):
         steps(number, gpus, "team-a", question="pod")
     for number in range(10, 40):
@@ -118,7 +118,7 @@ def test_evaluations_are_charged_one_by_one_and_what_was_evaluated_is_kept(
 def test_a_selection_of_a_pool_that_is_gone_is_not_that_of_a_new_one(
     gpus: list[PublishedDevice],
 ) -> None:
-    """Pools are told apart by their identity, which a new one may have again."""
+    """Pools are told apart by their identity; a new one may have the same again."""
     evaluator = selectors._evaluator((f'device.attributes["{DRIVER}"].serial == "1"',))
     for first in range(50):
         pool = Pool(id=PoolId(DRIVER, "pool"), devices=tuple(gpus[first % 2 : first % 2 + 2]))

@@ -34,7 +34,7 @@ DEVICE: Final = DeviceId(DRIVER, NODE, "gpu-0")
 
 
 def describe_use(use: DeviceUse | None) -> str:
-    """`alone | a b | memory=3Gi`: whether exclusive, share ids, sums."""
+    """`alone | a b | memory=3Gi`: exclusive use, share ids, sums."""
     if use is None:
         return "free"
     sums = (

@@ -23,7 +23,7 @@ GPU = "nvidia.com/gpu"
 
 
 def request(*containers: Mapping[str, Any], **spec: Any) -> PodRequest:
-    """Return the request of a pod whose containers request these amounts."""
+    """Return the request of a pod with containers that request these amounts."""
     return pod_request(
         pod_view(pod(*(container(amounts=dict(amounts)) for amounts in containers), **spec))
     )
@@ -32,7 +32,7 @@ def request(*containers: Mapping[str, Any], **spec: Any) -> PodRequest:
 def resources(
     allocatable: Mapping[str, Any] | None, pods: Sequence[PodRequest] = ()
 ) -> NodeResources:
-    """Return a node with these amounts and pods; 110 pods where nothing is said."""
+    """Return a node with these amounts and pods; 110 pods if nothing is said."""
     status: dict[str, Any] = {}
     if allocatable is not None:
         status["allocatable"] = {"pods": 110} | dict(allocatable)
@@ -41,7 +41,7 @@ def resources(
 
 
 def _texts(value: Any) -> Any:
-    """Return a document whose numbers are the texts of quantities."""
+    """Return a document with the texts of quantities as its numbers."""
     if isinstance(value, dict):
         return {key: _texts(entry) for key, entry in value.items()}
     return str(value)

@@ -1,4 +1,4 @@
-"""Nodes that pods may use, remembered by what pods demand."""
+"""Nodes that pods may use, remembered by the pods' demands."""
 
 from itertools import product
 from typing import Any

@@ -1,4 +1,4 @@
-"""The CSV of pods: what is read, and every fault of what is not."""
+"""The CSV of pods: the rows that are read, and every fault of the others."""
 
 from typing import NamedTuple
 

@@ -1,4 +1,4 @@
-"""Replays on small clusters: where pods go, why they fail, and what is counted."""
+"""Replays on small clusters: the places of pods, the reasons of failures, and the counts."""
 
 import random
 from collections.abc import Sequence
@@ -80,7 +80,7 @@ def pods_of(*rows: str, columns: str = "name,cpu,class,capacity") -> list[Replay
 
 
 def counts(outcome: StrategyResult) -> tuple[int, dict[str, int]]:
-    """Return how many pods were placed, and how many failed by reason."""
+    """Return the number of placed pods, and those that failed by reason."""
     return outcome.pods.placed, dict(outcome.failed_by)
 
 
@@ -178,7 +178,7 @@ def test_pods_without_devices_are_ranked_among_the_nodes_that_kube_scheduler_loo
 
 
 def test_a_hundred_nodes_without_cpu_come_after_the_one_that_has_it() -> None:
-    """And where none has it, all are no better than a hundred."""
+    """And if none has it, all are no better than a hundred."""
     machines = [Machine(f"node-{number:03}", cpu=1) for number in range(100)]
     cluster = inventory(*machines, Machine("other", cpu=8))
     outcome = replay("CompactFirst", pods_of("p,4,gpu,milli=100", "q,9,gpu,milli=1"), cluster)

@@ -38,7 +38,7 @@ def laid_out(node: NodeDevices, *claims: ResourceClaim, usage: Usage | None = No
 
 
 class Case(NamedTuple):
-    """Requests of one claim each, so that what they need is only added up from first to last."""
+    """Requests of one claim each, so that their needs are only added up from first to last."""
 
     want: bool
     name: str

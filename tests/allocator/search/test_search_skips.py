@@ -1,4 +1,4 @@
-"""A plain search, which skips nothing, ends in the same way."""
+"""A plain search without skips ends in the same way."""
 
 from random import Random
 
@@ -44,7 +44,7 @@ class _Plain:
         self.chosen: list[tuple[RequestCandidates, int]] = []
 
     def finds(self, claim: int = 0, index: int = 0) -> bool:
-        """Return whether all requests from one on can be met.
+        """Return True if all requests from one on can be met.
 
         Raises:
             AttemptFailed: A device was looked at that ends the attempt.

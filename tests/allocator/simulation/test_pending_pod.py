@@ -42,7 +42,7 @@ TEMPLATE = "two"
 
 
 def pod(name: str = "trainer", *uses: str, **spec: Any) -> Pod:
-    """A pod whose entries name claims, or templates: `=template`; entries are a, b and so on."""
+    """A pod with entries that name claims, or templates: `=template`; entries are a, b and so on."""
     entries = [
         {"name": entry, "resourceClaimTemplateName": use[1:]}
         if use.startswith("=")
@@ -181,7 +181,7 @@ def test_an_extended_resource_of_a_class_counts() -> None:
 
 
 def test_replicas_get_the_same_explanation() -> None:
-    """Also once their claims exist, whose names are different for each."""
+    """Also once their claims exist, with names that are different for each."""
     first, second = (pod(name, f"={TEMPLATE}") for name in ("first", "second"))
     of_second = msgspec.structs.replace(
         claim(request(count=2), name="second-a"),

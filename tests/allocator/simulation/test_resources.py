@@ -1,4 +1,4 @@
-"""Nodes take pods only while they have the CPU, the memory and what else is counted."""
+"""Nodes take pods only while they have the CPU, the memory and everything else that is counted."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

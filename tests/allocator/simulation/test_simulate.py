@@ -136,7 +136,7 @@ def named_claim(name: str, *requests: Any) -> ResourceClaim:
 
 
 def held_claim(gpu: str, place: str, name: str = "held") -> ResourceClaim:
-    """A claim that holds a device which is local to a node."""
+    """A claim that holds a device local to a node."""
     holder = allocated_claim(result(gpu, pool=place), name=name)
     assert holder.status is not None
     assert holder.status.allocation is not None

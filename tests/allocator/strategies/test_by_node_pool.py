@@ -1,4 +1,4 @@
-"""The default strategies of pools of nodes: which node goes first, and which of its devices."""
+"""The default strategies of pools of nodes: the first node, and the first of its devices."""
 
 from collections.abc import Sequence
 
@@ -38,7 +38,7 @@ def owned(*pools: NodePool, driver: str = DRIVER) -> OwnedDriver:
 
 
 def cluster(*drivers: OwnedDriver) -> Cluster:
-    """A node of each pool, with two GPUs of which the second is half in use, and two NICs alike."""
+    """A node of each pool, with two GPUs, the second half in use, and two NICs alike."""
     names = ("packed", "spread", "other")
     return Cluster(
         slices=[
@@ -131,7 +131,7 @@ def test_devices_and_scores_are_those_of_the_strategy_of_the_pool(
 
 
 def test_without_strategies_of_pools_the_default_is_used_itself() -> None:
-    """FirstFit is compared by identity, for what it costs less."""
+    """FirstFit is compared by identity, to spare the work of other strategies."""
     pools = pool_strategies([owned(node_pool("a"), node_pool("b", defaultStrategy="unknown"))])
 
     assert by_node_pool(FIRST_FIT, pools, NO_WEIGHTS) is FIRST_FIT

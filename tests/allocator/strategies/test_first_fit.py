@@ -17,7 +17,7 @@ class Row(NamedTuple):
 
 
 def ranked_device_request(rank: int, name: str = "req-0") -> DeviceRequest:
-    """A request of which the alternative of this rank is the first that fits."""
+    """A request with the alternative of this rank as the first that fits."""
     impossible = [alternative(f"sub-{number}", NEVER) for number in range(rank)]
     return first_of(name, *impossible, alternative("last"))
 

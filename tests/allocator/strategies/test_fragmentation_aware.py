@@ -1,4 +1,4 @@
-"""FragmentationAware: what a usual pod could still get decides, row by row."""
+"""FragmentationAware: the places left for a usual pod decide, row by row."""
 
 from collections.abc import Sequence
 from typing import NamedTuple

@@ -1,4 +1,4 @@
-"""The kinds of pods that usually come: who counts, how much, and for how long."""
+"""The kinds of pods that usually come: the pods that count, their weight, and its duration."""
 
 from collections.abc import Sequence
 
@@ -11,7 +11,7 @@ ONE = (DeviceDemand(),)
 
 
 def count(*pods: tuple[int, str, float], begun: KindCounts | None = None) -> KindCounts:
-    """Count pods of so many CPUs, with owners and the days on which they came."""
+    """Count pods of so many CPUs, with owners and the days of their arrival."""
     counts = begun or KindCounts()
     for cpus, owner, day in pods:
         counts.add(ONE, cpus, 0, owner=owner, at_s=day * 24 * 3600)
@@ -78,7 +78,7 @@ def test_what_nobody_can_bound_is_not_counted() -> None:
 
 
 def test_the_latest_of_many_kinds_are_remembered() -> None:
-    """Who makes pods of ever other kinds pushes out others' only as they fade."""
+    """An owner of pods of ever other kinds pushes out others' only as they fade."""
     counts = count(*((7, "", 2 + number / 1000) for number in range(64)))
     count(*((100 + number, "", 0) for number in range(MAX_COUNTS * 2)), begun=counts)
     assert weights(counts)[7] >= 100

@@ -1,4 +1,4 @@
-"""Stored objects that name device keys: listed by the audit, where it may."""
+"""Stored objects that name device keys: listed by the audit, as far as it may."""
 
 from collections.abc import AsyncIterator
 from typing import Any

@@ -1,4 +1,4 @@
-"""The audit against an API server: the mark only rises, and what is stored is told once."""
+"""The audit against an API server: the mark only rises, and stored objects are told of once."""
 
 import asyncio
 import json
@@ -70,7 +70,7 @@ def document(value: object) -> Document:
 
 
 class Audited:
-    """An audit, the server that it looks at, and what it counted."""
+    """An audit, the server that it looks at, and its counts."""
 
     def __init__(
         self, server: FakeApiServer, registry: CollectorRegistry, evaluator: RuleEvaluator

@@ -85,7 +85,7 @@ def now() -> datetime:
 
 
 def configuration(*bundles: str | None) -> Document:
-    """A configuration whose webhooks have these caBundles."""
+    """A configuration with webhooks that have these caBundles."""
     return {
         "metadata": {"name": CERTIFICATES.webhook_configuration},
         "webhooks": [
@@ -252,7 +252,7 @@ async def keeping(
 
 
 async def wait_reconciled(server: FakeApiServer) -> None:
-    """Wait until the keeper knows that it has written what the server has."""
+    """Wait until the keeper knows that it has written the server's content."""
     before = server.counts["GET"]
     await until(lambda: server.counts["GET"] > before + 1)
 

@@ -281,7 +281,7 @@ GRACE: Final = 7
 
 
 class Reader:
-    """Somebody who reads what was true up to some ticks ago, and nothing older than before."""
+    """A reader of the state of up to some ticks ago, and never of an older one than before."""
 
     def __init__(self, chance: random.Random, lag: int) -> None:
         self._chance = chance
@@ -379,7 +379,7 @@ def apply(server: FakeApiServer, **paths: str) -> None:
 
 
 class Clock:
-    """Wall clock and monotonic clock, which the test moves; the wall clock may be ahead of the server's."""
+    """Wall clock and monotonic clock, moved by the test; the wall clock may be ahead of the server's."""
 
     def __init__(self) -> None:
         self.passed = timedelta()
@@ -415,7 +415,7 @@ async def keeping(
 
 
 def stored(server: FakeApiServer) -> PathKeys:
-    """Return the keys of the Secret; none where it cannot be read."""
+    """Return the keys of the Secret; none if it cannot be read."""
     secret = server.find(SECRETS, SETTINGS.certificates.path_secret, SETTINGS.namespace)
     keys, _ = stored_keys(
         msgspec.convert(secret, Secret) if secret else None, PATH_KEYS, decode_path_keys
@@ -432,7 +432,7 @@ def webhooks(server: FakeApiServer) -> list[RegisteredWebhook]:
 
 
 def are_accepted(server: FakeApiServer, keys: PathKeys | None = None) -> bool:
-    """Return whether a webhook with these keys, or the present ones, accepts the API server's reviews."""
+    """Return True if a webhook with these keys, or the present ones, accepts the API server's reviews."""
     keys = stored(server) if keys is None else keys
     return all(
         find_path(urlsplit(registered.path).path, keys) == WEBHOOK_PATHS[registered.name]

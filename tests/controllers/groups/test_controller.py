@@ -110,7 +110,7 @@ async def test_a_pod_group_of_somebody_else_stays_as_it_is() -> None:
 
 
 def volcano_pod() -> Document:
-    """A pod of a Volcano Job, whose PodGroup has the minimum."""
+    """A pod of a Volcano Job with the minimum in its PodGroup."""
     name = adopted_name(GroupName(GroupSystem.VOLCANO, "team", "job-1"))
     pod = document("worker-0", group=name)
     pod["metadata"]["annotations"] = {VOLCANO: "job-1"}
@@ -131,7 +131,7 @@ async def test_without_a_minimum_the_gang_waits_and_says_so() -> None:
 
 
 async def test_pods_that_disagree_are_told_so() -> None:
-    """Both came before the PodGroup, by which the webhook denies such pods."""
+    """Both came before the PodGroup, so that the webhook could not deny them by it."""
     async with FakeApiServer() as server:
         server.put(PODS, document("ring-0", minimum="2"))
         server.put(PODS, document("ring-1", minimum="3", created="2026-11-20T10:00:01Z"))

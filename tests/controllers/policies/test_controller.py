@@ -115,7 +115,7 @@ def reasons(server: FakeApiServer) -> list[str]:
 
 
 async def settled() -> None:
-    """Give loops the time to do what they should not."""
+    """Give loops the time for actions that they should not take."""
     await asyncio.sleep(0.2)
 
 

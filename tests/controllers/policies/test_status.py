@@ -57,7 +57,7 @@ def only(*modes: str) -> str:
 
 
 def policy(**accepts: str | None) -> DeviceCompatibilityPolicy:
-    """A policy with a rule for each mode: what its devices demand of others."""
+    """A policy with a rule for each mode: its devices' demands on others."""
     policy_under_test = written(
         *(rule(mode, only(mode), only=text) for mode, text in accepts.items())
     )

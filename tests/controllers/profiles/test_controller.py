@@ -80,14 +80,14 @@ def profile(object_: Document) -> Profile:
 
 
 def using_pod(name: str, used: Profile) -> Document:
-    """A pod whose record names a version."""
+    """A pod with a record that names a version."""
     record = {"profiles": [{"name": used.driver, "hash": used.content_hash}]}
     annotations = {REQUEST_ANNOTATION: json.dumps(record)}
     return {"metadata": {"name": name, "namespace": "team", "annotations": annotations}}
 
 
 def status_of(server: FakeApiServer, driver: str = DRIVER) -> Document:
-    """The status of an object, which has one."""
+    """The status of an object; it must have one."""
     stored = server.find(DEVICE_TRANSLATION_PROFILES, driver)
     assert stored is not None
     status: Document = stored["status"]
@@ -95,7 +95,7 @@ def status_of(server: FakeApiServer, driver: str = DRIVER) -> Document:
 
 
 def stored_data(server: FakeApiServer) -> Document:
-    """The data of the ConfigMap; none where there is no ConfigMap."""
+    """The data of the ConfigMap; none if there is no ConfigMap."""
     data: Document = (server.find(CONFIG_MAPS, NAME, NAMESPACE) or {}).get("data", {})
     return data
 

@@ -1,4 +1,4 @@
-"""The removal of gates in a model where every order of events happens: no quota is ever exceeded."""
+"""The removal of gates in a model with every order of events: no quota is ever exceeded."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The status of DeviceQuotas: amounts, conditions, and the words about what is left."""
+"""The status of DeviceQuotas: amounts, conditions, and the words about the amounts left."""
 
 import msgspec
 import pytest

@@ -1,4 +1,4 @@
-"""The controller of mode Shadow against an API server: one event per workload, whatever is stored."""
+"""The controller of mode Shadow against an API server: one event per workload, with any stored objects."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

@@ -104,7 +104,7 @@ def posts(server: FakeApiServer) -> int:
 
 
 async def settled() -> None:
-    """Give loops the time to do what they should not."""
+    """Give loops the time for actions that they should not take."""
     await asyncio.sleep(0.15)
 
 

@@ -1,4 +1,4 @@
-"""The declared inventory on the disk, and what a broken one does."""
+"""The declared inventory on the disk, and the effect of a broken one."""
 
 from pathlib import Path
 from typing import Any

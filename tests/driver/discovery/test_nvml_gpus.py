@@ -32,7 +32,7 @@ def whole(number: int = 0, **fields: Any) -> FakeGpu:
 
 
 def in_parts(**fields: Any) -> FakeGpu:
-    """A GPU with three MIG instances, of which the second place is empty."""
+    """A GPU with three MIG instances, the second place empty."""
     parts = [
         FakeMig(uuid="MIG-a", slices=1, memory_mib=9984, gpu_instance=9),
         None,
@@ -45,7 +45,7 @@ def in_parts(**fields: Any) -> FakeGpu:
 
 
 class Machine:
-    """A machine with GPUs, whose clock the test sets."""
+    """A machine with GPUs and a clock that the test sets."""
 
     def __init__(self, folder: Path) -> None:
         self.tree = SysfsTree(folder)

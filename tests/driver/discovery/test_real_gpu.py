@@ -1,4 +1,4 @@
-"""The same on a real GPU, where there is one: `pytest -m gpu`.
+"""The same on a real GPU, if there is one: `pytest -m gpu`.
 
 With DRAWBRIDGE_RECORD=1, what the library answered is written to data/nvml.json beside this file, which
 test_nvml_gpus.py replays from then on.

@@ -41,7 +41,7 @@ def values(device: NodeDevice) -> Mapping[str, Any]:
 
 
 def values_by_device(tree: SysfsTree, attribute: str) -> dict[str, Any]:
-    """Device to the value of an attribute; None where it is not published."""
+    """Device to the value of an attribute; None if it is not published."""
     return {name: values(device).get(attribute) for name, device in nics(tree).items()}
 
 

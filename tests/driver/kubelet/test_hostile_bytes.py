@@ -1,4 +1,4 @@
-"""The driver's sockets under what no kubelet sends: errors, and the kubelet is served as ever.
+"""The driver's sockets under calls that no kubelet sends: errors, and the kubelet is served as ever.
 
 Only root on the node can open the sockets, so this bounds the damage of a confused neighbour.
 """
@@ -27,7 +27,7 @@ CONNECTIONS: Final = 200
 
 
 class Driver:
-    """The services of a driver that prepares nothing, and what they were asked for.
+    """The services of a driver that prepares nothing, and the calls to them.
 
     Attributes:
         claims: In the last request.
@@ -61,7 +61,7 @@ class Driver:
         assert self.claims == 1
 
     async def call(self, message: bytes, **options: Any) -> bytes:
-        """Send a message, whatever it is."""
+        """Send any message."""
         async with grpc.aio.insecure_channel(f"unix://{self.socket}") as channel:
             call: Any = channel.unary_unary(PREPARE)
             async with asyncio.timeout(60):

@@ -1,4 +1,4 @@
-"""Names of sockets, and whose they are."""
+"""Names of sockets, and their owners."""
 
 import socket
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Files that are replaced as a whole, whatever lies in their way."""
+"""Files that are replaced as a whole, with anything in their way."""
 
 import os
 from pathlib import Path

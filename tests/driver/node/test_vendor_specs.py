@@ -1,4 +1,4 @@
-"""CDI specs of other vendors, whatever is in their folder."""
+"""CDI specs of other vendors, with anything in their folder."""
 
 from pathlib import Path
 

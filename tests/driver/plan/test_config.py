@@ -1,4 +1,4 @@
-"""Opaque parameters: whose they are, and what they come to."""
+"""Opaque parameters: their owners, and their joint effect."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The times from which a device counts as unhealthy, and as healthy again."""
+"""The time until a device counts as unhealthy, and until it counts as healthy again."""
 
 from datetime import UTC, datetime, timedelta
 

@@ -1,4 +1,4 @@
-"""Histories as JSON lines, and what the checker imports."""
+"""Histories as JSON lines, and the imports of the checker."""
 
 import ast
 import json

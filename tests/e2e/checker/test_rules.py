@@ -25,14 +25,14 @@ def broken(history: History, **allowance: Any) -> list[tuple[str, str]]:
 
 
 def training(**spec: Any) -> tuple[History, Any]:
-    """A node, and a Job whose pod runs on it."""
+    """A node, and a Job with a pod that runs on it."""
     history = History()
     history.node("n", {GPU: "1"})
     return history, history.workload("Job", "train", {GPU: 1}, **{"backoffLimit": 0, **spec})
 
 
 def test_a_job_that_a_drain_kills_is_told_with_its_failure() -> None:
-    """A3: a wave drained a node under a Job with backoffLimit 0, which failed for good."""
+    """A3: a wave drained a node under a Job with backoffLimit 0, so that it failed for good."""
     history, job = training()
     history.pod("train-1", job, "n", limits={GPU: 1}, **NEVER)
     history.node("n", {GPU: "1"}, unschedulable=True)
@@ -269,7 +269,7 @@ GPU_CLASS: Final = "gpu.nvidia.com"
 
 
 def test_a_tenant_whose_quota_was_doubled_is_told() -> None:
-    """B2: keys and claims had a line each of what both may have together."""
+    """B2: keys and claims had a line each with the amount meant for both together."""
     assert [("quota", "a")] == broken(tenant(2, seconds=60))
 
 

@@ -1,4 +1,4 @@
-"""Events within the API's limits, under names that derive from what they say."""
+"""Events within the API's limits, under names that derive from their content."""
 
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any, Final

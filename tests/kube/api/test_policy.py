@@ -1,4 +1,4 @@
-"""Decoding of DeviceCompatibilityPolicies, and which one is in force."""
+"""Decoding of DeviceCompatibilityPolicies, and the choice of the one in force."""
 
 from pathlib import Path
 from typing import Any

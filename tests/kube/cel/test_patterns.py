@@ -1,4 +1,4 @@
-"""Sizes of regular expressions, and what is refused because of them before anything compiles them."""
+"""Sizes of regular expressions, and refusals because of them before anything compiles them."""
 
 import pytest
 

@@ -46,7 +46,7 @@ def test_before_the_first_answer_the_wall_clock_counts() -> None:
 
 
 def test_time_passes_without_answers() -> None:
-    """As in a partition: what passed is told by the monotonic clock alone."""
+    """As in a partition: the monotonic clock alone tells the time that has passed."""
     times = [correct_time(DATE + DAY, ANSWER, 102.0 + passed_s) for passed_s in (0.0, 3600.0)]
 
     assert times[1] - times[0] == HOUR

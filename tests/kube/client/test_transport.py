@@ -1,4 +1,4 @@
-"""Connections whose peer is gone without a word, or has another certificate than before."""
+"""Connections to a peer that is gone without a word, or has another certificate than before."""
 
 import socket
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""Text that is no YAML, or makes no sense, is one error whatever the library raises."""
+"""Text that is no YAML, or makes no sense, is one error for anything that the library raises."""
 
 import pytest
 

@@ -19,7 +19,7 @@ FAST: Final = Backoff(initial_s=0.01, max_s=0.02)
 
 
 class Reconciler:
-    """Notes the keys, and raises or returns what it is told to."""
+    """Notes the keys, and raises or returns as it is told."""
 
     def __init__(self, *outcomes: Exception | float | None) -> None:
         self.keys: list[str] = []

@@ -22,7 +22,7 @@ FAST: Final = EventRecorderSettings(
 
 
 class Recorded:
-    """A recorder, and the results of what it was given."""
+    """A recorder, and the results of its inputs."""
 
     def __init__(self, server: FakeApiServer, recorder: EventRecorder) -> None:
         self.server = server

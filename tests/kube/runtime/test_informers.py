@@ -43,7 +43,7 @@ def node_of(raw: bytes) -> str | None:
 
 
 class Followed:
-    """A subscription to pods whose informer runs beside a test, and its changes."""
+    """A subscription to pods with an informer that runs beside a test, and its changes."""
 
     def __init__(
         self,
@@ -345,7 +345,7 @@ def depth_of(value: list[Any] | None) -> int:
 
 @pytest.mark.parametrize("levels", [600, 5000], ids=["to walk", "to parse"])
 async def test_an_object_nested_too_deeply_hides_no_other(levels: int) -> None:
-    """The API server takes it where it is opaque to it, such as in the parameters of a claim."""
+    """The API server takes it in fields that are opaque to it, such as the parameters of a claim."""
 
     def depth(raw: bytes) -> int:
         return depth_of(meta.decode(raw, dict[str, Any])["spec"])
@@ -367,7 +367,7 @@ async def test_an_object_nested_too_deeply_hides_no_other(levels: int) -> None:
 
 
 def uid_of(raw: bytes) -> str:
-    """Project a pod to its uid, whatever else there is."""
+    """Project a pod of any other content to its uid."""
     return meta.decode(raw, Pod).metadata.uid
 
 

@@ -135,7 +135,7 @@ def test_settings_that_make_no_sense(times: dict[str, Any]) -> None:
 
 
 class Candidate:
-    """A leader with short times, whose work notes when it runs, and whose clock can be set."""
+    """A leader with short times, work that notes its runs, and a clock that can be set."""
 
     def __init__(self, server: FakeApiServer, client: Client, identity: str) -> None:
         settings = LeaderSettings(

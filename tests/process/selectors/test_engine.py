@@ -1,4 +1,4 @@
-"""The worker that evaluates expressions of strangers: the same verdicts, and what happens when it is lost."""
+"""The worker that evaluates expressions of strangers: the same verdicts, and the loss of a worker."""
 
 import asyncio
 import os
@@ -76,7 +76,7 @@ def shown(verdict: bool | CelError) -> Verdict:
 
 
 def verdicts_here(expression: str, devices: Sequence[Device] = (GPU,)) -> list[Verdict]:
-    """Return what selectors say where there is no worker, or with the engine in force."""
+    """Return the verdicts of selectors without a worker, or with the engine in force."""
     named = [NamedDevice(DRIVER, device) for device in devices]
     try:
         selector = compile_selector(expression, Environment.STORED)
@@ -95,7 +95,7 @@ class Worker:
     async def ask(
         self, expression: str, devices: Sequence[Device] = (GPU,), tenant: str = "team-a"
     ) -> list[Verdict] | None:
-        """Return the verdicts; None where there is no worker for them."""
+        """Return the verdicts; None if there is no worker for them."""
         while True:
             engine = self.engine.deferring()
             try:
@@ -107,7 +107,7 @@ class Worker:
                     return None
 
     async def says(self, text: str, tenant: str = "team-a") -> Verdict | None:
-        """Return what the stand-in says on one device of an expression with a text."""
+        """Return the stand-in's verdict on one device about an expression with a text."""
         verdicts = await self.ask(f'{A}.model != "{text}"', tenant=tenant)
         return None if verdicts is None else verdicts[0]
 

@@ -37,7 +37,7 @@ OTHER = "example.com/other"
 
 
 class Stage:
-    """A cluster whose pods are added in words."""
+    """A cluster with pods that are added in words."""
 
     def __init__(self, *quotas: DeviceQuota) -> None:
         self.usage = QuotaUsage(Features(), time.monotonic)
@@ -473,7 +473,7 @@ def test_what_its_scheduler_rejects_makes_no_group(annotations: dict[str, str]) 
 
 
 def test_a_pod_that_names_a_missing_claim_is_told_so_after_a_while() -> None:
-    """It waited for good without a word, as the claim is to be made by whoever made the pod."""
+    """It waited for good without a word, as the claim is to be made by the maker of the pod."""
     stage = Stage(quota(device_limit(1)))
     stage.add("young", claims=["missing"], age_s=4)
 

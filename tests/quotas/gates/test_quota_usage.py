@@ -42,7 +42,7 @@ def usage(clock: Callable[[], float] = time.monotonic) -> QuotaUsage:
 
 
 def pod(name: str = "pod", *claims: str, **spec: Any) -> Pod | None:
-    """A pod with one claim for each name, from a template where the name begins with a dot."""
+    """A pod with one claim for each name, from a template if the name begins with a dot."""
     names = [{"name": claim_, "resourceClaimName": claim_} for claim_ in claims]
     document = {
         "metadata": {"name": name, "namespace": "default", "uid": name},

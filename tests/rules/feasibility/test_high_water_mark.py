@@ -1,4 +1,4 @@
-"""The largest inventory ever seen: raised, never lowered, and compared with what is there."""
+"""The largest inventory ever seen: raised, never lowered, and compared with the present one."""
 
 from typing import NamedTuple
 

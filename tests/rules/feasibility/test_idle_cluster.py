@@ -1,4 +1,4 @@
-"""The emptied cluster follows its slices and nodes, and tells what it is worth as proof."""
+"""The idle cluster follows its slices and nodes, and tells its worth as evidence."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Configurations that contradict: what a claim, a template and a pod are warned of."""
+"""Configurations that contradict: the warnings for a claim, a template and a pod."""
 
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple

@@ -133,7 +133,7 @@ def with_high_water_mark(**most: Any) -> Context:
 
 
 class Evidence(NamedTuple):
-    """A reason why a verdict is only a warning.
+    """A reason a verdict is only a warning.
 
     Attributes:
         reason: The end of the message; empty for an error.

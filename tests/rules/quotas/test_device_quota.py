@@ -1,4 +1,4 @@
-"""DeviceQuotas beside what is published, and the namespaces that there are."""
+"""DeviceQuotas beside the published devices, and the namespaces that there are."""
 
 from typing import NamedTuple
 

@@ -1,4 +1,4 @@
-"""Decisions about groups for the scheduler: the verdict of simulate, and what a scheduler adds to it."""
+"""Decisions about groups for the scheduler: the verdict of simulate, and a scheduler's additions to it."""
 
 from collections.abc import Mapping, Sequence
 from random import Random
@@ -82,7 +82,7 @@ def rejection_of(outcome: GroupOutcome) -> Rejection:
 
 
 def decided(request_: GroupRequest, world: Snapshot, **attempt: Any) -> GroupOutcome:
-    """The decision, after which the cluster is as before."""
+    """The decision; the cluster is as before after it."""
     usage = world.cluster.usage
     outcome = decide(request_, world, Attempt(**attempt))
     assert world.cluster.usage == usage
@@ -454,7 +454,7 @@ def test_only_devices_of_owned_drivers_are_given() -> None:
 
 
 def busy_cluster(*pods: Pod) -> Snapshot:
-    """Two nodes with two GPUs each, of which node-a's are a victim's."""
+    """Two nodes with two GPUs each; node-a's are a victim's."""
     victims = [pod(f"gpu-{number}", name=f"v{number}", nodeName="node-a") for number in range(2)]
     in_use = [
         used_by(

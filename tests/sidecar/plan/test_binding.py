@@ -21,7 +21,7 @@ IN_TIME, TOO_LATE = ALLOCATED_AT, ALLOCATED_AT + timedelta(seconds=1)
 
 
 def claim(*true: str, timestamp: str = SINCE, has_conditions: bool = True) -> ResourceClaim:
-    """A claim whose device has these conditions, if it has to be waited for."""
+    """A claim with a device of these conditions, if it has to be waited for."""
     result = {"request": "req-0", **DEVICE, **(CONDITIONS if has_conditions else {})}
     report = [{"type": type_, "status": "True"} for type_ in true]
     allocation: dict[str, Any] = {"devices": {"results": [result]}}

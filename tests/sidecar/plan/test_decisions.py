@@ -1,4 +1,4 @@
-"""The nodes that a pod's claims fit, and the reasons where they do not."""
+"""The nodes that a pod's claims fit, and the reasons of those that do not."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -314,7 +314,7 @@ PATTERNS: Final = f'device.attributes["{DRIVER}"].uuid.matches("(a|b|c){{40}}d")
 def test_evaluations_are_charged_where_nodes_are_told_apart(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Before any search. What was evaluated is kept, so that each attempt gets further."""
+    """Before any search. Evaluations are remembered, so that each attempt gets further."""
     cluster = with_selector(PATTERNS, 2_000, monkeypatch)
 
     attempts: list[Rejection] = []

@@ -1,4 +1,4 @@
-"""Pods whose claims differ in names, or in configurations that no search reads, ask one question."""
+"""Pods with claims that differ in names, or in configurations that no search reads, ask one question."""
 
 from allocator.cluster.cluster import Cluster
 from allocator.search.attempt import AllocatorOptions

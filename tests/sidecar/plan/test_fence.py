@@ -17,7 +17,7 @@ NIC = "dra.net"
 
 
 def parts(*drivers: str) -> dict[Part, Policy | Binding | None]:
-    """Return the parts of a fence as they are kept of what `drawbridge bridge own` writes."""
+    """Return the parts of a fence as they are kept from the objects that `drawbridge bridge own` writes."""
     return {
         Part(f"{document['kind']}/{document['metadata']['name']}"): kept(document)
         for document in fence_documents(drivers)

@@ -1,4 +1,4 @@
-"""The pods of a group are bound together: who is waited for, and for how long."""
+"""The pods of a group are bound together: the pods waited for, and the limit of the wait."""
 
 from collections.abc import Callable, Sequence
 from functools import partial

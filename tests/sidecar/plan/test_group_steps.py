@@ -1,4 +1,4 @@
-"""What is checked before a group is written, and what is taken back of what was written in vain."""
+"""The checks before a group is written, and the writes taken back if they were in vain."""
 
 from typing import Any, NamedTuple
 

@@ -1,4 +1,4 @@
-"""The namespaces that get no further devices for what is held back, and what the status says of it."""
+"""The namespaces that get no further devices for held ones, and the words of the status."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime

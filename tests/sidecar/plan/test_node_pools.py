@@ -180,7 +180,7 @@ def test_the_pool_of_the_node_has_the_strategy_unless_the_pod_or_its_class_names
 
 
 def test_nodes_of_a_pool_are_scored_by_its_strategy() -> None:
-    """Three quarters of an empty node are free afterwards; FirstFit, which other nodes have, is in the middle."""
+    """Three quarters of an empty node are free afterwards; FirstFit, of other nodes, is in the middle."""
     now = cluster(pools=[SPREAD])
     outcome = find_nodes(pod("gpu"), now)
 

@@ -17,7 +17,7 @@ POD = convert(
 
 
 def code(*consumer_uids: str) -> Code | None:
-    """Return why a pod cannot use a claim with these consumers; None if it can."""
+    """Return the reason a pod cannot use a claim with these consumers; None if it can."""
     consumers = [{"resource": "pods", "name": uid, "uid": uid} for uid in consumer_uids]
     claim = convert(
         {

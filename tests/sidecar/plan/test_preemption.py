@@ -48,7 +48,7 @@ def fits(
     beside: Sequence[str] = (),
     dry_run: DryRunBudget | None = None,
 ) -> Placement | Rejection:
-    """Return whether the pod `a` with the claim `gpu` fits on `node-1`."""
+    """Decide if the pod `a` with the claim `gpu` fits on `node-1`."""
     return fits_with(
         pod("gpu"),
         "node-1",
@@ -290,7 +290,7 @@ def test_what_is_released_for_a_nominated_pod_helps_no_other(
     ],
 )
 def test_the_end_of_a_victim_is_waited_for(nominated: str, expected: list[str]) -> None:
-    """The scheduler does not look for another one while it knows of this one, which may be no longer."""
+    """The scheduler does not look for another one while it knows of this one, though it may be gone."""
     cluster = snapshot(
         held("node-1/gpu-0", uid="uid-low"),
         held("node-1/gpu-1", "node-2/gpu-0", "node-2/gpu-1", name="stays", uid="uid-stays"),

@@ -1,4 +1,4 @@
-"""Reservations arrive twice, late and out of order; what is in force is the same."""
+"""Reservations arrive twice, late and out of order; the ones in force are the same."""
 
 import itertools
 
@@ -56,7 +56,7 @@ def test_a_pod_that_is_reserved_again_gives_up_the_reservation_before() -> None:
 
 
 def test_any_order_of_arrival_ends_alike() -> None:
-    """Each request carries what was not acknowledged when it was sent, as the plugin does."""
+    """Each request carries the changes that were not acknowledged when it was sent, as the plugin does."""
     sent = (
         request(1),
         request(1, 2),

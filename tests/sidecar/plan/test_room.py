@@ -1,4 +1,4 @@
-"""The nodes of an answer where FragmentationAware knows what nodes have left."""
+"""The nodes of an answer if FragmentationAware knows the resources left on nodes."""
 
 from typing import Any
 
@@ -76,7 +76,7 @@ def test_an_earlier_alternative_outweighs_what_the_usual_pods_lose() -> None:
 
 
 def test_other_strategies_take_cpu_into_account_in_two_steps() -> None:
-    """A usual pod has a GPU and 8 cores; one of 12 cores takes the places of two where CPU is short.
+    """A usual pod has a GPU and 8 cores; one of 12 cores takes the places of two if CPU is short.
 
     `short` is the fullest node, and so the best of CompactFirst, as long as CPU does not count.
     """
@@ -127,7 +127,7 @@ def test_other_strategies_take_cpu_into_account_in_two_steps() -> None:
 
 
 def test_nodes_with_room_come_first_for_a_pod_whose_claim_is_allocated() -> None:
-    """It may be used on all nodes, of which more lack CPU than there are in an answer."""
+    """It may be used on all nodes; more of them lack CPU than there are in an answer."""
     names = [f"node-{number:03}" for number in range(MAX_NODES + 20)]
     held = allocated_claim(result("gpu-0", pool=names[0]), name="gpu")
     cluster = snapshot(held, nodes=[node(name) for name in names])
@@ -217,7 +217,7 @@ def many_models() -> Snapshot:
 
 
 def test_the_nodes_of_first_fit_depend_on_no_cache() -> None:
-    """They are the first hundred from a node on, whatever is known of them and of others."""
+    """They are the first hundred from a node on, with any verdicts about them and others known."""
     fresh, warm = many_models(), many_models()
     find_nodes(pod("gpu", name="other"), warm)
     every_node = find_nodes(pod("gpu", name="p"), many_models(), all_nodes=True)
@@ -244,7 +244,7 @@ def test_the_nodes_of_first_fit_depend_on_no_cache() -> None:
 
 
 def test_first_fit_finds_the_nodes_without_room_where_no_other_fits() -> None:
-    """What nodes have left may be another by now."""
+    """The resources left on nodes may be others by now."""
     cluster = many_models()
     shorts = {name: Headroom(cpu_milli=0) for name in cluster.cluster.names}
     few = Limits(nodes=MAX_NODES, searches=MAX_NODES, steps=1000)

@@ -1,4 +1,4 @@
-"""The next write of a claim, whatever became of it meanwhile."""
+"""The next write of a claim, after any change of it meanwhile."""
 
 from typing import Any
 

@@ -114,7 +114,7 @@ def test_a_pod_that_no_node_is_cheap_enough_for_is_told_what_is_left() -> None:
 
 
 def test_a_node_is_searched_again_for_a_plan_within_the_budget() -> None:
-    """The first plan takes the large card, which comes first."""
+    """The first plan takes the large card, as the first one."""
     both = (on("node-1", LARGE, SMALL), on("node-2"))
     tight = cluster(capacity_limit("memory", "40Gi"), slices=both)
 
@@ -432,7 +432,7 @@ def test_nor_is_one_of_equal_priority() -> None:
 
 
 def test_what_a_victim_frees_is_kept_for_the_pod_that_evicted_it() -> None:
-    """A later pod of the tenant finds free devices, and one unit, which is not for it."""
+    """A later pod of the tenant finds free devices, and one unit that is not for it."""
     pairs = [on(name, *devices("gpu-0", "gpu-1")) for name in ("node-1", "node-2")]
     rival = pod("other", name="rival", priority=10, nominated="node-1")
     everything = cluster(

@@ -17,7 +17,7 @@ def claim(version: str, *, name: str = "gpu", uid: str = "claim") -> ResourceCla
 
 
 def after(outcome: Outcome, version: str = "10") -> UnsettledWrites:
-    """Return what is unsettled after the release of a claim of this version."""
+    """Return the unsettled writes after the release of a claim of this version."""
     unsettled = UnsettledWrites()
     unsettled.end(ClaimWrite(kind=Kind.DEALLOCATE, claim=claim(version)), outcome)
     return unsettled

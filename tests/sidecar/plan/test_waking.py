@@ -119,7 +119,7 @@ def test_a_part_of_them_leaves_more() -> None:
 
 
 def test_pods_that_a_plan_does_not_reach_are_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each of them has a question of its own, to which the answer is no."""
+    """Each of them has a question of its own, with the answer no."""
     waiting = [WaitingPod(pod(f"p{number}"), number) for number in range(4)]
     claims = [claim(request(count=2 + number), name=f"gpu-p{number}") for number in range(4)]
     cluster = snapshot(claims, {"node-0": 1})

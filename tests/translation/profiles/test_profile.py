@@ -1,4 +1,4 @@
-"""Driver profiles: what a file may say, and what its content hash stands for."""
+"""Driver profiles: the content of a file, and the meaning of its hash."""
 
 from typing import NamedTuple
 

@@ -1,4 +1,4 @@
-"""NPUs of Ascend: what HAMi grants for a key is what the claim requests, or it is told."""
+"""NPUs of Ascend: the claim requests the same as HAMi grants for a key, or it is told."""
 
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple

@@ -1,4 +1,4 @@
-"""Keys whose legacy system grants something that is easily read otherwise."""
+"""Keys with a grant by their legacy system that is easily read otherwise."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""HAMi's amounts: the defaulting algorithm in its order, and which amounts are refused.
+"""HAMi's amounts: the defaulting algorithm in its order, and the refused amounts.
 
 Source of the rows: HAMi v2.10, MutateAdmission, defaultExclusiveCoreIfNeeded and
 GenerateResourceRequests.

@@ -1,4 +1,4 @@
-"""HAMi's annotations: which devices will do, how they are shared, and what is dropped."""
+"""HAMi's annotations: the devices that will do, their sharing, and the dropped ones."""
 
 from typing import Any, NamedTuple
 

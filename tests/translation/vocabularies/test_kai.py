@@ -1,4 +1,4 @@
-"""Shares that only annotations request: whose pods they are in, and what they may say."""
+"""Shares that only annotations request: the schedulers of their pods, and their values."""
 
 from collections.abc import Mapping
 

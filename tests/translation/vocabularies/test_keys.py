@@ -58,7 +58,7 @@ PROFILES: Final = {
 
 
 def cluster(nvidia: Document) -> TranslationSnapshot:
-    """A cluster with devices of every shipped driver, under one PCIe root where they have one."""
+    """A cluster with devices of every shipped driver, under one PCIe root if they have one."""
     slices = (
         driver_slice(HAMI, *(device_at_root("a") for _ in range(4))),
         driver_slice(NVIDIA, nvidia),
@@ -81,7 +81,7 @@ WITH_OTHERS: Final = TranslationOptions(profiles={**AS_SHIPPED.profiles, "rdma":
 
 
 class Example(NamedTuple):
-    """A pod that says a name, and what it says where it does not."""
+    """A pod with a name, and the same pod without it."""
 
     row: str
     pod: Document
@@ -425,7 +425,7 @@ def of_enabled(annotations: Mapping[str, str]) -> Document:
 
 
 def of_tensor_fusion(row: str, text: str, **beside: str) -> Example:
-    """An example of an annotation in a pod of tensor-fusion's, which requests memory otherwise."""
+    """An example of an annotation in a pod of tensor-fusion's with another request for memory."""
     name = row.partition(" (")[0]
     annotations = {
         "tensor-fusion.ai/vram-request": "8Gi",
@@ -512,7 +512,7 @@ TENSOR_FUSION_ROWS: Final = (
 
 
 def rejected(row: str) -> Example:
-    """An example of a key of which any amount is rejected."""
+    """An example of a key with all amounts rejected."""
     return amount(row, 1, 0)
 
 
@@ -566,7 +566,7 @@ TOGETHER: Final = {"deviceTypes": ["gpu", "rdma"]}
 
 
 def hint(case: str, device_type: str, /, limits: Mapping[str, object], **fields: object) -> Example:
-    """An example of what the hint says of one type of device."""
+    """An example of the hint's content about one type of device."""
     text = koordinator_annotations(hint={device_type: fields})[_HINT]
     return annotation(f"{_HINT} ({case})", text, limits, WITH_OTHERS)
 

@@ -1,4 +1,4 @@
-"""The device plugin's keys: what each asks for, and what is refused or told."""
+"""The device plugin's keys: the request of each, and refusals or warnings."""
 
 from typing import NamedTuple
 

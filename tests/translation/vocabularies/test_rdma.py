@@ -1,4 +1,4 @@
-"""RDMA pools and cloud NICs: what each key asks for, and what is refused or told."""
+"""RDMA pools and cloud NICs: the request of each key, and refusals or warnings."""
 
 from typing import NamedTuple
 

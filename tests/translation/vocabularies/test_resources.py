@@ -1,4 +1,4 @@
-"""Whole devices of any vendor: what the names mean is data, shipped or of the cluster."""
+"""Whole devices of any vendor: the meaning of names is data, shipped or of the cluster."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple

@@ -1,4 +1,4 @@
-"""Shares of other systems: units, defaults, and what is no share."""
+"""Shares of other systems: units, defaults, and values that are no share."""
 
 from collections.abc import Mapping
 from typing import NamedTuple

@@ -1,4 +1,4 @@
-"""SR-IOV names: which are ours, what they ask for, and the variable that is lost."""
+"""SR-IOV names: those that are ours, their requests, and the variable that is lost."""
 
 from typing import NamedTuple
 

@@ -1,4 +1,4 @@
-"""tensor-fusion's shares: whose pods they are in, their amounts, and what is told."""
+"""tensor-fusion's shares: the schedulers of their pods, their amounts, and warnings."""
 
 import pytest
 
