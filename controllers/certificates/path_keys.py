@@ -66,7 +66,7 @@ class Rotation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class KeyHistory:
-    """Since when keys are in the Secret, and until when they were in use.
+    """The beginning of each key in the Secret, and the time of its last use.
 
     It begins with its process, so a new leader waits again. Times are monotonic seconds.
     """

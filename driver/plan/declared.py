@@ -1,4 +1,4 @@
-"""From a declared inventory to the devices of the node, or all that is wrong with it.
+"""The devices of the node in a declared inventory, or all of its faults.
 
 Everything is checked that the API server would refuse of the slices later, and what it takes although
 no claim could ever use it, so that the person who edits the file is told.

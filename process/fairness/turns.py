@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 class Rests:
-    """Until when each tenant rests."""
+    """The end of each tenant's rest."""
 
     def __init__(self) -> None:
         """Begin without a tenant."""

@@ -1,1 +1,1 @@
-"""From intents and a profile to claim specs."""
+"""The compilation of intents and a profile to claim specs."""
