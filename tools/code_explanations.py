@@ -28,7 +28,8 @@ _GROUPS: Final = "examples/groups/cluster.yaml"
 _NICS: Final = "examples/nics/cluster.yaml"
 _QUOTA: Final = "examples/quota/cluster.yaml"
 _POOLS: Final = "examples/ownership/cluster.yaml"
-_NOTHING: Final = "None needed; the finding is for your information."
+NOTHING: Final = "None needed; the finding is for your information."
+"""The fix of a code that comes without one."""
 
 FIXES: Final[Mapping[str, str]] = {
     "invalidQuantity": "Write a number, or a quantity such as 10Gi for memory.",
@@ -40,18 +41,22 @@ FIXES: Final[Mapping[str, str]] = {
     "limitDiffers": "Use one amount for requests and limits.",
     "unknownMigProfile": "Write a name such as nvidia.com/mig-1g.10gb.",
     "unknownMode": "Write one of the modes that the finding names.",
-    "invalidCombination": "Keep one of the keys that the message names.",
+    "invalidCombination": "Keep one of the keys that the message names, or add the key or the annotation that "
+    "the finding says is missing.",
     "malformedAnnotation": "Write the annotation as its schema says, with names that exist, or remove it.",
     "emptyDeviceList": "Name a device, or remove the annotation.",
-    "tooLong": "Name fewer devices.",
+    "tooLong": "Name fewer devices, or shorten the annotations about them.",
     "tooLarge": "Make the pod smaller in what the message counts.",
-    "invalidObject": "Write the field in the type that the message names.",
+    "invalidObject": "Write the field in the type that the message names, or add it if it is missing.",
     "cannotExpress": "Request the devices in another way, as the finding says, or use a driver that "
     "can express the key.",
-    "unsupportedAsPublished": "Use a driver that publishes what the message names, or remove the key.",
-    "memoryAmountRequired": "Request an amount of memory, not a percentage.",
+    "unsupportedAsPublished": "Use a driver that publishes what the message names, or remove the key or the scope that "
+    "needs it.",
+    "memoryAmountRequired": "Request an amount of memory by a key that the finding names; a percentage only if the "
+    "finding names one.",
     "memorySizesUnknown": "Request an amount of memory, or provide the inventory (--snapshot).",
-    "ambiguousOwner": "Request devices by the keys of one system.",
+    "ambiguousOwner": "Request devices by the keys of one system; or give the keys that the message names one driver "
+    "in translation.profiles, if it says that they have several.",
     "privilegedShare": "Remove privileged, or request whole devices.",
     "quotaNotCounted": "Let a ResourceQuota count the DeviceClass; drawbridge quota prints one.",
     "duplicateResource": "Stop the device plugin on this node.",
@@ -65,9 +70,10 @@ FIXES: Final[Mapping[str, str]] = {
     "groupSchedulerDiffers": "Let all pods of the group go to the scheduler of the bridge, as the message says.",
     "groupPriorityDiffers": "Give all pods of the group, and the PodGroup, one priorityClassName.",
     "groupClaimDiffers": "Write the same name and the same claim or template into the pod and its PodGroup.",
-    "gangNotAdopted": "Turn on the feature gate GenericWorkload and scheduling.k8s.io/v1beta1, with "
-    "validation.adoptGangs.",
-    "claimsNotSeen": "Let the quota, LimitRange or policy count or read claims, too.",
+    "gangNotAdopted": "Set validation.adoptGangs to true, or name a PodGroup in spec.schedulingGroup; without PodGroups "
+    "in the API server, turn on the feature gate GenericWorkload and scheduling.k8s.io/v1beta1.",
+    "claimsNotSeen": "Let the quota, LimitRange or policy count or read claims, too; for a gang, start its pods by a "
+    "queue that admits them together, or keep their scheduler.",
     "templateNotCounted": "Count the devices of the driver's classes in the ResourceQuota, too.",
     "limitRangeConflict": "Remove the key from the LimitRange, and limit claims by a ResourceQuota on "
     "their DeviceClass.",
@@ -77,10 +83,13 @@ FIXES: Final[Mapping[str, str]] = {
     "for translation.",
     "claimUnawareComponent": "The finding names one where there is one for the component and its version.",
     "noScaleFromZero": "Keep one node of each kind running.",
-    "mixedDriverOwnership": "Own both drivers (drawbridge bridge own), or name one driver in the selectors of the class.",
-    "driverOwnershipUnknown": "Create the claim, the template or the class before the pod.",
+    "mixedDriverOwnership": "Own both drivers (drawbridge bridge own), name one driver in the selectors of the class, or "
+    "leave the pod out of its group.",
+    "driverOwnershipUnknown": "Create the claim, the template or the class before the pod, name the driver in the class, "
+    "or set schedulerName.",
     "driverOwnedByBridge": "Leave schedulerName out, or set it to the scheduler of the bridge.",
-    "driverNotOwned": "Leave schedulerName out, or own the driver: drawbridge bridge own.",
+    "driverNotOwned": "Leave schedulerName out, or own the driver (drawbridge bridge own); if its fence is open, "
+    "drawbridge bridge status says why.",
     "nodeNameSet": "Remove nodeName, or select the node with a nodeSelector.",
     "translationRecordMalformed": "Remove the annotation, or create the pod from its legacy manifest.",
     "translationRecordForged": "Remove the annotation; the webhook writes it.",
@@ -88,7 +97,8 @@ FIXES: Final[Mapping[str, str]] = {
     "translationNotSigned": "Remove the annotation; apply the templates that drawbridge translate prints.",
     "profileChanged": "Create the pod again from its legacy manifest.",
     "invalidProfile": "Correct the field that the message names.",
-    "profileTooLarge": "List resource names that begin alike as one that ends in *.",
+    "profileTooLarge": "List resource names that begin alike as one that ends in *; replace many attributes by a "
+    "DeviceClass of your own, and deep parameters by those that the driver documents.",
     "profileKeyNotServed": "Remove the name from the profile, or from that of the other driver.",
     "shippedProfileReplaced": "None needed if this is intended; else delete the profile.",
     "clamped": "Write the amount that the finding names.",
@@ -99,26 +109,29 @@ FIXES: Final[Mapping[str, str]] = {
     "controllerReadsKeys": "None in general; the message says what the controller reads, and what it lacks.",
     "classConfigMissing": "Add the configuration to the DeviceClass that the finding names.",
     "noPartitionOfSize": "Request one of the numbers of GPUs that the finding names.",
-    "policyDropped": "Write the placement in the pod, for instance as affinity, or remove the policy.",
+    "policyDropped": "Write the placement in the pod, as the finding says or as affinity, or remove the policy.",
     "notPublishedByDriver": "Use a driver that publishes it, provide the inventory, or remove the request.",
-    "wholeDevice": "None needed if a whole device is wanted; else set the amount that the finding names.",
+    "wholeDevice": "None needed if a whole device is wanted; else set the amount or the setting that the finding "
+    "names, or use a driver that shares its devices.",
     "oneOfPool": "None needed if the pod may have the NIC alone; else keep the device plugin for it.",
     "multusBesidePool": "Keep the device plugin on its nodes, or remove the annotation of the networks.",
     "limitsEnforced": "Request what the container uses at most.",
     "tolerationMissing": "Add a toleration of the taint to the pod.",
     "uncappedCores": "Request cores, if some must be left.",
-    "equalMemorySizes": _NOTHING,
-    "equalComputeUnits": _NOTHING,
-    "memorySizesMerged": _NOTHING,
-    "notExclusive": "For a GPU of its own, set translation.exclusivity to policies.",
+    "equalMemorySizes": NOTHING,
+    "equalComputeUnits": NOTHING,
+    "memorySizesMerged": NOTHING,
+    "notExclusive": "For a GPU of its own, set translation.exclusivity to policies, or to always if the pod requests "
+    "all cores and a part of the memory; nothing helps with a driver that allows any number of consumers.",
     "bandwidthNotReserved": "The finding names one where there is one; its message says why nothing reserves it.",
     "duplicateClaim": "Remove the claim or the keys, if one of them should replace the other.",
-    "sharedWithinPodOnly": _NOTHING,
+    "sharedWithinPodOnly": NOTHING,
     "mixedHardware": "Select nodes of one kind, if groups have to fit.",
     "smallestDeviceNotPreferred": "Provide the inventory, so that the sizes are known.",
     "initRaisesLimit": "To keep the limits apart, set translation.initContainers to separate.",
     "initSharesDevice": "To keep the devices apart, set translation.initContainers to separate.",
-    "heldForPodLifetime": _NOTHING,
+    "heldForPodLifetime": "Let an app container request as much, with its memory in the same form, an amount or a "
+    "percentage; or set translation.initContainers to largest, if it is separate.",
     "sidecarAdded": "Request less, so that the sum fits.",
     "grantedWhereRejected": "Write the keys that the finding names.",
     "noDeviceRequested": "Add a device count above zero, or remove the keys.",
@@ -127,14 +140,18 @@ FIXES: Final[Mapping[str, str]] = {
     "envVarNotProvided": "Read the devices from what the driver provides.",
     "existingValueKept": "Remove the variable from the pod, if the translation should set it.",
     "gpuSharingNodeLabel": "Select the product without the suffix of shared GPUs.",
-    "passedThrough": _NOTHING,
-    "notOptedIn": "Label the namespace drawbridge.internal/translate=true to have its pods translated.",
+    "passedThrough": NOTHING,
+    "notOptedIn": "Label the namespace drawbridge.internal/translate=true to have its pods translated, or the pod if "
+    "the namespace has the value selected.",
     "shadowMode": "None needed; another mode acts on it.",
-    "optedOut": "Remove the label to have the pod translated.",
-    "alreadyConverted": _NOTHING,
+    "optedOut": "Remove the label, or the namespace from translation.exemptNamespaces, to have the pod translated; "
+    "a mirror pod belongs to its kubelet and never is.",
+    "alreadyConverted": NOTHING,
     "gpuDiscoveryNodeLabel": "Keep GPU feature discovery running, or remove the labels from the selector.",
-    "untranslatedDeviceKey": "Keep the device plugin running, or install a driver that the finding names.",
-    "podTemplateNotRead": "None needed; its pods are translated when they are created.",
+    "untranslatedDeviceKey": "Keep the device plugin running, install the driver that the finding names, or write the key "
+    "that it suggests.",
+    "podTemplateNotRead": "None needed as long as the pods are created again, and so translated; in a migration, move "
+    "them by hand as the finding says.",
     "mappingTooWide": "Map the name by a DeviceClass of its own that selects only these devices.",
     "ruleInvalid": "Correct the expression as the message says.",
     "ruleNotEvaluated": "Write the expression with the parts of CEL that the API documents for devices.",
@@ -147,9 +164,9 @@ FIXES: Final[Mapping[str, str]] = {
     "oneSidedRule": "Give the other device a rule, too.",
     "exclusiveByRule": "None needed if the device has to be alone; else let the rule accept others.",
     "lonelyGroup": "Give the group to another device, or remove it.",
-    "fullDevice": _NOTHING,
+    "fullDevice": NOTHING,
     "selfRejectingShare": "None needed; let the rule accept its own kind to say so.",
-    "neverCoFit": _NOTHING,
+    "neverCoFit": NOTHING,
 }
 """Fixes of codes that no rule reports."""
 
