@@ -82,7 +82,7 @@ release: setup ## the files of a release in build/release, see docs/release.md; 
 sbom: setup ## what the image's packages are, as CycloneDX, in build/sbom.cdx.json
 	@$(BIN)/python -m tools.sbom
 
-# --- judge ---------------------------------------------------------------------------------------
+# --- check ---------------------------------------------------------------------------------------
 
 .PHONY: check
 check: setup ## format, lint, types, import contracts, staleness of generated files
@@ -111,8 +111,8 @@ test: check ## everything: check, unit, properties, oracle sample, e2e; 20 to 30
 	$(PYTEST) $(UNIT) $(EVERYTHING)
 
 .PHONY: e2e
-e2e: setup ## the stories e2e/test_x*.py on a real control plane; STORY=x, all without; K8S=1.35 translate, webhook and judge on an older one
-	@stories=$$(ls $(patsubst %,e2e/test_%*.py,$(or $(STORY),$(if $(K8S),translate webhook judge,""))) 2>/dev/null) || { echo "make e2e: no e2e/test_$(STORY)*.py" >&2; exit 2; }; \
+e2e: setup ## the stories e2e/test_x*.py on a real control plane; STORY=x, all without; K8S=1.35 translate, webhook and validate on an older one
+	@stories=$$(ls $(patsubst %,e2e/test_%*.py,$(or $(STORY),$(if $(K8S),translate webhook validate,""))) 2>/dev/null) || { echo "make e2e: no e2e/test_$(STORY)*.py" >&2; exit 2; }; \
 	$(if $(K8S),DRAWBRIDGE_E2E_KUBERNETES="$(K8S)") $(PYTEST) $(UNIT) -m e2e $$stories
 
 .PHONY: oracle
@@ -171,7 +171,7 @@ chaos: setup ## schedules of the allocation protocol, faults that are planted in
 	  e2e/test_group_bridge.py e2e/test_group_commit_bridge.py)
 
 .PHONY: rehearsal
-rehearsal: setup ## a cluster of 41 nodes moves to DRA by the runbooks of a plan, judged by a checker without our code; half an hour at most
+rehearsal: setup ## a cluster of 41 nodes moves to DRA by the runbooks of a plan, checked by a program without our code; half an hour at most
 	DRAWBRIDGE_E2E_REHEARSAL=1 timeout 30m $(PYTEST) $(UNIT) -s -m e2e e2e/test_adopt_migration.py
 
 .PHONY: attack

@@ -190,7 +190,7 @@ def find_fault(
 ) -> WideMapping | None:
     """Return the reason that a class does not serve a resource name exactly; None if it does.
 
-    A name that nothing here translates, and a driver without a profile, are not judged: only the author
+    A name that nothing here translates, and a driver without a profile, are not evaluated: only the author
     of the class knows what they mean.
     """
     intent = _intent(resource, snapshot, options)

@@ -422,7 +422,7 @@ class RuleEvaluator:
                 autoscalers=autoscalers | ({UNREADABLE} if marks.problem else set()),
                 high_water_mark=marks.combined_mark,
                 enforcement=self._enforcement,
-                # What the API server rejects does not come here: it judges a slice before it asks.
+                # What the API server rejects does not come here: it validates a slice before it asks.
                 accepts_mixed_slices=True,
             )
         return self._facts

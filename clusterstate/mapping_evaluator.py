@@ -1,4 +1,4 @@
-"""The DeviceClasses that map resource names exactly, judged by the published devices.
+"""The DeviceClasses that map resource names exactly, by the published devices.
 
 Evaluated on the thread of the rules whenever classes, slices or profiles change. No review waits for it:
 until it is known, the text of a class decides.

@@ -268,7 +268,7 @@ class SnapshotCache:
     def _read_class(
         self, _key: tuple[str, str], old: DeviceClass | None, new: DeviceClass | None
     ) -> None:
-        """Judge the name that a class maps by its text, so that no review has to."""
+        """Evaluate the name that a class maps by its text, so that no review has to."""
         if old is not None:
             for mapping in text_verdict(old, self._snapshot, self._options):
                 self._by_text.pop(mapping, None)

@@ -38,7 +38,7 @@ _TIMEOUT_S: Final = 60.0
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """The fate of a pod.
+    """The outcome of a pod.
 
     Attributes:
         node: Its node; None if it got none.

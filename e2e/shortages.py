@@ -1,7 +1,7 @@
 """Kinds of shortage, one node, driver and class each, so that none is in another's way.
 
 Each row is a node with its devices, a pod that has to go there, and the words that its event must
-have. The rows are read by `test_judge_observer`.
+have. The rows are read by `test_validate_observer`.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -2,7 +2,7 @@
 
 It stores objects of any resource and knows create, get, list with paging and selectors, watch with
 bookmarks, JSON, merge and apply patches, delete with preconditions and finalizers, uid,
-resourceVersion, generateName and dry runs. It judges nothing: there is no admission, validation or
+resourceVersion, generateName and dry runs. It validates nothing: there is no admission, validation or
 defaulting, no strategic merge, and apply is a merge that creates.
 
 It can also fail on demand: refuse connections, hang, drop, answer any status, expire versions.

@@ -72,7 +72,7 @@ def claim(*requests: Document, **devices: Any) -> Document:
     return {
         "apiVersion": "resource.k8s.io/v1",
         "kind": "ResourceClaim",
-        "metadata": {"name": "judged"},
+        "metadata": {"name": "validated"},
         "spec": {"devices": {"requests": list(requests), **devices}},
     }
 
@@ -86,7 +86,7 @@ def device_class(*expressions: str, **spec: Any) -> Document:
     return {
         "apiVersion": "resource.k8s.io/v1",
         "kind": "DeviceClass",
-        "metadata": {"name": "judged.example.com"},
+        "metadata": {"name": "validated.example.com"},
         "spec": {"selectors": [cel(expression) for expression in expressions], **spec},
     }
 
@@ -96,7 +96,7 @@ def device(name: str = "gpu-0", **fields: Any) -> Document:
 
 
 def resource_slice(
-    *devices: Document, name: str = "judged", count: int = 1, generation: int = 1, **spec: Any
+    *devices: Document, name: str = "validated", count: int = 1, generation: int = 1, **spec: Any
 ) -> Document:
     place = {} if {"allNodes", "nodeSelector", "perDeviceNodeSelection"} & set(spec) else "node-a"
     return {
@@ -122,7 +122,7 @@ def policy(*rules: Document) -> Document:
     return {
         "apiVersion": API_VERSION,
         "kind": "DeviceCompatibilityPolicy",
-        "metadata": {"name": "judged"},
+        "metadata": {"name": "validated"},
         "spec": {"driver": EXAMPLE, "rules": list(rules)},
     }
 
@@ -131,7 +131,7 @@ def device_quota(*limits: Document, **spec: Any) -> Document:
     return {
         "apiVersion": API_VERSION,
         "kind": "DeviceQuota",
-        "metadata": {"name": "judged"},
+        "metadata": {"name": "validated"},
         "spec": {"namespaceSelector": {}, "limits": list(limits), **spec},
     }
 
@@ -167,7 +167,7 @@ def pod(
     return {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": {"name": "judged"},
+        "metadata": {"name": "validated"},
         "spec": {
             "containers": [
                 {"name": "main", "image": "registry.internal/app:1", "resources": resources}
@@ -191,7 +191,7 @@ def attributes(**values: Any) -> Document:
 
 
 def findings_of(document: Mapping[str, Any], context: Context | None = None) -> tuple[Finding, ...]:
-    """Judge a document as it stands."""
+    """Return the findings of a document as it stands."""
     kind = (document["apiVersion"], document["kind"])
     view_type = Pod if kind[1] == "Pod" else VIEWS.get(kind, ObjectHead)
     is_namespaced = kind[1] in {"Pod", "ResourceClaim", "ResourceClaimTemplate"}

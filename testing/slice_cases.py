@@ -1,6 +1,6 @@
 """ResourceSlices that kube-apiserver 1.37.1 accepts or rejects: one table for rules and for a server.
 
-tests/rules/data/slices.json has the verdicts of a real API server, which e2e/test_judge_slices.py
+tests/rules/data/slices.json has the verdicts of a real API server, which e2e/test_validate_slices.py
 records and compares.
 """
 

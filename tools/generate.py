@@ -60,7 +60,7 @@ def webhook_configuration() -> str:
 
 
 def validating_webhook_configuration() -> str:
-    """Return the manifest of the configuration that has workloads judged."""
+    """Return the manifest of the configuration that has workloads validated."""
     header = HEADER.format(source="admission/webhook_configuration.py")
     return header + dump_yaml([validating_configuration(VOCABULARIES.values())])
 

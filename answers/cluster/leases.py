@@ -1,4 +1,4 @@
-"""The expiry of Leases, judged by their times. Pure."""
+"""The expiry of Leases, computed from their times. Pure."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Final

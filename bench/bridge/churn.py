@@ -58,7 +58,7 @@ LEADER: Final = "a"
 OTHER: Final = "b"
 PARTS: Final = ("scheduler", "sidecar")
 LIFE_S: Final = (5.0, 60.0)
-"""A pod is deleted so long after its fate is known."""
+"""A pod is deleted so long after its decision."""
 DECIDED_WITHIN_S: Final = 120.0
 RELEASED_WITHIN_S: Final = 180.0
 RETRIED_FOR_S: Final = 60.0
@@ -156,7 +156,7 @@ class Churn:
                 group.create_task(self._live(outcome, life))
 
     async def _live(self, outcome: load.Outcome, life: churn_objects.Life) -> None:
-        """Create a pod, wait for its fate, and delete it."""
+        """Create a pod, wait for the decision, and delete it."""
         name = life.pod["metadata"]["name"]
         if life.claim is not None:
             await _create(self._client, RESOURCE_CLAIMS, life.claim)
@@ -173,15 +173,17 @@ class Churn:
         outcome.bound.pop(name, None)
         outcome.turned_away.discard(name)
 
-    async def _await(self, fate: str, name: str, names: Container[str]) -> None:
+    async def _await(self, expected: str, name: str, names: Container[str]) -> None:
         deadline = time.monotonic() + DECIDED_WITHIN_S
         while name not in names:
             if time.monotonic() > deadline:
                 self._counts["lost"] += 1
-                self._print("lost", pod=name, wanted=fate, conditions=await self._conditions(name))
+                self._print(
+                    "lost", pod=name, wanted=expected, conditions=await self._conditions(name)
+                )
                 return
             await asyncio.sleep(load.PAUSE_S)
-        self._counts[fate] += 1
+        self._counts[expected] += 1
 
     async def _conditions(self, name: str) -> list[str]:
         try:

@@ -421,7 +421,7 @@ async def _read_live(
             more_objects, more_unread = await allocation_state(client)
             state += more_objects
             unread += more_unread
-            # Without the right, objects are judged as the newest version judges them.
+            # Without the right, objects are validated as the newest version does it.
             with suppress(Forbidden, NotFound):
                 version = await client.version()
         return _ReadState(namespace, state, unread, version)

@@ -47,7 +47,7 @@ from translation.profiles.profile import Profile
 from translation.profiles.published import PublishedProfiles, encode_published
 
 PUBLISH: Final = ""
-"""The key under which all objects are judged together; the others are names of objects."""
+"""The key under which all objects are validated together; the others are names of objects."""
 LIVE_PODS: Final = "status.phase!=Succeeded,status.phase!=Failed"
 STATUS_PAUSE_S: Final = 5.0
 """The pause before a status follows classes and slices, which come and go with nodes."""

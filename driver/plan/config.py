@@ -63,7 +63,7 @@ def settings_for(
 
     Args:
         request: The request's name in the allocation result: `name` or `parent/name`.
-        driver: Parameters of other drivers are theirs to judge.
+        driver: Parameters of other drivers are theirs to validate.
         config: The allocation's configuration.
     """
     settings = Settings()

@@ -327,7 +327,7 @@ def _devices(record: Record, node: NodeState) -> tuple[PreparedDevice, ...] | Re
 
 
 def _is_for_node(selector: NodeSelector | None, node: str) -> bool:
-    """Return True if an allocation may be used on this node, judging by the node's name.
+    """Return True if an allocation may be used on this node, by the node's name.
 
     Devices of a node are allocated for exactly that node; labels are for devices that several nodes
     reach.

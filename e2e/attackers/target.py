@@ -20,7 +20,7 @@ DRY_RUN: Final = "?dryRun=All"
 
 
 class Target(msgspec.Struct, frozen=True, kw_only=True):
-    """The knowledge that an attack needs; it goes to the process that attacks.
+    """The facts that an attack needs; they go to the process that attacks.
 
     Attributes:
         server: URL of the API server.

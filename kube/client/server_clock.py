@@ -1,6 +1,6 @@
 """The time by the API server's clock, as its answers tell it. Pure.
 
-Times in objects are written and judged by many processes, and the API server's clock is the one that they
+Times in objects are written and compared by many processes, and the API server's clock is the one that they
 share: it writes creation and deletion times, and checks certificates. A wall clock may jump. What passed
 since an answer is told by a monotonic clock, which does not.
 """

@@ -30,7 +30,7 @@ def has_gate(
 
     The settings decide. A field of the gate in an object shows that it is on, as the API server would
     have dropped it. Without either it is as its version has it by default. A cluster without
-    ResourceClaims has to be upgraded first, and is judged as afterwards.
+    ResourceClaims has to be upgraded first, and is evaluated as afterwards.
 
     Args:
         gate: `CONSUMABLE_CAPACITY`, for shares of devices, or `EXTENDED_RESOURCE`, for classes that

@@ -143,7 +143,7 @@ def fence_of(parts: Mapping[Part, Policy | Binding | None]) -> Fence:
 
 
 def _denies(part: Part, part_object: Policy | Binding | None) -> bool:
-    """Return True if a part denies all that it should, judged by this part alone."""
+    """Return True if a part denies all that it should, by this part alone."""
     match part_object:
         case Policy():
             constraints = part_object.spec.match_constraints or {}

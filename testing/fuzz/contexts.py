@@ -44,9 +44,9 @@ def knowing(documents: Iterable[Document], classes: Iterable[DeviceClass] = ()) 
     changes.setdefault(Kind.CLASS, {}).update(
         {("", class_.metadata.name): class_ for class_ in classes}
     )
-    knowledge_cache = RuleCache(Features())
-    knowledge_cache.apply(changes)
-    return knowledge_cache.context(ClusterFacts(namespaces={NAMESPACE: {}}))
+    rule_cache = RuleCache(Features())
+    rule_cache.apply(changes)
+    return rule_cache.context(ClusterFacts(namespaces={NAMESPACE: {}}))
 
 
 def _with_name(name: str, document: Document) -> Document:

@@ -132,7 +132,7 @@ func answer(asked question) any {
 	case asked.Quantity != nil:
 		return quantities(*asked.Quantity)
 	case asked.Cel != nil:
-		return judged(*asked.Cel)
+		return evaluate(*asked.Cel)
 	case asked.Text != nil:
 		return text(*asked.Text)
 	case asked.Allocate != nil:
@@ -189,7 +189,7 @@ func canonical(q resource.Quantity) string {
 	return string(number) + string(suffix)
 }
 
-func judged(asked selector) verdict {
+func evaluate(asked selector) verdict {
 	kind := environment.StoredExpressions
 	if asked.Environment == "new" {
 		kind = environment.NewExpressions

@@ -42,7 +42,7 @@ SKIPS: Final[tuple[Skip, ...]] = (
         "Upstream works out once per pool, for all nodes, what is left of its counters and which "
         "groups its held devices have in common. Nodes that see a pool differently (its slices in "
         "another order, another generation of it) get what the first node saw, so the verdict "
-        "depends on which node was asked first. We judge each node by itself.",
+        "depends on which node was asked first. We evaluate each node by itself.",
         lambda case: (
             any(slice_["spec"].get("sharedCounters") for slice_ in case.scenario["slices"])
             and case.ours.compared == case.alone.compared

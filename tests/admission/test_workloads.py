@@ -214,7 +214,7 @@ CASES: Final = (
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_judged(case: Case) -> None:
+def test_validated(case: Case) -> None:
     answer = review_workload(workload(case.pod), snapshot=case.snapshot)
 
     assert (case.decision, case.want) == (answer.decision, tuple(finding_texts(answer.findings)))

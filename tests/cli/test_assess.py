@@ -488,7 +488,7 @@ SHARED_SLICE["spec"]["devices"][0]["allowMultipleAllocations"] = True
         pytest.param(
             "v1.31.2",
             *(None, (), "translated", ["kubernetesTooOld"]),
-            id="a version without claims is judged as after its upgrade",
+            id="a version without claims is validated as after its upgrade",
         ),
         pytest.param("v1.35.4", True, (), "translated", [], id="the settings say on"),
         pytest.param(
@@ -580,7 +580,7 @@ def gpu_quota(hard: Mapping[str, str]) -> dict[str, Any]:
     }
 
 
-def test_pods_are_judged_as_if_quotas_that_can_be_converted_were(tmp_path: Path) -> None:
+def test_pods_are_validated_as_if_quotas_that_can_be_converted_were(tmp_path: Path) -> None:
     quota, share = gpu_quota({f"requests.{GPU}": "8"}), workload("Deployment", "share", SHARE)
     objects = (hami_node("hami-0"), quota, share)
 

@@ -161,7 +161,7 @@ def as_json_list(*items: Document) -> str:
         (["latest"], (), "error"),
     ],
 )
-def test_a_snapshot_is_judged_by_the_version_of_its_cluster(
+def test_a_snapshot_is_validated_by_the_version_of_its_cluster(
     write: Callable[..., str],
     versions: list[object],
     flags: tuple[str, ...],
@@ -228,7 +228,7 @@ def test_text_says_where_what_and_how_many() -> None:
 
     assert lines == [
         (
-            "<stdin>:12: error: ResourceClaim/default/judged: spec.devices.requests: 33 devices requested,"
+            "<stdin>:12: error: ResourceClaim/default/validated: spec.devices.requests: 33 devices requested,"
             " but a claim has at most 32; split it into several claims [tooManyDevices]"
         ),
         "2 objects checked: 1 error, 0 warnings",
@@ -241,9 +241,9 @@ def test_json_holds_findings_only() -> None:
     assert list(answer_) == ["apiVersion", "kind", "findings"]
     assert (answer_["apiVersion"], answer_["kind"]) == (API_VERSION, "CheckReport")
     assert finding_lines(answer_) == [
-        "error tooManyDevices ResourceClaim/default/judged spec.devices.requests",
+        "error tooManyDevices ResourceClaim/default/validated spec.devices.requests",
         (
-            "warning noopToleration ResourceClaim/default/judged"
+            "warning noopToleration ResourceClaim/default/validated"
             " spec.devices.requests[0].exactly.tolerations[0].effect"
         ),
     ]
@@ -257,7 +257,7 @@ def test_a_wrong_value_of_a_known_kind_is_a_finding() -> None:
     wrong = cases.claim(cases.exactly(count="many"))
 
     assert finding_lines(answer(wrong)) == [
-        "error invalidObject ResourceClaim/default/judged spec.devices.requests[0].exactly.count"
+        "error invalidObject ResourceClaim/default/validated spec.devices.requests[0].exactly.count"
     ]
 
 
@@ -369,10 +369,10 @@ def test_what_a_workloads_pods_would_be_rejected_for_is_an_error_as_in_translate
 def test_objects_of_the_same_call_know_each_other() -> None:
     template = cases.template(cases.exactly())
     use = {"name": "gpu", "request": "gup"}
-    wrong = cases.pod({"name": "gpu", "resourceClaimTemplateName": "judged"}, uses=(use,))
+    wrong = cases.pod({"name": "gpu", "resourceClaimTemplateName": "validated"}, uses=(use,))
 
     assert finding_lines(answer(template, wrong)) == [
-        "error unknownRequest Pod/default/judged spec.containers[0].resources.claims[0].request"
+        "error unknownRequest Pod/default/validated spec.containers[0].resources.claims[0].request"
     ]
 
 
@@ -380,14 +380,14 @@ def test_slices_of_the_same_call_are_the_inventory() -> None:
     device = cases.device(capacity={"memory": {"value": "80Gi"}})
     device_class = cases.device_class('device.driver == "gpu.example.com"')
     asking = cases.exactly(
-        deviceClassName="judged.example.com", capacity={"requests": {"memroy": "1Gi"}}
+        deviceClassName="validated.example.com", capacity={"requests": {"memroy": "1Gi"}}
     )
     claim = cases.claim(asking)
 
     assert answer(device_class, claim)["findings"] == []
     assert finding_lines(answer(device_class, claim, cases.resource_slice(device))) == [
         (
-            "error capacityNotPublished ResourceClaim/default/judged"
+            "error capacityNotPublished ResourceClaim/default/validated"
             " spec.devices.requests[0].exactly.capacity.requests[memroy]"
         )
     ]
@@ -431,7 +431,7 @@ def old_claim(**request: object) -> Document:
 )
 def test_an_old_version_is_validated_at_its_own_paths(want: list[str], old: Document) -> None:
     words = [
-        line.replace(" ResourceClaim/default/judged", "") for line in finding_lines(answer(old))
+        line.replace(" ResourceClaim/default/validated", "") for line in finding_lines(answer(old))
     ]
 
     version = ["warning unservedVersion apiVersion"] * ("invalidObject" not in str(want))
@@ -443,7 +443,7 @@ def test_a_slice_of_an_old_version_is_the_inventory() -> None:
     published = cases.resource_slice(device) | {"apiVersion": V1BETA1}
     device_class = cases.device_class() | {"apiVersion": V1BETA1}
     large = cases.exactly(
-        deviceClassName="judged.example.com", capacity={"requests": {"memory": "100Gi"}}
+        deviceClassName="validated.example.com", capacity={"requests": {"memory": "100Gi"}}
     )
 
     assert "error exceedsLargestDevice" in " ".join(

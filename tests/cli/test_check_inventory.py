@@ -18,7 +18,7 @@ GPUS = [
     cases.device(f"gpu-{number}", capacity={"memory": {"value": "80Gi"}}) for number in range(4)
 ]
 SLICE = cases.resource_slice(*GPUS)
-_EXACT = "ResourceClaim/default/judged spec.devices.requests[0].exactly"
+_EXACT = "ResourceClaim/default/validated spec.devices.requests[0].exactly"
 _MEMORY = f'device.capacity["{DRIVER}"].memory.compareTo(quantity("100Gi")) >= 0'
 
 
@@ -137,7 +137,7 @@ def test_devices_behind_a_disabled_feature_gate_are_a_warning() -> None:
 def test_compatibility_groups_are_evaluated_with_their_feature_gate() -> None:
     assert check(CLASS, *GROUPED, asking(), flags=GROUPS_ON) == []
     assert check(CLASS, *GROUPED, BOTH, flags=GROUPS_ON) == [
-        "error incompatibleModes ResourceClaim/default/judged spec.devices.requests"
+        "error incompatibleModes ResourceClaim/default/validated spec.devices.requests"
     ]
 
 
@@ -148,7 +148,7 @@ def test_devices_of_an_invalid_pool_are_a_warning() -> None:
 
 
 TEMPLATE = cases.template(cases.exactly(deviceClassName=NAME, count=5))
-POD = cases.pod({"name": "gpus", "resourceClaimTemplateName": "judged"})
+POD = cases.pod({"name": "gpus", "resourceClaimTemplateName": "validated"})
 _PLACE = "resourceClaims[0].resourceClaimTemplateName"
 
 
@@ -181,7 +181,7 @@ def test_what_uses_a_template_is_validated_with_it(kind: str, document: Document
 
     assert check(CLASS, SLICE, TEMPLATE, document) == [
         (
-            "error exceedsLargestNode ResourceClaimTemplate/default/judged"
+            "error exceedsLargestNode ResourceClaimTemplate/default/validated"
             " spec.spec.devices.requests[0].exactly.count"
         ),
         f"error exceedsLargestNode {kind}/default/w {path}spec.{_PLACE}",
@@ -210,7 +210,7 @@ def test_what_is_in_use_is_a_warning() -> None:
 
     assert check(CLASS, SLICE, holder, asking(count=1)) == []
     assert check(CLASS, SLICE, holder, asking(count=2)) == [
-        "warning doesNotFitNow ResourceClaim/default/judged spec.devices"
+        "warning doesNotFitNow ResourceClaim/default/validated spec.devices"
     ]
 
 

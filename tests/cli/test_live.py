@@ -351,7 +351,7 @@ async def test_ownership_that_may_not_be_read_is_not_written_anew(
 @pytest.mark.parametrize(
     ("version", "severity"), [("v1.34.4", "warning"), ("v1.37.1", "error"), (None, "error")]
 )
-async def test_slices_are_judged_as_the_api_server_of_the_cluster_would(
+async def test_slices_are_validated_as_the_api_server_of_the_cluster_would(
     version: str | None,
     severity: str,
     server: FakeApiServer,

@@ -1,4 +1,4 @@
-"""DeviceTranslationProfiles in manifests and snapshots: commands translate by them, check judges them."""
+"""DeviceTranslationProfiles in manifests and snapshots: commands translate by them, check validates them."""
 
 import json
 from pathlib import Path
@@ -107,7 +107,7 @@ def test_a_snapshot_holds_profiles() -> None:
     assert msgspec.to_builtins(KINDS["DeviceTranslationProfile"])["namespaced"] is False
 
 
-def test_the_mappings_of_a_cluster_are_judged_by_its_profiles() -> None:
+def test_the_mappings_of_a_cluster_are_validated_by_its_profiles() -> None:
     """`status` knew only the shipped profiles, and so said nothing of a class of another driver."""
     spec = yaml.safe_load((PROFILES / "gpu.example.com.yaml").read_text())
     stored = convert(

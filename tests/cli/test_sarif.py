@@ -101,7 +101,7 @@ def log(*inputs: dict[str, Any]) -> Log:
 def test_all_findings_are_valid_sarif() -> None:
     rows = (*cases.CLAIMS, *cases.SELECTORS, *cases.CONFIGS, *cases.PODS)
     documents = [
-        {**case.document, "metadata": {**case.document["metadata"], "name": f"judged-{number}"}}
+        {**case.document, "metadata": {**case.document["metadata"], "name": f"validated-{number}"}}
         for number, case in enumerate(rows)
     ]
 
@@ -124,7 +124,7 @@ def test_a_result_says_where_it_is() -> None:
     assert location.physical_location.artifact_location.uri == "%3Cstdin%3E"
     assert location.physical_location.region.start_line == 12
     assert location.logical_locations[0].fully_qualified_name == (
-        "ResourceClaim/default/judged: spec.devices.requests"
+        "ResourceClaim/default/validated: spec.devices.requests"
     )
     assert result.level == "error"
 

@@ -146,7 +146,7 @@ async def test_other_commands_read_the_file(
     assert b"hunter2" not in text
 
 
-async def test_check_judges_by_the_version_of_the_cluster(
+async def test_check_validates_by_the_version_of_the_cluster(
     server: FakeApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Devices beside counters are accepted by 1.34, and rejected by newer versions."""

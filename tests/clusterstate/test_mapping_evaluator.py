@@ -1,4 +1,4 @@
-"""Mapped resource names are judged by classes and slices as these change, and not by reviews."""
+"""Mapped resource names are validated by classes and slices as these change, and not by reviews."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -54,7 +54,7 @@ def mig_slice(*device_profiles: str) -> Document:
     return msgspec.to_builtins(driver_slice(NVIDIA, *devices), enc_hook=str)  # type: ignore[no-any-return]
 
 
-async def test_a_class_is_judged_by_its_text_before_the_devices_are_known(
+async def test_a_class_is_validated_by_its_text_before_the_devices_are_known(
     server: FakeApiServer,
 ) -> None:
     server.put(DEVICE_CLASSES, mig_class("mig-3g.40gb", ALL_MIG))
@@ -71,7 +71,7 @@ async def test_a_class_is_judged_by_its_text_before_the_devices_are_known(
             await until(lambda: not snapshots.snapshot().wide_mappings)
 
 
-async def test_a_class_is_judged_again_when_devices_of_other_profiles_come_and_go(
+async def test_a_class_is_validated_again_when_devices_of_other_profiles_come_and_go(
     server: FakeApiServer,
 ) -> None:
     server.put(DEVICE_CLASSES, mig_class("large-mig", ALL_MIG))

@@ -110,14 +110,14 @@ def status_of(report: PolicyReport) -> DeviceCompatibilityPolicyStatus:
 
 @given(policies, steps)
 def test_what_is_said_depends_on_what_is_there_and_not_on_how_it_came(
-    judged_policy: DeviceCompatibilityPolicy, given_steps: list[Step]
+    policy_under_test: DeviceCompatibilityPolicy, given_steps: list[Step]
 ) -> None:
-    report = PolicyReport(judged_policy)
+    report = PolicyReport(policy_under_test)
     for step in given_steps:
         check_step(report, step)
         status_of(report)  # It may remember what it said.
     last: Mapping[str, Step] = {step[0]: step for step in given_steps}
-    fresh, reverse = PolicyReport(judged_policy), PolicyReport(judged_policy)
+    fresh, reverse = PolicyReport(policy_under_test), PolicyReport(policy_under_test)
     for pool in sorted(last):
         check_step(fresh, last[pool])
     for pool in sorted(last, reverse=True):
@@ -128,14 +128,14 @@ def test_what_is_said_depends_on_what_is_there_and_not_on_how_it_came(
 
 @given(policies, steps)
 def test_a_status_that_is_said_again_is_the_same(
-    judged_policy: DeviceCompatibilityPolicy, given_steps: list[Step]
+    policy_under_test: DeviceCompatibilityPolicy, given_steps: list[Step]
 ) -> None:
-    report = PolicyReport(judged_policy)
+    report = PolicyReport(policy_under_test)
     for step in given_steps:
         check_step(report, step)
     first = status_of(report)
 
-    again = report.status(first, judged_policy, "2027-01-01T00:00:00Z")
+    again = report.status(first, policy_under_test, "2027-01-01T00:00:00Z")
 
     assert first == again
     assert not differs_in_more_than_counts(first, again)
@@ -143,9 +143,9 @@ def test_a_status_that_is_said_again_is_the_same(
 
 @given(policies, steps)
 def test_whoever_holds_devices_alone_breaks_nothing(
-    judged_policy: DeviceCompatibilityPolicy, given_steps: list[Step]
+    policy_under_test: DeviceCompatibilityPolicy, given_steps: list[Step]
 ) -> None:
-    report = PolicyReport(judged_policy)
+    report = PolicyReport(policy_under_test)
     for pool, published, held_indices in given_steps:
         check_step(report, (pool, published, frozenset(sorted(held_indices)[:1])))
 

@@ -50,7 +50,7 @@ def test_a_namespace_that_wants_to_be_warned_is_warned() -> None:
     assert ("warning tooManyDevices spec.devices.requests",) == finding_lines(WRONG, context)
 
 
-def test_a_namespace_that_wants_no_judgement_gets_none() -> None:
+def test_a_namespace_without_enforcement_gets_no_verdict() -> None:
     assert finding_lines(WRONG, Context(namespaces={NAMESPACE: {ENFORCEMENT_LABEL: "off"}})) == ()
 
 
@@ -115,7 +115,7 @@ def test_an_old_version_is_named() -> None:
     assert ("warning unservedVersion apiVersion",) == finding_lines(old)
 
 
-def test_judging_changes_nothing() -> None:
+def test_validation_changes_nothing() -> None:
     before = msgspec.json.encode(WRONG)
 
     findings_of(WRONG)

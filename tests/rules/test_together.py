@@ -313,7 +313,7 @@ GROUPED: Document = device(
 
 POLICIES = (
     Case("the only policy of a driver", policy(_RULE), policies()),
-    Case("itself, stored before", policy(_RULE), policies(judged="2026-11-20T00:00:00Z")),
+    Case("itself, stored before", policy(_RULE), policies(validated="2026-11-20T00:00:00Z")),
     Case(
         "beside a policy that is stored already",
         policy(_RULE),

@@ -9,7 +9,15 @@ from findings.finding import Code
 from tools.code_explanations import FIXES, NOTHING
 
 ROOT: Final = Path(__file__).parents[2]
-PACKAGES: Final = ("admission", "allocator", "answers", "migration", "quotas", "rules", "translation")
+PACKAGES: Final = (
+    "admission",
+    "allocator",
+    "answers",
+    "migration",
+    "quotas",
+    "rules",
+    "translation",
+)
 FINDINGS: Final = {"error", "warning", "info"}
 
 

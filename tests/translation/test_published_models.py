@@ -69,7 +69,7 @@ def test_a_choice_that_some_card_meets_needs_no_words(annotations: dict[str, str
     assert model_findings(annotations) == []
 
 
-def test_what_nobody_has_published_is_not_judged() -> None:
+def test_what_nobody_has_published_is_not_validated() -> None:
     elsewhere = translation_snapshot(driver_slice(NVIDIA, nvidia_gpu()))
 
     assert model_findings({USE: "H100"}, translation_snapshot()) == []

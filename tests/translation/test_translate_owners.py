@@ -110,12 +110,12 @@ API_SERVER = (
         ),
     ),
     Refusal(
-        "companions are judged, too",
+        "companions are validated, too",
         unequal(limits(1, mem=1), limits(1)),
         (f"error limitRequired {MAIN}.limits[nvidia.com/gpumem]",),
     ),
     Refusal(
-        "each container is judged",
+        "each container is validated",
         pod(*(container(n, resources={"requests": limits(1)}) for n in "ab")),
         tuple(
             f"error limitRequired spec.containers[{n}].resources.limits[nvidia.com/gpu]"

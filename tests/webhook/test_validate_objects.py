@@ -73,7 +73,7 @@ def object_review(document: Document, old: object = None, **request: Any) -> Doc
     group, version = ("drawbridge.internal", "v1alpha1") if is_ours else ("resource.k8s.io", "v1")
     named = {"group": group, "version": version}
     about = {"kind": {**named, "kind": kind}, "resource": {**named, "resource": _RESOURCES[kind]}}
-    return review(document, old, **about, name="judged", **request)
+    return review(document, old, **about, name="validated", **request)
 
 
 PROFILE: Final = {
@@ -159,7 +159,7 @@ async def test_a_legacy_pod_above_a_quota_is_denied_in_its_keys(start: StartEndp
 
     limit = "spec.containers[0].resources.limits[nvidia.com/gpumem]: drawbridge[exceedsPerRequestQuota]: "
     assert not response["allowed"]
-    assert f"Pod rejected: {limit}DeviceQuota judged" in response["status"]["message"]
+    assert f"Pod rejected: {limit}DeviceQuota validated" in response["status"]["message"]
     assert response["status"]["message"].endswith("; write nvidia.com/gpumem: 2048")
     assert not deployed["allowed"]
     assert f"spec.template.{limit}" in deployed["status"]["message"]
@@ -176,7 +176,7 @@ def quota_book(per_request: str) -> QuotaBook:
         QuotaObjects(
             classes={("", name): entry for name, entry in fields["classes"].items()},
             slices={("", slice_.metadata.name): slice_ for slice_ in slices},
-            quotas={("", "judged"): convert(quota, DeviceQuota)},
+            quotas={("", "validated"): convert(quota, DeviceQuota)},
         )
     )
     return usage.book({NAMESPACE: {}})
@@ -231,7 +231,7 @@ async def test_an_admitted_object_can_be_changed_outside_its_spec(
     start: StartEndpoint,
 ) -> None:
     endpoint, wrong = await start(), template(exactly(count=33))
-    labelled = {**wrong, "metadata": {"name": "judged", "labels": {"a": "b"}}}
+    labelled = {**wrong, "metadata": {"name": "validated", "labels": {"a": "b"}}}
 
     assert (await validate_object(endpoint, labelled, wrong))["allowed"]
     assert not (await validate_object(endpoint, wrong, template(exactly())))["allowed"]
@@ -253,7 +253,7 @@ async def test_an_object_of_a_controller_is_not_validated(start: StartEndpoint) 
     owner = {"kind": "Pod", "name": "p", "controller": True}
     made_of_template = {
         **claim(exactly(count=33)),
-        "metadata": {"name": "judged", "ownerReferences": [owner]},
+        "metadata": {"name": "validated", "ownerReferences": [owner]},
     }
 
     response = await validate_object(await start(), made_of_template)

@@ -142,7 +142,7 @@ def plan_profiles(
     versions = {**needed, **{profile.content_hash: profile for profile in in_force.values()}}
     verdicts: dict[str, Verdict] = {}
     for object_ in ordered:
-        verdict = _judge(object_, in_force, versions)
+        verdict = _validate(object_, in_force, versions)
         if verdict.is_accepted and object_.profile is not None:
             in_force[object_.name] = object_.profile
             versions[object_.profile.content_hash] = object_.profile
@@ -165,7 +165,7 @@ def _precedence(object_: ProfileObject) -> tuple[bool, str, str]:
 _REMOVE: Final = "delete DeviceTranslationProfiles that no pod needs"
 
 
-def _judge(
+def _validate(
     object_: ProfileObject, in_force: Mapping[str, Profile], versions: Mapping[str, Profile]
 ) -> Verdict:
     """Return the verdict about an object: its present version can be in force, or a reason against it.
@@ -195,7 +195,7 @@ def _judge(
             fix=f"list names that begin alike as one that ends in *, or {_REMOVE}",
         )
     if profile.content_hash not in versions:
-        return _judge_version(profile, versions)
+        return _validate_version(profile, versions)
     return Verdict(reason=AcceptedReason.ACCEPTED)
 
 
@@ -206,7 +206,7 @@ def _invalid_verdict(fault: Finding | None) -> Verdict:
     return Verdict(reason=AcceptedReason.INVALID, message=f"{place}{fault.message}", fix=fault.fix)
 
 
-def _judge_version(profile: Profile, versions: Mapping[str, Profile]) -> Verdict:
+def _validate_version(profile: Profile, versions: Mapping[str, Profile]) -> Verdict:
     """Return the verdict about keeping one more version."""
     size = sum(map(_size, versions.values()))
     if len(versions) >= MAX_VERSIONS or size + _size(profile) > MAX_VERSION_BYTES:

@@ -118,7 +118,7 @@ drawbridge assess --snapshot cluster.json.gz -o html > assessment.html
     type=click.Choice([CONVERTED, AS_THEY_ARE]),
     default=CONVERTED,
     show_default=True,
-    help="Judge pods by the quotas as `drawbridge quota convert` prints them, or as they are.",
+    help="Count pods by the quotas as `drawbridge quota convert` prints them, or as they are.",
 )
 @text_or_document(csv="one line per workload", html="a page for a browser, in one file")
 def assess(documents: ClusterDocuments, output: str, *, reports_residue: bool, quotas: str) -> None:

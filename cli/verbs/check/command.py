@@ -88,7 +88,7 @@ _SEVERITIES: Final = click.Choice([severity.value for severity in Severity])
     "--kubernetes",
     type=VersionType(),
     metavar="VERSION",
-    help="The version of Kubernetes whose API server judges the objects (default: that of the cluster, "
+    help="The version of Kubernetes whose API server validates the objects (default: that of the cluster, "
     "live or in the snapshot, else the newest).",
 )
 @click.option(

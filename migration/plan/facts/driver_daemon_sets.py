@@ -22,7 +22,7 @@ class WaitingDaemonSets(NamedTuple):
 
     Attributes:
         drivers: The DaemonSets that register with the kubelet.
-        named: The DaemonSets that do not register, judging by their volumes, but have a driver's
+        named: The DaemonSets that do not register, by their volumes, but have a driver's
             name.
         others: The rest.
     """

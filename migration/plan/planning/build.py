@@ -284,7 +284,7 @@ def drain_answer(question: PlanQuestion, wave: Wave, keep_free: int) -> DrainAns
 
 
 def _prepare(question: PlanQuestion) -> _Prepared:
-    # Quotas are applied before a namespace is opted in, so its pods are judged as if they were.
+    # Quotas are applied before a namespace is opted in, so its pods are evaluated as if they were.
     cluster = assess_cluster(
         question.objects,
         question.profiles,

@@ -325,7 +325,9 @@ ROWS: tuple[Row, ...] = (
         [claim(request())],
         classes=classes(device_class("gpu", "false")),
     ),
-    Row("", "a claim that can be judged nowhere", TWO, [claim(request(device_class_name="gone"))]),
+    Row(
+        "", "a claim that can be evaluated nowhere", TWO, [claim(request(device_class_name="gone"))]
+    ),
     Row(
         "",
         "two requests for the only device",

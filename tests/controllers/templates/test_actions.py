@@ -190,7 +190,7 @@ ROWS = (
         deletions={"gpu": 2},
     ),
     Row(
-        "a claim of another pod is not ours to judge",
+        "a claim of another pod is not ours to repair",
         [],
         template=GOOD,
         claim=msgspec.structs.replace(MADE_OF_BAD, owner="pod-2"),

@@ -63,7 +63,7 @@ CASES = (
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_judged(case: Case) -> None:
+def test_validated(case: Case) -> None:
     assert case.want is next_step(case.lease, "us", case.unchanged_s, 15)
 
 

@@ -64,7 +64,7 @@ def context(
                 for slice_ in (NODE_A, NODE_B)
             },
             Kind.CLASS: {("", class_.metadata.name): class_ for class_ in CLASSES},
-            Kind.QUOTA: {("", "judged"): convert(device_quota(*limits, **spec), DeviceQuota)},
+            Kind.QUOTA: {("", "validated"): convert(device_quota(*limits, **spec), DeviceQuota)},
             Kind.CLAIM: {(NAMESPACE, name): claim_ for name, claim_ in typed.items()},
         }
     )
@@ -177,7 +177,7 @@ def test_the_message_names_quota_limit_and_amounts_and_the_fix_an_amount() -> No
     (finding,) = findings_of(claim(example_request(IS_SHARED, capacity=memory("24Gi"))), there)
 
     assert finding.message == (
-        "DeviceQuota judged, limit memory: 25Gi of memory for a request, at most 22Gi of memory allowed"
+        "DeviceQuota validated, limit memory: 25Gi of memory for a request, at most 22Gi of memory allowed"
     )
     assert finding.fix == "request at most 22Gi of memory, or raise the DeviceQuota"
     assert finding.fitting is not None
@@ -240,7 +240,7 @@ def test_a_pod_waits_where_too_little_is_left() -> None:
     assert finding_lines(TWO, there) == (f"warning deviceQuotaFull {REFERENCE}",)
     (finding,) = findings_of(TWO, there)
     assert finding.message == (
-        "DeviceQuota judged, limit devices: 2 devices needed, 1 device of 2 devices left; where the quota is enforced, the pod waits"
+        "DeviceQuota validated, limit devices: 2 devices needed, 1 device of 2 devices left; where the quota is enforced, the pod waits"
     )
 
 
@@ -260,7 +260,7 @@ def test_a_pod_that_never_fits_is_denied_at_its_reference() -> None:
 
     assert finding_lines(TWO, there) == (f"error exceedsDeviceQuota {REFERENCE}",)
     (finding,) = findings_of(TWO, there)
-    assert finding.message.startswith("requests[0].exactly.count: DeviceQuota judged")
+    assert finding.message.startswith("requests[0].exactly.count: DeviceQuota validated")
 
 
 def test_without_quotas_no_book_is_kept() -> None:
@@ -273,14 +273,14 @@ def test_without_quotas_no_book_is_kept() -> None:
 def test_quotas_and_namespaces_come_and_go() -> None:
     cache = RuleCache(Features())
     quota = convert(device_quota(DEVICES), DeviceQuota)
-    cache.apply({Kind.QUOTA: {("", "judged"): quota}})
+    cache.apply({Kind.QUOTA: {("", "validated"): quota}})
 
     book = cache.context(ClusterFacts(namespaces={"a": {}, "b": {}})).quota_book
     assert book is not None
-    assert book.tenants.selected("judged") == {"a", "b"}
+    assert book.tenants.selected("validated") == {"a", "b"}
 
     assert cache.context(ClusterFacts(namespaces={"b": {}})).quota_book is book
-    assert book.tenants.selected("judged") == {"b"}
+    assert book.tenants.selected("validated") == {"b"}
 
-    cache.apply({Kind.QUOTA: {("", "judged"): None}})
+    cache.apply({Kind.QUOTA: {("", "validated"): None}})
     assert cache.context().quota_book is None

@@ -1,7 +1,7 @@
-"""Every row of every vocabulary's table: the fate that it states is the fate of a pod with that name.
+"""Every row of every vocabulary's table: the outcome that it states is that of a pod with the name.
 
 An example is a pod with the name and one that differs in nothing else. What the translation makes
-of the two is compared: a name whose fate is a selector changes selectors, a dropped one changes
+of the two is compared: a name whose outcome is a selector changes selectors, a dropped one changes
 nothing and is warned about, and so on.
 """
 
@@ -755,7 +755,7 @@ ROWS: Final = [
 
 
 @pytest.mark.parametrize(("row", "example"), ROWS)
-def test_the_fate_of_a_name_is_what_its_row_says(row: Key, example: Example) -> None:
+def test_the_outcome_of_a_name_is_as_its_row_says(row: Key, example: Example) -> None:
     got = translation_outcome(example.pod, example.snapshot, example.options)
     without = translation_outcome(example.without, example.snapshot, example.options)
     after, _ = admit(example.pod, example.snapshot, example.options)
@@ -814,7 +814,7 @@ def test_every_name_that_a_vocabulary_knows_has_its_row(vocabulary: Vocabulary) 
 
 
 def test_what_a_translation_may_look_at_has_its_row() -> None:
-    """The view of a pod holds nothing else, so nothing else can have a fate."""
+    """The view of a pod holds nothing else, so nothing else can have an outcome."""
     table = [row for vocabulary in VOCABULARIES.values() for row in vocabulary.table]
     known = {
         place: {row.name for row in table if row.place is place} | OURS.get(place, set())

@@ -1,6 +1,6 @@
 """Rules inside the API server: enforced while our webhook is down, and never in the way.
 
-The policies and the rules in Python are made of one table; here both judge the same objects.
+The policies and the rules in Python are made of one table; here both validate the same objects.
 """
 
 import http.client

@@ -85,7 +85,7 @@ class Site:
 
 @pytest.fixture
 def site(cluster: Access, namespace: str) -> Iterator[Site]:
-    site_ = Site(cluster, namespace, f"d{next(_numbers)}.judge.example.com")
+    site_ = Site(cluster, namespace, f"d{next(_numbers)}.validate.example.com")
     nodes = add_nodes(cluster, site_.driver, {site_.node: DEVICES})
     site_.wait_denied()
     yield site_

@@ -21,8 +21,8 @@ from kube.quantity import Quantity
 from quotas.resource_quotas.usage import claim_usage, pod_usage
 from testing.rule_cases import first, sub
 
-CLASS: Final = "quota.judge.example.com"
-RESOURCE: Final = "judge.example.com/quota"
+CLASS: Final = "quota.validate.example.com"
+RESOURCE: Final = "validate.example.com/quota"
 DEVICES: Final = f"{CLASS}.deviceclass.resource.k8s.io/devices"
 HARD: Final = {DEVICES: "4", f"requests.{RESOURCE}": "5"}
 DEVICE_CLASS: Final[Object] = {

@@ -43,7 +43,7 @@ def test_parameters_that_the_driver_would_refuse_are_refused(
 
     assert code
     assert (
-        f'The ResourceClaim "judged" is invalid: spec.devices.config[0].opaque.{FIELD}: '
+        f'The ResourceClaim "validated" is invalid: spec.devices.config[0].opaque.{FIELD}: '
         f'drawbridge[invalidConfig]: {WORDS}; did you mean "MPS"?'
     ) in words
 
@@ -127,5 +127,5 @@ def test_while_it_is_gone_nothing_is_refused_and_what_is_there_can_go(
 
     assert code == 0, words
     # It was admitted; the rules are back, and it can be labelled and removed.
-    cluster.kubectl("label", "resourceclaim", "judged", "-n", namespace, "a=b")
-    cluster.kubectl("delete", "resourceclaim", "judged", "-n", namespace)
+    cluster.kubectl("label", "resourceclaim", "validated", "-n", namespace, "a=b")
+    cluster.kubectl("delete", "resourceclaim", "validated", "-n", namespace)

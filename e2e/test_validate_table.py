@@ -35,9 +35,9 @@ from testing.rule_cases import NVIDIA, cel, config, exactly, first, gpu_config, 
 pytestmark = pytest.mark.usefixtures("drawbridge", "inventory", "policies")
 
 POLICIES: Final = Path(__file__).parent.parent / "manifests" / "policies" / "policies.yaml"
-DRIVER: Final = "table.judge.example.com"
-SHARED: Final = "shared.table.judge.example.com"
-GONE: Final = "gone.judge.example.com"
+DRIVER: Final = "table.validate.example.com"
+SHARED: Final = "shared.table.validate.example.com"
+GONE: Final = "gone.validate.example.com"
 NODES: Final = {
     "table-a": (
         gpu("gpu-0", "40Gi"),
@@ -131,12 +131,15 @@ GOOD: Final = (
             }
         ),
     ),
-    Row("a class", named("mine.judge.example.com", class_of(DRIVER))),
+    Row("a class", named("mine.validate.example.com", class_of(DRIVER))),
     Row(
         "a class with an extended resource",
         {
-            **named("mapped.judge.example.com", class_of(DRIVER)),
-            "spec": {**class_of(DRIVER)["spec"], "extendedResourceName": "judge.example.com/gpu"},
+            **named("mapped.validate.example.com", class_of(DRIVER)),
+            "spec": {
+                **class_of(DRIVER)["spec"],
+                "extendedResourceName": "validate.example.com/gpu",
+            },
         },
     ),
     Row("a pod with a claim", pod("asks", claims={"gpu": "fits"})),
@@ -311,8 +314,8 @@ WARNED: Final = (
     ),
     Row(
         "a class that does not exist",
-        claim(asking("nobody.judge.example.com")),
-        words='DeviceClass "nobody.judge.example.com" does not exist',
+        claim(asking("nobody.validate.example.com")),
+        words='DeviceClass "nobody.validate.example.com" does not exist',
     ),
     Row(
         "a model that nobody has",
@@ -453,7 +456,7 @@ def policies(cluster: Access) -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def place(cluster: Access, stage: str, inventory: None, policies: None) -> str:
-    """A namespace with templates, once all three judge."""
+    """A namespace with templates, once all three are in force."""
     for name, count in (("fits", 1), ("three", 3)):
         template_ = template(asking(DRIVER, count=count), name)
         cluster.apply({**template_, "metadata": {"name": name, "namespace": stage}})
