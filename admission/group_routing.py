@@ -107,7 +107,7 @@ def route_member(
     Args:
         namespace: The pod's namespace.
         groups: The PodGroups of the cluster.
-        derived: As for `route_pod`.
+        derived: The same value as for `route_pod`.
 
     Raises:
         AnswerInterrupted: Selectors of a claim count, and are not evaluated yet.

@@ -119,7 +119,7 @@ def unvalidated(reason: str) -> Answer:
     """Answer a review without time for it: the object is admitted, with a warning.
 
     Args:
-        reason: Why there was none, for people.
+        reason: The reason for the lack of time, for people.
     """
     message = f"{reason}, so it was not validated"
     return _answer((warning(Code.NOT_EVALUATED, FieldPath.of("spec"), message),))

@@ -17,7 +17,7 @@ MAX_CLAIMS: Final = 1024
 MAX_ALL_CONTAINERS: Final = 1024
 """Per pod, more than any node can run. A larger body would take seconds, not milliseconds."""
 MAX_ANNOTATIONS: Final = 256 * 1024
-"""In characters; the API server limits bytes, after mutation: TotalAnnotationSizeLimitB."""
+"""The most characters; the API server limits bytes, after mutation: TotalAnnotationSizeLimitB."""
 
 
 def is_beyond_nodes(pod: Pod, vocabularies: Mapping[str, Vocabulary]) -> bool:

@@ -93,7 +93,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
         operations: The patch; empty for no change.
         claims: The claims of the pod, translated now or before.
         record: The record of a translation that is made now; None for others.
-        reason: Why it is postponed; empty if it is not.
+        reason: The reason it is postponed; empty if it is not.
     """
 
     decision: Decision
@@ -122,7 +122,7 @@ def postponed(reason: str) -> Answer:
     """Return the answer to a review without time for it.
 
     Args:
-        reason: Why, for people.
+        reason: The reason, for people.
     """
     return Answer(decision=Decision.POSTPONED, reason=reason)
 

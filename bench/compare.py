@@ -35,7 +35,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     """One figure at both commits.
 
     Attributes:
-        name: What was measured, with its unit.
+        name: The name of the measure, with its unit.
         base: The median at the other commit.
         here: The median here.
         worse: The share by which it is worse here; below 0 if it is better.

@@ -47,7 +47,7 @@ ROUNDS: Final = 300
 MS: Final = 1_000.0
 OWN_MS: Final = 10.0
 MEMORY: Final = Path("/dev/shm")
-"""Where files need no disk."""
+"""A folder for files that need no disk."""
 API_VERSION: Final = "drawbridge.internal/v1alpha1"
 PLACEMENTS: Final[Mapping[str, tuple[int, Sequence[int]]]] = {
     "1g.10gb": (1, (0, 1, 2, 3, 4, 5, 6)),
@@ -101,9 +101,9 @@ class _Times:
     """Seconds of each call.
 
     Attributes:
-        prepare_s: From the call to its answer.
-        own_s: Of that, the part after all claims were read.
-        unprepare_s: From the call to its answer.
+        prepare_s: The time from the call to its answer.
+        own_s: The part of it after all claims were read.
+        unprepare_s: The time from the call to its answer.
     """
 
     def __init__(self) -> None:

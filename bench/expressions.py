@@ -30,7 +30,7 @@ COSTLIEST_PODS: Final = (
     PodGene(containers=55, key=2, amounts=1, filters=11, padding=53, claims=90),
     PodGene(containers=45, init=43, key=1, amounts=3, filters=32, padding=54),
 )
-"""Of those that are answered on the event loop, as `python -m testing.fuzz.costs` found them."""
+"""The costliest pods that are answered on the event loop, as `python -m testing.fuzz.costs` found them."""
 
 
 def measure() -> Iterator[Result]:

@@ -40,11 +40,11 @@ from findings.text import count_text
 NODES: Final = 20
 SECONDS: Final = 3.0
 REVIEWS: Final = 6_000
-"""For one turn, more than any webhook answers in it."""
+"""The reviews for one turn, more than any webhook answers in it."""
 CONNECTIONS: Final = (16, 1)
 WORKLOADS: Final = {"no two pods alike": 0, "pods of 50 workloads": 50}
 QPS: Final = 5_000
-"""Of HAMi-DRA's client; as many in a burst."""
+"""The rate of HAMi-DRA's client; as many in a burst."""
 READY_WITHIN_S: Final = 60.0
 DEVICE_CONFIG: Final = """\
 nvidia:
@@ -59,10 +59,10 @@ class Webhook(NamedTuple):
     """A webhook under load.
 
     Attributes:
-        port: On loopback, HTTPS.
-        path: Of the reviews of pods.
+        port: The port on loopback, HTTPS.
+        path: The path of the reviews of pods.
         authority: A file with the certificate that clients trust, as PEM.
-        process: That serves it.
+        process: The process that serves it.
     """
 
     port: int

@@ -39,7 +39,7 @@ STAGES: Final = (
     "kubelet and driver, to the CDI spec",
     "container",
 )
-"""Between two moments of `Moments`."""
+"""The stages between two moments of `Moments`."""
 
 EndPod = Callable[[Object], None]
 
@@ -61,9 +61,9 @@ def measure_stages(
     """Yield the stages below kube-scheduler, then below the bridge.
 
     Args:
-        cluster: With the driver's node.
+        cluster: The cluster with the driver's node.
         driver: Ready, with GPUs that can be shared.
-        namespace: Of the pods.
+        namespace: The namespace of the pods.
         end_pod: Deletes a pod and returns when nothing is left of it.
     """
     settings = {"translation": {"profiles": {"hami": DRIVER}}}

@@ -23,10 +23,10 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         bodies: Sent in turn.
         connections: Open at the same time, all the while.
-        seconds: How long to send.
+        seconds: The duration of sending.
         per_second: Requests of each connection; 0 sends the next when the last one is answered.
-        statuses: Of answers that are expected.
-        content: In each answer.
+        statuses: The statuses of expected answers.
+        content: A text in each answer.
     """
 
     port: int

@@ -42,7 +42,7 @@ INVENTORIES: Final = (
     ("8 cards with all placements of 7 MIG profiles", cards(8), 1.0),
     ("5,000 devices", many_devices(5_000), 5.0),
 )
-"""What is published, and within how many seconds."""
+"""The inventories to publish, and the seconds for each."""
 
 
 def measure() -> Iterator[Result]:

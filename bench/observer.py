@@ -17,7 +17,7 @@ from testing.fake_api_server import FakeApiServer
 from testing.oracle import workloads
 
 KINDS: Final = 20
-"""Of pods that are equal, such as replicas of a Deployment."""
+"""The number of kinds of equal pods, such as replicas of a Deployment."""
 REPLICAS: Final = 10
 CHURN_S: Final = 30.0
 CHANGES_PER_SECOND: Final = 50

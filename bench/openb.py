@@ -102,7 +102,7 @@ def arrivals(pods: Sequence[Row], gpu_milli: int, seed: int, demand: float = 1.3
         pods: The list.
         gpu_milli: Thousandths of all GPUs of the cluster.
         seed: Decides the order, and which pods are left out or cloned.
-        demand: How many times the GPUs.
+        demand: The demand as a multiple of the GPUs.
     """
     chance = random.Random(seed)
     left = list(pods)

@@ -34,7 +34,7 @@ CHURNED_NODES: Final = 100
 ROUNDS: Final = 50
 """The number of writes of each of these nodes' slices."""
 PAUSE_S: Final = 0.02
-"""Between rounds: 5,000 slices a second."""
+"""The pause between rounds: 5,000 slices a second."""
 MS: Final = 1_000.0
 
 Document = dict[str, Any]

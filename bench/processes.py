@@ -24,7 +24,7 @@ from testing.oracle.scenarios import Scenario
 NODES_OF_CLUSTER: Final = 5_000
 ALLOCATED_CLAIMS: Final = 2_000
 SETTLE_S: Final = 5.0
-"""After the last cache is in sync, for what is left of the first work."""
+"""The pause after the last cache is in sync, for the rest of the first work."""
 MAX_WAIT_S: Final = 300.0
 
 Document = dict[str, Any]
@@ -90,7 +90,7 @@ def fill(server: FakeApiServer, scenario: Scenario, allocated_count: int) -> lis
     """Store a cluster, and return its allocated claims.
 
     Args:
-        allocated_count: How many of the scenario's allocated claims there are.
+        allocated_count: The number of the scenario's allocated claims to store.
     """
     claims = list(scenario["allocated"][:allocated_count])
     for resource, objects in (

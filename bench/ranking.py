@@ -51,7 +51,7 @@ NETWORK_CLAIMS: Final = (
     # The use of the network is part of the state of every class, and each state has a search.
     ("both", ("own", "network"), False),
 )
-"""What is asked for, its claims, and whether the goal applies."""
+"""The subject of a question, its claims, and True if the goal applies."""
 
 
 def measure() -> Iterator[Result]:

@@ -26,11 +26,11 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     """One measurement.
 
     Attributes:
-        name: What was measured, with its unit.
+        name: The name of the measure, with its unit.
         ours: Our figure.
         anchor: The figure to compare with, taken in the same run; None where the goal is absolute.
         ratio: ours / anchor.
-        goal: In words.
+        goal: The goal in words.
         met: Whether the goal was met in this run.
         better: The side on which our figure, or its ratio, is better.
     """
@@ -77,7 +77,7 @@ def below(name: str, ours: float, bound: float | None, *, anchor: float | None =
 
     Args:
         bound: None where there is no goal.
-        anchor: To compare with; None where there is none, or it came to no end.
+        anchor: The value to compare with; None if there is none, or it came to no end.
     """
     return Result(
         name=name,

@@ -31,9 +31,9 @@ def shares(count: int, first: int = 0, *, workloads: int = 0) -> Sequence[bytes]
     The keys that every HAMi user writes.
 
     Args:
-        count: Of the reviews.
+        count: The number of reviews.
         first: The number of the first; its name has it.
-        workloads: Of which these pods are replicas, alike but for their names; 0 if no two are alike.
+        workloads: The number of workloads with replicas alike but for their names; 0 if no two pods are alike.
     """
     numbers = range(first, first + count)
     return [

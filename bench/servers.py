@@ -52,7 +52,7 @@ def running(authority: Path) -> Iterator[Mapping[str, int]]:
     """Run both servers; yield their ports, as "ours" and "anchor".
 
     Args:
-        authority: Where to write the certificate that clients must trust.
+        authority: The file for the certificate that clients must trust.
     """
     with subprocess.Popen(
         [sys.executable, "-m", "bench.servers", str(authority)],

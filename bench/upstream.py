@@ -17,8 +17,8 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Upstream's times, per round.
 
     Attributes:
-        setup_seconds: For the allocated claims and NewAllocator.
-        seconds: For Allocate on every node. The first round also compiles selectors.
+        setup_seconds: The seconds for the allocated claims and NewAllocator.
+        seconds: The seconds for Allocate on every node. The first round also compiles selectors.
         steps: Steps of the last round.
         ends: Outcome to the number of nodes.
     """

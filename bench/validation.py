@@ -54,8 +54,8 @@ class Case(NamedTuple):
     Attributes:
         goal: Milliseconds at p99; None where we only want to know.
         claim: The claim of a number.
-        expected_code: What each of them gets, as a check of what is measured; empty for none.
-        present: What is known of the present use of devices.
+        expected_code: The code that each of them gets, as a check of the measure; empty for none.
+        present: The present use of devices, as far as it is known.
     """
 
     name: str

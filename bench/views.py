@@ -28,7 +28,7 @@ SIZES: Final = (1_000, 5_000)
 GOAL_MS: Final = 50.0
 SHARED_SLICES: Final = 256
 SHARED_DEVICES: Final = 2
-"""In each of these slices."""
+"""The number of devices in each of these slices."""
 
 
 def measure() -> Iterator[Result]:
@@ -55,7 +55,7 @@ def _measure_shared_pool(title: str, objects: Objects, build_without_s: float) -
     """Yield the longest stops if all nodes see one pool besides their own.
 
     Args:
-        build_without_s: How long the view takes to build without that pool.
+        build_without_s: The time to build the view without that pool.
     """
     everything = _everything(objects)
     local_slices, shared_slices = everything[Kind.SLICE], _shared_slices(generation=1)

@@ -43,7 +43,7 @@ class HighWaterMarks(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         seen: The largest inventory ever seen, which the controller writes.
         declared: The inventory that administrators declare.
-        problem: Why their text cannot be read; empty where it can.
+        problem: The reason their text cannot be read; empty if it can.
     """
 
     seen: HighWaterMark = HighWaterMark()

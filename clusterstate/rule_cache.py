@@ -55,7 +55,7 @@ class ClusterFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _NO_FACTS: Final = ClusterFacts()
-"""For queries that validate nothing."""
+"""The facts for queries that validate nothing."""
 
 
 class RuleCache:

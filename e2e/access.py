@@ -63,7 +63,7 @@ class Access:
 
     Attributes:
         kubeconfig: Full rights in a cluster that we started; in others, whatever was given.
-        directory: Where kubeconfigs and logs of this access are kept.
+        directory: The folder of kubeconfigs and logs of this access.
         children: The programs that were started through it, by name.
     """
 
@@ -91,7 +91,7 @@ class Access:
 
         Args:
             arguments: The command line after `kubectl`.
-            input: What it reads from standard input, for `-f -`.
+            input: The text on its standard input, for `-f -`.
             check: Whether a failure is the test's failure.
             kubeconfig: Somebody else's rights, such as what `kubeconfig_for` gives.
         """
@@ -138,7 +138,7 @@ class Access:
 
         Args:
             body: An object, or the bytes of one.
-            user: Who asks; empty for who the kubeconfig names.
+            user: The user that asks; empty for the one of the kubeconfig.
         """
         data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
         connection = UnixConnection(self._proxy_socket())
@@ -190,7 +190,7 @@ class Access:
         Args:
             kind: Any name that kubectl takes: `pod`, `pods`, `po`, `Pod`, `deployments.apps`.
             name: The object's name.
-            namespace: Where it is; of no meaning for cluster-scoped kinds.
+            namespace: The object's namespace; of no meaning for cluster-scoped kinds.
         """
         status, body = self.request("GET", self.kind(kind).path(namespace or "default", name))
         if status == http.client.NOT_FOUND:
@@ -261,9 +261,9 @@ class Access:
         Args:
             kind: Any name that kubectl takes.
             name: The object's name.
-            namespace: Where it is.
+            namespace: The object's namespace.
             until: A question about the object; its truth ends the wait.
-            timeout_s: How long to wait.
+            timeout_s: The longest wait.
         """
         deadline = time.monotonic() + timeout_s
         while True:
@@ -346,7 +346,7 @@ class Access:
 
         Args:
             nodes: Node objects, see `e2e.inventory.kwok_nodes`.
-            slices: From a node's name to its ResourceSlices.
+            slices: The ResourceSlices by the name of a node.
         """
         objects = list(nodes)
         names = [str(node["metadata"]["name"]) for node in objects]
@@ -388,9 +388,9 @@ class Access:
         """Start a program that ends with this access; its log is `<name>.log` in `directory`.
 
         Args:
-            name: What to call it; one that ran under this name must have been stopped.
+            name: The name of the process; one that ran under this name must have been stopped.
             command: Program and arguments.
-            env: What to add to our environment.
+            env: The variables to add to our environment.
         """
         child = Child(name, command, self.directory / f"{name}.log", env)
         self.children[name] = child
@@ -402,7 +402,7 @@ class Access:
         """Have a command run when everything has ended, also when this process was killed.
 
         Args:
-            name: What it is about; a command of the same name is replaced.
+            name: The subject's name; a command of the same name is replaced.
             command: Program and arguments.
         """
         self._afterwards[name] = tuple(str(word) for word in command)

@@ -39,7 +39,7 @@ class Forgery(NamedTuple):
     """A pod made of a translated one.
 
     Attributes:
-        change: What its forger does to it.
+        change: The change that its forger makes.
         words: Each stands in the refusal.
     """
 

@@ -13,7 +13,7 @@ from typing import Final
 from e2e.forwarder import Forwarder
 
 LOOK_S: Final = 0.05
-"""Between looks at each readiness; a Service takes a second or two to hear of it."""
+"""The pause between looks at each readiness; a Service takes a second or two to hear of it."""
 PATIENCE_S: Final = 1.0
 CHUNK: Final = 2**16
 
@@ -25,7 +25,7 @@ class Balancer(Forwarder):
         """Remember the backends to forward to.
 
         Args:
-            host: Where it listens, and they.
+            host: The address that it listens at, and the backends, too.
             backends: A backend's port to the port of its probes.
         """
         super().__init__("balancer", host)

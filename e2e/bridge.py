@@ -34,7 +34,7 @@ PROGRAM: Final = "drawbridge-scheduler"
 SIDECAR: Final = "sidecar"
 READY_TIMEOUT_S: Final = 90.0
 UNAVAILABLE: Final = "the device allocator is not available"
-"""What the plugin says of a pod when the sidecar gives no answer."""
+"""The plugin's words about a pod when the sidecar gives no answer."""
 NEVER_FLUSHED: Final = "--pod-max-in-unschedulable-pods-duration=1h"
 """A flag of the scheduler, so that whoever wakes a waiting pod, it was not the scheduler's own timer."""
 IMPARTIAL: Final = "impartial"
@@ -47,14 +47,14 @@ _IMPATIENT: Final = {
     "leaderElection": {"leaseDuration": "10s", "renewDeadline": "7s", "retryPeriod": "500ms"},
     "writeTimeout": "3s",
 }
-"""Of the sidecar, so that no story waits for a Lease of the usual length."""
+"""Settings of the sidecar, so that no story waits for a Lease of the usual length."""
 
 
 class Replica(msgspec.Struct, frozen=True, kw_only=True):
     """One pod's worth of processes.
 
     Attributes:
-        folder: What its volumes hold: `run` with the socket, `etc` with the configuration.
+        folder: The folder of its volumes: `run` with the socket, `etc` with the configuration.
         probes: The sidecar's port of probes.
         metrics: The sidecar's port of metrics.
         scheduler: The scheduler's port, HTTPS.
@@ -89,7 +89,7 @@ class Bridge:
         Args:
             drivers: Those whose devices it gives.
             manifests: Its kustomization.
-            settings: Of the sidecar, besides.
+            settings: More settings of the sidecar.
             scheduler: Fields of KubeSchedulerConfiguration that win over the manifest's.
             scheduler_flags: More flags of the scheduler.
         """

@@ -46,7 +46,7 @@ from e2e.older_kubernetes import MINOR, SERVED, gates_turned_on
 from e2e.processes import Child
 
 READY_TIMEOUT_S: Final = 60.0
-"""For one component, on a busy machine."""
+"""The timeout of one component, on a busy machine."""
 
 CLIENT_QPS: Final = 500
 """Limit of each controller's and of the scheduler's client, requests per second; the default of 20
@@ -58,7 +58,7 @@ KWOK_ANNOTATION: Final = "kwok.x-k8s.io/node"
 """Set to `fake` on nodes that kwok plays; it leaves all others alone."""
 
 NODE_LEASE_S: Final = 40
-"""As kubelets have it."""
+"""The duration of kubelets' Leases."""
 
 _STAGES: Final = Path(__file__).parent / "kwok" / "stages.yaml"
 
@@ -93,7 +93,7 @@ class Cluster(Access):
     """A control plane of our own, from start to stop.
 
     Attributes:
-        started_in_s: How long `start` took.
+        started_in_s: The duration of `start`.
         audit_log: The audit log, if there are rules for one.
     """
 
@@ -115,16 +115,16 @@ class Cluster(Access):
 
         Args:
             directory: Everything is written below it; made when absent.
-            feature_gates: For API server, controller manager and scheduler alike.
+            feature_gates: The gates of API server, controller manager and scheduler alike.
             api_server_flags: More flags, which win over ours: `--audit-log-path=...`.
             controller_manager_flags: More flags, likewise.
             scheduler_flags: More flags, likewise.
             scheduler: Fields of KubeSchedulerConfiguration, such as `profiles` or `extenders`.
             client_qps: Requests per second of each controller's client and of the scheduler's; twice
                 as many in a burst.
-            node_lease_s: How long the Lease of a simulated node lasts; it is renewed four times as often.
+            node_lease_s: The duration of a simulated node's Lease; it is renewed four times as often.
             detached: Whether the cluster outlives this process, see `e2e.local`.
-            audit_rules: Of an audit policy; the log is `audit_log`. Nothing else is logged.
+            audit_rules: The rules of an audit policy; the log is `audit_log`. Nothing else is logged.
         """
         directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._binaries = binaries()
@@ -205,7 +205,7 @@ class Cluster(Access):
         """Write a kubelet's certificates and its kubeconfig into a folder.
 
         Args:
-            address: Under which the API server reaches it.
+            address: The address that the API server reaches it at.
         """
         (folder / "ca.crt").write_bytes(self._authority.certificate)
         self._authority.issue(node, addresses=[address]).write(folder, "kubelet")

@@ -78,7 +78,7 @@ class Authority:
         """A pair for a client of that user name and groups, and for a server on loopback.
 
         Args:
-            addresses: Under which the server is reached besides.
+            addresses: More addresses of the server.
         """
         key = ec.generate_private_key(ec.SECP256R1())
         subject = [x509.NameAttribute(NameOID.ORGANIZATION_NAME, name) for name in organizations]
@@ -124,9 +124,9 @@ def kubeconfig(
     """The text of a kubeconfig with one cluster, one user and one context.
 
     Args:
-        cluster: What `cluster_entry` gives.
+        cluster: The result of `cluster_entry`.
         user: `{"token": ...}`, or what `certificate_user` gives.
-        name: What cluster, user and context are called.
+        name: The name of cluster, user and context.
     """
     document = {
         "apiVersion": "v1",

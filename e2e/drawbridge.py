@@ -43,7 +43,7 @@ ROOT: Final = Path(__file__).parent.parent
 MANIFESTS: Final = ROOT / "manifests" / "base"
 
 HOST_VARIABLE: Final = "DRAWBRIDGE_E2E_HOST"
-"""Under which address the API server reaches this machine, where that is not loopback."""
+"""The variable with the address that the API server reaches this machine at, if not loopback."""
 
 WEBHOOK: Final = "drawbridge-webhook"
 CONTROLLER: Final = "drawbridge-controller"
@@ -51,7 +51,7 @@ CERTIFICATES: Final = "drawbridge-certificates"
 OBSERVER: Final = "drawbridge-observer"
 """The Deployments, and the processes that stand for them."""
 RIGHT_DENIED: Final = "is forbidden: User "
-"""Of the API server's message where a role lacks a right; a namespace that is being deleted forbids
+"""The words of the API server for a role that lacks a right; a namespace that is being deleted forbids
 new objects in other words."""
 
 _SLOW_TO_GO: Final = {
@@ -92,8 +92,8 @@ class Drawbridge:
     """Our processes beside a cluster, each by its Deployment's name.
 
     Attributes:
-        endpoints: Where they listen.
-        namespace: Of the manifests.
+        endpoints: The addresses that they listen at.
+        namespace: The namespace of the manifests.
     """
 
     def __init__(
@@ -149,8 +149,8 @@ class Drawbridge:
 
         Args:
             name: The Deployment's.
-            replica: What to call the process, where there are several.
-            command: In place of the container's.
+            replica: The name of the process, if there are several.
+            command: The command in place of the container's.
             environment: Further variables.
         """
         deployment = self._deployments[name]
@@ -234,7 +234,7 @@ class Drawbridge:
 
         Args:
             path: None for that of pods, with the key that only its configuration tells.
-            port: Of one replica; None for that of the configuration.
+            port: The port of one replica; None for that of the configuration.
         """
         config = self.client_config()  # One authority vouches for all.
         url = urlsplit(config["url"])
@@ -379,7 +379,7 @@ def install_drawbridge(
     """Install Drawbridge and return when its webhook answers.
 
     Args:
-        cluster: Where; the API server must reach this machine, see `HOST_VARIABLE`.
+        cluster: The cluster; its API server must reach this machine, see `HOST_VARIABLE`.
         manifests: A folder for `kubectl kustomize`.
         settings: More settings, as in a file: `{"controllers": {"auditPeriod": "1s"}}`.
     """

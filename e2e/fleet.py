@@ -13,7 +13,7 @@ EXAMPLES: Final = Path(__file__).parent.parent / "examples"
 
 PLUGIN_NODE: Final = "plugin-0"
 PLUGIN_LABEL: Final = {"nvidia.com/gpu.deploy.device-plugin": "true"}
-"""What the NVIDIA operator puts on nodes that its device plugin serves."""
+"""The labels that the NVIDIA operator puts on nodes that its device plugin serves."""
 
 
 def examples_fleet(
@@ -25,7 +25,7 @@ def examples_fleet(
     at once, and plugin-0, which a device plugin serves.
 
     Args:
-        spare_nodes: How many nodes more there are with four GPUs, on which no DaemonSet runs.
+        spare_nodes: The number of further nodes with four GPUs and without DaemonSets.
     """
     recorded = _recorded("cluster")
     classes, nodes = recorded["DeviceClass"], recorded["Node"]
@@ -46,9 +46,9 @@ class ExampleState(NamedTuple):
     Attributes:
         objects: DeviceClasses and policies.
         nodes: Simulated ones, with the names and labels of the recorded ones.
-        slices: By node.
+        slices: The slices by node.
         claims: Allocated ones, with their status.
-        namespaces: Of the claims and of the manifests in the folder.
+        namespaces: The namespaces of the claims and of the manifests in the folder.
     """
 
     objects: list[Object]

@@ -10,15 +10,15 @@ class Forwarder:
     """Listens on a port while a block runs.
 
     Attributes:
-        port: Where it listens.
+        port: The port that it listens at.
     """
 
     def __init__(self, name: str, host: str) -> None:
         """Begin without a port.
 
         Args:
-            name: Of the thread.
-            host: Where it listens.
+            name: The name of the thread.
+            host: The address that it listens at.
         """
         self._host = host
         self._loop = asyncio.new_event_loop()

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 PRINTED: Final = "not-rehearsed.txt"
-"""In the folder of the programs: the commands that were only written down, one a line."""
+"""The file, in the folder of the programs, of the commands that were only written down, one a line."""
 _SYSTEM_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _KUBECTL: Final = """\
 #!/usr/bin/env bash
@@ -45,8 +45,8 @@ def guarded_environment(
     """Write the programs and return the environment; nothing of the caller's is in it but the locale.
 
     Args:
-        folder: To write to.
-        kubeconfig: Of the cluster.
+        folder: The folder to write to.
+        kubeconfig: The kubeconfig of the cluster.
         kubectl: The real program.
         context: The only one that may be named.
     """

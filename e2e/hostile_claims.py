@@ -6,7 +6,7 @@ from typing import Final
 from e2e.access import Object
 
 LENGTH: Final = 9_700
-"""Of an expression, in bytes; the API server takes 10 KiB."""
+"""The length of an expression, in bytes; the API server takes 10 KiB."""
 PATTERNS: Final = 75
 
 
@@ -25,7 +25,7 @@ def slow_selector(attribute: str, number: int) -> str:
     """Return a selector that is true of each device, after it took some milliseconds for it.
 
     Args:
-        attribute: As in `long_selector`.
+        attribute: The attribute, as in `long_selector`.
         number: Likewise.
     """
     patterns = (

@@ -29,7 +29,7 @@ DRANET: Final = "dra.net"
 SRIOV: Final = "sriovnetwork.k8snetworkplumbingwg.io"
 
 NVIDIA_EXTENDED_RESOURCE: Final = "nvidia.com/gpu"
-"""What the charts of both the NVIDIA and the HAMi driver put on their class."""
+"""The name that the charts of both the NVIDIA and the HAMi driver put on their class."""
 
 MIB: Final = 1024**2
 _RESOURCE: Final = "resource.k8s.io/v1"
@@ -76,15 +76,15 @@ class MigProfile(msgspec.Struct, frozen=True, kw_only=True):
     """A MIG profile of one model.
 
     Attributes:
-        name: As nvidia-smi prints it, `1g.5gb`.
+        name: The name as nvidia-smi prints it, `1g.5gb`.
         profile_id: The GPU instance profile's number, part of the device's name.
-        memory_mib: What an instance has, below what its name says.
+        memory_mib: The memory of an instance, below the amount in its name.
         multiprocessors: Streaming multiprocessors of an instance.
         copy_engines: Likewise.
         decoders: Likewise.
         jpeg: JPEG engines, and as many optical flow accelerators.
-        slices: How many of the GPU's 8 memory slices an instance takes.
-        starts: At which memory slices an instance may begin.
+        slices: The number of the GPU's 8 memory slices that an instance takes.
+        starts: The memory slices that an instance may begin at.
     """
 
     name: str
@@ -154,7 +154,7 @@ MIG_PROFILES: Final = {
         ("7g.80gb", 80640),
     ),
 }
-"""By the model's product name. Source: NVIDIA MIG User Guide, A100 profiles."""
+"""The profiles by the model's product name. Source: NVIDIA MIG User Guide, A100 profiles."""
 
 MIG_LAYOUT_40GB: Final = ("1g.5gb", "1g.5gb", "2g.10gb", "3g.20gb")
 MIG_LAYOUT_80GB: Final = ("1g.10gb", "1g.10gb", "2g.20gb", "3g.40gb")
@@ -284,7 +284,7 @@ def nvidia_mig(
 
     Args:
         node: The node's name.
-        gpus: How many GPUs the node has.
+        gpus: The number of GPUs of the node.
         model: One of those in `MIG_PROFILES`.
         layout: Names of profiles, in the order of their places on the GPU.
     """
@@ -349,8 +349,8 @@ def dranet_nics(
 
     Args:
         node: The node's name.
-        nics: How many.
-        model: What PCI calls them; AWS's are "Elastic Fabric Adapter (EFA)".
+        nics: The number of NICs.
+        model: The model's name in PCI; AWS's are "Elastic Fabric Adapter (EFA)".
         per_root: 1 for the layout of EC2's p4d, where a NIC is beside two GPUs.
     """
     devices = [

@@ -28,7 +28,7 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         write: Module and name of a function, and the method of the client that it calls.
-        moment: Before the request is sent, or after it is answered.
+        moment: The time: before the request is sent, or after it is answered.
         part: A text in the request, where one function writes several things.
     """
 

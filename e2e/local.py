@@ -40,7 +40,7 @@ OBSERVER_MANIFESTS: Final = ROOT / "manifests" / "observer"
 REAL_NODE: Final = "worker"
 INVENTORY: Final = ROOT / "examples" / "quickstart" / "inventory.yaml"
 REPLICAS: Final = ("a", "b")
-"""Of the bridge."""
+"""The replicas of the bridge."""
 PROFILE: Final = {"translation": {"profiles": {"hami": DRIVER}}}
 """HAMi's keys ask for devices of the node driver."""
 
@@ -82,7 +82,7 @@ def up(state: Path, start: Callable[[Cluster], None], options: Mapping[str, Any]
     """Start the parts that do not run yet, and tell the way to reach them.
 
     Args:
-        state: Where its files are kept.
+        state: The folder of its files.
         start: Adds Drawbridge and nodes to a control plane.
         options: More keyword arguments of `Cluster`.
     """

@@ -25,7 +25,7 @@ REGISTER: Final = "hami.io/node-nvidia-register"
 HAMI_SCHEDULER: Final = "hami-scheduler"
 BINPACK: Final = {"hami.io/gpu-scheduler-policy": "binpack"}
 ENDS_LABEL: Final = "ends"
-"""Of pods of Jobs that do not end at once: `cordoned` end soon after their node is cordoned, others never."""
+"""The label of Jobs' pods that do not end at once: `cordoned` end soon after their node is cordoned, others never."""
 
 WHOLE_MODEL: Final = inventory.H100_80GB
 SHARED_MODEL: Final = inventory.A100_40GB
@@ -38,7 +38,7 @@ SPLIT: Final = 10
 """Shares of one GPU that HAMi's device plugin offers."""
 BUDGETS: Final = 3
 HEAD_ROOM: Final = 4
-"""What the quotas of all teams but one leave free."""
+"""The devices that the quotas of all teams but one leave free."""
 _LARGE_OF_TEN: Final = 6
 
 
@@ -54,14 +54,14 @@ class Fleet(msgspec.Struct, frozen=True, kw_only=True):
     """The size of a cluster.
 
     Attributes:
-        nodes: By kind.
+        nodes: The number of nodes by kind.
         teams: Namespaces.
         whole: Deployments of whole GPUs.
         shares: Deployments of shares.
         mig: Deployments of MIG devices.
         stateful: StatefulSets of shares.
         nightly: CronJobs that are suspended.
-        jobs: Of each kind of Job.
+        jobs: The number of Jobs of each kind.
     """
 
     nodes: Mapping[NodeKind, int]
@@ -210,9 +210,9 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
     """A workload, and its expected outcome.
 
     Attributes:
-        outcome: As `drawbridge assess` calls it.
-        pods: That run in the end.
-        amounts: What a pod asks for.
+        outcome: The outcome in the words of `drawbridge assess`.
+        pods: The number of pods that run in the end.
+        amounts: The amounts that a pod requests.
         runs: Pods that run at first only, and then have ended.
     """
 

@@ -24,10 +24,10 @@ def pod(
     Args:
         name: The pod's name.
         claims: Name in the pod to name of the ResourceClaimTemplate; the container uses all.
-        limits: Of the container; requests follow by themselves.
-        requests: Of the container, where they do not follow.
-        annotations: Of the pod.
-        labels: Of the pod.
+        limits: The limits of the container; requests follow by themselves.
+        requests: The requests of the container, if they do not follow.
+        annotations: The annotations of the pod.
+        labels: The labels of the pod.
         spec: More fields of the pod's spec; `containers` replaces the one container.
     """
     resources = {

@@ -14,7 +14,7 @@ from e2e.binaries import KUBERNETES
 from migration.upgrade.kubernetes import GATES
 
 MINOR: Final = int(KUBERNETES.split(".")[1])
-"""Of the control plane."""
+"""The minor version of the control plane."""
 NEWEST_MINOR: Final = 37
 LEFT_OFF: Final[Mapping[str, int]] = {
     # Its API has no version that is on by default, and nothing of ours reads an older one.

@@ -37,7 +37,7 @@ AUDITED: Final[dict[str, Any]] = {
         },
     )
 }
-"""Of the cluster; one object, so that all modules get one cluster."""
+"""The parameters of the cluster; one object, so that all modules get one cluster."""
 
 
 SHORT_LEASE: Final[Mapping[str, Any]] = {

@@ -42,7 +42,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         node: Its node; None if it got none.
-        message: Why it got none, without what the scheduler says about preemption.
+        message: The reason it got none, without the scheduler's words about preemption.
     """
 
     node: str | None
@@ -64,7 +64,7 @@ class Comparison(msgspec.Struct, kw_only=True):
     Attributes:
         differences: Pods with another outcome or another reason, or on a node that is not among the best.
         placed: Number of pods that got a node.
-        ties: Of these, the pods for which several nodes had the best score.
+        ties: The number of these pods with several nodes of the best score.
         reasons: Number of nodes that rejected a pod, by reason.
     """
 

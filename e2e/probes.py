@@ -10,7 +10,7 @@ from e2e.drawbridge import WEBHOOK, Drawbridge
 
 TIMEOUT_S: Final = 1.0
 FAILURE_THRESHOLD: Final = 2
-"""In a row: of the readiness probe in manifests/base/webhook.yaml."""
+"""The failures in a row of the readiness probe in manifests/base/webhook.yaml."""
 PERIOD_S: Final = 0.5
 
 

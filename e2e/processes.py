@@ -20,7 +20,7 @@ from typing import Final
 import msgspec
 
 GRACE_S: Final = 10.0
-"""How long a process may take after SIGTERM before it gets SIGKILL."""
+"""The time for a process after SIGTERM before it gets SIGKILL."""
 
 TAIL_LINES: Final = 25
 RECORD: Final = "processes.json"

@@ -33,7 +33,7 @@ class Counting(msgspec.Struct, frozen=True, kw_only=True):
     """A version of a pod or of a claim.
 
     Attributes:
-        amounts: What it counts in a quota, by the quota's key; nothing once it has ended.
+        amounts: The amounts that it counts in a quota, by the quota's key; nothing once it has ended.
     """
 
     version: int
@@ -57,7 +57,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Reader = Callable[[Object, bool], Counting | Status]
-"""From a version of an object, and whether it is its last one."""
+"""A reader of a version of an object, told if it is its last one."""
 
 
 class QuotaRecord:
@@ -114,7 +114,7 @@ def excesses(versions: Iterable[Counting | Status]) -> Excesses:
     stored: defaultdict[str, dict[str, Mapping[str, int]]] = defaultdict(dict)
     quotas: dict[str, Status] = {}
     ahead = Counter[tuple[str, str]]()
-    """By namespace and key: how much more admission has counted than was stored since."""
+    """The amounts that admission has counted beyond those stored since, by namespace and key."""
     answer = Excesses(uncounted=[], recounted=[])
     for entry in versions:
         namespace, objects = entry.namespace, stored[entry.namespace]

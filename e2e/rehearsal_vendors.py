@@ -23,7 +23,7 @@ from migration.rehearsal.model import RehearsalInput, RehearsedNode
 
 PERIOD_S: Final = 0.3
 WORK_S: Final = 3.0
-"""How long the work of a Job goes on once its node is cordoned."""
+"""The time for the work of a Job to go on once its node is cordoned."""
 _TRANSIENT: Final = (AssertionError, OSError, http.client.HTTPException)
 _FINISHED: Final = ("Succeeded", "Failed")
 _OWNERS: Final = {"ReplicaSet": "replicasets", "Job": "jobs"}

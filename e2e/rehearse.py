@@ -43,7 +43,7 @@ EVICT_JOBS: Final = "--evict-jobs"
 SCRIPT_TIMEOUT_S: Final = 45 * 60
 PLACE_TIMEOUT_S: Final = 120.0
 SETTLE_S: Final = 3.0
-"""How long nothing has to change before all pods count as there."""
+"""The time without changes before all pods count as there."""
 TIMED_OUT: Final = 124
 OUTPUT_LINES: Final = 30
 _SETTINGS: Final = {"translation": {"mode": "OptIn"}, "controllers": {"auditPeriod": "10m"}}
@@ -74,7 +74,7 @@ def rehearse(rehearsal: RehearsalInput, folder: Path) -> RehearsalAnswer:
 
     Args:
         rehearsal: The cluster.
-        folder: With the plan in `plan`; state and logs of the control plane are written below it.
+        folder: The folder with the plan in `plan`; state and logs of the control plane are written below it.
     """
     say("starting a control plane")
     with Cluster(folder / "cluster") as cluster:

@@ -25,7 +25,7 @@ class Replicas:
     """Our processes; a replica is named by its port.
 
     Attributes:
-        ports: Where the replicas listen.
+        ports: The ports of the replicas.
     """
 
     def __init__(self, cluster: Access, drawbridge: Drawbridge, settings: Settings) -> None:

@@ -19,10 +19,10 @@ class Shortage(NamedTuple):
     """One kind.
 
     Attributes:
-        name: Of the kind, as a sentence.
+        name: The name of the kind, as a sentence.
         slug: The name of node, class and pod; the driver is `<slug>.example.com`.
         words: All of them are in the event.
-        devices: That the node publishes.
+        devices: The devices that the node publishes.
         claim: The spec's `devices` of the pod's claim; one device of the class where nothing is said.
         held: Claims of pods that run already, likewise.
         slices: Fields of each slice's spec.
@@ -31,7 +31,7 @@ class Shortage(NamedTuple):
         node: Fields of the node's spec.
         extra: Further objects.
         since: The first minor version that has what is needed.
-        needed: Of that version.
+        needed: The gates of that version that it needs.
     """
 
     name: str

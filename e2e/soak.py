@@ -46,7 +46,7 @@ HONEST_PAUSE_S: Final = 0.5
 HOSTILE_PER_SECOND: Final = 10
 ADMITTED_WITHIN_S: Final = 60.0
 RUNNING_WITHIN_S: Final = 120.0
-"""What a controller and its user would wait for, during a fault on a busy machine."""
+"""The patience of a controller and its user, during a fault on a busy machine."""
 FAULT_PAUSE_S: Final = 30.0
 SAMPLE_PAUSE_S: Final = 10.0
 HANG_S: Final = 7.0
@@ -55,7 +55,7 @@ FLOODS: Final = tuple(attacker for attacker in ATTACKERS if attacker.who != "com
 FLOOD_PAUSE_S: Final = 45.0
 FLOOD_S: Final = 15.0
 FLOOD_PER_SECOND: Final = 20.0
-"""From time to time one of the attackers of `make attack` does what it can."""
+"""The rate of the attackers of `make attack`; from time to time one of them does its worst."""
 PATTERN: Final = r"(?i)(\\pL|.){0,700}c"
 SETTINGS: Final = {
     "certificates": {

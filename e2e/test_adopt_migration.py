@@ -55,7 +55,7 @@ LOSES_NODE: Final = 2 if IS_LARGE else 0
 TIMEOUT_S: Final = 300.0
 JOB_TIMEOUT: Final = "--job-timeout=5m"
 OF_ITS_OWN: Final[dict[str, Any]] = {"client_qps": 500}
-"""Of a control plane that no other story uses, so that nothing need be deleted in the end."""
+"""The parameters of a control plane that no other story uses, so that nothing need be deleted in the end."""
 SETTINGS: Final = merged(
     IMPATIENT,
     {

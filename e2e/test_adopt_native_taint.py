@@ -21,7 +21,7 @@ MAPPED: Final = f"{DRIVER}/gpu"
 ILL: Final = {"key": "example.com/ill", "effect": "NoExecute"}
 EVICTED_WITHIN_S: Final = 30.0
 LONGER_S: Final = 5.0
-"""How much longer than the other pod the one with an extended resource is watched."""
+"""The further time to watch the pod with an extended resource after the other pod."""
 
 
 def slices(node: str, *, taints: Sequence[Object] = ()) -> list[Object]:

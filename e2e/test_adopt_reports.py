@@ -22,7 +22,7 @@ CLASS: Final = "adopt-reports-everything"
 DEVICES: Final = (gpu("gpu-0", "80Gi"), gpu("gpu-1", "80Gi"))
 MERGE: Final = "application/merge-patch+json"
 POLICY: Final = "its reports are called"
-"""Of the message of the policy that binds the account."""
+"""A part of the message of the policy that binds the account."""
 BLIND: Final = ("ResourceQuota", "gpus", "claimsNotSeen")
 QUIET_AUDITS: Final = 4
 """Audits in which nothing is new; they come every second."""

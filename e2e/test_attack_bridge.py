@@ -75,8 +75,8 @@ class Fenced:
         """Try to allocate the claim as a user; return the reason of a refusal, empty without one.
 
         Args:
-            holder: In whose name a sidecar writes.
-            driver: Of the device.
+            holder: The holder in the name of the sidecar's writes.
+            driver: The driver of the device.
         """
         path = f"{self.cluster.kind('resourceclaims').path(TEAM, 'claim')}/status?dryRun=All"
         if holder:
@@ -189,7 +189,7 @@ ATTEMPTS: Final = {
     ),
 }
 OF_THE_BRIDGE: Final = {"take the Lease", "report what is held back"}
-"""What its account has to do; whoever has its token can pose as the sidecar that leads."""
+"""The tasks of its account; with its token anybody can pose as the sidecar that leads."""
 
 
 @pytest.mark.parametrize("who", [PODS_ONLY, EDITOR, NOBODY, *OURS])

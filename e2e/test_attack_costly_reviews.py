@@ -28,7 +28,7 @@ pytestmark = pytest.mark.usefixtures("fleet", "drawbridge")
 
 MEBIBYTE: Final = 2**20
 LIMIT: Final = 512 * MEBIBYTE
-"""In manifests/base, of webhook and controller."""
+"""The limit of webhook and controller in manifests/base."""
 HONEST: Final = pod("honest", limits={"nvidia.com/gpu": 1, "nvidia.com/gpumem": 3000})
 ATTACK_S: Final = 5.0
 PER_SECOND: Final = 10

@@ -29,7 +29,7 @@ PATH: Final = f"/mutate/{KEY}"
 LABEL: Final = "fails"
 CONFIGURATION: Final = "zzz-failing"
 TIMEOUT_S: Final = 1
-"""Of each webhook."""
+"""The timeout of each webhook."""
 
 Behaviour = Callable[[ssl.SSLSocket, str], None]
 """Answers a review, given its uid."""
@@ -83,7 +83,7 @@ TOO_LARGE: Final = {
     "message": "the review has more than",
     "code": 413,
 }
-"""What Drawbridge answers to a review that is too large."""
+"""Drawbridge's answer to a review that is too large."""
 FAILURES: Final = (
     Failure("nobody-listens", is_quoted=True, tls="none"),
     Failure("no-such-service", is_quoted=True, tls="service"),

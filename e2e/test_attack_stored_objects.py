@@ -45,13 +45,13 @@ PROCESSES: Final = (WEBHOOK, CONTROLLER, CERTIFICATES, OBSERVER)
 WATCHED_S: Final = 20.0
 MAX_LINES_PER_S: Final = 20
 MAX_CPU: Final = 0.9
-"""Of a core, for any one process, while nothing is asked of it but what is stored."""
+"""The part of a core for any one process, while only stored objects ask for its work."""
 WIDE: Final = 40
 """Claims, and as many templates; all together they would take half a gigabyte."""
 MAX_GROWN_MIB: Final = 150
-"""Beside what is stored: reviews of these objects, which are large, and the honest pods."""
+"""The growth beside the stored objects: by reviews of these, which are large, and the honest pods."""
 STORED: Final = 30
-"""At the least; the API server refuses some, and says why in the output."""
+"""The least number of stored objects; the API server refuses some, with the reason in the output."""
 
 
 @pytest.fixture(scope="module")

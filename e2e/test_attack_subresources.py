@@ -51,7 +51,7 @@ WRITES: Final[dict[str, tuple[str, str, Any]]] = {
     "a resize": ("/resize", STRATEGIC, annotated(FORGED)),
     "a resize that removes": ("/resize", STRATEGIC, annotated(REMOVED)),
 }
-"""How it is written, to subresource, type and body of a PATCH."""
+"""The ways of writing it, to subresource, type and body of a PATCH."""
 
 
 def test_no_write_changes_the_record(cluster: Access, namespace: str) -> None:

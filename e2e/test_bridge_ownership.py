@@ -76,7 +76,7 @@ class Claims:
         """Write a status; return the reason of a refusal, empty without one.
 
         Args:
-            user: Who writes; empty for the bridge with its token.
+            user: The user that writes; empty for the bridge with its token.
         """
         words = ["patch", "resourceclaim", name, "-n", TEAM, "--subresource=status"]
         words += ["--type=merge", "-p", json.dumps({"status": status})]

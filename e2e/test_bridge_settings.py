@@ -19,7 +19,7 @@ from kube.names import SCHEDULER_NAME
 PLUGIN: Final = "Drawbridge"
 TIMEOUT_S: Final = 60.0
 NOBODY: Final = "http://127.0.0.1:1"
-"""Where no API server is."""
+"""An address without an API server."""
 
 
 class Case(NamedTuple):

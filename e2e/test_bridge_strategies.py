@@ -53,7 +53,7 @@ class Node(NamedTuple):
     Attributes:
         gpus: gpu-0 and gpu-1, each at a PCIe root of its own.
         nic_root: Number of the NIC's root; GPUs are at 0 and 1.
-        cpus: In use.
+        cpus: The number of CPUs in use.
     """
 
     gpus: tuple[Gpu, Gpu]

@@ -23,7 +23,7 @@ TAINT: Final = "example.com/bridge"
 DOCUMENTED: Final = "kubectl taint nodes NODE example.com/bridge=:NoSchedule"
 PODS: Final = 4
 OF_ITS_OWN: Final[dict[str, Any]] = {"client_qps": 520}
-"""Of the cluster, since here the webhook routes pods that other stories leave to kube-scheduler."""
+"""The parameters of the cluster, since here the webhook routes pods that other stories leave to kube-scheduler."""
 
 
 class Stage(NamedTuple):

@@ -32,7 +32,7 @@ DEMAND: Final = 1.3
 POINTS: Final = 2.0
 """The most by which the shares of allocated GPUs differ, in percent of all GPUs."""
 OF_ITS_OWN: Final[dict[str, Any]] = {"client_qps": 530}
-"""Of the cluster, since FragmentationAware learns the usual pods from all that are there."""
+"""The parameters of the cluster, since FragmentationAware learns the usual pods from all that are there."""
 LABEL: Final = {"story": "trace"}
 TIMEOUT_S: Final = 600.0
 TOGETHER: Final = 20

@@ -17,7 +17,7 @@ DEVICES: Final = 8
 WAITING: Final = int(os.environ.get("DRAWBRIDGE_E2E_WAITING", "40"))
 RELEASES: Final = max(1, WAITING // 10)
 SPARE_CALLS: Final = 2
-"""For each release: a pod that is woken beside the one that takes the device."""
+"""The further calls for each release: a pod that is woken beside the one that takes the device."""
 
 
 @pytest.fixture

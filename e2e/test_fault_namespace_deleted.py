@@ -20,7 +20,7 @@ TIMEOUT_S: Final = 120.0
 NAMESPACE: Final = "doomed"
 DEPLOYMENTS: Final = 6
 LINES_PER_POD: Final = 8
-"""Of the controller's log: attempts at a template, which end with the pod."""
+"""The lines of the controller's log: attempts at a template that end with the pod."""
 QUIET_S: Final = 2.5
 """Longer than `maxBackoff` of the stories."""
 

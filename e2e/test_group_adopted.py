@@ -30,7 +30,7 @@ DRIVER: Final = "gangs.example.com"
 TEAM: Final = "gangs"
 WAIT_S: Final = 60.0
 OF_ITS_OWN: Final[dict[str, Any]] = {**CLUSTER, "client_qps": 570}
-"""Of the cluster, since here pods of groups that tell no scheduler are denied."""
+"""The parameters of the cluster, since here pods of groups that tell no scheduler are denied."""
 GANG: Final = "gang.scheduling.koordinator.sh/name"
 MINIMUM: Final = "gang.scheduling.koordinator.sh/min-available"
 RING: Final = adopted_name(GroupName(GroupSystem.KOORDINATOR, TEAM, "ring"))

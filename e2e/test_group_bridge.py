@@ -29,7 +29,7 @@ PRIORITY: Final = "group-urgent"
 GPUS: Final = 8
 PARTS: Final = ("sidecar", "scheduler")
 KILLS: Final = int(os.environ.get("DRAWBRIDGE_E2E_GROUP_KILLS", "2"))
-"""How often a process is killed in a commit, each time after another number of writes."""
+"""The number of kills of a process in a commit, each time after another number of writes."""
 
 
 @pytest.fixture(scope="module")

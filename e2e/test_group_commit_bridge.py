@@ -31,7 +31,7 @@ ROUNDS: Final = int(os.environ.get("DRAWBRIDGE_E2E_GROUP_ROUNDS", "4"))
 TIMEOUT_S: Final = 120.0
 GROUPS: Final = ("first", "second")
 PODS: Final = 4
-"""Of each group, with two devices each."""
+"""The number of pods of each group, with two devices each."""
 GPUS: Final = 8
 VICTIMS: Final = ("sidecar", "scheduler", "both", "kube-apiserver")
 WINDOW_S: Final = 60.0

@@ -32,7 +32,7 @@ _CHANGING: Final = (
     # What kubectl logs of a watch that it ends itself.
     (r"(?m)^[IWE]\d{4} .*\n", ""),
 )
-"""What is another one each time, and what stands in its place."""
+"""The parts that differ each time, and the words in their place."""
 
 
 class Command(NamedTuple):

@@ -28,9 +28,9 @@ KEY: Final = "example.com/npu-large"
 NEW_KEY: Final = "example.com/npu-new"
 NODE: Final = "profile-npu-0"
 SECONDS: Final = 120.0
-"""Within which everything has to follow; it takes about one."""
+"""The time for everything to follow; it takes about one."""
 CONTAINERS: Final = 60
-"""Of a pod, with amounts of ten resources each: more than any pod has."""
+"""The number of containers of a pod, with amounts of ten resources each: more than any pod has."""
 
 pytestmark = pytest.mark.usefixtures("drawbridge")
 

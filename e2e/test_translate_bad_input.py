@@ -22,7 +22,7 @@ CORES = "nvidia.com/gpucores"
 
 LIMITS = "spec.containers[0].resources.limits"
 BELOW_SPEC = "containers[0].resources.limits"
-"""As warnings write it."""
+"""The path as warnings write it."""
 
 
 def share(**spec: Any) -> Object:

@@ -141,10 +141,10 @@ class Applied(NamedTuple):
     """The examples, applied.
 
     Attributes:
-        pods: As they run, or have run.
+        pods: The pods as they run, or have run.
         twins: The same pods where nobody translates.
-        claims: With their allocations; those of Jobs are gone by now.
-        words: What kubectl wrote to standard error.
+        claims: The claims with their allocations; those of Jobs are gone by now.
+        words: The output of kubectl on standard error.
     """
 
     namespace: str

@@ -18,7 +18,7 @@ from kube.quantity import Quantity
 pytestmark = pytest.mark.usefixtures("fleet", "drawbridge", "accelerators")
 
 CONTAINERS: Final = 60
-"""With amounts of ten resources each: more than any pod has."""
+"""The number of containers with amounts of ten resources each: more than any pod has."""
 
 
 @pytest.fixture(scope="module")

@@ -86,7 +86,7 @@ _LATER: Final = (
     *(f'"{field}"' for field in ("perDeviceNodeSelection", "sharedCounters", "consumesCounters")),
     '"effect":"None"',
 )
-"""What 1.34 drops, since its layout of partitions is another, or does not know, in JSON."""
+"""The fields that 1.34 drops, since its layout of partitions is another, or does not know, in JSON."""
 
 
 def _is_known(case: Case) -> bool:

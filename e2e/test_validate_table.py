@@ -216,7 +216,7 @@ DOCUMENTED: Final = (
         ),
     ),
 )
-"""From the documentation of drivers that are not installed here: admitted, perhaps with a warning
+"""Claims from the documentation of drivers that are not installed here: admitted, perhaps with a warning
 that nobody publishes such devices."""
 
 NEVER: Final = (
@@ -299,7 +299,7 @@ NEVER: Final = (
         "spec.resourceClaims",
     ),
 )
-"""What the inventory can never give."""
+"""Claims that the inventory can never give."""
 
 WARNED: Final = (
     Row(
@@ -430,7 +430,7 @@ WHO: Final[Mapping[str, Who]] = {
         Who.WEBHOOK,
     ),
 }
-"""Of each object of testing/rule_cases.py that is an error by itself, who says so first."""
+"""The first party to reject each object of testing/rule_cases.py that is an error by itself."""
 
 
 @pytest.fixture(scope="module")

@@ -42,7 +42,7 @@ SECRET: Final = "drawbridge-webhook-certificate"
 ATTEMPTS: Final = 5
 """Renewals of the serving certificate until the renewed authority has signed it."""
 MOUNT_LAG_S: Final = 2.0
-"""Of a Secret that is mounted; the kubelet takes a minute or so."""
+"""The delay of a mounted Secret; the kubelet takes a minute or so."""
 HASTY: Final = {
     "certificates": {"resyncPeriod": "200ms"},
     "webhook": {"requestsPerConnection": 4},

@@ -14,7 +14,7 @@ from e2e.drawbridge import WEBHOOK, Drawbridge
 
 MEBIBYTE = 2**20
 LIMIT = 512 * MEBIBYTE
-"""In manifests/base/webhook.yaml."""
+"""The limit in manifests/base/webhook.yaml."""
 SIZE = 7 * MEBIBYTE - 1
 CALLERS = 40
 HELD_S = 0.5

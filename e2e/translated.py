@@ -14,7 +14,7 @@ from kube.names import REQUEST_ANNOTATION, SIGNATURE_ANNOTATION, TRANSLATE_LABEL
 from kube.quantity import Quantity
 
 LEGACY: Final = "nvidia.com/"
-"""How every resource name of the vocabularies of GPUs begins."""
+"""The beginning of every resource name of the vocabularies of GPUs."""
 
 _OF_ONE_OBJECT: Final = frozenset(
     {
@@ -53,7 +53,7 @@ class Allocated(msgspec.Struct, frozen=True, kw_only=True, order=True):
     """One device that a container got.
 
     Attributes:
-        consumed: Of each capacity, as the API server writes it; empty for a whole device.
+        consumed: The amount of each capacity, as the API server writes it; empty for a whole device.
     """
 
     driver: str
@@ -71,8 +71,8 @@ def devices(pod: Object, claims: Iterable[Object]) -> dict[str, list[Allocated]]
     """Container's name to the devices that its requests of the pod's claims were allocated.
 
     Args:
-        pod: As the API server gives it.
-        claims: As many as there are; see `allocated`.
+        pod: The pod as the API server gives it.
+        claims: All the claims; see `allocated`.
     """
     claim_ = allocated(pod, claims)
     return {
@@ -89,7 +89,7 @@ def allocated(pod: Object, claims: Iterable[Object]) -> dict[str, Object]:
     """Return the claims of a pod by their names in the pod.
 
     Args:
-        pod: As the API server gives it.
+        pod: The pod as the API server gives it.
         claims: Those of other pods are ignored, and so are those without an allocation: of a pod
             that has ended, kube-controller-manager may make and delete several more.
     """

@@ -32,7 +32,7 @@ PACKED: Final = 20
 """Pods that HAMi's scheduler puts on a node before it takes the next one, as with its policy binpack."""
 OPERATOR: Final = "v26.7.0"
 WORK_S: Final = 3.0
-"""How long the work of a Job goes on once its node is cordoned."""
+"""The time for the work of a Job to go on once its node is cordoned."""
 TRANSIENT: Final = (AssertionError, OSError, http.client.HTTPException)
 """Errors of a call, on a machine where programs are held still now and then."""
 PERIOD_S: Final = 0.3

@@ -19,7 +19,7 @@ CERTIFICATE_WRITES: Final = (
     "controllers.certificates.signing_keys.SigningKeyController._rotate create",
     "controllers.certificates.signing_keys.SigningKeyController._rotate patch",
 )
-"""Of `python -m controllers.certificates`."""
+"""The writes of `python -m controllers.certificates`."""
 
 CONTROLLER_WRITES: Final = (
     "controllers.audit.controller.AuditController._write_mark create",
@@ -36,10 +36,10 @@ CONTROLLER_WRITES: Final = (
     "kube.runtime.leader.Leader._write create",
     "kube.runtime.leader.Leader._write patch",
 )
-"""Of `python -m controllers`; the last three are those of other processes, too."""
+"""The writes of `python -m controllers`; the last three are those of other processes, too."""
 
 QUOTA_WRITES: Final = ("controllers.quotas.gates.QuotaGateController._remove patch",)
-"""Of the same process, where scheduling gates are in use: `e2e/test_quota_gates.py` kills it in these."""
+"""The writes of the same process with scheduling gates in use: `e2e/test_quota_gates.py` kills it in these."""
 
 NOT_KILLED: Final[Mapping[str, str]] = {
     "controllers.audit.policy_report_writer.PolicyReportWriter._delete delete": (

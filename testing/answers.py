@@ -38,5 +38,5 @@ JSON_CALLS: Final = (
     ("verify", *CLUSTER),
     ("why", "pod", "all-four", "-n", "team", "--snapshot", "examples/waiting"),
 )
-"""From the root of the project, without `-o json`; every command with such an answer is here, but
+"""The calls from the root of the project, without `-o json`; every command with such an answer is here, but
 for `status`, which needs an API server."""

@@ -77,7 +77,7 @@ def container(
     """Return a container with requests that the API server has defaulted to its limits.
 
     Args:
-        fields: As in the API; `resources` replaces the `amounts`.
+        fields: The fields as in the API; `resources` replaces the `amounts`.
     """
     if amounts is not None:
         fields = {"resources": {"limits": dict(amounts), "requests": dict(amounts)}} | fields

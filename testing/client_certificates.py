@@ -20,7 +20,7 @@ def client_context(
     """Return the TLS context of a client that has a certificate for a name.
 
     Args:
-        server: That the client trusts.
+        server: The server that the client trusts.
     """
     now, life = datetime.now(UTC), timedelta(hours=1)  # noqa: TID251  TLS compares with the clock.
     key = ec.generate_private_key(ec.SECP256R1())

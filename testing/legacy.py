@@ -72,8 +72,8 @@ class LegacyPod(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """A pod, and its outcome by the legacy scheduler.
 
     Attributes:
-        limits: Of a single container; else `containers`.
-        legacy: What is granted for each GPU, or "refused"; empty where a record says it.
+        limits: The limits of a single container; else `containers`.
+        legacy: The grant for each GPU, or "refused"; empty if a record has it.
         nics: The number of NICs that are granted.
         findings: The codes of the findings that say how ours differs; empty where it does not.
     """

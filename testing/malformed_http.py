@@ -4,7 +4,7 @@ import re
 from typing import Final, NamedTuple
 
 WORD: Final = "xyzzy-plugh"
-"""In every request; an answer that holds it quotes the request."""
+"""A word in every request; an answer that holds it quotes the request."""
 
 
 class Malformed(NamedTuple):

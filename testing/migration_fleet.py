@@ -23,18 +23,18 @@ _SHARE_MIB: Final = 10240
 _SHARES: Final = 4
 """Shares of a device."""
 _SIZES: Final = {False: (1, 1, 1, 2, 2, 4, 8), True: (1, 1, 2)}
-"""Of a pod: whole devices, or shares of one device."""
+"""The sizes of a pod: whole devices, or shares of one device."""
 
 
 class FleetSize(NamedTuple):
     """The size of a cluster.
 
     Attributes:
-        nodes: With devices.
+        nodes: The number of nodes with devices.
         workloads: Deployments.
         used_percent: The devices that the pods need; above 100 percent some wait for devices.
-        namespaces: Beside the large one.
-        seed: Of what is drawn by chance.
+        namespaces: The number of namespaces beside the large one.
+        seed: The seed of everything that is drawn by chance.
     """
 
     nodes: int

@@ -82,7 +82,7 @@ class FixedEvaluator:
     """Evaluates rules in a given context, or times out.
 
     Attributes:
-        tenants: For whom it was asked.
+        tenants: The tenants that it was asked for.
     """
 
     def __init__(

@@ -79,7 +79,7 @@ def test_names_of_groups_and_alerts_are_unique() -> None:
 CASES: Final[list[dict[str, Any]]] = yaml.safe_load(
     (ROOT / "tests" / "alerts" / "rules.yaml").read_text()
 )["tests"]
-"""Of promtool, which `make alerts` runs where it is installed."""
+"""The cases of promtool; `make alerts` runs it if it is installed."""
 
 
 def test_each_alert_fires_once_and_is_silent_once() -> None:

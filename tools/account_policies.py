@@ -55,7 +55,7 @@ _SAME_FIELDS: Final = (
 """Every field of a webhook but caBundle, path, url, rules and matchConditions, as of Kubernetes 1.37."""
 _KEYED: Final = f'matches("/{KEY_PATTERN}$")'
 _KEY_LENGTH: Final = 33
-"""With the slash."""
+"""The length of a key with the slash."""
 _SAME_PATH: Final = f"""\
   new.name == old.name
   && new.clientConfig.?service.hasValue() == old.clientConfig.?service.hasValue()
@@ -81,7 +81,7 @@ _SAME_CONDITIONS: Final = f"""\
         && before.expression.{_BEGIN}[1].{_END}.size() == 2
         && after.expression.{_BEGIN}[1].{_END}[1] == before.expression.{_BEGIN}[1].{_END}[1]
         && after.expression.{_BEGIN}[1].{_END}[0].matches({quote(KEYS_PATTERN)})))))"""
-"""In an expression, the names of keys may be others; they follow the profiles of the cluster."""
+"""The comparison of match conditions but for the names of keys; these follow the profiles of the cluster."""
 _SAME_METADATA: Final = ("labels", "annotations", "ownerReferences", "finalizers")
 _DERIVED_NAME: Final = "-[0-9a-f]{16}$"
 """The suffix of the name of a template that a pod's keys were translated to, and of a gang's PodGroup."""
@@ -343,7 +343,7 @@ _POD_FIELDS: Final = (
     "spec.?tolerations",
     "spec.?terminationGracePeriodSeconds",
 )
-"""What an update may change of a pod, beside its gates.
+"""The fields that an update may change of a pod, beside its gates.
 
 Source: k8s.io/kubernetes v1.37.1, pkg/apis/core/validation, ValidatePodUpdate.
 """

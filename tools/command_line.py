@@ -35,8 +35,8 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         name: `drawbridge bridge own`.
         summary: One line.
-        usage: Behind the name.
-        paragraphs: What it does.
+        usage: The text behind the name.
+        paragraphs: The description.
         exit_status: Empty where it is the usual one.
         options: Names with their values, and the help.
         commands: Those of a group, and their lines.

@@ -47,8 +47,8 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """The outcome of one call.
 
     Attributes:
-        word: For the table.
-        fault: Why the corpus fails for it; empty when it does not.
+        word: The word for the table.
+        fault: The reason that the corpus fails for it; empty when it does not.
     """
 
     word: str

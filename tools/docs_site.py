@@ -81,7 +81,7 @@ def build_site(root: Path, source: Path, target: Path) -> None:
     """Build the site strictly: a broken link, or a page that nothing lists, is an error.
 
     Args:
-        root: Of the repository.
+        root: The root of the repository.
         source: A folder for what the site is made of.
         target: The folder of the site.
 

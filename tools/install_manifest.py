@@ -22,7 +22,7 @@ def install_manifest(kubectl: str | Path, image: str = IMAGE) -> str:
     """Return the manifest.
 
     Args:
-        image: In place of that of the manifests.
+        image: The image in place of that of the manifests.
     """
     command = [kubectl, "kustomize", OVERLAY]
     text = subprocess.run(command, check=True, capture_output=True, text=True).stdout

@@ -64,10 +64,10 @@ def install_packages(
 
     Args:
         folder: Made here.
-        wheel: Of the product.
-        python_version: That the packages are for.
-        platform: As uv names it; None for this one.
-        offline: From uv's cache only.
+        wheel: The wheel of the product.
+        python_version: The version that the packages are for.
+        platform: The platform in uv's words; None for this one.
+        offline: True to install from uv's cache only.
     """
     uv = [sys.executable, "-m", "uv", "--quiet", *(["--offline"] if offline else [])]
     into = ["pip", "install", "--target", str(folder), "--python-version", python_version]
@@ -112,11 +112,11 @@ def krew_manifest(
     """Return krew's manifest.
 
     Args:
-        version: Without a `v`.
-        python_version: That the archives are for.
-        address: Under which the archives will be found, without their names.
+        version: The version without a `v`.
+        python_version: The version that the archives are for.
+        address: The address of the archives, without their names.
         archives: Platform to archive.
-        homepage: Of the project.
+        homepage: The homepage of the project.
 
     Source: krew, docs of the developer guide, apiVersion krew.googlecontainertools.github.com/v1alpha2.
     """

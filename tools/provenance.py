@@ -29,13 +29,13 @@ def provenance(
     """Return the statement as JSON.
 
     Args:
-        files: Of the release.
-        source: Where the repository is.
-        commit: Of the repository.
-        builder: Who runs the job, as a URI.
-        parameters: Of the job.
+        files: The files of the release.
+        source: The address of the repository.
+        commit: The commit of the repository.
+        builder: The runner of the job, as a URI.
+        parameters: The parameters of the job.
         materials: Files that decide what is built in, such as locked requirements.
-        started: When, in RFC 3339.
+        started: The time of the start, in RFC 3339.
     """
     predicate: dict[str, Any] = {
         "buildDefinition": {

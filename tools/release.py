@@ -23,7 +23,7 @@ ROOT: Final = Path(__file__).parent.parent
 OUT: Final = ROOT / "build" / "release"
 CHART: Final = ROOT / "charts" / "drawbridge"
 PYTHON_VERSION: Final = "3.13"
-"""That of the image, and of the archives."""
+"""The version of the image, and of the archives."""
 MATERIALS: Final = (
     "requirements/base.txt",
     "requirements/build.txt",
@@ -37,14 +37,14 @@ class Release(msgspec.Struct, frozen=True, kw_only=True):
     """The part of a release outside of the repository.
 
     Attributes:
-        version: As in pyproject.toml.
-        date: Of the release.
-        image: With its registry and digest.
-        address: Under which the files will be found.
-        source: Of the repository.
-        builder: Who runs the job, as a URI.
-        platforms: Of the archives of the plugin.
-        python_version: That the archives are for.
+        version: The version in pyproject.toml.
+        date: The date of the release.
+        image: The image with its registry and digest.
+        address: The address of the files.
+        source: The source of the repository.
+        builder: The runner of the job, as a URI.
+        platforms: The platforms of the archives of the plugin.
+        python_version: The version that the archives are for.
         local: Packages are those of this machine, from uv's cache only.
     """
 
@@ -88,7 +88,7 @@ def build(release: Release, out: Path, kubectl: Path, helm: Path | None, commit:
         out: An empty folder.
         kubectl: Renders kustomizations.
         helm: Packages the chart; None leaves it out.
-        commit: Of the repository.
+        commit: The commit of the repository.
     """
     check(release)
     out.mkdir(parents=True, exist_ok=True)

@@ -54,8 +54,8 @@ def bill(packages: Mapping[str, Package], version: str) -> Mapping[str, Any]:
     """Return the bill of materials.
 
     Args:
-        packages: By normalized name.
-        version: Of this project.
+        packages: The packages by normalized name.
+        version: The version of this project.
     """
     product = f"pkg:pypi/{PRODUCT}@{version}"
     return {

@@ -11,7 +11,7 @@ Document = dict[str, Any]
 
 ACCOUNT: Final = f"{NAME}-uninstall"
 _RIGHTS_WEIGHT: Final = "-5"
-"""Before the Job, which has 0."""
+"""A weight before that of the Job, 0."""
 
 
 def hook_documents() -> list[Document]:

@@ -168,9 +168,9 @@ class Classifier:
         """Return the key of a class's nodes for any number of claims that may come together.
 
         Args:
-            partition: Of the projection of the claims.
+            partition: The partition by the projection of the claims.
             class_key: The class.
-            projection: That projection.
+            projection: The projection of the claims.
             pending: The claims, each once.
         """
         *_, shared = class_key

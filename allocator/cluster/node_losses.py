@@ -72,8 +72,8 @@ class NodeLosses:
         Args:
             name: The node.
             verdict: The verdict about its class, which has a plan; None for a pod without devices.
-            headroom: What the node has left.
-            left: What it has left after the pod.
+            headroom: The resources left on the node.
+            left: The resources left on it after the pod.
         """
         rows, before = self._potential(name, headroom)
         later = 0

@@ -101,7 +101,7 @@ class RankedNodes(msgspec.Struct, frozen=True, kw_only=True):
         preferred: The number of nodes in `nodes` that the caller prefers; all without a preference.
         complete: No further node that the caller prefers has devices for the request.
         is_known: The verdict about every node is known.
-        is_settled: What is not known yet would change nothing, as nodes are taken in turn and there are enough.
+        is_settled: True if unknown verdicts would change nothing, as nodes are taken in turn and there are enough.
         rejected: Nodes that have devices and that the caller does not accept.
         cut_off: The search of some class was given up, so its nodes may have devices.
         interruption: The reason for which the answer ended before its limits; None if it did not.

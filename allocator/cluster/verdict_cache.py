@@ -127,7 +127,7 @@ def build_question(
         strategy: Order of devices and score of nodes.
         budget: Maximum cost of each search.
         options: Options of the searches.
-        reads_all_usage: As in the projection.
+        reads_all_usage: The same value as in the projection.
     """
     requests = encode_requests(pending.claims, options)
     return Question(

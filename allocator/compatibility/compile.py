@@ -65,7 +65,7 @@ class Evaluation(msgspec.Struct, frozen=True, kw_only=True):
     """The result of one expression on one device.
 
     Attributes:
-        kind: Why there is no result; `yes` is false then.
+        kind: The reason there is no result; `yes` is false then.
     """
 
     yes: bool = False

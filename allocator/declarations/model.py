@@ -84,9 +84,9 @@ def declare(
     """Return the declaration of a group, or a finding about its name.
 
     Args:
-        name: As the pod has it.
+        name: The name as the pod has it.
         path: The field with the name.
-        min_count: As in `Declaration`.
+        min_count: The same number as in `Declaration`.
     """
     if not _NAME.fullmatch(name):
         return error(

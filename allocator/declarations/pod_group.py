@@ -53,12 +53,12 @@ class PodGroupSpec(ApiStruct, frozen=True, kw_only=True):
     """The parts of the specs of all PodGroups that we read.
 
     Attributes:
-        scheduling_policy: Of Kubernetes.
-        scheduling_constraints: Of Kubernetes.
-        resource_claims: Of Kubernetes; PodGroupResourceClaim has the fields of a pod's entry.
-        priority: Of Kubernetes; None before the API server has resolved the class.
-        min_member: Of the others.
-        topology_constraint: Of KAI.
+        scheduling_policy: The policy of a Kubernetes PodGroup.
+        scheduling_constraints: The constraints of a Kubernetes PodGroup.
+        resource_claims: The claims of a Kubernetes PodGroup; PodGroupResourceClaim has the fields of a pod's entry.
+        priority: The priority of a Kubernetes PodGroup; None before the API server has resolved the class.
+        min_member: The minimum in PodGroups of the other schedulers.
+        topology_constraint: The topology constraint of a KAI PodGroup.
     """
 
     scheduling_policy: SchedulingPolicy | None = None

@@ -100,7 +100,7 @@ class FailedAttempt(msgspec.Struct, frozen=True, kw_only=True):
         evaluated: The verdicts on the other nodes, with the claims they are about.
         group_reason: The reason of the group for whose sake the pod is not placed; None for a pod or a
             claim on its own. It is that of nodes which would take the pod.
-        event: As in `Failure`.
+        event: The event of `Failure`.
         usage: Devices that were in use then.
         rules: The rules of the scheduler that tried.
     """

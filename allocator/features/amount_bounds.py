@@ -47,7 +47,7 @@ class AmountBounds:
 
         Args:
             requests: All requests and alternatives of the attempt.
-            capacity: What shares consume; None where there are none.
+            capacity: The consumption of shares; None if there are none.
         """
         self._requests = requests
         self._sums = tuple(_Sums(node, bound, capacity) for bound in bounds)

@@ -28,7 +28,7 @@ class CandidateNode(NamedTuple):
         devices: Equal for nodes on which equal numbers of members find devices.
         options: The option of each kind that holds here; -1 for kinds that may not use it.
         headroom: Equal for nodes with equal resources in use.
-        is_linked: What is allocated here may matter on other nodes: devices that several nodes see, or
+        is_linked: True if an allocation here may matter on other nodes: devices that several nodes see, or
             a claim of several members.
     """
 

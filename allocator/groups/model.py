@@ -32,7 +32,7 @@ class Arrangement(StrEnum):
     PACKED = "Packed"
     """Few nodes, so that members are close to each other."""
     SPREAD = "Spread"
-    """As many nodes as members, so that one node takes few of them down."""
+    """The most nodes, up to one for each member, so that one node takes few of them down."""
 
 
 class MemberOption(msgspec.Struct, frozen=True, kw_only=True):
@@ -126,7 +126,7 @@ class GroupPlan(msgspec.Struct, frozen=True, kw_only=True):
     """Nodes and devices for enough members of a group.
 
     Attributes:
-        shares: What is allocated where, in an order in which it can be.
+        shares: The allocations of each node, in an order that can be carried out.
         nodes: Member to node, in the order of the members.
         unplaced: Members without a place; the group does not need them.
         score: 0 to 100: how well the placement follows the arrangement; 0 for FIRST_FIT.

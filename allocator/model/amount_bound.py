@@ -31,7 +31,7 @@ class AmountBound(msgspec.Struct, frozen=True, kw_only=True, eq=False):
             where a share counts as much as its device.
         driver: The driver whose domain a name without one is in.
         classes: The classes whose requests count; all without any.
-        counted: How often a device counts in one claim.
+        counted: The number of times that a device counts in one claim.
         total: The largest sum.
         per_request: The largest sum of one request; None for no bound.
         per_device: The largest sum of one claim on a device; None for no bound.

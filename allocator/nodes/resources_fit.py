@@ -87,7 +87,7 @@ def has_resources(
     Args:
         request: The pod's request.
         node: The node's resources.
-        from_claims: As in `insufficient_resources`.
+        from_claims: The same resources as in `insufficient_resources`.
     """
     allocatable = node.allocatable
     if allocatable is None:

@@ -36,9 +36,9 @@ UNKNOWN_NODE: Final = "unknownNode"
 INVALID_CLAIM: Final = "invalidClaim"
 """Its claims are invalid on every node, as the classes of that moment are."""
 NOT_ELIGIBLE: Final = "ineligibleNode"
-"""By labels and taints of that moment it could not run there."""
+"""The labels and taints of that moment kept it from running there."""
 NO_DEVICES: Final = "noDevices"
-"""By the claims of that moment the node has no devices for it."""
+"""The node had no devices for the claims of that moment."""
 PREFER_NO_SCHEDULE: Final = "preferNoScheduleTaints"
 """Some node has a taint that only lowers its score."""
 SAMPLED: Final = "sampledNodes"
@@ -54,8 +54,8 @@ class Agreement(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     Attributes:
         bindings: Pods that kube-scheduler bound.
-        best: Of these, the pods on a node with the best score of that moment.
-        ties: Of these, the pods for which several nodes had the best score.
+        best: The number of these pods on a node with the best score of that moment.
+        ties: The number of these pods with several nodes of the best score.
         otherwise: Cause to number of the pods that are not.
         percent: The share of the pods that are among the best; 100 without any.
         other_schedulers: Pods that another scheduler bound, or nobody; they are not compared.
@@ -82,8 +82,8 @@ def compare(
     Args:
         course: The recording behind its first state.
         inventory: The cluster of the first state.
-        options: What kube-scheduler evaluates.
-        profile: How it scores nodes.
+        options: The features and policies that kube-scheduler evaluates.
+        profile: The scores of nodes that it uses.
     """
     walk = _Walk(course, ReplayState(inventory, options), profile)
     for event in course.events:

@@ -35,7 +35,7 @@ class FragmentationScheduler:
 
         Args:
             ties: Decides between nodes with equal totals.
-            profiles: How the schedulers score nodes.
+            profiles: The scores of nodes that the schedulers use.
         """
         self._ties = ties
         self._profiles = profiles

@@ -18,7 +18,7 @@ class RecordedPod(msgspec.Struct, frozen=True, kw_only=True):
         scheduler: The `schedulerName`.
         node: The node on which it ran when the recording began; empty for a pod that came or waited.
         claims: The claims with which it ran there, allocated.
-        unmodelled: What of it a replay does not model, such as `podAffinity`.
+        unmodelled: The features of the pod that a replay does not model, such as `podAffinity`.
         is_fixed: No scheduler placed it.
     """
 
@@ -66,7 +66,7 @@ class Changed(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         second: The second.
         nodes: Name to node; None for one that is gone.
-        slices: Before and after.
+        slices: The slices before and after.
         classes: All DeviceClasses; None if none changed.
     """
 
@@ -84,7 +84,7 @@ class Course(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         pods: All pods: first those that ran when it began, then the others in the order in which they came.
-        events: What happened, in order.
+        events: The events in order.
         until: The second in which the recording ends.
     """
 

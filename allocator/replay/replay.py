@@ -59,7 +59,7 @@ def replay(
         order: The order in which they arrive.
         seed: Decides between equal nodes, and a shuffled order.
         options: Feature gates and policies.
-        profiles: How the schedulers score nodes.
+        profiles: The scores of nodes that the schedulers use.
         recorder: Samples the replay while it runs.
         course: The recording of which the pods are, with the order of arrivals: pods that run when it begins leave,
             nodes come and go, and its end is that of the replay. None without one.

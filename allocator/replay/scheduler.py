@@ -66,7 +66,7 @@ class StockScheduler:
 
         Args:
             ties: Decides between nodes with equal scores.
-            profile: How it scores nodes, and how many of them.
+            profile: The scores of nodes, and the number of nodes to score.
         """
         self.strategy: Strategy = FIRST_FIT
         self._ties = ties

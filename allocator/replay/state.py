@@ -171,7 +171,7 @@ class ReplayState:
 
         Args:
             nodes: Name to node; None for one that is gone. Pods stay where they are until they are removed.
-            slices: Before and after.
+            slices: The slices before and after.
             classes: All DeviceClasses; None if none changed.
         """
         for name, node in nodes.items():

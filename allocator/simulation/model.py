@@ -93,7 +93,7 @@ class PlacedClaim(msgspec.Struct, frozen=True, kw_only=True):
         node: The node that its allocation is local to; None without an allocation or where it is
             not local.
         allocation: The `status.allocation` without a timestamp; None when it was not placed.
-        reason: Why it was rejected before any node was tried; absent where it was not.
+        reason: The reason it was rejected before any node was tried; absent if it was not.
     """
 
     namespace: str
@@ -108,7 +108,7 @@ class PlacedPod(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         node: The node that it gets; None when it fits none, or is rejected.
-        reason: Why it was rejected before any node was tried; absent where it was not.
+        reason: The reason it was rejected before any node was tried; absent if it was not.
     """
 
     namespace: str
@@ -126,9 +126,9 @@ class PlacedGroup(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         running: Pods of it that had a node before.
         pods: Names of its other pods, in order.
         placed: The number of those that are placed now.
-        score: How well the placement follows the strategy, from 0 to 100; 0 with FirstFit.
+        score: The agreement of the placement with the strategy, from 0 to 100; 0 with FirstFit.
         code: The code of the reason why it is not placed: a `Reason`, or the code of a finding; empty if it is.
-        reason: That reason, as a sentence.
+        reason: The same reason as a sentence.
     """
 
     kind: str

@@ -39,7 +39,7 @@ class Placements:
         """Begin with the cluster as it is.
 
         Args:
-            other_views: As of `simulate_in_order`.
+            other_views: The views of `simulate_in_order`.
         """
         self.cluster = self._first_view = cluster
         self.claims: dict[Name, PlacedClaim] = {}

@@ -66,7 +66,7 @@ class KindCounts:
             cpu_milli: Its CPU, in thousandths of a core.
             memory: Its memory, in bytes.
             owner: The UID of its owner; empty if it has none.
-            at_s: When it came, in seconds. The clock may begin anywhere.
+            at_s: The time of its arrival, in seconds. The clock may begin anywhere.
         """
         selectors = sum(len(text) for demand in demands for text in demand.selectors)
         if not demands or selectors > MAX_SELECTORS:

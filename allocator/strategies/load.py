@@ -99,7 +99,7 @@ def own_load(device: Device, use: DeviceUse, weights: Mapping[str, int] = _UNWEI
     """Return the load of a device by itself, without that of its counter sets.
 
     Args:
-        weights: Of its capacities; empty for that of the fullest one.
+        weights: The weights of its capacities; empty for the load of the fullest one.
 
     >>> gpu = Device(name="gpu-0", allow_multiple_allocations=True)
     >>> own_load(gpu, DeviceUse(share_ids=frozenset({"a", "b", "c"}))) == FULL * 3 // 4

@@ -33,7 +33,7 @@ _STATES: Final = 1 << 14
 _CHAINS: Final = 1 << 10
 
 _Free = tuple[int, ...] | None
-"""What is free of each capacity of a device, in nano-units; None if no share of it can be had."""
+"""The free amount of each capacity of a device, in nano-units; None if no share of it can be had."""
 _Shares = tuple[int, int]
 """A number of shares of a device, and the load of one of them."""
 

@@ -29,7 +29,7 @@ ALL: Final[tuple[Strategy, ...]] = (
     BEST_FIT,
     FRAGMENTATION_AWARE,
 )
-"""In the order of messages and documentation."""
+"""The strategies in the order of messages and documentation."""
 
 DEFAULT: Final = FIRST_FIT.name
 """The default, which behaves like the stock scheduler."""
@@ -58,7 +58,7 @@ ALLOCATES_LESS: Final = (
     "LowLoadFirst and NodeCompactDeviceLowLoad spread shares over devices, so fewer stay whole: on a production trace "
     "of 1,213 nodes they allocate 92.5 and 92.6 % of the GPUs, and kube-scheduler's own scores 93.8 %"
 )
-"""What spreading costs. Source: docs/strategies.md."""
+"""The cost of spreading. Source: docs/strategies.md."""
 
 
 def find_strategy(name: str, path: str = "strategy") -> Strategy | FieldError:

@@ -50,7 +50,7 @@ class PolicyMapping(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         strategy: Name of the strategy; None if no policy is set or the policy is unknown.
-        message: What is lost in the mapping, or why there is none; empty if nothing is lost.
+        message: The loss of the mapping, or the reason there is none; empty if nothing is lost.
     """
 
     strategy: str | None = None

@@ -27,7 +27,7 @@ class Strategy(Hashable, Protocol):
         name: The name in annotations, classes and settings.
         fields: Attributes that it reads. Counters, usage and the capacities of devices that can be
             shared are part of every equivalence class anyway.
-        weights: How much capacities count in loads.
+        weights: The weights of capacities in loads.
         reads_capacities: It also reads the capacities of devices that cannot be shared.
         kinds: The usual pods that it values nodes by; empty if it knows none.
     """

@@ -37,8 +37,8 @@ class NodeTopology(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         roots: PCIe roots, in order of appearance.
         numa_nodes: NUMA nodes, with the devices below their roots.
         members: Place to its positions, ascending.
-        root_at: By position, the root of the device; the device alone if its root is unknown.
-        numa_at: By position, the NUMA node of the device; its root if its NUMA node is unknown.
+        root_at: The root of the device by position; the device alone if its root is unknown.
+        numa_at: The NUMA node of the device by position; its root if its NUMA node is unknown.
     """
 
     roots: tuple[int, ...]

@@ -29,7 +29,7 @@ class ClassInventory(msgspec.Struct, frozen=True, kw_only=True):
     """The devices that one DeviceClass selects.
 
     Attributes:
-        error: Why its selectors cannot be evaluated; empty when they can.
+        error: The reason its selectors cannot be evaluated; empty when they can.
     """
 
     name: str

@@ -98,7 +98,7 @@ class GroupsDocument(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         devices: Groups by device.
-        reason: Why there are no such groups; empty where there are.
+        reason: The reason there are no such groups; empty if there are.
     """
 
     driver: str

@@ -174,7 +174,7 @@ class WaitingPods(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         pods: `namespace/name` of each, sorted.
-        reason: Why no node has devices for them; else what the scheduler says; may be empty.
+        reason: The reason no node has devices for them; else the scheduler's words; may be empty.
     """
 
     pods: tuple[str, ...]

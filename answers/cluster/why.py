@@ -58,7 +58,7 @@ class ObjectStatus(msgspec.Struct, frozen=True, kw_only=True):
         missing: Objects that a pod refers to and that do not exist.
         simulation: The placement that the search finds now; None unless the object is pending.
         event: The message of the observer's event for a pod that no node has devices for.
-        scheduler: Why the scheduler has not bound a pending pod, in its own words.
+        scheduler: The reason the scheduler has not bound a pending pod, in its own words.
         conflicts: Conflicts of its devices with others in use, in sentences.
         requested: The keys that a translated pod was written with: `main: nvidia.com/gpu 1`.
         held_back: Devices that the bridge gives nobody for now, in sentences; of a pending one.

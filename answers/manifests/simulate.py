@@ -51,7 +51,7 @@ class SimulationRequest(msgspec.Struct, frozen=True, kw_only=True):
         rejected_workloads: Reference of each workload that is invalid, or above a quota, to the reason.
         workload_notes: Notes on the number of a workload's pods that are not placed, since they
             exist or are too many.
-        unmodelled: What the pods use that is not modelled, with the first of these pods.
+        unmodelled: The features of the pods that are not modelled, with the first of these pods.
     """
 
     question: SimulationInput

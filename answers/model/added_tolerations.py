@@ -23,7 +23,7 @@ def find_added_tolerations(objects: Iterable[InputObject], namespace: str) -> bo
     """Return True if a pod has a toleration of a device key, and the template of its owner does not.
 
     Args:
-        namespace: Of objects that name none.
+        namespace: The namespace of objects that name none.
     """
     pods: list[tuple[_Owner, Pod]] = []
     documents: dict[_Owner, Mapping[str, Any]] = {}

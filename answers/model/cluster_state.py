@@ -42,7 +42,7 @@ class ClusterState(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         has_nodes: Nodes are known; else `nodes` are those that slices name, without labels.
         taint_rules: Not applied to the slices yet.
-        pod_groups: Of Kubernetes and of other schedulers, with their namespace.
+        pod_groups: The PodGroups of Kubernetes and of other schedulers, with their namespace.
         namespaces: Namespace to its labels.
     """
 

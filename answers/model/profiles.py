@@ -22,7 +22,7 @@ class InForce(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         profiles: Driver to profile.
-        notes: Why objects are not in force, for standard error.
+        notes: The reasons that objects are not in force, for standard error.
     """
 
     profiles: Mapping[str, Profile]

@@ -38,8 +38,8 @@ class RecordedCluster(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         state: The cluster when it begins.
-        course: What came after.
-        notes: What of it is not replayed, or not known.
+        course: The events after the first state.
+        notes: The parts of it that are not replayed, or not known.
     """
 
     state: ClusterState

@@ -20,7 +20,7 @@ from e2e.attackers.flood import ATTACKERS
 
 EVERYBODY: Final = tuple(dict.fromkeys(attacker.who for attacker in ATTACKERS))
 BRIDGE: Final = "bridge"
-"""In `--only`: what an editor has the bridge decide."""
+"""The choice in `--only` of decisions by the bridge that an editor causes."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -21,11 +21,11 @@ class Flooded(NamedTuple):
     """Honest pods beside one flood.
 
     Attributes:
-        before: By size of the pods.
+        before: The latencies before it by size of the pods.
         during: Likewise.
         after: Likewise.
-        used: What our processes took during the flood.
-        statuses: Of the answers that the attacker got.
+        used: The resources that our processes took during the flood.
+        statuses: The statuses of the answers that the attacker got.
     """
 
     before: Mapping[str, Latencies]
@@ -48,12 +48,12 @@ class Row(NamedTuple):
     Attributes:
         honest: Pods during the flood, in all runs.
         failed: Likewise, with those after it.
-        control_failed: In the control.
+        control_failed: The number of failures in the control.
         cpu: CPU seconds of our processes in a second of the flood.
         memory_mib: The most that they had together.
-        statuses: Of the answers that the attacker got, in all runs.
+        statuses: The statuses of the answers that the attacker got, in all runs.
         control_statuses: The same in the control.
-        reason: Why an honest pod failed.
+        reason: The reason that an honest pod failed.
         faults: The bounds that are broken, in words.
     """
 
@@ -83,7 +83,7 @@ class Options(NamedTuple):
 
     Attributes:
         honest: Pods of each size in a phase.
-        runs: Of everything.
+        runs: The number of runs of everything.
         per_second: Requests of a flood, at most.
     """
 

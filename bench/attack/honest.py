@@ -20,7 +20,7 @@ PER_SECOND: Final = 20.0
 SMALL, LARGE = "small", "9 KB"
 LIMITS: Final = {"nvidia.com/gpu": 1, "nvidia.com/gpumem": 3000}
 PHASE_S: Final = 150.0
-"""After that a phase ends, however many pods were created."""
+"""The longest duration of a phase, with any number of pods."""
 
 
 class Latencies(NamedTuple):
@@ -28,10 +28,10 @@ class Latencies(NamedTuple):
 
     Attributes:
         p50_ms: The median.
-        p95_ms: At the 95th percentile.
-        pods: How many there were, failed ones included.
-        failed: How many were answered with an error, or left with their keys.
-        reason: Of one failure; empty without.
+        p95_ms: The latency at the 95th percentile.
+        pods: The number of pods, failed ones included.
+        failed: The number of pods that were answered with an error, or left with their keys.
+        reason: The reason of one failure; empty without.
     """
 
     p50_ms: float

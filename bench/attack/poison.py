@@ -21,9 +21,9 @@ from e2e.objects import pod
 from e2e.users import EDITOR
 
 PERIOD_S: Final = 0.3
-"""Between two honest pods."""
+"""The pause between two honest pods."""
 SETTLE_S: Final = 2.0
-"""After the hostile pods are deleted."""
+"""The pause after the deletion of the hostile pods."""
 BOUND_WITHIN_S: Final = 60.0
 """A pod that is not bound by then counts with this time, and as failed."""
 DURING_S: Final = 1.0
@@ -31,7 +31,7 @@ DURING_S: Final = 1.0
 AFTER_S: Final = 0.5
 """The same from `SETTLE_S` after the deletion on."""
 HEAD_START_S: Final = 1.0
-"""From the creation of hostile pods to the first honest one."""
+"""The time from the creation of hostile pods to the first honest one."""
 
 
 class Attack(NamedTuple):
@@ -39,7 +39,7 @@ class Attack(NamedTuple):
 
     Attributes:
         poison: Returns its claims.
-        template: Of the claims of honest pods.
+        template: The template of the claims of honest pods.
     """
 
     name: str
@@ -98,7 +98,7 @@ def measure(
     """Yield a row for each attack.
 
     Args:
-        devices: Of one driver.
+        devices: The number of devices of one driver.
         honest: Pods in a phase.
     """
     for attack in attacks:

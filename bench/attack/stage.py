@@ -42,7 +42,7 @@ NODE: Final = f"{PREFIX}-0"
 PER_NODE: Final = 32
 """Devices of each driver on a node."""
 NODE_LEASE_S: Final = 240
-"""Of simulated nodes, so that their heartbeats take nothing."""
+"""The Lease of simulated nodes, so long that their heartbeats take nothing."""
 TIMEOUT_S: Final = 120.0
 SAMPLE_PAUSE_S: Final = 1.0
 

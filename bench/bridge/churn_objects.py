@@ -12,7 +12,7 @@ from kube.names import SCHEDULER_NAME
 
 KIND_LABEL: Final = f"{DRIVER}/kind"
 CROWDED_NODES: Final = 2
-"""Of so many nodes more pods want devices than there are."""
+"""The number of nodes with more pods than devices for them."""
 URGENT: Final = "urgent"
 URGENT_EVERY: Final = 5
 """One of so many pods on crowded nodes has a priority."""
@@ -24,7 +24,7 @@ class NodeKind(NamedTuple):
     """Nodes with the same devices, and the pods that only they take.
 
     Attributes:
-        label: Of the nodes.
+        label: The label of the nodes.
         slices: Name of a node to its ResourceSlices.
         templates: Names of the ResourceClaimTemplates of its pods.
         novel: A number to the `devices` of a claim like no other.
@@ -100,7 +100,7 @@ def slices(number: int, *, generation: int = 1, is_worn: bool = False) -> list[O
     """Return the ResourceSlices of a node.
 
     Args:
-        generation: Of its pool.
+        generation: The generation of its pool.
         is_worn: Whether one device has a taint.
     """
     pieces = list(kind_of(number).slices(f"node-{number}"))

@@ -28,7 +28,7 @@ ROUNDS: Final = 3
 NODE_COUNT: Final = 20
 TIMEOUT_S: Final = 120.0
 STANDBY_S: Final = 4.0
-"""After which the other replica waits for the Lease, and no informer is behind."""
+"""The time until the other replica waits for the Lease, and no informer is behind."""
 LEASE_S: Final = 15.0
 WRITE_TIMEOUT_S: Final = 5.0
 GOALS_S: Final = {signal.SIGTERM: 5.0, signal.SIGKILL: LEASE_S + WRITE_TIMEOUT_S + 5.0}
@@ -58,7 +58,7 @@ def _round(cluster: Cluster, bridge: Bridge, number: signal.Signals, prefix: str
     """Return the seconds of one failover.
 
     Args:
-        prefix: Of the pods' names.
+        prefix: The prefix of the pods' names.
     """
     bridge.start("a")
     bridge.wait_working("a")

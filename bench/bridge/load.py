@@ -60,7 +60,7 @@ def pods_of(scenario: Scenario, count: int, scheduler: str, prefix: str) -> list
     """Return pods for a scheduler, made from templates in turn.
 
     Args:
-        prefix: Of their names. A name that a pod had before is not used again: kwok deletes by name, and
+        prefix: The prefix of their names. A name that a pod had before is not used again: kwok deletes by name, and
             may do so when the pod has long been gone.
     """
     templates = list(scenario.requests)

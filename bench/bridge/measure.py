@@ -53,17 +53,17 @@ from kube.client.client import Client
 from sidecar.answers.decision_maker import FIND_NODES, NEW, PLACE
 
 CLIENT_QPS: Final = 1000
-"""Of each scheduler's and of the controller manager's client; twice as many in a burst."""
+"""The rate of each scheduler's and of the controller manager's client; twice as many in a burst."""
 DEFAULT_SCHEDULER_QPS: Final = 50
-"""Of a scheduler's client, by Kubernetes' default; twice as many in a burst."""
+"""The rate of a scheduler's client, by Kubernetes' default; twice as many in a burst."""
 DEFAULT_CONTROLLER_FLAGS: Final = ("--kube-api-qps=20", "--kube-api-burst=30")
 """The defaults of kube-controller-manager."""
 NODE_LEASE_S: Final = 240
-"""Of each node, renewed every 60 s: heartbeats of 5,000 nodes are 83 writes a second."""
+"""The Lease of each node, renewed every 60 s: heartbeats of 5,000 nodes are 83 writes a second."""
 TURN_TIMEOUT_S: Final = 200.0
 WARM_UP_PODS: Final = 50
 ENOUGH_PODS: Final = 200
-"""In all turns of a side, if there is not room for them in one."""
+"""The number of pods in all turns of a side, if there is not room for them in one."""
 GOALS: Final[Mapping[bool, Mapping[int, float]]] = {
     False: {100: 1.0, 1_000: 1.7, 5_000: 2.2},
     True: {100: 1.0, 1_000: 3.0, 5_000: 10.0},
@@ -105,7 +105,7 @@ class Options(NamedTuple):
 
     Attributes:
         nodes: Sizes of the cluster.
-        pods: In each turn.
+        pods: The number of pods in each turn.
         scenarios: Names of some; all if empty.
         rounds: Turns of each side, at least; the median counts.
         against: The other side.
@@ -125,11 +125,11 @@ class Turn(NamedTuple):
     """One side's work on one scenario.
 
     Attributes:
-        pods: That were bound or turned away, at least one.
-        seconds: Until all were, or `TURN_TIMEOUT_S`.
-        metrics: After it, of a scheduler that was started before it.
+        pods: The number of pods that were bound or turned away, at least one.
+        seconds: The seconds until all were, or `TURN_TIMEOUT_S`.
+        metrics: The metrics after it, of a scheduler that was started before it.
         cpu: Seconds of CPU by process.
-        memory_mb: Of the sidecar afterwards; 0 without one.
+        memory_mb: The memory of the sidecar afterwards; 0 without one.
     """
 
     pods: int
@@ -166,7 +166,7 @@ def bench_bridge(cluster: Cluster, qps: int = CLIENT_QPS, **scheduler: Any) -> B
     """Return the bridge before its start.
 
     Args:
-        qps: Of the scheduler's client; twice as many in a burst.
+        qps: The rate of the scheduler's client; twice as many in a burst.
         scheduler: Further fields of its configuration.
     """
     limits = {"clientConnection": {"qps": qps, "burst": 2 * qps}}

@@ -10,7 +10,7 @@ Object = dict[str, Any]
 DRIVER: Final = "bench.example.com"
 CLASS: Final = "bench"
 FREE_SHARE: Final = 0.05
-"""Of the devices, in a cluster that pods are to fill."""
+"""The free share of the devices, in a cluster that pods are to fill."""
 NOWHERE_EVERY: Final = 5
 """One pod of so many asks for devices that no node has."""
 _GPUS: Final = 8
@@ -25,10 +25,10 @@ class Scenario(NamedTuple):
     """Pods of one kind on nodes of one kind.
 
     Attributes:
-        name: Of the row.
+        name: The name of the row.
         slices: Name of a node to its ResourceSlices.
         requests: Names of ResourceClaimTemplates to the `devices` that they ask for.
-        pods_per_node: How many pods fit on an empty node, at least.
+        pods_per_node: The least number of pods that fit on an empty node.
         is_full: Pods take the last `FREE_SHARE` of the devices.
         has_nowhere: One pod of `NOWHERE_EVERY` asks for devices that no node has.
     """

@@ -119,7 +119,7 @@ async def call(socket: Path, pods: list[Document], nodes: list[str], scheduler: 
         socket: The sidecar's.
         pods: Each asks for nodes.
         nodes: Names of all nodes.
-        scheduler: Of another name takes the place of the one before.
+        scheduler: The name of the scheduler; one of another name takes the place of the one before.
     """
     connector = aiohttp.UnixConnector(path=str(socket))
     async with aiohttp.ClientSession(connector=connector) as session:

@@ -20,7 +20,7 @@ def scheduler_config(help_text: str) -> Callable[[Command], Command]:
     They are a mapping of schedulerName to ScoringProfile, empty without the option.
 
     Args:
-        help_text: What the command does with them.
+        help_text: The use that the command makes of them.
     """
     return click.option(
         "--scheduler-config",

@@ -42,7 +42,7 @@ from process.running.leader_election import Work
 UNSYNCED_S: Final = 1.0
 """The pause before PodGroups that are not listed yet are looked at again."""
 LIVE_PODS: Final = "status.phase!=Succeeded,status.phase!=Failed"
-"""As the other controllers select pods, so that all of them share one watch."""
+"""The field selector of the other controllers, so that all of them share one watch."""
 MAX_EVENTS: Final = 16
 """Pods of one gang that get an event at a time."""
 

@@ -50,7 +50,7 @@ class QuotaStatusController:
     """Keeps the status of DeviceQuotas; the leader runs it.
 
     Attributes:
-        controllers: To be run; the keys are names of quotas.
+        controllers: The controllers to run; their keys are names of quotas.
     """
 
     def __init__(

@@ -69,7 +69,7 @@ class QuotaFeed:
     Attributes:
         usage: The usage.
         listeners: Called when the usage has changed, and has been evaluated.
-        controllers: To be run; nothing is evaluated before all lists are complete.
+        controllers: The controllers to run; nothing is evaluated before all lists are complete.
     """
 
     def __init__(

@@ -59,7 +59,7 @@ class QuotaGateController:
 
     Attributes:
         listeners: Called when `fault` has changed.
-        controllers: To be run.
+        controllers: The controllers to run.
     """
 
     def __init__(

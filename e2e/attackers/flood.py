@@ -16,9 +16,9 @@ from e2e.attackers.target import Target
 FIRST_ANSWER_S: Final = 20.0
 """A flood is under way once somebody answers it, or so long after its start."""
 LAST_ANSWER_S: Final = 20.0
-"""What is under way when it ends is waited for, so that it does not count as what comes after."""
+"""The wait for calls under way at its end, so that they do not count as later ones."""
 GRACE_S: Final = 10.0
-"""For the process to start, and to tell what it did."""
+"""The time for the process to start, and to report."""
 _spawning: Final = multiprocessing.get_context("spawn")
 
 
@@ -26,9 +26,9 @@ class Attacker(NamedTuple):
     """One attack.
 
     Attributes:
-        who: As in the threat model: anonymous, pods-only, editor, compromised.
+        who: The attacker as in the threat model: anonymous, pods-only, editor, compromised.
         attack: Sends one request after the other on a connection of its own; yields statuses.
-        connections: At the same time.
+        connections: The number of connections at the same time.
     """
 
     who: str
@@ -72,7 +72,7 @@ class Flood:
 
         Args:
             per_second: Requests of all connections together, at most.
-            seed: Of what is random in requests.
+            seed: The seed of the random parts of requests.
         """
         self.statuses: Mapping[int, int] = {}
         self._signals = _Signals(_spawning.Event(), _spawning.Event(), _spawning.SimpleQueue())

@@ -24,19 +24,19 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         server: URL of the API server.
-        authority: That vouches for it, PEM.
+        authority: The authority of its certificate, PEM.
         tokens: Name of a user, as in `e2e.users`, or of an account of ours to a token.
-        namespace: In which the users have their rights.
+        namespace: The namespace that the users have their rights in.
         webhook: URL of the webhook, without a path.
-        webhook_authority: That vouches for it, PEM.
+        webhook_authority: The authority of its certificate, PEM.
         stolen_path: The secret path of pods, as somebody has read it.
-        device_class: Of devices that pods with legacy keys get.
-        driver: Of these devices; the bridge owns it if there is a bridge.
-        mixed_class: Of devices of this driver and of another.
+        device_class: The class of devices that pods with legacy keys get.
+        driver: The driver of these devices; the bridge owns it if there is a bridge.
+        mixed_class: The class of devices of this driver and of another.
         other_driver: The other one.
         node: A node with devices of both.
         node_files: Paths of certificate and key of its kubelet; empty without.
-        devices: Of one driver on the node.
+        devices: The number of devices of one driver on the node.
     """
 
     server: str
@@ -83,9 +83,9 @@ def target_in(
     """Return the facts that attackers know of a cluster now.
 
     Args:
-        namespace: In which users have their rights.
+        namespace: The namespace that users have their rights in.
         accounts: Name of a user to namespace and name of the account.
-        fields: Of the target, besides.
+        fields: More fields of the target.
     """
     config = drawbridge.client_config()
     return Target(
@@ -110,7 +110,7 @@ class Caller:
 
         Args:
             authority: PEM.
-            token: Of the one who asks; empty for nobody.
+            token: The caller's token; empty for nobody.
             files: Certificate and key of the one who asks.
         """
         address = urlsplit(url)

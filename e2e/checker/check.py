@@ -13,8 +13,8 @@ def check(events: Iterable[Event], allowance: Allowance) -> list[Finding]:
     """Return the events that broke a rule, in order of time.
 
     Args:
-        events: In any order, from the start of the record.
-        allowance: What the migration may do.
+        events: The events in any order, from the start of the record.
+        allowance: The deviations that the migration may make.
     """
     state, published = State(), Published()
     rules: tuple[Rule, ...] = (

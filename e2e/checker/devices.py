@@ -47,7 +47,7 @@ class DeviceRequest(NamedTuple):
     Attributes:
         key: Resource name whose amount is the number of devices.
         amount: The number of devices.
-        profile: Of MIG; empty for others.
+        profile: The profile of a MIG device; empty for others.
         memory: Bytes of each device, for a share; 0 without.
         memory_percent: Percent of each device's memory, for a share; 0 without, and beside bytes.
         cores: Percent of each device, for a share; 0 without.
@@ -200,7 +200,7 @@ def has_room(device: Device, request: DeviceRequest, taken: Mapping[str, Decimal
     """Return True if a device can be given.
 
     Args:
-        taken: What claims take of it; None without a claim.
+        taken: The amounts that claims take of it; None without a claim.
     """
     if taken is None or not device.suits(request):
         return device.suits(request)

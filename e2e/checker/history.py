@@ -29,7 +29,7 @@ KINDS: Final = (
     "resourceclaimtemplates",
     "pods",
 )
-"""What the checker reads; a pod comes after its owner and its claims."""
+"""The kinds that the checker reads; a pod comes after its owner and its claims."""
 FINISHED: Final = ("Succeeded", "Failed")
 QUOTA_GATE: Final = "drawbridge.internal/quota"
 """The scheduling gate of pods that wait for a DeviceQuota."""

@@ -16,7 +16,7 @@ class Published:
     """Follows ResourceSlices and ResourceClaims.
 
     Attributes:
-        devices: By identity.
+        devices: The devices by identity.
         by_node: Node to the devices that are published for it.
     """
 

@@ -38,7 +38,7 @@ from e2e.checker.published import Published
 from e2e.checker.rules import Allowance, Finding
 
 _PERIOD_S: Final = 1.0
-"""Of looking for idle devices, in seconds of the history."""
+"""The pause between looks for idle devices, in seconds of the history."""
 _COMPUTE: Final = ("cpu", "memory")
 _BLOCKING: Final = ("NoSchedule", "NoExecute")
 

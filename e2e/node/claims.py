@@ -59,7 +59,7 @@ def pod_with(
     """A pod with a container that uses claims of these names.
 
     Args:
-        args: Of the box program; `env` where there are none.
+        args: The arguments of the box program; `env` if there are none.
         requests: Claim to the one request of it that the container uses.
     """
     pod = pod_on(node, name, *(args or ("env",)), **spec)
@@ -83,7 +83,7 @@ def deployment(node: str, template_name: str, **spec: Any) -> Object:
     """A deployment `app` of one pod at a time with a claim of a template.
 
     Args:
-        spec: Of its pods.
+        spec: More fields of its pods' spec.
     """
     pod = pod_with(node, "app", [template_name], **spec)
     source = {"name": template_name, "resourceClaimTemplateName": template_name}
@@ -119,7 +119,7 @@ def allocate_by_hand(
 
     Args:
         node: The node of the device.
-        pool: Of the inventory; empty for the one that is called as the node.
+        pool: The pool of the inventory; empty for the one with the node's name.
     """
     result = {
         "request": "gpu",

@@ -48,7 +48,7 @@ class Stage(msgspec.Struct, frozen=True, kw_only=True):
     """The lines between two `FROM`.
 
     Attributes:
-        name: After `AS`; empty for one without a name.
+        name: The word after `AS`; empty for one without a name.
         base: The image that it begins with.
     """
 

@@ -42,7 +42,7 @@ class NodeDriver:
     """The driver on one node.
 
     Attributes:
-        node: Where it runs.
+        node: The node that it runs on.
         name: The driver's.
     """
 
@@ -52,8 +52,8 @@ class NodeDriver:
         """Name it; nothing is started yet.
 
         Args:
-            settings: Of the section `driver`, as in a file.
-            name: Of the driver; with another one the manifests are renamed, as docs/driver.md tells.
+            settings: The settings of the section `driver`, as in a file.
+            name: The name of the driver; with another one the manifests are renamed, as docs/driver.md tells.
         """
         self.node = node
         self.name = name
@@ -110,10 +110,10 @@ class NodeDriver:
         """Start an instance.
 
         Args:
-            name: What to call it, where there are several.
-            command: In place of the DaemonSet's.
+            name: The name of the process, if there are several.
+            command: The command in place of the DaemonSet's.
             environment: Further variables.
-            settings: Of the section `driver`, over those of this driver.
+            settings: The settings of the section `driver`, over those of this driver.
         """
         spec = self._daemon_set["spec"]["template"]["spec"]
         (container,) = spec["containers"]

@@ -50,7 +50,7 @@ class HostNetwork(msgspec.Struct, frozen=True, kw_only=True):
     """The host's network as our pods see it on a node.
 
     Attributes:
-        address: Of the node.
+        address: The address of the node.
         server: Variables that tell where the API server is.
         https: Port of the webhook.
         ports: Name of a workload to the ports of its probes, of its metrics and of its scheduler.

@@ -35,11 +35,11 @@ def write_program_image(
     """Write an image of nothing but one static program.
 
     Args:
-        name: Of the image, with its tag.
+        name: The name of the image, with its tag.
         program: Its file.
         target: Its path in the image.
-        config: What containers run, as an image's `config` has it.
-        archive: What to write, for `ctr images import`.
+        config: The configuration of containers, as an image's `config` has it.
+        archive: The file to write, for `ctr images import`.
     """
     with TemporaryDirectory() as folder:
         layer = Layer("layer.tar", Path(folder) / "layer.tar")
@@ -54,10 +54,10 @@ def write_archive(
     """Write an image as an archive that `ctr images import` takes.
 
     Args:
-        name: With its tag.
-        layers: From the lowest.
-        config: What its containers run, as an image's `config` has it.
-        archive: What to write.
+        name: The name with its tag.
+        layers: The layers from the lowest.
+        config: The configuration of its containers, as an image's `config` has it.
+        archive: The file to write.
     """
     digests = []
     for layer in layers:

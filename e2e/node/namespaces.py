@@ -100,7 +100,7 @@ def missing_cgroups(folder: Path) -> str:
     """Return the reason a node cannot have cgroups; empty when it can.
 
     Args:
-        folder: Where cgroups are mounted.
+        folder: The folder that cgroups are mounted at.
     """
     if (folder / "memory").is_dir():
         return ""
@@ -119,9 +119,9 @@ class Namespaces:
         """Name them; nothing is started yet.
 
         Args:
-            access: Whose keeper ends them when this process dies.
-            name: Of the first process and of the cgroup.
-            folder: Of the node.
+            access: The access with the keeper that ends them when this process dies.
+            name: The name of the first process and of the cgroup.
+            folder: The folder of the node.
         """
         self._access = access
         self._name = name

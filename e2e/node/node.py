@@ -24,7 +24,7 @@ from e2e.node.namespaces import Namespaces
 from e2e.processes import Child
 
 TIMEOUT_S: Final = 90.0
-"""For the node to be ready, on a busy machine."""
+"""The time for the node to be ready, on a busy machine."""
 
 CONTAINERD: Final = "containerd"
 KUBELET: Final = "kubelet"
@@ -45,8 +45,8 @@ class Node:
     """A real node.
 
     Attributes:
-        name: Of the Node object.
-        folder: Of all its files.
+        name: The name of the Node object.
+        folder: The folder of all its files.
         boot_id: A file with the id of its boot, in place of the machine's.
     """
 

@@ -24,7 +24,7 @@ from e2e.node.namespaces import missing as missing_for_node
 from testing.image import CONTAINERFILE, ROOT, copied_paths
 
 NAME: Final = "drawbridge-dra:0.1.0"
-"""As the manifests name it."""
+"""The name of the image in the manifests."""
 
 SUITE: Final = "bookworm"
 PYTHON: Final = "3.11"

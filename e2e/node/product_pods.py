@@ -15,9 +15,9 @@ from e2e.node.host_network import NAMESPACE, WEBHOOKS, WORKLOADS, host_network
 
 KUSTOMIZATIONS: Final = ("base", "observer", "driver")
 ROUTED: Final[dict[str, Any]] = {"api_server_flags": ("--enable-aggregator-routing",)}
-"""Of a control plane whose API server resolves Services to pods itself. Stories share it by this object."""
+"""Parameters of a control plane that resolves Services to pods itself. Stories share it by this object."""
 TIMEOUT_S: Final = 240.0
-"""For pods of a large image on a busy machine: every container has a copy of its files."""
+"""The time for pods of a large image on a busy machine: every container has a copy of its files."""
 SETTINGS: Final = "drawbridge-settings"
 INVENTORY: Final = "drawbridge-inventory"
 
@@ -37,10 +37,10 @@ class ProductPods:
         """Read the manifests; nothing is applied yet.
 
         Args:
-            cluster: Where.
+            cluster: The cluster to install in.
             node: The only node.
-            settings: Of webhook and controllers, as in a file.
-            inventory: Of nodes without a file of their own, as text.
+            settings: The settings of webhook and controllers, as in a file.
+            inventory: The inventory of nodes without a file of their own, as text.
             kustomizations: Folders of `manifests`.
         """
         self._cluster = cluster

@@ -14,7 +14,7 @@ from e2e.node.images import write_program_image
 from testing.image import CONTAINERFILE
 
 NAME: Final = "drawbridge-scheduler:0.1.0"
-"""As the manifests name it."""
+"""The name of the image in the manifests."""
 BUILT: Final = "/drawbridge-scheduler"
 """The program in the stage that builds it."""
 

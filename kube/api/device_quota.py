@@ -190,7 +190,7 @@ class DeviceQuotaStatus(ApiStruct, frozen=True, kw_only=True):
             used above its threshold. UsageIncomplete: devices in use are not published any more, so
             that their amounts are not known.
         namespace_count: The number of namespaces that are selected.
-        summary: What is left, in a few words.
+        summary: The amounts left, in a few words.
         limits: The usage of each limit.
     """
 

@@ -80,7 +80,7 @@ class LabelSelectorRequirement(ApiStruct, frozen=True, kw_only=True):
 
     Attributes:
         key: The label's name.
-        operator: In, NotIn, Exists or DoesNotExist.
+        operator: One of In, NotIn, Exists and DoesNotExist.
         values: Values for In and NotIn.
     """
 

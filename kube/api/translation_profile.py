@@ -49,7 +49,7 @@ class KeyConflict(ApiStruct, frozen=True, kw_only=True):
     Attributes:
         key: The resource name.
         owner: The driver that serves it, or the vocabulary that it belongs to; empty where there is none.
-        message: Why, and what to do.
+        message: The reason, and the fix.
     """
 
     key: str

@@ -40,8 +40,8 @@ class DeviceView(msgspec.Struct, frozen=True, kw_only=True):
         attributes: Domain to identifier to value; versions are protobuf messages.
         capacity: Domain to identifier to amount, a protobuf message.
         versions: Domain and identifier of each attribute that is or contains a version.
-        error: Why every expression fails on this device; empty if it is valid.
-        unsupported: Why the engine cannot represent the device; empty if it can.
+        error: The reason every expression fails on this device; empty if it is valid.
+        unsupported: The reason the engine cannot represent the device; empty if it can.
     """
 
     driver: str

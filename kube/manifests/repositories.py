@@ -83,7 +83,7 @@ def is_excluded(path: Path, globs: Iterable[str]) -> bool:
 
     Args:
         path: A path relative to the directory that was named.
-        globs: As in a shell, but `*` matches `/`, too.
+        globs: The globs as in a shell, but `*` matches `/`, too.
     """
     places = [path, *path.parents[:-1]]
     names = {name for place in places for name in (place.as_posix(), place.name)}

@@ -48,7 +48,7 @@ class QuotaLine(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         name: The line as its object has it, for people.
         key: The resource name or annotation by which pods request it; empty for a number of claims.
-        amount: In the unit of the key.
+        amount: The amount in the unit of the key.
     """
 
     name: str
@@ -108,8 +108,8 @@ class MeasuredLine(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         measure: None for a number of claims.
-        amount: In the unit of the measure.
-        legacy_key: How pods with the key count in the same limit: an entry of `limits[].legacyKeys`; None where
+        amount: The amount in the unit of the measure.
+        legacy_key: The entry of `limits[].legacyKeys` by which pods with the key count in the same limit; None if
             no entry says it.
     """
 

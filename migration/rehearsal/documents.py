@@ -67,7 +67,7 @@ def node(document: Mapping[str, Any], others: NodeResources) -> dict[str, Any]:
 
     Args:
         document: The Node.
-        others: What the pods request there that are not rehearsed; the node has that much less.
+        others: The requests of pods there that are not rehearsed; the node has that much less.
     """
     created = plain(document)
     created["metadata"].setdefault("annotations", {})

@@ -94,7 +94,7 @@ class UpgradeFacts(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         metrics: The metrics of the API server; empty if they may not be read.
-        settings_problem: Why its settings make no sense to this version; empty where they do.
+        settings_problem: The reason its settings make no sense to this version; empty if they do.
         kept_versions: Content hash to a version of a profile that it keeps.
         unreadable: The resources that the user may not read.
     """

@@ -22,7 +22,7 @@ class WaveReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         same_plan: The plan that was named is that of the position; null without either.
         next: The steps of the next `drawbridge wave next`, as `script step`.
         back: The steps of the next `drawbridge wave back`.
-        refusal: Why `next` would do nothing; empty where it would not refuse.
+        refusal: The reason `next` would do nothing; empty if it would not refuse.
     """
 
     progress: str = ""

@@ -32,7 +32,7 @@ from process.selectors.protocol import (
 )
 
 MAX_DATA_BYTES: Final = 192 * 2**20
-"""Within the memory limit of the container, which the process that asks needs the most of."""
+"""The limit of the worker within that of the container; the process that asks needs the most of it."""
 WORN_KIB: Final = 112 * 2**10
 """Resident memory with which a worker ends after an evaluation: some functions leak, and whose turn it is then
 is no fault of an expression."""

@@ -30,7 +30,7 @@ CONNECTION_TIMEOUT_S: Final = 5.0
 """The time for everything on one connection; a probe takes milliseconds."""
 PORTS: Final = 2
 MIN_PAUSE_S: Final = 0.002
-"""Behind an answer; with all connections of a port before it, a probe waits for a tenth of a second."""
+"""The pause after an answer; with all connections of a port before it, a probe waits for a tenth of a second."""
 PAUSE_FACTOR: Final = 9
 """A pause is so many times as long as its answer took."""
 

@@ -47,7 +47,7 @@ class CountedClaim(NamedTuple):
     """A claim, one that is to be created for a pod, or devices that a pod has by keys instead.
 
     Attributes:
-        allocation: What it has; None before.
+        allocation: The allocated devices; None before.
         is_let_through: It may be allocated without a further decision; what waits for one is not charged.
         legacy_pod: The pod that requests devices by keys; None for a claim.
     """
@@ -70,7 +70,7 @@ class CapBreach(NamedTuple):
     """A request, or a device of it, that is larger than a limit allows for one.
 
     Attributes:
-        amount: In nano-units.
+        amount: The amount in nano-units.
         per: `request` or `device`.
     """
 
@@ -246,8 +246,8 @@ class QuotaBook:
 
         Args:
             charges: One for each account.
-            besides: As in `excesses_of_plan`.
-            also: As in `excesses_of_plan`.
+            besides: The same charges as in `excesses_of_plan`.
+            also: The same charges as in `excesses_of_plan`.
         """
         breaches: list[CapBreach] = []
         totals: dict[Account, int] = {}
@@ -269,8 +269,8 @@ class QuotaBook:
 
         Args:
             devices: The devices of the node.
-            besides: As in `excesses_of_plan`.
-            also: As in `excesses_of_plan`.
+            besides: The same charges as in `excesses_of_plan`.
+            also: The same charges as in `excesses_of_plan`.
 
         Raises:
             AnswerInterrupted: The budget does not last to evaluate the limits' selectors.
@@ -353,7 +353,7 @@ class QuotaBook:
         """Return the charges of a pod for keys that it has instead of claims, in nano-units.
 
         Args:
-            mapped: As in `legacy_charge`.
+            mapped: The same keys as in `legacy_charge`.
         """
         return {
             account: amount

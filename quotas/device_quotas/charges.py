@@ -98,7 +98,7 @@ class TakenDevice(NamedTuple):
         request: The name of the top-level request.
         device_class: The class of the request.
         id: The device.
-        device: What is published of it; None if it is not published any more.
+        device: The device as published; None if it is not published any more.
         consumed: The consumption of the share; None for a device that is allocated alone.
     """
 

@@ -171,8 +171,8 @@ class DeviceQuotaLedger:
         """Return the amount that is left; negative if more is used than the limit allows.
 
         Args:
-            besides: As in `excesses`.
-            also: As in `excesses`.
+            besides: The same charges as in `excesses`.
+            also: The same charges as in `excesses`.
         """
         committed = self._sum_committed(account, self._find(besides)) + also.get(account, 0)
         return account.limit.available_max - committed

@@ -33,7 +33,7 @@ class QuotaClaim(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         devices: Its requests.
-        allocation: What it has; None before.
+        allocation: The allocated devices; None before.
         pod_uids: The pods that own it.
         is_for_extended_resources: The scheduler made it for the keys of its pod.
     """

@@ -31,7 +31,7 @@ def decide_enforcement(
         namespace: Namespace of the object.
         drivers: Drivers of the devices that the verdict is about.
         classes: Names of the DeviceClasses that it is about.
-        doubt: Why the verdict may be wrong whatever the inventory; empty if it is not.
+        doubt: The reason the verdict may be wrong with any inventory; empty if it is not.
     """
     label = context.namespaces.get(namespace, {}).get(ENFORCEMENT_LABEL)
     enforcement, reason = context.enforcement.effective(drivers, label)

@@ -105,7 +105,7 @@ class Rule(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
     Attributes:
         fix: The fix in general; a finding names the fix for its object.
         cel: The rule for the API server; exactly one of this and `no_cel_reason` is set.
-        no_cel_reason: Why the API server cannot enforce the rule.
+        no_cel_reason: The reason the API server cannot enforce the rule.
     """
 
     code: Code

@@ -56,7 +56,7 @@ class Infeasibility(msgspec.Struct, frozen=True, kw_only=True):
         reasons: The reasons against the devices of nodes, by group of nodes.
         drivers: Drivers of the devices in question.
         classes: Names of the DeviceClasses in question.
-        doubt: Why the verdict may be wrong whatever the inventory; empty if it is not.
+        doubt: The reason the verdict may be wrong with any inventory; empty if it is not.
         closest_fit: The smallest change to the claims that makes them feasible.
     """
 

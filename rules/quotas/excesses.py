@@ -72,7 +72,7 @@ class _Place(NamedTuple):
 
     Attributes:
         field: The path below the claim's `devices`.
-        amount: What the field has; None where there is no such field.
+        amount: The amount in the field; None if there is no such field.
         capacity: The name of the capacity that it is an amount of; empty for a count.
     """
 
@@ -109,7 +109,7 @@ def _find_excesses(claims: _Claims, excesses: Sequence[Excess]) -> Iterator[Find
     """Yield limits that are smaller than the total of some claims.
 
     Args:
-        excesses: What the claims exceed at least.
+        excesses: The limits that the claims exceed at least.
     """
     for excess in excesses:
         if not excess.is_final:

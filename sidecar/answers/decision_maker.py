@@ -139,7 +139,7 @@ class DecisionMaker:
         Args:
             engine: Evaluates selectors; None evaluates them in place.
             promises: Take the devices that are chosen for reserved pods.
-            room: What nodes have left, and the pods that usually come.
+            room: The resources left on nodes, and the pods that usually come.
             groups: The places of groups, which their reserved pods get.
             on_decision: Called on the event loop after each decision about a pod, with the seconds that
                 it took.

@@ -33,8 +33,8 @@ class Barrier(msgspec.Struct, frozen=True, kw_only=True):
         arrived: Pods that wait here.
         committing: Pods whose claims are being written.
         passed: Pods that may be bound, and have not been seen bound.
-        changed_s: When a reservation of the group last began or ended, in monotonic seconds.
-        arrived_s: When the first of `arrived` came.
+        changed_s: The last beginning or end of a reservation of the group, in monotonic seconds.
+        arrived_s: The arrival of the first of `arrived`.
     """
 
     min_count: int
@@ -64,7 +64,7 @@ class Wait(msgspec.Struct, frozen=True, kw_only=True):
     """A pod waits for others.
 
     Attributes:
-        until_s: When to decide again at the latest, in monotonic seconds; None if only a change decides.
+        until_s: The latest time to decide again, in monotonic seconds; None if only a change decides.
     """
 
     until_s: float | None

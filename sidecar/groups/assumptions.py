@@ -39,7 +39,7 @@ class Assumption(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     Attributes:
         released: Claims that are taken to be released.
         allocated: Claims that are taken to be allocated, as they are then.
-        occupancy: What is in use with both.
+        occupancy: The use with both.
         unknown_nodes: Nodes of nominated pods whose devices were not found in time.
     """
 

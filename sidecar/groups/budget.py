@@ -29,7 +29,7 @@ class ChargedPlan(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     Attributes:
         claims: The devices of the claims.
         unaffordable: Names of the members that get no place.
-        excesses: What their devices exceed; None if all can be paid.
+        excesses: The limits that their devices exceed; None if all can be paid.
     """
 
     claims: Mapping[Name, PlannedClaim]
@@ -48,7 +48,7 @@ def charge_plan(
 
     Args:
         namespace: The namespace of the group.
-        occupancy: What is in use beside the group.
+        occupancy: The use beside the group.
         question: The question about the group; each of its members has one option.
 
     Raises:

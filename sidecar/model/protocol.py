@@ -202,9 +202,9 @@ class PreFilterRequest(Request, frozen=True, kw_only=True):
         newest_claim_version: The newest resourceVersion of any claim that the plugin has seen: a
             release of another claim may be what woke the pod. Waited for, too, but not for long.
         all: Answer with all nodes that fit: the best did not pass the other filters.
-        headroom: What changed on the nodes.
-        requests: What NodeResourcesFit compares with them; None if it does not.
-        usual_pods: As in hello.
+        headroom: The changes on the nodes.
+        requests: The amounts that NodeResourcesFit compares with them; None if it does not.
+        usual_pods: The same fields as in hello.
     """
 
     pod: Pod
@@ -232,9 +232,9 @@ class GroupRequest(Request, frozen=True, kw_only=True):
         placed: Its other pods.
         requests: UID of a pod to what NodeResourcesFit compares with the nodes; without one for each pod,
             what nodes have left does not count.
-        claim_versions: As for PreFilter, for all pods.
-        newest_claim_version: As for PreFilter.
-        headroom: What changed on the nodes; None in a what-if.
+        claim_versions: The same versions as for PreFilter, for all pods.
+        newest_claim_version: The same version as for PreFilter.
+        headroom: The changes on the nodes; None in a dry run.
         removed: UIDs of pods that are taken to be gone; only in a what-if.
         what_if: Preemption asks what would be without `removed`: nothing is remembered or promised.
         pinned: UID of a pod to the only node that it may get; only in a what-if.
@@ -353,7 +353,7 @@ class UsualPods(Message, frozen=True, kw_only=True):
         number: The number of these changes; it grows.
         since: The number that they add to; 0 if they replace all that there was.
         kinds: CPU in thousandths of a core, and memory in bytes, of the pods of each kind; with `since` 0 only.
-        classes: For each class of nodes its slots: the kind's position, the number of its pods for which there are
+        classes: The slots of each class of nodes: the kind's position, the number of its pods for which there are
             devices, and the value of one.
         nodes: Node to the position of its class.
         removed: Names of nodes that have no slots any more.
@@ -380,7 +380,7 @@ class HelloAnswer(Answer, frozen=True, kw_only=True):
             then has all pods that wait tried again.
         drivers: The drivers whose devices are given. Pods with devices of other drivers neither
             help nor hinder a pod, so the plugin does not ask what becomes possible without them.
-        usual_pods: What the plugin may not know about nodes; None if pods without claims are not scored.
+        usual_pods: The slots of nodes that the plugin may not know; None if pods without claims are not scored.
     """
 
     leads: bool = False
@@ -410,7 +410,7 @@ class PreFilterAnswer(Answer, frozen=True, kw_only=True):
             names the pod when it is to be tried again.
         headroom: The number of the last changes of nodes that have arrived. Below their `since` it says
             that the nodes are lost here, so that all have to be sent.
-        usual_pods: As in the answer to hello.
+        usual_pods: The same fields as in the answer to hello.
     """
 
     verdict: Verdict
@@ -442,9 +442,9 @@ class GroupAnswer(Answer, frozen=True, kw_only=True):
     Attributes:
         verdict: SKIP (no pod needs devices that are given here), FITS, UNSCHEDULABLE, UNRESOLVABLE or ERROR.
         code: A stable word for the reason; empty with FITS and SKIP.
-        members: With FITS, UID of each of `pods` to its place.
-        unfinished: As for PreFilter.
-        headroom: As for PreFilter.
+        members: The place of each of `pods` by its UID, with FITS.
+        unfinished: The same value as for PreFilter.
+        headroom: The same value as for PreFilter.
     """
 
     verdict: Verdict

@@ -39,13 +39,13 @@ class UsualPod(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The number of devices."""
 
     capacity: Mapping[str, str] = {}
-    """What it requests of each device; empty for nothing."""
+    """The amounts that it requests of each device; empty for nothing."""
 
     cpu: str = "0"
-    """What it requests of CPU."""
+    """The CPU that it requests."""
 
     memory: str = "0"
-    """What it requests of memory."""
+    """The memory that it requests."""
 
     weight: Positive = 1
     """Its share among all kinds, in any unit."""

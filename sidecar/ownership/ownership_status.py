@@ -31,7 +31,7 @@ class Report(NamedTuple):
 
     Attributes:
         holder: Its identity.
-        problem: Why it answers no call; empty if it does.
+        problem: The reason it answers no call; empty if it does.
         fence: The fence of the owned drivers.
         pools: Driver to whether all its pools are complete; drivers without devices are not there.
         held_back: Devices that nobody gets for now.

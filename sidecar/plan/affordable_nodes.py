@@ -40,7 +40,7 @@ class AffordableNodes:
         """Begin without nodes.
 
         Args:
-            tenant: What is left to the tenant.
+            tenant: The budget of the tenant.
             budget: The budget of the answer.
         """
         self.excesses: Excesses | None = None

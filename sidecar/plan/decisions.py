@@ -118,7 +118,7 @@ def find_nodes(
         all_nodes: Return all, and not only the best.
         keeps_nominations: Leave the devices to pods that are as important and nominated for a node:
             others were evicted for them.
-        requests: What the pod requests beside devices: nodes that have it left come first. None if it
+        requests: The pod's requests beside devices: nodes that have as much left come first. None if they
             is not known.
         occupancy: Other amounts of tenants in use than there are; its devices do not count.
         limits: Cost of a part of the answer.

@@ -147,7 +147,7 @@ def find_plan(
     Args:
         budget: Maximum cost of each search.
         usage: Other usage than there is; None for that of now.
-        tenant: What is left to the tenant; None where nothing limits it.
+        tenant: The budget of the tenant; None if nothing limits it.
         first_plan: A plan with the charge of the first one, which saves its search; None for none.
 
     Raises:

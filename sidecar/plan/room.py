@@ -59,7 +59,7 @@ class Room(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         """Return the nodes that come first for a pod, and the strategy that orders devices and other nodes.
 
         Args:
-            requests: What the pod requests; None if that is not compared with nodes. Then there is no
+            requests: The pod's requests; None if they are not compared with nodes. Then there is no
                 preference, but for the place where FirstFit begins.
             strategy: Its strategy.
             pod: Its namespace and name.

@@ -40,7 +40,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         default_strategy: The strategy if neither the pod nor a class names one, nor the node's pool has one.
         pool_strategies: The default strategies of pools of nodes.
         weights: The weights of the capacities in loads.
-        room: What the nodes have left beside devices.
+        room: The resources left on nodes beside devices.
         keeps: The devices that are kept for groups, the most important group first.
         binding_cutoff: The time before which allocated devices that are not ready yet have timed
             out.

@@ -24,7 +24,7 @@ from sidecar.plan.snapshot import Snapshot
 Excesses = tuple[Excess | CapBreach, ...]
 
 Forms = tuple[Hashable, ...]
-"""What tells the devices of a node apart from those of others, for each limit."""
+"""The forms that tell the devices of a node apart from those of others, for each limit."""
 
 MAX_PROFILES: Final = 64
 MAX_NODES: Final = 8_192
@@ -131,7 +131,7 @@ class TenantBudget:
         """Take the limits.
 
         Args:
-            occupancy: What is in use beside the pod.
+            occupancy: The use beside the pod.
         """
         self.accounts = accounts
         self._quotas = quotas

@@ -54,7 +54,7 @@ class PodRoom:
         kinds_hash: A hash of them, as the log has it; empty without kinds.
         headroom: Node to what it has left.
         changes: The nodes that have something else left.
-        told: What the scheduler is told about the usual pods; nothing before `look`.
+        told: The slots of the usual pods for the scheduler; nothing before `look`.
     """
 
     def __init__(self, usual_pods: Sequence[UsualPod] = ()) -> None:
@@ -117,7 +117,7 @@ class PodRoom:
             pod: The pod.
             snapshot: Its claims, and the classes.
             requests: Its requests as the scheduler said; None if it did not.
-            at_s: When it came, in seconds since 1970.
+            at_s: The time of its arrival, in seconds since 1970.
         """
         if self._usual_pods:
             self._pin_kinds(snapshot.classes)

@@ -53,7 +53,7 @@ class ToldSlots:
         """Take in the nodes that changed, at most `MAX_LOOKED_AT` of them.
 
         Args:
-            losses: What pods cost the nodes, with the kinds in use.
+            losses: The costs of pods on nodes, with the kinds in use.
         """
         with self._lock:
             losses.take_changes()

@@ -15,7 +15,7 @@ class TakeBacks:
     """The claims that are to be taken back, each until that is done.
 
     Attributes:
-        pending: By UID of the claim. Most are taken back at once; others wait until an earlier write is
+        pending: The pending ones by UID of the claim. Most are made at once; others wait until an earlier write is
             settled, or the API server answers.
     """
 

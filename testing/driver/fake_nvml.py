@@ -54,9 +54,9 @@ class FakeNvml:
     """A machine's NVML.
 
     Attributes:
-        gpus: By index.
+        gpus: The GPUs by index.
         is_loaded: NVIDIA's driver is there.
-        events: That were not yet waited for.
+        events: The events that were not yet waited for.
     """
 
     NVMLError = pynvml.NVMLError

@@ -35,9 +35,9 @@ class FolderNode:
     """Folders of one node.
 
     Attributes:
-        state: With checkpoint and lock.
-        cdi: With specs.
-        boot: Of the node.
+        state: The folder with checkpoint and lock.
+        cdi: The folder with specs.
+        boot: The boot of the node.
     """
 
     def __init__(self, folder: Path, node: NodeState) -> None:

@@ -20,7 +20,7 @@ class RecordingNvml:
     """The library, with a record of its answers.
 
     Attributes:
-        calls: In their order.
+        calls: The calls in their order.
     """
 
     def __init__(self, nvml: Any) -> None:

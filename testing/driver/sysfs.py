@@ -14,7 +14,7 @@ class SysfsTree:
 
     Attributes:
         sysfs: Its root.
-        dev: Of the same machine.
+        dev: The folder /dev of the same machine.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -29,7 +29,7 @@ class SysfsTree:
 
         Args:
             path: Such as `pci0000:16/0000:16:01.0/0000:17:00.0`.
-            pci_class: As in its file `class`.
+            pci_class: The content of its file `class`.
             files: Further files: name to content.
         """
         folder = self.sysfs / "devices" / path
@@ -53,10 +53,10 @@ class SysfsTree:
         """Add a NIC.
 
         Args:
-            interface: Of the network; empty for none.
+            interface: The network interface; empty for none.
             rdma: RDMA device such as `mlx5_0`; its verbs are `uverbs` and the number.
             state: `up` or `down`.
-            flags: Of the interface, as the kernel prints them.
+            flags: The flags of the interface, as the kernel prints them.
         """
         folder = self.add(path, ETHERNET, **files)
         if interface:

@@ -26,7 +26,7 @@ from testing.fuzz.measures import Cost
 from testing.fuzz.mutations import DEPTH
 
 LIMITS: Final = Cost(cpu_s=0.25, wall_s=0.5, hold_s=0.025, stall_s=0.1)
-"""For one review, on a machine with other things to do."""
+"""The limits for one review, on a machine with other things to do."""
 LIMITS_OF_LARGE: Final = Cost(cpu_s=0.5, wall_s=1.0, hold_s=0.025, stall_s=0.2)
 LARGE_BYTES: Final = 3 * 2**20
 """The size beyond which no review comes from an API server, but where two pods are in it."""

@@ -45,7 +45,7 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     """Bytes that somebody sends.
 
     Attributes:
-        kind: What was done, for people.
+        kind: The kind of the call, for people.
         is_http: Whether HTTP itself is right, so that 415 and 408 would be wrong.
         breaks_off: The caller goes away without waiting for an answer.
     """

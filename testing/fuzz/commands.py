@@ -25,7 +25,7 @@ FOLDERS: Final = (
     *("migration", "cluster", "waiting", "compatibility", "shares", "koordinator", "accelerators"),
     *("profile", "gpu-shared", "nics", "quickstart", "groups"),
 )
-"""Of the examples, whose objects are changed."""
+"""The folders of the examples with objects that are changed."""
 HIDDEN: Final = "\x1b[2J\x07\x9b31m\u202egnp\u200b\n::error::"
 VALUES: Final[tuple[Any, ...]] = (
     *(None, True, False, -1, 0, 1, 10**18, 2**63, 10**30, 1.5, 1e308),
@@ -47,7 +47,7 @@ VALUES: Final[tuple[Any, ...]] = (
 )
 KEYS: Final = (HIDDEN, "x" * 300, "", "a/b/c", "/", "nvidia.com/", "metadata", "spec")
 MAX_S: Final = 60.0
-"""By CPU, for one command; the slowest example takes a second."""
+"""The CPU time of one command; the slowest example takes a second."""
 
 Document = dict[str, Any]
 Place = tuple[str | int, ...]

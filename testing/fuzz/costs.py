@@ -38,7 +38,7 @@ from webhook.reviews import LARGE_BODY
 
 FOLDER: Final = Path(".local") / "fuzz"
 KEPT: Final = 40
-"""Of each species, to be changed further."""
+"""The number of each species to be changed further."""
 HOLD_S: Final = 0.025
 """The time for which a review may hold the event loop."""
 INSTRUCTION: Final = 2.5
@@ -188,9 +188,9 @@ class PodGene(NamedTuple):
     """A pod, in numbers.
 
     Attributes:
-        key: Which keys its containers have.
+        key: The keys of its containers.
         filters: Names in its annotations.
-        again: What was done to it after its first translation; 0 for nothing.
+        again: The change after its first translation; 0 for nothing.
     """
 
     containers: int = 1

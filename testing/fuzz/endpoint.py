@@ -54,9 +54,9 @@ PIECE: Final = 256 * 1024
 PATIENCE_S: Final = 20.0
 """The time until a call that got no answer counts as lost."""
 PATIENCE_WITH_ODD_HTTP_S: Final = 0.2
-"""Who sends half a head gets no answer before the connection has been idle for long."""
+"""The patience with a client that sends half a head: its connection is idle for long before an answer."""
 HASTE_S: Final = 0.03
-"""For how long a body is waited for where HTTP is odd, since many such bodies never come."""
+"""The wait for a body if HTTP is odd, since many such bodies never come."""
 SETTINGS: Final = WebhookSettings(
     bind_address="127.0.0.1",
     port=0,
@@ -65,7 +65,7 @@ SETTINGS: Final = WebhookSettings(
     small_body_read_timeout=PositiveDuration(HASTE_S),
     shutdown_grace_period=PositiveDuration(0.1),
 )
-"""As shipped, but patient: machines that fuzz have other things to do."""
+"""The shipped settings, but patient: machines that fuzz have other things to do."""
 NAME: Final = "webhook.fuzz.svc"
 
 
@@ -74,7 +74,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         closes: Whether the server will close the connection.
-        cost: Until the answer was there.
+        cost: The cost until the answer was there.
     """
 
     status: int
@@ -87,7 +87,7 @@ class Wire(asyncio.Transport):
     """One end of a connection that needs no socket.
 
     Attributes:
-        sent: What the server wrote.
+        sent: The bytes that the server wrote.
         changed: Set when the server wrote, closed, or wants to read on.
     """
 
@@ -243,7 +243,7 @@ class Stand:
     """An endpoint, and a connection to it.
 
     Attributes:
-        log: What the last call left there.
+        log: The records that the last call left there.
     """
 
     def __init__(

@@ -28,7 +28,7 @@ UNIT_S: Final = 20e-9
 ROUNDS: Final = 4
 """Decisions about one question, between which the worker answers."""
 WAIT_S: Final = 1.0
-"""For the worker; what it has answered by then is kept."""
+"""The wait for the worker; its answers by then are kept."""
 WORKER_CPU_S: Final = 0.25
 """CPU time of one evaluation in the worker here, a quarter of what it has in the product."""
 QUIET: Final = ("/bin/sh", "-c", 'exec "$@" 2> /dev/null', "sh", *COMMAND)
@@ -41,7 +41,7 @@ class Lost(NamedTuple):
     """The harm that the expressions of one tenant did to a worker.
 
     Attributes:
-        workers: How many were lost.
+        workers: The number of lost workers.
         others_served: The expression of another tenant was evaluated afterwards.
     """
 

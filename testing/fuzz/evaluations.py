@@ -38,7 +38,7 @@ LONG_S: Final = 0.1
 LENGTH: Final = 9_700
 OTHER: Final = "other.example.com"
 TENANT_EXPRESSIONS: Final = 36
-"""Of a tenant, one after the other; more than the losses after which nobody was served any more."""
+"""The number of a tenant's expressions in a row; more than the losses after which nobody was served any more."""
 NODES: Final = 16
 
 A: Final = f'device.attributes["{DRIVER}"]'
@@ -51,10 +51,10 @@ class SelectorGene(NamedTuple):
     Attributes:
         shape: Index in `SHAPES`.
         length: Characters of a selector.
-        requests: Of a claim.
-        selectors: Of a request.
-        devices: In the inventory, as an exponent of 2.
-        attributes: Of a device, beside its uuid; each is a list of strings.
+        requests: The number of requests of a claim.
+        selectors: The number of selectors of a request.
+        devices: The number of devices in the inventory, as an exponent of 2.
+        attributes: The number of attributes of a device, beside its uuid; each is a list of strings.
         salt: Makes a selector another one.
     """
 

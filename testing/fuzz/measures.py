@@ -23,9 +23,9 @@ class Cost(msgspec.Struct, frozen=True):
 
     Attributes:
         cpu_s: CPU of the process.
-        wall_s: By the clock, without what other processes took; 0 where the kernel does not count that.
+        wall_s: The time by the clock, without that of other processes; 0 if the kernel does not count that.
         hold_s: CPU of the event loop's thread, for the longest time that something held it.
-        stall_s: Like `wall_s`, for the longest time in which the event loop did nothing else: something held
+        stall_s: The longest time, measured as `wall_s`, in which the event loop did nothing else: something held
             it, or another thread had the interpreter.
     """
 
@@ -64,7 +64,7 @@ class Heartbeat:
 
     Attributes:
         hold_s: CPU of its thread.
-        stall_s: By the clock, whoever had the cores.
+        stall_s: The time by the clock, with the cores in any use.
     """
 
     def __init__(self) -> None:

@@ -65,7 +65,7 @@ def _by_kind() -> Mapping[str, Sequence[Document]]:
 
 
 _WEIGHTS: Final = {"ResourceClaim": 12, "ResourceClaimTemplate": 4, "DeviceClass": 4, "Pod": 4}
-"""Of the kinds that are validated for more than their pods; 1 for others."""
+"""The weights of the kinds that are validated for more than their pods; 1 for others."""
 
 
 def object_review(chance: Random, origins: Sequence[Origin]) -> Document:

@@ -47,7 +47,7 @@ class Place(NamedTuple):
     """A cluster and settings for answering reviews.
 
     Attributes:
-        context: What rules know; None where they are too busy to look at an inventory.
+        context: The context of the rules; None if they are too busy to look at an inventory.
     """
 
     snapshot: TranslationSnapshot
@@ -59,8 +59,8 @@ class Origin(NamedTuple):
     """A pod that reviews are made of.
 
     Attributes:
-        legacy: As somebody wrote it.
-        translated: What the first place makes of it; None where that is nothing else.
+        legacy: The pod as somebody wrote it.
+        translated: The translation by the first place; None if that changes nothing.
     """
 
     legacy: Document

@@ -38,7 +38,7 @@ THROUGH_TLS: Final = 100
 WARM_UP: Final = 0.25
 """Part of a run after which the process should have the memory that it needs."""
 MAX_GROWTH_MIB: Final = 24
-"""What may be in use at the end and was not after the warm-up, all caches empty."""
+"""The memory that may be in use at the end and was not after the warm-up, all caches empty."""
 MAX_PEAK_MIB: Final = 512
 """The memory limit of the webhook's container, though this process also makes the reviews."""
 MAX_BLOCK_BYTES: Final = 512
@@ -66,8 +66,8 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
     """A call that was answered wrongly.
 
     Attributes:
-        number: In its run, from 0.
-        place: Of `places`.
+        number: The number in its run, from 0.
+        place: The number of one of `places`.
     """
 
     number: int
@@ -99,7 +99,7 @@ def run(seed: int, reviews: int, part: int = 0, *, checks_costs: bool = True) ->
 
     Args:
         seed: The same gives the same calls.
-        part: Of several runs with one seed.
+        part: The number of one of several runs with one seed.
         checks_costs: Whether an answer that took too much CPU is wrong, which depends on the machine.
     """
     return asyncio.run(_run(seed, reviews, part, checks_costs))

@@ -44,7 +44,7 @@ BARE_SELECTORS: Final = (
     f'{_A}.driverVersion.compareTo(semver("1.2.0")) >= 0',
     'device.attributes["resource.kubernetes.io"].pcieRoot == "pci0"',
 )
-"""As people write them: a runtime error on a device that lacks what is asked."""
+"""Selectors as people write them: a runtime error on a device that lacks the attribute."""
 
 BROKEN_SELECTORS: Final = (
     "device.nodeName == 'n1'",

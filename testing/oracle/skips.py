@@ -15,7 +15,7 @@ class Skip(NamedTuple):
     """A deliberate difference.
 
     Attributes:
-        reason: What upstream does, what we do, and why ours is right.
+        reason: The behaviour of upstream, ours, and the reason that ours is right.
         applies: Whether it explains the difference.
     """
 
@@ -27,8 +27,8 @@ class Case(NamedTuple):
     """A difference to be explained.
 
     Attributes:
-        theirs: Of an allocator that was asked about all nodes, one after the other.
-        alone: Of an allocator that was asked about this node only.
+        theirs: The verdict of an allocator that was asked about all nodes, one after the other.
+        alone: The verdict of an allocator that was asked about this node only.
     """
 
     scenario: Scenario

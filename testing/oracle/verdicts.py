@@ -32,7 +32,7 @@ class Verdict(NamedTuple):
     Attributes:
         end: One of the words above.
         claims: One normal AllocationResult per claim where it fits.
-        message: For people; not compared.
+        message: The text for people; not compared.
     """
 
     end: str

@@ -22,7 +22,7 @@ from testing.oracle.go import Oracle
 from testing.oracle.scenarios import Scenario
 
 WORKERS: Final = 16
-"""As many as kube-scheduler has."""
+"""The number of workers of kube-scheduler."""
 
 STABLE: Final[Scenario] = {
     "implementation": "stable",

@@ -49,7 +49,7 @@ from testing.sidecar.world import (
 CLAIMS: Final = 3
 DEVICES: Final = 1
 PODS: Final = 2
-"""That use each claim."""
+"""Pods that share each claim."""
 BINDING_FAILS: Final = 0.5
 """Share of the Bindings that are refused."""
 ONE_DEVICE: Final = device_limit(1)

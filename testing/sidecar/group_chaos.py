@@ -99,7 +99,7 @@ class GroupProcess(Process):
     """A sidecar and its scheduler, with the gangs that are being bound.
 
     Attributes:
-        take_backs: What could not be taken back at once, by UID of the claim.
+        take_backs: The writes that could not be taken back at once, by UID of the claim.
         bound: The pods that are seen bound.
         parked: The pods of each gang whose run is over, which are to be reserved for the second time, with the
             versions of their claims.
@@ -126,7 +126,7 @@ class GroupWorld(World[GroupProcess]):
     """A schedule of two gangs.
 
     Attributes:
-        windows_s: How long a gang was partially allocated, each time.
+        windows_s: The times that a gang was partially allocated.
     """
 
     claim_names = tuple(
@@ -662,8 +662,8 @@ class Played(NamedTuple):
 
     Attributes:
         broken: The seeds that broke a promise, with the stories.
-        commits: How often the pods of a gang were let go for the first time.
-        windows_s: How long a gang was partially allocated, each time, in order of length.
+        commits: The number of times that the pods of a gang were let go for the first time.
+        windows_s: The times that a gang was partially allocated, in order of length.
     """
 
     broken: Mapping[int, str]

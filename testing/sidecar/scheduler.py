@@ -56,7 +56,7 @@ class FakeScheduler:
     """Calls a sidecar, numbers reservations and keeps those that are not acknowledged.
 
     Attributes:
-        instance: Of the sidecar, as its last hello said.
+        instance: The instance of the sidecar, as its last hello said.
     """
 
     def __init__(self, socket: Path, name: str = "scheduler-0") -> None:

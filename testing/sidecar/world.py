@@ -43,14 +43,14 @@ EVENTS: Final = 800
 LEASE_S: Final = 15
 RENEW_DEADLINE_S: Final = 10.0
 WRITE_TIMEOUT_S: Final = 5.0
-"""After which the client gives up, and the server, from when the request arrived."""
+"""The time until the client gives up, and the server, from the arrival of the request."""
 FENCE_LAG_S: Final = 1.0
 """The policy of the API server learns of a new holder within this time."""
 WAIT_S: Final = WRITE_TIMEOUT_S + FENCE_LAG_S + 0.1
 CLOCK_SKEW: Final = 0.01
-"""By which share the clock of a process is fast or slow. NTP corrects a clock by 0.0005 at most."""
+"""The share by which the clock of a process is fast or slow. NTP corrects a clock by 0.0005 at most."""
 STALE_VERSIONS: Final = 12
-"""By which a cache of the API server is behind at most."""
+"""The most versions that a cache of the API server is behind."""
 EARLY_END: Final = 0.2
 """Share of the leaders that end within the time for which they wait."""
 CLIENT_S: Final = WRITE_TIMEOUT_S + 0.5
@@ -93,7 +93,7 @@ class Server:
     Attributes:
         history: The change that led to each version, from 1 on.
         running: UID of a pod to its claim.
-        renewals: Of the Lease.
+        renewals: The renewals of the Lease.
     """
 
     def __init__(self) -> None:
@@ -192,7 +192,7 @@ class Process:
 
     Attributes:
         rate: Seconds of its clock in a second.
-        renewed_at: By its clock.
+        renewed_at: The time of the renewal by its clock.
         attempts: UID of a pod that is being scheduled to its claim.
         bindable: UIDs of the pods whose claims were written, so that they may have been bound.
         is_listing: The watch is broken.
@@ -291,9 +291,9 @@ class World(ABC, Generic[P]):
 
     Attributes:
         claim_names: The claims that there are at the beginning.
-        events: How many events a schedule has.
+        events: The number of events of a schedule.
         stir_s: The longest time from one act of somebody to the next.
-        trace: What has happened.
+        trace: The events so far.
     """
 
     claim_names: ClassVar[Sequence[Name]] = ()

@@ -19,7 +19,7 @@ ROOT: Final = Path(__file__).parents[2]
 FOLDERS: Final = ("base", "bridge", "observer")
 METHODS: Final = {"POST": "create", "PATCH": "patch"}
 REQUESTS: Final = 12
-"""As many as show each kind of request of an attacker more than once."""
+"""A number of requests that shows each kind of an attacker's more than once."""
 
 Attack = Callable[[Target, random.Random], Iterator[int]]
 

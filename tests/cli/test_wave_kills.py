@@ -20,7 +20,7 @@ from testing.waves import ScriptedCluster, write_plan
 
 WRITES: Final = 28
 STEPS: Final = 17
-"""Of the whole plan."""
+"""The steps of the whole plan."""
 DIGEST: Final = f"sha256:{'0' * 64}"
 
 

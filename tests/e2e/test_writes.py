@@ -10,7 +10,7 @@ from e2e.writes import CERTIFICATE_WRITES, CONTROLLER_WRITES, NOT_KILLED, QUOTA_
 ROOT: Final = Path(__file__).parents[2]
 ROOMS: Final = ("controllers", "kube/runtime", "certs", "process")
 METHODS: Final = frozenset({"create", "patch", "delete"})
-"""Of the client; those that send POST, PATCH and DELETE."""
+"""The methods of the client that send POST, PATCH and DELETE."""
 
 
 def written_methods() -> frozenset[str]:

@@ -25,7 +25,7 @@ GPU, CORE, MEMORY, RATIO, SHARED = (
 )
 MEBIBYTE: Final = 2**20
 TOLD: Final = frozenset({"wholeDevice", "notExclusive", "equalMemorySizes", "memorySizesMerged"})
-"""What ours may grant otherwise, with a finding that says so."""
+"""The codes of findings about grants that differ."""
 
 
 class Requested(NamedTuple):

@@ -61,7 +61,7 @@ class Step(NamedTuple):
         size: Memory of a GPU that it requests.
         requests: Its CPU and memory.
         changed: Number of the node.
-        left: What this node has left from now on; None if it is gone.
+        left: The resources left on this node from now on; None if it is gone.
     """
 
     size: str

@@ -35,7 +35,7 @@ pytestmark = pytest.mark.property
 NOW = "2026-11-20T12:00:00Z"
 POOLS = ("a", "b", "c")
 MODES = ("mig", "mps", "odd", "")
-"""Of a device; "" for one without the attribute, on which rules may fail."""
+"""The modes of a device; "" for one without the attribute, so that rules may fail on it."""
 
 Published = tuple[tuple[str, str], ...]
 """Mode and GPU of each device of a pool."""

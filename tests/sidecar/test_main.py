@@ -72,7 +72,7 @@ class Sleeper:
     """A sleep that ends when the test says so.
 
     Attributes:
-        seconds: That were asked for.
+        seconds: The seconds that were asked for.
     """
 
     def __init__(self) -> None:

@@ -162,7 +162,7 @@ class Sample(ApiStruct, frozen=True, kw_only=True):
     """A sample.
 
     Attributes:
-        spec: What it says.
+        spec: The content of the spec.
     """
 
     metadata: ObjectMeta = ObjectMeta()

@@ -13,7 +13,7 @@ from tools.walk import WALKS, product_path
 ROOT = Path(__file__).parents[2]
 PAGE: Final = (ROOT / "docs" / "architecture.md").read_text()
 SLACK: Final = 5
-"""How many files a walk may be shorter than the page says before the page is to be corrected."""
+"""The number of files that a walk may lack before the page is to be corrected."""
 
 
 @pytest.fixture(scope="module")

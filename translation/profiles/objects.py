@@ -64,7 +64,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         version: The content hash of its version in force: of an earlier one where the present one is
             not accepted; empty where there is none.
-        message: Why not; empty where it is accepted.
+        message: The reason it is not accepted; empty if it is.
         fix: The remedy, as an instruction; empty where it is accepted.
     """
 

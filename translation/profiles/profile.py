@@ -156,7 +156,7 @@ class NamedDevices(_Part, frozen=True, kw_only=True):
             are preferred; where a driver publishes none, any are accepted.
         variables: The variables that the device plugin sets in containers and the driver does not;
             a finding lists them.
-        rejected: Why no device can be given for the name; a pod that requests it is denied.
+        rejected: The reason no device can be given for the name; a pod that requests it is denied.
         advice: The name or request to write instead, beside `rejected`.
     """
 

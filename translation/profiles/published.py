@@ -31,7 +31,7 @@ class PublishedProfiles(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         in_force: Driver to the content hash of its profile, for drivers with an accepted object.
         versions: Content hash to profile: those in force, and those that live pods name.
-        faults: Why parts of the text are ignored.
+        faults: The reasons that parts of the text are ignored.
     """
 
     in_force: Mapping[str, str] = {}

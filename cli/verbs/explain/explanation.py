@@ -17,7 +17,7 @@ class Example(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A manifest that yields the code.
 
     Attributes:
-        name: What the manifest has, or its file among the examples.
+        name: The content of the manifest, or its file among the examples.
         manifest: YAML of one or several documents.
         snapshot: The file of the cluster state that it needs; empty if it needs none.
     """
@@ -47,9 +47,9 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
     Attributes:
         code: The code.
         cause: A sentence.
-        fixes: In general; a finding names the fix for its object.
+        fixes: The general fixes; a finding names the fix for its object.
         rules: The rules that report it; empty for codes of the translation and of lint, and for reasons.
-        how_it_passes: How the cause may pass by itself; empty if it does not.
+        how_it_passes: The ways for the cause to pass by itself; empty if it does not.
         example: None if there is no example yet.
     """
 

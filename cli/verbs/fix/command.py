@@ -74,7 +74,7 @@ class FixAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """The document of `drawbridge fix -o json`.
 
     Attributes:
-        fixes: What was changed.
+        fixes: The changes.
         objects: All objects in order, fixed.
         findings: The findings that are left.
     """

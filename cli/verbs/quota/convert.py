@@ -49,7 +49,7 @@ class QuotaDocument(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     Attributes:
         split: The way of giving amounts to classes where a key may become devices of several.
         quotas: ResourceQuotas with lines for claims; none where another kind is written.
-        conversions: What else is written, and for which lines.
+        conversions: The other objects that are written, and their lines.
         mappings: DeviceClass with a line here to the resource name that `prepare.sh` of a plan has it map. From then
             on the line of that name counts its claims, too, and the class needs none.
         replaced_lines: Lines that were left out, since DeviceQuotas of the cluster count them with claims already.
@@ -139,7 +139,7 @@ def _with_rest(quota: ConvertedQuota, rest: QuotaConversion | None) -> Converted
     """Return a quota without the lines that something else counts.
 
     Args:
-        rest: What was written beside it, with the reasons why some of its lines are not even there.
+        rest: The objects that were written beside it, with the reasons that some of its lines are not even there.
     """
     if rest is None:
         return quota

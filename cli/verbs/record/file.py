@@ -26,7 +26,7 @@ class RecordingFile:
         """Begin with nothing.
 
         Args:
-            stream: What is written to.
+            stream: The stream to write to.
             is_compressed: Write gzip.
         """
         self._stream = stream

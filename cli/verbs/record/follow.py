@@ -84,7 +84,7 @@ class Follower:
 
         Args:
             informers: The factory.
-            file: What is written.
+            file: The file to write.
             resources: Kind to resource.
             clock: Seconds since the beginning.
             on_first_state: Called with the number of objects when the first state is written.
@@ -245,7 +245,7 @@ async def build_header(client: Client, started_at: str, unlistable: Sequence[Unl
 
     Args:
         started_at: The time of second 0 in RFC 3339.
-        unlistable: What the user may not list.
+        unlistable: The resources that the user may not list.
     """
     version = ""
     with suppress(Forbidden, NotFound):

@@ -71,10 +71,10 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
         pods: The pods.
         order: The order in which they arrive.
         inventory: The cluster before the first pod.
-        options: What the bridge evaluates.
-        stock_options: What kube-scheduler evaluates.
-        profiles: How the schedulers score nodes.
-        course: What was recorded of the cluster; None without a recording.
+        options: The features and policies that the bridge evaluates.
+        stock_options: The features and policies that kube-scheduler evaluates.
+        profiles: The scores of nodes that the schedulers use.
+        course: The recorded events of the cluster; None without a recording.
         recorded_inventory: The cluster without nodes that were added.
     """
 
@@ -105,9 +105,9 @@ def build_question(
         order: The order in which they arrive.
         state: The cluster.
         features: Feature gates.
-        profiles: How the schedulers score nodes.
+        profiles: The scores of nodes that the schedulers use.
         added: Numbers of nodes to add, each with the name of a node that they are like.
-        course: What was recorded behind the state; None without a recording.
+        course: The recorded events after the state; None without a recording.
 
     Raises:
         UnknownNode: There is no node of such a name.
@@ -137,7 +137,7 @@ def run_job(job: Job, question: Question, recorder: Recorder | None = None) -> S
 
     Args:
         job: The replay.
-        question: What all replays have in common.
+        question: The input common to all replays.
         recorder: Samples the replay while it runs.
     """
     return replay(

@@ -54,7 +54,7 @@ def format_replay_page(
         order: The order in which pods arrived.
         pods: Number of pods.
         version: The program's version, for the line below the title; may be empty.
-        agreement: What happened, for pods of a recording; None for others.
+        agreement: The recorded placements, for pods of a recording; None for others.
     """
     if agreement is not None:
         results = (agreement.outcome, *results)

@@ -27,7 +27,7 @@ def format_results(
         results: The results.
         order: The order in which pods arrived.
         pods: Number of pods.
-        agreement: What happened, for pods of a recording; None for others.
+        agreement: The recorded placements, for pods of a recording; None for others.
     """
     if agreement is not None:
         results = (agreement.outcome, *results)

@@ -114,7 +114,7 @@ class Unmovable(NamedTuple):
     """A workload that never moves.
 
     Attributes:
-        reason: Why it does not.
+        reason: The reason it does not.
         on_node: The same of a node that its pods run on, with a place for the names of workloads.
     """
 

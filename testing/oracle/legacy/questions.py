@@ -23,7 +23,7 @@ from translation.model.npu_chips import CHIPS
 SCENARIOS: Final = Path(__file__).parents[3] / "tests" / "legacy" / "executed"
 RECORDS: Final = Path(__file__).parents[1] / "data" / "legacy"
 SHARES_OF_A_CARD: Final = 10
-"""How many containers share a card where the chart of a device plugin says nothing else."""
+"""The number of containers that share a card by default of a device plugin's chart."""
 
 
 class System(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,7 +66,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     """A scenario as a recorder reads it.
 
     Attributes:
-        digest: Of the content, so that a record of another question is noticed.
+        digest: The digest of the content, so that a record of another question is noticed.
     """
 
     content: Mapping[str, Any]

@@ -63,7 +63,7 @@ class Row(NamedTuple):
     """The claims that would fit instead.
 
     Attributes:
-        want: Without the node; empty for nothing.
+        want: The expected words without the node; empty for nothing.
         held: Claims that hold devices already.
     """
 

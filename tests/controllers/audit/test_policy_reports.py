@@ -39,7 +39,7 @@ COUNT: Final = FieldPath.of("spec", "devices", "requests", 0, "exactly", "count"
 TOO_MANY: Final = error(Code.EXCEEDS_LARGEST_NODE, COUNT, "count 3 is more than 2", "request 2")
 UNGUARDED: Final = warning(Code.UNGUARDED_SELECTOR, FieldPath.of("spec"), "fails on other drivers")
 MAX_OBJECT_BYTES: Final = 1024 * 1024
-"""Of the 1.5 MiB that etcd stores; the rest is for what the API server adds."""
+"""A part of the 1.5 MiB that etcd stores; the rest is for the API server's additions."""
 KINDS: Final = [kind for kinds in REPORT_KINDS.values() for kind in kinds]
 
 

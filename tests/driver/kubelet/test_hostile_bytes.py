@@ -30,7 +30,7 @@ class Driver:
     """The services of a driver that prepares nothing, and the calls to them.
 
     Attributes:
-        claims: In the last request.
+        claims: The number of claims in the last request.
         pause: Set when calls may end.
     """
 

@@ -16,7 +16,7 @@ class Case(NamedTuple):
     """A reading of the wall clock ten seconds after an answer that took two.
 
     Attributes:
-        error: How far the wall clock is ahead of the date in the answer.
+        error: The lead of the wall clock over the date in the answer.
         expected: The same, of the time that counts.
     """
 

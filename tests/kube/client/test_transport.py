@@ -19,7 +19,7 @@ from kube.errors import KubeError
 from testing.fake_api_server import FakeApiServer
 
 LOST_S: Final = 45
-"""After which client-go gives a silent connection up."""
+"""The time until client-go gives a silent connection up."""
 HOST: Final = "127.0.0.1"
 
 
