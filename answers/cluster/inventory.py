@@ -191,7 +191,7 @@ def build_inventory(
             cluster.nodes.values(), cluster.node_devices, classes, drivers_of
         ),
         wide_mappings=tuple(sorted(wide_mappings, key=lambda mapping: mapping.resource)),
-        plugin_resources=tuple(_plugin_resources(cluster.nodes.values())),
+        plugin_resources=tuple(list_plugin_resources(cluster.nodes.values())),
     )
 
 
@@ -237,7 +237,7 @@ def devices_of_pool(pool: Pool) -> Iterator[PublishedDevice]:
     yield from pool.elsewhere
 
 
-def _plugin_resources(nodes: Iterable[Node]) -> Iterator[PluginResource]:
+def list_plugin_resources(nodes: Iterable[Node]) -> Iterator[PluginResource]:
     """Yield the offers of nodes under names that are translated, by name."""
     amounts: dict[str, list[Quantity]] = {}
     for node in nodes:

@@ -924,6 +924,16 @@ def test_a_request_is_named_where_a_pod_has_several_and_the_claim_where_it_has_s
     assert "claim team/three, request gpu: " in of_two
 
 
+def test_devices_of_device_plugins_are_told_where_no_driver_publishes_any() -> None:
+    plugin_node = node("a") | {"status": {"allocatable": {"nvidia.com/gpu": "8"}}}
+
+    told = simulate(claim("a"), snapshot=[device_class(), plugin_node]).stderr
+    published = simulate(claim("a"), snapshot=[*STATE, plugin_node]).stderr
+
+    assert "device plugins offer nvidia.com/gpu (8 on 1 node): `drawbridge assess`" in told
+    assert "device plugins" not in published
+
+
 def test_a_state_without_any_node_places_nothing() -> None:
     result = simulate(claim("a"), snapshot=[device_class()])
 

@@ -506,7 +506,7 @@ def test_keys_that_are_not_translated_are_reported() -> None:
 # --- findings -------------------------------------------------------------------------------------
 
 
-def test_a_finding_has_six_fields() -> None:
+def test_a_finding_has_seven_fields() -> None:
     (finding,) = answer(pod(gpus(1, mem="8Gi")))["findings"]
 
     assert finding == {
@@ -516,6 +516,7 @@ def test_a_finding_has_six_fields() -> None:
         "fix": "write 8192 for 8Gi",
         "object": "Pod/default/train",
         "path": "spec.containers[0].resources.limits[nvidia.com/gpumem]",
+        "reasons": [],
     }
 
 

@@ -19,6 +19,7 @@ from allocator.strategies import registry
 from allocator.strategies.strategy import Strategy
 from answers.cluster.fits_in_keys import with_fits_in_keys
 from answers.cluster.hints import hints
+from answers.cluster.inventory import list_plugin_resources
 from answers.manifests.documents import simulation_answer
 from answers.manifests.removal import RemovedPod, remove_pods
 from answers.manifests.scheduler_views import build_views, routed_pods, scheduler_support
@@ -43,8 +44,10 @@ from cli.output.progress import INTERRUPTED, LongRun
 from cli.output.standard_error import print_line
 from cli.reading.options import NO_CLUSTER, with_allocation_inputs
 from findings.finding import Severity
+from findings.text import count_text
 from kube.api.meta import encode
 from kube.errors import FieldError
+from kube.quantity import format_amount
 
 EXPLAINED: Final = 20
 """Failures whose reasons the text has, beside the last."""
@@ -52,6 +55,7 @@ EXPLAINED: Final = 20
 TRACED: Final = 10
 """Pods and claims whose placement `-o json` has stage by stage."""
 
+_OFFERS_SHOWN: Final = 3
 CLOSEST_FITS: Final = 3
 """Failures whose closest fit is computed by default; each may take a second."""
 
@@ -171,6 +175,7 @@ def simulate(
     answer = _with_rejected(answer, request)
     state = request.state
     notes = (
+        *_plugin_notes(state),
         *gate_notes(state.slices, features),
         *views.notes,
         *contradiction_notes(cluster.usage),
@@ -234,6 +239,21 @@ def _check_removed(names: Iterable[Name], state: ClusterState) -> None:
         where = f"; namespace {', '.join(others)} has one" if others else ""
         raise click.BadParameter(
             f"there is no pod {name} in namespace {namespace}{where}", param_hint="'--without'"
+        )
+
+
+def _plugin_notes(state: ClusterState) -> Iterator[str]:
+    """Yield a note for a cluster with devices of device plugins only."""
+    offers = [] if state.slices else list(list_plugin_resources(state.nodes))
+    if offers:
+        names = ", ".join(
+            f"{offer.resource} ({format_amount(offer.allocatable)} on {count_text(offer.nodes, 'node')})"
+            for offer in offers[:_OFFERS_SHOWN]
+        )
+        more = f" and {len(offers) - _OFFERS_SHOWN} more" if len(offers) > _OFFERS_SHOWN else ""
+        yield (
+            f"no driver publishes devices; device plugins offer {names}{more}: `drawbridge assess` tells where "
+            "their pods would be placed after a migration"
         )
 
 
