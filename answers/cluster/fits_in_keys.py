@@ -1,4 +1,4 @@
-"""The closest fits of a simulation, in the keys of pods with claims from a translation. Pure."""
+"""The closest fits of a simulation in the keys of pods, translated or mapped by DeviceClasses. Pure."""
 
 from collections.abc import Iterable, Mapping
 
@@ -7,13 +7,17 @@ from msgspec.structs import replace
 from admission.objects import recorded_translation
 from allocator.explain.closest_fit import ClosestFit
 from allocator.explain.failure import Failure
+from allocator.explain.selector import one_line
 from allocator.pods.claims import Name, claim_name, pod_claims
+from allocator.pods.extended_resource_claim import SUFFIX, limit_paths, mapped_resources
 from allocator.simulation.model import SimulationResult
 from answers.model.cluster_state import ClusterState
-from findings.field_path import FieldPath
+from findings.field_path import FieldPath, Key
 from findings.finding import Code, warning
 from findings.fitting import FittingAmount, FittingAmounts
 from kube.api.core import Pod
+from kube.api.extended_resources import extended_resources
+from kube.quantity import Quantity, format_count
 from rules.engine.engine import Target
 from translation.cluster.snapshot import TranslationSnapshot
 from translation.record.claim_sources import CLAIMS, match_claims
@@ -51,13 +55,43 @@ def _failure_in_keys(
     target = Target(view=pod, raw={}, metadata=pod.metadata, namespace=pod.metadata.namespace)
     translation = recorded_translation(target, snapshot)
     if translation is None:
-        return failure
+        limits = limit_paths(pod, mapped_resources(pod, extended_resources(state.classes.values())))
+        return replace(
+            failure,
+            closest_fit=_in_limits(failure.closest_fit, pod, limits),
+            closest_fit_when_idle=_in_limits(failure.closest_fit_when_idle, pod, limits),
+        )
     entries = _entries_by_claim(pod, state)
     return replace(
         failure,
         closest_fit=_in_keys(failure.closest_fit, pod, entries, translation),
         closest_fit_when_idle=_in_keys(failure.closest_fit_when_idle, pod, entries, translation),
     )
+
+
+def _in_limits(
+    fit: ClosestFit | None, pod: Pod, limits: Mapping[str, FieldPath]
+) -> ClosestFit | None:
+    """Return a closest fit with words that name limits, if it lowers numbers of resources that classes map."""
+    name = f"{pod.metadata.namespace}/{pod.metadata.name}-{SUFFIX}"
+    amounts_by_limit: dict[FieldPath, Quantity] = {}
+    for change in fit.changes if fit is not None else ():
+        limit = limits.get(change.request) if change.claim == name else None
+        if limit is None or change.amount is None:
+            return fit
+        amounts_by_limit[limit] = change.amount
+    if fit is None or not amounts_by_limit:
+        return fit
+    amounts = ", ".join(
+        f"{one_line(_key_of(path) if len(limits) == 1 else str(path))}: {format_count(amount)}"
+        for path, amount in amounts_by_limit.items()
+    )
+    return replace(fit, fix_in_keys=f"write {amounts} to fit node {one_line(fit.node)}")
+
+
+def _key_of(path: FieldPath) -> str:
+    last = path.steps[-1]
+    return last.name if isinstance(last, Key) else str(path)
 
 
 def _entries_by_claim(pod: Pod, state: ClusterState) -> dict[Name, int]:

@@ -483,3 +483,18 @@ def test_a_claim_that_is_not_created_is_told_though_a_node_has_its_devices() -> 
 
     assert sentence.startswith("not created yet: 1 claim of the pod; ")
     assert "describe resourcequota" in sentence
+
+
+def test_the_closest_fit_of_a_key_that_a_class_maps_is_in_the_key() -> None:
+    mapped = device_class()
+    mapped["spec"]["extendedResourceName"] = "example.com/gpu"
+    pending = using("pending")
+    pending["spec"]["containers"][0]["resources"] = {"limits": {"example.com/gpu": "4"}}
+    state = (mapped, node("a"), slice_of("a"), pending)
+
+    result = drawbridge(
+        *("why", "pod", "pending", "-n", "team", "--snapshot", "-"), stdin=dump_yaml(state)
+    )
+
+    assert "closest   write example.com/gpu: 2 to fit node a" in result.stdout
+    assert "container-0-request-0" not in result.stdout
