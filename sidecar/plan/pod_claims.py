@@ -11,6 +11,7 @@ from allocator.pods.claims import Name, PodClaims, allocation_of, claim_name
 from allocator.pods.extended_resource_claim import mapped_resources
 from clusterstate.parameter_bounds import MAX_PARAMETER_VALUES, has_dropped_parameters
 from kube.api.core import Pod, PodResourceClaim
+from kube.api.meta import OwnerReference
 from kube.api.resource import ResourceClaim
 from sidecar.commit.writes import MAX_CONSUMERS, consumers, is_reserved_for
 from sidecar.model.rejections import Code, Rejection, failed_rejection, unresolvable
@@ -140,7 +141,22 @@ def _usable(pod: Pod, claim: ResourceClaim) -> ResourceClaim | Rejection:
 
 
 def _is_owned(claim: ResourceClaim, pod: Pod) -> bool:
+    """Return True if a claim was made for a pod, or for its PodGroup, whose UID pods do not know."""
     return any(
-        reference.controller and reference.uid == pod.metadata.uid
+        reference.controller and (reference.uid == pod.metadata.uid or _is_group_of(pod, reference))
         for reference in claim.metadata.owner_references or ()
+    )
+
+
+def _is_group_of(pod: Pod, reference: OwnerReference) -> bool:
+    """Return True if an owner is the PodGroup of a pod.
+
+    Source: k8s.io/dynamic-resource-allocation v0.37.1, resourceclaim, isForPodGroupByPod.
+    """
+    group = (pod.spec.scheduling_group or {}).get("podGroupName")
+    return (
+        bool(group)
+        and reference.name == group
+        and reference.kind == "PodGroup"
+        and reference.api_version.startswith("scheduling.k8s.io/")
     )
