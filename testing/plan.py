@@ -1,5 +1,7 @@
 """Plans of migrations, as `drawbridge plan` writes them."""
 
+import json
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -42,3 +44,25 @@ def held_objects(plan: Mapping[str, Any]) -> dict[str, str]:
 
 def script(tmp_path: Path, phase: str, wave: int = 1, folder: str = "plan") -> str:
     return (tmp_path / folder / f"wave-{wave}" / f"{phase}.sh").read_text()
+
+
+def changes(text: str) -> list[tuple[str, dict[str, tuple[Any, Any]]]]:
+    """Return the objects that a script changes, each with the last key of a field to its value before and after."""
+    changed = []
+    for line in text.splitlines():
+        if "change_object " not in line or line.lstrip().startswith("#"):
+            continue
+        words = shlex.split(line[line.index("change_object ") :].removesuffix("; fi"))
+        _, target, namespace, patch, finished, *_ = words
+        before = {
+            entry["path"]: entry["value"] for entry in json.loads(patch) if entry["op"] == "test"
+        }
+        after = {entry["path"]: entry["value"] for entry in json.loads(finished)}
+        fields = {_last_key(path): (value, after[path]) for path, value in before.items()}
+        place = f"{namespace}/" if namespace else ""
+        changed.append((f"{place}{target}", fields))
+    return changed
+
+
+def _last_key(pointer: str) -> str:
+    return pointer.rpartition("/")[2].replace("~1", "/").replace("~0", "~")

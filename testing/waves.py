@@ -1,6 +1,6 @@
 """A plan with two waves, and commands in place of kubectl, helm and drawbridge that change a folder.
 
-The folder is the state of a cluster: a file for each cordoned node, label, annotation and quota.
+The folder is the state of a cluster: a file for each cordoned node, label, annotation and patched object.
 """
 
 import os
@@ -48,6 +48,18 @@ case "$program $1" in
   "kubectl drain") case "$words" in *dry-run*) ;; *) touch "$cluster/cordoned.$2" ;; esac ;;
   "kubectl uncordon") rm -f "$cluster/cordoned.$2" ;;
   "kubectl label" | "kubectl annotate") object="$2.$3"; shift 3; change "$@" ;;
+  "kubectl patch")
+    # A dry run has the values that the patch after it leads to; without a file all are missing.
+    file="$cluster/patched.$(echo "$2" | tr / _)"
+    case "$words" in
+      *dry-run*)
+        echo "${words#*--patch=}" > "$cluster.next"
+        if [ -e "$file" ]; then cmp -s "$file" "$cluster.next"; exit; fi
+        case "$words" in *'"value":null'*) exit 0 ;; *) exit 1 ;; esac
+        ;;
+      *) case "$(cat "$cluster.next")" in *'"value":null'*) rm -f "$file" ;; *) cp "$cluster.next" "$file" ;; esac ;;
+    esac
+    ;;
   "kubectl apply") case "$words" in *dry-run*) ;; *) touch "$cluster/applied.${2##*/}" ;; esac ;;
 esac
 if [ "$KILL" = "$number after" ]; then kill -9 $PPID; exit 137; fi

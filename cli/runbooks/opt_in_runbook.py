@@ -3,10 +3,16 @@
 With the format kustomize a repository changes these objects, so a script waits for it, or stops.
 """
 
-import json
 from collections.abc import Iterator
 from typing import Final
 
+from cli.runbooks.object_changes import (
+    change_command,
+    change_comment,
+    change_lines,
+    label_change,
+    template_label_change,
+)
 from cli.runbooks.shell import command, comment, quoted
 from findings.text import reference_text
 from kube.names import TRANSLATE_LABEL, TRANSLATE_SELECTED
@@ -23,6 +29,8 @@ ROLLED_OUT: Final = {
 }
 """Kinds whose pods `kubectl rollout restart` creates again."""
 _TEMPLATE: Final = "# A new template is a rollout, which creates the pods again."
+_OPT_IN: Final = template_label_change(None, "true")
+_OPT_OUT: Final = template_label_change("true", None)
 _PATH: Final = f".metadata.labels.{TRANSLATE_LABEL.replace('.', chr(92) + '.')}"
 """The path of the label in a namespace or in a template, as a JSONPath of kubectl."""
 
@@ -40,11 +48,11 @@ def opt_in_lines(plan: Plan, wave: Wave, verify: str) -> Iterator[str]:
     if plan.format == KUSTOMIZE and wave.opted_in:
         yield commit_line(f"wave-{wave.wave}")
     for namespace in wave.namespaces:
-        yield _label(plan, namespace, "true")
+        yield from _label(plan, wave, namespace, "true")
     if wave.partial_namespaces:
         yield "\n# Of these namespaces only pods with the label of their own are opted in."
     for entry in wave.partial_namespaces:
-        yield _label(plan, entry.namespace, TRANSLATE_SELECTED)
+        yield from _label(plan, wave, entry.namespace, TRANSLATE_SELECTED)
     if any(workload.is_translated for workload in wave.workloads):
         yield "\n# Stops before any pod is created again, unless new ones of these namespaces get claims."
         yield f'{verify} --webhook --wave "$here" --wait={TRANSLATED_TIMEOUT}'
@@ -57,10 +65,9 @@ def opt_out_lines(plan: Plan, wave: Wave) -> Iterator[str]:
     for namespace in wave.opted_in:
         was_selective = namespace in wave.formerly_selective
         if plan.format != KUSTOMIZE:
-            if was_selective:
-                yield _label(plan, namespace, TRANSLATE_SELECTED)
-            else:
-                yield command("kubectl", "label", "namespace", namespace, f"{TRANSLATE_LABEL}-")
+            value = "true" if namespace in wave.namespaces else TRANSLATE_SELECTED
+            change = label_change(value, wave.former_labels.get(namespace))
+            yield from change_lines(f"namespace/{namespace}", "", [change])
             continue
         label = f"{TRANSLATE_LABEL}=true" if was_selective else TRANSLATE_LABEL
         selector = f"--selector=kubernetes.io/metadata.name={namespace},{label}"
@@ -75,10 +82,11 @@ def opt_out_lines(plan: Plan, wave: Wave) -> Iterator[str]:
             yield restart_comment(workload)
         if plan.format == KUSTOMIZE:
             output = f"--output=jsonpath={{.spec.template{_PATH}}}"
-            words = command("kubectl", "get", target, namespace, output)
+            words = command("kubectl", "get", target, f"--namespace={namespace}", output)
             yield from _stop(words, target, step)
         else:
-            yield from asked_lines(workload, _patch(target, namespace, None))
+            yield change_comment(target, [_OPT_OUT])
+            yield from asked_lines(workload, change_command(target, namespace, [_OPT_OUT]))
 
 
 def _labelled_template_lines(plan: Plan, wave: Wave) -> Iterator[str]:
@@ -91,11 +99,13 @@ def _labelled_template_lines(plan: Plan, wave: Wave) -> Iterator[str]:
             yield restart_comment(workload)
         if plan.format == KUSTOMIZE:
             yield command(
-                *("kubectl", "wait", target, namespace, f"--timeout={COMMIT_TIMEOUT}"),
+                *("kubectl", "wait", target, f"--namespace={namespace}"),
+                f"--timeout={COMMIT_TIMEOUT}",
                 f"--for=jsonpath={{.spec.template{_PATH}}}=true",
             )
         else:
-            yield from asked_lines(workload, _patch(target, namespace, "true"))
+            yield change_comment(target, [_OPT_IN])
+            yield from asked_lines(workload, change_command(target, namespace, [_OPT_IN]))
 
 
 def restart_comment(workload: PlannedWorkload) -> str:
@@ -125,25 +135,17 @@ def _stop(query: str, name: str, step: str) -> Iterator[str]:
     yield f'if [ -n "$labelled" ]; then echo {quoted(text)} >&2; exit 1; fi'
 
 
-def _label(plan: Plan, namespace: str, value: str) -> str:
+def _label(plan: Plan, wave: Wave, namespace: str, value: str) -> tuple[str, ...]:
     if plan.format == KUSTOMIZE:
-        return command(
-            *("kubectl", "wait", f"namespace/{namespace}", f"--timeout={COMMIT_TIMEOUT}"),
-            f"--for=jsonpath={{{_PATH}}}={value}",
-        )
-    words = ("kubectl", "label", "namespace", namespace)
-    return command(*words, f"{TRANSLATE_LABEL}={value}", "--overwrite")
-
-
-def _patch(target: str, namespace: str, value: str | None) -> str:
-    patch = {"spec": {"template": {"metadata": {"labels": {TRANSLATE_LABEL: value}}}}}
-    words = ("kubectl", "patch", target, namespace, "--type=merge")
-    return command(*words, f"--patch={json.dumps(patch)}")
+        wait = ("kubectl", "wait", f"namespace/{namespace}", f"--timeout={COMMIT_TIMEOUT}")
+        return (command(*wait, f"--for=jsonpath={{{_PATH}}}={value}"),)
+    change = label_change(wave.former_labels.get(namespace), value)
+    return change_lines(f"namespace/{namespace}", "", [change])
 
 
 def _templates(wave: Wave) -> Iterator[tuple[PlannedWorkload, str, str]]:
-    """Yield the workloads with the label in their template, each with `kind/name` and its namespace's flag."""
+    """Yield the workloads with the label in their template, each with `kind/name` and its namespace."""
     for workload in wave.workloads:
         if workload.labelled:
             kind, namespace, name = workload.object.split("/", 2)
-            yield workload, f"{ROLLED_OUT[kind]}/{name}", f"--namespace={namespace}"
+            yield workload, f"{ROLLED_OUT[kind]}/{name}", namespace

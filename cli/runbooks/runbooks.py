@@ -4,11 +4,11 @@ Every name in a script is quoted, and comments are on one line without control c
 name of a cluster becomes a command.
 """
 
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from cli.runbooks.driver_runbook import driver_lines, held_lines
+from cli.runbooks.object_changes import FieldChange, change_command, change_lines
 from cli.runbooks.opt_in_runbook import COMMIT_TIMEOUT, commit_line
 from cli.runbooks.plan_text import namespace_texts
 from cli.runbooks.shell import (
@@ -21,7 +21,6 @@ from cli.runbooks.shell import (
 )
 from cli.runbooks.wave_runbook import (
     part_lines,
-    quota_files,
     rollback_parts,
     switch_parts,
     switch_script,
@@ -30,6 +29,7 @@ from findings.text import count_text, printable, reference_text
 from migration.plan.facts.environment import KUSTOMIZE
 from migration.plan.facts.vendors import CHART_MAPPINGS, NVIDIA, NVIDIA_LABEL
 from migration.plan.facts.work import describe_work
+from migration.plan.model.evidence import mapping_at
 from migration.plan.model.plan import Plan, PluginDaemonSet, Wave
 
 SETTINGS: Final = "settings.yaml"
@@ -70,7 +70,7 @@ def scripts(plan: Plan, inputs: Iterable[str] = ()) -> dict[str, str]:
     for wave in plan.waves:
         last = len(plan.waves)
         folder = f"wave-{wave.wave}"
-        texts[f"{folder}/preflight.sh"] = _text(refusal or _preflight(plan, wave, last, verify))
+        texts[f"{folder}/preflight.sh"] = _text(refusal or _preflight(wave, last, verify))
         texts[switch_script(wave)] = _text(refusal or _switch(plan, wave, last, verify))
         texts[f"{folder}/verify.sh"] = _text(_verify(wave, last, verify, residue))
         texts[f"{folder}/rollback.sh"] = _text(_rollback(plan, wave, last))
@@ -227,13 +227,11 @@ def _prepare(plan: Plan) -> Iterator[str]:
                 f"--for=jsonpath={{.spec.extendedResourceName}}={resource}",
             )
             continue
-        patch = json.dumps({"spec": {"extendedResourceName": resource}})
         yield comment(
             f"Pods with {resource} are served by Kubernetes itself, on nodes with the plugin and with the driver."
         )
-        yield command(
-            *("kubectl", "patch", "deviceclass", name, "--type=merge", f"--patch={patch}")
-        )
+        mapping = FieldChange(path=("spec", "extendedResourceName"), before=None, after=resource)
+        yield from change_lines(f"deviceclass/{name}", "", [mapping])
     by_hand = [f"{driver} ({label})" for driver, label in plan.drivers.items() if driver != NVIDIA]
     if by_hand:
         names = quoted(f"by hand, as the comments say: install {', '.join(by_hand)}")
@@ -246,27 +244,30 @@ def _prepare(plan: Plan) -> Iterator[str]:
 
 def _plugin_lines(plugin: PluginDaemonSet) -> Iterator[str]:
     required = {"nodeSelectorTerms": list(plugin.node_selector_terms)}
-    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
-    patch = json.dumps({"spec": {"template": {"spec": {"affinity": affinity}}}}, sort_keys=True)
+    former = plugin.affinity or {}
+    node_affinity = {
+        **mapping_at(former, "nodeAffinity"),
+        "requiredDuringSchedulingIgnoredDuringExecution": required,
+    }
+    change = FieldChange(
+        path=("spec", "template", "spec", "affinity"),
+        before=plugin.affinity,
+        after={**former, "nodeAffinity": node_affinity},
+    )
     yield ""
     yield comment(
         f"The device plugin stays away from nodes with {NVIDIA_LABEL}=true. If a chart owns it, set the same"
     )
     yield "# affinity in its values, or the next upgrade takes it back."
-    yield command(
-        *("kubectl", "patch", "daemonset", plugin.name, f"--namespace={plugin.namespace}"),
-        *("--type=merge", f"--patch={patch}"),
-    )
+    yield change_command(f"daemonset/{plugin.name}", plugin.namespace, [change])
 
 
-def _preflight(plan: Plan, wave: Wave, last: int, verify: str) -> Iterator[str]:
+def _preflight(wave: Wave, last: int, verify: str) -> Iterator[str]:
     yield head(f"Wave {wave.wave} of {last}, before it: checks, and changes nothing.")
     for note in wave.notes:
         yield comment(f"Note: {note}")
     if wave.wave > 1:
         yield f'\n{verify} --wave "$here/../wave-{wave.wave - 1}"'
-    for file in quota_files(plan, wave):
-        yield f'kubectl apply --dry-run=server --filename="$here/../quotas/"{quoted(file)}'
     if wave.nodes:
         # switch.sh waits for pods without a controller that run to their end; of others the next check tells.
         force = ["--force"] if any(work.waits and not work.owner for work in wave.work) else []

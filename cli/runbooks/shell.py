@@ -92,6 +92,36 @@ repeat_restart() {
 helm() { noted helm "$@" && command helm ${context:+"--kube-context=$context"} "$@"; }
 drawbridge() { noted drawbridge "$@" && command drawbridge "$@" ${context:+"--context=$context"}; }
 
+# Change the object $1 of the namespace $2 by the JSON Patch $3, which tests the values of the plan first;
+# nothing is done where those of the JSON Patch $4, which has tests alone, are there already. A JSONPath and
+# the value of the plan follow for each field: they are told where another value stops the change.
+change_object() {
+  local object="$1" namespace="$2" patch="$3" finished="$4" now is_other=
+  local words=("$object" ${namespace:+"--namespace=$namespace"})
+  shift 4
+  if command kubectl ${context:+"--context=$context"} patch "${words[@]}" --type=json --dry-run=server \
+    "--patch=$finished" >/dev/null 2>&1; then
+    printf '%s is as it is to become\n' "$object"
+    return
+  fi
+  if kubectl patch "${words[@]}" --type=json "--patch=$patch"; then return; fi
+  while [ "$#" -gt 1 ]; do
+    now="$(kubectl get "${words[@]}" "--output=jsonpath={$1}")"
+    if [ "$now" != "$2" ]; then
+      is_other=yes
+      printf '%s: %s is %s, and the plan expects %s\n' "$object" "$1" "${now:-missing}" "${2:-none}" >&2
+    fi
+    shift 2
+  done
+  if [ -n "$is_other" ]; then
+    printf '%s was changed since the plan was made, and nothing of it is changed here: put that back, or plan ' \
+      "$object" >&2
+    printf 'again from a new snapshot\n' >&2
+  fi
+  noted kubectl patch "${words[@]}" --type=json "--patch=$patch"
+  return 1
+}
+
 # What keeps autoscalers from nodes: a line for each node with the annotations that this run has set, as
 # kubectl takes them off; and the node that is empty, or is being drained.
 guarded=

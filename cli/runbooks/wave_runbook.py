@@ -5,10 +5,10 @@ records how far it is. A node is left cordoned by one step and uncordoned by ano
 the former evicts no pod that has come since.
 """
 
-import json
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
+from cli.runbooks.object_changes import change_lines, line_changes
 from cli.runbooks.opt_in_runbook import (
     ROLLED_OUT,
     asked_lines,
@@ -28,6 +28,7 @@ from migration.plan.model.plan import (
     PlannedNode,
     PlannedWork,
     PlannedWorkload,
+    QuotaLines,
     Wave,
 )
 from migration.wave.steps import Step, StepKind
@@ -100,7 +101,11 @@ def rollback_parts(plan: Plan, wave: Wave) -> tuple[Part, ...]:
     """Return the parts of the script that takes a wave back."""
     path = f"wave-{wave.wave}/rollback.sh"
     # A pod that is created again by hand has claims, so it runs on a node that is drained next.
-    namespaces = [*opt_out_lines(plan, wave), *recreation_lines(wave)]
+    namespaces = [
+        *_restored_lines(plan, wave),
+        *opt_out_lines(plan, wave),
+        *recreation_lines(wave),
+    ]
     comments = (
         ("# New pods of these namespaces keep their device keys; quotas count both, and stay.",)
         if wave.opted_in
@@ -156,13 +161,33 @@ def _replaced_lines(plan: Plan, wave: Wave) -> Iterator[str]:
                 *("kubectl", "wait", f"devicequotas.{GROUP}/{name}"),
                 *("--for=condition=Enforced", f"--timeout={QUOTA_TIMEOUT}"),
             )
-        lines = json.dumps({"spec": {"hard": dict.fromkeys(entry.lines)}})
-        words = ("kubectl", "patch", "resourcequota", entry.name, f"--namespace={entry.namespace}")
         if plan.format == KUSTOMIZE:
             text = f"by hand: remove {', '.join(entry.lines)} from ResourceQuota {entry.namespace}/{entry.name}"
             yield f"echo {quoted(text)}"
         else:
-            yield command(*words, "--type=merge", f"--patch={lines}")
+            removed = line_changes(entry.amounts, dict.fromkeys(entry.amounts))
+            yield from change_lines(f"resourcequota/{entry.name}", entry.namespace, removed)
+
+
+def _restored_lines(plan: Plan, wave: Wave) -> Iterator[str]:
+    """Yield the commands that give ResourceQuotas the lines back that the wave has removed.
+
+    Those of a namespace that moves in parts come back with its first part.
+    """
+    for entry in plan.replaced_lines:
+        if entry.namespace not in wave.opted_in or entry.namespace in wave.formerly_selective:
+            continue
+        yield comment(
+            f"The lines of ResourceQuota {entry.namespace}/{entry.name} come back with their amounts; "
+            f"DeviceQuota {', '.join(entry.device_quotas)} stays."
+        )
+        if plan.format == KUSTOMIZE:
+            amounts = ", ".join(f"{line}: {amount}" for line, amount in entry.amounts.items())
+            text = f"by hand: give ResourceQuota {entry.namespace}/{entry.name} the lines {amounts}"
+            yield f"echo {quoted(text)}"
+        else:
+            restored = line_changes(dict.fromkeys(entry.amounts), entry.amounts)
+            yield from change_lines(f"resourcequota/{entry.name}", entry.namespace, restored)
 
 
 def _quota_lines(plan: Plan, wave: Wave) -> Iterator[str]:
@@ -174,9 +199,17 @@ def _quota_lines(plan: Plan, wave: Wave) -> Iterator[str]:
         yield from (comment(effect) for effect in plan.quota_effects.get(file, ()))
     if plan.format == KUSTOMIZE and files:
         yield "# They come with kustomize/prepare from the repository: kubectl diff stops while one is missing."
-    verb = "diff" if plan.format == KUSTOMIZE else "apply"
-    for file in files:
-        yield f'kubectl {verb} --filename="$here/../quotas/"{quoted(file)}'
+    for namespace in wave.opted_in:
+        for file in plan.quotas.get(namespace, ()):
+            if plan.format == KUSTOMIZE:
+                yield f'kubectl diff --filename="$here/../quotas/"{quoted(file)}'
+                continue
+            lines = plan.quota_lines.get(file, QuotaLines(before={}, added={}))
+            name = file.removeprefix(f"{namespace}.").removesuffix(".yaml")
+            added = line_changes(
+                {**lines.before, **dict.fromkeys(lines.added)}, {**lines.before, **lines.added}
+            )
+            yield from change_lines(f"resourcequota/{name}", namespace, added)
 
 
 def _node_parts(

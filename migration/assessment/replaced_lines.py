@@ -25,6 +25,7 @@ class ReplacedLines(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         namespace: The namespace of the ResourceQuota.
         name: Its name.
         lines: The lines, as in spec.hard.
+        amounts: The amounts of the lines, which a rollback gives back.
         device_quotas: The names of the DeviceQuotas.
     """
 
@@ -32,6 +33,7 @@ class ReplacedLines(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     name: str
     lines: tuple[str, ...]
     device_quotas: tuple[str, ...]
+    amounts: Mapping[str, str] = {}
 
 
 def find_replaced_lines(
@@ -77,6 +79,7 @@ def find_replaced_lines(
                     namespace=place,
                     name=source.name,
                     lines=tuple(sorted(counting)),
+                    amounts={line: str(_hard(source)[line]) for line in sorted(counting)},
                     device_quotas=tuple(sorted(set().union(*counting.values()))),
                 )
             )

@@ -15,7 +15,7 @@ from kube.manifests.dump import dump_yaml
 from kube.manifests.reader import read_paths
 from testing.command import ROOT, drawbridge
 from testing.migration import GPU, SHARE, budget, hami_node, node, origin, plugin_node, workload
-from testing.plan import call, document, held_objects, planned, script, waves
+from testing.plan import call, changes, document, held_objects, planned, script, waves
 
 FULL_SHARE: Final = {GPU: "1", "nvidia.com/gpumem": "40960"}
 
@@ -495,15 +495,16 @@ def test_a_switch_drains_labels_waits_and_opts_in(tmp_path: Path) -> None:
     switch = commands(script(tmp_path, "switch", folder="hami"))
 
     begin = switch.index("kubectl cordon hami-1")
-    assert switch[begin : begin + 7] == [
+    assert switch[begin : begin + 6] == [
         "kubectl cordon hami-1",
         "finish_work hami-1",
         "kubectl drain hami-1 --ignore-daemonsets --delete-emptydir-data --timeout=30m",
         f"kubectl label node hami-1 --overwrite {HAMI_DRIVER} gpu=off",
         "drawbridge verify --live --node=hami-1 --expect-devices=2 --wait=10m",
         "kubectl uncordon hami-1",
-        "kubectl label namespace team drawbridge.internal/translate=true --overwrite",
     ]
+    opted_in = ("namespace/team", {"drawbridge.internal/translate": (None, "true")})
+    assert [opted_in] == changes(switch[begin + 6])
     assert "kubectl rollout restart --namespace=team deployment/web" in switch
 
 
@@ -626,7 +627,8 @@ def test_a_rollback_restores_the_labels_and_waits_for_the_plugin(tmp_path: Path)
 
     rollback = commands(script(tmp_path, "rollback"))
 
-    assert "kubectl label namespace team drawbridge.internal/translate-" in rollback
+    opted_out = ("namespace/team", {"drawbridge.internal/translate": ("true", None)})
+    assert opted_out in changes("\n".join(rollback))
     assert (
         "kubectl label node hami-1 --overwrite drawbridge.internal/dra-driver- gpu=on" in rollback
     )
@@ -696,7 +698,9 @@ def test_a_plugin_without_the_operator_is_kept_from_switched_nodes(tmp_path: Pat
     expected = {"key": "nvidia.com/dra-kubelet-plugin", "operator": "NotIn", "values": ["true"]}
     assert [expected] == term["matchExpressions"]
     prepare = (tmp_path / "plan" / "prepare.sh").read_text()
-    assert "kubectl patch daemonset nvidia-device-plugin --namespace=kube-system" in prepare
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
+    affinity = {"affinity": (None, {"nodeAffinity": required})}
+    assert ("kube-system/daemonset/nvidia-device-plugin", affinity) in changes(prepare)
     assert "gpuResourcesEnabledOverride=true" in prepare
     assert "nvidiaDriverRoot" not in prepare
     assert r"kubeletPlugin.nodeSelector.nvidia\.com/dra-kubelet-plugin=true" in prepare

@@ -165,7 +165,7 @@ def test_with_none_a_release_is_installed_and_the_plugin_is_kept_away(tmp_path: 
     assert 0 == result.exit_code, result.stdout
     prepare = text(tmp_path, "prepare.sh")
     assert "helm upgrade --install dra-driver-nvidia-gpu" in prepare
-    assert "kubectl patch daemonset nvidia-device-plugin-daemonset" in prepare
+    assert "change_object daemonset/nvidia-device-plugin-daemonset kube-system" in prepare
     assert "gpu.deploy.operands" not in text(tmp_path, "wave-1/switch.sh")
 
 

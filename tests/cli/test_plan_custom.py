@@ -118,4 +118,4 @@ def test_a_custom_workload_that_has_ended_stops_no_wave(tmp_path: Path) -> None:
 
 
 def _opts_in(wave: Path) -> bool:
-    return "kubectl label namespace team" in (wave / "switch.sh").read_text()
+    return "change_object namespace/team " in (wave / "switch.sh").read_text()

@@ -106,8 +106,8 @@ def test_a_daemon_set_is_opted_in_with_its_first_node_and_not_restarted_on_other
     assert "rollout restart" not in first + second
     # Created again with device keys when the node had changed hands: a pod that finds no node.
     without_node = f"{DELETE}spec.nodeName=\n"
-    assert first.index(f"{DELETE}spec.nodeName=hami-0\n") < first.index("kubectl label namespace")
-    assert first.index("kubectl label namespace team") < first.index(without_node)
+    assert first.index(f"{DELETE}spec.nodeName=hami-0\n") < first.index("change_object namespace/")
+    assert first.index("change_object namespace/team ") < first.index(without_node)
     assert "nodeName=hami-1" not in first
     assert f"{DELETE}spec.nodeName=hami-1\n" in second
     assert without_node not in second
@@ -150,7 +150,7 @@ def test_a_wave_that_is_taken_back_says_whose_pods_have_claims_still(tmp_path: P
     assert "gets claims until" not in first
     # That pod found no driver, and comes again with device keys.
     without_node = f"{DELETE}spec.nodeName=\n"
-    assert first.index("kubectl label namespace team") < first.index(without_node)
+    assert first.index("change_object namespace/team ") < first.index(without_node)
     assert without_node not in second
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from testing.command import ROOT, drawbridge
 from testing.migration import GPU, SHARE, hami_node, namespace, plugin_node, workload
-from testing.plan import Objects, call, document, held_objects, planned, script, waves
+from testing.plan import Objects, call, changes, document, held_objects, planned, script, waves
 
 WHOLE: Final = {GPU: "1", "nvidia.com/gpumem": "40960"}
 """A share that nothing fits beside."""
@@ -96,17 +96,18 @@ def test_the_scripts_of_a_part_label_templates_and_take_the_labels_back(tmp_path
 
     switch, rollback = script(tmp_path, "switch"), script(tmp_path, "rollback")
 
-    assert f"kubectl label namespace ml {LABEL}=selected --overwrite" in switch
-    patch = f'{{"spec": {{"template": {{"metadata": {{"labels": {{"{LABEL}": %s}}}}}}}}}}'
-    patched = f"kubectl patch deployment/{name} --namespace=ml --type=merge '--patch={patch}'"
-    assert patched % '"true"' in switch
+    label = ("namespace/ml", {LABEL: (None, "selected")})
+    template = (f"ml/deployment/{name}", {LABEL: (None, "true")})
+    assert [label, template] == changes(switch)[:2]
     # The patch is the rollout.
     assert "rollout restart" not in switch
-    assert f"kubectl label namespace ml {LABEL}-" in rollback
-    assert rollback.index(patched % "null") < rollback.index("kubectl drain")
+    assert ("namespace/ml", {LABEL: ("selected", None)}) == changes(rollback)[0]
+    assert (f"ml/deployment/{name}", {LABEL: ("true", None)}) in changes(rollback)
+    assert rollback.rindex("change_object ") < rollback.index("kubectl drain")
     # The second part leaves the label of the first one.
     assert ["ml"] == second["formerlySelective"]
-    assert f"{LABEL}=selected --overwrite" in script(tmp_path, "rollback", 2)
+    unchanged = ("namespace/ml", {LABEL: ("selected", "selected")})
+    assert unchanged == changes(script(tmp_path, "rollback", 2))[0]
 
 
 def test_a_repository_gets_the_labels_of_parts(tmp_path: Path) -> None:
@@ -124,8 +125,7 @@ def test_a_repository_gets_the_labels_of_parts(tmp_path: Path) -> None:
     assert f"'--for=jsonpath={{{path}}}=selected'" in switch
     assert f"'--for=jsonpath={{.spec.template{path}}}=true'" in switch
     assert f"'--output=jsonpath={{.spec.template{path}}}'" in rollback
-    assert "kubectl label namespace" not in switch + rollback
-    assert "kubectl patch" not in switch + rollback
+    assert [] == changes(switch + rollback)
 
 
 def test_the_last_part_opts_the_namespace_in(tmp_path: Path) -> None:
@@ -136,9 +136,9 @@ def test_the_last_part_opts_the_namespace_in(tmp_path: Path) -> None:
 
     switch, rollback = script(tmp_path, "switch", number), script(tmp_path, "rollback", number)
 
-    assert f"kubectl label namespace ml {LABEL}=true --overwrite" in switch
+    assert ("namespace/ml", {LABEL: ("selected", "true")}) in changes(switch)
     assert "kubectl rollout restart --namespace=ml" in switch
-    assert f"kubectl label namespace ml {LABEL}=selected --overwrite" in rollback
+    assert ("namespace/ml", {LABEL: ("true", "selected")}) in changes(rollback)
     earlier = {
         name
         for wave in plan["waves"][: number - 1]

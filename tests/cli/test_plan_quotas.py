@@ -11,7 +11,7 @@ from kube.manifests.dump import dump_yaml
 from kube.manifests.reader import read_paths
 from testing.command import drawbridge
 from testing.migration import GPU, SHARE, hami_node, namespace, plugin_node, workload
-from testing.plan import planned, script
+from testing.plan import changes, planned, script
 
 _NVIDIA: Final = "gpu.nvidia.com.deviceclass.resource.k8s.io/devices"
 _HAMI: Final = "hami-core-gpu.project-hami.io.deviceclass.resource.k8s.io/devices"
@@ -160,6 +160,7 @@ def test_an_old_line_goes_once_a_quota_of_both_sides_is_enforced(tmp_path: Path)
             "namespace": "team",
             "name": "gpus",
             "lines": [f"requests.{GPU}"],
+            "amounts": {f"requests.{GPU}": "8"},
             "deviceQuotas": ["team"],
         }
     ]
@@ -167,10 +168,14 @@ def test_an_old_line_goes_once_a_quota_of_both_sides_is_enforced(tmp_path: Path)
     wait = lines.index(
         "kubectl wait devicequotas.drawbridge.internal/team --for=condition=Enforced --timeout=2m"
     )
-    (patch,) = (line for line in lines if "kubectl patch resourcequota gpus" in line)
-    (label,) = (line for line in lines if line.startswith("kubectl label namespace team"))
-    assert wait < lines.index(patch) < lines.index(label)
-    assert f'{{"spec": {{"hard": {{"requests.{GPU}": null}}}}}}' in patch
+    (removal,) = (line for line in lines if "change_object resourcequota/gpus team" in line)
+    (label,) = (line for line in lines if line.startswith("change_object namespace/team"))
+    assert wait < lines.index(removal) < lines.index(label)
+    assert [("team/resourcequota/gpus", {f"requests.{GPU}": ("8", None)})] == changes(removal)
+    # A rollback gives the amount back, before any pod has its keys again.
+    rollback = script(tmp_path, "rollback", _wave_of(plan, "team"))
+    restored = ("team/resourcequota/gpus", {f"requests.{GPU}": (None, "8")})
+    assert restored == changes(rollback)[0]
     # No lines for claims are added to what is replaced.
     assert plan["quotas"] == {}
 
@@ -192,8 +197,12 @@ def test_an_old_line_stays_where_some_pods_with_its_key_count_in_no_other(
     plan, switch = _switch_with(tmp_path, *quotas)
 
     assert plan["replacedLines"] == []
-    assert "kubectl patch resourcequota" not in switch
     assert plan["quotas"] == {"team": ["team.gpus.yaml"]}
+    added = plan["quotaLines"]["team.gpus.yaml"]["added"]
+    assert added
+    kept = {f"requests.{GPU}": ("8", "8")}
+    lines = {line: (None, amount) for line, amount in added.items()}
+    assert ("team/resourcequota/gpus", {**kept, **lines}) in changes(switch)
 
 
 def test_two_limits_may_count_the_pods_of_a_line_between_them(tmp_path: Path) -> None:

@@ -94,7 +94,7 @@ def test_a_template_that_gets_a_label_is_a_restart_too(tmp_path: Path) -> None:
     for number, entry in labelled:
         assert [LOST] == entry["losses"]
         text = script(tmp_path, "switch", number)
-        assert text.index(f"# {entry['object']}: {LOST}") < text.index("kubectl patch")
+        assert text.index(f"# {entry['object']}: {LOST}") < text.index("change_object deployment/")
 
 
 def test_before_the_wave_it_is_told_as_it_is_then(tmp_path: Path) -> None:

@@ -152,7 +152,7 @@ async def test_waves_are_taken_back_one_by_one(migration: Migration) -> None:
     assert "no wave has changed anything, so there is nothing to take back" in last.stderr
     state = migration.cluster.snapshot()
     assert {"on"} == {value for name, value in state.items() if name.endswith(".gpu")}
-    assert not any("translate" in name or "cordoned" in name for name in state)
+    assert not any("namespace" in name or "cordoned" in name for name in state)
 
 
 async def test_each_step_is_shown_and_confirmed(migration: Migration) -> None:
@@ -163,7 +163,7 @@ async def test_each_step_is_shown_and_confirmed(migration: Migration) -> None:
     assert "    kubectl drain hami-2 --ignore-daemonsets --delete-emptydir-data" in result.stderr
     assert "stopped: it was not run" in result.stderr
     # prepare.sh asks whether HAMi's class maps the name of whole GPUs.
-    assert ["kubectl get", "kubectl apply"] == [
+    assert ["kubectl get", "kubectl patch"] == [
         " ".join(line.split()[:2])
         for line in migration.cluster.lines("kubectl")
         if "dry-run" not in line
@@ -290,7 +290,7 @@ async def test_a_position_that_cannot_be_written_stops_before_its_step(
     result = await migration.wave("next")
 
     assert 2 == result.exit_code
-    assert [] == migration.cluster.lines("kubectl cordon", "kubectl apply --filename=/")[1:]
+    assert [] == migration.cluster.lines("kubectl cordon", "kubectl patch")
     assert "preflight" == migration.record["step"]
     if status == 409:
         assert "was changed since it was read, so somebody else is at work" in result.stderr
@@ -394,7 +394,7 @@ async def test_what_was_not_begun_is_not_taken_back(migration: Migration) -> Non
     assert ["uncordon hami-0", "cordon hami-2"] == [
         " ".join(call.split()[1:3]) for call in calls[begin : begin + 2]
     ]
-    assert not any("rollout restart" in call or "namespace" in call for call in calls)
+    assert not any("rollout restart" in call or "namespace/" in call for call in calls)
     assert "on" == migration.cluster.snapshot()["node.hami-2.gpu"]
     assert "node.hami-0.gpu" not in migration.cluster.snapshot()
 

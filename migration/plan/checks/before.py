@@ -27,6 +27,7 @@ from migration.plan.checks.checks import (
     ok_check,
     waiting_check,
 )
+from migration.plan.checks.unchanged import check_unchanged
 from migration.plan.facts.driver_daemon_sets import find_waiting
 from migration.plan.facts.environment import (
     KUSTOMIZE,
@@ -80,6 +81,7 @@ def check_before(
         *_check_classes(plan, view),
         *_check_drivers(plan, wave, view),
         *_check_namespaces(wave, view),
+        *check_unchanged(plan, wave, view),
         *_restart_notes(wave, view),
         *_quota_notes(plan, wave),
     ]

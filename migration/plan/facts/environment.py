@@ -15,7 +15,7 @@ import msgspec
 
 from kube.api.workloads import DAEMON_SET
 from kube.manifests.source import SourceObject
-from kube.names import FIELD_MANAGERS
+from kube.names import FIELD_MANAGERS, TRANSLATE_LABEL, TRANSLATE_SELECTED
 from migration.assessment.node_devices import Source
 from migration.plan.facts.vendors import NVIDIA, OPERATOR_PREFIX, is_managed, is_plugin
 from migration.plan.model.evidence import list_at, mapping_at, text_map
@@ -155,6 +155,7 @@ def with_environment(
     waves = (
         msgspec.structs.replace(
             wave,
+            former_labels=_former_labels(wave, objects),
             notes=(
                 *wave.notes,
                 *environment_notes(plan, wave, objects),
@@ -165,6 +166,19 @@ def with_environment(
         for wave in plan.waves
     )
     return msgspec.structs.replace(plan, waves=tuple(waves))
+
+
+def _former_labels(wave: Wave, objects: Iterable[SourceObject]) -> dict[str, str | None]:
+    """Return the namespaces that a wave opts in to the label that they have when it begins."""
+    labels = {
+        source.name: text_map(source.document, "metadata", "labels").get(TRANSLATE_LABEL)
+        for source in objects
+        if (source.api_version, source.kind) == ("v1", "Namespace")
+    }
+    return {
+        name: TRANSLATE_SELECTED if name in wave.formerly_selective else labels.get(name)
+        for name in wave.opted_in
+    }
 
 
 def _quota_notes(

@@ -17,7 +17,7 @@ from migration.assessment.quota_conversion import (
 from migration.assessment.replaced_lines import ReplacedLines, without_replaced_lines
 from migration.assessment.workloads import Workload
 from migration.plan.model.evidence import mapping_at
-from migration.plan.model.plan import Wave, is_name, is_namespace
+from migration.plan.model.plan import QuotaLines, Wave, is_name, is_namespace
 from translation.cluster.snapshot import TranslationOptions
 from translation.profiles.profile import Profile
 
@@ -41,6 +41,16 @@ def quota_effects(quotas: Iterable[ConvertedQuota]) -> dict[str, tuple[str, ...]
         file: tuple(f"{effect.line}: {effect.allows}" for effect in quota.effects)
         for _, file, quota in sorted(_named_quotas(quotas), key=lambda entry: entry[1])
     }
+
+
+def quota_lines(quotas: Iterable[ConvertedQuota]) -> dict[str, QuotaLines]:
+    """Return file to the lines of its quota before and after."""
+    lines = {}
+    for _, file, quota in sorted(_named_quotas(quotas), key=lambda entry: entry[1]):
+        hard = mapping_at(quota.document, "spec", "hard")
+        before = {line: str(amount) for line, amount in hard.items() if line not in quota.added}
+        lines[file] = QuotaLines(before=before, added=quota.added)
+    return lines
 
 
 class PlanQuotas(NamedTuple):

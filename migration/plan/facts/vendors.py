@@ -146,6 +146,7 @@ def plugin_daemon_sets(objects: Iterable[SourceObject], operator: str) -> list[P
             namespace=source.namespace or "default",
             name=source.name,
             node_selector_terms=terms,
+            affinity=mapping_at(source.document, "spec", "template", "spec").get("affinity"),
         )
         for source in objects
         if source.kind == DAEMON_SET and is_plugin(source) and not is_managed(source)

@@ -33,6 +33,18 @@ def is_namespace(text: str) -> bool:
     return _NAMESPACE.fullmatch(text) is not None
 
 
+class QuotaLines(msgspec.Struct, frozen=True, kw_only=True):
+    """The lines of a ResourceQuota that gets lines for claims.
+
+    Attributes:
+        before: Line to amount as the plan saw it, without the lines that DeviceQuotas replace.
+        added: Line to amount that a wave adds.
+    """
+
+    before: Mapping[str, str]
+    added: Mapping[str, str]
+
+
 class PlannedDaemonSet(msgspec.Struct, frozen=True, kw_only=True):
     """A DaemonSet with devices; its pods stay on their node during a drain.
 
@@ -170,6 +182,8 @@ class Wave(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         partial_namespaces: The namespaces that are opted in with some of their workloads.
         formerly_selective: The namespaces, partial ones included, with workloads that an earlier
             wave has opted in.
+        former_labels: Namespace that is opted in to the value of its label when the wave begins; null for a
+            namespace without the label.
         workloads: The workloads of the namespaces, without those that have claims already.
         moved_pods: Pods with devices that leave the nodes.
         free_before: Devices without a consumer, of all nodes.
@@ -201,6 +215,7 @@ class Wave(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     stray_workloads: tuple[str, ...] = ()
     partial_namespaces: tuple[PartialNamespace, ...] = ()
     formerly_selective: tuple[str, ...] = ()
+    former_labels: Mapping[str, str | None] = {}
     free_for_keys: FreeDevicesReport = FreeDevicesReport()
     free_for_claims: FreeDevicesReport = FreeDevicesReport()
 
@@ -223,11 +238,13 @@ class PluginDaemonSet(msgspec.Struct, frozen=True, kw_only=True, rename="camel")
 
     Attributes:
         node_selector_terms: Its required node affinity, with switched nodes left out.
+        affinity: The whole affinity of its pods as the plan saw it; null for pods without one.
     """
 
     namespace: str
     name: str
     node_selector_terms: tuple[Mapping[str, object], ...]
+    affinity: Mapping[str, object] | None = None
 
 
 class DriverRelease(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -289,6 +306,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         plugins: DaemonSets to keep from switched nodes before the first wave.
         quotas: Namespace to the files below `quotas/` with its quotas.
         quota_effects: File below `quotas/` to what its lines allow together.
+        quota_lines: File below `quotas/` to its lines before and after.
         replaced_lines: Lines of ResourceQuotas that DeviceQuotas with legacyKeys replace, and that a wave
             removes.
         held: Nodes, namespaces and workloads without a wave, and preparations that nobody confirmed.
@@ -321,4 +339,5 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     spare_nodes: int = 0
     complete: bool = True
     quota_effects: Mapping[str, tuple[str, ...]] = {}
+    quota_lines: Mapping[str, QuotaLines] = {}
     replaced_lines: tuple[ReplacedLines, ...] = ()

@@ -46,6 +46,7 @@ from migration.plan.facts.quota_files import (
     quota_documents,
     quota_effects,
     quota_files,
+    quota_lines,
     removable_lines,
     with_rollouts_above_budget,
     with_uncounted_quotas,
@@ -251,6 +252,7 @@ def build_plan(question: PlanQuestion, policy: Policy, progress: PlanProgress) -
         held=(*releases.held_steps(), *blocked, *waves.held),
         quotas=quota_files(prepared.quotas),
         quota_effects=quota_effects(prepared.quotas),
+        quota_lines=quota_lines(prepared.quotas),
         replaced_lines=removable_lines(prepared.cluster.replaced_lines),
     )
     vocabularies = vocabularies_in_force(question.options, question.profiles)

@@ -1,0 +1,84 @@
+"""Checks of the fields that a wave changes: they still have the values that its plan saw. Pure.
+
+A second run of a wave finds it changed already, and that is right, too.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from kube.names import TRANSLATE_LABEL, TRANSLATE_SELECTED
+from migration.plan.checks.checks import Check, ClusterView, failed_check, note_check
+from migration.plan.model.evidence import mapping_at, text_map
+from migration.plan.model.plan import Plan, Wave
+
+QUOTAS: Final = "resourcequotas"
+_AGAIN: Final = "put that back, or plan again from a new snapshot"
+
+
+def check_unchanged(plan: Plan, wave: Wave, view: ClusterView) -> Iterator[Check]:
+    """Yield a failed check for each value that somebody else has changed since the plan was made.
+
+    Args:
+        plan: The whole plan.
+        wave: The wave that changes them.
+        view: The cluster.
+    """
+    for namespace in wave.opted_in:
+        target = "true" if namespace in wave.namespaces else TRANSLATE_SELECTED
+        expected = {wave.former_labels.get(namespace), target}
+        document = view.find("Namespace", namespace)
+        value = text_map(document, "metadata", "labels").get(TRANSLATE_LABEL)
+        if document is not None and value not in expected:
+            yield _changed(f"Namespace//{namespace}", f"label {TRANSLATE_LABEL}", value, expected)
+        yield from _check_quotas(plan, namespace, view)
+    for workload in wave.workloads:
+        group = view.groups.get(workload.object)
+        if not workload.labelled or group is None or group.owner is None:
+            continue
+        labels = text_map(group.owner.document, "spec", "template", "metadata", "labels")
+        value = labels.get(TRANSLATE_LABEL)
+        if value not in {None, "true"}:
+            text = f"label {TRANSLATE_LABEL} of its template"
+            yield _changed(workload.object, text, value, {None, "true"})
+
+
+def _check_quotas(plan: Plan, namespace: str, view: ClusterView) -> Iterator[Check]:
+    """Yield the lines of ResourceQuotas of a namespace that have other amounts than the plan saw."""
+    expected: dict[str, dict[str, set[str | None]]] = {}
+    for file in plan.quotas.get(namespace, ()):
+        name = file.removeprefix(f"{namespace}.").removesuffix(".yaml")
+        lines = plan.quota_lines.get(file)
+        if lines is not None:
+            amounts = expected.setdefault(name, {})
+            amounts |= {line: {amount} for line, amount in lines.before.items()}
+            amounts |= {line: {None, amount} for line, amount in lines.added.items()}
+    for entry in plan.replaced_lines:
+        if entry.namespace == namespace:
+            amounts = expected.setdefault(entry.name, {})
+            amounts |= {line: {amount, None} for line, amount in entry.amounts.items()}
+    for name, amounts in expected.items():
+        reference = f"ResourceQuota/{namespace}/{name}"
+        document = view.find("ResourceQuota", name, namespace)
+        if document is None and QUOTAS in view.unreadable:
+            yield note_check(reference, "it cannot be read: see that its lines are as planned")
+        elif document is None:
+            yield failed_check(reference, "there is none: plan again from a new snapshot")
+        else:
+            yield from _check_lines(reference, mapping_at(document, "spec", "hard"), amounts)
+
+
+def _check_lines(
+    reference: str, hard: Mapping[str, object], expected: Mapping[str, set[str | None]]
+) -> Iterator[Check]:
+    for line, amounts in expected.items():
+        value = str(hard[line]) if line in hard else None
+        if value not in amounts:
+            yield _changed(reference, line, value, amounts)
+
+
+def _changed(reference: str, field: str, value: str | None, expected: set[str | None]) -> Check:
+    texts = sorted("missing" if entry is None else entry for entry in expected)
+    now = "missing" if value is None else value
+    return failed_check(
+        reference, f"{field} is {now}, and the plan expects {' or '.join(texts)}: {_AGAIN}"
+    )
