@@ -35,6 +35,8 @@ from migration.wave.steps import Step, StepKind
 
 KOORDINATOR_DEVICES: Final = "devices.scheduling.koordinator.sh"
 DRAIN_TIMEOUT: Final = "30m"
+DELETE_TIMEOUT: Final = "10m"
+"""The time for which an object may be on its way; with a finalizer that nobody removes, kubectl would wait for ever."""
 NODE_TIMEOUT: Final = "10m"
 QUOTA_TIMEOUT: Final = "2m"
 
@@ -258,7 +260,10 @@ def _bare_pod_lines(waiting: Iterable[PlannedWork]) -> Iterator[str]:
     if pods:
         yield "# A drain stops at pods that nothing creates again."
     for _, namespace, name in pods:
-        words = ("kubectl", "delete", "pod", name, f"--namespace={namespace}", "--ignore-not-found")
+        words = (
+            *("kubectl", "delete", "pod", name, f"--namespace={namespace}", "--ignore-not-found"),
+            f"--timeout={DELETE_TIMEOUT}",
+        )
         yield f'if [ -n "$evicting" ]; then {command(*words)}; fi'
 
 
@@ -310,6 +315,7 @@ def _delete_pods(entry: PlannedDaemonSet, node: str) -> str:
     return command(
         *("kubectl", "delete", "pods", f"--namespace={entry.namespace}"),
         *(f"--selector={entry.selector}", f"--field-selector=spec.nodeName={node}"),
+        f"--timeout={DELETE_TIMEOUT}",
     )
 
 
@@ -320,7 +326,10 @@ def _published_lines(node: PlannedNode, verify: str) -> Iterator[str]:
     yield f"{verify} {command(*flags)}"
     if node.source == Source.KOORDINATOR:
         yield "# koordlet has left the node with its label; what it registered would stay, and be allocated."
-        yield command("kubectl", "delete", KOORDINATOR_DEVICES, node.name, "--ignore-not-found")
+        yield command(
+            *("kubectl", "delete", KOORDINATOR_DEVICES, node.name, "--ignore-not-found"),
+            f"--timeout={DELETE_TIMEOUT}",
+        )
 
 
 def _offered_lines(node: PlannedNode) -> Iterator[str]:

@@ -587,7 +587,9 @@ def test_what_koordinator_registered_goes_with_its_agent(tmp_path: Path) -> None
         "spec": {"devices": [gpu]},
     }
     planned(tmp_path, [node("koord-0", {}, {}, {}), registered, *FLEET[2:4]])
-    delete = "kubectl delete devices.scheduling.koordinator.sh koord-0 --ignore-not-found"
+    delete = (
+        "kubectl delete devices.scheduling.koordinator.sh koord-0 --ignore-not-found --timeout=10m"
+    )
 
     switch = commands(script(tmp_path, "switch"))
 

@@ -35,7 +35,7 @@ def test_pods_with_devices_are_deleted_when_their_node_has_changed_hands(tmp_pat
 
     expected = (
         "kubectl delete pods --namespace=team '--selector=app=monitor,tier=a b; $(reboot)' "
-        "--field-selector=spec.nodeName=gpu-0"
+        "--field-selector=spec.nodeName=gpu-0 --timeout=10m"
     )
     deleting = [name for name, text in scripts.items() if "kubectl delete pods" in text]
     assert len(deleting) == 2
@@ -105,11 +105,13 @@ def test_a_daemon_set_is_opted_in_with_its_first_node_and_not_restarted_on_other
     first, second = script(tmp_path, "switch", 1), script(tmp_path, "switch", 2)
     assert "rollout restart" not in first + second
     # Created again with device keys when the node had changed hands: a pod that finds no node.
-    without_node = f"{DELETE}spec.nodeName=\n"
-    assert first.index(f"{DELETE}spec.nodeName=hami-0\n") < first.index("change_object namespace/")
+    without_node = f"{DELETE}spec.nodeName= --timeout=10m\n"
+    assert first.index(f"{DELETE}spec.nodeName=hami-0 --timeout=10m\n") < first.index(
+        "change_object namespace/"
+    )
     assert first.index("change_object namespace/team ") < first.index(without_node)
     assert "nodeName=hami-1" not in first
-    assert f"{DELETE}spec.nodeName=hami-1\n" in second
+    assert f"{DELETE}spec.nodeName=hami-1 --timeout=10m\n" in second
     assert without_node not in second
 
 
@@ -149,7 +151,7 @@ def test_a_wave_that_is_taken_back_says_whose_pods_have_claims_still(tmp_path: P
     assert text in second
     assert "gets claims until" not in first
     # That pod found no driver, and comes again with device keys.
-    without_node = f"{DELETE}spec.nodeName=\n"
+    without_node = f"{DELETE}spec.nodeName= --timeout=10m\n"
     assert first.index("change_object namespace/team ") < first.index(without_node)
     assert without_node not in second
 

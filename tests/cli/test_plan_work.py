@@ -465,7 +465,7 @@ def test_a_drain_stops_at_a_bare_pod_unless_somebody_has_it_evicted(
 
     runbook.run(*arguments, typed=typed)
 
-    delete = "kubectl delete pod train-0 --namespace=team --ignore-not-found"
+    delete = "kubectl delete pod train-0 --namespace=team --ignore-not-found --timeout=10m"
     assert ([delete] if deleted else []) == runbook.lines("kubectl delete")
 
 
