@@ -49,7 +49,7 @@ SUITES = {
     "endpoint": endpoint.measure,
     "cluster": cluster.measure,
     "observer": observer.measure,
-    "judge": validation.measure,
+    "validation": validation.measure,
     "expressions": expressions.measure,
     "policies": policies.measure,
     "processes": processes.measure,

@@ -104,7 +104,7 @@ def measure() -> Iterator[Result]:
 def _cluster(
     upstream: Upstream, name: str, description: str, new_goal: float, change_goal: float
 ) -> Iterator[Result]:
-    """Yield how many verdicts about all nodes of a cluster are possible per second."""
+    """Yield the number of possible verdicts about all nodes of a cluster per second."""
     scenario = workloads.WORKLOADS[name][0](NODES)
     file = upstream.write(name, scenario)
     run = ClusterRun(scenario)

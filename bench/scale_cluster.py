@@ -1,4 +1,4 @@
-"""A cluster of many nodes, as the sidecar's library knows it, in which pods come and go.
+"""A cluster of many nodes with pods that come and go, as the sidecar's library knows it.
 
 Objects come as the bytes that the API server sends, and go through the sidecar's projections into its view of the
 devices. Half of all devices are in use, at random, each by a pod of its own.
@@ -159,7 +159,7 @@ class ScaledCluster:
     def _decode(
         self, project: Callable[[bytes], Any], kind: Kind | None, objects: Iterable[Any]
     ) -> float:
-        """Take in objects from bytes, which exist in batches; None is the kind of pods."""
+        """Take in objects from bytes, in batches; None is the kind of pods."""
         raw_objects, took_s = map(encode, objects), 0.0
         while batch := tuple(islice(raw_objects, BATCH)):
             began_s = process_time()
@@ -194,7 +194,7 @@ class ScaledCluster:
         self._consumers.replace_pod(pod, None)
 
     def _report_headroom(self, names: Sequence[str]) -> None:
-        """Say what nodes have left, as the scheduler does."""
+        """Report the resources left on nodes, as the scheduler does."""
         number = self._room.number
         nodes = tuple(
             NodeHeadroom(name=name, cpu_milli=self._cpu_milli[name], memory=1 << 40, pods=500)
@@ -266,7 +266,7 @@ def devices_in_use(names: Iterable[str]) -> Iterator[tuple[str, int]]:
 
 
 def two_gpus(memory: str = "40Gi", tolerations: Sequence[DeviceToleration] = ()) -> DeviceRequest:
-    """A request for two GPUs with so much memory, which are to be on one root."""
+    """A request for two GPUs with so much memory on one root."""
     text = f'device.capacity["{DRIVER}"].memory.compareTo(quantity("{memory}")) >= 0'
     return request("gpus", text, count=2, tolerations=tuple(tolerations) or None)
 

@@ -28,7 +28,7 @@ _BASE_MI: Final = 40_000
 
 
 class Sizes(msgspec.Struct, frozen=True, kw_only=True):
-    """How much is measured.
+    """The extent of the measurement.
 
     Attributes:
         pods: Pods that come one after the other, for each strategy.
@@ -42,7 +42,7 @@ class Sizes(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Figures(msgspec.Struct, frozen=True, kw_only=True):
-    """What was measured of a cluster; times are seconds of CPU.
+    """The measurements of a cluster; times are seconds of CPU.
 
     Attributes:
         nodes: The number of nodes.
@@ -60,8 +60,8 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
         slice_s: Taking in the changed slice of a node.
         after_slice_s: The decisions after that.
         requests_s: Decisions in a row about different requests.
-        strategy_learning_s: As `learning_s`, with FragmentationAware.
-        strategy_s: As `decision_s`, with FragmentationAware.
+        strategy_learning_s: The value of `learning_s` with FragmentationAware.
+        strategy_s: The value of `decision_s` with FragmentationAware.
         peak_mb: The largest memory of the process.
     """
 

@@ -37,7 +37,7 @@ EXPIRED: Final = {
 _HOP: Final = frozenset({"host", "content-length", "transfer-encoding", "connection"})
 
 
-class Fate(Enum):
+class Outcome(Enum):
     """An outcome of a write."""
 
     PASS = "pass"
@@ -53,8 +53,8 @@ class LateWrite(NamedTuple):
     """A write that was held.
 
     Attributes:
-        path: Of the object.
-        status: That the API server answered it with.
+        path: The path of the object.
+        status: The status of the API server's answer.
     """
 
     path: str
@@ -65,14 +65,14 @@ class Interposer:
     """The proxy; `with Interposer(cluster) as proxy`.
 
     Attributes:
-        url: Where it listens.
+        url: The address that it listens at.
     """
 
     def __init__(self, cluster: Access, resource: str = "resourceclaims") -> None:
         """Remember the cluster; nothing listens yet.
 
         Args:
-            resource: Whose writes are decided about.
+            resource: The resource with the writes to decide about.
         """
         self._resource = resource
         entry = cluster.entry()
@@ -83,7 +83,7 @@ class Interposer:
         (self._port,) = free_ports(1)
         self.url = f"https://{HOST}:{self._port}"
         self._authority = Authority("interposer-authority")
-        self._fate: Callable[[str], Fate] = lambda _path: Fate.PASS
+        self._outcome: Callable[[str], Outcome] = lambda _path: Outcome.PASS
         self._loop = asyncio.new_event_loop()
         self._ended = asyncio.Event()
         self._listening = threading.Event()
@@ -93,7 +93,7 @@ class Interposer:
         self._withheld: frozenset[str] = frozenset()
         self._resumed = asyncio.Event()
         self._expired: set[tuple[str, str]] | None = None
-        self.counts: dict[Fate, int] = dict.fromkeys(Fate, 0)
+        self.counts: dict[Outcome, int] = dict.fromkeys(Outcome, 0)
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -112,9 +112,9 @@ class Interposer:
         kubeconfig.unlink()
         write_secret(kubeconfig, json.dumps(document))
 
-    def decide(self, fate: Callable[[str], Fate]) -> None:
+    def decide(self, outcome: Callable[[str], Outcome]) -> None:
         """Decide by a function of the path on the outcome of each later write of an object."""
-        self._fate = fate
+        self._outcome = outcome
 
     def release(self) -> list[LateWrite]:
         """Send the held writes on, and return the API server's answers."""
@@ -181,15 +181,17 @@ class Interposer:
     async def _handle(self, request: web.Request) -> web.StreamResponse:
         body = await request.read()
         if request.method == "PATCH" and f"/{self._resource}/" in request.path:
-            fate = self._fate(request.path)
-            self.counts[fate] += 1
-            if fate is not Fate.PASS:
-                return await self._silence(request, body, fate)
+            outcome = self._outcome(request.path)
+            self.counts[outcome] += 1
+            if outcome is not Outcome.PASS:
+                return await self._silence(request, body, outcome)
         if request.query.get("watch") in {"true", "1"}:
             return await self._watch(request)
         return await self._pass(request, body)
 
-    async def _silence(self, request: web.Request, body: bytes, fate: Fate) -> web.StreamResponse:
+    async def _silence(
+        self, request: web.Request, body: bytes, outcome: Outcome
+    ) -> web.StreamResponse:
         """Let a write go its way, and give its caller no answer."""
         method, path, headers = request.method, request.path_qs, _kept(request.headers)
 
@@ -200,9 +202,9 @@ class Interposer:
                 await answer.read()
                 return LateWrite(request.path, answer.status)
 
-        if fate is Fate.MUTE:
+        if outcome is Outcome.MUTE:
             await send()
-        elif fate is Fate.HOLD:
+        elif outcome is Outcome.HOLD:
             self._held.append((request.path, send))
         if request.transport is not None:
             request.transport.abort()

@@ -25,7 +25,7 @@ TRANSLATED: Final = "a new pod of it (a dry run) gets claims"
 
 
 def database() -> Object:
-    """Return a StatefulSet with a volume of its own, which only its controller gives a pod."""
+    """Return a StatefulSet with a volume of its own that only its controller gives a pod."""
     manifest = stateful_set("database", pod("pod", limits=SHARE), replicas=0)
     manifest["metadata"]["namespace"] = TEAM
     spec = manifest["spec"]
@@ -73,7 +73,7 @@ class Wave:
 
 @pytest.fixture
 def wave(cluster: Access, drawbridge: Drawbridge, tmp_path: Path) -> Iterator[Wave]:
-    """A wave whose namespace is opted in on a cluster whose webhook translates."""
+    """A wave with an opted-in namespace, on a cluster with a webhook that translates."""
     cluster.apply([namespace(TEAM, {TRANSLATE_LABEL: "true"})])
     cluster.wait_for("serviceaccounts", "default", TEAM, timeout_s=TIMEOUT_S)
     cluster.apply([database()])

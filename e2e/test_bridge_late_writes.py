@@ -14,7 +14,7 @@ from e2e import inventory
 from e2e.access import Access, Object
 from e2e.audit import conflicts, log_length, stored_claims
 from e2e.bridge import NEVER_FLUSHED, Bridge, bridged, doubly_held, is_waiting
-from e2e.interposer import Fate, Interposer
+from e2e.interposer import Interposer, Outcome
 from e2e.inventory import EXAMPLE
 from e2e.objects import priority_class
 from e2e.owned import AUDITED, TEAM, Owned, taker
@@ -42,7 +42,7 @@ def proxy(owned_bridge: Owned) -> Iterator[Interposer]:
         interposer.redirect(bridge.replica("behind").folder / "sidecar.kubeconfig")
         bridge.wait_working("behind")
         yield interposer
-        interposer.decide(lambda _path: Fate.PASS)
+        interposer.decide(lambda _path: Outcome.PASS)
         for part in {"sidecar-behind", "scheduler-behind"} & cluster.children.keys():
             cluster.children[part].signal(signal.SIGCONT)
         bridge.ensure()
@@ -57,7 +57,7 @@ def test_a_write_that_arrives_after_the_lease_has_passed_on_is_refused(
     """The claim's version is still the one that the write was decided on: only the fence can."""
     cluster, bridge = owned_bridge.cluster, owned_bridge.bridge
     began = log_length(cluster)
-    proxy.decide(lambda path: Fate.HOLD if path.endswith("/status") else Fate.PASS)
+    proxy.decide(lambda path: Outcome.HOLD if path.endswith("/status") else Outcome.PASS)
     early = [f"early-{number}" for number in range(PODS)]
     owned_bridge.apply(*(bridged(taker(name)) for name in early))
     cluster.wait_until(
@@ -91,30 +91,32 @@ def test_a_write_that_arrives_after_the_lease_has_passed_on_is_refused(
     assert [] == conflicts(stored_claims(cluster, began))
 
 
-@pytest.mark.parametrize("fate", [Fate.LOSE, Fate.MUTE, Fate.HOLD], ids=lambda fate: fate.value)
+@pytest.mark.parametrize(
+    "outcome", [Outcome.LOSE, Outcome.MUTE, Outcome.HOLD], ids=lambda outcome: outcome.value
+)
 def test_a_write_without_an_answer_gives_no_device_twice(
-    owned_bridge: Owned, proxy: Interposer, fate: Fate
+    owned_bridge: Owned, proxy: Interposer, outcome: Outcome
 ) -> None:
     """It may have been made, may never be, or may be made while the next one is under way."""
     cluster = owned_bridge.cluster
     began, met = log_length(cluster), set[str]()
 
-    def first_of_each(path: str) -> Fate:
+    def first_of_each(path: str) -> Outcome:
         """Let something happen to the first write of each claim's status."""
         if not path.endswith("/status") or path in met:
-            return Fate.PASS
+            return Outcome.PASS
         met.add(path)
-        return fate
+        return outcome
 
     proxy.decide(first_of_each)
-    names = [f"{fate.value}-{number}" for number in range(PODS)]
+    names = [f"{outcome.value}-{number}" for number in range(PODS)]
     owned_bridge.apply(*(bridged(taker(name)) for name in names))
     cluster.wait_until(
-        lambda: proxy.counts[fate] >= PODS,
+        lambda: proxy.counts[outcome] >= PODS,
         "a write of each claim got no answer",
         timeout_s=TIMEOUT_S,
     )
-    if fate is Fate.HOLD:
+    if outcome is Outcome.HOLD:
         proxy.release()
 
     owned_bridge.running(*names)

@@ -43,7 +43,7 @@ def nodes(cluster: Access) -> Iterator[list[str]]:
 
 
 def message(object_: Object) -> str:
-    """Return why a pod or group is not scheduled; empty if it is, or if nothing is known."""
+    """Return the reason a pod or group is not scheduled; empty if it is, or if nothing is known."""
     conditions = object_.get("status", {}).get("conditions", ())
     return "".join(entry.get("message", "") for entry in conditions if entry["status"] == "False")
 

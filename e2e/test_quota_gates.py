@@ -30,7 +30,7 @@ from e2e.cluster import Cluster, free_ports
 from e2e.drawbridge import CONTROLLER, ROOT, WEBHOOK, Drawbridge, command_of, rendered
 from e2e.groups import CLUSTER as POD_GROUPS
 from e2e.groups import member, pod_group
-from e2e.interposer import Fate, Interposer
+from e2e.interposer import Interposer, Outcome
 from e2e.inventory import HAMI, hami_class, hami_gpus, kwok_node
 from e2e.killed_mid_write import Moment, Order
 from e2e.objects import container, pod, priority_class
@@ -590,7 +590,7 @@ def test_a_claim_of_ten_pods_is_charged_once(team: Team, cluster: Access) -> Non
 def test_namespaces_of_a_tenant_share_until_one_is_relabelled(
     team: Team, cluster: Access, workshop: str
 ) -> None:
-    """A third namespace has what the two leave; one that leaves the tenant takes its usage along."""
+    """A third namespace has the rest of the two; one that leaves the tenant takes its usage along."""
     tenant, third = team.namespace, f"{team.namespace}-third"
     namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": third}}
     cluster.apply(namespace)
@@ -850,7 +850,7 @@ def test_a_late_write_of_a_frozen_leader_is_denied(
     with Interposer(cluster, "pods") as proxy, ExitStack() as undo:
         undo.callback(gated.start, CONTROLLER)
         proxy.redirect(kubeconfig)
-        proxy.decide(lambda _path: Fate.HOLD)
+        proxy.decide(lambda _path: Outcome.HOLD)
         frozen = gated.start(CONTROLLER, replica="frozen", environment=environment)
         undo.callback(gated.stop, "frozen")
         undo.callback(frozen.signal, signal.SIGCONT)

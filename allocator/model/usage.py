@@ -100,7 +100,7 @@ def gather_usage(claims: Iterable[ResourceClaim], features: Features) -> Usage:
 
 
 def with_claim(usage: Usage, claim: ResourceClaim, features: Features) -> Usage:
-    """Return the usage with one more claim; the cost is that of its devices, whatever else is in use."""
+    """Return the usage with one more claim, at the cost of its devices alone."""
     changed_uses: dict[PoolId, dict[str, DeviceUse]] = {}
     for pool, device, consumer in _device_uses(claim, features):
         uses = _copy_uses(pool, changed_uses, usage)
@@ -115,7 +115,7 @@ def without_claim(usage: Usage, claim: ResourceClaim, features: Features) -> Usa
 
 
 def without_claims(usage: Usage, claims: Iterable[ResourceClaim], features: Features) -> Usage:
-    """Return the usage without some claims; the cost is that of their devices, whatever else is in use.
+    """Return the usage without some claims, at the cost of their devices alone.
 
     Args:
         usage: The usage with the claims.

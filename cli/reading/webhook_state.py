@@ -121,7 +121,7 @@ async def _ready_endpoints(client: Client, namespace: str, service: str) -> int:
 
 
 async def _labels(client: Client, namespace: str) -> Mapping[str, str] | None:
-    """Return the labels of a namespace; None where it does not exist or may not be read."""
+    """Return the labels of a namespace; None if it does not exist or may not be read."""
     try:
         head = await client.get(NAMESPACES, namespace, _Head)
     except (NotFound, Forbidden):
@@ -177,7 +177,7 @@ async def _try(client: Client, namespace: str, pod: TrialPod) -> Trial:
 
 
 async def _exhausted(client: Client, namespace: str, pod: TrialPod) -> str:
-    """Return the used-up line of a ResourceQuota for which a pod may be rejected; empty without one."""
+    """Return the used-up line of a ResourceQuota that may reject a pod; empty without one."""
     try:
         quotas = await client.list(RESOURCE_QUOTAS, ResourceQuota, namespace=namespace)
     except Forbidden:

@@ -49,12 +49,12 @@ class Allowance(NamedTuple):
     Attributes:
         kills: `namespace/pod` of unfinished pods that may be killed, `*` for any text.
         dead_nodes: Nodes that died; their pods may end.
-        idle_s: How long a device may be idle while a pod waits that could use it.
+        idle_s: The longest time for a device to be idle while a pod waits that could use it.
         head_room: Devices that may be idle all the same.
-        excess_s: How long a tenant may be above its quota. Kubernetes' own count is late now and then
+        excess_s: The longest time for a tenant above its quota. Kubernetes' own count is late now and then
             (kubernetes/kubernetes#123434), and ends with the rollout that made use of it.
-        gate_s: How long a pod may wait for a DeviceQuota that has room for it.
-        unused_s: How long a ResourceClaimTemplate may be without a pod at the end.
+        gate_s: The longest wait of a pod for a DeviceQuota that has room for it.
+        unused_s: The longest time for a ResourceClaimTemplate without a pod at the end.
     """
 
     kills: tuple[str, ...] = ()
@@ -73,7 +73,7 @@ class Finding(NamedTuple):
         rule: `killed`, `size`, `quota`, `budget`, `idle` or `left`.
         at: Second of the history.
         object: `namespace/name`, or a name.
-        text: What was found, and what would be right.
+        text: The fault found, and the right state.
     """
 
     rule: str
@@ -90,7 +90,7 @@ class Rule(Protocol):
 
         Args:
             before: The object before the event; None for one that is new.
-            state: After the event.
+            state: The state after the event.
         """
         ...
 

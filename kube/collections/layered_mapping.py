@@ -16,7 +16,7 @@ MAX_CHANGES: Final = 512
 
 
 class LayeredMapping(Mapping[K, V]):
-    """Entries of a mapping, of which some are replaced, added or removed by an upper layer."""
+    """Entries of a mapping, with some replaced, added or removed by an upper layer."""
 
     __slots__ = ("_base", "_changes", "_length")
 
@@ -59,7 +59,7 @@ class LayeredMapping(Mapping[K, V]):
         return value
 
     def __contains__(self, key: object) -> bool:
-        """Return whether there is a key."""
+        """Return True if there is a key."""
         if key in self._changes:
             return self._changes[key] is not None  # type: ignore[index]
         return key in self._base

@@ -55,7 +55,7 @@ class AssessedCluster(msgspec.Struct, frozen=True, kw_only=True):
         state: The state with assumed slices of nodes that publish none, and with the classes that
             these need.
         version: The API server's version; empty if it is not known.
-        quotas_to_convert: `ResourceQuota/namespace/name` of those that the workloads are judged by as if
+        quotas_to_convert: `ResourceQuota/namespace/name` of those that the workloads are evaluated by as if
             they were converted.
         quotas_left: `ResourceQuota/namespace/name` to its lines that count no pods with claims, and for
             which no line can be added, each with the reason.
@@ -291,7 +291,7 @@ def assess_cluster(
         namespace: The namespace for objects that name none.
         version: The API server's version; empty if it is not known.
         gates: The feature gates for `has_gate`.
-        converts_quotas: Judge pods as if the lines of `quota convert` were applied, and replaced lines removed.
+        converts_quotas: Evaluate pods as if the lines of `quota convert` were applied, and replaced lines removed.
     """
     replaced_lines = find_replaced_lines(objects, namespace)
     remaining = without_replaced_lines(objects, replaced_lines, namespace)

@@ -101,7 +101,7 @@ def build_rehearsal(
 
 
 def _device_quotas(plan: Plan, objects: Iterable[SourceObject]) -> Iterator[Mapping[str, Any]]:
-    """Yield the DeviceQuotas for which the scripts of a plan wait."""
+    """Yield the DeviceQuotas that the scripts of a plan wait for."""
     names = {name for entry in plan.replaced_lines for name in entry.device_quotas}
     for source in objects:
         if (source.api_version, source.kind) == (API_VERSION, KIND) and source.name in names:

@@ -32,7 +32,7 @@ def trial_workloads(waves: Iterable[Wave]) -> dict[str, tuple[PlannedWorkload, .
 
 
 def make_trial_pod(workload: PlannedWorkload, document: Mapping[str, Any]) -> TrialPod | str:
-    """Return the pod that the controller of a workload would create next, or the reason why none is made.
+    """Return the pod that the controller of a workload would create next, or the reason for none.
 
     Args:
         workload: The workload.
@@ -89,7 +89,7 @@ def is_translated(pod: Pod) -> bool:
 
 
 def exhausted_line(quotas: Iterable[ResourceQuota], pod: Pod) -> str:
-    """Return the ResourceQuota and the line that leave no room for one more pod; empty where all do.
+    """Return the ResourceQuota and the line that leave no room for one more pod; empty if all do.
 
     Device keys are left out, since a translated pod has none. Init containers are, too: that makes the
     result empty at worst, and then the answer of the API server counts.

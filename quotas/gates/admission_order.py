@@ -38,7 +38,7 @@ made."""
 
 
 class Lack(NamedTuple):
-    """A thing without which a group is not complete.
+    """A thing that a group is not complete without.
 
     Attributes:
         kind: The kind of thing, in a word.
@@ -79,8 +79,8 @@ class Waiting(NamedTuple):
     """A unit that has to wait, with the reason.
 
     Attributes:
-        excesses: What it would exceed.
-        is_saved: What it needs is saved for an older or more important unit.
+        excesses: The limits that it would exceed.
+        is_saved: True if the amounts that it needs are saved for an older or more important unit.
         missing: Claims that do not exist, in phrases; what they ask for is not known.
         lack: The thing without which the group of the unit is not complete.
     """
@@ -159,7 +159,7 @@ def decide(
 
 
 def _again_s(obstacle: Waiting | Undecided, unit: Unit, now_s: float) -> float | None:
-    """Return after how many seconds an obstacle may be another, though nothing has changed; None for never."""
+    """Return the seconds until an obstacle may be another, though nothing has changed; None for never."""
     match obstacle:
         case Undecided.INCOMPLETE:
             return GROUP_QUIET_S
@@ -239,8 +239,8 @@ def obstacle_of(
 
     Args:
         key: Namespace and name of the pod.
-        owned_drivers: As in `decide`.
-        now_s: As in `decide`.
+        owned_drivers: The same drivers as in `decide`.
+        now_s: The same time as in `decide`.
     """
     unit = next(unit for unit in units(usage, now_s) if key in unit.pods)
     return _passing(usage, unit, owned_drivers, _unknown_accounts(usage), ())[1]

@@ -21,7 +21,7 @@ class GroupMemory:
     Attributes:
         searches: The unfinished searches.
         unplaceable: The groups that plans of the waiting pods need not ask about.
-        keeps: What groups keep that have waited for long, the most important first.
+        keeps: The devices kept for groups that have waited for long, the most important first.
     """
 
     def __init__(self) -> None:

@@ -48,7 +48,7 @@ def find_keep(request: GroupRequest, snapshot: Snapshot, earlier: Keep | None) -
     """Return the devices that a group keeps; None for one that does not fit on an idle cluster either.
 
     Args:
-        earlier: What it keeps now, which stays where it can.
+        earlier: The devices kept for it now; they stay kept if they can.
     """
     request = replace(request, requests={}, headroom=None)
     nodes = _least_used(snapshot, earlier)

@@ -255,7 +255,7 @@ class _Question:
         """Return the nodes that have devices beside those that are kept, as far as is known soon.
 
         Args:
-            keeps: What is kept for groups, beside what is kept for nominated pods.
+            keeps: The devices kept for groups, beside those kept for nominated pods.
         """
         cluster, budget = self._snapshot.cluster, self._budget
         occupancy, unknown_nodes = with_rivals(

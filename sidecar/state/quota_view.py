@@ -34,7 +34,7 @@ class QuotaObjects(NamedTuple):
     """Objects that decide about quotas by name; None for deleted ones.
 
     Attributes:
-        claims: With what is promised to them.
+        claims: The claims with the devices promised to them.
         pods: Those that have devices by keys, and not by claims.
     """
 

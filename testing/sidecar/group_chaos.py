@@ -303,7 +303,7 @@ class GroupWorld(World[GroupProcess]):
         self.trace.append(f"         {process.name} reserves nodes for {', '.join(chosen)}")
 
     def _resume(self, process: GroupProcess) -> None:
-        """Reserve the nodes of a run for the second time, which has to find the devices of the first."""
+        """Reserve the nodes of a run for the second time; this has to find the devices of the first."""
         if not process.serves or not process.parked:
             return
         gang = self._random.choice([gang for gang in GANGS if gang.name in process.parked])
@@ -332,7 +332,7 @@ class GroupWorld(World[GroupProcess]):
         return ["" if claim is None else claim.metadata.resource_version or "" for claim in claims]
 
     def _has_devices(self, process: GroupProcess, gang: Gang, pod: str) -> bool:
-        """Return whether each claim of a pod has devices, or is promised some; one that is gone needs none."""
+        """Return True if each claim of a pod has devices, or is promised some; one that is gone needs none."""
         claims = [process.seen.get(name) for name in self._claims(gang, pod)]
         return all(
             claim is None or allocation_of(claim) is not None or claim.metadata.uid in process.holds
@@ -340,7 +340,7 @@ class GroupWorld(World[GroupProcess]):
         )
 
     def _ask_what_if(self, process: GroupProcess) -> None:
-        """Ask whether a gang fits without the pods of the other one, as preemption does: nothing comes of it."""
+        """Ask for places of a gang without the pods of the other one, as preemption does: nothing comes of it."""
         if not process.serves:
             return
         gang, other = self._random.sample(GANGS, 2)
@@ -359,7 +359,7 @@ class GroupWorld(World[GroupProcess]):
     def _choose(
         self, process: GroupProcess, gang: Gang, free: list[str]
     ) -> tuple[list[str], dict[str, ledger.Hold]]:
-        """Return the further pods of a gang that get devices, and what is promised then.
+        """Return the further pods of a gang that get devices, and the promises then.
 
         Args:
             free: The free devices, of which those that are given are taken out.

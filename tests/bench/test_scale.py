@@ -1,4 +1,4 @@
-"""The suite of scale, on a few nodes: what it measures, and its goals."""
+"""The suite of scale, on a few nodes: its measurements, and its goals."""
 
 from collections.abc import Iterable
 
@@ -53,7 +53,7 @@ def test_every_decision_and_question_is_timed(figures: Figures) -> None:
 def test_pods_come_and_go_and_the_view_counts_them(
     cluster: ScaledCluster, figures: Figures
 ) -> None:
-    """The view has been changed step by step, and has what a view that is built anew has."""
+    """The view has been changed step by step, and equals a view that is built anew."""
     view = cluster.view.cache
     cluster.build_view()
 

@@ -230,7 +230,7 @@ def test_a_line_with_a_claims_quota_converted_by_us_is_replaced(tmp_path: Path) 
 
 
 def test_a_namespace_whose_memory_a_quota_of_both_sides_limits_is_moved(tmp_path: Path) -> None:
-    """It was held: no ResourceQuota counts memory of claims, and nobody asked what does."""
+    """It was held: no ResourceQuota counts memory of claims, and nobody looked for a quota that does."""
     memory = _quota()
     memory["spec"]["hard"] = {"requests.nvidia.com/gpumem": "64000"}
     file = tmp_path / "quota.yaml"

@@ -1,4 +1,4 @@
-"""`drawbridge verify --webhook`, and `--wave` of a live cluster: pods are really translated, or it is named why not."""
+"""`drawbridge verify --webhook`, and `--wave` of a live cluster: pods are translated, or the obstacle is named."""
 
 import asyncio
 import json
@@ -64,7 +64,7 @@ def endpoint_slice(*, ready: bool | None) -> Document:
 
 
 def translate(document: Document) -> None:
-    """Do what the webhook does to a pod."""
+    """Change a pod as the webhook does."""
     if "containers" in document.get("spec", {}):
         document["metadata"].setdefault("annotations", {})[REQUEST_ANNOTATION] = "{}"
         claim = {"name": "gpu", "resourceClaimTemplateName": "t"}
@@ -73,13 +73,13 @@ def translate(document: Document) -> None:
 
 @pytest.fixture(scope="module")
 def plan(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A plan whose first wave opts in the namespaces other and team."""
+    """A plan with a first wave that opts in the namespaces other and team."""
     return write_plan(tmp_path_factory.mktemp("plan"))
 
 
 @pytest.fixture
 async def server() -> AsyncIterator[FakeApiServer]:
-    """A cluster whose webhook translates, with both namespaces opted in."""
+    """A cluster with a webhook that translates, and both namespaces opted in."""
     async with FakeApiServer() as server:
         server.put(NAMESPACES, {"metadata": {"name": "kube-system", "uid": UID}})
         server.put(MUTATING_WEBHOOK_CONFIGURATIONS, configuration())

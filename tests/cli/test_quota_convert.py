@@ -378,7 +378,7 @@ def test_a_line_that_a_quota_of_the_cluster_counts_with_claims_is_not_converted_
 def test_pods_that_only_their_quota_rejects_use_devices_by_which_a_line_is_divided(
     tmp_path: Path,
 ) -> None:
-    """Their use was not counted, so the class of all their devices got half of what they had."""
+    """Their use was not counted, so the class of all their devices got half of their number."""
     quota = resource_quota({"requests.nvidia.com/gpu": "5", "requests.nvidia.com/gpumem": "40000"})
     pods = workload("web", SHARE, ["hami-0"] * 5)
 

@@ -38,7 +38,7 @@ def claim(*users: str, resource: str = "pods", is_allocated: bool = True) -> Res
 
 
 class CountedUid(str):
-    """The UID of a pod, which counts how often some UID is looked up or compared with those in a set."""
+    """The UID of a pod that counts its look-ups and comparisons with those in a set."""
 
     lookups = 0
 

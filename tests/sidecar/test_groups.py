@@ -484,7 +484,7 @@ async def test_a_group_from_an_unknown_scheduler_has_to_say_hello(tmp_path: Path
 async def test_a_group_that_has_waited_for_long_keeps_devices_until_it_is_gone(
     tmp_path: Path,
 ) -> None:
-    """A pod by itself is told why it waits, and is woken when nothing is kept any more."""
+    """A pod by itself is told the reason of its wait, and is woken when nothing is kept any more."""
     old = {"creationTimestamp": "2026-11-20T23:00:00Z"}
     async with scene(tmp_path, "node-1", per_node=3) as here:
         group = group_of("ring", 2, created=old["creationTimestamp"])

@@ -149,7 +149,7 @@ def _number(pod: LegacyPod, key: str, maximum: int, findings: list[Finding]) -> 
 
 
 def _mebibytes(text: str) -> str:
-    """Return the fix of a memory: its MiB where the text has bytes with a unit, rounded up."""
+    """Return the fix of a memory: its MiB if the text has bytes with a unit, rounded up."""
     number, unit = written_amount(text)
     if not unit:
         return "write a whole number of MiB"

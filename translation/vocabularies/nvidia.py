@@ -114,7 +114,7 @@ _MISSPELT_MIG = re.compile(
     r"([1-9]\d?)g?[._-]?([1-9]\d{0,3})(?:gib|gb|gi|g)?(\.me\.all|\.me|\.gfx|-me)?",
     re.ASCII | re.IGNORECASE,
 )
-"""What people write for a profile: `3g.20g`, `3g-20gb`, `3g20gb`."""
+"""Ways in which people write a profile: `3g.20g`, `3g-20gb`, `3g20gb`."""
 
 
 def translate(pod: LegacyPod) -> Translation:

@@ -290,7 +290,7 @@ def _wait_until_right(flags: DocumentFlags, question: Question, wait: Duration) 
 
 
 def _read_facts(flags: DocumentFlags, question: Question) -> WebhookFacts | None:
-    """Return the webhook of a live cluster; None where a question needs none, or there is a snapshot.
+    """Return the webhook of a live cluster; None if a question needs none, or there is a snapshot.
 
     Raises:
         KubeError: The cluster does not answer.

@@ -1,1 +1,1 @@
-"""What else a plan depends on: vendors, releases, work that cannot move, quotas, other managers."""
+"""Further facts that a plan depends on: vendors, releases, work that cannot move, quotas, other managers."""

@@ -169,7 +169,7 @@ def _keeps_all_pods(spec: Mapping[str, Any]) -> bool:
 
 
 def _share(value: object, number: int) -> int:
-    """Return an amount of pods, or a percentage of them, which is rounded down."""
+    """Return an amount of pods, or a percentage of them, rounded down."""
     if isinstance(value, int):
         return value
     digits = str(value).removesuffix("%")

@@ -287,7 +287,7 @@ GATES: Final = [{"name": "drawbridge.internal/quota"}]
 
 
 def moving(most: str = "2") -> tuple[History, Any]:
-    """A team whose quota counts keys and claims, with a pod with the key and one with a claim."""
+    """A team with a quota of keys and claims, a pod with the key and one with a claim."""
     history = History()
     history.node("n", {GPU: "8"})
     history.node("m")
