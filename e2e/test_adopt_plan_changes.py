@@ -19,7 +19,7 @@ TIMEOUT_S: Final = 60.0
 
 
 class Plan:
-    """A plan of a node, a namespace and its quota, which the cluster has."""
+    """A plan of a node, a namespace and its quota, all of them in the cluster."""
 
     def __init__(self, cluster: Access, folder: Path) -> None:
         """Write the plan, as from a snapshot."""

@@ -1,4 +1,4 @@
-"""Commands that change fields of objects, and stop where these are not as a plan expects. Pure.
+"""Commands that change fields of objects, and stop if these are not as a plan expects. Pure.
 
 A JSON Patch tests the values of the plan before it changes any of them, in one write. So what somebody
 else has changed since then is never overwritten, and no change is half done.

@@ -141,7 +141,7 @@ def _usable(pod: Pod, claim: ResourceClaim) -> ResourceClaim | Rejection:
 
 
 def _is_owned(claim: ResourceClaim, pod: Pod) -> bool:
-    """Return True if a claim was made for a pod, or for its PodGroup, whose UID pods do not know."""
+    """Return True if a claim was made for a pod, or for its PodGroup of a UID that pods do not know."""
     return any(
         reference.controller and (reference.uid == pod.metadata.uid or _is_group_of(pod, reference))
         for reference in claim.metadata.owner_references or ()

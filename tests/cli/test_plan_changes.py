@@ -92,7 +92,7 @@ def plan_folder(tmp_path: Path) -> Path:
 def begin(
     plan_folder: Path, *, finished: int, patched: int, value: str
 ) -> tuple[subprocess.CompletedProcess[str], list[str]]:
-    """Run the step that changes quotas; return what it says, and the patches that it has sent."""
+    """Run the step that changes quotas; return its output, and the patches that it has sent."""
     calls = plan_folder.parent / "calls"
     calls.unlink(missing_ok=True)
     wave = next(plan_folder.glob("wave-*/switch.sh"))

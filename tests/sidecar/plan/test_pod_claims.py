@@ -43,7 +43,7 @@ def test_a_claim_has_a_place_for_so_many_pods_only() -> None:
 
 
 def member_code(**owner: Any) -> Code | None:
-    """Return why a pod of PodGroup ring cannot use the claim that its status names; None if it can."""
+    """Return the reason a pod of PodGroup ring cannot use the claim that its status names; None if it can."""
     pod = convert(
         {
             "metadata": {"name": "a", "namespace": "default", "uid": "uid-a"},
