@@ -73,6 +73,21 @@ def workload(
     return [owner, *pods]
 
 
+def running_job(
+    name: str, limits: Mapping[str, str], nodes: Sequence[str], *, namespace: str = "team"
+) -> list[dict[str, Any]]:
+    """A Job, and a pod of it that runs on each of these nodes."""
+    owner, *pods = workload(
+        name, limits, nodes, namespace=namespace, kind="Job", restartPolicy="Never"
+    )
+    owner["apiVersion"] = "batch/v1"
+    del owner["spec"]["replicas"]
+    for pod in pods:
+        pod["metadata"]["ownerReferences"][0]["apiVersion"] = "batch/v1"
+        pod["status"] = {"phase": "Running"}
+    return [owner, *pods]
+
+
 def daemon_set(name: str, **spec: Any) -> dict[str, Any]:
     """A DaemonSet with pods that have these fields."""
     return {

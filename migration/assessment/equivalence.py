@@ -38,7 +38,7 @@ def group_nodes(
         pods: All pods that are placed.
         serving: DeviceClass to the nodes with devices that it selects.
     """
-    keys = {key for pod in pods for key in _selected_labels(pod)} - {_HOSTNAME}
+    keys = {key for pod in pods for key in selected_labels(pod)} - {_HOSTNAME}
     classes: dict[str, list[str]] = {}
     for class_name, names in sorted(serving.items()):
         for name in names:
@@ -53,7 +53,7 @@ def group_nodes(
     }
 
 
-def _selected_labels(pod: Pod) -> Iterator[str]:
+def selected_labels(pod: Pod) -> Iterator[str]:
     """Yield the keys of the node labels that a pod selects its nodes by."""
     yield from pod.spec.node_selector or {}
     affinity = pod.spec.affinity and pod.spec.affinity.node_affinity

@@ -14,7 +14,18 @@ import pytest
 from kube.manifests.dump import dump_yaml
 from kube.manifests.reader import read_paths
 from testing.command import ROOT, drawbridge
-from testing.migration import GPU, SHARE, budget, hami_node, node, origin, plugin_node, workload
+from testing.migration import (
+    GPU,
+    SHARE,
+    budget,
+    hami_node,
+    node,
+    origin,
+    plugin_node,
+    resource_slice,
+    running_job,
+    workload,
+)
 from testing.plan import call, changes, document, held_objects, planned, script, waves
 
 FULL_SHARE: Final = {GPU: "1", "nvidia.com/gpumem": "40960"}
@@ -107,6 +118,78 @@ def test_a_split_wave_has_as_many_nodes_as_fit(tmp_path: Path) -> None:
     # Three nodes are free, so five pods keep three of eight nodes free to be drained, and never four.
     assert [3, 3, 2] == [len(wave["nodes"]) for wave in plan["waves"]]
     assert [True, True, False] == [wave["split"] for wave in plan["waves"]]
+
+
+def test_nodes_that_never_fit_make_no_wave_smaller(tmp_path: Path) -> None:
+    """They have the fewest pods, so they were the first nodes of every wave, which had a single node then."""
+    never = [plugin_node(f"a-{number}", pool="a") for number in range(2)]
+    never += workload("full", {GPU: "4"}, ["a-0", "a-1"], nodeSelector={"pool": "a"})
+    names = [f"b-{number}" for number in range(4)]
+    nodes = [plugin_node(name, pool="b") for name in names]
+    busy = workload("web", {GPU: "1"}, names * 2, nodeSelector={"pool": "b"})
+
+    plan = planned(tmp_path, [*never, *nodes, *busy], "--wave-nodes", 2)
+
+    assert [(["b-0", "b-1"], []), (["b-2", "b-3"], [])] == [(names, []) for names, _ in waves(plan)]
+    assert [] == [
+        note for wave in plan["waves"] for note in wave["notes"] if note.startswith("no larger")
+    ]
+    assert {"Node//a-0", "Node//a-1"} <= held_objects(plan).keys()
+
+
+def test_a_smaller_wave_names_a_node_that_would_fit_by_itself(tmp_path: Path) -> None:
+    never = [plugin_node("a-0", pool="a")]
+    never += workload("full", {GPU: "4"}, ["a-0"], nodeSelector={"pool": "a"})
+    nodes = [plugin_node(f"b-{number}", pool="b") for number in range(3)]
+    busy = workload("web", {GPU: "2"}, ["b-0", "b-1", "b-2"], nodeSelector={"pool": "b"})
+
+    plan = planned(tmp_path, [*never, *nodes, *busy], "--wave-nodes", 2)
+
+    (note,) = (note for note in plan["waves"][0]["notes"] if note.startswith("no larger"))
+    assert "while draining b-0, b-1, " in note
+
+
+def test_a_namespace_moves_with_nodes_that_serve_it_and_waits_for_no_job_of_others(
+    tmp_path: Path,
+) -> None:
+    nodes = [hami_node(f"hami-{number}") for number in range(2)]
+    nodes += [plugin_node(f"gpu-{number}") for number in range(4)]
+    objects: list[dict[str, Any]] = []
+    for number in range(4):
+        objects += workload("web", SHARE, ["hami-0"], namespace=f"team-{number}")
+        objects += running_job(f"train-{number}", {GPU: "1"}, [f"gpu-{number}"])
+
+    plan = planned(tmp_path, [*nodes, *objects], "--wave-nodes", 1)
+
+    first, second, *later = waves(plan)
+    assert (["hami-1"], ["team", *(f"team-{number}" for number in range(4))]) == first
+    assert (["hami-0"], []) == second
+    assert [([f"gpu-{number}"], []) for number in range(4)] == sorted(later)
+
+
+def test_namespaces_with_nodes_move_before_the_first_node_with_work(tmp_path: Path) -> None:
+    """They were held with the node of a Job, though a node that serves them had been switched before."""
+    mig = {"nvidia.com/mig-1g.10gb": "1"}
+    devices = [
+        {
+            "name": f"mig-{number}",
+            "attributes": {"type": {"string": "mig"}, "profile": {"string": "1g.10gb"}},
+        }
+        for number in range(2)
+    ]
+    switched = resource_slice("done", "gpu.nvidia.com", ())
+    switched["spec"]["devices"] = devices
+    objects = [
+        *(node("done", {}, {}, {}), switched),
+        node("mig-0", {"nvidia.com/mig-1g.10gb": "4"}, {}, {}),
+        *workload("web", mig, ["mig-0"]),
+        *running_job("sweep", mig, ["mig-0"], namespace="jobs"),
+    ]
+
+    plan = planned(tmp_path, objects, "--wave-nodes", 1)
+
+    assert ([], True) == (waves(plan)[0][0], "team" in waves(plan)[0][1])
+    assert [["mig-0"]] == [names for names, _ in waves(plan)[1:]]
 
 
 def test_if_no_wave_fits_it_says_what_has_to_be_free(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from cli.verbs.plan import command as plan_command
 from kube.manifests.dump import dump_yaml
 from kube.manifests.reader import read_paths
 from migration.plan.planning import build
-from migration.plan.search.attempts import Policy
+from migration.plan.search.moments import Policy
 from migration.plan.search.placement import Placer
 from process.profiles.profile_files import load_profiles
 from testing.command import drawbridge

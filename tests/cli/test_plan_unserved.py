@@ -3,6 +3,8 @@
 from pathlib import Path
 from typing import Any, Final
 
+import pytest
+
 from kube.manifests.dump import dump_yaml
 from testing.command import drawbridge
 from testing.migration import (
@@ -130,3 +132,68 @@ def test_a_pod_that_waits_for_a_driver_without_devices_holds_nothing(tmp_path: P
     plan = planned(tmp_path, [*cluster(SHARE), namespace("npu"), *npu], "--wave-nodes", 5)
 
     assert {} == held_objects(plan)
+
+
+# --- labels that a switch changes -----------------------------------------------------------------
+
+GPU_ON: Final = {"gpu": "on"}
+"""The label of HAMi's nodes, which a switch sets to `off`."""
+
+
+@pytest.mark.parametrize("kind", ["Deployment", "DaemonSet"])
+@pytest.mark.parametrize("by", ["nodeSelector", "affinity"])
+def test_pods_that_select_a_label_which_the_switch_changes_are_held(
+    tmp_path: Path, kind: str, by: str
+) -> None:
+    """Pods of the DaemonSet had left their nodes for good, and those of the Deployment lacked no devices."""
+    term = {"matchExpressions": [{"key": "gpu", "operator": "In", "values": ["on"]}]}
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
+    spec = (
+        {"nodeSelector": GPU_ON}
+        if by == "nodeSelector"
+        else {"affinity": {"nodeAffinity": required}}
+    )
+    web = workload("web", SHARE, ["hami-0"], kind=kind, **spec)
+    web[0]["spec"]["selector"] = {"matchLabels": {"app": "web"}}
+    nodes = [hami_node(f"hami-{number}") for number in range(3)]
+
+    plan = planned(tmp_path, [*nodes, namespace("team"), *web])
+
+    held = held_objects(plan)
+    assert "select nodes by gpu=on, which the switch of a node changes" in held[f"{kind}/team/web"]
+    assert "select it by a label that its switch changes" in held["Node//hami-0"]
+    assert "Namespace//team" in held
+
+
+@pytest.mark.parametrize(
+    ("is_held", "spec"),
+    [(False, {"nodeSelector": {"disk": "fast"}}), (True, {"nodeSelector": {"gpu": "on"}})],
+)
+def test_pods_that_select_another_label_move(
+    tmp_path: Path, is_held: bool, spec: dict[str, Any]
+) -> None:
+    nodes = [hami_node(f"hami-{number}") for number in range(3)]
+    for entry in nodes:
+        entry["metadata"]["labels"]["disk"] = "fast"
+
+    plan = planned(
+        tmp_path, [*nodes, namespace("team"), *workload("web", SHARE, ["hami-0"], **spec)]
+    )
+
+    assert is_held is ("Deployment/team/web" in held_objects(plan))
+
+
+def test_a_daemon_set_without_devices_that_leaves_the_nodes_is_told(tmp_path: Path) -> None:
+    objects = [hami_node("hami-0"), namespace("team"), *workload("web", SHARE, ["hami-0"])]
+    objects += [
+        daemon_set("exporter", nodeSelector=GPU_ON),
+        daemon_set("hami-device-plugin", nodeSelector=GPU_ON),
+        daemon_set("agent"),
+    ]
+
+    (wave, *_) = planned(tmp_path, [*objects, hami_node("hami-1")])["waves"]
+
+    leaving = [note for note in wave["notes"] if "so its pods leave them" in note]
+    assert ["DaemonSet/kube-system/exporter selects nodes by gpu=on"] == [
+        note.partition(",")[0] for note in leaving
+    ]

@@ -69,8 +69,8 @@ from migration.plan.model.plan import (
     is_name,
     is_namespace,
 )
-from migration.plan.search.attempts import Candidate, Policy
 from migration.plan.search.device_map import WaveDetails
+from migration.plan.search.moments import Candidate, Policy
 from migration.plan.search.placement import Placer, Stage
 from migration.plan.search.unmovable import held_by_daemon_sets, held_by_pods
 from migration.plan.search.wave_pods import (

@@ -1,22 +1,32 @@
 """The largest wave that fits at a moment: its nodes, and its namespaces. Pure."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 import msgspec
 
 from migration.assessment.equivalence import NodeGroup
-from migration.plan.model.plan import PlannedNode
+from migration.plan.search.moments import (
+    Attempt,
+    Candidate,
+    Moment,
+    Obstacle,
+    Policy,
+    join_names,
+    stage_after,
+)
 from migration.plan.search.parts import Part
 from migration.plan.search.placement import Placement, Placer, PodKey, Stage
 
 _TRIED_ALONE: Final = 32
 """Nodes that are tried one by one where the first ones do not fit."""
+_TRIED_BESIDE: Final = 12
+"""Nodes that do not fit beside others, after which a wave gets no more."""
+_TRIED_OF_GROUP: Final = 3
+"""Those of them of one group."""
 _GROUPS: Final = 32
 """Groups of nodes of each side whose loss is tried."""
-_SHOWN: Final = 3
-"""Objects that a reason names."""
 _FREE_DEVICES: Final = (
     "free devices for these pods first: scale down, add a node, or wait for Jobs to end; then plan again "
     "from a new snapshot"
@@ -27,112 +37,6 @@ _OPT_IN_FIRST: Final = (
 )
 _KEEP_LESS: Final = "plan with a lower --keep-free, or free devices first"
 _SPARE_LESS: Final = "free devices or add a node first, or plan with --spare-nodes 0"
-
-
-class Candidate(msgspec.Struct, frozen=True, kw_only=True):
-    """A node that can be switched, and the facts that its switch depends on.
-
-    Attributes:
-        has_work: A pod of it ends by itself, so it comes last.
-    """
-
-    node: PlannedNode
-    notes: tuple[str, ...]
-    has_work: bool = False
-
-
-class Policy(msgspec.Struct, frozen=True, kw_only=True):
-    """The sizes of waves.
-
-    Attributes:
-        wave_nodes: The most nodes of a wave.
-        keep_free: Percentage of devices that stay without a consumer.
-        spare_nodes: Nodes that may be lost after a wave, of those with device plugins and of those with
-            DRA drivers, the largest ones of all and of each group; all pods find devices on the others.
-        notes_loss: A wave after which one node cannot be lost has a note.
-    """
-
-    wave_nodes: int
-    keep_free: int
-    spare_nodes: int = 0
-    notes_loss: bool = False
-
-
-class Obstacle(msgspec.Struct, frozen=True, kw_only=True):
-    """The reason nodes and namespaces do not fit.
-
-    Attributes:
-        moment: The description of the moment, with `{}` for the nodes.
-        problem: The problem at that moment.
-    """
-
-    moment: str
-    nodes: tuple[str, ...]
-    problem: str
-    fix: str
-
-    @property
-    def reason(self) -> str:
-        """Return the reason with the first nodes."""
-        return f"{self.moment.format(join_names(self.nodes) or 'all nodes')}, {self.problem}"
-
-    @property
-    def own_reason(self) -> str:
-        """Return the reason of a node that was tried alone; of nodes with equal reasons the texts are equal."""
-        return f"{self.moment.format('this node only')}, {self.problem}"
-
-    @property
-    def note(self) -> str:
-        """Return the reason with all nodes, for a wave that has fewer."""
-        return f"no larger: {self.moment.format(', '.join(self.nodes))}, {self.problem}"
-
-
-class Attempt(msgspec.Struct, frozen=True, kw_only=True):
-    """A wave that fits.
-
-    Attributes:
-        obstacles: The reasons why it has no more nodes, each with the fewest nodes that do not fit.
-        during: The placement while its nodes are drained; None without nodes.
-        without_spare: The sides, device plugins or DRA drivers, that cannot lose a node after the
-            wave.
-    """
-
-    nodes: tuple[Candidate, ...]
-    parts: tuple[Part, ...]
-    after: Placement
-    obstacles: tuple[Obstacle, ...] = ()
-    during: Placement | None = None
-    without_spare: tuple[str, ...] = ()
-
-
-class Moment(msgspec.Struct, frozen=True, kw_only=True):
-    """The state of a cluster between two waves.
-
-    Attributes:
-        pending: Pods without devices from the beginning, which count for nothing.
-        running: Those of them that run, with their nodes: the legacy system serves them, though the devices of a
-            DRA driver would not do. They count as soon as they are moved.
-        nodes: Not switched yet.
-        parts: The parts without claims so far.
-    """
-
-    stage: Stage
-    placement: Placement
-    pending: frozenset[PodKey]
-    running: Mapping[PodKey, str] = {}
-    nodes: tuple[Candidate, ...]
-    parts: tuple[Part, ...]
-
-    def following(self, attempt: Attempt) -> "Moment":
-        """Return the state after a wave."""
-        names = {entry.node.name for entry in attempt.nodes}
-        return msgspec.structs.replace(
-            self,
-            stage=stage_after(self.stage, names, attempt.parts),
-            placement=attempt.after,
-            nodes=tuple(entry for entry in self.nodes if entry.node.name not in names),
-            parts=tuple(part for part in self.parts if part not in attempt.parts),
-        )
 
 
 class WaveSearch:
@@ -162,20 +66,21 @@ class WaveSearch:
         self.obstacle = None
         if not moment.nodes:
             return self._try(moment, (), len(moment.parts))
-        occupied = Counter(moment.placement.nodes.values())
-        bound = self._placer.bound_nodes(moment.stage, moment.placement)
-        ordered = sorted(
-            moment.nodes,
-            key=lambda entry: (
-                entry.has_work,
-                entry.node.name in bound,
-                occupied[entry.node.name],
-                entry.node.name,
-            ),
-        )
+        ordered = self._ordered(moment)
+        if ordered[0].has_work and self._servable(moment, frozenset()):
+            # Namespaces with nodes do not wait for the Jobs of others.
+            attempt = self._try(moment, (), len(moment.parts))
+            if attempt is not None or self._stops():
+                return attempt and self._with_losses(moment, attempt)
         met: dict[str, Obstacle] = {}
-        size = too_large = min(self._policy.wave_nodes, len(ordered))
+        size = too_large = most_nodes = min(self._policy.wave_nodes, len(ordered))
         attempt = self._try_size(moment, ordered, size)
+        if attempt is None and size > 1 and not self._stops():
+            self._note(met)
+            chosen = self._drainable(moment, ordered, met)
+            ordered = [*chosen, *(entry for entry in ordered if entry not in chosen)]
+            size, too_large = max(1, len(chosen)), max(1, len(chosen)) + 1
+            attempt = self._try_size(moment, ordered, size)
         while attempt is None and size > 1 and not self._stops():
             self._note(met)
             size, too_large = size // 2, size
@@ -190,20 +95,89 @@ class WaveSearch:
                 attempt, size = larger, middle
         if attempt is None:
             return None
-        without_spare: tuple[str, ...] = ()
-        if self._policy.notes_loss:
-            names = frozenset(entry.node.name for entry in attempt.nodes)
-            stage = stage_after(moment.stage, names, attempt.parts)
-            losses = self._losses(moment, stage, attempt.after, 1)
-            without_spare = tuple(side for side, _, _ in losses)
-        return msgspec.structs.replace(
-            attempt, obstacles=tuple(met.values()), without_spare=without_spare
+        if len(attempt.nodes) < most_nodes:
+            attempt = msgspec.structs.replace(attempt, obstacles=tuple(met.values()))
+        return self._with_losses(moment, attempt)
+
+    def _ordered(self, moment: Moment) -> list[Candidate]:
+        """Return the nodes in the order of their waves: with few pods first, with work that has to end last."""
+        occupied = Counter(moment.placement.nodes.values())
+        bound = self._placer.bound_nodes(moment.stage, moment.placement)
+        return sorted(
+            moment.nodes,
+            key=lambda entry: (
+                entry.has_work,
+                entry.node.name in bound,
+                occupied[entry.node.name],
+                entry.node.name,
+            ),
         )
+
+    def _drainable(
+        self, moment: Moment, ordered: Sequence[Candidate], met: dict[str, Obstacle]
+    ) -> list[Candidate]:
+        """Return the first nodes that can be drained together, as many as a wave may have.
+
+        A node that does not fit at all would else be among the first ones of every wave. Of nodes that are the same
+        to all pods only some are tried.
+
+        Args:
+            moment: The moment before the wave.
+            ordered: The nodes.
+            met: The obstacles to the others, which are added, of one fix the first; those to nodes that do not fit by
+                themselves only if there are no others.
+        """
+        most_nodes, number = self._policy.wave_nodes, 0
+        chosen: list[Candidate] = []
+        failed = Counter[NodeGroup]()
+        alone: dict[str, Obstacle] = {}
+        beside: dict[str, Obstacle] = {}
+        # The last chunk is the next one; nodes with work come last, so in no wave before another node.
+        chunks = [
+            [entry for entry in ordered if entry.has_work is has_work] for has_work in (True, False)
+        ]
+        while chunks and len(chosen) < most_nodes and number < _TRIED_BESIDE and not self._stops():
+            chunk = [
+                entry
+                for entry in chunks.pop()
+                if failed[self._groups[entry.node.name]] < _TRIED_OF_GROUP
+            ]
+            free = most_nodes - len(chosen)
+            chunks += [chunk[free:]] if chunk[free:] else []
+            chunk = chunk[:free]
+            if not chunk:
+                continue
+            if beside and chunk[0].has_work:
+                break
+            names = frozenset(entry.node.name for entry in (*chosen, *chunk))
+            obstacle = self.check_drain(moment, names)
+            if obstacle is None:
+                chosen += chunk
+            elif len(chunk) == 1:
+                number += 1
+                failed[self._groups[chunk[0].node.name]] += 1
+                # What does not fit at all says nothing about the size of this wave.
+                own = self.check_drain(moment, frozenset(entry.node.name for entry in chunk))
+                (beside if own is None else alone).setdefault(obstacle.fix, obstacle)
+            else:
+                half = len(chunk) // 2
+                chunks += [chunk[half:], chunk[:half]]
+        met.update(beside or alone)
+        return chosen
+
+    def _with_losses(self, moment: Moment, attempt: Attempt) -> Attempt:
+        """Return a wave with the sides that cannot lose a node after it."""
+        if not self._policy.notes_loss:
+            return attempt
+        names = frozenset(entry.node.name for entry in attempt.nodes)
+        stage = stage_after(moment.stage, names, attempt.parts)
+        losses = self._losses(moment, stage, attempt.after, 1)
+        return msgspec.structs.replace(attempt, without_spare=tuple(side for side, _, _ in losses))
 
     def explain(self, moment: Moment, node: Candidate) -> Obstacle | None:
         """Return the obstacle to a wave of one node; None if it fits."""
         self.obstacle = None
-        share = _share(len(moment.parts), 1, len(moment.nodes))
+        share = self._share(moment, (node,))
         return self.obstacle if self._try(moment, (node,), share) is None else None
 
     def check_drain(self, moment: Moment, names: frozenset[str]) -> Obstacle | None:
@@ -217,9 +191,9 @@ class WaveSearch:
 
     def _try_size(self, moment: Moment, ordered: Sequence[Candidate], size: int) -> Attempt | None:
         """Return the wave of the first nodes; if a single one does not fit, that of another one."""
-        share = _share(len(moment.parts), size, len(ordered))
         for first in range(min(len(ordered), _TRIED_ALONE) if size == 1 else 1):
-            attempt = self._try(moment, tuple(ordered[first : first + size]), share)
+            nodes = tuple(ordered[first : first + size])
+            attempt = self._try(moment, nodes, self._share(moment, nodes))
             if attempt is not None or self._stops():
                 return attempt
         return None
@@ -268,8 +242,32 @@ class WaveSearch:
             for name, nodes in daemon_nodes.items()
             if nodes & left and not nodes & (names | moment.stage.switched)
         }
-        parts = [part for part in moment.parts if part.namespace not in early or not part.completes]
+        parts = [
+            part
+            for part in self._servable(moment, names)
+            if part.namespace not in early or not part.completes
+        ]
         return tuple(sorted(parts, key=lambda part: part.namespace not in bound))
+
+    def _servable(self, moment: Moment, names: frozenset[str]) -> Sequence[Part]:
+        """Return the parts that some switched node would serve; all of them once every node is switched.
+
+        Namespaces whose pods get no claims are among them.
+        """
+        if not moment.nodes:
+            return moment.parts
+        switched = moment.stage.switched | names
+        return [
+            part
+            for part in moment.parts
+            if not (nodes := moment.serving_nodes(part)) or nodes & switched
+        ]
+
+    def _share(self, moment: Moment, nodes: Sequence[Candidate]) -> int:
+        """Return the number of parts that a wave should opt in: before the nodes with work that come last, all."""
+        without_work = [entry for entry in moment.nodes if not entry.has_work]
+        left = without_work if nodes and not nodes[0].has_work else moment.nodes
+        return share_of_wave(len(moment.parts), len(nodes), len(left))
 
     def _drain(self, moment: Moment, names: frozenset[str]) -> tuple[Placement, Obstacle | None]:
         stage = msgspec.structs.replace(moment.stage, draining=names)
@@ -367,16 +365,6 @@ class WaveSearch:
         return list(groups.values())[:_GROUPS]
 
 
-def stage_after(stage: Stage, nodes: frozenset[str] | set[str], parts: Sequence[Part]) -> Stage:
-    """Return the stage with additional switched nodes, and additional parts with claims."""
-    return msgspec.structs.replace(
-        stage,
-        switched=stage.switched | nodes,
-        opted_in=stage.opted_in | {part.namespace for part in parts if part.completes},
-        selected=stage.selected.union(*(part.workloads for part in parts)),
-    )
-
-
 def _without_devices(missing: frozenset[PodKey]) -> str:
     pods = "1 pod has" if len(missing) == 1 else f"{len(missing)} pods have"
     return f"{pods} no devices: {_by_workload(missing)}"
@@ -403,7 +391,7 @@ def _largest(fitting: int, too_many: int, fits: Callable[[int], bool]) -> int:
     return fitting
 
 
-def _share(parts: int, size: int, nodes: int) -> int:
+def share_of_wave(parts: int, size: int, nodes: int) -> int:
     """Return the number of parts that a wave should opt in.
 
     The last wave should have none: pods that are not opted in fit no switched node, so as long as there
@@ -414,7 +402,7 @@ def _share(parts: int, size: int, nodes: int) -> int:
         size: Nodes of this wave, and of each wave after it but the last.
         nodes: The number of nodes that are not switched, those of this wave among them.
 
-    >>> [_share(12, 14, nodes) for nodes in (40, 26, 14, 12)]
+    >>> [share_of_wave(12, 14, nodes) for nodes in (40, 26, 14, 12)]
     [6, 12, 12, 12]
     """
     left = nodes - size
@@ -441,9 +429,3 @@ def _numbers(share: int, most: int) -> Iterator[int]:
         number = max(number - step, 0)
         yield number
         step *= 2
-
-
-def join_names(names: Sequence[str]) -> str:
-    """Return the first names, and the number of further ones."""
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return f"{', '.join(names[:_SHOWN])}{more}"

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from migration.plan.search.attempts import Attempt, Moment
+from migration.plan.search.moments import Attempt, Moment
 from migration.plan.search.other_pods import PodName
 from migration.plan.search.placement import Placement, PodKey
 

@@ -3,13 +3,19 @@
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
+import msgspec
+
+from allocator.pods.node_eligibility import counted_rejection
 from findings.finding import Code
+from kube.api.core import Node
 from kube.api.workloads import DAEMON_SET
+from migration.assessment.assess import AssessedCluster
 from migration.assessment.capacity import class_names
+from migration.assessment.equivalence import selected_labels
 from migration.assessment.outcomes import AssessedWorkload, Outcome
 from migration.plan.model.evidence import Evidence
 from migration.plan.model.plan import Held
-from migration.plan.search.attempts import Candidate, join_names
+from migration.plan.search.moments import Candidate, join_names
 from migration.plan.search.placement import Placer, Stage
 
 _ADD_REPLICA: Final = "raise maxUnavailable, lower minAvailable, or add a replica"
@@ -23,6 +29,12 @@ _SERVE: Final = (
 )
 _NOT_WHOLE: Final = "it cannot move as a whole, since {} cannot move; other Deployments and StatefulSets of it move by themselves"
 _UNSERVED: Final = "its pods run, and after their move no node would serve them: none that they may use would have devices of {}"
+_DESELECTED: Final = "its pods select nodes by {}, which the switch of a node changes, and then no node would take them"
+_RUNS_DESELECTED: Final = "pods of {} run on it, and select it by a label that its switch changes"
+_SELECT_OTHERS: Final = (
+    "let them select nodes by a label that stays, or by nodeAffinity with the label of the driver as another term; "
+    "then plan again from a new snapshot"
+)
 _BOUND: Final = (
     "its pods have a PersistentVolume of their node, and would get claims: between the switch of the node and their "
     "claims they could run nowhere"
@@ -130,6 +142,60 @@ def unserved_workload(workload: AssessedWorkload) -> Unmovable:
     return Unmovable(workload, _UNSERVED.format(classes), _RUNS_UNSERVED, _SERVE)
 
 
+def deselected_workloads(
+    cluster: AssessedCluster, placer: Placer, labels: Mapping[str, Mapping[str, str]]
+) -> Iterator[Unmovable]:
+    """Yield the workloads with running pods that no node would take, since the switch changes a label that they select.
+
+    Pods of a DaemonSet have one node; others may have any that serves them.
+
+    Args:
+        cluster: The cluster.
+        placer: Knows the devices of nodes.
+        labels: Node to the labels that its switch sets.
+    """
+    nodes = {node.metadata.name: node for node in cluster.state.nodes}
+    changed_keys = frozenset(
+        key
+        for name, own in labels.items()
+        for key, value in own.items()
+        if name in nodes and nodes[name].labels.get(key, value) != value
+    )
+    for workload in cluster.workloads:
+        if workload.result is None:
+            continue
+        pods = [pod for name in sorted(workload.members) if (pod := cluster.state.pods.get(name))]
+        for pod in pods:
+            keys = changed_keys.intersection(selected_labels(pod))
+            node = pod.spec.node_name
+            if not keys or node not in labels:
+                continue
+            is_pinned = workload.key.kind == DAEMON_SET
+            places = {node} if is_pinned else {node, *placer.serving_nodes(workload)}
+            free = msgspec.structs.replace(
+                pod, spec=msgspec.structs.replace(pod.spec, node_name="")
+            )
+            if not any(
+                counted_rejection(free, with_labels(nodes[name], labels.get(name, {}))) is None
+                for name in places
+                if name in nodes
+            ):
+                texts = sorted(f"{key}={nodes[node].labels.get(key, '')}" for key in keys)
+                yield Unmovable(
+                    workload,
+                    _DESELECTED.format(", ".join(texts)),
+                    _RUNS_DESELECTED,
+                    _SELECT_OTHERS,
+                )
+                break
+
+
+def with_labels(node: Node, labels: Mapping[str, str]) -> Node:
+    """Return a node with additional labels."""
+    metadata = msgspec.structs.replace(node.metadata, labels={**node.labels, **labels})
+    return msgspec.structs.replace(node, metadata=metadata)
+
+
 def bound_workloads(
     workloads: Iterable[AssessedWorkload],
     pods: Collection[tuple[str, str]],
@@ -187,7 +253,8 @@ def held_unmovable(
     for candidate in candidates:
         if names := nodes.get(candidate.node.name):
             first = unmovable[names[0]]
-            text = first.on_node.format(join_names(names))
+            alike = [name for name in names if unmovable[name].on_node == first.on_node]
+            text = first.on_node.format(join_names(alike))
             yield Held(object=f"Node//{candidate.node.name}", reason=text, fix=first.fix)
     for namespace in namespaces:
         if names := owners.get(namespace):

@@ -17,8 +17,8 @@ from migration.assessment.workloads import Workload
 from migration.plan.facts.work import read_restart
 from migration.plan.model.evidence import Evidence, list_at, mapping_at, text_map
 from migration.plan.model.plan import PlannedDaemonSet, PlannedWork, PlannedWorkload, Wave
-from migration.plan.search.attempts import Candidate, join_names
 from migration.plan.search.device_map import Course, Leaving, NodeState, WaveDetails
+from migration.plan.search.moments import Candidate, join_names
 from migration.plan.search.other_pods import PodName
 from migration.plan.search.placement import PodKey
 from translation.vocabularies.hami.keys import OWN_KEYS

@@ -24,40 +24,42 @@ from migration.plan.model.plan import (
     PlannedWorkload,
     Wave,
 )
-from migration.plan.search.attempts import (
+from migration.plan.search.attempts import WaveSearch
+from migration.plan.search.couplings import with_couplings
+from migration.plan.search.device_map import WaveDetails, wave_details
+from migration.plan.search.moments import (
     Attempt,
     Candidate,
     Moment,
     Obstacle,
     Policy,
-    WaveSearch,
     stage_after,
 )
-from migration.plan.search.device_map import WaveDetails, wave_details
-from migration.plan.search.parts import Part, divide, servable_parts, whole_namespaces
+from migration.plan.search.parts import (
+    Part,
+    claim_nodes,
+    divide,
+    servable_parts,
+    whole_namespaces,
+)
 from migration.plan.search.placement import Placement, Placer, PodKey, Stage
+from migration.plan.search.searched import SearchedWaves, held_objects
 from migration.plan.search.unmovable import (
     Unmovable,
     bound_workloads,
+    deselected_workloads,
     held_unmovable,
     unserved_workload,
     without_devices,
 )
 from migration.plan.search.wave_pods import waiting_notes
 
-_IN_VAIN: Final = (
-    "no pod with claims would use its devices, and pods with device keys would lack them"
-)
 _NO_SPARE: Final = (
     "after it no node to spare of those with {}: were one lost, pods would have no devices; "
     "--spare-nodes 1 plans with one"
 )
 _EXPLAINED: Final = 64
 """Held nodes that are tried by themselves for a reason of their own."""
-_NOT_TRIED: Final = "not tried by itself, as one of many; {}"
-_MOVE_FIRST: Final = (
-    "solve what holds namespaces and workloads, then plan again from a new snapshot"
-)
 
 
 class PlanProgress(Protocol):
@@ -87,27 +89,6 @@ class Waves(msgspec.Struct, frozen=True, kw_only=True):
     details: tuple[WaveDetails, ...] = ()
 
 
-class _Search(msgspec.Struct, frozen=True, kw_only=True):
-    """The waves of one search, each with the moment before it.
-
-    Attributes:
-        end: The moment after the last wave.
-        obstacle: The obstacle to the next wave; None if everything has a wave.
-    """
-
-    waves: tuple[tuple[Moment, Attempt], ...]
-    end: Moment
-    obstacle: Obstacle | None
-
-    def switched(self) -> frozenset[str]:
-        """Return the nodes of all waves."""
-        return frozenset(entry.node.name for _, attempt in self.waves for entry in attempt.nodes)
-
-    def begin_parts(self) -> tuple[Part, ...]:
-        """Return the parts before the first wave."""
-        return self.waves[0][0].parts if self.waves else self.end.parts
-
-
 class Planner:
     """A planner that takes nodes and namespaces from the remaining ones, wave by wave."""
 
@@ -129,12 +110,14 @@ class Planner:
             bound_pods: Namespace and name of the pods with a volume of one node.
         """
         self._bound = bound_pods
+        self._cluster = cluster
         self._workloads = cluster.workloads
         self._placer = placer
         self._policy = policy
         self._sources = {node.node: node.source for node in cluster.nodes}
         self._live_nodes = live_nodes
         self._unmovable: Collection[str] = ()
+        self._serving = claim_nodes(cluster.workloads, placer)
         self._live = Placement(
             nodes={
                 PodKey(reference, number): node
@@ -186,15 +169,19 @@ class Planner:
             search = self._better(search, in_parts)
         useful = self._without_useless_nodes(begin, search, progress)
         return Waves(
-            waves=tuple(
-                self._wave(number, moment, attempt, useful.switched())
-                for number, (moment, attempt) in enumerate(useful.waves, start=1)
+            waves=with_couplings(
+                [
+                    self._wave(number, moment, attempt, useful.switched())
+                    for number, (moment, attempt) in enumerate(useful.waves, start=1)
+                ],
+                self._serving,
+                self._usable_nodes(start),
             ),
             held=()
             if progress.stops()
             else (
                 *unmovable_held,
-                *_held_objects(
+                *held_objects(
                     begin,
                     useful,
                     obstacles=self._own_obstacles(begin, useful, progress),
@@ -220,7 +207,7 @@ class Planner:
         return self._unplaced(before, during)
 
     def unmovable(self, stage: Stage) -> Iterator[Unmovable]:
-        """Yield the workloads with running pods that never move: no node would serve them, or one node alone."""
+        """Yield the workloads with running pods that never move: no node would serve or take them, or one node alone."""
         running = self._running(self._placer.place(stage, self._live))
         keys = [key for key, node in running.items() if node not in stage.switched]
         unserved = self._placer.unserved(stage, keys) if keys else frozenset[str]()
@@ -228,9 +215,14 @@ class Planner:
         for workload in self._workloads:
             if workload.key.reference in unserved:
                 yield unserved_workload(workload)
-        for entry in bound_workloads(self._workloads, self._bound, stage, self._live_nodes):
-            if entry.workload.key.reference not in unserved:
-                yield entry
+        others = {
+            entry.workload.key.reference: entry
+            for entry in (
+                *bound_workloads(self._workloads, self._bound, stage, self._live_nodes),
+                *deselected_workloads(self._cluster, self._placer, stage.labels),
+            )
+        }
+        yield from (entry for name, entry in others.items() if name not in unserved)
 
     def _unplaced(self, before: Placement, during: Placement) -> tuple[str, ...]:
         evicted = self._placer.others.evicted(before.others, during.others)
@@ -251,6 +243,7 @@ class Planner:
             running={key: node for key, node in running.items() if key not in disturbed},
             nodes=tuple(candidates),
             parts=parts,
+            serving=self._serving,
         )
 
     def _running(self, placement: Placement) -> dict[PodKey, str]:
@@ -258,22 +251,22 @@ class Planner:
         live = self._live.nodes
         return {key: live[key] for key in sorted(placement.unplaced) if key in live}
 
-    def _search(self, moment: Moment, progress: PlanProgress) -> _Search:
+    def _search(self, moment: Moment, progress: PlanProgress) -> SearchedWaves:
         search = WaveSearch(self._placer, self._policy, progress.stops)
         total = len(moment.nodes)
         waves: list[tuple[Moment, Attempt]] = []
         while (moment.nodes or moment.parts) and not progress.stops():
             attempt = search.find(moment)
             if attempt is None:
-                return _Search(waves=tuple(waves), end=moment, obstacle=search.obstacle)
+                return SearchedWaves(waves=tuple(waves), end=moment, obstacle=search.obstacle)
             waves.append((moment, attempt))
             moment = moment.following(attempt)
             if attempt.nodes:
                 progress(total - len(moment.nodes))
-        return _Search(waves=tuple(waves), end=moment, obstacle=None)
+        return SearchedWaves(waves=tuple(waves), end=moment, obstacle=None)
 
     def _own_obstacles(
-        self, begin: Moment, search: _Search, progress: PlanProgress
+        self, begin: Moment, search: SearchedWaves, progress: PlanProgress
     ) -> dict[str, Obstacle | None]:
         """Return node to the obstacle to a wave of it alone after all waves, for the first nodes without a wave."""
         alone = WaveSearch(self._placer, self._policy, progress.stops)
@@ -281,10 +274,10 @@ class Planner:
         left = [entry for entry in begin.nodes if entry.node.name not in switched]
         return {entry.node.name: alone.explain(search.end, entry) for entry in left[:_EXPLAINED]}
 
-    def _better(self, whole: _Search, in_parts: _Search) -> _Search:
+    def _better(self, whole: SearchedWaves, in_parts: SearchedWaves) -> SearchedWaves:
         """Return the search that leaves fewer pods without claims, then that with more nodes."""
 
-        def rank(search: _Search) -> tuple[int, int]:
+        def rank(search: SearchedWaves) -> tuple[int, int]:
             left = sum(workload.pods for workload in self._left_behind(search.end.stage))
             return -left, len(search.switched())
 
@@ -293,8 +286,8 @@ class Planner:
     # --- nodes in vain ----------------------------------------------------------------------------
 
     def _without_useless_nodes(
-        self, begin: Moment, search: _Search, progress: PlanProgress
-    ) -> _Search:
+        self, begin: Moment, search: SearchedWaves, progress: PlanProgress
+    ) -> SearchedWaves:
         """Return the waves without nodes that are of use to nobody.
 
         Once all pods have claims, every node is of use. Until then a node is taken from the pods that
@@ -321,13 +314,13 @@ class Planner:
         end = search.waves[last][0] if last < len(search.waves) else search.end
         useful = tuple(entry for entry in end.nodes if entry.node.name not in useless)
         further = self._search(msgspec.structs.replace(end, nodes=useful), progress)
-        return _Search(
+        return SearchedWaves(
             waves=(*search.waves[:last], *further.waves),
             end=further.end,
             obstacle=search.obstacle or further.obstacle,
         )
 
-    def _useless_nodes(self, begin: Moment, search: _Search) -> frozenset[str]:
+    def _useless_nodes(self, begin: Moment, search: SearchedWaves) -> frozenset[str]:
         """Return the nodes that pods left behind could use, and no pod does that has claims."""
         left_behind = list(self._left_behind(search.end.stage))
         needed = frozenset[str]().union(*map(self._placer.serving_nodes, left_behind))
@@ -376,6 +369,21 @@ class Planner:
             # Those that stay as they are keep their own nodes, and need no others.
             if not is_served and workload.pods and workload.key.reference not in self._unmovable:
                 yield workload
+
+    def _usable_nodes(self, stage: Stage) -> frozenset[str]:
+        """Return the nodes that pods may use once they are switched, though no further workload gets claims."""
+        return frozenset[str]().union(
+            *(
+                self._placer.serving_nodes(workload)
+                for workload in self._workloads
+                if workload.result is not None
+                and (
+                    workload.outcome is Outcome.NATIVE
+                    or workload.key.namespace in stage.opted_in
+                    or workload.key.reference in stage.selected
+                )
+            )
+        )
 
     def _runs_on(self, workload: AssessedWorkload, nodes: Collection[str]) -> bool:
         """Return True if all pods of a workload run on some nodes now."""
@@ -458,32 +466,3 @@ def _partial_namespaces(
     for namespace, members in groupby(chosen, key=lambda part: part.namespace):
         workloads = tuple(name for part in members for name in part.workloads)
         yield PartialNamespace(namespace=namespace, workloads=workloads)
-
-
-def _held_objects(
-    begin: Moment,
-    search: _Search,
-    *,
-    obstacles: Mapping[str, Obstacle | None],
-) -> Iterator[Held]:
-    """Yield the objects without a wave: infeasible ones, and nodes that would be switched in vain.
-
-    Args:
-        begin: The moment before the first wave.
-        search: The waves; nodes that were of use to nobody are not among those at its end.
-        obstacles: Node to its own obstacle.
-    """
-    obstacle = search.obstacle
-    reason, fix = (obstacle.reason, obstacle.fix) if obstacle is not None else ("", _MOVE_FIRST)
-    switched, tried = search.switched(), {entry.node.name for entry in search.end.nodes}
-    for name in sorted(entry.node.name for entry in begin.nodes if entry.node.name not in switched):
-        own = obstacles.get(name)
-        if own is not None:
-            yield Held(object=f"Node//{name}", reason=own.own_reason, fix=own.fix)
-        elif name not in tried:
-            yield Held(object=f"Node//{name}", reason=_IN_VAIN, fix=_MOVE_FIRST)
-        else:
-            text = reason if name in obstacles else _NOT_TRIED.format(reason)
-            yield Held(object=f"Node//{name}", reason=text, fix=fix)
-    for namespace in dict.fromkeys(part.namespace for part in search.end.parts):
-        yield Held(object=f"Namespace//{namespace}", reason=reason, fix=fix)

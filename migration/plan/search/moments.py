@@ -1,0 +1,144 @@
+"""The state of a cluster between two waves, and the waves that are tried from there, as values. Pure."""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from migration.plan.model.plan import PlannedNode
+from migration.plan.search.parts import Part
+from migration.plan.search.placement import Placement, PodKey, Stage
+
+_SHOWN: Final = 3
+"""Objects that a reason names."""
+
+
+class Candidate(msgspec.Struct, frozen=True, kw_only=True):
+    """A node that can be switched, and the facts that its switch depends on.
+
+    Attributes:
+        has_work: A pod of it ends by itself, so it comes last.
+    """
+
+    node: PlannedNode
+    notes: tuple[str, ...]
+    has_work: bool = False
+
+
+class Policy(msgspec.Struct, frozen=True, kw_only=True):
+    """The sizes of waves.
+
+    Attributes:
+        wave_nodes: The most nodes of a wave.
+        keep_free: Percentage of devices that stay without a consumer.
+        spare_nodes: Nodes that may be lost after a wave, of those with device plugins and of those with
+            DRA drivers, the largest ones of all and of each group; all pods find devices on the others.
+        notes_loss: A wave after which one node cannot be lost has a note.
+    """
+
+    wave_nodes: int
+    keep_free: int
+    spare_nodes: int = 0
+    notes_loss: bool = False
+
+
+class Obstacle(msgspec.Struct, frozen=True, kw_only=True):
+    """The reason nodes and namespaces do not fit.
+
+    Attributes:
+        moment: The description of the moment, with `{}` for the nodes.
+        problem: The problem at that moment.
+    """
+
+    moment: str
+    nodes: tuple[str, ...]
+    problem: str
+    fix: str
+
+    @property
+    def reason(self) -> str:
+        """Return the reason with the first nodes."""
+        return f"{self.moment.format(join_names(self.nodes) or 'all nodes')}, {self.problem}"
+
+    @property
+    def own_reason(self) -> str:
+        """Return the reason of a node that was tried alone; of nodes with equal reasons the texts are equal."""
+        return f"{self.moment.format('this node only')}, {self.problem}"
+
+    @property
+    def note(self) -> str:
+        """Return the reason with all nodes, for a wave that has fewer."""
+        return f"no larger: {self.moment.format(', '.join(self.nodes))}, {self.problem}"
+
+
+class Attempt(msgspec.Struct, frozen=True, kw_only=True):
+    """A wave that fits.
+
+    Attributes:
+        obstacles: The reasons why it has no more nodes, each with the fewest nodes that do not fit.
+        during: The placement while its nodes are drained; None without nodes.
+        without_spare: The sides, device plugins or DRA drivers, that cannot lose a node after the
+            wave.
+    """
+
+    nodes: tuple[Candidate, ...]
+    parts: tuple[Part, ...]
+    after: Placement
+    obstacles: tuple[Obstacle, ...] = ()
+    during: Placement | None = None
+    without_spare: tuple[str, ...] = ()
+
+
+class Moment(msgspec.Struct, frozen=True, kw_only=True):
+    """The state of a cluster between two waves.
+
+    Attributes:
+        pending: Pods without devices from the beginning, which count for nothing.
+        running: Those of them that run, with their nodes: the legacy system serves them, though the devices of a
+            DRA driver would not do. They count as soon as they are moved.
+        nodes: Not switched yet.
+        parts: The parts without claims so far.
+        serving: Workload, as `Kind/namespace/name`, to the nodes with devices for its claims; and namespace to those
+            of all its workloads.
+    """
+
+    stage: Stage
+    placement: Placement
+    pending: frozenset[PodKey]
+    running: Mapping[PodKey, str] = {}
+    nodes: tuple[Candidate, ...]
+    parts: tuple[Part, ...]
+    serving: Mapping[str, frozenset[str]] = {}
+
+    def serving_nodes(self, part: Part) -> frozenset[str]:
+        """Return the nodes with devices for the claims of a part; none if its pods get no claims."""
+        nothing = frozenset[str]()
+        names = part.workloads or (part.namespace,)
+        return nothing.union(*(self.serving.get(name, nothing) for name in names))
+
+    def following(self, attempt: Attempt) -> "Moment":
+        """Return the state after a wave."""
+        names = {entry.node.name for entry in attempt.nodes}
+        return msgspec.structs.replace(
+            self,
+            stage=stage_after(self.stage, names, attempt.parts),
+            placement=attempt.after,
+            nodes=tuple(entry for entry in self.nodes if entry.node.name not in names),
+            parts=tuple(part for part in self.parts if part not in attempt.parts),
+        )
+
+
+def stage_after(stage: Stage, nodes: frozenset[str] | set[str], parts: Sequence[Part]) -> Stage:
+    """Return the stage with additional switched nodes, and additional parts with claims."""
+    return msgspec.structs.replace(
+        stage,
+        switched=stage.switched | nodes,
+        opted_in=stage.opted_in | {part.namespace for part in parts if part.completes},
+        selected=stage.selected.union(*(part.workloads for part in parts)),
+    )
+
+
+def join_names(names: Sequence[str]) -> str:
+    """Return the first names, and the number of further ones."""
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return f"{', '.join(names[:_SHOWN])}{more}"

@@ -1,0 +1,68 @@
+"""The waves of one search, and the objects that it has no wave for. Pure."""
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+import msgspec
+
+from migration.plan.model.plan import Held
+from migration.plan.search.moments import Attempt, Moment, Obstacle
+from migration.plan.search.parts import Part
+
+_IN_VAIN: Final = (
+    "no pod with claims would use its devices, and pods with device keys would lack them"
+)
+_NOT_TRIED: Final = "not tried by itself, as one of many; {}"
+_MOVE_FIRST: Final = (
+    "solve what holds namespaces and workloads, then plan again from a new snapshot"
+)
+
+
+class SearchedWaves(msgspec.Struct, frozen=True, kw_only=True):
+    """The waves of one search, each with the moment before it.
+
+    Attributes:
+        end: The moment after the last wave.
+        obstacle: The obstacle to the next wave; None if everything has a wave.
+    """
+
+    waves: tuple[tuple[Moment, Attempt], ...]
+    end: Moment
+    obstacle: Obstacle | None
+
+    def switched(self) -> frozenset[str]:
+        """Return the nodes of all waves."""
+        return frozenset(entry.node.name for _, attempt in self.waves for entry in attempt.nodes)
+
+    def begin_parts(self) -> tuple[Part, ...]:
+        """Return the parts before the first wave."""
+        return self.waves[0][0].parts if self.waves else self.end.parts
+
+
+def held_objects(
+    begin: Moment,
+    search: SearchedWaves,
+    *,
+    obstacles: Mapping[str, Obstacle | None],
+) -> Iterator[Held]:
+    """Yield the objects without a wave: infeasible ones, and nodes that would be switched in vain.
+
+    Args:
+        begin: The moment before the first wave.
+        search: The waves; nodes that were of use to nobody are not among those at its end.
+        obstacles: Node to its own obstacle.
+    """
+    obstacle = search.obstacle
+    reason, fix = (obstacle.reason, obstacle.fix) if obstacle is not None else ("", _MOVE_FIRST)
+    switched, tried = search.switched(), {entry.node.name for entry in search.end.nodes}
+    for name in sorted(entry.node.name for entry in begin.nodes if entry.node.name not in switched):
+        own = obstacles.get(name)
+        if own is not None:
+            yield Held(object=f"Node//{name}", reason=own.own_reason, fix=own.fix)
+        elif name not in tried:
+            yield Held(object=f"Node//{name}", reason=_IN_VAIN, fix=_MOVE_FIRST)
+        else:
+            text = reason if name in obstacles else _NOT_TRIED.format(reason)
+            yield Held(object=f"Node//{name}", reason=text, fix=fix)
+    for namespace in dict.fromkeys(part.namespace for part in search.end.parts):
+        yield Held(object=f"Namespace//{namespace}", reason=reason, fix=fix)

@@ -1,0 +1,74 @@
+"""`drawbridge plan`: the waves after which a migration should not pause."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from testing.migration import GPU, SHARE, hami_node, namespace, plugin_node, workload
+from testing.plan import call, document, planned, script
+
+FULL: Final = {GPU: "1", "nvidia.com/gpumem": "40960"}
+PAUSE: Final = "no place to pause after it: "
+
+
+def reasons(plan: Mapping[str, Any]) -> dict[int, str]:
+    """Wave to the reasons why a migration should not pause after it."""
+    return {
+        wave["wave"]: note.removeprefix(PAUSE)
+        for wave in plan["waves"]
+        for note in wave["notes"]
+        if note.startswith(PAUSE)
+    }
+
+
+def test_a_migration_may_pause_after_waves_that_leave_nothing_half_done(tmp_path: Path) -> None:
+    nodes = [plugin_node(f"gpu-{number}") for number in range(3)]
+    objects = [*nodes, namespace("team"), *workload("web", {GPU: "1"}, ["gpu-0"])]
+
+    plan = planned(tmp_path, objects, "--wave-nodes", 1)
+
+    assert {} == reasons(plan)
+    assert [0, 0, 0] == [wave["coupledUntil"] for wave in plan["waves"]]
+
+
+def test_nodes_that_nobody_may_use_yet_couple_waves(tmp_path: Path) -> None:
+    nodes = [hami_node(f"hami-{number}") for number in range(4)]
+    large = workload("large", FULL, ["hami-0", "hami-0", "hami-1"])
+
+    plan = planned(tmp_path, [*nodes, *large], "--wave-nodes", 1)
+
+    assert {1: "no pod may use hami-2 until wave 2 gives some claims"} == reasons(plan)
+    assert [2, 0, 0, 0] == [wave["coupledUntil"] for wave in plan["waves"]]
+
+
+def test_a_namespace_in_parts_couples_waves(tmp_path: Path) -> None:
+    objects = [hami_node(f"hami-{number}", 2) for number in range(6)]
+    for number in range(7):
+        objects += workload(f"web-{number}", FULL, [f"hami-{number // 2}"], namespace="ml")
+
+    plan = planned(tmp_path, objects, "--wave-nodes", 2)
+
+    (last,) = (wave["wave"] for wave in plan["waves"] if wave["namespaces"] == ["ml"])
+    first = next(wave["wave"] for wave in plan["waves"] if wave["partialNamespaces"])
+    assert first < last
+    assert [*range(first, last)] == sorted(reasons(plan))
+    assert f"Namespace/ml is in two systems until wave {last}" in reasons(plan)[first]
+
+
+def test_pods_of_a_daemon_set_that_would_wait_couple_waves(tmp_path: Path) -> None:
+    names = ["hami-0", "hami-1", "hami-2"]
+    monitor = workload("monitor", SHARE, names, kind="DaemonSet")
+    monitor[0]["spec"]["selector"] = {"matchLabels": {"app": "monitor"}}
+
+    result = call(
+        tmp_path, [*map(hami_node, names), namespace("team"), *monitor], "--wave-nodes", 1
+    )
+
+    plan = document(tmp_path)
+    assert [1, 2] == sorted(reasons(plan))
+    waiting = "a pod of DaemonSet/team/monitor that ends on hami-1, hami-2 gets no devices"
+    assert waiting in reasons(plan)[1]
+    assert "until wave 3" in reasons(plan)[1]
+    assert "no place to pause after it" in result.stdout
+    assert f"# Note: {PAUSE}" in script(tmp_path, "preflight")
+    assert PAUSE in (tmp_path / "plan" / "README.md").read_text()
