@@ -121,7 +121,7 @@ def test_a_split_wave_has_as_many_nodes_as_fit(tmp_path: Path) -> None:
 
 
 def test_nodes_that_never_fit_make_no_wave_smaller(tmp_path: Path) -> None:
-    """They have the fewest pods, so they were the first nodes of every wave, which had a single node then."""
+    """They have the fewest pods, so they were the first nodes of every wave, and made it one of a single node."""
     never = [plugin_node(f"a-{number}", pool="a") for number in range(2)]
     never += workload("full", {GPU: "4"}, ["a-0", "a-1"], nodeSelector={"pool": "a"})
     names = [f"b-{number}" for number in range(4)]

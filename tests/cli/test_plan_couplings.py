@@ -1,4 +1,4 @@
-"""`drawbridge plan`: the waves after which a migration should not pause."""
+"""`drawbridge plan`: the waves that a migration should not pause after."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,7 +12,7 @@ PAUSE: Final = "no place to pause after it: "
 
 
 def reasons(plan: Mapping[str, Any]) -> dict[int, str]:
-    """Wave to the reasons why a migration should not pause after it."""
+    """Wave to the reasons that a migration should not pause after it."""
     return {
         wave["wave"]: note.removeprefix(PAUSE)
         for wave in plan["waves"]

@@ -1,4 +1,4 @@
-"""The waves after which a migration should not pause, each with the reasons and the wave that ends them. Pure.
+"""The waves that a migration should not pause after, each with the reasons and the wave that ends them. Pure.
 
 All pods have devices between such waves, too. But something is half done: nodes that nobody may use yet, a namespace in
 two systems, or pods that get no devices again if they end.
@@ -30,7 +30,7 @@ class Coupling(NamedTuple):
 def with_couplings(
     waves: Sequence[Wave], serving: Mapping[str, frozenset[str]], in_use: Collection[str]
 ) -> tuple[Wave, ...]:
-    """Return waves with a note on each after which a migration should not pause.
+    """Return waves with a note on each that a migration should not pause after.
 
     Args:
         waves: All waves, in their order.
@@ -49,7 +49,7 @@ def with_couplings(
 
 
 def _coupled(wave: Wave, couplings: Sequence[Coupling]) -> Wave:
-    """Return a wave with what is half done after it."""
+    """Return a wave with the couplings that are half done after it."""
     if not couplings:
         return wave
     reasons = "; ".join(dict.fromkeys(entry.reason for entry in couplings))
@@ -96,7 +96,7 @@ def _unused_nodes(
 
 
 def _waiting_pods(waves: Sequence[Wave]) -> Iterator[Coupling]:
-    """Yield the DaemonSets whose namespace is opted in before all their nodes are switched."""
+    """Yield the DaemonSets in a namespace that is opted in before all their nodes are switched."""
     wave_of = {node.name: wave.wave for wave in waves for node in wave.nodes}
     for wave in waves:
         for workload in wave.workloads:
