@@ -50,7 +50,7 @@ REFUSED: Final = "refused"
 NUMA: Final = "resource.kubernetes.io/numaNode"
 ROOT: Final = "resource.kubernetes.io/pcieRoot"
 MEBIBYTE: Final = 2**20
-_OPTIONS: Final = TranslationOptions()
+_OPTIONS: Final = TranslationOptions(adopt_schedulers={"kai-scheduler": "default-scheduler"})
 
 Amounts = tuple[int, int]
 """Memory in MiB and percent of cores of one card."""
@@ -76,6 +76,7 @@ class LegacyPod(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         legacy: The grant for each GPU, or "refused"; empty if a record has it.
         nics: The number of NICs that are granted.
         findings: The codes of the findings that say how ours differs; empty where it does not.
+        scheduler: The pod's schedulerName; empty for the default.
     """
 
     limits: Mapping[str, Any] = {}
@@ -87,6 +88,7 @@ class LegacyPod(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     legacy: str | list[tuple[int, int]] = ""
     nics: int = 0
     findings: tuple[str, ...] = ()
+    scheduler: str = ""
 
 
 class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -238,6 +240,7 @@ def pod_document(asked_pod: LegacyPod, name: str) -> Document:
             ),
         ),
         annotations=asked_pod.annotations,
+        **({"schedulerName": asked_pod.scheduler} if asked_pod.scheduler else {}),
     )
     document["metadata"] |= {"name": name, "namespace": NAMESPACE}
     return document

@@ -9,10 +9,11 @@ annotations.
 """
 
 import re
+from collections.abc import Iterator
 from decimal import Decimal
 from typing import Final
 
-from findings.finding import Code, Finding, error, has_errors, warning
+from findings.finding import Code, Finding, error, has_errors, info, warning
 from findings.text import quote_text
 from kube.quantity import Quantity
 from translation.model.amounts import written_amount
@@ -100,6 +101,24 @@ def translate(pod: LegacyPod) -> Translation:
         },
     )
     return Translation(intents=(intent,), findings=tuple(findings))
+
+
+def check_annotations_without_share(pod: LegacyPod) -> Iterator[Finding]:
+    """Yield a finding for each annotation that KAI rejects in a pod without a share, and that has no effect here.
+
+    Source: ValidateGpuRequests.
+    """
+    share = (FRACTION, MEMORY_MIB)
+    if pod.scheduler_name not in SCHEDULERS or not pod.annotations.keys().isdisjoint(share):
+        return
+    for key in (COUNT, MPS):
+        if key in pod.annotations and (key != MPS or pod.annotations[key] == "true"):
+            yield info(
+                Code.GRANTED_WHERE_REJECTED,
+                annotation_path(key),
+                f"{key} has no effect beside whole GPUs; KAI rejects it without a share",
+                f"remove it, or request a share with {FRACTION} or {MEMORY_MIB}",
+            )
 
 
 def _percent(pod: LegacyPod, findings: list[Finding]) -> int | None:

@@ -55,6 +55,11 @@ SYSTEMS: Final[Mapping[str, System]] = {
         commit="47d56ae99ef7f24f2c9c4d33d17567e2e52f3ba2",
         vocabularies=("tencent",),
     ),
+    "kai": System(
+        repository="https://github.com/NVIDIA/KAI-Scheduler",
+        commit="72de64fc8eca10fa8cca26a20156178f3edbe092",
+        vocabularies=("kai",),
+    ),
 }
 
 VOCABULARIES: Final = tuple(

@@ -1,4 +1,4 @@
-"""Pods that leave their scheduler because a label opts them in.
+"""Pods that leave their scheduler because a label opts them in, or that it would reject.
 
 The label of a namespace counts more than the name of a scheduler, which the webhook of a legacy system may
 have set.
@@ -11,10 +11,12 @@ from findings.finding import Code, Finding, warning
 from findings.text import quote_text
 from kube.names import TRANSLATE_LABEL
 from translation.preflight.model.inputs import PreflightInput
+from translation.vocabularies.kai import check_annotations_without_share
 
 
 def check_replaced_scheduler(inputs: PreflightInput) -> Iterator[Finding]:
-    """Yield a warning if a pod leaves its scheduler only because a label opts it in."""
+    """Yield findings about a pod that leaves its scheduler by a label, or that KAI rejects."""
+    yield from check_annotations_without_share(inputs.legacy)
     name, options = inputs.legacy.scheduler_name, inputs.options
     namespace = inputs.namespace
     if options.scheduler_for(name) is None:
