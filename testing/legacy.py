@@ -240,8 +240,9 @@ def pod_document(asked_pod: LegacyPod, name: str) -> Document:
             ),
         ),
         annotations=asked_pod.annotations,
-        **({"schedulerName": asked_pod.scheduler} if asked_pod.scheduler else {}),
     )
+    if asked_pod.scheduler:
+        document["spec"]["schedulerName"] = asked_pod.scheduler
     document["metadata"] |= {"name": name, "namespace": NAMESPACE}
     return document
 
