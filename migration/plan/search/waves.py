@@ -72,7 +72,7 @@ class PlanProgress(Protocol):
         """Take the number of nodes that have a wave."""
 
     def stops(self) -> bool:
-        """Return True if to end with the waves that there are."""
+        """Return True if the search is to end with the waves that there are."""
 
 
 class Waves(msgspec.Struct, frozen=True, kw_only=True):
