@@ -456,7 +456,8 @@ def test_a_quota_that_is_converted_rejects_no_pods(tmp_path: Path) -> None:
     assert {} == held_objects(plan)
     (source,) = read_paths([str(tmp_path / "plan" / "quotas" / "team.gpus.yaml")])
     assert "deviceclass.resource.k8s.io/devices" in " ".join(source.document["spec"]["hard"])
-    assert "quotas/" in script(tmp_path, "switch", plan["waves"].index(_wave_of(plan, "team")) + 1)
+    switch = script(tmp_path, "switch", plan["waves"].index(_wave_of(plan, "team")) + 1)
+    assert "team/resourcequota/gpus" in dict(changes(switch))
 
 
 def _wave_of(plan: Mapping[str, Any], namespace: str) -> Any:
