@@ -104,12 +104,11 @@ def translate(pod: LegacyPod) -> Translation:
 
 
 def check_annotations_without_share(pod: LegacyPod) -> Iterator[Finding]:
-    """Yield a finding for each annotation that KAI rejects in a pod without a share, and that has no effect here.
+    """Yield a finding for each annotation that KAI rejects in a pod without a share, and that does nothing here.
 
     Source: ValidateGpuRequests.
     """
-    share = (FRACTION, MEMORY_MIB)
-    if pod.scheduler_name not in SCHEDULERS or not pod.annotations.keys().isdisjoint(share):
+    if not pod.annotations.keys().isdisjoint((FRACTION, MEMORY_MIB)):
         return
     for key in (COUNT, MPS):
         if key in pod.annotations and (key != MPS or pod.annotations[key] == "true"):

@@ -11,13 +11,14 @@ from findings.finding import Code, Finding, warning
 from findings.text import quote_text
 from kube.names import TRANSLATE_LABEL
 from translation.preflight.model.inputs import PreflightInput
-from translation.vocabularies.kai import check_annotations_without_share
+from translation.vocabularies.kai import SCHEDULERS, check_annotations_without_share
 
 
 def check_replaced_scheduler(inputs: PreflightInput) -> Iterator[Finding]:
     """Yield findings about a pod that leaves its scheduler by a label, or that KAI rejects."""
-    yield from check_annotations_without_share(inputs.legacy)
     name, options = inputs.legacy.scheduler_name, inputs.options
+    if name in SCHEDULERS:
+        yield from check_annotations_without_share(inputs.legacy)
     namespace = inputs.namespace
     if options.scheduler_for(name) is None:
         carrier = "it" if inputs.snapshot.is_selective(namespace) else f"namespace {namespace}"
