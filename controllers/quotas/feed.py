@@ -189,6 +189,7 @@ class QuotaFeed:
     ) -> None:
         if old != new:
             self._slices[key[1]] = new
+            self.usage.expect_slices()
             self._queue()
 
     def _claim_changed(self, key: tuple[str, str], old: object, new: object) -> None:

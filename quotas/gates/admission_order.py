@@ -117,6 +117,7 @@ class Undecided(Enum):
 
     INCOMPLETE = "members of its group are missing"
     UNKNOWN = "selectors of claims are not evaluated yet"
+    OUTDATED = "devices that have just changed are not counted yet"
     INTERRUPTED = "selectors have to be evaluated once more"
     HELD_BACK = "another scheduling gate is removed first"
 
@@ -214,6 +215,8 @@ def _obstacle(
     if missing:
         # Without its PodGroup kube-controller-manager makes no claims for a pod, so that comes first.
         return Waiting(unit, missing=missing, lack=unit.lack)
+    if any(map(usage.awaits_slices, unit.pods)):
+        return Undecided.OUTDATED
     charges = _charges(usage, unit, accounts, owned_drivers)
     if charges is None or not accounts.isdisjoint(unknown):
         return Undecided.UNKNOWN

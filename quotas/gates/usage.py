@@ -98,6 +98,8 @@ class QuotaUsage:
         self._named: dict[Key, frozenset[Key]] = {}
         self._keys_of_uid: dict[str, Key] = {}
         self._let_through: set[str] = set()
+        self._expects_slices = False
+        self._before_slices: set[Key] = set()
 
     # --- objects ----------------------------------------------------------------------------------
 
@@ -124,8 +126,14 @@ class QuotaUsage:
             for pod in self.pods.values():
                 self._charge_keys(pod)
 
+    def expect_slices(self) -> None:
+        """Note that slices have changed and will be taken; pods that come before that wait for it."""
+        self._expects_slices = True
+
     def replace_slices(self, slices: Mapping[str, ResourceSlice | None]) -> None:
         """Take slices that were added, changed or, with None, deleted, by name."""
+        self._expects_slices = False
+        self._before_slices.clear()
         with _outstanding():
             self.book.replace_slices(slices)
 
@@ -147,9 +155,12 @@ class QuotaUsage:
             self.book.remove_claim(LegacyKeysOfPod(old.metadata.uid))
             self._let_through.discard(old.metadata.uid)
             self._keys_of_uid.pop(old.metadata.uid, None)
+            self._before_slices.discard(key)
         before = self._named.pop(key, frozenset())
         self.groups.replace_pod(key, pod)
         if pod is not None:
+            if self._expects_slices and pod.metadata.uid not in self._keys_of_uid:
+                self._before_slices.add(key)
             self.pods[key] = pod
             self._keys_of_uid[pod.metadata.uid] = key
             self._named[key] = frozenset(
@@ -194,6 +205,10 @@ class QuotaUsage:
     def waits(self, pod: Pod) -> bool:
         """Return True if a pod waits for a decision."""
         return is_gated(pod) and pod.metadata.uid not in self._let_through
+
+    def awaits_slices(self, key: Key) -> bool:
+        """Return True if a pod came while devices that it may get were not counted yet."""
+        return key in self._before_slices
 
     def is_let_through(self, pod: Pod) -> bool:
         """Return True if a pod's claims may be allocated without a decision.

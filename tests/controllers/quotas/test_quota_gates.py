@@ -31,7 +31,7 @@ from kube.names import QUOTA_GATE, QUOTA_GATE_POLICY
 from process.model.durations import PositiveDuration
 from testing.allocation.builders import claim, classes, device, request, slice_of
 from testing.builders import Document
-from testing.device_quotas import device_limit, quota
+from testing.device_quotas import capacity_limit, device_limit, quota
 from testing.fake_api_server import (
     Call,
     FakeApiServer,
@@ -145,6 +145,29 @@ async def test_as_many_pods_as_there_is_room_for(server: FakeApiServer) -> None:
 
     assert {call.query["fieldManager"] for call in removals(server)} == {"drawbridge/leader-1"}
     assert len(removals(server)) == 3
+
+
+async def test_a_pod_that_comes_right_after_its_devices_waits_until_they_are_counted(
+    server: FakeApiServer,
+) -> None:
+    server.put(RESOURCE_SLICES, document(slice_of(generation=2)))
+    server.put(DEVICE_QUOTAS, document(quota(capacity_limit("memory", "80Gi"))))
+    put_pod(server, "a")
+    async with controlled(server):
+        await until(lambda: free(server) == ["a"])  # Without devices it takes nothing.
+
+        # Slices are taken once a second at most; these come two at a time.
+        card = device("gpu-0", capacity={"memory": "80Gi"})
+        server.put(RESOURCE_SLICES, document(slice_of(generation=3)))
+        await asyncio.sleep(0.2)
+        server.put(RESOURCE_SLICES, document(slice_of(card, generation=4)))
+        await asyncio.sleep(0.1)
+        put_pod(server, "bb")
+        await until(lambda: len(server.objects(EVENTS)) == 1)
+
+    assert free(server) == ["a"]
+    (event,) = server.objects(EVENTS)
+    assert "80Gi of memory needed, 0 of memory of 80Gi of memory left" in event["note"]
 
 
 async def test_a_released_claim_lets_the_next_pod_through(server: FakeApiServer) -> None:

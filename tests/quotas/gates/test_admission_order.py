@@ -521,3 +521,15 @@ def test_what_never_gets_through_is_told_so() -> None:
         "DeviceQuota team, limit devices: 2 devices for a request, at most 1 device allowed; "
         "this pod never gets through unless the limit is raised"
     )
+
+
+def test_pods_that_come_before_the_devices_of_which_a_change_told_wait_for_them() -> None:
+    stage = Stage(quota(device_limit(8)))
+    stage.add("before")
+    stage.usage.expect_slices()
+    stage.add("meanwhile")
+
+    assert stage.decide().let_through == (("default", "before"),)
+
+    stage.usage.replace_slices({})
+    assert stage.decide().let_through == (("default", "meanwhile"),)
