@@ -24,7 +24,7 @@ import msgspec
 import pytest
 
 from admission.quota_gates import HOLDER_POLICY
-from e2e.access import Access, Object, stream
+from e2e.access import TIMEOUT_S, Access, Object, stream
 from e2e.chart import template as chart
 from e2e.cluster import Cluster, free_ports
 from e2e.drawbridge import CONTROLLER, ROOT, WEBHOOK, Drawbridge, command_of, rendered
@@ -117,12 +117,13 @@ class Team:
     def wait_gates(self) -> None:
         """Wait until the API server adds gates."""
         probe = self.pod("probe")
-        self.cluster.wait_until(
-            lambda: (
-                GATE in (self.post(probe, dry_run=True)[1]["spec"].get("schedulingGates") or ())
-            ),
-            "the policies are in force",
-        )
+
+        def is_probe_gated() -> bool:
+            # A new API server refuses pods until it has discovered the kind of the quotas.
+            status, answer = self.post(probe, dry_run=True)
+            return status == http.client.CREATED and is_gated(answer)
+
+        self.cluster.wait_until(is_probe_gated, "the policies are in force")
 
     def pod(self, name: str, **spec: Any) -> Object:
         return pod(name, claims={"gpu": "wanted"}, **spec)
@@ -159,12 +160,10 @@ class Team:
         return self.free() not in ([], [name])
 
     def wait_free(self, count: int) -> list[str]:
-        self.cluster.wait_until(
-            lambda: len(self.free()) == count, f"{count} pods are let through", timeout_s=30
-        )
+        self.cluster.wait_until(lambda: len(self.free()) == count, f"{count} pods are let through")
         return self.free()
 
-    def wait_events(self, name: str, *, timeout_s: float = 30) -> list[str]:
+    def wait_events(self, name: str, *, timeout_s: float = TIMEOUT_S) -> list[str]:
         """Return the messages of a pod's events about quotas, as soon as there are any."""
 
         def messages() -> list[str]:
@@ -526,6 +525,7 @@ def test_pods_wait_while_the_api_server_and_the_controllers_are_away(
         (winner,) = team.wait_free(1)
         cluster.wait_running(winner, team.namespace)
         assert record.most_at_a_time() == 1
+    team.wait_gates()
 
 
 def test_a_pod_that_got_less_than_its_worst_case_lets_another_through(
@@ -698,7 +698,7 @@ def test_a_group_waits_for_its_pod_group_and_for_as_many_pods_as_that_needs(
     with UsageRecord(team) as record:
         for name in names[:3]:
             team.add(member(team.pod(name), "ring"))
-        (message,) = team.wait_events(names[0], timeout_s=60)
+        (message,) = team.wait_events(names[0])
         assert message == (
             f"PodGroup {team.namespace}/ring does not exist; how many pods it needs is not known, so its pods "
             "wait until it is made"
@@ -820,7 +820,7 @@ def test_a_leader_that_is_killed_at_a_removal(
             (write,) = QUOTA_WRITES
             _arm(order, Order(write=write, moment=moment))
             team.create("a", "b", "c", "d")
-            cluster.wait_until(lambda: not order.exists(), "the leader has died", timeout_s=30)
+            cluster.wait_until(lambda: not order.exists(), "the leader has died")
             for name in team.wait_free(2):
                 cluster.wait_running(name, team.namespace)
             assert record.most_at_a_time() == 2
@@ -855,7 +855,7 @@ def test_a_late_write_of_a_frozen_leader_is_denied(
         undo.callback(gated.stop, "frozen")
         undo.callback(frozen.signal, signal.SIGCONT)
         team.create("early")
-        cluster.wait_until(proxy.held, "a removal is held", timeout_s=30)
+        cluster.wait_until(proxy.held, "a removal is held")
         frozen.signal(signal.SIGSTOP)
         team.create("late", priorityClassName=PRIORITY)
         undo.pop_all()
