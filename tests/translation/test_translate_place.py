@@ -105,10 +105,16 @@ QUOTAS = (
         "the replacement is there", pod(gpus(1)), (), quotas("requests.nvidia.com/gpu", WHOLE_QUOTA)
     ),
     Case(
-        "the replacement is there for one of two classes",
+        "the replacement is there for whole GPUs, beside MIG devices that no quota counted",
+        pod(gpus(1, mig_1g_5gb=1)),
+        (),
+        quotas("requests.nvidia.com/gpu", WHOLE_QUOTA),
+    ),
+    Case(
+        "the replacement is there for MIG devices beside whole GPUs",
         pod(gpus(1, mig_1g_5gb=1)),
         (f"error quotaNotCounted {GPU}",),
-        quotas("requests.nvidia.com/gpu", WHOLE_QUOTA),
+        quotas("requests.nvidia.com/gpu", "mig.nvidia.com.deviceclass.resource.k8s.io/devices"),
     ),
     Case(
         "the replacement is there for the devices of the key, beside NICs that no quota counts",
@@ -155,10 +161,28 @@ QUOTAS = (
         quotas("requests.nvidia.com/gpu"),
     ),
     Case(
-        "a quota on another key of the same driver, for another class",
+        "a quota on whole GPUs, which never counted MIG devices",
         pod(gpus(0), gpus(mig_1g_5gb=1, name="b")),
-        ("error quotaNotCounted spec.containers[1].resources.limits[nvidia.com/mig-1g.5gb]",),
+        (),
         quotas("requests.nvidia.com/gpu"),
+    ),
+    Case(
+        "a quota on MIG devices, which never counted whole GPUs",
+        pod(gpus(1)),
+        (),
+        quotas("requests.nvidia.com/mig-1g.5gb"),
+    ),
+    Case(
+        "a quota on MIG devices of another profile, of which a claim of the class may be one",
+        pod(gpus(mig_1g_5gb=1)),
+        ("error quotaNotCounted spec.containers[0].resources.limits[nvidia.com/mig-1g.5gb]",),
+        quotas("requests.nvidia.com/mig-3g.20gb"),
+    ),
+    Case(
+        "a quota on MIG devices",
+        pod(gpus(mig_1g_5gb=1)),
+        ("error quotaNotCounted spec.containers[0].resources.limits[nvidia.com/mig-1g.5gb]",),
+        quotas("requests.nvidia.com/mig-1g.5gb"),
     ),
     Case(
         "a quota on a key of another driver",

@@ -10,6 +10,7 @@ from translation.cluster.snapshot import QuotaPolicy, TranslationOptions, Transl
 from translation.model.intents import LegacyPod, Vocabulary
 from translation.preflight.model.inputs import PreflightInput
 from translation.preflight.quotas.coverage import (
+    classes_beside,
     counts_claims,
     drivers_of_class,
     drivers_of_key,
@@ -29,7 +30,8 @@ def check_quotas(inputs: PreflightInput) -> Iterator[Finding]:
     """Yield a finding for each quota that would silently stop counting the pod.
 
     A quota concerns the pod if it counts one of its keys, or any other key that is served by a driver
-    of its claims: devices are the same, whatever they are called. A quota without scopes counts the
+    of its claims: devices are the same, whatever they are called, except that MIG devices are no whole
+    ones. A quota without scopes counts the
     claims itself where their class maps the key. A line on devices is replaced by lines on the classes of
     the claims, and a line on memory or compute by nothing.
     """
@@ -65,10 +67,11 @@ def check_quotas(inputs: PreflightInput) -> Iterator[Finding]:
                     f"ResourceQuota {name} counts requests.{key}, which does not include claims"
                 )
                 yield finding(Code.QUOTA_NOT_COUNTED, path, message, fix)
-    drivers = _drivers_of_claims(classes, snapshot)
     for name, quota in counting:
         for key in sorted(quota.counted_keys() - {key for key, _ in own}):
             names = uncounted(key)
+            same = set(classes) - classes_beside(key, classes, snapshot)
+            drivers = _drivers_of_claims(same, snapshot)
             if names is None or counts_claims(quota, key, classes, snapshot):
                 continue
             for driver in sorted(drivers & drivers_of_key(key, snapshot, options)):
@@ -89,7 +92,12 @@ def _classes_of_key(
     A pod with GPUs and NICs has claims of both, and a quota of GPUs is not about its NICs.
     """
     drivers = drivers_of_key(key, snapshot, options)
-    own = [name for name in classes if drivers_of_class(name, snapshot).among(drivers)]
+    beside = classes_beside(key, classes, snapshot)
+    own = [
+        name
+        for name in classes
+        if name not in beside and drivers_of_class(name, snapshot).among(drivers)
+    ]
     return own or classes
 
 

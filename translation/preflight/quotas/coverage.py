@@ -18,6 +18,8 @@ from kube.api.extended_resources import implicit_class
 from quotas.resource_quotas.scopes import PodScopes, Quota
 from translation.cluster.serving_drivers import serving_drivers
 from translation.cluster.snapshot import TranslationOptions, TranslationSnapshot
+from translation.model.intents import DeviceKind
+from translation.vocabularies.nvidia import MIG_PREFIX
 
 
 class ClassDrivers(NamedTuple):
@@ -62,6 +64,32 @@ def drivers_of_key(
         if device_class is None
         else drivers | drivers_of_class(device_class, snapshot).known
     )
+
+
+def classes_beside(
+    key: str, classes: Iterable[str], snapshot: TranslationSnapshot
+) -> frozenset[str]:
+    """Return the classes for devices that the device plugin counts under other names than a key of its own.
+
+    A quota on `nvidia.com/gpu` never counted a MIG device, nor one on a MIG profile a whole GPU.
+    """
+    is_mig = key.startswith(MIG_PREFIX)
+    return frozenset(
+        name
+        for name in classes
+        if (kinds := _kinds_of_class(name, snapshot)) and (kinds == {DeviceKind.MIG}) is not is_mig
+    )
+
+
+def _kinds_of_class(name: str, snapshot: TranslationSnapshot) -> set[DeviceKind]:
+    """Return the kinds of devices for which profiles have a class."""
+    return {
+        kind
+        for profile in snapshot.profiles.values()
+        for kind, device in profile.devices.items()
+        if name == device.class_name
+        or any(name == resource.class_name for resource in (device.resources or {}).values())
+    }
 
 
 def is_class_counted(device_class: str, quotas: Iterable[Quota]) -> bool:
