@@ -107,7 +107,8 @@ def convert_quotas(
     """Return each quota with device keys, in order.
 
     A class that maps the key of a line gets none: the line counts its claims itself, and a second one would
-    count those that Kubernetes makes for pods with the key, which would wait above it.
+    count those that Kubernetes makes for pods with the key, which would wait above it. Of a size of MIG
+    devices such a class is the only one that counts, since the class of all sizes counts others, too.
 
     Args:
         profiles: Driver to profile.
@@ -149,9 +150,11 @@ def convert_quotas(
         effects: list[QuotaEffect] = []
         for line, value in lines.items():
             key, amount = resource_name(line), read_amount(value)
-            reason = _reason(source, line, amount, vocabularies.values()) or _sharing_reason(
-                key, own_keys, counted
-            )
+            reason = _reason(source, line, amount, vocabularies.values())
+            sharing_reason = _sharing_reason(key, own_keys, counted)
+            if not reason and sharing_reason and key in mappings.values():
+                continue  # Kubernetes counts the claims of the class that maps this size under the line.
+            reason = reason or sharing_reason
             if reason or isinstance(amount, InvalidAmount):
                 missing[line] = reason
                 continue

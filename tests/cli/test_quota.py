@@ -106,6 +106,26 @@ def test_limits_of_two_sizes_do_not_become_one(
     assert_not_converted(result, hards)
 
 
+def test_limits_of_two_sizes_stay_where_a_class_maps_each(tmp_path: Path) -> None:
+    classes = [
+        {
+            "apiVersion": "resource.k8s.io/v1",
+            "kind": "DeviceClass",
+            "metadata": {"name": name},
+            "spec": {"extendedResourceName": f"nvidia.com/{name}"},
+        }
+        for name in ("mig-1g.5gb", "mig-3g.20gb")
+    ]
+
+    result = convert(tmp_path, quota({SMALL: "50", LARGE: "16"}), *classes, flags=CORE)
+    (converted,) = json.loads(result.stdout)["quotas"]
+    assert (converted["added"], converted["notConvertible"]) == ({}, {})
+
+    result = convert(tmp_path, quota({SMALL: "50", LARGE: "16"}), classes[0], flags=CORE)
+    (converted,) = json.loads(result.stdout)["quotas"]
+    assert list(converted["notConvertible"]) == [LARGE]
+
+
 def assert_not_converted(result: Result, hards: Sequence[Mapping[str, str]]) -> None:
     converted = json.loads(result.stdout)["quotas"]
     assert all(MIG not in entry["added"] for entry in converted)
