@@ -82,7 +82,7 @@ def classes_beside(
 
 
 def _kinds_of_class(name: str, snapshot: TranslationSnapshot) -> set[DeviceKind]:
-    """Return the kinds of devices for which profiles have a class."""
+    """Return the kinds of devices that have this class in profiles."""
     return {
         kind
         for profile in snapshot.profiles.values()
