@@ -154,6 +154,18 @@ CHECKED = (
         admit(pod(gpus(mig_1g_5gb=1)))[0],
         Decision.REFUSED,
         (f"error quotaNotCounted {AT}",),
+        translation_snapshot(
+            quotas={
+                NAMESPACE: {"gpus": Quota(names=frozenset({"requests.nvidia.com/mig-3g.20gb"}))}
+            },
+            classes=CLASSES,
+        ),
+    ),
+    Checked(
+        "a quota on whole GPUs, which never counted MIG devices",
+        admit(pod(gpus(mig_1g_5gb=1)))[0],
+        Decision.ACCEPTED,
+        (),
         COUNTING,
     ),
     Checked(

@@ -154,7 +154,7 @@ async def test_marks_autoscalers_and_namespaces_count(server: FakeApiServer) -> 
 async def test_a_review_that_waits_for_too_long_times_out(server: FakeApiServer) -> None:
     busy = threading.Event()
     async with evaluating(server, timeout=0.05) as evaluator_, asyncio.TaskGroup() as group:
-        slow = group.create_task(evaluator_.query(lambda _: busy.wait(5)))
+        slow = group.create_task(evaluator_.query(lambda _: busy.wait(60)))
         await asyncio.sleep(0.01)
         with pytest.raises(TimeoutError):
             await codes_of(evaluator_)
@@ -172,7 +172,7 @@ async def test_a_review_that_waits_for_too_long_times_out(server: FakeApiServer)
 async def test_only_so_many_reviews_wait(server: FakeApiServer) -> None:
     busy = threading.Event()
     async with evaluating(server, max_queued=1) as evaluator_, asyncio.TaskGroup() as group:
-        waiting = group.create_task(evaluator_.evaluate(lambda _: busy.wait(5), tenant=NAMESPACE))
+        waiting = group.create_task(evaluator_.evaluate(lambda _: busy.wait(60), tenant=NAMESPACE))
         await asyncio.sleep(0.01)
         with pytest.raises(TimeoutError):
             await codes_of(evaluator_)
@@ -206,7 +206,7 @@ async def test_an_evaluation_that_nobody_waits_for_ends_before_the_next_device(
 async def test_what_waits_in_vain_is_never_evaluated(server: FakeApiServer) -> None:
     busy, event = threading.Event(), threading.Event()
     async with evaluating(server, timeout=0.05) as evaluator_, asyncio.TaskGroup() as group:
-        slow = group.create_task(evaluator_.query(lambda _: busy.wait(5)))
+        slow = group.create_task(evaluator_.query(lambda _: busy.wait(60)))
         await asyncio.sleep(0.01)
         with pytest.raises(TimeoutError):
             await evaluator_.evaluate(lambda _: event.set(), tenant=NAMESPACE)
@@ -221,7 +221,7 @@ async def test_a_busy_inventory_leaves_a_thread_for_the_other_rules(server: Fake
     busy = threading.Event()
     invalid = claim(request("gpu", "device.driver =="))
     async with evaluating(server, timeout=5.0) as evaluator_, asyncio.TaskGroup() as group:
-        slow = group.create_task(evaluator_.query(lambda _: busy.wait(5)))
+        slow = group.create_task(evaluator_.query(lambda _: busy.wait(60)))
         evaluate_without_inventory = await evaluator_.evaluate_without_inventory(
             lambda context: codes(invalid, context), tenant=NAMESPACE
         )
@@ -319,7 +319,7 @@ async def test_tenants_take_turns(server: FakeApiServer) -> None:
     busy, order = threading.Event(), list[str]()
 
     def rules(tenant: str, _: Context) -> None:
-        busy.wait(5)
+        busy.wait(60)
         order.append(tenant)
 
     async with evaluating(server, timeout=5.0) as evaluator_, asyncio.TaskGroup() as group:

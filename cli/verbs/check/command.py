@@ -11,6 +11,7 @@ import msgspec
 
 from allocator.model.feature_gates import Features
 from answers.manifests.check import CheckReport, build_report, check_objects
+from answers.manifests.settled_fixes import settle_fixes
 from answers.manifests.state_checks import check_state
 from answers.model.findings import FindingDocument
 from answers.model.inputs import Inputs
@@ -169,6 +170,8 @@ def check(
         inputs = msgspec.structs.replace(inputs, manifests=_renamed(inputs.manifests, stdin_name))
     with LongRun("checked", len(inputs.manifests)) as run:
         results = check_objects(inputs, features, schedulers, run.track, kubernetes=kubernetes)
+    if not run.is_interrupted:
+        results = settle_fixes(results, inputs, features, schedulers, kubernetes=kubernetes)
     report = build_report(results, check_state(inputs), ignored_codes, Severity(severity))
     _print_report(report, output, stdin_name, limit, Severity(fail_on))
     sys.exit(_exit_status(inputs, report, Severity(fail_on), is_interrupted=run.is_interrupted))

@@ -1,0 +1,69 @@
+"""Fixes of `check` that are right at the first try, where a wrong unit hides an amount that is too large."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kube.manifests.dump import dump_yaml
+from testing.command import EXAMPLES, drawbridge
+
+CLUSTERS = {
+    "hami": EXAMPLES / "gpu-shared" / "cluster.yaml",
+    "ascend": EXAMPLES / "accelerators" / "cluster.yaml",
+}
+
+
+def pod(**limits: Any) -> dict[str, Any]:
+    container = {"name": "main", "image": "box", "resources": {"limits": limits}}
+    metadata = {"name": "pod", "namespace": "default"}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": metadata,
+        "spec": {"containers": [container]},
+    }
+
+
+def fixes(tmp_path: Path, cluster: str, *documents: dict[str, Any]) -> dict[str, str]:
+    """Code to fix of the errors that `check` prints."""
+    file = tmp_path / "pods.yaml"
+    file.write_text(dump_yaml(documents))
+    result = drawbridge("check", "-f", file, "--snapshot", CLUSTERS[cluster], "-o", "json")
+    findings = json.loads(result.stdout)["findings"]
+    return {entry["code"]: entry["fix"] for entry in findings if entry["severity"] == "error"}
+
+
+@pytest.mark.parametrize(
+    ("cluster", "key", "count", "written", "same", "right"),
+    [
+        ("hami", "nvidia.com/gpumem", "nvidia.com/gpu", "200Gi", 204800, 81920),
+        ("ascend", "huawei.com/Ascend910B-memory", "huawei.com/Ascend910B", "40Gi", 40960, 21527),
+    ],
+)
+def test_a_wrong_unit_of_too_large_an_amount(
+    tmp_path: Path, cluster: str, key: str, count: str, written: str, same: int, right: int
+) -> None:
+    (fix,) = fixes(tmp_path, cluster, pod(**{count: 1, key: written})).values()
+    assert fix.startswith(f"write {right}: {same} would be the same amount")
+    assert "exceedsLargestDevice" in fix
+
+    assert fixes(tmp_path, cluster, pod(**{count: 1, key: right})) == {}
+
+
+def test_a_wrong_unit_of_an_amount_that_fits(tmp_path: Path) -> None:
+    document = pod(**{"nvidia.com/gpu": 1, "nvidia.com/gpumem": "8Gi"})
+
+    assert fixes(tmp_path, "hami", document) == {"wrongUnit": "write 8192 for 8Gi"}
+
+
+def test_a_fix_that_cannot_be_proved_stays(tmp_path: Path) -> None:
+    """No number of cards is enough for the other error."""
+    document = pod(
+        **{"nvidia.com/gpu": 1000, "nvidia.com/gpumem": "200Gi", "nvidia.com/gpucores": 101}
+    )
+
+    answers = fixes(tmp_path, "hami", document)
+
+    assert answers["wrongUnit"].startswith("write ")
