@@ -15,6 +15,7 @@ from answers.model.versions import decode_object
 from cli.__main__ import main
 from cli.reading import live
 from cli.reading.live import allocation_state, cluster_state
+from cli.verbs.verify import command as verify_command
 from kube.api.resource import ResourceClaim
 from kube.api.urls import (
     CONFIG_MAPS,
@@ -37,6 +38,7 @@ from testing.builders import NVIDIA, gpus, pod
 from testing.command import drawbridge
 from testing.fake_api_server import FakeApiServer
 from testing.kubeconfig import kubeconfig_of
+from testing.slept_time import SleptTime
 from testing.slice_cases import MIXED_LAYOUT
 
 
@@ -470,8 +472,9 @@ def test_offline_and_live_contradict_each_other() -> None:
 
 
 async def test_a_check_that_waits_says_what_for_and_outlives_an_error(
-    server: FakeApiServer, tmp_path: Path
+    server: FakeApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(verify_command, "time", SleptTime())
     server.put(NODES, {"metadata": {"name": "a"}, "status": {"allocatable": {}}})
     server.fail(500, times=1, matches=lambda call: call.path.endswith("/nodes"))
     call = (
