@@ -9,6 +9,7 @@ ended; a story that needs it does.
 import http.client
 import json
 import re
+import shutil
 import ssl
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -32,7 +33,8 @@ NAMESPACE_FILE: Final = ROOT / "manifests" / "base" / "namespace.yaml"
 LEASE: Final = "drawbridge-bridge"
 PROGRAM: Final = "drawbridge-scheduler"
 SIDECAR: Final = "sidecar"
-READY_TIMEOUT_S: Final = 90.0
+READY_TIMEOUT_S: Final = 300.0
+"""The timeout of a scheduler, which only a failure reaches, also on a busy machine."""
 UNAVAILABLE: Final = "the device allocator is not available"
 """The plugin's words about a pod when the sidecar gives no answer."""
 NEVER_FLUSHED: Final = "--pod-max-in-unschedulable-pods-duration=1h"
@@ -124,10 +126,10 @@ class Bridge:
 
     def start_part(self, part: str, name: str = "a") -> Child:
         """Start one process of a replica, unless it runs."""
+        replica = self.replica(name)
         child = self._cluster.children.get(f"{part}-{name}")
         if child is not None and child.exit_status is None:
             return child
-        replica = self.replica(name)
         container = self._container(part)
         environment = {
             "KUBECONFIG": str(replica.folder / f"{part}.kubeconfig"),
@@ -186,9 +188,12 @@ class Bridge:
             self.tend(*names)
             return bool(set(names) & set(self.working()))
 
-        self._cluster.wait_until(
-            is_working, f"a scheduler of {sorted(names)} works", timeout_s=READY_TIMEOUT_S
-        )
+        description = f"a scheduler of {sorted(names)} works"
+        try:
+            self._cluster.wait_until(is_working, description, timeout_s=READY_TIMEOUT_S)
+        except AssertionError as error:
+            error.add_note(self._log_tails(names))
+            raise
 
     # --- what they say ---------------------------------------------------------------------------
 
@@ -220,6 +225,8 @@ class Bridge:
     def replica(self, name: str) -> Replica:
         """The folders and ports of a replica."""
         if name not in self._replicas:
+            # A bridge that failed to start, or to end, leaves processes that know other ports.
+            self.stop(name)
             folder = self._cluster.directory / f"bridge-{name}"
             probes, metrics, port = free_ports(3)
             replica = Replica(
@@ -231,6 +238,7 @@ class Bridge:
 
     def _write(self, replica: Replica) -> None:
         """Fill the folders of a replica's volumes from the manifests."""
+        shutil.rmtree(replica.folder, ignore_errors=True)  # Of a start that failed.
         for volume in ("run", "etc"):
             (replica.folder / volume).mkdir(parents=True)
         account = self._pod["serviceAccountName"]
@@ -255,6 +263,15 @@ class Bridge:
         }
         for file, document in documents.items():
             (replica.folder / "etc" / file).write_text(json.dumps(document, indent=1))
+
+    def _log_tails(self, names: Sequence[str]) -> str:
+        """The end of the log of each process of replicas."""
+        children = (
+            self._cluster.children.get(f"{part}-{name}")
+            for name in names
+            for part in ("sidecar", "scheduler")
+        )
+        return "\n".join(f"--- {child.log}\n{child.tail()}" for child in children if child)
 
     def _local(self, text: str, replica: Replica) -> str:
         """A text of the manifests with the paths of this machine."""
