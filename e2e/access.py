@@ -236,7 +236,7 @@ class Access:
                 self._kinds = self._discovered()  # A definition may have come since.
             return name.lower() in self._kinds
 
-        self.wait_until(is_known, f"the API server serves the kind {name}", timeout_s=10)
+        self.wait_until(is_known, f"the API server serves the kind {name}")
         return self._kinds[name.lower()]
 
     def _kind_of(self, document: Mapping[str, Any]) -> Kind:

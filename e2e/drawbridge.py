@@ -66,7 +66,7 @@ _SECTIONS: Final = {
 }
 """Deployment to its section of the settings."""
 
-READY_TIMEOUT_S: Final = 90.0
+READY_TIMEOUT_S: Final = 300.0
 
 _REPLACED: Final = frozenset({"Deployment", "Service"})
 _WEBHOOKS: Final = frozenset({"MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"})

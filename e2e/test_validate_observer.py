@@ -187,7 +187,7 @@ def test_an_event_says_what_has_changed_and_changed_back(
             (event for event in events_of_few if "example.com/closed" in event["note"]), None
         )
 
-    cluster.wait_until(changed, "an event names the taint", timeout_s=20)
+    cluster.wait_until(changed, "an event names the taint")
     assert "example.com/closed" not in notes["few"]
 
     cluster.kubectl("taint", "node", "lack-few", "example.com/closed-")
@@ -198,7 +198,7 @@ def test_an_event_says_what_has_changed_and_changed_back(
         ]
         return [event for event in repeated_events if event.get("series", {}).get("count") == 2]
 
-    cluster.wait_until(repeated, "the first event has happened again", timeout_s=20)
+    cluster.wait_until(repeated, "the first event has happened again")
 
 
 def test_a_pod_that_waits_for_a_cpu_gets_no_event_about_devices(
