@@ -116,6 +116,15 @@ def reason(cluster: Access, namespace: str, group: str) -> str:
     return message(object_)
 
 
+def present(cluster: Access, namespace: str) -> list[str]:
+    """Return the pods that are not being deleted."""
+    return [
+        entry["metadata"]["name"]
+        for entry in cluster.objects("pods", namespace)
+        if "deletionTimestamp" not in entry["metadata"]
+    ]
+
+
 def allocated(cluster: Access, namespace: str) -> int:
     """Return the number of claims that have devices."""
     return sum(
@@ -189,26 +198,56 @@ def test_a_launcher_without_claims_waits_with_its_workers_until_a_node_is_added(
     cluster.remove_nodes(added)
 
 
-def test_a_group_evicts_as_many_pods_as_it_needs(
-    cluster: Access, group_bridge: Bridge, namespace: str
+def test_a_group_evicts_as_many_pods_as_it_needs_and_those_without_a_budget(
+    cluster: Access, group_bridge: Bridge, nodes: list[str], namespace: str
 ) -> None:
     cluster.apply(priority_class(PRIORITY))
     low = [f"low-{number}" for number in range(GPUS)]
-    singles = [bridged(pod(name, claims={"gpu": "two"})) for name in low]
-    apply(cluster, namespace, [*templates(), *singles])
-    for name in low:
+    singles = [
+        bridged(pod(name, claims={"gpu": "two"}), [nodes[number % 2]])
+        for number, name in enumerate(low)
+    ]
+    # Without a budget the last pod of each node, which ran for less, would be among the victims.
+    guarded = low[-2:]
+    for entry in singles[-2:]:
+        entry["metadata"]["labels"] = {**entry["metadata"].get("labels", {}), "app": "guarded"}
+    budget: Object = {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": "guarded"},
+        "spec": {"minAvailable": len(guarded), "selector": {"matchLabels": {"app": "guarded"}}},
+    }
+    apply(cluster, namespace, [*templates(), budget, *singles[:-2]])
+    for name in low[:-2]:
         cluster.wait_running(name, namespace, timeout_s=TIMEOUT_S)
+    time.sleep(1.0)  # Times of start are in seconds.
+    apply(cluster, namespace, singles[-2:])
+    for name in guarded:
+        cluster.wait_running(name, namespace, timeout_s=TIMEOUT_S)
+    cluster.wait_for(
+        "poddisruptionbudgets",
+        "guarded",
+        namespace,
+        until=lambda stored: stored.get("status", {}).get("currentHealthy") == len(guarded),
+        timeout_s=TIMEOUT_S,
+    )
+
+    # It fits on no node, whoever is evicted.
+    huge = [
+        worker(f"huge-{index}", "huge", priorityClassName=PRIORITY) for index in range(GPUS + 1)
+    ]
+    apply(cluster, namespace, [pod_group("huge", GPUS + 1, priority_class=PRIORITY), *huge])
+    assert "0 of 9 pods fit, and 9 are needed" in reason(cluster, namespace, "huge")
+    assert set(low) <= set(present(cluster, namespace))
+    cluster.kubectl("delete", "pods", "-n", namespace, "-l", f"{LABEL}=huge")
 
     urgent = [worker(f"urgent-{index}", "urgent", priorityClassName=PRIORITY) for index in range(3)]
     apply(cluster, namespace, [pod_group("urgent", 3, priority_class=PRIORITY), *urgent])
 
     running(cluster, namespace, "urgent", 3)
-    remaining = [
-        entry["metadata"]["name"]
-        for entry in cluster.objects("pods", namespace)
-        if entry["metadata"]["name"] in low and "deletionTimestamp" not in entry["metadata"]
-    ]
+    remaining = set(low).intersection(present(cluster, namespace))
     assert len(remaining) == len(low) - 3
+    assert set(guarded) <= remaining
     assert [] == doubly_held(cluster)
     cluster.delete("priorityclass", PRIORITY)
 
@@ -256,6 +295,22 @@ def test_pods_of_a_group_share_a_claim_and_one_beyond_the_minimum_waits_alone(
     )
     cluster.kubectl("delete", "pod", "-n", namespace, next(iter({"other-0", "other-1"} - {alone})))
     cluster.wait_running(alone, namespace, timeout_s=TIMEOUT_S)
+
+
+def test_pods_share_the_claim_that_is_made_for_their_group(
+    cluster: Access, group_bridge: Bridge, namespace: str
+) -> None:
+    group = pod_group("ring", 3)
+    entry = {"name": "gpu", "resourceClaimTemplateName": "eight"}
+    group["spec"]["resourceClaims"] = [entry]
+    workers = [worker(f"worker-{index}", "ring", "eight") for index in range(3)]
+    apply(cluster, namespace, [*templates(), group, *workers])
+
+    running(cluster, namespace, "ring", 3)
+    (claim,) = cluster.objects("resourceclaims", namespace)
+    (owner,) = claim["metadata"]["ownerReferences"]
+    assert (owner["kind"], owner["name"]) == ("PodGroup", "ring")
+    assert len({entry["spec"]["nodeName"] for entry in cluster.objects("pods", namespace)}) == 1
 
 
 @pytest.mark.parametrize(
