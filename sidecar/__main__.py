@@ -208,6 +208,7 @@ class Leadership:
             self._writer,
             holder=process.identity,
             problem=self.problem,
+            keeps=lambda: self.service.keeps,
             now=process.clock(client),
         )
 
@@ -230,7 +231,7 @@ class Leadership:
             lambda: self.service.count_waiting(Code.EXCEEDS_DEVICE_QUOTA)
         )
         metrics.show_unfenced(lambda: len(state.unfenced_drivers))
-        metrics.show_keeps(self.service.count_keeps)
+        metrics.show_keeps(lambda: len(self.service.keeps))
         for step in Step:
             metrics.show_holds(step, partial(_count_holds, state, step))
 

@@ -15,6 +15,7 @@ from answers.cluster.fence_steps import (
     fence_steps,
     patch_command,
 )
+from answers.cluster.held_back import kept_for_groups
 from answers.cluster.leases import age_of, is_over
 from answers.model.bridge import BridgeObjects
 from answers.model.cluster_state import ClusterState, is_pending
@@ -109,6 +110,7 @@ class BridgeStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
             could not be read.
         serving: The reason that the bridge gives for allocating devices or not; empty for none.
         held_back: Claims whose devices nobody gets for now.
+        kept_for_groups: Devices that are kept for groups of pods, in sentences.
         holder: Identity of the process that leads; empty for none, and where its Lease is over.
         renewed: The time of the last renewal according to the Lease.
         renewed_seconds_ago: The same by the clock of the API server; None where it is not known.
@@ -124,6 +126,7 @@ class BridgeStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     fence: str
     serving: str = ""
     held_back: int = 0
+    kept_for_groups: tuple[str, ...] = ()
     holder: str = ""
     renewed: str = ""
     renewed_seconds_ago: int | None = None
@@ -343,6 +346,7 @@ def bridge_status(state: ClusterState, objects: BridgeObjects) -> BridgeStatus:
         fence=fence_state(objects, drivers_of_bridge),
         serving=_serving(state),
         held_back=_held_back(state),
+        kept_for_groups=tuple(kept_for_groups(state.ownerships)),
         holder=_leader(objects),
         renewed=objects.renewed,
         renewed_seconds_ago=_seconds_ago(objects),

@@ -1,16 +1,17 @@
-"""The devices that the bridge holds back, of pods that were deleted by force. Pure."""
+"""The devices that the bridge holds back, of pods deleted by force, or keeps for groups of pods. Pure."""
 
 from collections.abc import Iterable, Iterator
+from typing import Final
 
-from kube.api.ownership import OWNERSHIP, AllocatorOwnership
+from findings.text import count_text
+from kube.api.ownership import OWNERSHIP, AllocatorOwnership, AllocatorOwnershipStatus
+
+_NODES_NAMED: Final = 3
 
 
 def held_devices(ownerships: Iterable[AllocatorOwnership]) -> Iterator[str]:
     """Yield a sentence for each device that nobody gets for now."""
-    for ownership in ownerships:
-        status = ownership.status
-        if ownership.metadata.name != OWNERSHIP or status is None:
-            continue
+    for status in _statuses(ownerships):
         for claim in status.held_back or ():
             for device in claim.devices:
                 yield (
@@ -18,3 +19,23 @@ def held_devices(ownerships: Iterable[AllocatorOwnership]) -> Iterator[str]:
                     f"driver says that it is free: pod {claim.namespace}/{claim.pod} on node "
                     f"{claim.node} was deleted by force"
                 )
+
+
+def kept_for_groups(ownerships: Iterable[AllocatorOwnership]) -> Iterator[str]:
+    """Yield a sentence for each group of pods that devices are kept for."""
+    for status in _statuses(ownerships):
+        for kept in status.kept_for_groups or ():
+            nodes = ", ".join(kept.nodes[:_NODES_NAMED])
+            more = len(kept.nodes) - _NODES_NAMED
+            others = f" and {more} more" if more > 0 else ""
+            yield (
+                f"{count_text(kept.devices, 'device')} on {nodes}{others} for PodGroup "
+                f"{kept.namespace}/{kept.group}, which has waited since {kept.since}"
+            )
+
+
+def _statuses(ownerships: Iterable[AllocatorOwnership]) -> Iterator[AllocatorOwnershipStatus]:
+    """Yield the report of the bridge, if there is one."""
+    for ownership in ownerships:
+        if ownership.metadata.name == OWNERSHIP and ownership.status is not None:
+            yield ownership.status

@@ -62,6 +62,7 @@ class ObjectStatus(msgspec.Struct, frozen=True, kw_only=True):
         conflicts: Conflicts of its devices with others in use, in sentences.
         requested: The keys that a translated pod was written with: `main: nvidia.com/gpu 1`.
         held_back: Devices that the bridge gives nobody for now, in sentences; of a pending one.
+        kept_for_groups: Devices that the bridge keeps for groups of pods, in sentences; of a pending one.
         quotas: DeviceQuotas of which too little is left for a pending pod, in sentences.
         advice: Changes of a pending pod or of the cluster that help it, beside the closest fit, in sentences.
         gate: The reason why the scheduling gate of DeviceQuotas holds a pending pod back; None without it.
@@ -84,6 +85,7 @@ class ObjectStatus(msgspec.Struct, frozen=True, kw_only=True):
     conflicts: tuple[str, ...] = ()
     requested: tuple[str, ...] = ()
     held_back: tuple[str, ...] = ()
+    kept_for_groups: tuple[str, ...] = ()
     quotas: tuple[str, ...] = ()
     advice: tuple[str, ...] = ()
     gate: str | None = None

@@ -82,6 +82,7 @@ class WhyAnswer(msgspec.Struct, frozen=True, kw_only=True):
     conflicts: tuple[str, ...]
     requested: tuple[str, ...]
     held_back: tuple[str, ...] = msgspec.field(name="heldBack")
+    kept_for_groups: tuple[str, ...] = msgspec.field(name="keptForGroups")
     quotas: tuple[str, ...]
     advice: tuple[str, ...]
     gate: str | None
@@ -134,6 +135,7 @@ def why_answer(status: ObjectStatus) -> WhyAnswer:
         simulation=_pending(status.simulation),
         event=status.event,
         held_back=status.held_back,
+        kept_for_groups=status.kept_for_groups,
         quotas=status.quotas,
         advice=status.advice,
         gate=status.gate,

@@ -41,6 +41,10 @@ MAX_NODE_POOLS: Final = 16
 """Pools of nodes of a driver."""
 MAX_HELD_BACK: Final = 256
 """Claims in the status whose devices are held back."""
+MAX_KEPT_GROUPS: Final = 4
+"""Groups of pods that devices are kept for at a time."""
+MAX_GROUP_NODES: Final = 512
+"""Nodes of such a group: as many as it may have pods."""
 MAX_RESULTS: Final = 32
 """Devices of a claim. Source: k8s.io/api v0.37.1, resource/v1, AllocationResultsMaxSize."""
 SERVING: Final = "Serving"
@@ -170,6 +174,26 @@ class HeldBackClaim(ApiStruct, frozen=True, kw_only=True):
     devices: tuple[HeldBackDevice, ...]
 
 
+class KeptGroup(ApiStruct, frozen=True, kw_only=True):
+    """Devices that are kept for a group of pods that has waited for long; others may be using them now.
+
+    Attributes:
+        group_uid: The UID of the PodGroup.
+        namespace: The namespace of the PodGroup.
+        group: The name of the PodGroup.
+        since: The time since which it waits.
+        devices: The number of devices.
+        nodes: The nodes that its pods are to get.
+    """
+
+    group_uid: str = field(name="groupUID")
+    namespace: str
+    group: str
+    since: str
+    devices: int
+    nodes: tuple[str, ...]
+
+
 class AllocatorOwnershipStatus(ApiStruct, frozen=True, kw_only=True):
     """The report of the bridge.
 
@@ -180,6 +204,8 @@ class AllocatorOwnershipStatus(ApiStruct, frozen=True, kw_only=True):
         drivers: Each owned driver, as the leading process sees it.
         held_back: Devices of pods that were deleted by force. Nobody gets them until the driver says
             that they are free, or until the time has come.
+        kept_for_groups: Groups of pods that have waited for long, so that devices are kept for them,
+            the most important first. Others get devices beside these.
     """
 
     observed_generation: int = 0
@@ -187,6 +213,7 @@ class AllocatorOwnershipStatus(ApiStruct, frozen=True, kw_only=True):
     holder: str = ""
     drivers: tuple[OwnedDriverStatus, ...] | None = None
     held_back: tuple[HeldBackClaim, ...] | None = None
+    kept_for_groups: tuple[KeptGroup, ...] | None = None
 
 
 class AllocatorOwnership(ApiStruct, frozen=True, kw_only=True):
@@ -231,6 +258,15 @@ SCHEMA: Final = LABEL_SELECTOR.join(
                 "holder": _SUBDOMAIN,
                 "drivers": entries_by_key("name", most=MAX_DRIVERS),
                 "heldBack": entries_by_key("claimUID", "podUID", most=MAX_HELD_BACK),
+                "keptForGroups": entries_by_key("groupUID", most=MAX_KEPT_GROUPS),
+            },
+            KeptGroup: {
+                "groupUID": _UID,
+                "namespace": _LABEL,
+                "group": _SUBDOMAIN,
+                "since": DATE_TIME,
+                "devices": COUNT,
+                "nodes": {"maxItems": MAX_GROUP_NODES},
             },
             OwnedDriverStatus: {
                 "name": {"minLength": 1, "maxLength": 63},

@@ -49,6 +49,7 @@ from sidecar.model.rejections import Code, Rejection, failed_rejection
 from sidecar.model.reservations import Reservations
 from sidecar.model.settings import UsualPod
 from sidecar.plan.decisions import Fits, NoDevicesNeeded, Outcome
+from sidecar.plan.occupancy import Keep
 from sidecar.plan.placement import Placement
 from sidecar.plan.preemption import DryRunBudget
 from sidecar.plan.waiting import WaitingPods
@@ -419,11 +420,12 @@ class Service:
 
     def show(self) -> ReservationsView:
         """Return the promises that the API does not show yet."""
-        return reservations_view(self.reservations, self._state)
+        return reservations_view(self.reservations, self._state, self.keeps)
 
-    def count_keeps(self) -> int:
-        """Return the number of groups that devices are kept for."""
-        return len(self._groups.keeps)
+    @property
+    def keeps(self) -> Sequence[Keep]:
+        """The devices that are kept for groups."""
+        return self._groups.keeps
 
     def count_waiting(self, code: Code) -> int:
         """Return the number of waiting pods that were turned away for a reason."""

@@ -3,13 +3,14 @@
 from collections.abc import Callable, Iterable
 from typing import Final
 
+from kube.api.ownership import MAX_KEPT_GROUPS
 from kube.collections.least_recently_used import LeastRecentlyUsed
 from sidecar.groups.places import GroupOutcome, Places
 from sidecar.groups.searches import GroupSearches
 from sidecar.groups.waking import Unplaceable
 from sidecar.plan.occupancy import Keep
 
-MAX_KEEPS: Final = 4
+MAX_KEEPS: Final = MAX_KEPT_GROUPS
 """Groups that keep devices at a time, one of each namespace: the others are not to stand still for one tenant."""
 MAX_GROUPS: Final = 1024
 """Groups whose places are remembered. A reserved pod of another one is placed by itself."""

@@ -125,6 +125,7 @@ def _keep(request: GroupRequest, places: Places | None) -> Keep | None:
         return None
     return Keep(
         group=request.group.uid,
+        name=request.group.name,
         priority=request.group.priority,
         since=waits_since(request),
         namespace=request.group.namespace,

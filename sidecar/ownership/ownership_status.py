@@ -1,4 +1,4 @@
-"""The status of the AllocatorOwnership: leader, served drivers, devices that are held back."""
+"""The status of the AllocatorOwnership: leader, served drivers, devices held back or kept for groups."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import datetime
@@ -13,6 +13,7 @@ from kube.api.ownership import (
     AllocatorOwnership,
     AllocatorOwnershipStatus,
     HeldBackClaim,
+    KeptGroup,
     OwnedDriver,
     OwnedDriverStatus,
     owned_drivers,
@@ -35,6 +36,7 @@ class Report(NamedTuple):
         fence: The fence of the owned drivers.
         pools: Driver to whether all its pools are complete; drivers without devices are not there.
         held_back: Devices that nobody gets for now.
+        kept: Groups of pods that devices are kept for.
         settings: The settings that decisions are made with, of the drivers that have any.
     """
 
@@ -43,6 +45,7 @@ class Report(NamedTuple):
     fence: Fence
     pools: Mapping[str, bool]
     held_back: Collection[HeldBackClaim]
+    kept: Collection[KeptGroup] = ()
     settings: Collection[OwnedDriver] = ()
 
 
@@ -91,6 +94,7 @@ def ownership_status(
         holder=report.holder,
         drivers=drivers[:MAX_DRIVERS] or None,
         held_back=_reported_claims(report.held_back) or None,
+        kept_for_groups=tuple(report.kept) or None,
     )
 
 

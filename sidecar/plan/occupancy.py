@@ -35,6 +35,7 @@ class Keep(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         group: The UID of the group.
+        name: Its name.
         priority: The priority of its pods.
         since: The time since which it waits, in RFC 3339, which orders as text.
         namespace: The namespace of the group.
@@ -43,6 +44,7 @@ class Keep(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     group: str
+    name: str
     priority: int
     since: str
     namespace: str

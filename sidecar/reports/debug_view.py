@@ -1,12 +1,18 @@
-"""Promised and held devices, for people: the debug endpoint of the socket."""
+"""Promised, held and kept devices, for people: the debug endpoint of the socket."""
 
-from sidecar.model.debug_views import HoldView, ReservationsView
+from collections.abc import Iterable
+
+from sidecar.groups.kept import kept_devices
+from sidecar.model.debug_views import HoldView, KeepView, ReservationsView
 from sidecar.model.reservations import Reservations
+from sidecar.plan.occupancy import Keep
 from sidecar.state.state import ClusterState
 
 
-def reservations_view(reservations: Reservations, state: ClusterState) -> ReservationsView:
-    """Return the promises that the API does not show yet, and the devices that are held back."""
+def reservations_view(
+    reservations: Reservations, state: ClusterState, keeps: Iterable[Keep]
+) -> ReservationsView:
+    """Return the promises that the API does not show yet, and the devices held back or kept for groups."""
     return ReservationsView(
         scheduler=reservations.scheduler,
         reservations=tuple(
@@ -28,5 +34,13 @@ def reservations_view(reservations: Reservations, state: ClusterState) -> Reserv
             f"{device.driver}/{device.pool}/{device.device}"
             for held_claim in state.held_back.claims.values()
             for device in held_claim.devices
+        ),
+        kept_for_groups=tuple(
+            KeepView(
+                group=f"{keep.namespace}/{keep.name}",
+                since=keep.since,
+                devices=tuple(kept_devices(keep)),
+            )
+            for keep in keeps
         ),
     )

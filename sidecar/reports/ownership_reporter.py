@@ -1,7 +1,7 @@
-"""Writes the AllocatorOwnership's status: leader, served drivers, devices held back."""
+"""Writes the AllocatorOwnership's status: leader, served drivers, devices held back or kept for groups."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from typing import Final, Protocol
 
@@ -9,12 +9,14 @@ from kube.collections.backoff import Backoff
 from kube.errors import Conflict, KubeError, NotFound
 from kube.logs import get_logger
 from sidecar.commit.writes import Patch
+from sidecar.groups.kept import kept_group
 from sidecar.ownership.ownership_status import (
     Report,
     complete_pools,
     conditional_patch,
     ownership_status,
 )
+from sidecar.plan.occupancy import Keep
 from sidecar.state.state import ClusterState
 
 PERIOD_S: Final = 1.0
@@ -45,6 +47,7 @@ class OwnershipReporter:
         *,
         holder: str,
         problem: Callable[[], str],
+        keeps: Callable[[], Iterable[Keep]],
         now: Callable[[], datetime],
         period_s: float = PERIOD_S,
     ) -> None:
@@ -54,6 +57,7 @@ class OwnershipReporter:
             writer: Writes the status.
             holder: Identity of this process.
             problem: Returns why no call is answered; empty if calls are.
+            keeps: Returns the devices that are kept for groups.
             now: The wall clock.
             period_s: The time between two reports.
         """
@@ -62,6 +66,7 @@ class OwnershipReporter:
         self._writer = writer
         self._holder = holder
         self._problem = problem
+        self._keeps = keeps
         self._now = now
         self._failures = 0
         self._pools: Mapping[str, bool] = {}
@@ -114,6 +119,7 @@ class OwnershipReporter:
             fence=self._state.fence,
             pools=self._complete_pools(),
             held_back=self._state.held_back.claims.values(),
+            kept=[kept_group(keep) for keep in self._keeps()],
             settings=self._state.driver_settings,
         )
 

@@ -285,6 +285,7 @@ async def sidecar_beside(
             writer,
             holder=HOLDER,
             problem=sidecar.problem,
+            keeps=lambda: service.keeps,
             now=now,
             period_s=0.02,
         )

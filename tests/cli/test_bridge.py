@@ -554,6 +554,21 @@ def test_status_prints_and_ends_with_1_on_a_problem() -> None:
     assert "problem:  DeviceClass both" in mixed.stdout
 
 
+def test_status_names_the_groups_that_devices_are_kept_for() -> None:
+    kept = {"groupUID": "1", "namespace": "team", "group": "ring", "since": "2026-11-20T23:00:00Z",
+            "devices": 1, "nodes": ["node-a"]}  # fmt: skip
+    document = {**ownership(DRIVER), "status": {"keptForGroups": [kept]}}
+    sentence = (
+        "1 device on node-a for PodGroup team/ring, which has waited since 2026-11-20T23:00:00Z"
+    )
+
+    result = bridge("status", documents=(*CLUSTER[:4], document))
+    answer = bridge("status", "-o", "json", documents=(*CLUSTER[:4], document))
+
+    assert f"kept:     {sentence}\n" in result.stdout
+    assert json.loads(answer.stdout)["keptForGroups"] == [sentence]
+
+
 def test_a_claim_that_several_pods_hold_back_is_one_claim() -> None:
     held_claims = [
         {"claimUID": claim_uid, "namespace": "team", "pod": pod, "podUID": pod, "node": "node-a",

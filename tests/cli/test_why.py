@@ -305,6 +305,35 @@ def renamed(slices: Iterable[Document]) -> Iterator[Document]:
         }
 
 
+def test_devices_that_are_kept_for_a_group_are_named_with_the_group() -> None:
+    """Of a pod that waits; they may be free in the API."""
+    kept = {
+        "groupUID": "1",
+        "namespace": "team",
+        "group": "ring",
+        "since": "2026-11-20T23:00:00Z",
+        "devices": 8,
+        "nodes": [f"node-{letter}" for letter in "abcde"],
+    }
+    ownership = {
+        "apiVersion": "drawbridge.internal/v1alpha1",
+        "kind": "AllocatorOwnership",
+        "metadata": {"name": "default"},
+        "spec": {"drivers": [{"name": DRIVER}]},
+        "status": {"keptForGroups": [kept]},
+    }
+    state = (PENDING, BIG, ownership)
+    sentence = (
+        "8 devices on node-a, node-b, node-c and 2 more for PodGroup team/ring, which has waited "
+        "since 2026-11-20T23:00:00Z"
+    )
+
+    assert explain_as_json("pod", "pending", state=state)["keptForGroups"] == [sentence]
+    printed = " ".join(run_why("pod", "pending", state=state).stdout.split())
+    assert f"kept {sentence}" in printed
+    assert explain_as_json("pod", "bound", state=(BOUND, HELD, ownership))["keptForGroups"] == []
+
+
 def test_devices_that_the_bridge_holds_back_are_named() -> None:
     """Of a pod that waits; they are free in the API, and nobody gets them."""
     device = {"driver": DRIVER, "pool": "node-a", "device": "gpu-0"}

@@ -3,20 +3,22 @@
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import aiohttp
 import pytest
 
 from allocator.model.plan import Budget
 from allocator.model.selectors import clear_selector_caches
-from kube.api.urls import POD_GROUPS, PODS, RESOURCE_CLAIMS
+from kube.api.urls import ALLOCATOR_OWNERSHIPS, POD_GROUPS, PODS, RESOURCE_CLAIMS
 from kube.cel.engine import SIMPLE_LENGTH
 from process.selectors.engine import WorkerEngine
 from sidecar.answers import group_decisions, groups
 from sidecar.answers.decision_turns import GIVEN_UP
 from sidecar.plan.decisions import EVALUATING
-from testing.allocation.builders import claim, request
+from testing.allocation.builders import DRIVER, claim, request
 from testing.builders import Document
 from testing.fake_api_server import FakeApiServer, until
 from testing.sidecar.scheduler import (
@@ -27,6 +29,7 @@ from testing.sidecar.scheduler import (
     member_of,
     publish,
     put_claim,
+    put_fence,
     put_pod,
     sidecar_beside,
 )
@@ -481,12 +484,33 @@ async def test_a_group_from_an_unknown_scheduler_has_to_say_hello(tmp_path: Path
         assert status == 409
 
 
+def reported_status(server: FakeApiServer) -> Document:
+    """Return the report of the bridge."""
+    stored = server.find(ALLOCATOR_OWNERSHIPS, "default")
+    assert stored is not None
+    return dict(stored.get("status") or {})
+
+
+async def debug_view(sidecar: Sidecar) -> Document:
+    """Return the answer of the debug endpoint."""
+    connector = aiohttp.UnixConnector(path=str(sidecar.socket))
+    async with (
+        aiohttp.ClientSession(connector=connector) as session,
+        session.get("http://sidecar/v1/debug/reservations") as response,
+    ):
+        return dict(await response.json())
+
+
 async def test_a_group_that_has_waited_for_long_keeps_devices_until_it_is_gone(
     tmp_path: Path,
 ) -> None:
     """A pod by itself is told the reason of its wait, and is woken when nothing is kept any more."""
     old = {"creationTimestamp": "2026-11-20T23:00:00Z"}
     async with scene(tmp_path, "node-1", per_node=3) as here:
+        put_fence(here.server, DRIVER)
+        ownership = {"metadata": {"name": "default"}, "spec": {"drivers": [{"name": DRIVER}]}}
+        here.server.put(ALLOCATOR_OWNERSHIPS, ownership)
+        await until(lambda: bool(reported_status(here.server).get("conditions")))
         group = group_of("ring", 2, created=old["creationTimestamp"])
         here.server.put(
             POD_GROUPS,
@@ -505,8 +529,6 @@ async def test_a_group_that_has_waited_for_long_keeps_devices_until_it_is_gone(
         publish(here.server, "node-2", per_node=2)
         await until(lambda: ("default", "gpu-single") in here.sidecar.state.claims.store)
         await until(lambda: "node-2" in here.sidecar.state.nodes)
-        service = here.sidecar.service
-        assert service is not None
         # Another pod uses what the group needs as well.
         other = put_pod(here.server, "other", "gpu-other")
         put_claim(here.server, "gpu-other", count=2)
@@ -515,7 +537,24 @@ async def test_a_group_that_has_waited_for_long_keeps_devices_until_it_is_gone(
 
         answer = await here.scheduler.group(group, pods)
         assert answer["code"] == "groupDoesNotFit", answer
-        assert service.count_keeps() == 1
+        devices = [
+            f"{DRIVER}/{node}/gpu-{number}" for node in ("node-1", "node-2") for number in "01"
+        ]
+        (kept,) = (await debug_view(here.sidecar))["keptForGroups"]
+        assert kept["group"] == "default/ring"
+        assert kept["devices"] == devices
+        await until(lambda: bool(reported_status(here.server).get("keptForGroups")))
+        (reported,) = reported_status(here.server)["keptForGroups"]
+        assert datetime.fromisoformat(reported.pop("since")) == datetime.fromisoformat(
+            old["creationTimestamp"]
+        )
+        assert reported == {
+            "groupUID": "group-ring",
+            "namespace": "default",
+            "group": "ring",
+            "devices": 4,
+            "nodes": ["node-1", "node-2"],
+        }
         answer = await here.scheduler.prefilter(single)
         assert (answer["verdict"], answer["code"]) == ("unresolvable", "keptForGroup")
         assert (await here.scheduler.wake())["pods"] == []
@@ -523,7 +562,8 @@ async def test_a_group_that_has_waited_for_long_keeps_devices_until_it_is_gone(
         here.server.remove(POD_GROUPS, "ring", "default")
         await until(lambda: not here.sidecar.state.groups.groups.store)
         await until_woken(here, ["default/single"])
-        assert service.count_keeps() == 0
+        assert (await debug_view(here.sidecar))["keptForGroups"] == []
+        await until(lambda: not reported_status(here.server).get("keptForGroups"))
         assert (await here.scheduler.prefilter(single))["verdict"] == "fits"
 
 

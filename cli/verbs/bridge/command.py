@@ -234,6 +234,7 @@ def _status_lines(status: BridgeStatus) -> Iterator[str]:
     yield f"waiting:  {count_text(status.waiting_pods, 'pod')}"
     if status.held_back:
         yield f"held back: devices of {count_text(status.held_back, 'claim')}; kubectl get aown default -o yaml"
+    yield from (f"kept:     {text}" for text in status.kept_for_groups)
     if status.unpublished:
         yield f"without devices: {', '.join(status.unpublished)}"
     if status.incomplete:

@@ -16,7 +16,7 @@ from allocator.model.usage import Usage
 from allocator.pods.claims import Name
 from answers.cluster.conflicts import describe_conflicts
 from answers.cluster.fits_in_keys import with_fits_in_keys
-from answers.cluster.held_back import held_devices
+from answers.cluster.held_back import held_devices, kept_for_groups
 from answers.cluster.hints import hints, legacy_hints
 from answers.cluster.pending_workload import PendingPods, WorkloadStatus, group_pending_pods
 from answers.cluster.why import Condition, ObjectStatus, claim_status, pod_status, scheduler_of
@@ -167,11 +167,12 @@ def _explain(target: Pod | ResourceClaim, question: _Question) -> _Explained:
     else:
         status = claim_status(target, state, cluster)
     conflicts = describe_conflicts(_claims_of(status, state), state, support)
-    sentences = held_devices(state.ownerships) if status.condition is Condition.PENDING else ()
+    ownerships = state.ownerships if status.condition is Condition.PENDING else ()
     status = msgspec.structs.replace(
         status,
         conflicts=conflicts,
-        held_back=tuple(sentences),
+        held_back=tuple(held_devices(ownerships)),
+        kept_for_groups=tuple(kept_for_groups(ownerships)),
         fenced=tuple(sorted(fenced_drivers(scheduler, status.simulation, support))),
         unreadable=unread,
         # The observer's event would say that the cluster has no nodes.
@@ -354,6 +355,7 @@ def _paragraph(status: ObjectStatus, *, lacks_nodes: bool) -> Paragraph:
     rows += [Row(label="quota", text=text) for text in status.quotas]
     rows += [Row(label="advice", text=text) for text in status.advice]
     rows += [Row(label="held back", text=text) for text in status.held_back[:_HELD_SHOWN]]
+    rows += [Row(label="kept", text=text) for text in status.kept_for_groups]
     rows += [Row(label="missing", text=missing.object) for missing in status.missing]
     if status.consumers:
         more = len(status.consumers) - _CONSUMERS_SHOWN

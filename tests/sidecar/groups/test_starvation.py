@@ -8,8 +8,10 @@ import pytest
 from msgspec.structs import replace
 
 from kube.api.core import Pod
+from kube.api.ownership import KeptGroup
 from kube.api.resource import ResourceClaim, ResourceSlice
 from sidecar.groups.decide import Attempt, decide
+from sidecar.groups.kept import kept_devices, kept_group
 from sidecar.groups.memory import MAX_KEEPS, GroupMemory, choose_keeps
 from sidecar.groups.places import Places
 from sidecar.groups.starvation import find_keep, has_waited, waits_for_devices
@@ -24,6 +26,7 @@ from sidecar.plan.preemption import DryRunBudget, fits_with
 from sidecar.plan.snapshot import Snapshot
 from sidecar.plan.waking import WaitingPod
 from testing.allocation.builders import (
+    DRIVER,
     allocated_claim,
     claim,
     devices,
@@ -104,6 +107,24 @@ def test_a_group_keeps_the_least_used_nodes_on_which_it_fits() -> None:
     keep = find_keep(ring("r0", "r1"), world, None)
 
     assert kept(keep) == ["node-b/gpu-0", "node-b/gpu-1", "node-c/gpu-0", "node-c/gpu-1"]
+
+
+def test_what_a_group_keeps_is_shown_with_its_name_and_its_nodes() -> None:
+    world = cluster({"node-a": 2, "node-b": 2}, *large("r0", "r1"), busy("s0", "node-a", 0))
+    keep = find_keep(ring("r0", "r1"), world, None)
+    assert keep is not None
+
+    assert kept_devices(keep) == [
+        f"{DRIVER}/{node}/gpu-{number}" for node in ("node-a", "node-b") for number in range(2)
+    ]
+    assert kept_group(keep) == KeptGroup(
+        group_uid="group-ring",
+        namespace="default",
+        group="ring",
+        since=LONG_AGO,
+        devices=4,
+        nodes=("node-a", "node-b"),
+    )
 
 
 def test_a_group_that_fits_on_no_idle_cluster_keeps_nothing() -> None:
@@ -209,6 +230,7 @@ def test_few_groups_keep_devices_and_one_of_each_namespace() -> None:
     def keep(number: int, namespace: str, priority: int = 0) -> Keep:
         return Keep(
             group=f"g{number}",
+            name=f"g{number}",
             priority=priority,
             since=f"2026-11-20T23:0{number}:00Z",
             namespace=namespace,
