@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -35,21 +35,40 @@ def fixes(tmp_path: Path, cluster: str, *documents: dict[str, Any]) -> dict[str,
     return {entry["code"]: entry["fix"] for entry in findings if entry["severity"] == "error"}
 
 
+class TooLarge(NamedTuple):
+    """An amount in the wrong unit, the same one in the right unit, and the amount that fits."""
+
+    cluster: str
+    count_key: str
+    key: str
+    written: str
+    same: int
+    right: int
+
+
 @pytest.mark.parametrize(
-    ("cluster", "key", "count", "written", "same", "right"),
+    "case",
     [
-        ("hami", "nvidia.com/gpumem", "nvidia.com/gpu", "200Gi", 204800, 81920),
-        ("ascend", "huawei.com/Ascend910B-memory", "huawei.com/Ascend910B", "40Gi", 40960, 21527),
+        TooLarge("hami", "nvidia.com/gpu", "nvidia.com/gpumem", "200Gi", 204800, 81920),
+        TooLarge(
+            "ascend",
+            "huawei.com/Ascend910B",
+            "huawei.com/Ascend910B-memory",
+            "40Gi",
+            40960,
+            21527,
+        ),
     ],
+    ids=lambda case: case.cluster,
 )
-def test_a_wrong_unit_of_too_large_an_amount(
-    tmp_path: Path, cluster: str, key: str, count: str, written: str, same: int, right: int
-) -> None:
-    (fix,) = fixes(tmp_path, cluster, pod(**{count: 1, key: written})).values()
-    assert fix.startswith(f"write {right}: {same} would be the same amount")
+def test_a_wrong_unit_of_too_large_an_amount(tmp_path: Path, case: TooLarge) -> None:
+    (fix,) = fixes(
+        tmp_path, case.cluster, pod(**{case.count_key: 1, case.key: case.written})
+    ).values()
+    assert fix.startswith(f"write {case.right}: {case.same} would be the same amount")
     assert "exceedsLargestDevice" in fix
 
-    assert fixes(tmp_path, cluster, pod(**{count: 1, key: right})) == {}
+    assert fixes(tmp_path, case.cluster, pod(**{case.count_key: 1, case.key: case.right})) == {}
 
 
 def test_a_wrong_unit_of_an_amount_that_fits(tmp_path: Path) -> None:
