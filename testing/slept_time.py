@@ -2,7 +2,7 @@
 
 
 class SleptTime:
-    """The functions of module `time`, of which only sleeping moves the clock."""
+    """The functions of module `time`, with a clock moved by sleeping alone."""
 
     def __init__(self) -> None:
         self._now_s = 0.0

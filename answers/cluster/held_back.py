@@ -22,15 +22,15 @@ def held_devices(ownerships: Iterable[AllocatorOwnership]) -> Iterator[str]:
 
 
 def kept_for_groups(ownerships: Iterable[AllocatorOwnership]) -> Iterator[str]:
-    """Yield a sentence for each group of pods that devices are kept for."""
+    """Yield a sentence for each group of pods with devices that are kept for it."""
     for status in _statuses(ownerships):
-        for kept in status.kept_for_groups or ():
-            nodes = ", ".join(kept.nodes[:_NODES_NAMED])
-            more = len(kept.nodes) - _NODES_NAMED
+        for group in status.kept_for_groups or ():
+            nodes = ", ".join(group.nodes[:_NODES_NAMED])
+            more = len(group.nodes) - _NODES_NAMED
             others = f" and {more} more" if more > 0 else ""
             yield (
-                f"{count_text(kept.devices, 'device')} on {nodes}{others} for PodGroup "
-                f"{kept.namespace}/{kept.group}, which has waited since {kept.since}"
+                f"{count_text(group.devices, 'device')} on {nodes}{others} for PodGroup "
+                f"{group.namespace}/{group.group}, which has waited since {group.since}"
             )
 
 

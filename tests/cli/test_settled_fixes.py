@@ -1,4 +1,4 @@
-"""Fixes of `check` that are right at the first try, where a wrong unit hides an amount that is too large."""
+"""Fixes of `check` for amounts that are too large in a wrong unit."""
 
 import json
 from pathlib import Path
