@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from typing import Final, Protocol
 
+from kube.api.ownership import AllocatorOwnershipStatus
 from kube.collections.backoff import Backoff
 from kube.errors import Conflict, KubeError, NotFound
 from kube.logs import get_logger
@@ -69,6 +70,7 @@ class OwnershipReporter:
         self._keeps = keeps
         self._now = now
         self._failures = 0
+        self._stored: tuple[AllocatorOwnershipStatus | None, AllocatorOwnershipStatus] | None = None
         self._pools: Mapping[str, bool] = {}
         self._pools_version = -1
 
@@ -85,7 +87,8 @@ class OwnershipReporter:
         if ownership is None or self._state.check():
             return
         status = ownership_status(ownership, self._report(), self._now())
-        if status == ownership.status:
+        # An API server with the definition of an earlier version drops the fields that it does not know.
+        if status == ownership.status or (ownership.status, status) == self._stored:
             self._failures = 0
             return
         name = ownership.metadata.name
@@ -100,6 +103,9 @@ class OwnershipReporter:
         else:
             self._failures = 0
             self._state.put_ownership(raw)
+            stored_ownership = self._state.ownership
+            if stored_ownership is not None:
+                self._stored = (stored_ownership.status, status)
 
     async def _refresh(self, name: str) -> None:
         """Read the object after others' writes, so that the next status is decided on it."""

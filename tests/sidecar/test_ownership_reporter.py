@@ -1,8 +1,10 @@
 """The AllocatorOwnership as the sidecar serves and reports it."""
 
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from admission.fence import OPEN_PATCH
@@ -14,7 +16,9 @@ from kube.api.urls import (
 from kube.client.client import PatchType
 from kube.errors import Conflict
 from kube.names import FENCE, HOLDER_FENCE
+from sidecar.commit.writes import Patch
 from sidecar.model.settings import SidecarSettings
+from sidecar.reports.ownership_reporter import OwnershipReporter
 from testing.allocation.builders import DRIVER
 from testing.builders import Document
 from testing.fake_api_server import FakeApiServer, until
@@ -251,3 +255,40 @@ async def test_a_status_that_met_another_version_is_decided_anew(tmp_path: Path)
 
         reads = [call for call in server.calls if call.path.endswith("/default")]
         assert [call.method for call in reads] == ["GET", "GET"]
+
+
+class OlderApiServer:
+    """An API server with an earlier definition, without the fields that a patch adds."""
+
+    def __init__(self, stored: Document) -> None:
+        self.patches: list[Patch] = []
+        self._stored = stored
+
+    async def patch_ownership(self, name: str, patch: Patch) -> bytes:
+        self.patches.append(patch)
+        return await self.read_ownership(name)
+
+    async def read_ownership(self, _: str) -> bytes:
+        return msgspec.json.encode(self._stored)
+
+
+async def test_what_the_api_server_drops_is_written_once(tmp_path: Path) -> None:
+    async with FakeApiServer() as server:
+        own(server, DRIVER)
+        async with sidecar_beside(server, tmp_path) as sidecar:
+            await until(lambda: bool(stored_status(server)))
+            writer = OlderApiServer(server.find(ALLOCATOR_OWNERSHIPS, "default") or {})
+            problems = ["first", "first", "second"]
+            reporter = OwnershipReporter(
+                sidecar.state,
+                writer,
+                holder=HOLDER,
+                problem=lambda: problems[0],
+                keeps=lambda: (),
+                now=lambda: datetime(2026, 11, 25, tzinfo=UTC),
+            )
+            for _ in range(3):
+                await reporter.report()
+                problems.pop(0)
+
+    assert len(writer.patches) == 2
