@@ -250,6 +250,11 @@ class DeviceProfile(_Part, frozen=True, kw_only=True):
         longest = max(patterns, key=len, default=None)
         return None if longest is None else (longest, resources[longest])
 
+    def class_names(self) -> frozenset[str]:
+        """Return the DeviceClasses of this kind, and those of its resource names."""
+        of_names = (resource.class_name for resource in (self.resources or {}).values())
+        return frozenset((self.class_name, *filter(None, of_names)))
+
 
 class Profile(_Part, frozen=True, kw_only=True):
     """One driver.
@@ -289,17 +294,7 @@ class Profile(_Part, frozen=True, kw_only=True):
 
     def class_names(self) -> frozenset[str]:
         """Return every DeviceClass in the profile."""
-        devices = self.devices.values()
-        of_names = (
-            resource.class_name
-            for device in devices
-            for resource in (device.resources or {}).values()
-        )
-        return frozenset(
-            name
-            for name in (*(device.class_name for device in devices), *of_names)
-            if name is not None
-        )
+        return frozenset().union(*(device.class_names() for device in self.devices.values()))
 
     def __hash__(self) -> int:
         """Return the hash of the content."""

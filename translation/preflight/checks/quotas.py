@@ -10,11 +10,12 @@ from translation.cluster.snapshot import QuotaPolicy, TranslationOptions, Transl
 from translation.model.intents import LegacyPod, Vocabulary
 from translation.preflight.model.inputs import PreflightInput
 from translation.preflight.quotas.coverage import (
-    classes_beside,
+    ClassKinds,
     counts_claims,
     drivers_of_class,
     drivers_of_key,
     is_class_counted,
+    kinds_of_classes,
     matching_quotas,
 )
 from translation.preflight.quotas.dimensions import counts_amounts
@@ -31,9 +32,8 @@ def check_quotas(inputs: PreflightInput) -> Iterator[Finding]:
 
     A quota concerns the pod if it counts one of its keys, or any other key that is served by a driver
     of its claims: devices are the same, whatever they are called, except that MIG devices are no whole
-    ones. A quota without scopes counts the
-    claims itself where their class maps the key. A line on devices is replaced by lines on the classes of
-    the claims, and a line on memory or compute by nothing.
+    ones. A quota without scopes counts the claims itself where their class maps the key. A line on devices
+    is replaced by lines on the classes of the claims, and a line on memory or compute by nothing.
     """
     snapshot, options = inputs.snapshot, inputs.options
     quotas = snapshot.quotas.get(inputs.namespace, {})
@@ -41,6 +41,7 @@ def check_quotas(inputs: PreflightInput) -> Iterator[Finding]:
     if not counting:
         return
     classes = sorted({name for claim in inputs.claims for name in claim.class_names()})
+    kinds = kinds_of_classes(classes, snapshot)
     vocabularies = inputs.vocabularies.values()
     finding = error if options.quota is QuotaPolicy.DENY else warning
     has_selectors = any(
@@ -49,7 +50,7 @@ def check_quotas(inputs: PreflightInput) -> Iterator[Finding]:
 
     def uncounted(key: str) -> Sequence[str] | None:
         """Return the classes that no quota counts in place of a key; None if all are counted."""
-        own = _classes_of_key(key, classes, snapshot, options)
+        own = _classes_of_key(key, classes, kinds, snapshot, options)
         names = [name for name in own if not is_class_counted(name, quotas.values())]
         return names if names or not own else None
 
@@ -70,10 +71,9 @@ def check_quotas(inputs: PreflightInput) -> Iterator[Finding]:
     for name, quota in counting:
         for key in sorted(quota.counted_keys() - {key for key, _ in own}):
             names = uncounted(key)
-            same = set(classes) - classes_beside(key, classes, snapshot)
-            drivers = _drivers_of_claims(same, snapshot)
             if names is None or counts_claims(quota, key, classes, snapshot):
                 continue
+            drivers = _drivers_of_claims(set(classes) - kinds.beside(key), snapshot)
             for driver in sorted(drivers & drivers_of_key(key, snapshot, options)):
                 yield finding(
                     Code.QUOTA_NOT_COUNTED,
@@ -85,14 +85,18 @@ def check_quotas(inputs: PreflightInput) -> Iterator[Finding]:
 
 
 def _classes_of_key(
-    key: str, classes: Sequence[str], snapshot: TranslationSnapshot, options: TranslationOptions
+    key: str,
+    classes: Sequence[str],
+    kinds: ClassKinds,
+    snapshot: TranslationSnapshot,
+    options: TranslationOptions,
 ) -> Sequence[str]:
     """Return the classes with devices that a key stands for; all of them if none is known to have such.
 
     A pod with GPUs and NICs has claims of both, and a quota of GPUs is not about its NICs.
     """
     drivers = drivers_of_key(key, snapshot, options)
-    beside = classes_beside(key, classes, snapshot)
+    beside = kinds.beside(key)
     own = [
         name
         for name in classes

@@ -66,30 +66,33 @@ def drivers_of_key(
     )
 
 
-def classes_beside(
-    key: str, classes: Iterable[str], snapshot: TranslationSnapshot
-) -> frozenset[str]:
-    """Return the classes for devices that the device plugin counts under other names than a key of its own.
+class ClassKinds(NamedTuple):
+    """The classes of claims by the device plugin's kinds of names: one for whole GPUs, one for each MIG profile.
 
     A quota on `nvidia.com/gpu` never counted a MIG device, nor one on a MIG profile a whole GPU.
+
+    Attributes:
+        mig: Classes that profiles have for MIG devices only.
+        others: Further classes of profiles.
     """
-    is_mig = key.startswith(MIG_PREFIX)
-    return frozenset(
-        name
-        for name in classes
-        if (kinds := _kinds_of_class(name, snapshot)) and (kinds == {DeviceKind.MIG}) is not is_mig
-    )
+
+    mig: frozenset[str]
+    others: frozenset[str]
+
+    def beside(self, key: str) -> frozenset[str]:
+        """Return the classes for devices that are counted under other names than a key."""
+        return self.others if key.startswith(MIG_PREFIX) else self.mig
 
 
-def _kinds_of_class(name: str, snapshot: TranslationSnapshot) -> set[DeviceKind]:
-    """Return the kinds of devices that have this class in profiles."""
-    return {
-        kind
-        for profile in snapshot.profiles.values()
-        for kind, device in profile.devices.items()
-        if name == device.class_name
-        or any(name == resource.class_name for resource in (device.resources or {}).values())
-    }
+def kinds_of_classes(classes: Collection[str], snapshot: TranslationSnapshot) -> ClassKinds:
+    """Return classes by the kinds of devices that have them in profiles; those of no profile are left out."""
+    mig: set[str] = set()
+    others: set[str] = set()
+    for profile in snapshot.profiles.values():
+        for kind, device in profile.devices.items():
+            names = device.class_names().intersection(classes)
+            (mig if kind is DeviceKind.MIG else others).update(names)
+    return ClassKinds(frozenset(mig - others), frozenset(others))
 
 
 def is_class_counted(device_class: str, quotas: Iterable[Quota]) -> bool:
