@@ -11,7 +11,7 @@ import msgspec
 
 from kube.manifests.source import SourceObject
 from kube.names import GROUP
-from migration.assessment.node_devices import GPU, MIG_PREFIX, LegacyDevice, NodeDevices, Source
+from migration.assessment.node_devices import GPU, LegacyDevice, NodeDevices, Source
 from translation.model.intents import DeviceKind
 from translation.profiles.profile import (
     AttributeValue,
@@ -20,6 +20,7 @@ from translation.profiles.profile import (
     Profile,
     Sharing,
 )
+from translation.vocabularies.nvidia import MIG_PREFIX
 from translation.vocabularies.resources import NAME as RESOURCES
 
 ASSUMED: Final = f"{GROUP}/assumed"

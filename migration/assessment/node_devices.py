@@ -19,13 +19,13 @@ from kube.quantity import ZERO, Quantity
 from translation.reading.arbiter import NICS, VOCABULARIES
 from translation.reading.claim_blind_objects import MAX_KEYS
 from translation.reading.untranslated_keys import is_device_key
+from translation.vocabularies.nvidia import MIG_PREFIX
 
 REGISTER: Final = "hami.io/node-nvidia-register"
 PRODUCT: Final = "nvidia.com/gpu.product"
 MEMORY: Final = "nvidia.com/gpu.memory"
 COUNT: Final = "nvidia.com/gpu.count"
 GPU: Final = "nvidia.com/gpu"
-MIG_PREFIX: Final = "nvidia.com/mig-"
 REPLICAS: Final = "nvidia.com/gpu.replicas"
 SHARING: Final = "nvidia.com/gpu.sharing-strategy"
 MAX_PER_NODE: Final = 1024

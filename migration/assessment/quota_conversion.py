@@ -151,10 +151,10 @@ def convert_quotas(
         for line, value in lines.items():
             key, amount = resource_name(line), read_amount(value)
             reason = _reason(source, line, amount, vocabularies.values())
-            sharing_reason = _sharing_reason(key, own_keys, counted)
-            if not reason and sharing_reason and key in mappings.values():
-                continue  # Kubernetes counts the claims of the class that maps this size under the line.
-            reason = reason or sharing_reason
+            if not reason:
+                reason = _sharing_reason(key, own_keys, counted)
+                if reason and key in mappings.values():
+                    continue  # Kubernetes counts the claims of the class that maps this size under the line.
             if reason or isinstance(amount, InvalidAmount):
                 missing[line] = reason
                 continue
