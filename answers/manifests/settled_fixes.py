@@ -1,8 +1,8 @@
 """Fixes in words that are right at the first try. Pure.
 
-A translation ends at an amount in the wrong unit, before anybody asks whether the amount fits. Its finding
-would name the same amount in the right unit, and the next check a smaller one; so where `fixes` proves another
-amount for the place, the finding names that one.
+A translation ends at an amount that is wrong in itself, such as one in another unit, before anybody asks whether
+it fits. Its finding would name an amount, and the next check a smaller one; so where `fixes` proves another amount
+for the place, the finding names that one.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -16,7 +16,7 @@ from answers.model.inputs import Inputs
 from answers.model.kubernetes_version import Version
 from answers.model.objects import merge_objects
 from findings.field_path import FieldPath
-from findings.finding import Finding
+from findings.finding import Code, Finding
 from findings.fitting import Correction
 from kube.manifests.source import SourceObject
 from kube.quantity import Quantity
@@ -69,8 +69,9 @@ def _settled(finding: Finding, fixes: Mapping[FieldPath, AppliedFix]) -> Finding
     if fix is None or Quantity(fix.after) == correction.amount:
         return finding
     amount = Quantity(fix.after)
+    same = "be the same amount, and " if finding.code is Code.WRONG_UNIT else ""
     return replace(
         finding,
-        fix=f"write {fix.after}: {correction.amount} would be the same amount, and be rejected as {fix.code}",
+        fix=f"write {fix.after}: {correction.amount} would {same}be rejected as {fix.code}",
         corrections=(Correction(path=correction.path, amount=amount),),
     )

@@ -27,12 +27,13 @@ def pod(**limits: Any) -> dict[str, Any]:
 
 
 def fixes(tmp_path: Path, cluster: str, *documents: dict[str, Any]) -> dict[str, str]:
-    """Code to fix of the errors that `check` prints."""
+    """Code to fix of the errors that `check` prints, of one code the first."""
     file = tmp_path / "pods.yaml"
     file.write_text(dump_yaml(documents))
     result = drawbridge("check", "-f", file, "--snapshot", CLUSTERS[cluster], "-o", "json")
     findings = json.loads(result.stdout)["findings"]
-    return {entry["code"]: entry["fix"] for entry in findings if entry["severity"] == "error"}
+    errors = [entry for entry in findings if entry["severity"] == "error"]
+    return {entry["code"]: entry["fix"] for entry in reversed(errors)}
 
 
 class TooLarge(NamedTuple):
@@ -75,6 +76,14 @@ def test_a_wrong_unit_of_an_amount_that_fits(tmp_path: Path) -> None:
     document = pod(**{"nvidia.com/gpu": 1, "nvidia.com/gpumem": "8Gi"})
 
     assert fixes(tmp_path, "hami", document) == {"wrongUnit": "write 8192 for 8Gi"}
+
+
+def test_a_count_above_that_of_a_claim_is_not_called_the_same_amount(tmp_path: Path) -> None:
+    document = pod(**{"nvidia.com/gpu": 40, "nvidia.com/gpumem": 100})
+
+    fix = fixes(tmp_path, "hami", document)["tooManyDevices"]
+
+    assert "write 2: 32 would be rejected as exceedsLargestNode" in fix
 
 
 def test_a_fix_that_cannot_be_proved_stays(tmp_path: Path) -> None:
