@@ -15,7 +15,7 @@ from answers.cluster.fence_steps import (
     fence_steps,
     patch_command,
 )
-from answers.cluster.held_back import kept_for_groups
+from answers.cluster.held_back import bridge_reports, kept_for_groups
 from answers.cluster.leases import age_of, is_over
 from answers.model.bridge import BridgeObjects
 from answers.model.cluster_state import ClusterState, is_pending
@@ -368,9 +368,8 @@ def _serving(state: ClusterState) -> str:
     return next(
         (
             condition.reason
-            for ownership in state.ownerships
-            if ownership.metadata.name == OWNERSHIP and ownership.status is not None
-            for condition in ownership.status.conditions or ()
+            for report in bridge_reports(state.ownerships)
+            for condition in report.conditions or ()
             if condition.type == SERVING
         ),
         "",
@@ -381,9 +380,8 @@ def _held_back(state: ClusterState) -> int:
     """Return the number of claims: several pods of one may each hold back its devices."""
     claim_uids = {
         held_claim.claim_uid
-        for ownership in state.ownerships
-        if ownership.metadata.name == OWNERSHIP and ownership.status is not None
-        for held_claim in ownership.status.held_back or ()
+        for report in bridge_reports(state.ownerships)
+        for held_claim in report.held_back or ()
     }
     return len(claim_uids)
 

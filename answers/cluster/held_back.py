@@ -9,9 +9,16 @@ from kube.api.ownership import OWNERSHIP, AllocatorOwnership, AllocatorOwnership
 _NODES_NAMED: Final = 3
 
 
+def bridge_reports(ownerships: Iterable[AllocatorOwnership]) -> Iterator[AllocatorOwnershipStatus]:
+    """Yield the report of the bridge, if there is one."""
+    for ownership in ownerships:
+        if ownership.metadata.name == OWNERSHIP and ownership.status is not None:
+            yield ownership.status
+
+
 def held_devices(ownerships: Iterable[AllocatorOwnership]) -> Iterator[str]:
     """Yield a sentence for each device that nobody gets for now."""
-    for status in _statuses(ownerships):
+    for status in bridge_reports(ownerships):
         for claim in status.held_back or ():
             for device in claim.devices:
                 yield (
@@ -23,7 +30,7 @@ def held_devices(ownerships: Iterable[AllocatorOwnership]) -> Iterator[str]:
 
 def kept_for_groups(ownerships: Iterable[AllocatorOwnership]) -> Iterator[str]:
     """Yield a sentence for each group of pods with devices that are kept for it."""
-    for status in _statuses(ownerships):
+    for status in bridge_reports(ownerships):
         for group in status.kept_for_groups or ():
             nodes = ", ".join(group.nodes[:_NODES_NAMED])
             more = len(group.nodes) - _NODES_NAMED
@@ -32,10 +39,3 @@ def kept_for_groups(ownerships: Iterable[AllocatorOwnership]) -> Iterator[str]:
                 f"{count_text(group.devices, 'device')} on {nodes}{others} for PodGroup "
                 f"{group.namespace}/{group.group}, which has waited since {group.since}"
             )
-
-
-def _statuses(ownerships: Iterable[AllocatorOwnership]) -> Iterator[AllocatorOwnershipStatus]:
-    """Yield the report of the bridge, if there is one."""
-    for ownership in ownerships:
-        if ownership.metadata.name == OWNERSHIP and ownership.status is not None:
-            yield ownership.status
