@@ -14,6 +14,7 @@ from prometheus_client import CollectorRegistry
 from admission.fence import fence_documents
 from clusterstate.event_history import HistorySettings
 from kube.api.urls import (
+    ALLOCATOR_OWNERSHIPS,
     DEVICE_CLASSES,
     NODES,
     PODS,
@@ -384,3 +385,20 @@ def put_claim(
 def put_pod(server: FakeApiServer, name: str, *claims: str, **spec: Any) -> Document:
     """Store a pod that refers to claims."""
     return server.put(PODS, pod_with(name, *claims, **spec))
+
+
+def reported_status(server: FakeApiServer) -> Document:
+    """Return the report of the bridge in the AllocatorOwnership."""
+    stored = server.find(ALLOCATOR_OWNERSHIPS, "default")
+    assert stored is not None
+    return dict(stored.get("status") or {})
+
+
+async def debug_view(socket: Path) -> Document:
+    """Return the answer of a sidecar's debug endpoint."""
+    connector = aiohttp.UnixConnector(path=str(socket))
+    async with (
+        aiohttp.ClientSession(connector=connector) as session,
+        session.get("http://sidecar/v1/debug/reservations") as response,
+    ):
+        return dict(await response.json())

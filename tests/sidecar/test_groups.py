@@ -7,7 +7,6 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import aiohttp
 import pytest
 
 from allocator.model.plan import Budget
@@ -24,6 +23,7 @@ from testing.fake_api_server import FakeApiServer, until
 from testing.sidecar.scheduler import (
     FakeScheduler,
     Sidecar,
+    debug_view,
     document,
     group_of,
     member_of,
@@ -31,6 +31,7 @@ from testing.sidecar.scheduler import (
     put_claim,
     put_fence,
     put_pod,
+    reported_status,
     sidecar_beside,
 )
 
@@ -484,23 +485,6 @@ async def test_a_group_from_an_unknown_scheduler_has_to_say_hello(tmp_path: Path
         assert status == 409
 
 
-def reported_status(server: FakeApiServer) -> Document:
-    """Return the report of the bridge."""
-    stored = server.find(ALLOCATOR_OWNERSHIPS, "default")
-    assert stored is not None
-    return dict(stored.get("status") or {})
-
-
-async def debug_view(sidecar: Sidecar) -> Document:
-    """Return the answer of the debug endpoint."""
-    connector = aiohttp.UnixConnector(path=str(sidecar.socket))
-    async with (
-        aiohttp.ClientSession(connector=connector) as session,
-        session.get("http://sidecar/v1/debug/reservations") as response,
-    ):
-        return dict(await response.json())
-
-
 async def test_a_group_that_has_waited_for_long_keeps_devices_until_it_is_gone(
     tmp_path: Path,
 ) -> None:
@@ -540,7 +524,7 @@ async def test_a_group_that_has_waited_for_long_keeps_devices_until_it_is_gone(
         devices = [
             f"{DRIVER}/{node}/gpu-{number}" for node in ("node-1", "node-2") for number in "01"
         ]
-        (kept,) = (await debug_view(here.sidecar))["keptForGroups"]
+        (kept,) = (await debug_view(here.sidecar.socket))["keptForGroups"]
         assert kept["group"] == "default/ring"
         assert kept["devices"] == devices
         await until(lambda: bool(reported_status(here.server).get("keptForGroups")))
@@ -562,7 +546,7 @@ async def test_a_group_that_has_waited_for_long_keeps_devices_until_it_is_gone(
         here.server.remove(POD_GROUPS, "ring", "default")
         await until(lambda: not here.sidecar.state.groups.groups.store)
         await until_woken(here, ["default/single"])
-        assert (await debug_view(here.sidecar))["keptForGroups"] == []
+        assert (await debug_view(here.sidecar.socket))["keptForGroups"] == []
         await until(lambda: not reported_status(here.server).get("keptForGroups"))
         assert (await here.scheduler.prefilter(single))["verdict"] == "fits"
 

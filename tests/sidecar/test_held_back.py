@@ -4,7 +4,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import pytest
 from msgspec.structs import replace
 
@@ -24,11 +23,13 @@ from testing.fake_api_server import FakeApiServer, quick_informers, running, unt
 from testing.sidecar.scheduler import (
     FakeScheduler,
     Sidecar,
+    debug_view,
     document,
     pod_with,
     publish,
     put_claim,
     put_pod,
+    reported_status,
     sidecar_beside,
 )
 from tests.sidecar.test_state import state_with
@@ -88,9 +89,7 @@ def own(server: FakeApiServer) -> None:
 
 
 def held_in_the_api(server: FakeApiServer) -> list[Document]:
-    stored = server.find(ALLOCATOR_OWNERSHIPS, "default")
-    assert stored is not None
-    return list(stored.get("status", {}).get("heldBack") or [])
+    return list(reported_status(server).get("heldBack") or [])
 
 
 async def answer(sidecar: Sidecar, pod: Document) -> str:
@@ -99,16 +98,6 @@ async def answer(sidecar: Sidecar, pod: Document) -> str:
     await scheduler.hello()
     reply = await scheduler.prefilter(pod)
     return str(reply.get("code") or reply["verdict"])
-
-
-async def debug(sidecar: Sidecar) -> list[str]:
-    """Return the held devices according to the debug endpoint."""
-    connector = aiohttp.UnixConnector(path=str(sidecar.socket))
-    async with (
-        aiohttp.ClientSession(connector=connector) as session,
-        session.get("http://sidecar/v1/debug/reservations") as response,
-    ):
-        return list((await response.json())["heldBack"])
 
 
 class Ends:
@@ -176,7 +165,7 @@ async def test_held_devices_are_given_again_when_the_driver_says_so(tmp_path: Pa
             server.remove(PODS, "a", "default")
             await until(lambda: bool(sidecar.state.held_back.claims))
             deallocate(server, "gpu-a")
-            assert await debug(sidecar) == [f"{DRIVER}/node-1/gpu-0"]
+            assert (await debug_view(sidecar.socket))["heldBack"] == [f"{DRIVER}/node-1/gpu-0"]
             taint(server, {"key": "of.others/taint", "effect": "NoSchedule"})
             taint(server)
             taint(server, {"key": IN_USE_TAINT, "effect": "NoSchedule"})

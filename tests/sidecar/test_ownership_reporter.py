@@ -29,6 +29,7 @@ from testing.sidecar.scheduler import (
     put_claim,
     put_fence,
     put_pod,
+    reported_status,
     sidecar_beside,
 )
 
@@ -45,12 +46,6 @@ def own(server: FakeApiServer, *drivers: str) -> None:
     stored = server.find(ALLOCATOR_OWNERSHIPS, "default") or {"metadata": {"name": "default"}}
     stored["metadata"]["generation"] = stored["metadata"].get("generation", 0) + 1
     server.put(ALLOCATOR_OWNERSHIPS, {**stored, "spec": spec})
-
-
-def stored_status(server: FakeApiServer) -> Document:
-    stored = server.find(ALLOCATOR_OWNERSHIPS, "default")
-    assert stored is not None
-    return dict(stored.get("status") or {})
 
 
 def reasons(status: Document) -> dict[str, tuple[str, str]]:
@@ -93,7 +88,7 @@ async def test_owned_drivers_are_served_while_the_fence_keeps_others_out(
         put_claim(server, "gpu-a")
         pod = put_pod(server, "a", "gpu-a")
         async with sidecar_beside(server, tmp_path, SidecarSettings()) as sidecar:
-            await until(lambda: bool(stored_status(server)))
+            await until(lambda: bool(reported_status(server)))
             scheduler = FakeScheduler(sidecar.socket)
             await scheduler.hello()
             answer = await scheduler.prefilter(pod)
@@ -101,8 +96,8 @@ async def test_owned_drivers_are_served_while_the_fence_keeps_others_out(
             assert (answer.get("code") or answer["verdict"]) == (
                 "fits" if is_served else "driverNotOwned"
             )
-            await until(lambda: stored_status(server)["conditions"][0]["reason"] != "NotReady")
-            status = stored_status(server)
+            await until(lambda: reported_status(server)["conditions"][0]["reason"] != "NotReady")
+            status = reported_status(server)
             assert (status["holder"], status["observedGeneration"]) == (HOLDER, 1)
             known = reasons(status)
             assert {name: known[name] for name in expected} == expected
@@ -149,8 +144,10 @@ async def test_no_device_is_given_once_a_part_of_the_fence_is_deleted(
             await until(lambda: not sidecar.state.drivers)
             assert sidecar.state.unfenced_drivers == {DRIVER}
             assert (await scheduler.prefilter(pod))["code"] == "driverNotOwned"
-            await until(lambda: reasons(stored_status(server))[""] == ("False", "FenceIncomplete"))
-            (condition,) = stored_status(server)["conditions"]
+            await until(
+                lambda: reasons(reported_status(server))[""] == ("False", "FenceIncomplete")
+            )
+            (condition,) = reported_status(server)["conditions"]
             assert f"ValidatingAdmissionPolicyBinding/{name} " in condition["message"]
 
             put_fence(server, DRIVER)
@@ -193,9 +190,9 @@ async def test_the_status_has_the_settings_that_are_in_force(tmp_path: Path) -> 
             },
         )
         async with sidecar_beside(server, tmp_path, SidecarSettings()):
-            await until(lambda: bool(stored_status(server)))
+            await until(lambda: bool(reported_status(server)))
             own(server, DRIVER)
-            await until(lambda: stored_status(server)["observedGeneration"] == 2)
+            await until(lambda: reported_status(server)["observedGeneration"] == 2)
         statuses = [
             [
                 {key: driver[key] for key in ("name", *settings) if key in driver}
@@ -213,14 +210,14 @@ async def test_a_status_that_is_so_already_is_not_written_again(tmp_path: Path) 
     async with FakeApiServer() as server:
         own(server, DRIVER)
         async with sidecar_beside(server, tmp_path, SidecarSettings()):
-            await until(lambda: bool(stored_status(server)))
+            await until(lambda: bool(reported_status(server)))
         writes = len([call for call in server.calls if call.method == "PATCH"])
         assert writes == 1
 
         async with sidecar_beside(server, tmp_path, SidecarSettings(), instance="second") as again:
             await until(lambda: again.state.ownership is not None)
             own(server, DRIVER, OTHER)
-            await until(lambda: stored_status(server)["observedGeneration"] == 2)
+            await until(lambda: reported_status(server)["observedGeneration"] == 2)
         assert len([call for call in server.calls if call.method == "PATCH"]) == writes + 1
 
 
@@ -230,7 +227,7 @@ async def test_a_late_status_of_an_earlier_leader_does_not_replace_what_is_held_
     async with FakeApiServer() as server:
         own(server, DRIVER)
         async with sidecar_beside(server, tmp_path):
-            await until(lambda: bool(stored_status(server)))
+            await until(lambda: bool(reported_status(server)))
         (first,) = (call for call in server.calls if call.method == "PATCH")
         own(server, DRIVER, OTHER)  # As the next leader has seen it.
 
@@ -251,7 +248,7 @@ async def test_a_status_that_met_another_version_is_decided_anew(tmp_path: Path)
         own(server, DRIVER)
         server.fail(409, times=2, matches=lambda call: call.method == "PATCH")
         async with sidecar_beside(server, tmp_path):
-            await until(lambda: bool(stored_status(server)))
+            await until(lambda: bool(reported_status(server)))
 
         reads = [call for call in server.calls if call.path.endswith("/default")]
         assert [call.method for call in reads] == ["GET", "GET"]
@@ -276,7 +273,7 @@ async def test_what_the_api_server_drops_is_written_once(tmp_path: Path) -> None
     async with FakeApiServer() as server:
         own(server, DRIVER)
         async with sidecar_beside(server, tmp_path) as sidecar:
-            await until(lambda: bool(stored_status(server)))
+            await until(lambda: bool(reported_status(server)))
             writer = OlderApiServer(server.find(ALLOCATOR_OWNERSHIPS, "default") or {})
             problems = ["first", "first", "second"]
             reporter = OwnershipReporter(
