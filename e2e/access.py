@@ -28,6 +28,7 @@ from e2e.credentials import kubeconfig, write_secret
 from e2e.processes import (
     Child,
     Keeper,
+    log_tails,
     run_afterwards,
     stop_all,
     write_afterwards,
@@ -39,6 +40,8 @@ Object = dict[str, Any]
 
 POLL_S: Final = 0.05
 TIMEOUT_S: Final = 90.0
+READY_TIMEOUT_S: Final = 300.0
+"""The timeout of a component that begins, which only a failure reaches, also on a busy machine."""
 TOKEN_LIFE_S: Final = 24 * 60 * 60
 
 _PROXY: Final = "kubectl-proxy"
@@ -378,7 +381,7 @@ class Access:
 
     def log_tails(self) -> str:
         """The end of the log of everything that was started here."""
-        return "\n".join(f"--- {child.log}\n{child.tail(8)}" for child in self.children.values())
+        return log_tails(self.children.values(), lines=8)
 
     # --- programs --------------------------------------------------------------------------------
 

@@ -18,13 +18,13 @@ from typing import Any, Final
 import msgspec
 import yaml
 
-from e2e.access import Access, Object, stream
+from e2e.access import READY_TIMEOUT_S, Access, Object, stream
 from e2e.binaries import scheduler
 from e2e.cluster import free_ports
 from e2e.credentials import write_secret
 from e2e.drawbridge import command_of, merged, rendered
 from e2e.inventory import NVIDIA
-from e2e.processes import Child
+from e2e.processes import Child, log_tails
 from kube.names import NAMESPACE, SCHEDULER_NAME
 
 ROOT: Final = Path(__file__).parent.parent
@@ -33,8 +33,6 @@ NAMESPACE_FILE: Final = ROOT / "manifests" / "base" / "namespace.yaml"
 LEASE: Final = "drawbridge-bridge"
 PROGRAM: Final = "drawbridge-scheduler"
 SIDECAR: Final = "sidecar"
-READY_TIMEOUT_S: Final = 300.0
-"""The timeout of a scheduler, which only a failure reaches, also on a busy machine."""
 UNAVAILABLE: Final = "the device allocator is not available"
 """The plugin's words about a pod when the sidecar gives no answer."""
 NEVER_FLUSHED: Final = "--pod-max-in-unschedulable-pods-duration=1h"
@@ -269,9 +267,9 @@ class Bridge:
         children = (
             self._cluster.children.get(f"{part}-{name}")
             for name in names
-            for part in ("sidecar", "scheduler")
+            for part in (SIDECAR, "scheduler")
         )
-        return "\n".join(f"--- {child.log}\n{child.tail()}" for child in children if child)
+        return log_tails(child for child in children if child)
 
     def _local(self, text: str, replica: Replica) -> str:
         """A text of the manifests with the paths of this machine."""

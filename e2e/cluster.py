@@ -31,7 +31,7 @@ from typing import IO, Any, Final, Self
 
 import msgspec
 
-from e2e.access import Access
+from e2e.access import READY_TIMEOUT_S, Access
 from e2e.binaries import binaries
 from e2e.credentials import (
     Authority,
@@ -44,9 +44,6 @@ from e2e.credentials import (
 )
 from e2e.older_kubernetes import MINOR, SERVED, gates_turned_on
 from e2e.processes import Child
-
-READY_TIMEOUT_S: Final = 300.0
-"""The timeout of one component, which only a failure reaches, also on a busy machine."""
 
 CLIENT_QPS: Final = 500
 """Limit of each controller's and of the scheduler's client, requests per second; the default of 20

@@ -34,7 +34,7 @@ import msgspec
 import yaml
 
 from admission.webhook_configuration import PODS_WEBHOOK, ROUTING_WEBHOOK, WEBHOOK_PATHS
-from e2e.access import Access, Object, stream
+from e2e.access import READY_TIMEOUT_S, Access, Object, stream
 from e2e.cluster import free_ports
 from e2e.processes import Child
 from kube.quantity import Quantity
@@ -65,8 +65,6 @@ _SECTIONS: Final = {
     OBSERVER: "observer",
 }
 """Deployment to its section of the settings."""
-
-READY_TIMEOUT_S: Final = 300.0
 
 _REPLACED: Final = frozenset({"Deployment", "Service"})
 _WEBHOOKS: Final = frozenset({"MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"})

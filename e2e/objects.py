@@ -141,3 +141,18 @@ def priority_class(name: str, value: int = 1000) -> Object:
         "metadata": {"name": name},
         "value": value,
     }
+
+
+def disruption_budget(name: str, labels: Mapping[str, str], most: int) -> Object:
+    """A PodDisruptionBudget that lets none of so many pods be evicted."""
+    return {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": name},
+        "spec": {"minAvailable": most, "selector": {"matchLabels": dict(labels)}},
+    }
+
+
+def has_healthy_pods(budget: Object) -> bool:
+    """Return True if as many pods of a PodDisruptionBudget are healthy as it needs."""
+    return bool(budget["spec"]["minAvailable"] == budget.get("status", {}).get("currentHealthy"))

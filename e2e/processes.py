@@ -115,6 +115,11 @@ class Child:
         return "\n".join(text[-lines:])
 
 
+def log_tails(children: Iterable[Child], lines: int = TAIL_LINES) -> str:
+    """The end of the log of each program."""
+    return "\n".join(f"--- {child.log}\n{child.tail(lines)}" for child in children)
+
+
 def stop_all(children: Iterable[Child], grace_s: float = GRACE_S) -> None:
     """End the given programs one after the other, the last first, as each may need earlier ones."""
     for child in reversed(tuple(children)):

@@ -10,7 +10,13 @@ from e2e.access import Access, Object, stream
 from e2e.bridge import Bridge, bridged, doubly_held
 from e2e.cluster import Cluster
 from e2e.inventory import EXAMPLE
-from e2e.objects import claim_template, pod, priority_class
+from e2e.objects import (
+    claim_template,
+    disruption_budget,
+    has_healthy_pods,
+    pod,
+    priority_class,
+)
 
 TIMEOUT_S: Final = 90.0
 PRIORITY: Final = "bridge-urgent"
@@ -31,12 +37,7 @@ def test_a_slow_release_costs_one_victim_and_a_budget_chooses_it(
     cluster = own_cluster
     guarded = [f"guarded-{number}" for number in range(DEVICES - 1)]
     label = {"app": "guarded"}
-    budget: Object = {
-        "apiVersion": "policy/v1",
-        "kind": "PodDisruptionBudget",
-        "metadata": {"name": "guarded"},
-        "spec": {"minAvailable": len(guarded), "selector": {"matchLabels": label}},
-    }
+    budget = disruption_budget("guarded", label, len(guarded))
     pods = [bridged(pod(name, claims={"gpu": "one"}), nodes) for name in (*guarded, "other")]
     for pod_ in pods[:-1]:
         pod_["metadata"]["labels"] = {**pod_["metadata"].get("labels", {}), **label}
@@ -54,11 +55,7 @@ def test_a_slow_release_costs_one_victim_and_a_budget_chooses_it(
     for name in (*guarded, "other"):
         cluster.wait_running(name, namespace, timeout_s=TIMEOUT_S)
     cluster.wait_for(
-        "poddisruptionbudgets",
-        "guarded",
-        namespace,
-        until=lambda budget_: budget_.get("status", {}).get("currentHealthy") == len(guarded),
-        timeout_s=TIMEOUT_S,
+        "poddisruptionbudgets", "guarded", namespace, until=has_healthy_pods, timeout_s=TIMEOUT_S
     )
     controllers = cluster.children["kube-controller-manager"]
     controllers.signal(signal.SIGSTOP)

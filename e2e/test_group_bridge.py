@@ -17,7 +17,13 @@ from e2e.bridge import Bridge, bridged, doubly_held
 from e2e.cluster import Cluster
 from e2e.groups import LABEL, member, pod_group
 from e2e.inventory import EXAMPLE
-from e2e.objects import claim_template, pod, priority_class
+from e2e.objects import (
+    claim_template,
+    disruption_budget,
+    has_healthy_pods,
+    pod,
+    priority_class,
+)
 
 pytestmark = [
     pytest.mark.parametrize("cluster", [groups.CLUSTER], indirect=True),
@@ -211,12 +217,7 @@ def test_a_group_evicts_as_many_pods_as_it_needs_and_those_without_a_budget(
     guarded = low[-2:]
     for entry in singles[-2:]:
         entry["metadata"]["labels"] = {**entry["metadata"].get("labels", {}), "app": "guarded"}
-    budget: Object = {
-        "apiVersion": "policy/v1",
-        "kind": "PodDisruptionBudget",
-        "metadata": {"name": "guarded"},
-        "spec": {"minAvailable": len(guarded), "selector": {"matchLabels": {"app": "guarded"}}},
-    }
+    budget = disruption_budget("guarded", {"app": "guarded"}, len(guarded))
     apply(cluster, namespace, [*templates(), budget, *singles[:-2]])
     for name in low[:-2]:
         cluster.wait_running(name, namespace, timeout_s=TIMEOUT_S)
@@ -225,11 +226,7 @@ def test_a_group_evicts_as_many_pods_as_it_needs_and_those_without_a_budget(
     for name in guarded:
         cluster.wait_running(name, namespace, timeout_s=TIMEOUT_S)
     cluster.wait_for(
-        "poddisruptionbudgets",
-        "guarded",
-        namespace,
-        until=lambda stored: stored.get("status", {}).get("currentHealthy") == len(guarded),
-        timeout_s=TIMEOUT_S,
+        "poddisruptionbudgets", "guarded", namespace, until=has_healthy_pods, timeout_s=TIMEOUT_S
     )
 
     # It fits on no node, whoever is evicted.

@@ -24,7 +24,7 @@ import msgspec
 import pytest
 
 from admission.quota_gates import HOLDER_POLICY
-from e2e.access import TIMEOUT_S, Access, Object, stream
+from e2e.access import Access, Object, stream
 from e2e.chart import template as chart
 from e2e.cluster import Cluster, free_ports
 from e2e.drawbridge import CONTROLLER, ROOT, WEBHOOK, Drawbridge, command_of, rendered
@@ -163,7 +163,7 @@ class Team:
         self.cluster.wait_until(lambda: len(self.free()) == count, f"{count} pods are let through")
         return self.free()
 
-    def wait_events(self, name: str, *, timeout_s: float = TIMEOUT_S) -> list[str]:
+    def wait_events(self, name: str) -> list[str]:
         """Return the messages of a pod's events about quotas, as soon as there are any."""
 
         def messages() -> list[str]:
@@ -175,7 +175,7 @@ class Team:
                 and event["involvedObject"]["name"] == name
             ]
 
-        self.cluster.wait_until(messages, f"pod {name} has an event", timeout_s=timeout_s)
+        self.cluster.wait_until(messages, f"pod {name} has an event")
         return messages()
 
 

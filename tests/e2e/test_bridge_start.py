@@ -22,7 +22,7 @@ class FakeChild:
     def stop(self) -> None:
         self.exit_status = 0
 
-    def tail(self) -> str:
+    def tail(self, _lines: int) -> str:
         return "no socket"
 
 
