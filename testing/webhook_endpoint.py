@@ -60,10 +60,10 @@ _DEFAULT_OPTIONS: Final = TranslationOptions()
 
 NOW: Final = datetime.now(UTC)  # noqa: TID251  TLS compares with the real clock.
 LEAF: Final = issue_serving_certificate(
-    Authority.create("test", now=NOW, life=timedelta(hours=1)),
+    Authority.create("test", now=NOW, life=timedelta(days=1)),
     ["127.0.0.1"],
     now=NOW,
-    life=timedelta(hours=1),
+    life=timedelta(days=1),
 )
 
 

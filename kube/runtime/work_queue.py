@@ -30,7 +30,7 @@ class WorkQueue(Generic[K]):
         self._waiting: set[K] = set()
         self._active: set[K] = set()
         self._failures: dict[K, int] = {}
-        self._timers: dict[K, asyncio.TimerHandle] = {}
+        self._delayed: dict[K, tuple[float, asyncio.Handle]] = {}
         self.added = 0
         self.retried = 0
 
@@ -58,12 +58,14 @@ class WorkQueue(Generic[K]):
             self.add(key)
             return
         loop = asyncio.get_running_loop()
-        due, timer = loop.time() + delay_s, self._timers.get(key)
-        if timer is not None:
-            if timer.when() <= due:
+        due = loop.time() + delay_s
+        if (delayed := self._delayed.get(key)) is not None:
+            earlier, timer = delayed
+            if earlier <= due:
                 return
             timer.cancel()
-        self._timers[key] = loop.call_at(due, self._delay_ended, key)
+        # A timer of uvloop that is due within a millisecond does not know when.
+        self._delayed[key] = due, loop.call_at(due, self._delay_ended, key)
 
     async def get(self) -> K:
         """Return a key that no other worker has; call `succeeded` or `failed` afterwards."""
@@ -89,7 +91,7 @@ class WorkQueue(Generic[K]):
             self.add(key)
 
     def _delay_ended(self, key: K) -> None:
-        del self._timers[key]
+        del self._delayed[key]
         self.add(key)
 
     def _release(self, key: K) -> None:

@@ -246,7 +246,7 @@ async def test_from_nothing_to_a_template(server: FakeApiServer, setup: Setup) -
 async def test_a_mounted_certificate_is_served_and_the_authority_left_to_others(
     server: FakeApiServer, setup: Setup, tmp_path: Path
 ) -> None:
-    now, life = datetime.now(UTC), timedelta(hours=1)  # noqa: TID251  TLS compares with the clock.
+    now, life = datetime.now(UTC), timedelta(days=1)  # noqa: TID251  TLS compares with the clock.
     authority = Authority.create("test", now=now, life=life)
     serving_certificate = issue_serving_certificate(
         authority, setup.webhook.certificates.names(setup.webhook.namespace), now=now, life=life

@@ -23,7 +23,7 @@ from webhook.settings import WebhookSettings
 
 NAME: Final = "w.n.svc"
 NOW: Final = datetime.now(UTC)  # noqa: TID251  TLS compares with the clock.
-LIFE: Final = timedelta(hours=1)
+LIFE: Final = timedelta(days=1)
 LEAF: Final = issue_serving_certificate(
     Authority.create("test", now=NOW, life=LIFE), [NAME], now=NOW, life=LIFE
 )

@@ -39,7 +39,7 @@ NAME: Final = "w.n.svc"
 
 
 def serving_certificate() -> ServingCertificate:
-    now, life = datetime.now(UTC), timedelta(hours=1)  # noqa: TID251  TLS compares with the clock.
+    now, life = datetime.now(UTC), timedelta(days=1)  # noqa: TID251  TLS compares with the clock.
     return issue_serving_certificate(
         Authority.create("test", now=now, life=life), [NAME], now=now, life=life
     )
@@ -160,7 +160,7 @@ async def test_only_named_clients_of_a_trusted_authority_are_allowed(
     registry: CollectorRegistry, tmp_path: Path
 ) -> None:
     now = datetime.now(UTC)  # noqa: TID251  As above.
-    ours, theirs = (Authority.create("c", now=now, life=timedelta(hours=1)) for _ in range(2))
+    ours, theirs = (Authority.create("c", now=now, life=timedelta(days=1)) for _ in range(2))
     listener = Listener(LEAF, ours.certificate_pem)
     listener.replace(LEAF)  # What is swapped in is as strict.
     stranger = client_tls_context(LEAF.authority)
@@ -182,7 +182,7 @@ async def test_clients_of_authorities_that_are_replaced_get_one_more_answer(
     registry: CollectorRegistry, tmp_path: Path
 ) -> None:
     now = datetime.now(UTC)  # noqa: TID251  As above.
-    old, new = (Authority.create("c", now=now, life=timedelta(hours=1)) for _ in range(2))
+    old, new = (Authority.create("c", now=now, life=timedelta(days=1)) for _ in range(2))
     listener = Listener(LEAF, old.certificate_pem)
 
     def client(served: Endpoint, authority: Authority) -> ClientSession:

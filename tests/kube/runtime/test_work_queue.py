@@ -2,6 +2,8 @@
 
 import asyncio
 
+import uvloop
+
 from kube.runtime.work_queue import WorkQueue
 
 
@@ -120,3 +122,15 @@ async def test_without_a_delay_a_key_is_added_at_once() -> None:
     queue_.add_after("a", 0.0)
 
     assert 1 == len(queue_)
+
+
+def test_a_delay_of_less_than_a_millisecond_is_a_delay_in_uvloop() -> None:
+    """Such a timer of uvloop cannot be asked when it is due."""
+
+    async def twice() -> str:
+        queue_ = queue()
+        queue_.add_after("a", 0.0004)
+        queue_.add_after("a", 5.0)
+        return await queue_.get()
+
+    assert uvloop.run(twice()) == "a"
