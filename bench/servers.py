@@ -29,6 +29,7 @@ from process.running.garbage import exempt_caches
 from process.running.logs import log_to
 from testing.review_runner import review_runner
 from testing.signing import fixed_signing
+from testing.webhook_endpoint import FixedEvaluator
 from testing.webhook_paths import fixed_path
 from translation.cluster.snapshot import TranslationOptions
 from webhook.endpoint import Endpoint
@@ -86,6 +87,7 @@ async def serve(authority: Authority) -> None:
         metrics,
         review_runner(metrics),
         signing=fixed_signing,
+        evaluator=FixedEvaluator(lambda: snapshot),
     )
     ours = Endpoint(
         settings,

@@ -160,7 +160,9 @@ async def endpoints() -> AsyncIterator[Callable[..., Awaitable[WebhookEndpoint]]
                 fraction=settings_.user_cpu_fraction,
                 burst_s=settings_.user_cpu_burst,
             )
-            pods = PodReviewHandler(snapshot, options, metrics, runner, signing=fixed_signing)
+            pods = PodReviewHandler(
+                snapshot, options, metrics, runner, signing=fixed_signing, evaluator=rules
+            )
             workloads = WorkloadReviewHandler(snapshot, rules, options, metrics, runner)
             objects = ObjectReviewHandler(rules, snapshot, metrics, runner, options=options)
             routing = RoutingReviewHandler(

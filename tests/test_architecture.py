@@ -224,6 +224,7 @@ def test_the_webhook_is_the_https_server_and_nothing_else() -> None:
         "budgets",
         "ca_bundle_check",
         "endpoint",
+        "evaluator",
         "metrics",
         "mutate",
         "places",
@@ -232,6 +233,7 @@ def test_the_webhook_is_the_https_server_and_nothing_else() -> None:
         "self_check",
         "serving_certificate",
         "settings",
+        "settled_denials",
         "validate",
     }
 

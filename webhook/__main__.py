@@ -197,7 +197,9 @@ def _handlers(
             exempt_namespaces=exempt,
         )
 
-    pods = PodReviewHandler(snapshots.snapshot, options, metrics, runner, signing=signing)
+    pods = PodReviewHandler(
+        snapshots.snapshot, options, metrics, runner, signing=signing, evaluator=evaluator
+    )
     workloads = WorkloadReviewHandler(snapshots.snapshot, evaluator, options, metrics, runner)
     objects = ObjectReviewHandler(
         evaluator,

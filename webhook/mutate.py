@@ -1,6 +1,7 @@
 """`POST /mutate`: pods are translated."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -9,6 +10,7 @@ from aiohttp import web
 from admission.answer_cache import AnswerCache, without_identity
 from admission.pods import UNTOUCHED, Answer, Decision, admit_created, admit_updated, postponed
 from admission.review import InvalidPodError, decode_pod_document, decode_review, view_pod
+from admission.settled_fixes import settle_pod
 from admission.signing import Signing, UnsignedAnswer, sign_answer, unsigned_answer
 from kube.api.admission import AdmissionRequest
 from kube.jsonpatch import apply
@@ -18,8 +20,10 @@ from translation.cluster.snapshot import (
     TranslationSnapshot,
     vocabularies_in_force,
 )
+from webhook.evaluator import Evaluator
 from webhook.metrics import WebhookMetrics
 from webhook.reviews import MAX_LOGGED, ReviewRunner, TooBusy, finish_review
+from webhook.settled_denials import settle_denial
 
 POD: Final = "Pod"
 
@@ -160,16 +164,19 @@ class PodReviewHandler:
         runner: ReviewRunner,
         *,
         signing: Callable[[], Signing],
+        evaluator: Evaluator,
     ) -> None:
         """Answer with the state of a cluster.
 
         Args:
             snapshot: Returns the present state.
             signing: Returns the keys and the time to sign with.
+            evaluator: Evaluates whether the amount in the fix of a denial fits.
             runner: Reads reviews and answers them within the budgets of their users.
         """
         self._snapshot = snapshot
         self._signing = signing
+        self._evaluator = evaluator
         self._options = options
         self._metrics = metrics
         self._runner = runner
@@ -198,6 +205,18 @@ class PodReviewHandler:
                 signing,
                 cache,
             )
+            if review.document is not None and review.old is None:
+                settle = partial(
+                    settle_pod,
+                    answer,
+                    review.document,
+                    namespace=review.request.namespace,
+                    snapshot=snapshot,
+                    options=self._options,
+                )
+                answer = await settle_denial(
+                    http_request, review, answer, settle, runner=runner, evaluator=self._evaluator
+                )
         except TooBusy as busy:
             return runner.respond_busy(busy, self._answer_busy(busy.reason))
 

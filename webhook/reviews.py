@@ -199,6 +199,10 @@ class ReviewRunner:
         """Return True if the review of a request is answered on a thread."""
         return http_request[_IS_LARGE]
 
+    def has_budget(self, request: AdmissionRequest) -> bool:
+        """Return True if a review's user and namespace have time left."""
+        return self._budgets.allows(request)
+
     def charge(self, request: AdmissionRequest, took_s: float) -> None:
         """Charge a review's user and namespace for work done elsewhere."""
         self._budgets.charge(request, took_s)

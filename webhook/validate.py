@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Final, Protocol
+from typing import Final
 
 import msgspec
 from aiohttp import web
@@ -26,57 +26,23 @@ from admission.review import (
     decode_target,
     decode_workloads,
 )
+from admission.settled_fixes import settle_workload
 from admission.translation_cache import TranslationCache
 from admission.workloads import Workload, validate_workload, workload_target
 from kube.api.admission import AdmissionRequest
 from kube.api.translation_profile import DeviceTranslationProfile
-from rules.context.context import Context
 from rules.engine.engine import Target
 from translation.cluster.snapshot import Mode, TranslationOptions, TranslationSnapshot
 from translation.compiling.claims import Claim
 from translation.pipeline.translate import translate
 from translation.record.key_fixes import RecordedTranslation, derive_claims
+from webhook.evaluator import Evaluator
 from webhook.metrics import WebhookMetrics
 from webhook.reviews import MAX_LOGGED, ReviewRunner, TooBusy, finish_review, respond
+from webhook.settled_denials import settle_denial
 
 MAX_EVALUATED: Final = 8
 """Pod templates of one workload whose claims rules validate; their keys are validated in all."""
-
-
-class Evaluator(Protocol):
-    """Evaluates rules against the cluster."""
-
-    async def evaluate(
-        self,
-        rules: Callable[[Context], Answer],
-        *,
-        tenant: str,
-        charge: Callable[[float], None],
-    ) -> Answer:
-        """Evaluate rules.
-
-        Args:
-            tenant: The namespace of the review, which takes turns with others.
-            charge: Called with the CPU seconds that it took.
-
-        Raises:
-            TimeoutError: It takes too long.
-        """
-        ...
-
-    async def evaluate_without_inventory(
-        self,
-        rules: Callable[[Context], Answer],
-        *,
-        tenant: str,
-        charge: Callable[[float], None],
-    ) -> Answer:
-        """Evaluate rules in a context that is available at once.
-
-        Raises:
-            TimeoutError: It takes too long.
-        """
-        ...
 
 
 async def evaluate_rules(
@@ -242,6 +208,19 @@ class WorkloadReviewHandler:
                 options=self._options,
                 translator=translator,
             )
+            if not of_pods.allowed and evaluated_count < MAX_EVALUATED:
+                evaluated_count += 1
+                settle = partial(
+                    settle_workload,
+                    of_pods,
+                    workload,
+                    namespace=request.namespace,
+                    snapshot=snapshot,
+                    options=self._options,
+                )
+                of_pods = await settle_denial(
+                    http_request, review, of_pods, settle, runner=runner, evaluator=self._evaluator
+                )
             if (
                 of_pods.allowed
                 and evaluated_count < MAX_EVALUATED

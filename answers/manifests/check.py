@@ -37,6 +37,7 @@ from answers.model.views import decode_view
 from clusterstate.autoscalers import AUTOSCALERS
 from clusterstate.kinds import Changes, Kind
 from clusterstate.rule_cache import ClusterFacts, RuleCache
+from findings.checked_object import CheckedObject
 from findings.field_path import FieldPath
 from findings.finding import Code, Finding, Severity
 from kube.api.conversion import to_current_version
@@ -59,19 +60,6 @@ from translation.record.key_fixes import with_key_fixes
 
 _QUOTA: Final = "ResourceQuota"
 _CLAIM_KINDS = frozenset({"ResourceClaim", "ResourceClaimTemplate"})
-
-
-class CheckedObject(msgspec.Struct, frozen=True, kw_only=True):
-    """One object and its findings.
-
-    Attributes:
-        reference: `Kind/namespace/name`.
-        findings: The findings with paths from the root of the object, errors first.
-    """
-
-    source: SourceObject
-    reference: str
-    findings: tuple[Finding, ...] = ()
 
 
 class CheckedFinding(msgspec.Struct, frozen=True, kw_only=True):

@@ -229,7 +229,9 @@ def _handlers(place: Place, metrics: WebhookMetrics) -> Mapping[str, Review]:
     """Return the handlers of a place, by path."""
     picture, rules = partial(getattr, place, "snapshot"), Known(place)
     runner = review_runner(metrics)
-    mutation = PodReviewHandler(picture, place.options, metrics, runner, signing=fixed_signing)
+    mutation = PodReviewHandler(
+        picture, place.options, metrics, runner, signing=fixed_signing, evaluator=rules
+    )
     validation = WorkloadReviewHandler(picture, rules, place.options, metrics, runner)
     validation_handler = ObjectReviewHandler(rules, picture, metrics, runner)
     return {

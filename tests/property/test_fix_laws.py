@@ -10,11 +10,12 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from allocator.model.feature_gates import Features
-from answers.manifests.check import CheckedObject, check_objects
-from answers.manifests.fixes import FixedObject, fix_objects
+from answers.manifests.check import check_objects
 from answers.model.inputs import Inputs
 from answers.model.translation_snapshot import build_snapshot
 from cli.verbs.fix.edited_files import edit_files
+from findings.checked_object import CheckedObject
+from findings.fixes import FixedObject, fix_objects
 from kube.manifests.dump import dump_yaml
 from kube.manifests.edited_file import EditedFile
 from kube.manifests.reader import read_objects

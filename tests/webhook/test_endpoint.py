@@ -26,7 +26,7 @@ from testing.client_certificates import client_context
 from testing.fake_api_server import running, until
 from testing.review_runner import review_runner
 from testing.signing import fixed_signing
-from testing.webhook_endpoint import review
+from testing.webhook_endpoint import FixedEvaluator, review
 from testing.webhook_paths import fixed_path
 from translation.cluster.snapshot import TranslationOptions
 from webhook.endpoint import Endpoint
@@ -68,6 +68,7 @@ async def started(
         metrics,
         review_runner(metrics),
         signing=fixed_signing,
+        evaluator=FixedEvaluator(translation_snapshot),
     )
     started_endpoint = Endpoint(
         settings,

@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Iterable
 from difflib import get_close_matches
+from functools import partial
 from importlib.metadata import version
 from typing import Final
 
@@ -11,7 +12,7 @@ import msgspec
 
 from allocator.model.feature_gates import Features
 from answers.manifests.check import CheckReport, build_report, check_objects
-from answers.manifests.settled_fixes import settle_fixes
+from answers.manifests.second_check import check_again
 from answers.manifests.state_checks import check_state
 from answers.model.findings import FindingDocument
 from answers.model.inputs import Inputs
@@ -30,6 +31,7 @@ from cli.verbs.check import github, junit, sarif
 from cli.verbs.check import text as check_text
 from cli.verbs.check.field_lines import with_field_lines
 from findings.finding import Code, Severity
+from findings.settled_fixes import settle_fixes
 from findings.text import reference_text
 from kube.manifests.source import STDIN, SourceObject
 from kube.names import DISTRIBUTION
@@ -171,7 +173,8 @@ def check(
     with LongRun("checked", len(inputs.manifests)) as run:
         results = check_objects(inputs, features, schedulers, run.track, kubernetes=kubernetes)
     if not run.is_interrupted:
-        results = settle_fixes(results, inputs, features, schedulers, kubernetes=kubernetes)
+        recheck = partial(check_again, inputs, features, schedulers, kubernetes)
+        results = settle_fixes(results, recheck)
     report = build_report(results, check_state(inputs), ignored_codes, Severity(severity))
     _print_report(report, output, stdin_name, limit, Severity(fail_on))
     sys.exit(_exit_status(inputs, report, Severity(fail_on), is_interrupted=run.is_interrupted))

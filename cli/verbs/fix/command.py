@@ -12,8 +12,7 @@ import msgspec
 from click.core import ParameterSource
 
 from allocator.model.feature_gates import Features
-from answers.manifests.check import CheckedObject, check_objects
-from answers.manifests.fixes import FixedObject, fix_objects
+from answers.manifests.check import check_objects
 from answers.manifests.state_checks import check_state
 from answers.model.findings import FindingDocument, ObjectFinding, has_errors
 from answers.model.inputs import Inputs
@@ -34,7 +33,9 @@ from cli.reading.editable_files import (
 )
 from cli.verbs.fix.edited_files import UneditedFile, edit_files, join_texts
 from cli.verbs.fix.text import format_fixes
+from findings.checked_object import CheckedObject
 from findings.finding import Severity
+from findings.fixes import FixedObject, fix_objects
 from findings.text import count_text, printable
 from kube.errors import NotEditable, ObjectFileError
 from kube.manifests.compressed import decompress

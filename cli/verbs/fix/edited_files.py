@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
-from answers.manifests.fixes import FixedObject
+from findings.fixes import FixedObject
 from kube.errors import NotEditable
 from kube.manifests.dump import dump_yaml
 from kube.manifests.edit import Document

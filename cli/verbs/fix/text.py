@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from answers.manifests.fixes import FixedObject
+from findings.fixes import FixedObject
 from findings.text import count_text, printable, reference_text
 
 

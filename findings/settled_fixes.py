@@ -5,46 +5,37 @@ it fits. Its finding would name an amount, and the next check a smaller one; so 
 for the place, the finding names that one.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec.structs import replace
 
-from allocator.model.feature_gates import Features
-from answers.manifests.check import CheckedObject, check_objects
-from answers.manifests.fixes import AppliedFix, fix_objects
-from answers.model.inputs import Inputs
-from answers.model.kubernetes_version import Version
-from answers.model.objects import merge_objects
+from findings.checked_object import CheckedObject
 from findings.field_path import FieldPath
 from findings.finding import Code, Finding
 from findings.fitting import Correction
-from kube.manifests.source import SourceObject
+from findings.fixes import MAX_ROUNDS, AppliedFix, Check, fix_objects
 from kube.quantity import Quantity
 
 
 def settle_fixes(
-    objects: Sequence[CheckedObject],
-    inputs: Inputs,
-    features: Features,
-    policy_aware_schedulers: Collection[str] = (),
-    *,
-    kubernetes: Version | None = None,
+    objects: Sequence[CheckedObject], check: Check, *, max_rounds: int = MAX_ROUNDS
 ) -> list[CheckedObject]:
     """Return all objects, with the amounts in their fixes that no later finding rejects.
 
-    Only objects with such fixes are checked again. The other arguments are those of `check_objects`.
+    Only objects with such fixes are checked again.
+
+    Args:
+        max_rounds: Passed to `fix_objects`.
     """
-    unsettled = [index for index, checked in enumerate(objects) if _is_unsettled(checked)]
-    if not unsettled:
-        return list(objects)
-    state = tuple(merge_objects(inputs.state, inputs.manifests, inputs.namespace))
-
-    def check(manifests: Sequence[SourceObject]) -> list[CheckedObject]:
-        changed = replace(inputs, manifests=tuple(manifests), state=state, knows_cluster=True)
-        return check_objects(changed, features, policy_aware_schedulers, kubernetes=kubernetes)
-
-    fixed_objects = fix_objects([objects[index].source for index in unsettled], check)
+    unsettled = [
+        index for index, checked in enumerate(objects) if has_unsettled_fix(checked.findings)
+    ]
     settled = list(objects)
+    if not unsettled:
+        return settled
+    fixed_objects = fix_objects(
+        [objects[index].source for index in unsettled], check, max_rounds=max_rounds
+    )
     for index, fixed in zip(unsettled, fixed_objects, strict=True):
         fixes = {fix.path: fix for fix in fixed.fixes}
         findings = tuple(_settled(finding, fixes) for finding in objects[index].findings)
@@ -52,11 +43,10 @@ def settle_fixes(
     return settled
 
 
-def _is_unsettled(checked: CheckedObject) -> bool:
-    """Return True if another amount was found wrong before any was compared with devices."""
+def has_unsettled_fix(findings: Iterable[Finding]) -> bool:
+    """Return True if an amount was found wrong before any was compared with devices."""
     return any(
-        finding.is_error and finding.corrections and finding.fitting is None
-        for finding in checked.findings
+        finding.is_error and finding.corrections and finding.fitting is None for finding in findings
     )
 
 

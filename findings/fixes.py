@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from answers.manifests.check import CheckedObject
+from findings.checked_object import CheckedObject
 from findings.field_path import FieldPath, Key
 from findings.finding import Code, Finding
 from findings.fitting import Correction
@@ -71,12 +71,17 @@ class _Trial(NamedTuple):
 
 
 def fix_objects(
-    manifests: Sequence[SourceObject], check: Check, *, with_warnings: bool = False
+    manifests: Sequence[SourceObject],
+    check: Check,
+    *,
+    with_warnings: bool = False,
+    max_rounds: int = MAX_ROUNDS,
 ) -> tuple[FixedObject, ...]:
     """Return all objects, fixed if a fix is proved, in order.
 
     Args:
         with_warnings: Also lower amounts where the cluster accepts the larger ones with a warning.
+        max_rounds: Sets of fixes to try.
     """
     objects = tuple(
         FixedObject(checked=checked, before=checked.source) for checked in check(manifests)
@@ -85,7 +90,7 @@ def fix_objects(
     # All fixes of an object together, as those of two containers may prove only together; where that
     # fails, the first one alone, and then the others together.
     one_by_one: set[int] = set()
-    for _ in range(MAX_ROUNDS):
+    for _ in range(max_rounds):
         chosen = _choose(objects, unproved, one_by_one, with_warnings=with_warnings)
         if not chosen:
             break
