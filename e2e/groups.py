@@ -28,9 +28,13 @@ SCHEDULER_FLAGS: Final[Sequence[str]] = (
 LABEL: Final = "example.com/group"
 
 
-def pod_group(name: str, min_count: int, *, priority_class: str = "") -> Object:
-    """Return a PodGroup that needs so many of its pods."""
+def pod_group(
+    name: str, min_count: int, *, priority_class: str = "", claims: Sequence[Object] = ()
+) -> Object:
+    """Return a PodGroup that needs so many of its pods, and has some claims of its own."""
     spec: dict[str, Any] = {"schedulingPolicy": {"gang": {"minCount": min_count}}}
+    if claims:
+        spec["resourceClaims"] = list(claims)
     if priority_class:
         spec["priorityClassName"] = priority_class
     return {

@@ -721,6 +721,27 @@ def test_a_group_waits_for_its_pod_group_and_for_as_many_pods_as_that_needs(
         assert record.most_at_a_time() <= 4
 
 
+@needs(POD_GROUPS_SINCE, "claims of PodGroups")
+def test_pods_that_share_a_claim_of_their_group_are_charged_once(
+    team: Team, cluster: Access
+) -> None:
+    team.limit(1)
+    team.wait_enforced()
+    names = ["member-0", "member-1"]
+    pods = [member(team.pod(name), "ring") for name in names]
+    group = pod_group("ring", 2, claims=pods[0]["spec"]["resourceClaims"])
+    with UsageRecord(team) as record:
+        cluster.kubectl("create", "-n", team.namespace, "-f", "-", input=stream(group))
+        for entry in pods:
+            team.add(entry)
+        for name in names:
+            cluster.wait_running(name, team.namespace)
+        team.create("other")
+        (message,) = team.wait_events("other")
+        assert "1 device needed, 0 devices of 1 device left" in message
+        assert record.most_at_a_time() == 1
+
+
 def test_the_alert_comes_once_and_goes_once(team: Team, cluster: Access) -> None:
     """A pod is promised, then uses its devices: the sum stays, and so does the alert."""
     team.limit(2)

@@ -25,9 +25,10 @@ from quotas.gates.counted_objects import (
     counted_pod,
     has_keys,
     is_gated,
+    is_pod_group,
     legacy_pod,
 )
-from quotas.gates.groups import needed_members
+from quotas.gates.groups import group_of_object, known_pod_group
 from quotas.gates.usage import LegacyKeysOfPod, QuotaUsage
 from quotas.gates.waiting_note import waiting_note
 
@@ -61,14 +62,16 @@ def build_usage(state: ClusterState, features: Features) -> QuotaUsage:
         usage.replace_namespace(name, labels)
     for quota in state.quotas:
         usage.replace_quota(quota.metadata.name, quota)
-    for group, minimum in filter(None, map(needed_members, state.pod_groups)):
-        usage.groups.replace_pod_group(group, minimum)
+    for pod_group in state.pod_groups:
+        group = group_of_object(pod_group)
+        if group is not None:
+            usage.groups.replace_pod_group(group, known_pod_group(pod_group, group.system))
     for key, pod in state.pods.items():
         usage.replace_pod(key, counted_pod(_with_uid(pod)))
-    users = _users_by_name(state)
+    users, members = _users_by_name(state), _members_by_group(state)
     for key, claim in state.claims.items():
         usage.replace_claim(key, counted_claim(claim))
-        pods = (*users.get(key, ()), *_owners(claim, key[0], state))
+        pods = (*users.get(key, ()), *_owners(claim, key[0], state, members))
         counted = usage.book.claim(key)
         # Without a pod that is known, nobody says that it waits; files have claims without the status of pods.
         is_let_through = not pods or any(map(usage.is_let_through, pods))
@@ -133,9 +136,26 @@ def _users_by_name(state: ClusterState) -> Mapping[Name, Sequence[Pod]]:
     return users
 
 
-def _owners(claim: ResourceClaim, namespace: str, state: ClusterState) -> Iterator[Pod]:
-    """Yield the pod that a claim was made for."""
+def _members_by_group(state: ClusterState) -> Mapping[Name, Sequence[Pod]]:
+    """Return the pods that name a PodGroup of Kubernetes, by it."""
+    members: dict[Name, list[Pod]] = {}
+    for (namespace, _), pod in state.pods.items():
+        name = (pod.spec.scheduling_group or {}).get("podGroupName")
+        if isinstance(name, str):
+            members.setdefault((namespace, name), []).append(pod)
+    return members
+
+
+def _owners(
+    claim: ResourceClaim,
+    namespace: str,
+    state: ClusterState,
+    members: Mapping[Name, Sequence[Pod]],
+) -> Iterator[Pod]:
+    """Yield the pods that a claim was made for."""
     for owner in claim.metadata.owner_references or ():
+        if is_pod_group(owner):
+            yield from members.get((namespace, owner.name), ())
         pod = state.pods.get((namespace, owner.name)) if owner.kind == "Pod" else None
         if pod is not None:
             yield pod

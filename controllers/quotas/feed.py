@@ -15,8 +15,7 @@ from allocator.declarations.model import GroupName, GroupSystem
 from allocator.model.feature_gates import Features
 from clusterstate.projections import project_class, project_namespace_labels, project_slice
 from controllers.quotas.projections import (
-    project_gang_minimum,
-    project_min_member,
+    project_pod_group,
     project_quota_claim,
     project_quota_pod,
 )
@@ -38,6 +37,7 @@ from kube.runtime.controller import Controller
 from kube.runtime.informers import InformerFactory, Subscription, unsynced_resources
 from process.selectors.deferring import Demand
 from process.selectors.engine import WorkerEngine
+from quotas.gates.groups import KnownPodGroup
 from quotas.gates.usage import QuotaUsage
 
 STEPS: Final = 3000
@@ -111,10 +111,10 @@ class QuotaFeed:
         self.pods: Final = informers.subscribe(
             PODS, project_quota_pod, field_selector=LIVE_PODS, handlers=[self._pod_changed]
         )
-        self._pod_groups: Final[Mapping[GroupSystem, Subscription[int]]] = {
+        self._pod_groups: Final[Mapping[GroupSystem, Subscription[KnownPodGroup]]] = {
             system: informers.subscribe(
                 resource,
-                project_gang_minimum if system is GroupSystem.KUBERNETES else project_min_member,
+                project_pod_group(system),
                 handlers=[self._pod_group_changed(system)],
             )
             for system, resource in POD_GROUP_RESOURCES.items()
@@ -203,10 +203,12 @@ class QuotaFeed:
 
     def _pod_group_changed(
         self, system: GroupSystem
-    ) -> Callable[[tuple[str, str], int | None, int | None], None]:
+    ) -> Callable[[tuple[str, str], KnownPodGroup | None, KnownPodGroup | None], None]:
         """Return the handler of changes to the PodGroups of a system."""
 
-        def changed(key: tuple[str, str], old: int | None, new: int | None) -> None:
+        def changed(
+            key: tuple[str, str], old: KnownPodGroup | None, new: KnownPodGroup | None
+        ) -> None:
             if old != new:
                 self.usage.groups.replace_pod_group(GroupName(system, *key), new)
                 self._queue()

@@ -1,11 +1,14 @@
 """Claims, pods and PodGroups as the cache of the controllers keeps them."""
 
+from collections.abc import Callable
+
+from allocator.declarations.model import GroupSystem
 from allocator.declarations.pod_group import PodGroup
 from kube.api.core import Pod
 from kube.api.meta import decode
 from kube.api.resource import ResourceClaim
 from quotas.gates.counted_objects import QuotaClaim, counted_claim, counted_pod
-from quotas.gates.groups import gang_minimum, min_member
+from quotas.gates.groups import KnownPodGroup, known_pod_group
 
 
 def project_quota_claim(raw: bytes) -> QuotaClaim:
@@ -18,11 +21,10 @@ def project_quota_pod(raw: bytes) -> Pod | None:
     return counted_pod(decode(raw, Pod))
 
 
-def project_gang_minimum(raw: bytes) -> int:
-    """Project a PodGroup of Kubernetes to the number of pods that it needs."""
-    return gang_minimum(decode(raw, PodGroup))
+def project_pod_group(system: GroupSystem) -> Callable[[bytes], KnownPodGroup]:
+    """Return the projection of the PodGroups of a system."""
 
+    def project(raw: bytes) -> KnownPodGroup:
+        return known_pod_group(decode(raw, PodGroup), system)
 
-def project_min_member(raw: bytes) -> int:
-    """Project a PodGroup of another scheduler to the number of pods that it needs."""
-    return min_member(decode(raw, PodGroup))
+    return project

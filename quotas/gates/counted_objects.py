@@ -14,13 +14,14 @@ from kube.api.core import (
     ResourceRequirements,
 )
 from kube.api.extended_resources import IMPLICIT_PREFIX
-from kube.api.meta import ObjectMeta
+from kube.api.meta import ObjectMeta, OwnerReference
 from kube.api.resource import (
     AllocationResult,
     DeviceAllocationResult,
     DeviceClaim,
     ResourceClaim,
 )
+from kube.api.urls import POD_GROUPS
 from kube.names import QUOTA_GATE
 from quotas.device_quotas.book import CountedClaim, LegacyPod
 from quotas.gates.groups import group_annotations, group_labels, membership
@@ -35,12 +36,14 @@ class QuotaClaim(msgspec.Struct, frozen=True, kw_only=True):
         devices: Its requests.
         allocation: The allocated devices; None before.
         pod_uids: The pods that own it.
+        pod_group_uid: The PodGroup of Kubernetes that it was made for; empty without one.
         is_for_extended_resources: The scheduler made it for the keys of its pod.
     """
 
     devices: DeviceClaim
     allocation: AllocationResult | None = None
     pod_uids: tuple[str, ...] = ()
+    pod_group_uid: str = ""
     is_for_extended_resources: bool = False
 
 
@@ -56,7 +59,20 @@ def counted_claim(claim: ResourceClaim) -> QuotaClaim:
         devices=DeviceClaim(requests=claim.spec.devices.requests),
         allocation=allocation,
         pod_uids=tuple(owner.uid for owner in owners if owner.kind == "Pod"),
+        pod_group_uid=next((owner.uid for owner in owners if is_pod_group(owner)), ""),
         is_for_extended_resources=(claim.metadata.annotations or {}).get(ANNOTATION) == "true",
+    )
+
+
+def is_pod_group(owner: OwnerReference) -> bool:
+    """Return True if the owner of a claim is a PodGroup of Kubernetes.
+
+    Source: k8s.io/dynamic-resource-allocation v0.37.1, resourceclaim, isForPodGroupByPod.
+    """
+    return (
+        owner.controller is True
+        and owner.kind == "PodGroup"
+        and owner.api_version.startswith(f"{POD_GROUPS.group}/")
     )
 
 

@@ -90,6 +90,18 @@ def group_annotations(metadata: ObjectMeta) -> dict[str, str] | None:
     return _selected(metadata.annotations or {}, ANNOTATIONS)
 
 
+class KnownPodGroup(NamedTuple):
+    """A PodGroup.
+
+    Attributes:
+        minimum: The number of members that it needs.
+        uid: Its UID, by which it owns claims.
+    """
+
+    minimum: int
+    uid: str = ""
+
+
 class PodGroupIndex:
     """The groups of a cluster, from its pods and PodGroups.
 
@@ -102,7 +114,7 @@ class PodGroupIndex:
         self.served: Collection[GroupSystem] = frozenset(POD_GROUP_RESOURCES)
         self._memberships: dict[Name, Membership] = {}
         self._members: dict[GroupId, set[Name]] = {}
-        self._minimums: dict[GroupName, int] = {}
+        self._pod_groups: dict[GroupName, KnownPodGroup] = {}
 
     def replace_pod(self, key: Name, pod: Pod | None) -> None:
         """Take a pod that was added, changed or, with None, deleted."""
@@ -117,11 +129,20 @@ class PodGroupIndex:
             self._memberships[key] = after
             self._members.setdefault(after.group, set()).add(key)
 
-    def replace_pod_group(self, group: GroupName, minimum: int | None) -> None:
-        """Take the number that a PodGroup needs; None for a PodGroup that was deleted."""
-        self._minimums.pop(group, None)
-        if minimum is not None:
-            self._minimums[group] = minimum
+    def replace_pod_group(self, group: GroupName, pod_group: KnownPodGroup | None) -> None:
+        """Take a PodGroup that was added, changed or, with None, deleted."""
+        self._pod_groups.pop(group, None)
+        if pod_group is not None:
+            self._pod_groups[group] = pod_group
+
+    def uid_of_group(self, pod: Pod) -> str:
+        """Return the UID of the PodGroup of Kubernetes that a pod names; empty if there is none."""
+        name = (pod.spec.scheduling_group or {}).get("podGroupName")
+        if not isinstance(name, str):
+            return ""
+        group = GroupName(GroupSystem.KUBERNETES, pod.metadata.namespace, name)
+        pod_group = self._pod_groups.get(group)
+        return pod_group.uid if pod_group is not None else ""
 
     def members(self, group: GroupId) -> Collection[Name]:
         """Return the pods of a group, by namespace and name."""
@@ -137,8 +158,8 @@ class PodGroupIndex:
 
         Its PodGroup counts before what pods declare, and of those that disagree the largest number.
         """
-        if isinstance(group, GroupName) and group in self._minimums:
-            return self._minimums[group]
+        if isinstance(group, GroupName) and group in self._pod_groups:
+            return self._pod_groups[group].minimum
         declared = (self._memberships[key].minimum for key in self._members.get(group, ()))
         largest = max((count for count in declared if count is not None), default=None)
         if largest is not None:
@@ -147,28 +168,22 @@ class PodGroupIndex:
         return Minimum.MISSING if is_followed else Minimum.UNKNOWN
 
 
-def needed_members(pod_group: PodGroup) -> tuple[GroupName, int] | None:
-    """Return the group that a PodGroup stands for, and the number of members that it needs.
-
-    None for a PodGroup of no scheduler that we know.
-    """
+def group_of_object(pod_group: PodGroup) -> GroupName | None:
+    """Return the group that a PodGroup stands for; None if it is of no scheduler that we know."""
     system = _SYSTEMS.get(pod_group.group)
     if system is None:
         return None
-    is_gang = system is GroupSystem.KUBERNETES
-    minimum = gang_minimum(pod_group) if is_gang else min_member(pod_group)
-    return GroupName(system, pod_group.metadata.namespace, pod_group.metadata.name), minimum
+    return GroupName(system, pod_group.metadata.namespace, pod_group.metadata.name)
 
 
-def gang_minimum(pod_group: PodGroup) -> int:
-    """Return the number of members that a PodGroup of Kubernetes needs; 1 if they are placed one by one."""
-    policy = pod_group.spec.scheduling_policy
-    return max(1, policy.gang.min_count) if policy is not None and policy.gang is not None else 1
-
-
-def min_member(pod_group: PodGroup) -> int:
-    """Return the number of members that a PodGroup of another scheduler needs."""
-    return max(1, pod_group.spec.min_member or 1)
+def known_pod_group(pod_group: PodGroup, system: GroupSystem) -> KnownPodGroup:
+    """Return the UID of a PodGroup, and the number of members that it needs."""
+    spec, uid = pod_group.spec, pod_group.metadata.uid
+    if system is not GroupSystem.KUBERNETES:
+        return KnownPodGroup(max(1, spec.min_member or 1), uid)
+    # Without a gang its pods are placed one by one.
+    gang = spec.scheduling_policy.gang if spec.scheduling_policy is not None else None
+    return KnownPodGroup(max(1, gang.min_count) if gang is not None else 1, uid)
 
 
 _SYSTEMS: Final[Mapping[str, GroupSystem]] = {

@@ -3,10 +3,12 @@
 A claim that is not allocated is promised once a pod that names it has no gate of ours, and waits before; for a
 pod of the bridge, which decides itself, it waits until it has its devices. When the pod is gone, the scheduler
 may yet write an allocation that was under way: so a promised claim stays promised until it is allocated,
-deleted, or, if nobody deletes it with the pod, has had the time for that. The scheduler makes claims for keys
-that a DeviceClass maps only when it places the pod, so until then the pod is charged for what that claim would
-ask for. Keys that no class maps are charged where a limit says what they are of it (`legacyKeys`): the pod has
-these devices from when it has a node until it ends.
+deleted, or, if nobody deletes it with the pod, has had the time for that. Nobody deletes the claim of a PodGroup
+with its pods: the group may get new ones, and they wait for a decision.
+
+The scheduler makes claims for keys that a DeviceClass maps only when it places the pod, so until then the pod is
+charged for what that claim would ask for. Keys that no class maps are charged where a limit says what they are of
+it (`legacyKeys`): the pod has these devices from when it has a node until it ends.
 
 Nothing is evaluated here: changed charges stay outstanding in the book until somebody evaluates them.
 """
@@ -244,8 +246,12 @@ class QuotaUsage:
     def _is_known(self, entry: "ClaimEntry", pod: Pod) -> bool:
         """Return True if the claim of an entry exists, and is the one that the pod will use."""
         claim = self._claims.get(entry.claim) if entry.claim is not None else None
+        if claim is None or not entry.is_generated:
+            return claim is not None
         # Whoever may write the status of pods could name a smaller claim for a while.
-        return claim is not None and (not entry.is_generated or pod.metadata.uid in claim.pod_uids)
+        owners = (*claim.pod_uids, claim.pod_group_uid)
+        own_uids = (pod.metadata.uid, self.groups.uid_of_group(pod))
+        return any(uid in owners for uid in own_uids if uid)
 
     # --- charges ----------------------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ from testing.command import EXAMPLES, drawbridge
 
 Document = dict[str, Any]
 CLUSTER: Final = EXAMPLES / "quota" / "cluster.yaml"
+GATES: Final = [{"name": QUOTA_GATE}]
 HAMI: Final = "hami-core-gpu.project-hami.io"
 
 
@@ -36,13 +37,16 @@ def amounts(answer: Any, limit: str = "memory") -> tuple[str, str, str, str]:
     return usage["used"], usage["promised"], usage["waiting"], usage["available"]
 
 
-def waiting_claim(namespace: str = "vision", pod: str = "") -> Document:
+def waiting_claim(namespace: str = "vision", pod: str = "", group: str = "") -> Document:
     claim: Document = next(d for d in cluster() if d["kind"] == "ResourceClaim")
     metadata: Document = {"name": "next", "namespace": namespace}
     if pod:
         metadata["ownerReferences"] = [
             {"apiVersion": "v1", "kind": "Pod", "name": pod, "uid": "1", "controller": True}
         ]
+    if group:
+        kind = {"apiVersion": "scheduling.k8s.io/v1beta1", "kind": "PodGroup"}
+        metadata["ownerReferences"] = [{**kind, "name": group, "uid": "2", "controller": True}]
     return {**claim, "metadata": metadata, "status": {}}
 
 
@@ -57,7 +61,7 @@ def pod(names: str = "", **spec: Any) -> Document:
 
 
 def gated_pod(names: str = "") -> Document:
-    return pod(names, schedulingGates=[{"name": QUOTA_GATE}])
+    return pod(names, schedulingGates=GATES)
 
 
 def bridge_pod() -> Document:
@@ -93,6 +97,13 @@ def test_what_is_allocated_is_used_by_the_tenant_only(tmp_path: Path) -> None:
         ((waiting_claim(pod="later"), gated_pod()), ("56Gi", "0", "24Gi", "24Gi")),
         ((waiting_claim(), gated_pod(names="next")), ("56Gi", "0", "24Gi", "24Gi")),
         ((waiting_claim(pod="later"), bridge_pod()), ("56Gi", "0", "24Gi", "24Gi")),
+        (
+            (
+                waiting_claim(group="ring"),
+                pod(schedulingGroup={"podGroupName": "ring"}, schedulingGates=GATES),
+            ),
+            ("56Gi", "0", "24Gi", "24Gi"),
+        ),
         ((waiting_claim(), OWNERSHIP), ("56Gi", "0", "24Gi", "24Gi")),
         ((waiting_claim("audio"),), ("56Gi", "0", "0", "24Gi")),
     ],
@@ -101,6 +112,7 @@ def test_what_is_allocated_is_used_by_the_tenant_only(tmp_path: Path) -> None:
         "at its gate",
         "by name",
         "of a bridge pod",
+        "of a group at its gate",
         "of the bridge",
         "another tenant",
     ],

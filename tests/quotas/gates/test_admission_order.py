@@ -25,7 +25,7 @@ from quotas.gates.admission_order import (
     decide,
 )
 from quotas.gates.counted_objects import QuotaClaim
-from quotas.gates.groups import gang_minimum
+from quotas.gates.groups import KnownPodGroup, known_pod_group
 from quotas.gates.usage import QuotaUsage
 from quotas.gates.waiting_note import waiting_note
 from testing.allocation.builders import DRIVER, claim, classes, device, request, slice_of
@@ -386,7 +386,7 @@ def test_the_minimum_of_a_pod_group_counts(system: GroupSystem) -> None:
         "is made"
     )
 
-    stage.usage.groups.replace_pod_group(GroupName(system, "default", "ring"), 4)
+    stage.usage.groups.replace_pod_group(GroupName(system, "default", "ring"), KnownPodGroup(4))
     (waiting,) = stage.decide(now_s=NOW + MAX_PASSED_S).waiting
     (later, *_) = waiting_events(waiting, stage.usage)
     assert later.note.startswith(f"{system} default/ring needs 4 pods, and has 3")
@@ -424,7 +424,8 @@ def test_pods_of_a_group_that_are_placed_one_by_one_come_through_so() -> None:
         stage.add(f"member-{number}", age_s=-number, **GROUP_DECLARATIONS[GroupSystem.KUBERNETES])
     basic = PodGroup(spec=PodGroupSpec(scheduling_policy=SchedulingPolicy(basic={})))
     stage.usage.groups.replace_pod_group(
-        GroupName(GroupSystem.KUBERNETES, "default", "ring"), gang_minimum(basic)
+        GroupName(GroupSystem.KUBERNETES, "default", "ring"),
+        known_pod_group(basic, GroupSystem.KUBERNETES),
     )
 
     assert names(stage.decide()) == ["member-0"]

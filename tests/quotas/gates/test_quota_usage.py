@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from allocator.declarations.model import GroupName, GroupSystem
 from allocator.model.feature_gates import Features
 from controllers.quotas.projections import project_quota_claim, project_quota_pod
 from kube.api.core import Pod
@@ -14,6 +15,7 @@ from kube.api.extended_resources import IMPLICIT_PREFIX
 from kube.names import QUOTA_GATE, SCHEDULER_NAME
 from quotas.device_quotas.ledger import Totals
 from quotas.gates.counted_objects import QuotaClaim
+from quotas.gates.groups import KnownPodGroup
 from quotas.gates.usage import ABANDONED_S, PodClaims, QuotaUsage
 from testing.allocation.builders import (
     allocated_claim,
@@ -29,6 +31,14 @@ from testing.device_quotas import device_limit, quota
 ONE = 10**9
 GATE = [{"name": QUOTA_GATE}]
 GENERATED = "the claim for its entry x"
+RING = GroupName(GroupSystem.KUBERNETES, "default", "ring")
+OF_RING = {
+    "apiVersion": "scheduling.k8s.io/v1beta1",
+    "kind": "PodGroup",
+    "name": "ring",
+    "uid": "ring-1",
+    "controller": True,
+}
 
 
 def usage(clock: Callable[[], float] = time.monotonic) -> QuotaUsage:
@@ -57,11 +67,17 @@ def keys(amount: int, key: str = f"{IMPLICIT_PREFIX}gpu") -> list[dict[str, Any]
 
 
 def stored(
-    *requests: Any, of: str = "", extended: bool = False, has: Sequence[str] = ()
+    *requests: Any,
+    of: str = "",
+    owner: dict[str, Any] | None = None,
+    extended: bool = False,
+    has: Sequence[str] = (),
 ) -> QuotaClaim:
     metadata: dict[str, Any] = {"name": "c", "namespace": "default"}
     if of:
-        metadata["ownerReferences"] = [{"kind": "Pod", "name": of, "uid": of}]
+        owner = {"kind": "Pod", "name": of, "uid": of}
+    if owner:
+        metadata["ownerReferences"] = [owner]
     if extended:
         metadata["annotations"] = {"resource.kubernetes.io/extended-resource-claim": "true"}
     made = allocated_claim(*map(result, has)) if has else claim(*requests or (request(),))
@@ -259,6 +275,90 @@ def test_what_a_pod_asks_for_is_known_once_its_claims_exist(
     )
 
     assert followed.claims_of(("default", "pod")) == expected
+
+
+def member(name: str, **spec: Any) -> Pod | None:
+    """A pod of the group `ring` with a claim that was made for the group."""
+    return pod(
+        name,
+        resourceClaims=[{"name": "x", "resourceClaimTemplateName": "t"}],
+        schedulingGroup={"podGroupName": "ring"},
+        status={"resourceClaimStatuses": [{"name": "x", "resourceClaimName": "c"}]},
+        **spec,
+    )
+
+
+def test_a_claim_of_a_pod_group_is_known_to_its_pods_and_charged_once() -> None:
+    """Such pods waited for ever, since the claim has no pod as its owner."""
+    followed = usage()
+    followed.groups.replace_pod_group(RING, KnownPodGroup(2, "ring-1"))
+    followed.replace_claim(("default", "c"), stored(owner=OF_RING))
+    for name in ("a", "b"):
+        followed.replace_pod(("default", name), member(name, schedulingGates=GATE))
+        assert followed.claims_of(("default", name)) == PodClaims((("default", "c"),))
+    assert totals(followed) == Totals(waiting=ONE)
+
+    followed.let_through(("default", "a"))
+    followed.let_through(("default", "b"))
+    assert totals(followed) == Totals(promised=ONE)
+
+
+@pytest.mark.parametrize(
+    ("pod_group", "owner"),
+    [
+        (None, OF_RING),
+        (KnownPodGroup(2), OF_RING | {"uid": ""}),
+        (KnownPodGroup(2, "ring-2"), OF_RING),
+        (KnownPodGroup(2, "ring-1"), OF_RING | {"kind": "Workload"}),
+        (KnownPodGroup(2, "ring-1"), OF_RING | {"apiVersion": "scheduling.volcano.sh/v1beta1"}),
+    ],
+)
+def test_only_the_pod_group_of_a_pod_has_its_claims(
+    pod_group: KnownPodGroup | None, owner: dict[str, Any]
+) -> None:
+    """A group of the same name may have been there before."""
+    followed = usage()
+    followed.groups.replace_pod_group(RING, pod_group)
+    followed.replace_claim(("default", "c"), stored(owner=owner))
+    followed.replace_pod(("default", "a"), member("a", schedulingGates=GATE))
+
+    assert followed.claims_of(("default", "a")).missing == (GENERATED,)
+
+
+def test_a_pod_of_another_group_is_not_given_the_claim() -> None:
+    followed = usage()
+    followed.groups.replace_pod_group(RING, KnownPodGroup(2, "ring-1"))
+    followed.replace_claim(("default", "c"), stored(owner=OF_RING))
+    entries = [{"name": "x", "resourceClaimTemplateName": "t"}]
+    status = {"resourceClaimStatuses": [{"name": "x", "resourceClaimName": "c"}]}
+    for group in ({}, {"podGroupName": "other"}, {"podGroupName": None}):
+        other = pod(resourceClaims=entries, status=status, schedulingGroup=group)
+        followed.replace_pod(("default", "pod"), other)
+
+        assert followed.claims_of(("default", "pod")).missing == (GENERATED,)
+
+
+def test_a_claim_of_a_pod_group_is_free_once_its_pods_have_been_gone_for_a_while() -> None:
+    """The group may get new pods, and they wait for a decision."""
+    now_s = 0.0
+    followed = usage(lambda: now_s)
+    followed.groups.replace_pod_group(RING, KnownPodGroup(1, "ring-1"))
+    followed.replace_claim(("default", "c"), stored(owner=OF_RING))
+    followed.replace_pod(("default", "a"), member("a"))
+    followed.replace_pod(("default", "b"), member("b"))
+    followed.replace_pod(("default", "a"), None)
+    now_s = 10 * ABANDONED_S
+    followed.release_abandoned()
+    assert totals(followed) == Totals(promised=ONE), "the other pod may get it"
+
+    followed.replace_pod(("default", "b"), None)
+    assert followed.release_abandoned() == ABANDONED_S
+    assert totals(followed) == Totals(promised=ONE)
+
+    now_s += ABANDONED_S
+    followed.release_abandoned()
+    followed.replace_pod(("default", "b"), member("b", schedulingGates=GATE))
+    assert totals(followed) == Totals(waiting=ONE)
 
 
 @pytest.mark.parametrize(
