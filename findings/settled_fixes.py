@@ -56,12 +56,15 @@ def _settled(finding: Finding, fixes: Mapping[FieldPath, AppliedFix]) -> Finding
         return finding
     (correction,) = finding.corrections
     fix = fixes.get(correction.path)
-    if fix is None or Quantity(fix.after) == correction.amount:
+    if fix is None:
         return finding
     amount = Quantity(fix.after)
+    settled = replace(finding, corrections=(Correction(path=correction.path, amount=amount),))
+    if finding.code is Code.INVALID_QUANTITY and fix.code in (finding.code, Code.WRONG_UNIT):
+        # The text told an amount, and its key the unit.
+        return replace(settled, fix=f"write {fix.after}")
+    if amount == correction.amount:
+        return finding
     same = "be the same amount, and " if finding.code is Code.WRONG_UNIT else ""
-    return replace(
-        finding,
-        fix=f"write {fix.after}: {correction.amount} would {same}be rejected as {fix.code}",
-        corrections=(Correction(path=correction.path, amount=amount),),
-    )
+    words = f"write {fix.after}: {correction.amount} would {same}be rejected as {fix.code}"
+    return replace(settled, fix=words)

@@ -17,7 +17,7 @@ from answers.model.findings import ObjectFinding, namespace_of, reference
 from answers.model.kinds import KINDS
 from answers.model.versions import decode_object, view_type
 from answers.model.views import decode_view
-from findings.field_path import FieldPath
+from findings.field_path import FieldPath, Key
 from findings.finding import Code, Finding
 from kube.api.conversion import current_version
 from kube.api.core import Pod
@@ -31,6 +31,7 @@ from translation.cluster.snapshot import (
     vocabularies_in_force,
 )
 from translation.compiling.claims import Claim
+from translation.model.intents import Vocabulary
 from translation.reading.custom_workloads import (
     Path,
     WorkloadKind,
@@ -191,7 +192,8 @@ def _translate_object(
     prefix = FieldPath.of(*where)
     pod = decode_view(before, Pod)
     if not isinstance(pod, Pod):
-        return _reject(untouched, [fault.nested_under(prefix) for fault in pod])
+        faults = _without_guesses(pod, vocabularies)
+        return _reject(untouched, [fault.nested_under(prefix) for fault in faults])
     answer = admit_created(
         before, pod, namespace=namespace_of(source, namespace), snapshot=snapshot, options=options
     )
@@ -227,7 +229,8 @@ def _translate_custom(
     for embedded in embedded_pods(kind, source.document):
         pod = decode_view(embedded.template, Pod)
         if not isinstance(pod, Pod):
-            return _reject(untouched, [locate(fault, embedded) for fault in pod])
+            faults = _without_guesses(pod, vocabularies)
+            return _reject(untouched, [locate(fault, embedded) for fault in faults])
         answer = admit_created(
             embedded.template,
             pod,
@@ -284,6 +287,20 @@ def _answer_of_all(answers: Sequence[Answer]) -> Answer | None:
 
 def _reject(untouched: TranslatedObject, faults: Sequence[Finding]) -> TranslatedObject:
     return msgspec.structs.replace(untouched, document=None, findings=tuple(faults))
+
+
+def _without_guesses(
+    faults: Sequence[Finding], vocabularies: Mapping[str, Vocabulary]
+) -> Iterator[Finding]:
+    """Yield faults of a pod, without corrections of resources in a unit that nobody knows here."""
+    for fault in faults:
+        (*_, last) = fault.path.steps or ("",)
+        is_unknown = (
+            isinstance(last, Key)
+            and "/" in last.name
+            and not any(vocabulary.handles(last.name) for vocabulary in vocabularies.values())
+        )
+        yield msgspec.structs.replace(fault, corrections=()) if is_unknown else fault
 
 
 def _of_created_pods(finding: Finding) -> Finding:

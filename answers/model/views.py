@@ -4,16 +4,16 @@ Files have not been through an API server, so their values may have any type. A 
 API server decodes: null means absent, and everything else must have its type.
 """
 
-import re
 from collections.abc import Mapping
 from typing import Any, Final, TypeVar
 
 import msgspec
 
 from answers.model.type_faults import TypeFault, type_faults
-from findings.field_path import FieldPath, Key
+from findings.field_path import FieldPath
 from findings.finding import Code, Finding, error
 from kube.api.meta import ApiStruct, convert
+from translation.model.amounts import invalid_amount
 
 T = TypeVar("T", bound=ApiStruct)
 
@@ -21,12 +21,6 @@ _AMOUNTS: Final = frozenset({"limits", "requests"})
 """Objects that map names of resources to amounts."""
 _MAX_VALUE: Final = 80
 """Characters of a wrong value in a message."""
-_AMOUNT_WITH_UNIT: Final = re.compile(
-    r"(?P<number>[0-9]{1,9}) ?(?P<unit>%|[MGT]i?B)", re.IGNORECASE
-)
-"""An amount as people write it, which Kubernetes does not read."""
-_MIB: Final[Mapping[str, int]] = {"M": 1, "G": 2**10, "T": 2**20}
-"""MiB of a unit; people who write GB of a GPU mean GiB."""
 
 
 def decode_view(document: object, kind: type[T]) -> T | list[Finding]:
@@ -59,12 +53,7 @@ def _finding(fault: TypeFault) -> Finding:
     if fault.missing:
         return error(Code.INVALID_OBJECT, fault.path, f"{message}: {fault.missing} is missing")
     if not fault.expected_type:
-        return error(
-            Code.INVALID_QUANTITY,
-            fault.path,
-            f"{message}: not a quantity",
-            _quantity_fix(fault),
-        )
+        return invalid_amount(fault.path, fault.value, _as_json(fault.value))
     fix = ""
     if fault.expected_type == "an object" and "attributes" in fault.path.steps[-2:-1]:
         kind = {bool: "bool", int: "int", str: "string"}.get(type(fault.value))
@@ -76,25 +65,6 @@ def _finding(fault: TypeFault) -> Finding:
     elif fault.expected_type == "a string" and isinstance(fault.value, int | float):
         fix = "put it in quotes"
     return error(Code.INVALID_OBJECT, fault.path, f"{message}: must be {fault.expected_type}", fix)
-
-
-def _quantity_fix(fault: TypeFault) -> str:
-    """Return the amount to write instead of a text that is none, if the text tells it.
-
-    Kubernetes takes whole numbers without a unit of a resource whose name has a prefix.
-    """
-    (*_, last) = fault.path.steps or ("",)
-    is_extended = isinstance(last, Key) and "/" in last.name
-    match = _AMOUNT_WITH_UNIT.fullmatch(fault.value) if isinstance(fault.value, str) else None
-    if match is None:
-        return f"write a {'whole number' if is_extended else 'number, such as 1 or 500m or 8Gi'}"
-    number, unit = match["number"], match["unit"]
-    if unit == "%":
-        return f"write {number}, without the percent sign"
-    if not is_extended:
-        return f"write {number}{unit[0].upper()}i"
-    mib = int(number) * _MIB[unit[0].upper()]
-    return f"write a whole number without a unit: {mib} where the key counts MiB"
 
 
 def _as_json(value: object) -> str:

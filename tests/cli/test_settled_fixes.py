@@ -95,3 +95,43 @@ def test_a_fix_that_cannot_be_proved_stays(tmp_path: Path) -> None:
     answers = fixes(tmp_path, "hami", document)
 
     assert answers["wrongUnit"].startswith("write ")
+
+
+@pytest.mark.parametrize(
+    ("written", "fix", "right"),
+    [
+        ("40GB", "write 40960", 40960),
+        ("40gb", "write 40960", 40960),
+        ("40 Gi", "write 40960", 40960),
+        ("1e4Mi", "write 10000", 10000),
+        ("8,000", "write 8000", 8000),
+        ("100GB", "write 81920: 100Gi would be rejected as exceedsLargestDevice", 81920),
+    ],
+)
+def test_what_is_no_quantity_has_its_amount_in_the_unit_of_the_key(
+    tmp_path: Path, written: str, fix: str, right: int
+) -> None:
+    before, after = (
+        pod(**{"nvidia.com/gpu": 1, "nvidia.com/gpumem": value}) for value in (written, right)
+    )
+    file = tmp_path / "pod.yaml"
+    file.write_text(dump_yaml([before]))
+
+    assert fixes(tmp_path, "hami", before) == {"invalidQuantity": fix}
+    fixed = drawbridge("fix", "-f", file, "--snapshot", CLUSTERS["hami"], "-o", "json")
+
+    assert json.loads(fixed.stdout)["objects"] == [after]
+    assert fixes(tmp_path, "hami", after) == {}
+
+
+def test_an_amount_of_a_key_that_nobody_knows_is_not_guessed(tmp_path: Path) -> None:
+    document = pod(**{"example.com/memory": "8GB", "memory": "8GB", "nvidia.com/gpu": 1})
+    file = tmp_path / "pod.yaml"
+    file.write_text(dump_yaml([document]))
+
+    result = drawbridge("fix", "-f", file, "--snapshot", CLUSTERS["hami"], "-o", "json")
+
+    answer = json.loads(result.stdout)
+    assert [(fix["before"], fix["after"]) for fix in answer["fixes"]] == [("8GB", "8Gi")]
+    (left,) = answer["findings"]
+    assert left["fix"] == "write a whole number without a unit: 8192 where the key counts MiB"

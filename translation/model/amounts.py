@@ -4,8 +4,11 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
+import msgspec
+
+from findings.field_path import FieldPath, Key
 from findings.finding import Code, Finding, error
-from kube.quantity import ZERO, Format, Quantity
+from kube.quantity import ZERO, Format, Quantity, format_count
 from translation.model.intents import LegacyContainer
 
 
@@ -73,6 +76,57 @@ def suggest_amount(text: str, *, with_unit: bool) -> str:
         return f"write {number}{unit}" if unit else "write a quantity such as 10Gi"
     return f"write {number}" if number else "write a number"
 
+
+def probable_amount(text: str) -> Quantity | None:
+    """Return the amount that people mean by a text that is no quantity; None if it tells none.
+
+    GB of a GPU are GiB.
+
+    >>> probable_amount("100GB"), probable_amount("40 gi"), probable_amount("1.5 TiB")
+    (Quantity('100Gi'), Quantity('40Gi'), Quantity('1536Gi'))
+    >>> probable_amount("1e2Mi"), probable_amount("8,000"), probable_amount("50%")
+    (Quantity('100Mi'), Quantity('8k'), Quantity('50'))
+    """
+    match = _AMOUNT_OF_PEOPLE.fullmatch(text)
+    if match is None:
+        return None
+    number = Quantity(match["number"].replace(",", ""))
+    unit = match["unit"]
+    if not unit or unit == "%":
+        return number
+    return Quantity.from_nanos(number.nanos << _BITS[unit[0].upper()], Format.BINARY)
+
+
+def invalid_amount(path: FieldPath, value: object, shown_value: str) -> Finding:
+    """Return an error for a value that is no quantity, with the amount to write if the value tells it.
+
+    Kubernetes takes whole numbers without a unit of a resource whose name has a prefix.
+
+    Args:
+        path: The place of the value.
+        shown_value: The value in words.
+    """
+    (*_, last) = path.steps or ("",)
+    is_extended = isinstance(last, Key) and "/" in last.name
+    amount = probable_amount(value) if isinstance(value, str) else None
+    invalid = error(Code.INVALID_QUANTITY, path, f"Invalid value: {shown_value}: not a quantity")
+    if amount is None or (is_extended and not amount.is_whole):
+        fix = f"write a {'whole number' if is_extended else 'number, such as 1 or 500m or 8Gi'}"
+        return msgspec.structs.replace(invalid, fix=fix)
+    fix = f"write {format_count(amount)}"
+    if isinstance(value, str) and value.endswith("%"):
+        fix = f"{fix}, without the percent sign"
+    elif is_extended and amount.format is Format.BINARY:
+        mib = -(-int(amount) // 2**20)
+        fix = f"write a whole number without a unit: {mib} where the key counts MiB"
+    return msgspec.structs.replace(invalid.corrected_by(amount), fix=fix)
+
+
+_AMOUNT_OF_PEOPLE: Final = re.compile(
+    r"\s*(?P<number>[0-9]{1,12}(?:,[0-9]{3}){0,3}(?:\.[0-9]{1,9})?(?:e[0-9]{1,2})?)\s*(?P<unit>|%|[MGT]i?B?)\s*",
+    re.ASCII | re.IGNORECASE,
+)
+_BITS: Final = {"M": 20, "G": 30, "T": 40}
 
 _NUMBER_WITH_UNIT: Final = re.compile(
     r"\s*(\d{1,15}(?:\.\d{1,9})?)\s*([A-Za-z]{0,20})\s*", re.ASCII
