@@ -52,10 +52,11 @@ from translation.preflight.model.inputs import PodInput
 from translation.preflight.pods.duplicate_claims import check_duplicate_claims
 from translation.preflight.pods.host_network import check_host_network
 from translation.preflight.pods.implicit_names import check_implicit_names
+from translation.preflight.pods.kept_keys import check_kept_keys
 from translation.preflight.pods.kept_scheduler import check_kept_scheduler
 from translation.preflight.pods.template_names import check_template_names
 from translation.preflight.pods.tolerations import add_tolerations, check_tolerations
-from translation.reading.arbiter import VOCABULARIES, translating_vocabularies
+from translation.reading.arbiter import VOCABULARIES, requests_devices, translating_vocabularies
 from translation.reading.legacy_pod import (
     containers,
     device_keys,
@@ -223,7 +224,7 @@ def admit_created(
         if not restored_answer.allowed:
             return Answer(decision=Decision.REFUSED, findings=restored_answer.findings)
     findings = (
-        *_check_host_network(creation, all_vocabularies),
+        *_check_left_keys(creation, all_vocabularies),
         *check_implicit_names(pod, namespace=namespace, snapshot=snapshot, options=options),
     )
     if not findings:
@@ -262,11 +263,12 @@ def _answer_restored(creation: _Creation, operations: Sequence[Operation]) -> An
     )
 
 
-def _check_host_network(
+def _check_left_keys(
     creation: _Creation, vocabularies: Mapping[str, Vocabulary]
 ) -> Iterator[Finding]:
-    """Yield the findings about NICs of a pod in the network of its node, if it is translated."""
-    if not creation.pod.spec.host_network:
+    """Yield the findings about keys that a pod keeps beside others: NICs in the network of its node, and kept ones."""
+    kept_names = creation.options.kept
+    if not kept_names and not creation.pod.spec.host_network:
         return
     inputs = PodInput(
         legacy=legacy_pod(creation.pod, vocabularies),
@@ -274,8 +276,11 @@ def _check_host_network(
         snapshot=creation.snapshot,
         options=creation.options,
     )
-    if first_stop(OPT_OUTS, inputs) is None:
-        yield from check_host_network(creation.pod, vocabularies)
+    if first_stop(OPT_OUTS, inputs) is not None:
+        return
+    yield from check_host_network(creation.pod, vocabularies)
+    if requests_devices(inputs.legacy, vocabularies):
+        yield from check_kept_keys(creation.pod, kept_names)
 
 
 def _read_recorded(creation: _Creation) -> _RecordedPod | Answer:

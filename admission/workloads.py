@@ -114,6 +114,7 @@ def validate_workload(
                 workload.pod,
                 vocabularies_in_force(options, snapshot.profiles),
                 snapshot.extended_resources,
+                options.kept,
             ),
         )
     )

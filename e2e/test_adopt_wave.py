@@ -131,11 +131,15 @@ def hami_node(name: str) -> Object:
 
 
 def team() -> list[Object]:
-    """Return a Deployment with pods that request shares of HAMi."""
+    """Return two workloads with a pod each that requests a share of HAMi; no controller replaces the second one."""
     template = pod("pod", limits={GPU: 1, "nvidia.com/gpumem": 4000}, schedulerName=SCHEDULER)
-    manifest = deployment("web", template, replicas=2)
-    manifest["metadata"]["namespace"] = TEAM
-    return [manifest]
+    replaced = deployment("web", template)
+    deleted = deployment("cache", template)
+    deleted["kind"] = "StatefulSet"
+    deleted["spec"] |= {"serviceName": "cache", "updateStrategy": {"type": "OnDelete"}}
+    for manifest in (replaced, deleted):
+        manifest["metadata"]["namespace"] = TEAM
+    return [replaced, deleted]
 
 
 class WaveStory:
@@ -275,7 +279,7 @@ def assert_all_is_switched(story: WaveStory) -> None:
     shown = story.call("status", "-o", "json")
     assert shown.returncode == 0, shown.stderr
     report = json.loads(shown.stdout)
-    assert report["progress"] == "wave 2 of 2, 3 of 3 nodes, 1 of 1 workloads"
+    assert report["progress"] == "wave 2 of 2, 3 of 3 nodes, 2 of 2 workloads"
     assert report["next"] == []
     status = command_line(story.cluster, "status", "-o", "json")
     checks = {check["name"]: check["message"] for check in json.loads(status.stdout)["checks"]}

@@ -110,8 +110,7 @@ class Code(StrEnum):
     MIXED_DRIVER_OWNERSHIP = "mixedDriverOwnership"
     """No scheduler can allocate all devices: some are of drivers that the bridge allocates, others not."""
     DRIVER_OWNERSHIP_UNKNOWN = "driverOwnershipUnknown"
-    """A claim or template does not exist yet, or nothing tells the driver of a class, so the pod may
-    have the wrong scheduler."""
+    """The driver of a class, or of a claim to come, is not known, so the pod may have the wrong scheduler."""
     DRIVER_OWNED_BY_BRIDGE = "driverOwnedByBridge"
     """The pod names a scheduler that cannot allocate a driver that the bridge owns; the webhook as installed is
     not asked about pods that name one."""
@@ -172,6 +171,8 @@ class Code(StrEnum):
     """An annotation assigns devices by number, as in a restored pod; the scheduler allocates anew."""
     HOST_NETWORK_NIC = "hostNetworkNic"
     """A pod in the host's network requests a NIC, which its driver could not move into the pod."""
+    KEPT_BESIDE_CLAIMS = "keptBesideClaims"
+    """A key stays with its device plugin beside claims, and nothing aligns the devices of both."""
     NETWORK_BY_CLAIM = "networkByClaim"
     """The claim names the network of a virtual function, which the driver attaches itself."""
     CONTROLLER_READS_KEYS = "controllerReadsKeys"
@@ -417,8 +418,7 @@ class Code(StrEnum):
     DOES_NOT_FIT_NOW = "doesNotFitNow"
     """Feasible, but not beside the present allocations and taints: the pod has to wait."""
     CONFLICTING_SHARING_CONFIG = "conflictingSharingConfig"
-    """Claims that use, or may use, one shared device have contradicting configurations, and its driver
-    rejects the second pod when it prepares the device."""
+    """Claims that may use one shared device have contradicting configurations; its driver rejects the second."""
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):

@@ -105,6 +105,8 @@ FIXES: Final[Mapping[str, str]] = {
     "amountRoundedUp": "Request an amount that is a multiple of the driver's step.",
     "allocationIgnored": "Remove the annotation.",
     "hostNetworkNic": "Remove hostNetwork, or remove the key.",
+    "keptBesideClaims": "None needed unless the pod depends on the alignment; else take the key out of "
+    "translation.keep.",
     "networkByClaim": "Run Multus on other nodes, or take its driver out of translation.profiles.",
     "controllerReadsKeys": "None in general; the message says what the controller reads, and what it lacks.",
     "classConfigMissing": "Add the configuration to the DeviceClass that the finding names.",

@@ -184,7 +184,7 @@ def _translate_object(
     where, before = resolve_path(source.document, path or ())
     if path is None and kind is None:
         embedded_findings = check_embedded_templates(
-            source.document, vocabularies, snapshot.extended_resources
+            source.document, vocabularies, snapshot.extended_resources, options.kept
         )
         return msgspec.structs.replace(untouched, findings=embedded_findings)
     if path is None or before is None:
@@ -200,7 +200,7 @@ def _translate_object(
     after = apply(copy.deepcopy(before), answer.operations)
     findings = (
         *(map(_of_created_pods, answer.findings) if path else answer.findings),
-        *check_untranslated_keys(pod, vocabularies, snapshot.extended_resources),
+        *check_untranslated_keys(pod, vocabularies, snapshot.extended_resources, options.kept),
     )
     return msgspec.structs.replace(
         untouched,
@@ -245,7 +245,7 @@ def _translate_custom(
                 # A pod that keeps its keys gets tolerations for them when it is created.
                 if kind.has_claims or finding.code is not Code.TOLERATION_MISSING
             ),
-            *check_untranslated_keys(pod, vocabularies, snapshot.extended_resources),
+            *check_untranslated_keys(pod, vocabularies, snapshot.extended_resources, options.kept),
         )
         findings += (locate(finding, embedded) for finding in of_pod)
         if answer.decision is not Decision.UNTOUCHED:
@@ -262,7 +262,7 @@ def _translate_custom(
     findings += (
         finding
         for finding in check_embedded_templates(
-            source.document, vocabularies, snapshot.extended_resources
+            source.document, vocabularies, snapshot.extended_resources, options.kept
         )
         if all(finding.path.relative_to(path) is None for path in read_paths)
     )

@@ -27,7 +27,7 @@ ROLLED_OUT: Final = {
     "StatefulSet": "statefulset",
     "DaemonSet": "daemonset",
 }
-"""Kinds whose pods `kubectl rollout restart` creates again."""
+"""Kinds that have rollouts, as kubectl calls them."""
 _TEMPLATE: Final = "# A new template is a rollout, which creates the pods again."
 _OPT_IN: Final = template_label_change(None, "true")
 _OPT_OUT: Final = template_label_change("true", None)
@@ -86,7 +86,7 @@ def opt_out_lines(plan: Plan, wave: Wave) -> Iterator[str]:
             yield from _stop(words, target, step)
         else:
             yield change_comment(target, [_OPT_OUT])
-            yield from asked_lines(workload, change_command(target, namespace, [_OPT_OUT]))
+            yield from _change_lines(workload, change_command(target, namespace, [_OPT_OUT]))
 
 
 def _labelled_template_lines(plan: Plan, wave: Wave) -> Iterator[str]:
@@ -105,7 +105,7 @@ def _labelled_template_lines(plan: Plan, wave: Wave) -> Iterator[str]:
             )
         else:
             yield change_comment(target, [_OPT_IN])
-            yield from asked_lines(workload, change_command(target, namespace, [_OPT_IN]))
+            yield from _change_lines(workload, change_command(target, namespace, [_OPT_IN]))
 
 
 def restart_comment(workload: PlannedWorkload) -> str:
@@ -119,6 +119,11 @@ def asked_lines(workload: PlannedWorkload, restart: str) -> Iterator[str]:
         yield f"if may_restart {quoted(reference_text(workload.object))}; then {restart}; fi"
     else:
         yield restart
+
+
+def _change_lines(workload: PlannedWorkload, change: str) -> Iterator[str]:
+    """Yield the change of a template, a rollout unless the pods are deleted afterwards."""
+    return iter([change]) if workload.on_delete else asked_lines(workload, change)
 
 
 def commit_line(step: str) -> str:

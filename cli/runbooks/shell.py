@@ -47,6 +47,7 @@ evict_jobs=
 only_step=
 evicting=
 again=
+most_seconds=1800
 while [ "$#" -gt 0 ]; do
   option="${1%%=*}"
   case "$1" in
@@ -155,6 +156,76 @@ release_guards() {
     command kubectl ${context:+"--context=$context"} annotate node "$node" "${words[@]}" </dev/null || true
   done <<<"$guarded"
   guarded=
+}
+
+# Print a line for each pod of the namespace $1 that $2 selects, and whose owner begins with $3: its name, its
+# owner, claims or keys, and True if it is ready.
+print_pods() {
+  local lines claims='{{if .spec.resourceClaims}} claims{{else}} keys{{end}}' ready owner
+  owner='{{range .metadata.ownerReferences}}{{if .controller}} {{.kind}}/{{.name}}{{end}}{{end}}'
+  ready='{{range .status.conditions}}{{if eq .type "Ready"}} {{.status}}{{end}}{{end}}'
+  ready="{{if .metadata.deletionTimestamp}} ending{{else}}$ready{{end}}"
+  lines="$(kubectl get pods "--namespace=$1" "--selector=$2" \
+    "--output=go-template={{range .items}}{{.metadata.name}}$owner$claims$ready{{\"\\n\"}}{{end}}")" || return
+  grep -F -- " $3" <<<"$lines" || true
+}
+
+# Wait until as many pods of $1 in the namespace $2 are ready as it asks for. $3 selects them, and their owner
+# begins with $4.
+wait_for_pods() {
+  local wanted pods ready end=$((SECONDS + most_seconds))
+  wanted="$(kubectl get "$1" "--namespace=$2" \
+    --output='jsonpath={.spec.replicas}{.status.desiredNumberScheduled}')"
+  while true; do
+    pods="$(print_pods "$2" "$3" "$4")"
+    ready="$(grep -c ' True$' <<<"$pods" || true)"
+    if [ "$ready" -ge "${wanted:-0}" ]; then return; fi
+    if [ "$SECONDS" -ge "$end" ]; then break; fi
+    sleep 2
+  done
+  printf '%s: %s of %s pods are ready' "$2/$1" "$ready" "$wanted" >&2
+  name_waiting "$pods"
+  last_command="wait for $2/$1"
+  return 1
+}
+
+# Print the names of pods that are not ready, from their lines.
+name_waiting() {
+  local names
+  names="$(grep -v -e ' True$' -e '^$' <<<"$1" | cut -d ' ' -f 1 | paste -s -d ' ' - || true)"
+  printf '%s\n' "${names:+; not yet: $names}" >&2
+}
+
+# Delete the pods of $1 in the namespace $2 that have claims or keys, as $5 says, one after another, each when the
+# others are ready. $3 selects them, and their owner begins with $4.
+recreate_pods() {
+  local pods pod devices
+  pods="$(print_pods "$2" "$3" "$4")"
+  while read -r pod _ devices _; do
+    if [ "$devices" != "$5" ]; then continue; fi
+    kubectl delete pod "$pod" "--namespace=$2" --ignore-not-found --timeout=10m </dev/null
+    wait_for_pods "$1" "$2" "$3" "$4" </dev/null
+  done <<<"$pods"
+}
+
+# Wait until all rollouts have ended: a workload, its namespace and the selector of its pods for each.
+wait_for_rollouts() {
+  local pods left late='' end=$((SECONDS + most_seconds))
+  while [ "$#" -gt 2 ]; do
+    left=$((end - SECONDS))
+    if [ "$left" -lt 1 ]; then left=1; fi
+    if ! kubectl rollout status "$1" "--namespace=$2" "--timeout=${left}s"; then
+      late="$late $2/$1"
+      pods="$(print_pods "$2" "$3" '' || true)"
+      printf '%s is not back' "$2/$1" >&2
+      name_waiting "$pods"
+    fi
+    shift 3
+  done
+  if [ -n "$late" ]; then
+    last_command="wait for$late"
+    return 1
+  fi
 }
 
 # Whether a step is to be run.

@@ -9,13 +9,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from cli.runbooks.object_changes import change_lines, line_changes
-from cli.runbooks.opt_in_runbook import (
-    ROLLED_OUT,
-    asked_lines,
-    opt_in_lines,
-    opt_out_lines,
-    restart_comment,
-)
+from cli.runbooks.opt_in_runbook import opt_in_lines, opt_out_lines
+from cli.runbooks.restart_runbook import recreation_lines, restart_lines, returned_lines
 from cli.runbooks.shell import command, comment, quoted
 from findings.text import count_text, reference_text
 from kube.names import GROUP
@@ -27,7 +22,6 @@ from migration.plan.model.plan import (
     PlannedDaemonSet,
     PlannedNode,
     PlannedWork,
-    PlannedWorkload,
     QuotaLines,
     Wave,
 )
@@ -91,7 +85,7 @@ def switch_parts(plan: Plan, wave: Wave, verify: str = "") -> tuple[Part, ...]:
         Part(Step(script=path, kind=StepKind.NAMESPACES), [*opt_in_lines(plan, wave, verify)]),
     )
     restarts = [
-        *_restarts(wave),
+        *restart_lines(wave, with_claims=False),
         *_recreated_daemon_pods(wave),
         *recreation_lines(wave),
     ]
@@ -129,7 +123,11 @@ def rollback_parts(plan: Plan, wave: Wave) -> tuple[Part, ...]:
         ]
         drain = [*_drain_lines(node, labels), *_offered_lines(node), *_later_rollbacks(wave, node)]
         parts += _node_parts(path, node, wait, drain, ())
-    restarts = [*_restarts(wave), *_recreated_daemon_pods(wave)]
+    restarts = [
+        *restart_lines(wave, with_claims=True),
+        *_recreated_daemon_pods(wave),
+        *returned_lines(wave),
+    ]
     parts.append(Part(Step(script=path, kind=StepKind.RESTARTS), restarts))
     return _with_commands(parts)
 
@@ -347,38 +345,3 @@ def _marks(node: PlannedNode) -> Iterator[str]:
         yield "# No autoscaler removes the node while it is empty."
         marks = [f"{key}=true" for key in node.annotations]
         yield command("kubectl", "annotate", "node", node.name, "--overwrite", *marks)
-
-
-def _restarts(wave: Wave) -> Iterator[str]:
-    """Yield the commands that create pods again though their template does not change."""
-    targets: dict[str, list[str]] = {}
-    asking: list[PlannedWorkload] = []
-    for workload in wave.workloads:
-        if not workload.is_restarted or workload.labelled:
-            continue
-        if workload.losses:
-            yield restart_comment(workload)
-        if workload.asks:
-            asking.append(workload)
-            continue
-        kind, namespace, name = workload.object.split("/", 2)
-        targets.setdefault(namespace, []).append(f"{ROLLED_OUT[kind]}/{name}")
-    if targets:
-        yield "# Only workloads whose pods change are restarted; Jobs run out, CronJobs change with their next run."
-    for namespace, names in targets.items():
-        words = ("kubectl", "rollout", "restart", f"--namespace={namespace}")
-        yield " \\\n  ".join((command(*words), *map(quoted, names)))
-    for workload in asking:
-        kind, namespace, name = workload.object.split("/", 2)
-        words = ("kubectl", "rollout", "restart", f"--namespace={namespace}")
-        yield from asked_lines(workload, command(*words, f"{ROLLED_OUT[kind]}/{name}"))
-
-
-def recreation_lines(wave: Wave) -> Iterator[str]:
-    """Yield commands that name the pods that no command creates again."""
-    for workload in wave.workloads:
-        if workload.is_created_by_hand:
-            text = (
-                f"by hand: delete {reference_text(workload.object)}, and apply its manifest again"
-            )
-            yield f"echo {quoted(text)}"

@@ -301,7 +301,7 @@ def controller(parts: EvaluatingParts, metrics: AuditMetrics) -> Work:
         parts.evaluator,
         parts.recorder,
         metrics,
-        pods=UntranslatedPods(parts.informers, parts.vocabularies),
+        pods=UntranslatedPods(parts.informers, parts.vocabularies, options.kept),
         reports=PolicyReportWriter(
             parts.client,
             parts.settings.controllers.audit_reports,

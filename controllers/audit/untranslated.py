@@ -6,7 +6,7 @@ metric, and logs each family with what to do.
 
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Final, NamedTuple
 
 import msgspec
@@ -52,7 +52,10 @@ class UntranslatedPods:
     """The live pods with keys that no vocabulary handled when they were created or changed."""
 
     def __init__(
-        self, informers: InformerFactory, vocabularies: Callable[[], Mapping[str, Vocabulary]]
+        self,
+        informers: InformerFactory,
+        vocabularies: Callable[[], Mapping[str, Vocabulary]],
+        kept_names: Collection[str] = (),
     ) -> None:
         """Subscribe to pods; those without such keys are not kept.
 
@@ -60,11 +63,12 @@ class UntranslatedPods:
             informers: The informers, not run yet.
             vocabularies: Returns the vocabularies, extended by the resource names in the profiles
                 in force.
+            kept_names: The vocabularies and resource names that stay with their device plugin.
         """
         self._vocabularies: Final = vocabularies
         self._pods = informers.subscribe(
             PODS,
-            lambda raw: project_family_keys(raw, vocabularies()),
+            lambda raw: project_family_keys(raw, vocabularies(), kept_names),
             field_selector=LIVE_PODS,
         )
 
@@ -99,19 +103,26 @@ class UntranslatedPods:
 
 
 def project_family_keys(
-    raw: bytes, vocabularies: Mapping[str, Vocabulary]
+    raw: bytes, vocabularies: Mapping[str, Vocabulary], kept_names: Collection[str] = ()
 ) -> tuple[FamilyKeys, ...] | None:
     """Project a pod to its device keys that no vocabulary handles; None without such keys.
 
     Most pods of a cluster are left out by their text, without decoding.
+
+    Args:
+        raw: The pod as JSON.
+        vocabularies: Extended by the resource names in profiles.
+        kept_names: The vocabularies and resource names that stay with their device plugin.
     """
     if not may_have_device_keys(raw):
         return None
-    return tuple(_family_keys(decode(raw, Pod), vocabularies)) or None
+    return tuple(_family_keys(decode(raw, Pod), vocabularies, kept_names)) or None
 
 
-def _family_keys(pod: Pod, vocabularies: Mapping[str, Vocabulary]) -> Iterator[FamilyKeys]:
-    for family, paths in find_untranslated_keys(pod, vocabularies).items():
+def _family_keys(
+    pod: Pod, vocabularies: Mapping[str, Vocabulary], kept_names: Collection[str]
+) -> Iterator[FamilyKeys]:
+    for family, paths in find_untranslated_keys(pod, vocabularies, kept_names=kept_names).items():
         # Replicas have the same keys.
         keys = tuple(sys.intern(key) for key in sorted(paths)[:MAX_KEYS])
         yield FamilyKeys(family.owner, family.advice, keys)

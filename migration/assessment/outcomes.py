@@ -45,6 +45,8 @@ _OF_THE_CLUSTER: Final = frozenset(
 )
 """Warnings about the cluster, which lose nothing of a pod."""
 _LEFT_ALONE: Final = frozenset({Code.OPTED_OUT, Code.ALREADY_CONVERTED, Code.NODE_NAME_SET})
+_REMARKS: Final = frozenset({Code.FOREIGN_SCHEDULER, Code.KEPT_BESIDE_CLAIMS})
+"""Findings that are told of a workload that loses nothing."""
 _UNREAD: Final = frozenset({Code.UNTRANSLATED_DEVICE_KEY, Code.POD_TEMPLATE_NOT_READ})
 CREATED_AGAIN: Final = frozenset(kind for _, kind in CUSTOM_RESOURCES) - {"Job"}
 """Kinds of other projects whose controllers create their pods again; Volcano's Job has the name of Kubernetes'."""
@@ -156,7 +158,7 @@ def assess_workload(
     if is_whole and outcome in {Outcome.TRANSLATED, Outcome.LOSSY}:
         outcome = Outcome.NATIVE
     if outcome in {Outcome.NATIVE, Outcome.TRANSLATED}:
-        findings = tuple(finding for finding in findings if finding.code is Code.FOREIGN_SCHEDULER)
+        findings = tuple(finding for finding in findings if finding.code in _REMARKS)
     gets_claims = False
     if not has_template and workload.key.kind != "Pod" and outcome is not Outcome.REFUSED:
         reason = _unread_template(workload, outcome)
@@ -361,7 +363,8 @@ def _sort_findings(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     decisive = (
         finding
         for finding in findings
-        if finding.severity is not Severity.INFO or finding.code in {*_UNREAD, *_LEFT_ALONE}
+        if finding.severity is not Severity.INFO
+        or finding.code in {*_UNREAD, *_LEFT_ALONE, *_REMARKS}
     )
     return tuple(sorted(decisive, key=lambda finding: severities.index(finding.severity)))
 

@@ -115,6 +115,12 @@ class TranslationSettings(Section, frozen=True, kw_only=True):
     `python -m webhook --print-configuration` prints. All of them, since a key that nobody uses costs
     nothing."""
 
+    keep: tuple[str, ...] = ()
+    """Vocabularies and resource names that stay with their device plugin, as `[rdma, sriov, multus]` where
+    GPUs move and NICs do not. A pod keeps these keys beside its claims, and gets both on one node; nothing
+    aligns their devices. A resource name is one that no other vocabulary translates, as
+    `nvidia.com/sriov_rdma`. Empty: all that is known is translated."""
+
     default_gpu_owner: str = "nvidia"
     """The vocabulary that owns `nvidia.com/gpu` where nothing else in the pod says. `nvidia`, since
     the key is the device plugin's; clusters that ran HAMi everywhere want `hami`."""
@@ -184,7 +190,8 @@ class TranslationSettings(Section, frozen=True, kw_only=True):
             quota=self.quota,
             tolerations=self.tolerations,
             claim_aware_components=frozenset(self.claim_aware_components),
-            vocabularies=frozenset(self.vocabularies),
+            vocabularies=frozenset(self.vocabularies) - frozenset(self.keep),
+            kept=frozenset(self.keep),
             renamed_keys=self.renamed_keys,
             choices=Choices(
                 exclusivity=self.exclusivity,
@@ -221,6 +228,8 @@ class TranslationSettings(Section, frozen=True, kw_only=True):
             )
         for fault in () if others_may_come else _driver_faults(options, profiles):
             raise ConfigError(fault)
+        for fault in _keep_faults(options, profiles):
+            raise ConfigError(f"translation.keep: {fault}")
         owners = {
             name
             for name, vocabulary in arbiter.VOCABULARIES.items()
@@ -242,6 +251,18 @@ class TranslationSettings(Section, frozen=True, kw_only=True):
         """
         directory = self.profiles_directory
         return dict(load_profiles(Path(directory) if directory else None))
+
+
+def _keep_faults(options: TranslationOptions, profiles: Mapping[str, Profile]) -> Iterator[str]:
+    """Yield the reasons that names of `keep` cannot stay with their device plugin."""
+    handlers = vocabularies_in_force(options, profiles)
+    for name in sorted(options.kept - arbiter.VOCABULARIES.keys()):
+        owners = [owner for owner, handler in handlers.items() if handler.handles(name)]
+        if "/" not in name:
+            known_names = ", ".join(sorted(arbiter.VOCABULARIES))
+            yield f"no vocabulary {printable(name)}; known are {known_names}, and resource names"
+        elif owners:
+            yield f"{printable(name)} is translated by the vocabulary {owners[0]}; name that, or none"
 
 
 def _driver_faults(options: TranslationOptions, profiles: Mapping[str, Profile]) -> Iterator[str]:

@@ -64,6 +64,7 @@ WITHOUT_EXAMPLE = frozenset(
         "invalidName",
         "invalidObject",
         "invalidProfile",
+        "keptBesideClaims",
         "invalidQuantity",
         "invalidRequestPolicy",
         "jointlyInfeasible",

@@ -63,8 +63,8 @@ def test_what_its_pods_lose_is_told_with_the_wave_of_their_node(tmp_path: Path) 
     ) in wave["notes"]
 
 
-def test_a_node_is_held_whose_daemon_set_has_no_selector_of_labels_alone(tmp_path: Path) -> None:
-    selector = {"matchExpressions": [{"key": "app", "operator": "Exists"}]}
+def test_a_node_is_held_whose_daemon_set_has_no_selector_that_is_known(tmp_path: Path) -> None:
+    selector = {"matchExpressions": [{"key": "app", "operator": "Like"}]}
 
     plan = planned(tmp_path, [*NODES, namespace("team"), *daemon_set(**selector)])
 

@@ -240,6 +240,8 @@ class TranslationOptions(msgspec.Struct, frozen=True, kw_only=True):
         tolerations: The pods that get tolerations for their removed keys.
         claim_aware_components: Components that are configured to count claims.
         vocabularies: The vocabularies whose keys are translated; the keys of others are unknown.
+        kept: The vocabularies and resource names that stay with their device plugin, beside what is
+            translated.
         renamed_keys: Resource name in pods to the name that it has in its vocabulary.
         choices: The choices between a legacy system's reservations and its limits.
         driver_option: The place where the reader of a finding, or an administrator, chooses another
@@ -258,6 +260,7 @@ class TranslationOptions(msgspec.Struct, frozen=True, kw_only=True):
     tolerations: TolerationPolicy = TolerationPolicy.DETECTED
     claim_aware_components: frozenset[ClaimUnawareComponent] = frozenset()
     vocabularies: frozenset[str] = frozenset(arbiter.VOCABULARIES)
+    kept: frozenset[str] = frozenset()
     renamed_keys: Mapping[str, str] = {}
     choices: Choices = Choices(init_containers=InitContainers.LARGEST)
     driver_option: str = "Drawbridge's setting translation.profiles"

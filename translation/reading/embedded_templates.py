@@ -3,7 +3,7 @@
 Where a kind keeps its templates is not known, so the search is generic and bounded.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -30,6 +30,7 @@ def check_embedded_templates(
     document: Mapping[str, Any],
     vocabularies: Mapping[str, Vocabulary] = VOCABULARIES,
     extended_resources: Iterable[str] = (),
+    kept_names: Collection[str] = (),
 ) -> tuple[Finding, ...]:
     """Return a finding for each pod template, or map of resources, with device keys in an object.
 
@@ -37,6 +38,7 @@ def check_embedded_templates(
         document: An object of a kind that is not translated.
         vocabularies: Extended by the resource names in profiles.
         extended_resources: Resource names that a DeviceClass maps.
+        kept_names: The vocabularies and resource names that stay with their device plugin.
     """
     findings: list[Finding] = []
     mapped_names = frozenset(extended_resources)
@@ -50,7 +52,9 @@ def check_embedded_templates(
             findings.append(_finding(template, keys))
         findings += (
             msgspec.structs.replace(finding, path=template.place(finding.path))
-            for finding in check_untranslated_keys(template.pod, vocabularies, mapped_names)
+            for finding in check_untranslated_keys(
+                template.pod, vocabularies, mapped_names, kept_names
+            )
         )
     return tuple(findings)
 

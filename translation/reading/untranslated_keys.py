@@ -1,7 +1,7 @@
 """Findings about device keys that no vocabulary translates, so that none is ignored silently."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from typing import Final
 
@@ -14,6 +14,7 @@ from translation.model.intents import Vocabulary
 from translation.model.keys import ANY, Place, names
 from translation.reading import arbiter
 from translation.reading.arbiter import VOCABULARIES
+from translation.reading.kept_keys import is_kept
 from translation.reading.legacy_pod import containers
 
 MAX_KEYS: Final = 5
@@ -44,14 +45,16 @@ def check_untranslated_keys(
     pod: Pod,
     vocabularies: Mapping[str, Vocabulary] = VOCABULARIES,
     extended_resources: Iterable[str] = (),
+    kept_names: Collection[str] = (),
 ) -> tuple[Finding, ...]:
     """Return a finding for each device family with keys in a pod that are not translated.
 
     Args:
         vocabularies: Extended by the resource names in profiles.
         extended_resources: Resource names that a DeviceClass maps; Kubernetes allocates these.
+        kept_names: The vocabularies and resource names that stay with their device plugin.
     """
-    families = find_untranslated_keys(pod, vocabularies, extended_resources)
+    families = find_untranslated_keys(pod, vocabularies, extended_resources, kept_names)
     if not families:
         return ()
     translated_families = _translated_families(pod, vocabularies)
@@ -130,16 +133,19 @@ def find_untranslated_keys(
     pod: Pod,
     vocabularies: Mapping[str, Vocabulary] = VOCABULARIES,
     extended_resources: Iterable[str] = (),
+    kept_names: Collection[str] = (),
 ) -> Mapping[DeviceFamily, Mapping[str, FieldPath]]:
     """Return the keys of each device family that are not translated, with their first paths.
 
     Args:
         vocabularies: The vocabularies that `check_untranslated_keys` takes.
         extended_resources: The extended resources that `check_untranslated_keys` takes.
+        kept_names: The kept names that `check_untranslated_keys` takes.
     """
     paths: dict[DeviceFamily, dict[str, FieldPath]] = {}
     for path, key, family in _untranslated_keys(pod, vocabularies, frozenset(extended_resources)):
-        paths.setdefault(family, {}).setdefault(key, path)
+        if not is_kept(key, kept_names):
+            paths.setdefault(family, {}).setdefault(key, path)
     return paths
 
 

@@ -59,7 +59,7 @@ def build_status(installation: Installation, *, client_version: str, now: dateti
     now = installation.read_at or now
     checks = tuple(_checks(installation, client_version, now))
     is_ready = all(check.state not in {State.WAITING, State.FAILED} for check in checks)
-    chosen = installation.settings.translation.vocabularies
+    chosen = installation.settings.translation.options().vocabularies
     return StatusAnswer(
         ready=is_ready,
         namespace=installation.namespace,

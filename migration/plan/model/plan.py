@@ -15,7 +15,9 @@ _NAMESPACE: Final = re.compile(_LABEL)
 _NAME: Final = re.compile(rf"(?=.{{1,253}}\Z){_LABEL}(?:\.{_LABEL})*")
 
 
-RESTARTED_KINDS: Final = frozenset({"Deployment", "StatefulSet", DAEMON_SET})
+RESTARTED_KINDS: Final = frozenset(
+    {"Deployment", "StatefulSet", DAEMON_SET, "ReplicaSet", "ReplicationController"}
+)
 """Kinds whose pods a wave creates again at once; Jobs run out, and CronJobs change with their next run."""
 
 
@@ -94,7 +96,7 @@ class PlannedNode(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     daemon_sets: tuple[PlannedDaemonSet, ...] = ()
 
 
-class PlannedWorkload(msgspec.Struct, frozen=True, kw_only=True):
+class PlannedWorkload(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """A workload with pods that change with a wave; `object` is `Kind/namespace/name`.
 
     Attributes:
@@ -104,6 +106,9 @@ class PlannedWorkload(msgspec.Struct, frozen=True, kw_only=True):
             switched; so it is not restarted.
         losses: The losses of its pods when the wave restarts it.
         asks: Its pods ask not to be evicted, so a script asks before it restarts them.
+        selector: The labels of its pods, as kubectl takes them; empty if they are not known.
+        on_delete: Its controller replaces none of its pods by itself, as with the updateStrategy OnDelete, so a
+            script deletes them one after another.
     """
 
     object: str
@@ -114,6 +119,8 @@ class PlannedWorkload(msgspec.Struct, frozen=True, kw_only=True):
     waiting: tuple[str, ...] = ()
     losses: tuple[str, ...] = ()
     asks: bool = False
+    selector: str = ""
+    on_delete: bool = False
 
     @property
     def is_translated(self) -> bool:

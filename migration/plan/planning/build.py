@@ -65,6 +65,7 @@ from migration.plan.model.plan import (
     Held,
     Plan,
     PlannedNode,
+    PlannedWork,
     Wave,
     is_name,
     is_namespace,
@@ -77,6 +78,7 @@ from migration.plan.search.wave_pods import (
     daemon_sets_by_node,
     replaced_pods,
     with_bare_pods,
+    with_kept_keys,
     with_leaving,
     with_pods,
     with_strays,
@@ -230,20 +232,9 @@ def build_plan(question: PlanQuestion, policy: Policy, progress: PlanProgress) -
             if is_namespace(plugin.namespace) and is_name(plugin.name)
         ),
         waves=tuple(
-            with_strays(
-                with_pods(wave, own_work, prepared.evidence, prepared.groups),
-                details,
-                prepared.cluster,
-            )
+            _complete_wave(prepared, wave, details, own_work)
             for wave, details, own_work in zip(
-                (
-                    with_rollouts_above_budget(
-                        with_uncounted_quotas(wave, prepared.quotas, prepared.cluster.workloads),
-                        prepared.cluster.replaced_lines,
-                        prepared.groups,
-                    )
-                    for wave in waves.waves
-                ),
+                waves.waves,
                 waves.details,
                 work_by_wave(waves.waves, waves.details, work, prepared.evidence, prepared.groups),
                 strict=True,
@@ -265,6 +256,18 @@ def build_plan(question: PlanQuestion, policy: Policy, progress: PlanProgress) -
             for wave, details in zip(plan.waves, waves.details, strict=True)
         ),
     )
+
+
+def _complete_wave(
+    prepared: _Prepared, wave: Wave, details: WaveDetails, work: tuple[PlannedWork, ...]
+) -> Wave:
+    """Return a wave with its pods and the notes on them."""
+    cluster, groups = prepared.cluster, prepared.groups
+    wave = with_uncounted_quotas(wave, prepared.quotas, cluster.workloads)
+    wave = with_rollouts_above_budget(wave, cluster.replaced_lines, groups)
+    wave = with_pods(wave, work, prepared.evidence, groups)
+    wave = with_kept_keys(wave, cluster.workloads)
+    return with_strays(wave, details, cluster)
 
 
 def drain_answer(question: PlanQuestion, wave: Wave, keep_free: int) -> DrainAnswer:

@@ -52,7 +52,7 @@ def held_by_daemon_sets(candidates: Iterable[Candidate]) -> list[Held]:
         Held(
             object=f"Node//{entry.node.name}",
             reason=f"kubectl drain leaves the pods of DaemonSet/{unknown.namespace}/{unknown.name} there with "
-            "their devices, and its selector is not one of labels alone",
+            "their devices, and its selector cannot be read",
             fix="keep the DaemonSet from this node before the plan is made",
         )
         for entry in candidates

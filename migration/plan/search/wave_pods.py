@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 import msgspec
 
 from allocator.pods.node_eligibility import counted_rejection
+from findings.finding import Code
 from findings.text import count_text
 from kube.api.core import Node, Pod
 from kube.api.workloads import DAEMON_SET
@@ -14,8 +15,9 @@ from migration.assessment.assess import AssessedCluster
 from migration.assessment.node_devices import GPU, Source
 from migration.assessment.outcomes import AssessedWorkload, Outcome
 from migration.assessment.workloads import Workload
+from migration.plan.facts.rollouts import pod_selector, replaces_pods
 from migration.plan.facts.work import read_restart
-from migration.plan.model.evidence import Evidence, list_at, mapping_at, text_map
+from migration.plan.model.evidence import Evidence, mapping_at
 from migration.plan.model.plan import PlannedDaemonSet, PlannedWork, PlannedWorkload, Wave
 from migration.plan.search.device_map import Course, Leaving, NodeState, WaveDetails
 from migration.plan.search.moments import Candidate, join_names
@@ -219,11 +221,18 @@ def _work_notes(work: Sequence[PlannedWork]) -> Iterator[str]:
 
 
 def _with_restart(workload: PlannedWorkload, groups: Mapping[str, Workload]) -> PlannedWorkload:
-    """Return a workload with the losses of its restart."""
+    """Return a workload with the losses of its restart, and the way to new pods."""
     if not workload.is_restarted or workload.object not in groups:
         return workload
-    restart = read_restart(groups[workload.object])
-    return msgspec.structs.replace(workload, losses=restart.losses, asks=restart.asks)
+    group = groups[workload.object]
+    restart = read_restart(group)
+    return msgspec.structs.replace(
+        workload,
+        losses=restart.losses,
+        asks=restart.asks,
+        selector=pod_selector(group),
+        on_delete=not replaces_pods(group),
+    )
 
 
 def _restart_notes(workloads: Sequence[PlannedWorkload]) -> Iterator[str]:
@@ -237,6 +246,13 @@ def _restart_notes(workloads: Sequence[PlannedWorkload]) -> Iterator[str]:
         )
     if asking:
         yield f"pods of {join_names(asking)} ask not to be evicted: switch.sh asks before it restarts them"
+    deleted = [workload.object for workload in workloads if workload.on_delete]
+    if deleted:
+        yield (
+            f"no controller replaces the pods of {join_names(deleted)} (OnDelete, a partition, a paused rollout, or a "
+            "ReplicaSet of its own): switch.sh and rollback.sh delete them one after another, each when the others are "
+            "ready"
+        )
 
 
 def _daemon_notes(wave: Wave, groups: Mapping[str, Workload]) -> Iterator[str]:
@@ -288,6 +304,28 @@ def with_strays(wave: Wave, details: WaveDetails, cluster: AssessedCluster) -> W
         f"{GPU}: give them a node selector, or taint those nodes, first; see strayWorkloads in plan.yaml"
     )
     return msgspec.structs.replace(wave, notes=(*wave.notes, note), stray_workloads=tuple(names))
+
+
+def with_kept_keys(wave: Wave, workloads: Iterable[AssessedWorkload]) -> Wave:
+    """Return a wave with a note on workloads that keep device keys beside their claims.
+
+    Args:
+        wave: The wave.
+        workloads: The workloads of the cluster.
+    """
+    moving = {workload.object for workload in wave.workloads}
+    names = [
+        workload.key.reference
+        for workload in workloads
+        if Code.KEPT_BESIDE_CLAIMS.value in workload.codes and workload.key.reference in moving
+    ]
+    if not names:
+        return wave
+    note = (
+        f"{join_names(names)}: pods keep device keys beside claims (translation.keep); they get both on one node, and "
+        "nothing aligns these devices by PCIe root or NUMA node"
+    )
+    return msgspec.structs.replace(wave, notes=(*wave.notes, note))
 
 
 def _may_stray(pod: Pod | None, nodes: Iterable[Node]) -> bool:
@@ -380,7 +418,7 @@ def daemon_sets_by_node(
         entry = PlannedDaemonSet(
             namespace=workload.key.namespace,
             name=workload.key.name,
-            selector=_selector(workload),
+            selector=pod_selector(workload),
             translated=assessed.outcome is not Outcome.NATIVE,
         )
         nodes = {
@@ -389,12 +427,3 @@ def daemon_sets_by_node(
         for node in sorted(nodes):
             daemon_sets.setdefault(node, []).append(entry)
     return daemon_sets
-
-
-def _selector(workload: Workload) -> str:
-    """Return the label selector for kubectl; empty if the selector has expressions."""
-    document = workload.owner.document if workload.owner is not None else {}
-    if list_at(document, "spec", "selector", "matchExpressions"):
-        return ""
-    labels = text_map(document, "spec", "selector", "matchLabels")
-    return ",".join(f"{key}={value}" for key, value in sorted(labels.items()))

@@ -1,0 +1,87 @@
+"""The commands of a runbook that create pods again, and those that wait for them. Pure."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from cli.runbooks.opt_in_runbook import ROLLED_OUT, asked_lines, restart_comment
+from cli.runbooks.shell import command, quoted
+from findings.text import reference_text
+from migration.plan.model.plan import PlannedWorkload, Wave
+
+_OWNERS: Final = {"Deployment": "ReplicaSet/"}
+"""Kind to the beginning of what owns its pods, where that is another object."""
+
+
+def restart_lines(wave: Wave, *, with_claims: bool) -> Iterator[str]:
+    """Yield the commands that create pods again, without those of changed templates.
+
+    Args:
+        wave: A wave.
+        with_claims: The pods to delete, where no controller replaces them, have claims; otherwise they have none.
+    """
+    targets: dict[str, list[str]] = {}
+    asking: list[PlannedWorkload] = []
+    for workload in wave.workloads:
+        if not workload.is_restarted or workload.labelled or workload.on_delete:
+            continue
+        if workload.losses:
+            yield restart_comment(workload)
+        if workload.asks:
+            asking.append(workload)
+            continue
+        kind, namespace, name = workload.object.split("/", 2)
+        targets.setdefault(namespace, []).append(f"{ROLLED_OUT[kind]}/{name}")
+    if targets:
+        yield "# Only workloads whose pods change are restarted; Jobs run out, CronJobs change with their next run."
+    for namespace, names in targets.items():
+        words = ("kubectl", "rollout", "restart", f"--namespace={namespace}")
+        yield " \\\n  ".join((command(*words), *map(quoted, names)))
+    for workload in asking:
+        kind, namespace, name = workload.object.split("/", 2)
+        words = ("kubectl", "rollout", "restart", f"--namespace={namespace}")
+        yield from asked_lines(workload, command(*words, f"{ROLLED_OUT[kind]}/{name}"))
+    yield from _deleted_lines(wave, "claims" if with_claims else "keys")
+
+
+def _deleted_lines(wave: Wave, devices: str) -> Iterator[str]:
+    """Yield the commands that delete pods that no controller replaces when their template changes."""
+    deleted = [workload for workload in wave.workloads if workload.on_delete]
+    if deleted:
+        yield "# No controller replaces these pods; they are deleted one after another, as they are ready again."
+    for workload in deleted:
+        if workload.losses:
+            yield restart_comment(workload)
+        kind, namespace, name = workload.object.split("/", 2)
+        if not workload.selector:
+            text = (
+                f"by hand: delete the pods of {reference_text(workload.object)}, one after another"
+            )
+            yield f"echo {quoted(text)}"
+            continue
+        words = (f"{kind.lower()}/{name}", namespace, workload.selector)
+        owner = _OWNERS.get(kind, f"{kind}/{name} ")
+        yield from asked_lines(workload, command("recreate_pods", *words, owner, devices))
+
+
+def returned_lines(wave: Wave) -> Iterator[str]:
+    """Yield the command that waits for the pods of all rollouts; those that are deleted are waited for then."""
+    rolled_out = [
+        workload for workload in wave.workloads if workload.is_restarted and not workload.on_delete
+    ]
+    if rolled_out:
+        yield "# Stops if pods are not back after half an hour, and names them."
+        words = [command("wait_for_rollouts")]
+        for workload in rolled_out:
+            kind, namespace, name = workload.object.split("/", 2)
+            words.append(command(f"{ROLLED_OUT[kind]}/{name}", namespace, workload.selector))
+        yield " \\\n  ".join(words)
+
+
+def recreation_lines(wave: Wave) -> Iterator[str]:
+    """Yield commands that name the pods that no command creates again."""
+    for workload in wave.workloads:
+        if workload.is_created_by_hand:
+            text = (
+                f"by hand: delete {reference_text(workload.object)}, and apply its manifest again"
+            )
+            yield f"echo {quoted(text)}"

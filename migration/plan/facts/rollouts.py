@@ -1,0 +1,53 @@
+"""The way to new pods of a workload: the rollout of its controller, or their deletion. Pure.
+
+Sources: k8s.io/kubernetes v1.37.1, pkg/controller/statefulset (OnDelete; pods below a partition keep their
+revision), pkg/controller/daemon (OnDelete), pkg/controller/deployment (a paused one has no rollout, and
+`kubectl rollout restart` refuses it); ReplicaSets and ReplicationControllers have none.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from migration.assessment.workloads import Workload
+from migration.plan.model.evidence import list_at, mapping_at
+
+_WITHOUT_ROLLOUT: Final = frozenset({"ReplicaSet", "ReplicationController"})
+_SETS: Final = {"In": "in", "NotIn": "notin"}
+
+
+def replaces_pods(workload: Workload) -> bool:
+    """Return True if the controller of a workload replaces its pods when their template changes."""
+    if workload.key.kind in _WITHOUT_ROLLOUT:
+        return False
+    if workload.owner is None:
+        return True
+    spec = mapping_at(workload.owner.document, "spec")
+    strategy = mapping_at(spec, "updateStrategy")
+    is_partial = bool(mapping_at(strategy, "rollingUpdate").get("partition"))
+    return strategy.get("type") != "OnDelete" and not is_partial and spec.get("paused") is not True
+
+
+def pod_selector(workload: Workload) -> str:
+    """Return the selector of a workload's pods as kubectl takes it; empty without one that can be read."""
+    document = workload.owner.document if workload.owner is not None else {}
+    selector = mapping_at(document, "spec", "selector")
+    labels = (
+        selector if workload.key.kind == "ReplicationController" else selector.get("matchLabels")
+    )
+    terms = [f"{key}={value}" for key, value in sorted(mapping_at(labels).items())]
+    for entry in list_at(selector, "matchExpressions"):
+        term = next(_expression(mapping_at(entry)), "")
+        if not term:
+            return ""
+        terms.append(term)
+    return ",".join(terms)
+
+
+def _expression(requirement: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a requirement as kubectl takes it; nothing for an operator that is not known."""
+    key, operator = requirement.get("key"), requirement.get("operator")
+    if operator in _SETS:
+        values = ",".join(map(str, list_at(requirement, "values")))
+        yield f"{key} {_SETS[operator]} ({values})"
+    elif operator in {"Exists", "DoesNotExist"}:
+        yield f"{key}" if operator == "Exists" else f"!{key}"

@@ -1,0 +1,124 @@
+"""`translation.keep`: GPUs move, and NICs stay with their device plugin."""
+
+import json
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from kube.manifests.dump import dump_yaml
+from testing.command import drawbridge
+from testing.migration import GPU, SHARE, hami_node, namespace, workload
+from testing.plan import held_objects, planned, script
+
+KEEP: Final = ["rdma", "sriov", "multus", "nvidia.com/sriov_rdma"]
+POOL: Final = {"rdma/hca": "1"}
+CODE: Final = "keptBesideClaims"
+NOTE: Final = "pods keep device keys beside claims (translation.keep)"
+
+
+def settings(folder: Path, keep: list[str]) -> Path:
+    path = folder / "settings.yaml"
+    path.write_text(dump_yaml([{"translation": {"keep": keep}}]))
+    return path
+
+
+def nodes() -> list[dict[str, Any]]:
+    """Two nodes of HAMi, each with shares of a pool of NICs."""
+    found = [hami_node("hami-0"), hami_node("hami-1")]
+    for node in found:
+        node["status"]["allocatable"] |= {"rdma/hca": "100", "nvidia.com/sriov_rdma": "8"}
+    return found
+
+
+def assessed(folder: Path, limits: dict[str, str], keep: list[str]) -> dict[str, Any]:
+    """Return a workload with these keys as `assess` lists it; nothing if it does not."""
+    file = folder / "cluster.yaml"
+    file.write_text(dump_yaml([*nodes(), namespace("team"), *workload("web", limits, ["hami-0"])]))
+    result = drawbridge(
+        "assess", "--snapshot", file, "--settings", settings(folder, keep), "-o", "json"
+    )
+    return next(iter(json.loads(result.stdout)["workloads"]), {})
+
+
+@pytest.mark.parametrize(
+    ("limits", "outcome", "codes"),
+    [
+        ({**SHARE, **POOL}, "translated", [CODE]),
+        ({GPU: "1", **POOL}, "native", [CODE]),
+        ({**SHARE, "nvidia.com/sriov_rdma": "1"}, "translated", [CODE]),
+        ({**SHARE, "nvidia.com/hostdev": "1"}, "translated", [CODE]),
+        ({**SHARE, "rdma/hca": "0"}, "translated", []),
+        (SHARE, "translated", []),
+        (POOL, None, None),
+    ],
+    ids=["a share", "a GPU", "by name", "of NVIDIA's names", "none", "no NIC", "a NIC alone"],
+)
+def test_pods_keep_the_keys_of_nics_beside_claims(
+    tmp_path: Path, limits: dict[str, str], outcome: str | None, codes: list[str] | None
+) -> None:
+    """A pod with `nvidia.com/sriov_rdma` was `unknown`, so its nodes had no wave."""
+    entry = assessed(tmp_path, limits, KEEP)
+
+    assert (outcome, codes) == (entry.get("outcome"), entry.get("codes"))
+
+
+def test_without_the_setting_nics_become_claims(tmp_path: Path) -> None:
+    assert CODE not in assessed(tmp_path, {**SHARE, **POOL}, [])["codes"]
+
+
+def test_a_plan_moves_gpus_and_says_what_stays(tmp_path: Path) -> None:
+    objects = [*nodes(), namespace("team"), *workload("web", {**SHARE, **POOL}, ["hami-0"])]
+
+    plan = planned(tmp_path, objects, "--settings", settings(tmp_path, KEEP))
+
+    assert {"hami-0", "hami-1"} == {
+        node["name"] for wave in plan["waves"] for node in wave["nodes"]
+    }
+    (wave,) = (wave for wave in plan["waves"] if "team" in wave["namespaces"])
+    (note,) = (note for note in wave["notes"] if NOTE in note)
+    assert note.startswith("Deployment/team/web: ")
+    assert note in script(tmp_path, "preflight", wave["wave"])
+    assert "keep:" in (tmp_path / "plan" / "settings.yaml").read_text()
+
+
+def test_no_pod_goes_to_a_node_without_its_nics(tmp_path: Path) -> None:
+    """The only other node has no NICs, so the first one cannot be drained."""
+    found = nodes()
+    del found[1]["status"]["allocatable"]["rdma/hca"]
+    objects = [*found, namespace("team"), *workload("web", {**SHARE, **POOL}, ["hami-0"])]
+
+    plan = planned(tmp_path, objects, "--settings", settings(tmp_path, KEEP))
+
+    assert not [wave["nodes"] for wave in plan["waves"]]
+    assert "Node//hami-0" in held_objects(plan)
+
+
+def test_the_webhook_leaves_the_key_and_says_so(tmp_path: Path) -> None:
+    file = tmp_path / "pod.yaml"
+    spec = workload("web", {**SHARE, **POOL}, [])[0]["spec"]["template"]["spec"]
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web"}, "spec": spec}
+    file.write_text(dump_yaml([pod]))
+
+    result = drawbridge("translate", "-f", file, "--settings", settings(tmp_path, KEEP))
+
+    assert 'rdma/hca: "1"' in result.stdout
+    assert "nvidia.com/gpumem:" not in result.stdout
+    assert "rdma/hca stays with its device plugin: the pod gets both on one node" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "fault"),
+    [
+        ("nics", "translation.keep: no vocabulary nics; known are aliyun, "),
+        ("rdma/hca", "translation.keep: rdma/hca is translated by the vocabulary rdma; name that"),
+    ],
+)
+def test_a_name_that_cannot_stay_is_rejected(tmp_path: Path, name: str, fault: str) -> None:
+    file = tmp_path / "pod.yaml"
+    file.write_text(dump_yaml([namespace("team")]))
+
+    result = drawbridge("translate", "-f", file, "--settings", settings(tmp_path, [name]))
+
+    assert 2 == result.exit_code
+    assert fault in result.stderr

@@ -1,0 +1,206 @@
+"""`drawbridge plan`: pods that no controller replaces are deleted one after another, and a way back waits for all."""
+
+import os
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from testing.migration import SHARE, hami_node, namespace, workload
+from testing.plan import planned, script
+
+SELECTOR: Final = {"matchLabels": {"app": "web"}}
+ON_DELETE: Final = {"updateStrategy": {"type": "OnDelete"}}
+NOTE: Final = "no controller replaces the pods of {}"
+
+
+def objects(kind: str, spec: Mapping[str, Any], selector: Any = SELECTOR) -> list[dict[str, Any]]:
+    """Two nodes of HAMi, and a workload on one of them with these fields of its spec."""
+    owner, *pods = workload("web", SHARE, ["hami-0", "hami-0"], kind=kind)
+    owner["spec"] |= {"selector": selector, **spec}
+    if kind == "ReplicationController":
+        owner["apiVersion"] = "v1"
+        for pod in pods:
+            pod["metadata"]["ownerReferences"][0]["apiVersion"] = "v1"
+    if kind == "DaemonSet":
+        owner["status"] = {"desiredNumberScheduled": 2}
+    return [hami_node("hami-0"), hami_node("hami-1"), namespace("team"), owner, *pods]
+
+
+def moving(
+    folder: Path, found: list[dict[str, Any]]
+) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    """Return the wave that restarts the workload, and the workload in it."""
+    plan = planned(folder, found, "--wave-nodes", 2 if found[3]["kind"] == "DaemonSet" else 1)
+    return next((wave, entry) for wave in plan["waves"] for entry in wave["workloads"])
+
+
+@pytest.mark.parametrize(
+    ("kind", "spec", "selector", "owner"),
+    [
+        ("StatefulSet", ON_DELETE, SELECTOR, "StatefulSet/web "),
+        ("DaemonSet", ON_DELETE, SELECTOR, "DaemonSet/web "),
+        (
+            "StatefulSet",
+            {"updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"partition": 1}}},
+            SELECTOR,
+            "StatefulSet/web ",
+        ),
+        ("Deployment", {"paused": True}, SELECTOR, "ReplicaSet/"),
+        ("ReplicaSet", {}, SELECTOR, "ReplicaSet/web "),
+        ("ReplicationController", {}, {"app": "web"}, "ReplicationController/web "),
+    ],
+    ids=["OnDelete", "DaemonSet", "partition", "paused", "ReplicaSet", "ReplicationController"],
+)
+def test_pods_that_no_controller_replaces_are_deleted(
+    tmp_path: Path, kind: str, spec: Mapping[str, Any], selector: Any, owner: str
+) -> None:
+    """A restart did nothing, and the check after the wave waited for half an hour."""
+    wave, entry = moving(tmp_path, objects(kind, spec, selector))
+
+    assert ("app=web", True) == (entry["selector"], entry["onDelete"])
+    assert any(note.startswith(NOTE.format(f"{kind}/team/web")) for note in wave["notes"])
+    for phase, devices in (("switch", "keys"), ("rollback", "claims")):
+        text = script(tmp_path, phase, wave["wave"])
+        call = f"recreate_pods {kind.lower()}/web team app=web {owner!r} {devices}"
+        assert call.replace("'ReplicaSet/'", "ReplicaSet/") in text
+        assert "rollout restart" not in text
+        assert "wait_for_rollouts" not in text
+
+
+@pytest.mark.parametrize(
+    ("expressions", "text"),
+    [
+        ([{"key": "tier", "operator": "In", "values": ["a", "b"]}], "app=web,tier in (a,b)"),
+        ([{"key": "tier", "operator": "NotIn", "values": ["a"]}], "app=web,tier notin (a)"),
+        ([{"key": "tier", "operator": "Exists"}], "app=web,tier"),
+        ([{"key": "tier", "operator": "DoesNotExist"}], "app=web,!tier"),
+        ([{"key": "tier", "operator": "Like"}], ""),
+    ],
+)
+def test_a_selector_is_as_kubectl_takes_it(
+    tmp_path: Path, expressions: list[Mapping[str, Any]], text: str
+) -> None:
+    selector = {**SELECTOR, "matchExpressions": expressions}
+
+    wave, entry = moving(tmp_path, objects("StatefulSet", ON_DELETE, selector))
+
+    assert text == entry["selector"]
+    by_hand = "by hand: delete the pods of StatefulSet/team/web, one after another" in script(
+        tmp_path, "switch", wave["wave"]
+    )
+    assert by_hand == (not text)
+
+
+def test_a_way_back_waits_for_the_pods_that_it_restarted(tmp_path: Path) -> None:
+    """It ended while they were still on their way, or pending for ever."""
+    wave, _ = moving(tmp_path, objects("StatefulSet", {}))
+
+    lines = [line.strip() for line in script(tmp_path, "rollback", wave["wave"]).splitlines()]
+    restart = lines.index("kubectl rollout restart --namespace=team \\")
+    wait = lines.index("wait_for_rollouts \\")
+    assert restart < wait
+    assert "statefulset/web team app=web" == lines[wait + 1]
+    # The check after a wave waits for them on the way there.
+    assert "wait_for_rollouts" not in script(tmp_path, "switch", wave["wave"])
+
+
+# --- what the scripts do --------------------------------------------------------------------------
+
+_KUBECTL: Final = r"""#!/bin/sh
+# The folder has a file for each pod: its owner, claims or keys, and True if it is ready.
+pods="@PODS@"
+echo "$@" >> "@CALLS@"
+case "$1 $2" in
+  "get pods")
+    for path in "$pods"/*; do echo "${path##*/} $(cat "$path")"; done ;;
+  "get "*) echo 2 ;;
+  "delete pod") sed -i "s/$FROM/$TO/; s/True/$READY/" "$pods/$3" ;;
+  "rollout status") exit "$STATUS" ;;
+esac
+"""
+
+
+class Scripts:
+    """The last steps of a wave's scripts, and pods that a kubectl of files creates again."""
+
+    def __init__(self, folder: Path, kind: str, spec: Mapping[str, Any]) -> None:
+        wave, _ = moving(folder, objects(kind, spec))
+        self._wave = folder / "plan" / f"wave-{wave['wave']}"
+        shared = folder / "plan" / "cluster.sh"
+        shared.write_text(shared.read_text().replace("most_seconds=1800", "most_seconds=0"))
+        self._pods, self._calls, binaries = folder / "pods", folder / "calls", folder / "bin"
+        for path in (self._pods, binaries):
+            path.mkdir()
+        text = _KUBECTL.replace("@PODS@", str(self._pods)).replace("@CALLS@", str(self._calls))
+        (binaries / "kubectl").write_text(text)
+        (binaries / "kubectl").chmod(0o755)
+        self._path = f"{binaries}:{os.environ['PATH']}"
+
+    def show(self, **pods: str) -> None:
+        for name, line in pods.items():
+            (self._pods / name).write_text(line)
+
+    def run(self, phase: str, **environment: str) -> tuple[int, list[str], str]:
+        """Return the status, the deleted pods, and standard error."""
+        self._calls.write_text("")
+        ran = subprocess.run(
+            [self._wave / f"{phase}.sh", "--step", "restarts"],
+            env={
+                "PATH": self._path,
+                "FROM": "keys",
+                "TO": "claims",
+                "READY": "True",
+                **environment,
+            },
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        calls = self._calls.read_text().splitlines()
+        deleted = [line.split()[2] for line in calls if line.startswith("delete pod ")]
+        return ran.returncode, deleted, ran.stderr
+
+
+def test_only_pods_of_the_workload_are_deleted_and_each_once(tmp_path: Path) -> None:
+    scripts = Scripts(tmp_path, "StatefulSet", ON_DELETE)
+    scripts.show(
+        a="StatefulSet/web keys True",
+        b="StatefulSet/web claims True",
+        c="StatefulSet/web keys True",
+        d="StatefulSet/web-2 keys True",
+        e="keys True",
+    )
+
+    assert (0, ["a", "c"]) == scripts.run("switch")[:2]
+    # As after a script that was stopped: nothing is left to do.
+    assert (0, []) == scripts.run("switch")[:2]
+    assert (0, ["a", "b", "c"]) == scripts.run("rollback", FROM="claims", TO="keys")[:2]
+
+
+def test_a_script_stops_at_a_pod_that_does_not_come_back(tmp_path: Path) -> None:
+    scripts = Scripts(tmp_path, "Deployment", {"paused": True})
+    scripts.show(a="ReplicaSet/web-1 keys True", b="ReplicaSet/web-1 keys True")
+
+    status, deleted, told = scripts.run("switch", READY="False")
+
+    assert (1, ["a"]) == (status, deleted)
+    assert "team/deployment/web: 1 of 2 pods are ready; not yet: a\n" in told
+    assert "stopped at: wait for team/deployment/web" in told
+
+
+def test_a_way_back_names_the_pods_that_are_not_back(tmp_path: Path) -> None:
+    scripts = Scripts(tmp_path, "Deployment", {})
+    scripts.show(
+        a="ReplicaSet/web-1 keys True", b="ReplicaSet/web-1 keys", c="ReplicaSet/web-1 keys"
+    )
+
+    assert 0 == scripts.run("rollback", STATUS="0")[0]
+    status, _, told = scripts.run("rollback", STATUS="1")
+
+    assert 1 == status
+    assert "team/deployment/web is not back; not yet: b c\n" in told
+    assert "stopped at: wait for team/deployment/web" in told

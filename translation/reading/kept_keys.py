@@ -1,0 +1,20 @@
+"""The keys that a cluster leaves to their device plugin, as the setting `translation.keep` says. Pure."""
+
+from collections.abc import Collection, Iterator
+
+from translation.reading.arbiter import VOCABULARIES
+
+
+def is_kept(key: str, kept_names: Collection[str]) -> bool:
+    """Return True if a resource name, or its vocabulary, is among names that stay.
+
+    >>> is_kept("rdma/hca", {"rdma"}), is_kept("nvidia.com/gpu", {"rdma"})
+    (True, False)
+    """
+    vocabularies = (VOCABULARIES[name] for name in kept_names if name in VOCABULARIES)
+    return key in kept_names or any(vocabulary.handles(key) for vocabulary in vocabularies)
+
+
+def find_kept(names: Collection[str], kept_names: Collection[str]) -> Iterator[str]:
+    """Yield those of some resource names that stay."""
+    return (name for name in names if is_kept(name, kept_names)) if kept_names else iter(())
