@@ -160,7 +160,7 @@ chaos: setup ## schedules of the allocation protocol, faults that are planted in
 	  $(BIN)/python -m testing.sidecar.chaos --seeds 1000 --fault $$fault || exit 1; done
 	@$(BIN)/python -m testing.sidecar.chaos --seeds 12000 --fault no-wait-before
 	$(BIN)/python -m testing.sidecar.group_chaos --seeds "$(or $(SEEDS),5000)" --first "$(or $(FIRST),0)"
-	@for fault in no-commit no-take-back no-look-back hasty-take-back no-parking what-if-holds; do \
+	@for fault in no-commit no-take-back no-look-back hasty-take-back no-parking what-if-holds first-takes-all; do \
 	  $(BIN)/python -m testing.sidecar.group_chaos --seeds 500 --fault $$fault || exit 1; done
 	$(if $(SEEDS)$(FIRST),,DRAWBRIDGE_E2E_FULL="$(or $(FULL),100 3)" \
 	  DRAWBRIDGE_E2E_NODES="$(or $(NODES),1000)" DRAWBRIDGE_E2E_WAITING="$(or $(WAITING),500)" \

@@ -33,6 +33,8 @@ pytestmark = [
 TIMEOUT_S: Final = 60.0
 PRIORITY: Final = "group-urgent"
 GPUS: Final = 8
+SHARING: Final = 300
+"""Pods that share a claim; more than one claim can be reserved for singly."""
 PARTS: Final = ("sidecar", "scheduler")
 KILLS: Final = int(os.environ.get("DRAWBRIDGE_E2E_GROUP_KILLS", "2"))
 """The number of kills of a process in a commit, each time after another number of writes."""
@@ -297,16 +299,18 @@ def test_pods_of_a_group_share_a_claim_and_one_beyond_the_minimum_waits_alone(
 def test_pods_share_the_claim_that_is_made_for_their_group(
     cluster: Access, group_bridge: Bridge, namespace: str
 ) -> None:
-    group = pod_group("ring", 3)
+    group = pod_group("ring", SHARING)
     entry = {"name": "gpu", "resourceClaimTemplateName": "eight"}
     group["spec"]["resourceClaims"] = [entry]
-    workers = [worker(f"worker-{index}", "ring", "eight") for index in range(3)]
+    workers = [worker(f"worker-{index}", "ring", "eight") for index in range(SHARING)]
     apply(cluster, namespace, [*templates(), group, *workers])
 
-    running(cluster, namespace, "ring", 3)
+    running(cluster, namespace, "ring", SHARING)
     (claim,) = cluster.objects("resourceclaims", namespace)
     (owner,) = claim["metadata"]["ownerReferences"]
     assert (owner["kind"], owner["name"]) == ("PodGroup", "ring")
+    (consumer,) = claim["status"]["reservedFor"]
+    assert (consumer["resource"], consumer["uid"]) == ("podgroups", owner["uid"])
     assert len({entry["spec"]["nodeName"] for entry in cluster.objects("pods", namespace)}) == 1
 
 

@@ -30,7 +30,7 @@ from sidecar.plan.occupancy import Keep
 from sidecar.plan.waiting import WaitingPods, representative
 from sidecar.reports.metrics import SidecarMetrics
 from sidecar.state.state import ClusterState
-from sidecar.writes.binder import Binder, PodReference
+from sidecar.writes.group_commits import GroupCommits
 
 
 class Callers(NamedTuple):
@@ -63,7 +63,7 @@ class Groups:
         callers: Callers,
         *,
         pods: KnownPods,
-        binder: Binder,
+        commits: GroupCommits,
         metrics: SidecarMetrics,
         keep_after_s: float,
         clock: Callable[[], float] = time.monotonic,
@@ -72,7 +72,7 @@ class Groups:
 
         Args:
             pods: Pods that the scheduler asked about.
-            binder: Releases claims.
+            commits: Releases claims.
             keep_after_s: Seconds of waiting after which a group keeps the devices that it can use.
             clock: Monotonic seconds.
         """
@@ -81,7 +81,7 @@ class Groups:
         self._intake = intake
         self._decisions = decisions
         self._callers = callers
-        self._binder = binder
+        self._commits = commits
         self._metrics = metrics
         self._keep_after = timedelta(seconds=keep_after_s)
         self._clock = clock
@@ -133,10 +133,9 @@ class Groups:
             return _NO_HELP
         uids = frozenset(pod.metadata.uid for pod in request.pods)
         for pod in request.pods:
-            reference = PodReference(pod.metadata.uid, pod.metadata.namespace, pod.metadata.name)
-            for name, claim in self._pods.releasable_claims(pod, uids):
-                if await self._binder.release(reference, name, claim.metadata.uid, deallocate=True):
-                    return Help(Verdict.RELEASED, f"deallocated ResourceClaim {name[1]}")
+            for claim in self._pods.releasable_claims(pod, uids):
+                if await self._commits.release(pod.metadata.uid, claim, deallocate=True):
+                    return Help(Verdict.RELEASED, f"deallocated ResourceClaim {claim.name[1]}")
         if await self._awaits_release(request):
             return Help(Verdict.WAIT, "devices of pods that are gone are being released")
         return _NO_HELP

@@ -4,12 +4,11 @@ from collections import OrderedDict
 from collections.abc import Collection
 from typing import Final
 
-from allocator.pods.claims import Name
 from kube.api.core import Pod
-from kube.api.resource import ResourceClaim
+from sidecar.commit.steps import ConsumedClaim
 from sidecar.commit.writes import consumers
+from sidecar.plan.group_claims import entries_by_claim
 from sidecar.plan.node_limits import limits_nodes
-from sidecar.plan.pod_claims import claim_names
 from sidecar.state.state import ClusterState
 
 MAX_PODS: Final = 4096
@@ -49,27 +48,31 @@ class KnownPods:
         pod = self._state.consumers.pods.get(uid) or self._state.groups.find(uid)
         return pod is not None and bool(pod.spec.node_name)
 
-    def claims_of(self, pod: Pod) -> list[tuple[Name, ResourceClaim]]:
-        """Return the claims of a pod that exist."""
+    def claims_of(self, pod: Pod) -> list[ConsumedClaim]:
+        """Return the claims of a pod that exist, with its entries in them."""
+        entries = entries_by_claim(pod, self._state.groups.pod_group(pod))
         return [
-            (name, claim)
-            for name in claim_names(pod)
+            ConsumedClaim(name, claim.metadata.uid, entry)
+            for name, entry in entries.items()
             if (claim := self._state.claims.store.get(name)) is not None
         ]
 
     def releasable_claims(
         self, pod: Pod, others: Collection[str] = frozenset()
-    ) -> list[tuple[Name, ResourceClaim]]:
+    ) -> list[ConsumedClaim]:
         """Return the claims of a pod that keep it from some node, and that no other pod has.
 
         Args:
             others: UIDs of pods of its group without a node, which may have them.
         """
-        uids = {pod.metadata.uid, *others}
         return [
-            (name, claim)
-            for name, claim in self.claims_of(pod)
-            if all(consumer.uid in uids for consumer in consumers(claim))
+            consumed
+            for consumed in self.claims_of(pod)
+            if (claim := self._state.claims.store.get(consumed.name)) is not None
+            and all(
+                consumer.uid in {pod.metadata.uid, consumed.entry.uid, *others}
+                for consumer in consumers(claim)
+            )
             and limits_nodes(claim, self._state.nodes.values(), cutoff=self._state.binding_cutoff)
             and self._state.owns(claim)
         ]

@@ -58,7 +58,7 @@ from sidecar.reports.debug_view import reservations_view
 from sidecar.reports.metrics import SidecarMetrics
 from sidecar.state.pod_room import PodRoom
 from sidecar.state.state import ClusterState
-from sidecar.writes.binder import Binder, PodReference
+from sidecar.writes.binder import Binder
 from sidecar.writes.group_commits import GroupCommits, Member
 
 REST_PER_PLAN: Final = 4
@@ -156,7 +156,7 @@ class Service:
             GroupDecisions(self._decisions, state, memory),
             Callers(self.turns, self._waiting, self._evaluations, seen_claims),
             pods=self._pods,
-            binder=binder,
+            commits=self.commits,
             metrics=metrics,
             keep_after_s=keep_for_group_after_s,
             clock=clock,
@@ -362,13 +362,10 @@ class Service:
         pod = self._pods.find(request.pod_uid)
         is_over = self._was_tried_again(request) or self._pods.is_bound(request.pod_uid)
         if pod is not None and not is_over:
-            reference = PodReference(pod.metadata.uid, pod.metadata.namespace, pod.metadata.name)
             # A pod whose PreBind succeeded may be bound, whatever the scheduler was told.
             deallocate = request.pod_uid not in self._written
-            for name, claim in self._pods.claims_of(pod):
-                await self._binder.release(
-                    reference, name, claim.metadata.uid, deallocate=deallocate
-                )
+            for claim in self._pods.claims_of(pod):
+                await self.commits.release(request.pod_uid, claim, deallocate=deallocate)
         return self._answer(Verdict.OK)
 
     def _was_tried_again(self, request: UnreserveRequest) -> bool:
@@ -385,11 +382,10 @@ class Service:
         pod = self._pods.find(request.pod_uid)
         if pod is None:
             return self._answer(Verdict.CONTINUE)
-        reference = PodReference(pod.metadata.uid, pod.metadata.namespace, pod.metadata.name)
-        for name, claim in self._pods.releasable_claims(pod):
-            if await self._binder.release(reference, name, claim.metadata.uid, deallocate=True):
+        for claim in self._pods.releasable_claims(pod):
+            if await self.commits.release(request.pod_uid, claim, deallocate=True):
                 return self._answer(
-                    Verdict.RELEASED, message=f"deallocated ResourceClaim {name[1]}"
+                    Verdict.RELEASED, message=f"deallocated ResourceClaim {claim.name[1]}"
                 )
         if await self._awaits_release(pod):
             return self._answer(
@@ -461,11 +457,10 @@ class Service:
         reservation = self.reservations.by_pod.get(uid)
         if pod is None or node is None or reservation is None:
             return failed_rejection(Code.POD_UNKNOWN, "the pod has no reservation")
-        claims = [(name, claim.metadata.uid) for name, claim in self._pods.claims_of(pod)]
-        reference = PodReference(uid, request.pod_namespace, request.pod_name)
+        claims = tuple(self._pods.claims_of(pod))
         if reservation.group is not None:
-            return await self.commits.bind(Member(reference, request.node, tuple(claims)))
-        return await self._binder.bind(reference, node, claims)
+            return await self.commits.bind(Member(uid, request.node, claims))
+        return await self._binder.bind(uid, node, claims)
 
     # --- pods -------------------------------------------------------------------------------------
 

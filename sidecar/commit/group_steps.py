@@ -1,6 +1,5 @@
 """The checks before the claims of a group are written, and the writes to take back after a failure."""
 
-from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -12,7 +11,8 @@ from kube.api.core import Node
 from kube.api.resource import ResourceClaim, ResourceClaimConsumerReference
 from sidecar.commit import steps, writes
 from sidecar.commit.ledger import Hold, Ledger, Step
-from sidecar.commit.steps import ClaimWrite
+from sidecar.commit.steps import Candidate, ClaimWrite, ConsumedClaim
+from sidecar.commit.writes import Consumer
 from sidecar.model.rejections import Code, Rejection, unschedulable
 
 
@@ -21,12 +21,11 @@ class GroupPod(NamedTuple):
 
     Attributes:
         node: The node that was reserved for it; None once it does not exist any more.
-        claims: Name and UID of each of its claims.
     """
 
-    pod: ResourceClaimConsumerReference
+    uid: str
     node: Node | None
-    claims: tuple[tuple[Name, str], ...]
+    claims: tuple[ConsumedClaim, ...]
 
 
 class TakeBack(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,13 +33,13 @@ class TakeBack(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         uid: The claim's UID.
-        pods: The pods to be taken out of it.
+        pods: The pods to be taken out of it; a PodGroup's entry leaves with the last pod that uses it.
         deallocate: The group had it allocated, so that the devices are free if nobody else uses them.
     """
 
     name: Name
     uid: str
-    pods: tuple[ResourceClaimConsumerReference, ...]
+    pods: tuple[Consumer, ...]
     deallocate: bool
 
 
@@ -58,19 +57,21 @@ def rejections_of(
         drivers: The drivers whose devices may be given now: the fence may have opened meanwhile.
     """
     rejections: dict[str, Rejection] = {}
-    joined: Counter[Name] = Counter()
+    joining: dict[Name, set[str]] = {}
     for member in members:
         rejection = _node_rejection(member)
-        for name, uid in member.claims:
-            claim = claims.get(name)
-            joined[name] += claim is None or not writes.is_reserved_for(claim, member.pod.uid)
+        for consumed in member.claims:
+            claim, hold = claims.get(consumed.name), holds.get(consumed.uid)
+            joining_uids = joining.setdefault(consumed.name, set())
+            if claim is None or not writes.is_reserved_for(claim, consumed.entry.uid):
+                joining_uids.add(consumed.entry.uid)
             rejection = (
                 rejection
-                or _claim_rejection(member, claim, uid, holds.get(uid), drivers)
-                or _consumer_rejection(claim, joined[name])
+                or _claim_rejection(member, consumed, claim, hold, drivers)
+                or _consumer_rejection(claim, len(joining_uids))
             )
         if rejection is not None:
-            rejections[member.pod.uid] = rejection
+            rejections[member.uid] = rejection
     return rejections
 
 
@@ -82,15 +83,16 @@ def _node_rejection(member: GroupPod) -> Rejection | None:
 
 def _claim_rejection(
     member: GroupPod,
+    consumed: ConsumedClaim,
     claim: ResourceClaim | None,
-    uid: str,
     hold: Hold | None,
     drivers: frozenset[str],
 ) -> Rejection | None:
     if member.node is None:
         return None
     # That an earlier write is unsettled delays the Binding, and does not forbid it.
-    step = steps.next_bind_step(claim, uid, hold, member.pod, member.node, is_unsettled=False)
+    candidate = Candidate(Consumer(member.uid, consumed.entry), member.node)
+    step = steps.next_bind_step(claim, consumed.uid, hold, candidate, is_unsettled=False)
     if isinstance(step, Rejection):
         return step
     is_allocated = claim is not None and allocation_of(claim) is not None
@@ -109,7 +111,8 @@ def _consumer_rejection(claim: ResourceClaim | None, joining: int) -> Rejection 
         return None
     return unschedulable(
         Code.TOO_MANY_CONSUMERS,
-        f"a ResourceClaim can be reserved for {writes.MAX_CONSUMERS} pods at most",
+        f"a ResourceClaim can be reserved for {writes.MAX_CONSUMERS} pods at most; a PodGroup whose "
+        "spec.resourceClaims share it counts as one",
     )
 
 
@@ -123,18 +126,18 @@ def take_backs_of(
     Args:
         claims: The claims before they are written.
     """
-    pods: dict[tuple[Name, str], list[ResourceClaimConsumerReference]] = {}
+    pods: dict[tuple[Name, str], list[Consumer]] = {}
     for member in members:
-        for key in member.claims:
-            pods.setdefault(key, []).append(member.pod)
+        for name, uid, entry in member.claims:
+            pods.setdefault((name, uid), []).append(Consumer(member.uid, entry))
     take_backs = []
-    for (name, uid), of_claim in pods.items():
+    for (name, uid), consumers in pods.items():
         claim = claims.get(name)
         is_allocated = claim is not None and allocation_of(claim) is not None
         joining = tuple(
             pod
-            for pod in of_claim
-            if not is_allocated or claim is None or not writes.is_reserved_for(claim, pod.uid)
+            for pod in consumers
+            if not is_allocated or claim is None or not writes.is_reserved_for(claim, pod.entry.uid)
         )
         if joining:
             take_backs.append(
@@ -151,32 +154,44 @@ def joined(before: TakeBack | None, after: TakeBack) -> TakeBack:
     """
     if before is None:
         return after
-    return replace(before, pods=_by_uid((*before.pods, *after.pods)))
+    pods = {pod.pod_uid: pod for pod in (*before.pods, *after.pods)}
+    return replace(before, pods=tuple(pods.values()))
 
 
 def split(take_back: TakeBack, uids: Collection[str]) -> tuple[TakeBack | None, TakeBack | None]:
     """Return the writes to take back of these pods, and of the others; None for nothing."""
-    sides: tuple[list[ResourceClaimConsumerReference], ...] = ([], [])
+    sides: tuple[list[Consumer], ...] = ([], [])
     for pod in take_back.pods:
-        sides[pod.uid not in uids].append(pod)
+        sides[pod.pod_uid not in uids].append(pod)
     of_these, of_others = (replace(take_back, pods=tuple(pods)) if pods else None for pods in sides)
     return of_these, of_others
 
 
-def _by_uid(
-    pods: Iterable[ResourceClaimConsumerReference],
+def leaving_entries(
+    pods: Iterable[Consumer], used: Collection[str]
 ) -> tuple[ResourceClaimConsumerReference, ...]:
-    return tuple({pod.uid: pod for pod in pods}.values())
+    """Return the entries that leave a claim together with pods, each once.
+
+    Args:
+        used: UIDs of the entries by which other pods use the claim.
+    """
+    return tuple({pod.entry.uid: pod.entry for pod in pods if pod.entry.uid not in used}.values())
 
 
 def next_take_back_step(
-    take_back: TakeBack, claim: ResourceClaim | None, hold: Hold | None, *, is_unsettled: bool
+    take_back: TakeBack,
+    claim: ResourceClaim | None,
+    hold: Hold | None,
+    *,
+    used: Collection[str],
+    is_unsettled: bool,
 ) -> ClaimWrite | bool:
     """Return the write that takes a claim back.
 
     Args:
         claim: The claim as it is now; None if it does not exist.
         hold: The devices that are promised to it.
+        used: UIDs of the entries by which other pods use the claim, which are bound or may be.
         is_unsettled: An earlier write, decided on this version of the claim, may be made yet.
 
     Returns:
@@ -186,9 +201,10 @@ def next_take_back_step(
         return True
     if is_unsettled or (hold is not None and hold.step is not Step.RESERVED):
         return False
-    write = steps.next_release_step(
-        claim, take_back.uid, take_back.pods, deallocate=take_back.deallocate
-    )
+    entries = leaving_entries(take_back.pods, used)
+    if not entries:
+        return True
+    write = steps.next_release_step(claim, take_back.uid, entries, deallocate=take_back.deallocate)
     return True if write is None else write
 
 
@@ -197,18 +213,18 @@ class MemberClaims(NamedTuple):
 
     Attributes:
         is_bound: It is bound, and has not ended.
-        claims: Its claims as they are; None for each that does not exist.
+        claims: Its claims as they are, None for each that does not exist, with its entries in them.
     """
 
-    pod: ResourceClaimConsumerReference
+    uid: str
     is_bound: bool
-    claims: tuple[ResourceClaim | None, ...]
+    claims: tuple[tuple[ResourceClaim | None, ResourceClaimConsumerReference], ...]
 
     @property
     def is_whole(self) -> bool:
         """Return True if it is bound, or could be without any write of an allocation."""
         return self.is_bound or all(
-            claim is not None and allocation_of(claim) is not None for claim in self.claims
+            claim is not None and allocation_of(claim) is not None for claim, _ in self.claims
         )
 
 
@@ -223,16 +239,22 @@ def incomplete_commit(min_count: int, members: Sequence[MemberClaims]) -> tuple[
     """
     if sum(member.is_whole for member in members) >= min_count:
         return ()
-    pods_of: dict[tuple[Name, str], list[ResourceClaimConsumerReference]] = {}
+    pods_of: dict[tuple[Name, str], list[Consumer]] = {}
     consumer_uids: dict[tuple[Name, str], frozenset[str]] = {}
+    bound_uids: dict[tuple[Name, str], set[str]] = {}
     for member in members:
-        for claim in member.claims:
-            if not member.is_bound and claim is not None and allocation_of(claim) is not None:
-                key = (claim_name(claim), claim.metadata.uid)
-                pods_of.setdefault(key, []).append(member.pod)
-                consumer_uids[key] = frozenset(user.uid for user in writes.consumers(claim))
+        for claim, entry in member.claims:
+            if claim is None or allocation_of(claim) is None:
+                continue
+            key = (claim_name(claim), claim.metadata.uid)
+            consumer_uids[key] = frozenset(user.uid for user in writes.consumers(claim))
+            if member.is_bound:
+                bound_uids.setdefault(key, set()).add(entry.uid)
+            else:
+                pods_of.setdefault(key, []).append(Consumer(member.uid, entry))
     return tuple(
         TakeBack(name=name, uid=uid, pods=tuple(pods), deallocate=True)
         for (name, uid), pods in sorted(pods_of.items())
-        if consumer_uids[name, uid] <= {pod.uid for pod in pods}
+        if consumer_uids[name, uid] <= {pod.entry.uid for pod in pods}
+        and consumer_uids[name, uid].isdisjoint(bound_uids.get((name, uid), ()))
     )

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from allocator.pods.claims import allocation_of
+from allocator.pods.claims import Name, allocation_of
 from allocator.pods.node_eligibility import is_for
 from kube.api.core import Node
 from kube.api.resource import (
@@ -21,7 +21,7 @@ from kube.api.resource import (
 )
 from sidecar.commit import ledger, writes
 from sidecar.commit.ledger import Hold, Step
-from sidecar.commit.writes import Outcome, Patch
+from sidecar.commit.writes import Consumer, Outcome, Patch
 from sidecar.model.rejections import Code, Rejection, unschedulable
 
 
@@ -31,21 +31,33 @@ class Kind(StrEnum):
     PROTECT = "protect"
     """Add the finalizer."""
     ALLOCATE = "allocate"
-    """Give it devices, and reserve it for a pod."""
+    """Give it devices, and reserve it for consumers."""
     RESERVE = "reserve"
-    """Reserve it for one more pod."""
+    """Reserve it for further consumers."""
     DEALLOCATE = "deallocate"
-    """Take pods out, and the devices back after the last one."""
+    """Take consumers out, and the devices back after the last one."""
     LEAVE = "leave"
-    """Take pods out, and leave the devices."""
+    """Take consumers out, and leave the devices."""
     SETTLE = "settle"
     """Change the version and nothing else, so that no earlier write can land."""
+
+
+class ConsumedClaim(NamedTuple):
+    """A claim of a pod that is to be bound.
+
+    Attributes:
+        entry: The entry of `status.reservedFor` by which the pod may use it.
+    """
+
+    name: Name
+    uid: str
+    entry: ResourceClaimConsumerReference
 
 
 class Candidate(NamedTuple):
     """A pod that waits to be bound to a node with a claim that is being written."""
 
-    pod: ResourceClaimConsumerReference
+    consumer: Consumer
     node: Node
 
 
@@ -54,16 +66,14 @@ class ClaimWrite(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         claim: The claim as it was read for the decision.
-        pod: Whom it is about; None for PROTECT and SETTLE.
-        others: Further pods that ALLOCATE and RESERVE reserve the claim for, and that DEALLOCATE and LEAVE
-            take out.
+        entries: The entries of `status.reservedFor` that ALLOCATE and RESERVE add, and that DEALLOCATE and
+            LEAVE take out.
         allocation: The allocation for ALLOCATE.
     """
 
     kind: Kind
     claim: ResourceClaim
-    pod: ResourceClaimConsumerReference | None = None
-    others: tuple[ResourceClaimConsumerReference, ...] = ()
+    entries: tuple[ResourceClaimConsumerReference, ...] = ()
     allocation: AllocationResult | None = None
 
     @property
@@ -76,11 +86,10 @@ def next_bind_step(
     claim: ResourceClaim | None,
     uid: str,
     hold: Hold | None,
-    pod: ResourceClaimConsumerReference,
-    node: Node,
+    candidate: Candidate,
     *,
     is_unsettled: bool,
-    candidates: Sequence[Candidate] = (),
+    others: Sequence[Candidate] = (),
 ) -> ClaimWrite | Rejection | None:
     """Return the next write on the way to a claim that is allocated and reserved for a pod.
 
@@ -88,9 +97,9 @@ def next_bind_step(
         claim: The claim as it is now; None if it does not exist.
         uid: The UID of the claim that was reserved.
         hold: The devices that are promised to the claim.
-        node: The node that the pod will be bound to.
+        candidate: The pod, with the node that it will be bound to.
         is_unsettled: An earlier write, decided on this version of the claim, may be made yet.
-        candidates: Other pods that wait to write the claim. One write reserves it for all that can have
+        others: Other pods that wait to write the claim. One write reserves it for all that can have
             it, so that a claim with many pods is not written once for each.
 
     Returns:
@@ -103,70 +112,70 @@ def next_bind_step(
         return unschedulable(Code.CLAIM_DELETED, f"ResourceClaim {name} is being deleted")
     allocation = allocation_of(claim)
     if allocation is not None:
-        if allocation.node_selector is not None and not is_for(allocation.node_selector, node):
+        selector = allocation.node_selector
+        if selector is not None and not is_for(selector, candidate.node):
             return unschedulable(
                 Code.CLAIM_NOT_AVAILABLE, f"ResourceClaim {name} is allocated elsewhere"
             )
-        if writes.is_reserved_for(claim, pod.uid):
+        if writes.is_reserved_for(claim, candidate.consumer.entry.uid):
             # An earlier release without an answer would take the devices from the pod while it runs.
             return ClaimWrite(kind=Kind.SETTLE, claim=claim) if is_unsettled else None
-        others = _joining(candidates, claim, pod, allocation)
-        return ClaimWrite(kind=Kind.RESERVE, claim=claim, pod=pod, others=others)
-    if hold is None or pod.uid not in hold.pods:
+        entries = _joining_entries(claim, candidate, others, allocation)
+        return ClaimWrite(kind=Kind.RESERVE, claim=claim, entries=entries)
+    if hold is None or candidate.consumer.pod_uid not in hold.pods:
         return unschedulable(Code.DEVICES_GONE, "the reserved devices are not free any more")
     # The finalizer is metadata, so it takes a write of its own before the one of the status.
     if not writes.has_finalizer(claim):
         return ClaimWrite(kind=Kind.PROTECT, claim=claim)
-    promised = [candidate for candidate in candidates if candidate.pod.uid in hold.pods]
-    others = _joining(promised, claim, pod, hold.allocation)
-    return ClaimWrite(
-        kind=Kind.ALLOCATE, claim=claim, pod=pod, others=others, allocation=hold.allocation
-    )
+    promised = [other for other in others if other.consumer.pod_uid in hold.pods]
+    entries = _joining_entries(claim, candidate, promised, hold.allocation)
+    return ClaimWrite(kind=Kind.ALLOCATE, claim=claim, entries=entries, allocation=hold.allocation)
 
 
-def _joining(
-    candidates: Iterable[Candidate],
+def _joining_entries(
     claim: ResourceClaim,
-    pod: ResourceClaimConsumerReference,
+    candidate: Candidate,
+    others: Iterable[Candidate],
     allocation: AllocationResult,
 ) -> tuple[ResourceClaimConsumerReference, ...]:
-    """Return the candidates that a claim is reserved for together with a pod, as many as it may have."""
+    """Return the entries to add for a pod and for others that can have the claim too, as many as fit."""
     selector = allocation.node_selector
-    known_uids = {consumer.uid for consumer in writes.consumers(claim)} | {pod.uid}
+    entry = candidate.consumer.entry
+    known_uids = {consumer.uid for consumer in writes.consumers(claim)} | {entry.uid}
     room = writes.MAX_CONSUMERS - len(known_uids)
-    joining = [
-        candidate.pod
-        for candidate in candidates
-        if candidate.pod.uid not in known_uids
-        and (selector is None or is_for(selector, candidate.node))
-    ]
-    return tuple(joining[: max(0, room)])
+    joining = {
+        other.consumer.entry.uid: other.consumer.entry
+        for other in others
+        if other.consumer.entry.uid not in known_uids
+        and (selector is None or is_for(selector, other.node))
+    }
+    return entry, *tuple(joining.values())[: max(0, room)]
 
 
 def next_release_step(
     claim: ResourceClaim | None,
     uid: str,
-    pods: Sequence[ResourceClaimConsumerReference],
+    entries: Sequence[ResourceClaimConsumerReference],
     *,
     deallocate: bool,
 ) -> ClaimWrite | None:
-    """Return the write that takes pods out of a claim; None when nothing is left to do.
+    """Return the write that takes consumers out of a claim; None when nothing is left to do.
 
     Args:
-        pods: One at least.
+        entries: The entries of `status.reservedFor` of pods that were not bound, one at least. That of a PodGroup is
+            not among them while another of its pods uses the claim.
         deallocate: The pods were never bound, so the devices are free if nobody else uses them.
     """
     if claim is None or claim.metadata.uid != uid or allocation_of(claim) is None:
         return None
-    uids = {pod.uid for pod in pods}
+    uids = {entry.uid for entry in entries}
     others = any(consumer.uid not in uids for consumer in writes.consumers(claim))
-    leaving = [pod for pod in pods if writes.is_reserved_for(claim, pod.uid)]
+    leaving = [entry for entry in entries if writes.is_reserved_for(claim, entry.uid)]
     if not leaving and (others or not deallocate):
         return None
     # A bound pod may have prepared devices, so only an unbound one may end the allocation.
     kind = Kind.DEALLOCATE if deallocate else Kind.LEAVE
-    first, *rest = leaving or pods
-    return ClaimWrite(kind=kind, claim=claim, pod=first, others=tuple(rest))
+    return ClaimWrite(kind=kind, claim=claim, entries=tuple(leaving or entries))
 
 
 def next_settle_step(
@@ -219,22 +228,18 @@ def patch_of(write: ClaimWrite, *, now: str, number: int) -> Patch:
         now: The time, as the API writes it.
         number: Differs from that of every other settling write.
     """
-    claim, pod = write.claim, write.pod or ResourceClaimConsumerReference()
+    claim, uids = write.claim, frozenset(entry.uid for entry in write.entries)
     match write.kind:
         case Kind.PROTECT:
             return writes.finalizer_patch(claim)
         case Kind.ALLOCATE:
             allocation = write.allocation or AllocationResult()
-            return writes.allocation_patch(claim, allocation, (pod, *write.others), now)
+            return writes.allocation_patch(claim, allocation, write.entries, now)
         case Kind.RESERVE:
-            return writes.reservation_patch(claim, (pod, *write.others))
+            return writes.reservation_patch(claim, write.entries)
         case Kind.DEALLOCATE:
-            return writes.release_patch(claim, _uids(write))
+            return writes.release_patch(claim, uids)
         case Kind.LEAVE:
-            return writes.leave_patch(claim, _uids(write))
+            return writes.leave_patch(claim, uids)
         case Kind.SETTLE:
             return writes.settling_patch(claim, number)
-
-
-def _uids(write: ClaimWrite) -> frozenset[str]:
-    return frozenset(pod.uid for pod in (write.pod, *write.others) if pod is not None)

@@ -7,7 +7,7 @@ that allocation and finalizer need two writes.
 
 from collections.abc import Collection, Mapping, Sequence
 from enum import StrEnum
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from msgspec.structs import replace
 
@@ -29,6 +29,18 @@ MAX_CONSUMERS: Final = 256
 """Source: k8s.io/api v0.37.1, resource/v1, ResourceClaimReservedForMaxSize."""
 
 Patch = Mapping[str, Any]
+
+
+class Consumer(NamedTuple):
+    """A pod, and the entry of `status.reservedFor` by which it may use a claim.
+
+    Attributes:
+        pod_uid: The pod's UID.
+        entry: Its own entry, or that of its PodGroup, which all pods of the group use.
+    """
+
+    pod_uid: str
+    entry: ResourceClaimConsumerReference
 
 
 class Outcome(StrEnum):
@@ -83,38 +95,38 @@ def has_finalizer(claim: ResourceClaim) -> bool:
 def allocation_patch(
     claim: ResourceClaim,
     allocation: AllocationResult,
-    pods: Sequence[ResourceClaimConsumerReference],
+    entries: Sequence[ResourceClaimConsumerReference],
     timestamp: str,
 ) -> Patch:
-    """Return the patch of the status that allocates a claim and reserves it for pods.
+    """Return the patch of the status that allocates a claim and reserves it for consumers.
 
     Args:
         timestamp: Now, as the API writes it.
     """
     dated_allocation = replace(allocation, allocation_timestamp=timestamp)
     return _on(claim) | {
-        "status": {"allocation": dated_allocation, "reservedFor": _with(claim, pods)}
+        "status": {"allocation": dated_allocation, "reservedFor": _with(claim, entries)}
     }
 
 
 def reservation_patch(
-    claim: ResourceClaim, pods: Sequence[ResourceClaimConsumerReference]
+    claim: ResourceClaim, entries: Sequence[ResourceClaimConsumerReference]
 ) -> Patch:
-    """Return the patch of the status that reserves an allocated claim for further pods."""
-    return _on(claim) | {"status": {"reservedFor": _with(claim, pods)}}
+    """Return the patch of the status that reserves an allocated claim for further consumers."""
+    return _on(claim) | {"status": {"reservedFor": _with(claim, entries)}}
 
 
-def release_patch(claim: ResourceClaim, pod_uids: Collection[str]) -> Patch:
-    """Return the patch of the status that takes pods out, and the allocation with the last one."""
-    remaining_consumers = _without(claim, pod_uids)
+def release_patch(claim: ResourceClaim, uids: Collection[str]) -> Patch:
+    """Return the patch of the status that takes consumers out, and the allocation with the last one."""
+    remaining_consumers = _without(claim, uids)
     if remaining_consumers:
         return _on(claim) | {"status": {"reservedFor": remaining_consumers}}
     return _on(claim) | {"status": {"allocation": None, "reservedFor": None, "devices": None}}
 
 
-def leave_patch(claim: ResourceClaim, pod_uids: Collection[str]) -> Patch:
-    """Return the patch of the status that takes pods out, and leaves the allocation."""
-    return _on(claim) | {"status": {"reservedFor": _without(claim, pod_uids) or None}}
+def leave_patch(claim: ResourceClaim, uids: Collection[str]) -> Patch:
+    """Return the patch of the status that takes consumers out, and leaves the allocation."""
+    return _on(claim) | {"status": {"reservedFor": _without(claim, uids) or None}}
 
 
 def consumers(claim: ResourceClaim) -> tuple[ResourceClaimConsumerReference, ...]:
@@ -122,21 +134,19 @@ def consumers(claim: ResourceClaim) -> tuple[ResourceClaimConsumerReference, ...
     return (claim.status.reserved_for if claim.status is not None else None) or ()
 
 
-def is_reserved_for(claim: ResourceClaim, pod_uid: str) -> bool:
-    """Return True if a claim is reserved for a pod."""
-    return any(consumer.uid == pod_uid for consumer in consumers(claim))
+def is_reserved_for(claim: ResourceClaim, uid: str) -> bool:
+    """Return True if a claim is reserved for the pod or the PodGroup of a UID."""
+    return any(consumer.uid == uid for consumer in consumers(claim))
 
 
 def _with(
-    claim: ResourceClaim, pods: Sequence[ResourceClaimConsumerReference]
+    claim: ResourceClaim, entries: Sequence[ResourceClaimConsumerReference]
 ) -> list[ResourceClaimConsumerReference]:
-    return [*_without(claim, {pod.uid for pod in pods}), *pods]
+    return [*_without(claim, {entry.uid for entry in entries}), *entries]
 
 
-def _without(
-    claim: ResourceClaim, pod_uids: Collection[str]
-) -> list[ResourceClaimConsumerReference]:
-    return [consumer for consumer in consumers(claim) if consumer.uid not in pod_uids]
+def _without(claim: ResourceClaim, uids: Collection[str]) -> list[ResourceClaimConsumerReference]:
+    return [consumer for consumer in consumers(claim) if consumer.uid not in uids]
 
 
 def _on(claim: ResourceClaim, **metadata: object) -> dict[str, Any]:

@@ -4,22 +4,23 @@ Source: k8s.io/kubernetes v1.37.1, pkg/scheduler/schedule_one_podgroup.go: every
 own node selector, affinity and tolerations.
 """
 
-from collections import Counter
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from typing import Final
 
 import msgspec
 
 from allocator.cluster.canonical_requests import encode_requests
+from allocator.declarations.pod_group import PodGroup
 from allocator.groups.model import MAX_MEMBERS
 from allocator.pods.claims import Name, PodClaims, claim_name
 from findings.text import count_text
 from kube.api.core import Pod
 from kube.api.meta import encode
 from sidecar.commit.binding import binding_rejection, binding_state
-from sidecar.commit.writes import MAX_CONSUMERS, consumers, is_reserved_for
+from sidecar.commit.writes import MAX_CONSUMERS, consumers
 from sidecar.model.protocol import GroupRequest
 from sidecar.model.rejections import Code, Rejection, unresolvable
+from sidecar.plan.group_claims import entries_by_claim, group_of, is_reserved_for_pod
 from sidecar.plan.placement import are_available, resolve
 from sidecar.plan.pod_claims import find_placeable_claims
 from sidecar.plan.snapshot import Snapshot
@@ -27,7 +28,6 @@ from sidecar.plan.snapshot import Snapshot
 MAX_KIND_NODES: Final = 200_000
 """Different pods of a group times nodes: half a second, and some 20 MB. Pods that differ in names alone are one kind."""
 
-_POD_GROUP_NAME: Final = "podGroupName"
 _TOO_DIFFERENT: Final = unresolvable(
     Code.GROUP_TOO_LARGE,
     "the group has too many different pods to decide about together in a cluster of this size; give pods equal "
@@ -74,10 +74,7 @@ def member_name(pod: Pod) -> str:
 def find_fault(request: GroupRequest) -> Rejection | None:
     """Return the reason not to decide about a group at all; None without one."""
     group, pods = request.group, request.pods
-    names = {
-        (pod.metadata.namespace, str((pod.spec.scheduling_group or {}).get(_POD_GROUP_NAME, "")))
-        for pod in pods
-    }
+    names = {group_of(pod) for pod in pods}
     if names - {(group.namespace, group.name)}:
         return unresolvable(
             Code.GROUP_UNSUPPORTED,
@@ -111,7 +108,7 @@ def find_candidates(
     members: list[Candidate] = []
     rejections: dict[str, Rejection] = {}
     needs_devices = False
-    free_places = _FreePlaces()
+    free_places = _FreePlaces(snapshot.pod_groups)
     for pod in request.pods:
         claims = find_placeable_claims(pod, snapshot)
         if isinstance(claims, PodClaims):
@@ -149,22 +146,24 @@ def _count_kinds(members: Sequence[Candidate], request: GroupRequest, snapshot: 
 
 
 class _FreePlaces:
-    """The pods that claims can be reserved for beside those that have them."""
+    """The entries that claims can have beside those in them."""
 
-    def __init__(self) -> None:
-        self._taken: Counter[Name] = Counter()
+    def __init__(self, pod_groups: Mapping[Name, PodGroup]) -> None:
+        self._pod_groups = pod_groups
+        self._taken: dict[Name, frozenset[str]] = {}
 
     def take(self, pod: Pod, claims: PodClaims) -> bool:
-        """Take a place of each claim for a pod; return false if one has none left."""
-        new_claims = [
-            claim
-            for claim in (*claims.open, *claims.held)
-            if not is_reserved_for(claim, pod.metadata.uid)
-        ]
-        for claim in new_claims:
-            if self._taken[claim_name(claim)] + len(consumers(claim)) >= MAX_CONSUMERS:
+        """Take a place of each claim for a pod or its PodGroup; return false if one has none left."""
+        entries = entries_by_claim(pod, self._pod_groups.get(group_of(pod)))
+        taken: dict[Name, frozenset[str]] = {}
+        for claim in (*claims.open, *claims.held):
+            name = claim_name(claim)
+            if name not in entries or is_reserved_for_pod(claim, pod):
+                continue
+            taken[name] = self._taken.get(name, frozenset()) | {entries[name].uid}
+            if len(taken[name]) + len(consumers(claim)) > MAX_CONSUMERS:
                 return False
-        self._taken.update(map(claim_name, new_claims))
+        self._taken |= taken
         return True
 
 
@@ -244,7 +243,8 @@ def _usable(
     if not free_places.take(pod, claims):
         return unresolvable(
             Code.TOO_MANY_CONSUMERS,
-            f"a ResourceClaim of the group can be reserved for {MAX_CONSUMERS} pods at most",
+            f"a ResourceClaim of the group can be reserved for {MAX_CONSUMERS} pods at most; a PodGroup whose "
+            "spec.resourceClaims share it counts as one",
         )
     return claims
 

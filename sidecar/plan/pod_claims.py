@@ -11,10 +11,10 @@ from allocator.pods.claims import Name, PodClaims, allocation_of, claim_name
 from allocator.pods.extended_resource_claim import mapped_resources
 from clusterstate.parameter_bounds import MAX_PARAMETER_VALUES, has_dropped_parameters
 from kube.api.core import Pod, PodResourceClaim
-from kube.api.meta import OwnerReference
 from kube.api.resource import ResourceClaim
-from sidecar.commit.writes import MAX_CONSUMERS, consumers, is_reserved_for
+from sidecar.commit.writes import MAX_CONSUMERS, consumers
 from sidecar.model.rejections import Code, Rejection, failed_rejection, unresolvable
+from sidecar.plan.group_claims import entries_by_claim, is_group_of, is_reserved_for_pod
 from sidecar.plan.snapshot import Snapshot
 
 NO_CLAIMS: Final = PodClaims()
@@ -65,15 +65,7 @@ def find_claims(
 
 def claim_names(pod: Pod) -> tuple[Name, ...]:
     """Return the names of the claims of a pod, as far as they are known, each once."""
-    recorded_names = {
-        status.name: status.resource_claim_name
-        for status in (pod.status.resource_claim_statuses if pod.status else None) or ()
-    }
-    names = [
-        entry.resource_claim_name or recorded_names.get(entry.name)
-        for entry in pod.spec.resource_claims or ()
-    ]
-    return tuple(dict.fromkeys((pod.metadata.namespace, name) for name in names if name))
+    return tuple(entries_by_claim(pod, None))
 
 
 def _classify(
@@ -132,7 +124,7 @@ def _usable(pod: Pod, claim: ResourceClaim) -> ResourceClaim | Rejection:
             f" {MAX_PARAMETER_VALUES} values, which this scheduler does not keep",
         )
     is_full = len(consumers(claim)) >= MAX_CONSUMERS
-    if is_full and not is_reserved_for(claim, pod.metadata.uid):
+    if is_full and not is_reserved_for_pod(claim, pod):
         return unresolvable(
             Code.TOO_MANY_CONSUMERS,
             f"ResourceClaim {claim.metadata.name} is reserved for as many pods as it can be",
@@ -143,20 +135,6 @@ def _usable(pod: Pod, claim: ResourceClaim) -> ResourceClaim | Rejection:
 def _is_owned(claim: ResourceClaim, pod: Pod) -> bool:
     """Return True if a claim was made for a pod, or for its PodGroup of a UID that pods do not know."""
     return any(
-        reference.controller and (reference.uid == pod.metadata.uid or _is_group_of(pod, reference))
+        reference.controller and (reference.uid == pod.metadata.uid or is_group_of(pod, reference))
         for reference in claim.metadata.owner_references or ()
-    )
-
-
-def _is_group_of(pod: Pod, reference: OwnerReference) -> bool:
-    """Return True if an owner is the PodGroup of a pod.
-
-    Source: k8s.io/dynamic-resource-allocation v0.37.1, resourceclaim, isForPodGroupByPod.
-    """
-    group = (pod.spec.scheduling_group or {}).get("podGroupName")
-    return (
-        bool(group)
-        and reference.name == group
-        and reference.kind == "PodGroup"
-        and reference.api_version.startswith("scheduling.k8s.io/")
     )

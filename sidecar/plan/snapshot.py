@@ -6,6 +6,7 @@ from datetime import datetime
 import msgspec
 
 from allocator.cluster.cluster import Cluster
+from allocator.declarations.pod_group import PodGroup
 from allocator.pods.claims import Name
 from allocator.pods.eligible_nodes import EligibleNodes
 from allocator.strategies import registry
@@ -41,6 +42,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         pool_strategies: The default strategies of pools of nodes.
         weights: The weights of the capacities in loads.
         room: The resources left on nodes beside devices.
+        pod_groups: The PodGroups by namespace and name.
         keeps: The devices that are kept for groups, the most important group first.
         binding_cutoff: The time before which allocated devices that are not ready yet have timed
             out.
@@ -64,6 +66,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     pool_strategies: PoolStrategies = NO_POOL_STRATEGIES
     weights: CapacityWeights = NO_WEIGHTS
     room: Room = msgspec.field(default_factory=Room)
+    pod_groups: Mapping[Name, PodGroup] = {}
     keeps: tuple[Keep, ...] = ()
     binding_cutoff: datetime = NEVER
 

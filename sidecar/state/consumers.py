@@ -6,8 +6,10 @@ from typing import Final
 
 from allocator.pods.claims import Name, allocation_of
 from kube.api.core import Pod
-from kube.api.resource import ResourceClaim
+from kube.api.resource import ResourceClaim, ResourceClaimConsumerReference
 from sidecar.commit.writes import consumers
+from sidecar.plan.group_claims import is_entry_of, is_group_entry, is_reserved_for_pod
+from sidecar.plan.pod_claims import claim_names
 
 
 class ConsumerIndex:
@@ -17,7 +19,7 @@ class ConsumerIndex:
         pods: The pods with claims, by UID.
         nominated: The pods with claims that wait for a node that was cleared for them, by UID.
         terminating: The pods with claims that are bound and being deleted, by UID.
-        claims_of: UID of a pod to the names of its claims.
+        claims_of: UID of a pod to the names of the claims that its own entry is in.
         releasing: Claims that are allocated for pods that are all gone.
     """
 
@@ -77,6 +79,25 @@ class ConsumerIndex:
         for uid in after - before:
             self.claims_of[uid] = self.claims_of.get(uid, frozenset()) | {name}
         self._note_release(name, new)
+
+    def used_claims(self, pod: Pod) -> list[ResourceClaim]:
+        """Return the claims that a pod may use, by its own entry or that of its PodGroup."""
+        names = self.claims_of.get(pod.metadata.uid, frozenset()).union(claim_names(pod))
+        claims = (self._claims.get(name) for name in sorted(names))
+        return [claim for claim in claims if claim is not None and is_reserved_for_pod(claim, pod)]
+
+    def users(self, name: Name, entry: ResourceClaimConsumerReference) -> list[Pod]:
+        """Return the pods that use a claim by an entry."""
+        if not is_group_entry(entry):
+            pod = self.pods.get(entry.uid)
+            return [] if pod is None else [pod]
+        return [
+            pod
+            for pod in self.pods.values()
+            if name[0] == pod.metadata.namespace
+            and is_entry_of(entry, pod)
+            and name in claim_names(pod)
+        ]
 
     def _note_claims_of(self, uid: str) -> None:
         """Update the set of claims being released for the claims of a pod."""

@@ -12,6 +12,7 @@ from kube.api.core import Pod, PodSpec, PodStatus
 from kube.api.meta import ObjectMeta, decode
 from kube.api.urls import POD_GROUPS, PODS
 from kube.runtime.informers import InformerFactory, Subscription
+from sidecar.plan.group_claims import group_name, group_of
 
 ENDED: Final = frozenset({"Succeeded", "Failed"})
 """Phases of pods that have ended."""
@@ -22,7 +23,7 @@ def project_member(raw: bytes) -> Pod | None:
     """Project a Pod to its claims, its node and its group; None for a pod without a group."""
     pod = decode(raw, Pod)
     metadata, spec, status = pod.metadata, pod.spec, pod.status or PodStatus()
-    if _group_name(pod) is None:
+    if not group_name(pod):
         return None
     return Pod(
         metadata=ObjectMeta(name=metadata.name, namespace=metadata.namespace, uid=metadata.uid),
@@ -82,6 +83,10 @@ class GroupMembers:
         """Return the UIDs of a group's pods that are bound, and have not ended."""
         return frozenset(uid for uid, pod in self.members(group).items() if is_placed(pod))
 
+    def pod_group(self, pod: Pod) -> PodGroup | None:
+        """Return the PodGroup that a pod names; None if it names none, or it is not known."""
+        return self.groups.store.get(group_of(pod))
+
     def min_count(self, group: Name, uid: str = "") -> int | None:
         """Return the number of pods that are bound together; None for a group that is not known.
 
@@ -127,11 +132,6 @@ class GroupMembers:
         return tuple(sorted(self._of_group))
 
 
-def group_of(pod: Pod) -> Name:
-    """Return namespace and name of the PodGroup that a pod names."""
-    return pod.metadata.namespace, _group_name(pod) or ""
-
-
 def has_ended(pod: Pod) -> bool:
     """Return True if a pod has ended, so that it holds no place in its group any more."""
     return (pod.status or PodStatus()).phase in ENDED
@@ -140,8 +140,3 @@ def has_ended(pod: Pod) -> bool:
 def is_placed(pod: Pod) -> bool:
     """Return True if a pod is bound, and has not ended."""
     return bool(pod.spec.node_name) and not has_ended(pod)
-
-
-def _group_name(pod: Pod) -> str | None:
-    name = (pod.spec.scheduling_group or {}).get("podGroupName")
-    return name if isinstance(name, str) and name else None

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from allocator.model.feature_gates import Features
-from allocator.pods.claims import Name, allocation_of
+from allocator.pods.claims import Name, allocation_of, claim_name
 from allocator.pods.eligible_nodes import EligibleNodes
 from allocator.search.attempt import AllocatorOptions
 from allocator.strategies.by_node_pool import NO_POOL_STRATEGIES, pool_strategies
@@ -325,6 +325,7 @@ class ClusterState:
             drivers=self.drivers,
             quotas=self.quotas.book,
             eligible_nodes=self._eligible_nodes,
+            pod_groups=self.groups.groups.store,
             default_strategy=self._default_strategy,
             pool_strategies=pool_strategies(settings) if settings else NO_POOL_STRATEGIES,
             weights=driver_weights(settings),
@@ -398,16 +399,15 @@ class ClusterState:
             consumer.uid for consumer in (consumers(new) if is_same and new is not None else ())
         }
         for consumer in consumers(old):
-            pod = self.consumers.pods.get(consumer.uid)
-            if consumer.uid not in left and pod is not None and may_run(pod):
+            users = [] if consumer.uid in left else self.consumers.users(claim_name(old), consumer)
+            for pod in filter(may_run, users):
                 self.held_back.hold(pod, old, self.slices.values())
 
     def _pod_changed(self, _key: Name, old: Pod | None, new: Pod | None) -> None:
         is_same = old is not None and new is not None and old.metadata.uid == new.metadata.uid
         gone = None if is_same else old
         if gone is not None:
-            names = self.consumers.claims_of.get(gone.metadata.uid, frozenset())
-            claims = [claim for name in sorted(names) if (claim := self.claims.store.get(name))]
+            claims = self.consumers.used_claims(gone)
             # Only a list puts another pod in the place of one.
             is_hidden = new is not None or self._pods.is_listing
             self.held_back.pod_gone(gone, claims, self.slices.values(), is_hidden=is_hidden)

@@ -5,7 +5,7 @@ reserved by one write for all pods that are being bound with it.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from datetime import datetime, timedelta
 from functools import partial
@@ -14,16 +14,16 @@ from typing import Final, NamedTuple, Protocol
 from allocator.pods.claims import Name, claim_name
 from kube.api.core import Node
 from kube.api.meta import rfc3339
-from kube.api.resource import ResourceClaim, ResourceClaimConsumerReference
+from kube.api.resource import ResourceClaim
 from kube.errors import KubeError, NotFound
 from kube.logs import get_logger
 from sidecar.commit import steps, writes
 from sidecar.commit.binding import Binding, binding_rejection, binding_state
-from sidecar.commit.group_steps import GroupPod, TakeBack, next_take_back_step
+from sidecar.commit.group_steps import GroupPod, TakeBack, leaving_entries, next_take_back_step
 from sidecar.commit.ledger import Step
-from sidecar.commit.steps import Candidate, ClaimWrite
+from sidecar.commit.steps import Candidate, ClaimWrite, ConsumedClaim
 from sidecar.commit.unsettled import UnsettledWrites
-from sidecar.commit.writes import Outcome, Patch
+from sidecar.commit.writes import Consumer, Outcome, Patch
 from sidecar.model.rejections import Code, Rejection, failed_rejection
 from sidecar.state.state import ClusterState
 
@@ -66,18 +66,6 @@ class BinderSettings(NamedTuple):
     binding_timeout_s: float
 
 
-class PodReference(NamedTuple):
-    """A pod that claims are reserved for."""
-
-    uid: str
-    namespace: str
-    name: str
-
-    def consumer(self) -> ResourceClaimConsumerReference:
-        """Return the entry of `status.reservedFor`."""
-        return ResourceClaimConsumerReference(resource="pods", name=self.name, uid=self.uid)
-
-
 class Binder:
     """Writes reserved devices to the API."""
 
@@ -108,21 +96,20 @@ class Binder:
         self._number = 0
 
     async def bind(
-        self, pod: PodReference, node: Node, claims: Sequence[tuple[Name, str]]
+        self, pod_uid: str, node: Node, claims: Sequence[ConsumedClaim]
     ) -> Rejection | None:
         """Allocate claims and reserve them for a pod; return a rejection if that is not possible.
 
         Args:
             node: The node that the pod will be bound to.
-            claims: Name and UID of each.
         """
-        with self._candidate(Candidate(pod.consumer(), node), [uid for _, uid in claims]):
-            for name, uid in claims:
-                async with self._lock_claim(uid):
-                    rejection = await self._bind_claim(pod.consumer(), node, name, uid)
+        with self._candidate(pod_uid, node, claims):
+            for claim in claims:
+                async with self._lock_claim(claim.uid):
+                    rejection = await self._bind_claim(pod_uid, node, claim)
                 if rejection is not None:
                     return rejection
-        return await self._wait_ready([name for name, _ in claims])
+        return await self._wait_ready([claim.name for claim in claims])
 
     async def bind_together(self, members: Sequence[GroupPod]) -> Rejection | None:
         """Allocate and reserve the claims of all pods of a group; return a rejection if that is not possible.
@@ -134,10 +121,10 @@ class Binder:
 
         async def write(member: GroupPod, node: Node) -> None:
             async with places:
-                for name, uid in member.claims:
-                    async with self._lock_claim(uid):
+                for claim in member.claims:
+                    async with self._lock_claim(claim.uid):
                         rejection = await self._bind_claim(
-                            member.pod, node, name, uid, others=rejections
+                            member.uid, node, claim, others=rejections
                         )
                     if rejection is not None:
                         rejections.append(rejection)
@@ -145,18 +132,23 @@ class Binder:
         with ExitStack() as candidates:
             placed = [(member, node) for member in members if (node := member.node) is not None]
             for member, node in placed:
-                uids = [uid for _, uid in member.claims]
-                candidates.enter_context(self._candidate(Candidate(member.pod, node), uids))
+                candidates.enter_context(self._candidate(member.uid, node, member.claims))
             async with asyncio.TaskGroup() as group:
                 for member, node in placed:
                     group.create_task(write(member, node))
         if rejections:
             return rejections[0]
-        names = dict.fromkeys(name for member in members for name, _ in member.claims)
+        names = dict.fromkeys(claim.name for member in members for claim in member.claims)
         return await self._wait_ready(tuple(names))
 
-    async def take_back(self, take_back: TakeBack) -> bool:
-        """Take pods out of a claim that was written for them; return True if nothing is left to do."""
+    async def take_back(
+        self, take_back: TakeBack, find_used: Callable[[], Collection[str]]
+    ) -> bool:
+        """Take pods out of a claim that was written for them; return True if nothing is left to do.
+
+        Args:
+            find_used: Returns UIDs of the entries by which other pods use the claim, before each write.
+        """
         uid = take_back.uid
         async with self._lock_claim(uid):
             for _ in range(MAX_CONFLICTS):
@@ -165,6 +157,7 @@ class Binder:
                     take_back,
                     claim,
                     self._state.holds.get(uid),
+                    used=find_used(),
                     is_unsettled=self._is_unsettled(claim),
                 )
                 if isinstance(step, bool):
@@ -173,16 +166,27 @@ class Binder:
                     return False
         return False
 
-    async def release(self, pod: PodReference, name: Name, uid: str, *, deallocate: bool) -> bool:
+    async def release(
+        self,
+        pod: Consumer,
+        consumed: ConsumedClaim,
+        *,
+        deallocate: bool,
+        find_used: Callable[[], Collection[str]],
+    ) -> bool:
         """Take a pod out of a claim that was written for it; return True if that was done.
 
         Args:
             deallocate: The pod was never bound, so the devices are free if nobody else uses them.
+            find_used: Returns UIDs of the entries by which other pods use the claim, before each write.
         """
-        async with self._lock_claim(uid):
+        async with self._lock_claim(consumed.uid):
             for _ in range(MAX_CONFLICTS):
-                claim = self._state.claims.store.get(name)
-                write = steps.next_release_step(claim, uid, [pod.consumer()], deallocate=deallocate)
+                entries = leaving_entries((pod,), find_used())
+                if not entries:
+                    return False
+                claim = self._state.claims.store.get(consumed.name)
+                write = steps.next_release_step(claim, consumed.uid, entries, deallocate=deallocate)
                 if write is None:
                     return False
                 outcome = await self._make(write)
@@ -221,10 +225,9 @@ class Binder:
 
     async def _bind_claim(
         self,
-        pod: ResourceClaimConsumerReference,
+        pod_uid: str,
         node: Node,
-        name: Name,
-        uid: str,
+        consumed: ConsumedClaim,
         *,
         others: Sequence[Rejection] = (),
     ) -> Rejection | None:
@@ -233,20 +236,21 @@ class Binder:
         Args:
             others: Rejections of the pod's group; after one no further write begins.
         """
+        uid = consumed.uid
+        candidate = Candidate(Consumer(pod_uid, consumed.entry), node)
         try:
             async with asyncio.timeout(self._settings.write_deadline_s):
                 for _ in range(MAX_CONFLICTS):
                     if others:
                         return None
-                    claim, hold = self._state.claims.store.get(name), self._state.holds.get(uid)
+                    claim = self._state.claims.store.get(consumed.name)
                     step = steps.next_bind_step(
                         claim,
                         uid,
-                        hold,
-                        pod,
-                        node,
+                        self._state.holds.get(uid),
+                        candidate,
                         is_unsettled=self._is_unsettled(claim),
-                        candidates=tuple(self._candidates.get(uid, {}).values()),
+                        others=tuple(self._candidates.get(uid, {}).values()),
                     )
                     if step is None or isinstance(step, Rejection):
                         return step
@@ -356,21 +360,24 @@ class Binder:
                 del self._turns[uid]
 
     @contextmanager
-    def _candidate(self, candidate: Candidate, uids: Sequence[str]) -> Iterator[None]:
+    def _candidate(
+        self, pod_uid: str, node: Node, claims: Sequence[ConsumedClaim]
+    ) -> Iterator[None]:
         """Have the writes of other pods reserve these claims for a pod, too, while it is being bound.
 
         Who gives up afterwards is taken out of its claims by `release`, whoever wrote it there.
         """
-        for uid in uids:
-            self._candidates.setdefault(uid, {})[candidate.pod.uid] = candidate
+        for claim in claims:
+            candidate = Candidate(Consumer(pod_uid, claim.entry), node)
+            self._candidates.setdefault(claim.uid, {})[pod_uid] = candidate
         try:
             yield
         finally:
-            for uid in uids:
-                of_claim = self._candidates.get(uid, {})
-                of_claim.pop(candidate.pod.uid, None)
+            for claim in claims:
+                of_claim = self._candidates.get(claim.uid, {})
+                of_claim.pop(pod_uid, None)
                 if not of_claim:
-                    self._candidates.pop(uid, None)
+                    self._candidates.pop(claim.uid, None)
 
 
 class _Turn:

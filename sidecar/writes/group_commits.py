@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 from msgspec.structs import replace
 
 from allocator.pods.claims import Name
+from kube.api.resource import ResourceClaimConsumerReference
 from kube.logs import get_logger
 from sidecar.commit import group_barrier
 from sidecar.commit.group_barrier import Barrier, Commit, GiveUp, Wait
@@ -24,13 +25,15 @@ from sidecar.commit.group_steps import (
     split,
     take_backs_of,
 )
-from sidecar.commit.writes import is_reserved_for
+from sidecar.commit.steps import ConsumedClaim
+from sidecar.commit.writes import Consumer
 from sidecar.model.protocol import GroupPolicy, GroupReference, Reservation, Verdict
 from sidecar.model.rejections import Code, Rejection, failed_rejection, unschedulable
 from sidecar.model.reservations import Difference
+from sidecar.plan.group_claims import is_group_entry, is_reserved_for_pod
 from sidecar.plan.pod_claims import claim_names
 from sidecar.state.state import ClusterState
-from sidecar.writes.binder import Binder, PodReference
+from sidecar.writes.binder import Binder
 from sidecar.writes.take_backs import TakeBacks
 
 TAKE_BACK_INTERVAL_S: Final = 1.0
@@ -53,12 +56,11 @@ class Member(NamedTuple):
 
     Attributes:
         node: The name of the node that was reserved for it.
-        claims: Name and UID of each of its claims.
     """
 
-    reference: PodReference
+    uid: str
     node: str
-    claims: tuple[tuple[Name, str], ...]
+    claims: tuple[ConsumedClaim, ...]
 
 
 class _Place:
@@ -106,7 +108,9 @@ class GroupCommits:
         self._group_of: dict[str, str] = {}
         self._places: dict[str, _Place] = {}
         self._commits: dict[str, asyncio.Event] = {}
-        self._take_backs = TakeBacks(binder)
+        self._take_backs = TakeBacks(
+            binder, lambda take_back: self._used(take_back.name, take_back.pods)
+        )
         state.groups.on_change = self._group_changed
 
     def is_waiting(self, uid: str) -> bool:
@@ -169,7 +173,7 @@ class GroupCommits:
         if pod is None or not pod.spec.resource_claims:
             return False
         claims = [self._state.claims.store.get(name) for name in claim_names(pod)]
-        return bool(claims) and all(claim and is_reserved_for(claim, uid) for claim in claims)
+        return bool(claims) and all(claim and is_reserved_for_pod(claim, pod) for claim in claims)
 
     def _put(self, group_uid: str, barrier: Barrier) -> None:
         if barrier.is_empty:
@@ -187,7 +191,7 @@ class GroupCommits:
         Returns:
             The reason why the pod must not be bound now; None if it may be.
         """
-        uid = member.reference.uid
+        uid = member.uid
         group_uid = self._group_of.get(uid)
         if group_uid is None:
             return UNRESERVED
@@ -284,7 +288,7 @@ class GroupCommits:
         take_backs: Sequence[TakeBack],
     ) -> Rejection | None:
         """Write the claims of pods, and take back writes in vain; return a rejection if no pod may be bound."""
-        pods = frozenset(member.pod.uid for member in members)
+        pods = frozenset(member.uid for member in members)
         rejection = await self._binder.bind_together(members)
         barrier = self._current(reference)
         left = pods - barrier.committing
@@ -327,7 +331,42 @@ class GroupCommits:
         self._wake(group_uid)
 
     def _group_pod(self, member: Member) -> GroupPod:
-        return GroupPod(member.reference.consumer(), self._state.node(member.node), member.claims)
+        return GroupPod(member.uid, self._state.node(member.node), member.claims)
+
+    async def release(self, pod_uid: str, claim: ConsumedClaim, *, deallocate: bool) -> bool:
+        """Take a pod out of a claim that was written for it; return True if that was done.
+
+        The entry of its PodGroup stays while another of its pods that is bound, or may be, uses the claim.
+
+        Args:
+            deallocate: The pod was never bound, so the devices are free if nobody else uses them.
+        """
+        pods = (Consumer(pod_uid, claim.entry),)
+        return await self._binder.release(
+            pods[0], claim, deallocate=deallocate, find_used=lambda: self._used(claim.name, pods)
+        )
+
+    def _used(self, claim: Name, pods: Collection[Consumer]) -> frozenset[str]:
+        """Return UIDs of the entries of pods by which others use a claim, which are bound or may be."""
+        leaving = frozenset(pod.pod_uid for pod in pods)
+        entries = {pod.entry.uid: pod.entry for pod in pods if is_group_entry(pod.entry)}
+        return frozenset(
+            uid for uid, entry in entries.items() if self._is_used(claim, entry, leaving)
+        )
+
+    def _is_used(
+        self, claim: Name, group: ResourceClaimConsumerReference, leaving: frozenset[str]
+    ) -> bool:
+        members = self._state.groups.members((claim[0], group.name))
+        barrier = self._barriers.get(group.uid, Barrier(min_count=1))
+        bindable = (barrier.passed | barrier.committing) - leaving
+        if bindable - members.keys():
+            return True  # Its claims are not seen yet.
+        return any(
+            claim in claim_names(pod)
+            for uid, pod in members.items()
+            if uid in bindable or (pod.spec.node_name and uid not in leaving)
+        )
 
     async def commit_ended(self, uid: str) -> None:
         """Return once the claims of a pod are not being written with those of its group."""

@@ -13,7 +13,7 @@ from kube.api.core import Pod
 from kube.api.resource import ResourceClaim, ResourceClaimConsumerReference
 from kube.logs import get_logger
 from sidecar.commit.group_steps import MemberClaims, TakeBack, incomplete_commit
-from sidecar.plan.pod_claims import claim_names
+from sidecar.plan.group_claims import entries_by_claim, pod_entry
 from sidecar.state.group_members import has_ended, is_placed
 from sidecar.state.state import ClusterState
 from sidecar.writes.binder import Binder
@@ -48,7 +48,7 @@ async def take_back_incomplete(
 
 
 async def _take_back(binder: Binder, take_back: TakeBack) -> None:
-    is_done = await binder.take_back(take_back)
+    is_done = await binder.take_back(take_back, frozenset)
     log.info("claim.taken_back", claim="/".join(take_back.name), done=is_done)
 
 
@@ -71,7 +71,7 @@ def find_incomplete(state: ClusterState) -> Mapping[str, TakeBack]:
 def _members(state: ClusterState, group: Name) -> tuple[MemberClaims, ...]:
     return tuple(
         MemberClaims(
-            pod=ResourceClaimConsumerReference(resource="pods", name=pod.metadata.name, uid=uid),
+            uid=uid,
             is_bound=is_placed(pod),
             claims=_claims(state, pod),
         )
@@ -80,15 +80,19 @@ def _members(state: ClusterState, group: Name) -> tuple[MemberClaims, ...]:
     )
 
 
-def _claims(state: ClusterState, pod: Pod) -> tuple[ResourceClaim | None, ...]:
-    """Return the claims of a pod, None for each that does not exist or is not made yet."""
-    present = tuple(state.claims.store.get(name) for name in claim_names(pod))
+def _claims(
+    state: ClusterState, pod: Pod
+) -> tuple[tuple[ResourceClaim | None, ResourceClaimConsumerReference], ...]:
+    """Return the claims of a pod with its entries, None for each that does not exist or is not made yet."""
+    entries = entries_by_claim(pod, state.groups.pod_group(pod))
+    present = [(state.claims.store.get(name), entry) for name, entry in entries.items()]
     made_names = {
         status.name for status in (pod.status and pod.status.resource_claim_statuses) or ()
     }
+    own_entry = pod_entry(pod.metadata.name, pod.metadata.uid)
     to_be_made = [
-        entry
-        for entry in pod.spec.resource_claims or ()
-        if not entry.resource_claim_name and entry.name not in made_names
+        (None, own_entry)
+        for claim in pod.spec.resource_claims or ()
+        if not claim.resource_claim_name and claim.name not in made_names
     ]
-    return present + (None,) * len(to_be_made)
+    return (*present, *to_be_made)

@@ -1,7 +1,7 @@
 """Takes back the claims that were written for pods of a group in vain: at once, or when a write is settled."""
 
 import asyncio
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Final
 
 from kube.logs import get_logger
@@ -19,10 +19,15 @@ class TakeBacks:
             settled, or the API server answers.
     """
 
-    def __init__(self, binder: Binder) -> None:
-        """Begin without one."""
+    def __init__(self, binder: Binder, find_used: Callable[[TakeBack], Collection[str]]) -> None:
+        """Begin without one.
+
+        Args:
+            find_used: Returns UIDs of the entries by which pods use a claim that stay in it.
+        """
         self.pending: Final[dict[str, TakeBack]] = {}
         self._binder = binder
+        self._find_used = find_used
 
     def merge(self, take_backs: Sequence[TakeBack]) -> tuple[TakeBack, ...]:
         """Return the writes to take back of a new attempt, with those left of the one before."""
@@ -58,12 +63,12 @@ class TakeBacks:
             [
                 take_back
                 for take_back in self.pending.values()
-                if not any(pod.uid in active for pod in take_back.pods)
+                if not any(pod.pod_uid in active for pod in take_back.pods)
             ]
         )
 
     async def _make(self, take_back: TakeBack) -> None:
-        is_done = await self._binder.take_back(take_back)
+        is_done = await self._binder.take_back(take_back, lambda: self._find_used(take_back))
         if is_done and self.pending.get(take_back.uid) is take_back:
             del self.pending[take_back.uid]
             log.info("claim.taken_back", claim="/".join(take_back.name), pods=len(take_back.pods))

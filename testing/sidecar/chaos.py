@@ -30,18 +30,18 @@ from kube.api.resource import ResourceClaim
 from quotas.device_quotas.book import QuotaBook
 from quotas.device_quotas.charges import ONE
 from sidecar.commit import ledger, steps
-from sidecar.commit.steps import Candidate, ClaimWrite
+from sidecar.commit.steps import ClaimWrite
 from sidecar.commit.writes import consumers
 from sidecar.plan.occupancy import counted_claim
 from testing.device_quotas import device_limit, quota
 from testing.sidecar.world import (
-    NODE,
     BrokenPromise,
     ClaimKey,
     Fault,
     Process,
     World,
     allocation_with,
+    candidate_of,
     consumer,
     devices_of,
 )
@@ -157,11 +157,10 @@ class PodWorld(World[Process]):
             claim,
             key.uid,
             process.holds.get(key.uid),
-            consumer(pod),
-            NODE,
+            candidate_of(pod),
             is_unsettled=claim is not None and process.unsettled.may_change(claim),
-            candidates=[
-                Candidate(consumer(other), NODE)
+            others=[
+                candidate_of(other)
                 for other, of_other in process.attempts.items()
                 if of_other.uid == key.uid and other != pod
             ],

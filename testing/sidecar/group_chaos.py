@@ -3,7 +3,8 @@
 The API server and the sidecars are those of `testing.sidecar.world`, and the decisions those of
 `sidecar.commit.group_barrier` and `group_steps`. Two gangs share devices that do not suffice for both; one has a
 claim that its pods share. Pods come late or never, are unreserved or deleted in the middle of a commit, Bindings
-fail, and sidecars freeze, are killed, or hand over. After each event no device belongs to two claims, no claim
+fail, and sidecars freeze, are killed, or hand over. With odd seeds the shared claim is reserved for the gang, and not
+for its pods. After each event no device belongs to two claims, no claim
 was taken from a pod that runs, and the history rule holds: before its first complete commit a gang has 0 pods
 whose claims are all allocated, or as many as it needs at least, outside the commit window. The window is that of
 a commit under way, or what is left of one: while there is a leader that serves, it has to know of it.
@@ -12,8 +13,9 @@ A pod that is reserved for the second time has the devices of the first, and wha
 A seed is a schedule: `python -m testing.sidecar.group_chaos --first 7 --seeds 1` plays it again. `--fault` plants
 a fault, which has to be found: `no-commit` writes the claims of each pod by itself, `no-take-back` leaves what
 was written before a write was refused, `no-look-back` has a new leader serve at once, `hasty-take-back` does
-not settle an unknown write first, `no-parking` gives devices up between the two Reserves of a pod, and
-`what-if-holds` promises what preemption only asked about.
+not settle an unknown write first, `no-parking` gives devices up between the two Reserves of a pod,
+`what-if-holds` promises what preemption only asked about, and `first-takes-all` takes a gang's entry out of a claim with
+the first pod that leaves.
 """
 
 import argparse
@@ -24,12 +26,12 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from allocator.pods.claims import Name, allocation_of
-from kube.api.resource import ResourceClaim
+from kube.api.resource import ResourceClaim, ResourceClaimConsumerReference
 from sidecar.commit import group_barrier, group_steps, ledger, steps
 from sidecar.commit.group_barrier import Barrier, Commit, GiveUp, Wait
 from sidecar.commit.group_steps import GroupPod, MemberClaims, TakeBack
-from sidecar.commit.steps import Candidate, ClaimWrite, Kind
-from sidecar.commit.writes import Outcome
+from sidecar.commit.steps import Candidate, ClaimWrite, ConsumedClaim, Kind
+from sidecar.commit.writes import Consumer, Outcome
 from sidecar.model.rejections import Rejection
 from testing.sidecar.world import (
     NODE,
@@ -60,6 +62,7 @@ class Fault(StrEnum):
     HASTY_TAKE_BACK = "hasty-take-back"
     NO_PARKING = "no-parking"
     WHAT_IF_HOLDS = "what-if-holds"
+    FIRST_TAKES_ALL = "first-takes-all"
 
 
 class Gang(NamedTuple):
@@ -67,15 +70,17 @@ class Gang(NamedTuple):
 
     Attributes:
         pods: The claims of each.
+        shared: The claim that may be reserved for the gang.
     """
 
     name: str
     min_count: int
     pods: Mapping[str, tuple[str, ...]]
+    shared: str = ""
 
 
 GANGS: Final = (
-    Gang("a", 3, {"a0": ("a0", "a"), "a1": ("a",), "a2": ("a",)}),
+    Gang("a", 3, {"a0": ("a0", "a"), "a1": ("a",), "a2": ("a",)}, shared="a"),
     Gang("b", 2, {"b0": ("b0",), "b1": ("b1",), "b2": ("b2",)}),
 )
 
@@ -142,6 +147,7 @@ class GroupWorld(World[GroupProcess]):
     def __init__(self, seed: int, fault: Fault = Fault.NONE) -> None:
         super().__init__(seed)
         self._planted = fault
+        self._has_group_entries = bool(seed % 2)
         self._generation = dict.fromkeys((gang.name for gang in GANGS), 0)
         self._running: dict[str, tuple[ClaimKey, ...]] = {}
         self._complete: set[tuple[str, int]] = set()
@@ -187,7 +193,7 @@ class GroupWorld(World[GroupProcess]):
                 owners[device] = name
         for pod, keys in self._running.items():
             for key in keys:
-                if not self._server.is_reserved(pod, key):
+                if not self._is_reserved(pod, key):
                     self._fail(f"{pod} runs, and {key.name[1]} was taken from it")
         for gang in GANGS:
             self._check_gang(gang)
@@ -239,6 +245,30 @@ class GroupWorld(World[GroupProcess]):
         """Return the gang's pods; those of an earlier generation are gone."""
         return [f"{pod}.{self._generation[gang.name]}" for pod in gang.pods]
 
+    def _is_reserved(self, pod: str, key: ClaimKey) -> bool:
+        gang = next(gang for gang in GANGS if pod.partition(".")[0] in gang.pods)
+        return self._server.is_reserved(self._entry(gang, pod, key.name).uid, key)
+
+    def _entry(self, gang: Gang, pod: str, name: Name) -> ResourceClaimConsumerReference:
+        """Return the entry by which a pod uses a claim."""
+        if self._has_group_entries and name[1] == gang.shared:
+            return consumer(f"{gang.name}.{pod.partition('.')[2]}")
+        return consumer(pod)
+
+    def _used(
+        self, process: GroupProcess, gang: Gang, name: Name, leaving: Iterable[str]
+    ) -> frozenset[str]:
+        """Return UIDs of the entries by which other pods use a claim that are bound, or may be."""
+        if self._planted is Fault.FIRST_TAKES_ALL:
+            return frozenset()
+        barrier = process.barriers[gang.name]
+        pods = (barrier.passed | barrier.committing | process.bound).intersection(self._pods(gang))
+        return frozenset(
+            self._entry(gang, pod, name).uid
+            for pod in pods.difference(leaving)
+            if name in self._claims(gang, pod)
+        )
+
     def _claims(self, gang: Gang, pod: str) -> tuple[Name, ...]:
         return tuple(("default", name) for name in gang.pods[pod.partition(".")[0]])
 
@@ -264,9 +294,12 @@ class GroupWorld(World[GroupProcess]):
     def _incomplete(self, process: GroupProcess, gang: Gang) -> tuple[TakeBack, ...]:
         members = [
             MemberClaims(
-                consumer(pod),
+                pod,
                 pod in process.bound,
-                tuple(process.seen.get(name) for name in self._claims(gang, pod)),
+                tuple(
+                    (process.seen.get(name), self._entry(gang, pod, name))
+                    for name in self._claims(gang, pod)
+                ),
             )
             for pod in self._pods(gang)
         ]
@@ -419,10 +452,13 @@ class GroupWorld(World[GroupProcess]):
         for name in self._claims(gang, pod):
             claim = process.seen.get(name)
             if claim is not None and claim.metadata.uid not in process.busy:
-                write = steps.next_release_step(
-                    claim, claim.metadata.uid, [consumer(pod)], deallocate=deallocate
+                pods = [Consumer(pod, self._entry(gang, pod, name))]
+                used = self._used(process, gang, name, [pod])
+                entries = group_steps.leaving_entries(pods, used)
+                write = entries and steps.next_release_step(
+                    claim, claim.metadata.uid, entries, deallocate=deallocate
                 )
-                if write is not None:
+                if write:
                     self._send(process, write)
 
     # --- commits ----------------------------------------------------------------------------------
@@ -450,10 +486,10 @@ class GroupWorld(World[GroupProcess]):
     def _begin_commit(self, process: GroupProcess, gang: Gang, pods: frozenset[str]) -> None:
         members = [
             GroupPod(
-                consumer(pod),
+                pod,
                 NODE,
                 tuple(
-                    (name, claim.metadata.uid)
+                    ConsumedClaim(name, claim.metadata.uid, self._entry(gang, pod, name))
                     for name in self._claims(gang, pod)
                     if (claim := process.seen.get(name)) is not None
                 ),
@@ -496,11 +532,10 @@ class GroupWorld(World[GroupProcess]):
                 claim,
                 uid,
                 process.holds.get(uid),
-                consumer(pod),
-                NODE,
+                Candidate(Consumer(pod, self._entry(gang, pod, name)), NODE),
                 is_unsettled=claim is not None and process.unsettled.may_change(claim),
-                candidates=[
-                    Candidate(consumer(other), NODE)
+                others=[
+                    Candidate(Consumer(other, self._entry(gang, other, name)), NODE)
                     for other in sorted(commit.pods)
                     if name in self._claims(gang, other)
                 ],
@@ -555,10 +590,12 @@ class GroupWorld(World[GroupProcess]):
         if take_back.uid in process.busy:
             return False
         claim = process.seen.get(take_back.name)
+        gang = next(gang for gang in GANGS if take_back.name[1].startswith(gang.name))
         step = group_steps.next_take_back_step(
             take_back,
             claim,
             process.holds.get(take_back.uid),
+            used=self._used(process, gang, take_back.name, [pod.pod_uid for pod in take_back.pods]),
             is_unsettled=claim is not None and process.unsettled.may_change(claim),
         )
         if isinstance(step, ClaimWrite):
@@ -572,7 +609,7 @@ class GroupWorld(World[GroupProcess]):
             return
         for take_back in tuple(process.take_backs.values()):
             is_active = any(
-                pod.uid in barrier
+                pod.pod_uid in barrier
                 for pod in take_back.pods
                 for barrier in process.barriers.values()
             )
@@ -606,7 +643,7 @@ class GroupWorld(World[GroupProcess]):
             return  # It was deleted.
         if self._random.random() < BINDING_FAILS:
             self._release(process, gang, pod, deallocate=False)
-        elif all(self._server.is_reserved(pod, key) for key in keys):
+        elif all(self._is_reserved(pod, key) for key in keys):
             self.trace.append(f"         {process.name} binds {pod}")
             self._running[pod] = keys
             process.bound |= {pod}

@@ -35,9 +35,9 @@ from kube.runtime.leader import Lease, LeaseSpec
 from sidecar.commit import ledger, steps
 from sidecar.commit.ledger import Hold, Step
 from sidecar.commit.pending_writes import PendingWrites, version_of
-from sidecar.commit.steps import ClaimWrite, Kind
+from sidecar.commit.steps import Candidate, ClaimWrite, Kind
 from sidecar.commit.unsettled import UnsettledWrites
-from sidecar.commit.writes import FINALIZER, Outcome, consumers, is_reserved_for
+from sidecar.commit.writes import FINALIZER, Consumer, Outcome, consumers, is_reserved_for
 
 EVENTS: Final = 800
 LEASE_S: Final = 15
@@ -167,16 +167,17 @@ class Server:
 def written_claim(claim: ResourceClaim, write: ClaimWrite) -> ResourceClaim:
     """Return a claim after a write."""
     status = claim.status or ResourceClaimStatus()
-    pods = tuple(pod for pod in (write.pod, *write.others) if pod is not None)
-    uids = {pod.uid for pod in pods}
+    uids = {entry.uid for entry in write.entries}
     others = tuple(user for user in consumers(claim) if user.uid not in uids)
     match write.kind:
         case Kind.PROTECT:
             return replace(claim, metadata=replace(claim.metadata, finalizers=(FINALIZER,)))
         case Kind.ALLOCATE:
-            status = replace(status, allocation=write.allocation, reserved_for=(*others, *pods))
+            status = replace(
+                status, allocation=write.allocation, reserved_for=(*others, *write.entries)
+            )
         case Kind.RESERVE:
-            status = replace(status, reserved_for=(*others, *pods))
+            status = replace(status, reserved_for=(*others, *write.entries))
         case Kind.LEAVE:
             status = replace(status, reserved_for=others or None)
         case Kind.DEALLOCATE:
@@ -273,6 +274,11 @@ def devices_of(claim: ResourceClaim) -> tuple[str, ...]:
 def consumer(pod: str) -> ResourceClaimConsumerReference:
     """Return the entry of `status.reservedFor` of a pod."""
     return ResourceClaimConsumerReference(resource="pods", name=pod, uid=pod)
+
+
+def candidate_of(pod: str) -> Candidate:
+    """Return a pod that is to be bound, by its own entry."""
+    return Candidate(Consumer(pod, consumer(pod)), NODE)
 
 
 def allocation_with(device: str) -> AllocationResult:

@@ -22,6 +22,7 @@ def test_no_schedule_leaves_a_gang_with_a_part_of_its_devices() -> None:
         (Fault.HASTY_TAKE_BACK, 6, "have devices"),
         (Fault.NO_PARKING, 1, "has lost its devices between the two Reserves"),
         (Fault.WHAT_IF_HOLDS, 2, "belongs to"),
+        (Fault.FIRST_TAKES_ALL, 147, "was taken from it"),
     ],
 )
 def test_a_planted_fault_is_found_and_its_seed_is_a_schedule(

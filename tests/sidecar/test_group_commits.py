@@ -12,7 +12,6 @@ import pytest
 from kube.api.urls import NODES, POD_GROUPS, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
 from sidecar.commit import group_barrier
 from sidecar.writes import binder, group_commits
-from sidecar.writes.binder import PodReference
 from sidecar.writes.group_commits import Member
 from testing.builders import Document
 from testing.fake_api_server import Call, FakeApiServer, until
@@ -463,8 +462,7 @@ async def test_a_call_that_is_cancelled_waits_no_more(tmp_path: Path) -> None:
         assert story.sidecar.service is not None
         commits = story.sidecar.service.commits
         waiting = await story.arrive("a")
-        reference = PodReference(story.uid("b"), "default", "b")
-        call = asyncio.ensure_future(commits.bind(Member(reference, "node-1", ())))
+        call = asyncio.ensure_future(commits.bind(Member(story.uid("b"), "node-1", ())))
         await until(lambda: commits.is_waiting(story.uid("b")))
 
         call.cancel()

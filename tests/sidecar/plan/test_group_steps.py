@@ -25,8 +25,8 @@ from sidecar.commit.group_steps import (
     take_backs_of,
 )
 from sidecar.commit.ledger import Hold, Step
-from sidecar.commit.steps import ClaimWrite, Kind
-from sidecar.commit.writes import MAX_CONSUMERS
+from sidecar.commit.steps import ClaimWrite, ConsumedClaim, Kind
+from sidecar.commit.writes import MAX_CONSUMERS, Consumer
 from sidecar.model.rejections import Code
 
 NODE = Node(metadata=ObjectMeta(name="node-1"))
@@ -55,8 +55,14 @@ def hold(name: str, *pods: str, step: Step = Step.RESERVED, driver: str = DRIVER
     )
 
 
+GROUP = ResourceClaimConsumerReference(
+    api_group="scheduling.k8s.io", resource="podgroups", name="ring", uid="ring"
+)
+
+
 def member(uid: str, *claims: str, node: Node | None = NODE) -> GroupPod:
-    return GroupPod(reference(uid), node, tuple((("default", name), name) for name in claims))
+    used = (ConsumedClaim(("default", name), name, reference(uid)) for name in claims)
+    return GroupPod(uid, node, tuple(used))
 
 
 def by_name(*claims: ResourceClaim) -> dict[tuple[str, str], ResourceClaim]:
@@ -126,9 +132,22 @@ def test_a_claim_has_as_many_pods_as_the_api_allows() -> None:
     assert not rejections_of(members[1:], shared, {}, frozenset({DRIVER}))
 
 
+def test_a_group_is_one_consumer_of_a_claim_that_it_shares() -> None:
+    pods = [f"pod-{number:03}" for number in range(MAX_CONSUMERS + 44)]
+    shared = ConsumedClaim(("default", "x"), "x", GROUP)
+    members = [GroupPod(uid, NODE, (shared,)) for uid in pods]
+
+    assert not rejections_of(
+        members, by_name(claim("x")), {"x": hold("x", *pods)}, frozenset({DRIVER})
+    )
+
+
 def taken(name: str, *pods: str, deallocate: bool = True) -> TakeBack:
     return TakeBack(
-        name=("default", name), uid=name, pods=tuple(map(reference, pods)), deallocate=deallocate
+        name=("default", name),
+        uid=name,
+        pods=tuple(Consumer(uid, reference(uid)) for uid in pods),
+        deallocate=deallocate,
     )
 
 
@@ -202,13 +221,58 @@ STEPS = (
 def test_next_take_back_step(step: TakeBackCase) -> None:
     take_back = taken("x", "a", "b", deallocate=step.deallocate)
 
-    got = next_take_back_step(take_back, step.claim, step.hold, is_unsettled=step.is_unsettled)
+    got = next_take_back_step(
+        take_back, step.claim, step.hold, used=(), is_unsettled=step.is_unsettled
+    )
 
     assert (got.kind if isinstance(got, ClaimWrite) else got) == step.want
 
 
+@pytest.mark.parametrize(
+    ("used", "want"),
+    [((), Kind.DEALLOCATE), (("ring",), True), (("other",), Kind.DEALLOCATE)],
+)
+def test_the_entry_of_a_group_leaves_with_its_last_pod(
+    used: tuple[str, ...], want: Kind | bool
+) -> None:
+    take_back = TakeBack(
+        name=("default", "x"),
+        uid="x",
+        pods=(Consumer("a", GROUP), Consumer("b", GROUP)),
+        deallocate=True,
+    )
+
+    got = next_take_back_step(take_back, claim("x", "ring"), None, used=used, is_unsettled=False)
+
+    assert (got.kind if isinstance(got, ClaimWrite) else got) == want
+    if isinstance(got, ClaimWrite):
+        assert got.entries == (GROUP,)
+
+
+@pytest.mark.parametrize(
+    ("is_bound", "want"),
+    [
+        (False, [("shared", ("a", "b"))]),
+        (True, []),
+    ],
+)
+def test_a_new_leader_leaves_the_claim_of_a_group_to_bound_pods(
+    *, is_bound: bool, want: list[tuple[str, tuple[str, ...]]]
+) -> None:
+    shared = claim("shared", "ring")
+    members = [
+        MemberClaims("a", is_bound=False, claims=((shared, GROUP),)),
+        MemberClaims("b", is_bound=is_bound, claims=((shared, GROUP),)),
+        MemberClaims("c", is_bound=False, claims=((None, reference("c")),)),
+    ]
+
+    got = incomplete_commit(3, members)
+
+    assert [(back.name[1], tuple(pod.pod_uid for pod in back.pods)) for back in got] == want
+
+
 def found(uid: str, *claims: ResourceClaim | None, is_bound: bool = False) -> MemberClaims:
-    return MemberClaims(reference(uid), is_bound, claims)
+    return MemberClaims(uid, is_bound, tuple((claim, reference(uid)) for claim in claims))
 
 
 SHARED = claim("shared", "a", "b")

@@ -20,11 +20,16 @@ from sidecar.commit.steps import (
     next_settle_step,
     patch_of,
 )
-from sidecar.commit.writes import FINALIZER, Outcome, outcome_of
+from sidecar.commit.writes import FINALIZER, Consumer, Outcome, outcome_of
 from sidecar.model.rejections import Code, Rejection
+from sidecar.plan.group_claims import pod_entry
 
 NODE = Node(metadata=ObjectMeta(name="node-1"))
-POD = ResourceClaimConsumerReference(resource="pods", name="a", uid="uid-a")
+POD = pod_entry("a", "uid-a")
+HERE_POD = Candidate(Consumer("uid-a", POD), NODE)
+GROUP = ResourceClaimConsumerReference(
+    api_group="scheduling.k8s.io", resource="podgroups", name="ring", uid="uid-ring"
+)
 OTHER = {"resource": "pods", "name": "b", "uid": "uid-b"}
 HERE = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["node-1"]}]}
 ELSEWHERE = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["node-2"]}]}
@@ -64,7 +69,7 @@ def hold(step: Step = Step.RESERVED, pods: tuple[str, ...] = ("uid-a",)) -> Hold
 def bind(
     claim: ResourceClaim | None, promised: Hold | None = None, *, is_unsettled: bool = False
 ) -> Kind | Code | None:
-    step = next_bind_step(claim, "claim", promised, POD, NODE, is_unsettled=is_unsettled)
+    step = next_bind_step(claim, "claim", promised, HERE_POD, is_unsettled=is_unsettled)
     if isinstance(step, ClaimWrite):
         return step.kind
     return step.code if isinstance(step, Rejection) else None
@@ -97,7 +102,7 @@ def test_next_bind_step(
 
 
 WAITING = tuple(
-    Candidate(ResourceClaimConsumerReference(resource="pods", name=uid, uid=uid), node)
+    Candidate(Consumer(uid, pod_entry(uid, uid)), node)
     for uid, node in (
         ("uid-b", NODE),
         ("uid-c", Node(metadata=ObjectMeta(name="node-2"))),
@@ -129,14 +134,27 @@ WAITING = tuple(
 def test_a_write_reserves_a_claim_for_all_that_wait_for_it(
     name: str, claim: ResourceClaim, promised: Hold | None, joining: list[str]
 ) -> None:
+    step = next_bind_step(claim, "claim", promised, HERE_POD, is_unsettled=False, others=WAITING)
+
+    assert isinstance(step, ClaimWrite)
+    assert [entry.uid for entry in step.entries] == ["uid-a", *joining], name
+    reserved = patch_of(step, now="2026-11-24T00:00:00Z", number=1)["status"]["reservedFor"]
+    assert [pod.uid for pod in reserved][-1 - len(joining) :] == ["uid-a", *joining]
+
+
+def test_a_claim_of_a_group_has_one_entry_for_all_its_pods() -> None:
+    members = [Candidate(Consumer(f"uid-{number}", GROUP), NODE) for number in range(300)]
+    promised = hold(pods=tuple(member.consumer.pod_uid for member in members))
+
     step = next_bind_step(
-        claim, "claim", promised, POD, NODE, is_unsettled=False, candidates=WAITING
+        claim_with(), "claim", promised, members[0], is_unsettled=False, others=members
     )
 
     assert isinstance(step, ClaimWrite)
-    assert [pod.uid for pod in step.others] == joining, name
-    reserved = patch_of(step, now="2026-11-24T00:00:00Z", number=1)["status"]["reservedFor"]
-    assert [pod.uid for pod in reserved][-1 - len(joining) :] == ["uid-a", *joining]
+    assert step.entries == (GROUP,)
+    reserved = allocated(HERE, {"resource": "podgroups", "name": "ring", "uid": "uid-ring"})
+    last = next_bind_step(reserved, "claim", None, members[-1], is_unsettled=False)
+    assert last is None, "the group has it, and nothing is written for its other pods"
 
 
 @pytest.mark.parametrize(
@@ -211,7 +229,7 @@ def test_pods_of_a_group_are_taken_out_together() -> None:
 )
 def test_what_the_end_of_an_allocation_means_for_the_devices(outcome: Outcome, want: Step) -> None:
     """A copy of a refused write may meet a fence that knows the holder, as in seed 10703 of `make chaos`."""
-    write = next_bind_step(claim_with(), "claim", hold(), POD, NODE, is_unsettled=False)
+    write = next_bind_step(claim_with(), "claim", hold(), HERE_POD, is_unsettled=False)
     assert isinstance(write, ClaimWrite)
 
     ended = after(before(hold(), write), write, outcome)
