@@ -32,7 +32,7 @@ Patch = Mapping[str, Any]
 
 
 class Consumer(NamedTuple):
-    """A pod, and the entry of `status.reservedFor` by which it may use a claim.
+    """A pod with its entry in `status.reservedFor` of a claim.
 
     Attributes:
         pod_uid: The pod's UID.

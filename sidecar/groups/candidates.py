@@ -155,15 +155,15 @@ class _FreePlaces:
     def take(self, pod: Pod, claims: PodClaims) -> bool:
         """Take a place of each claim for a pod or its PodGroup; return false if one has none left."""
         entries = entries_by_claim(pod, self._pod_groups.get(group_of(pod)))
-        taken: dict[Name, frozenset[str]] = {}
+        entries_taken: dict[Name, frozenset[str]] = {}
         for claim in (*claims.open, *claims.held):
             name = claim_name(claim)
             if name not in entries or is_reserved_for_pod(claim, pod):
                 continue
-            taken[name] = self._taken.get(name, frozenset()) | {entries[name].uid}
-            if len(taken[name]) + len(consumers(claim)) > MAX_CONSUMERS:
+            entries_taken[name] = self._taken.get(name, frozenset()) | {entries[name].uid}
+            if len(entries_taken[name]) + len(consumers(claim)) > MAX_CONSUMERS:
                 return False
-        self._taken |= taken
+        self._taken |= entries_taken
         return True
 
 

@@ -1,4 +1,4 @@
-"""The entries of `status.reservedFor` by which pods use claims: their own, or that of their PodGroup.
+"""The entries of pods in `status.reservedFor` of their claims: their own, or that of their PodGroup.
 
 A claim that the PodGroup and the pod name alike is shared by the group, and has one entry for all its pods: a
 claim has 256 entries at most, and a group more pods.
@@ -67,7 +67,7 @@ def is_reserved_for_pod(claim: ResourceClaim, pod: Pod) -> bool:
 
 
 def is_entry_of(entry: ResourceClaimConsumerReference, pod: Pod) -> bool:
-    """Return True if an entry is that of a pod, or of its PodGroup, whose UID pods do not know."""
+    """Return True if an entry is that of a pod, or of its PodGroup by name: pods do not know the UID."""
     if is_group_entry(entry):
         return bool(entry.name) and entry.name == group_name(pod)
     return entry.uid == pod.metadata.uid

@@ -347,7 +347,7 @@ class GroupCommits:
         )
 
     def _used(self, claim: Name, pods: Collection[Consumer]) -> frozenset[str]:
-        """Return UIDs of the entries of pods by which others use a claim, which are bound or may be."""
+        """Return UIDs of those entries of pods in a claim that are still used by others, bound or about to be."""
         leaving = frozenset(pod.pod_uid for pod in pods)
         entries = {pod.entry.uid: pod.entry for pod in pods if is_group_entry(pod.entry)}
         return frozenset(

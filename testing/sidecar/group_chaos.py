@@ -250,7 +250,7 @@ class GroupWorld(World[GroupProcess]):
         return self._server.is_reserved(self._entry(gang, pod, key.name).uid, key)
 
     def _entry(self, gang: Gang, pod: str, name: Name) -> ResourceClaimConsumerReference:
-        """Return the entry by which a pod uses a claim."""
+        """Return the entry of a pod in a claim."""
         if self._has_group_entries and name[1] == gang.shared:
             return consumer(f"{gang.name}.{pod.partition('.')[2]}")
         return consumer(pod)
@@ -258,7 +258,7 @@ class GroupWorld(World[GroupProcess]):
     def _used(
         self, process: GroupProcess, gang: Gang, name: Name, leaving: Iterable[str]
     ) -> frozenset[str]:
-        """Return UIDs of the entries by which other pods use a claim that are bound, or may be."""
+        """Return UIDs of the entries in a claim of other pods, bound or about to be."""
         if self._planted is Fault.FIRST_TAKES_ALL:
             return frozenset()
         barrier = process.barriers[gang.name]

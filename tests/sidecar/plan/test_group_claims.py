@@ -1,4 +1,4 @@
-"""The entries by which pods use claims: their own, or that of their PodGroup."""
+"""The entries of pods in claims: their own, or that of their PodGroup."""
 
 from typing import Any
 
