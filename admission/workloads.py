@@ -37,7 +37,10 @@ from translation.pipeline.patch import claim_labels
 from translation.pipeline.translate import translate
 from translation.reading.custom_workloads import EmbeddedPod, Path, WorkloadKind
 from translation.reading.legacy_pod import containers, device_keys
-from translation.reading.untranslated_keys import check_untranslated_keys
+from translation.reading.untranslated_keys import (
+    check_untranslated_keys,
+    check_untranslated_requests,
+)
 from translation.record.record import decode_record
 from translation.vocabularies.nvidia import GPU
 
@@ -105,17 +108,16 @@ def validate_workload(
         options=options,
         translator=translator,
     )
+    vocabularies = vocabularies_in_force(options, snapshot.profiles)
     findings = tuple(
         workload.locate(finding)
         for finding in (
             *map(for_future_pods, answer.findings),
             *_check_claim_awareness(workload, answer.claims, snapshot, options),
             *check_untranslated_keys(
-                workload.pod,
-                vocabularies_in_force(options, snapshot.profiles),
-                snapshot.extended_resources,
-                options.kept,
+                workload.pod, vocabularies, snapshot.extended_resources, options.kept
             ),
+            *check_untranslated_requests(workload.pod, vocabularies),
         )
     )
     return Answer(

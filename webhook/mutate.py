@@ -20,6 +20,7 @@ from translation.cluster.snapshot import (
     TranslationSnapshot,
     vocabularies_in_force,
 )
+from translation.reading.untranslated_keys import check_untranslated_requests
 from webhook.evaluator import Evaluator
 from webhook.metrics import WebhookMetrics
 from webhook.reviews import MAX_LOGGED, ReviewRunner, TooBusy, finish_review
@@ -120,6 +121,12 @@ def _answer_creation(
     except InvalidPodError as fault:
         return UnsignedAnswer(answer=_refuse_amounts(fault))
     answer = admit_created(document, pod, namespace=namespace, snapshot=snapshot, options=options)
+    if not answer.allowed:
+        # The API server would reject the pod for these at the next try.
+        faulty_requests = check_untranslated_requests(
+            pod, vocabularies_in_force(options, snapshot.profiles)
+        )
+        answer = msgspec.structs.replace(answer, findings=(*answer.findings, *faulty_requests))
     return unsigned_answer(answer, apply(document, answer.operations), namespace)
 
 

@@ -40,7 +40,10 @@ from translation.reading.custom_workloads import (
     workload_kind,
 )
 from translation.reading.embedded_templates import check_embedded_templates
-from translation.reading.untranslated_keys import check_untranslated_keys
+from translation.reading.untranslated_keys import (
+    check_untranslated_keys,
+    check_untranslated_requests,
+)
 
 Document = Mapping[str, Any]
 
@@ -198,13 +201,16 @@ def _translate_object(
         before, pod, namespace=namespace_of(source, namespace), snapshot=snapshot, options=options
     )
     after = apply(copy.deepcopy(before), answer.operations)
+    faulty_requests = tuple(check_untranslated_requests(pod, vocabularies))
     findings = (
         *(map(_of_created_pods, answer.findings) if path else answer.findings),
         *check_untranslated_keys(pod, vocabularies, snapshot.extended_resources, options.kept),
+        *faulty_requests,
     )
+    is_accepted = answer.allowed and not faulty_requests
     return msgspec.structs.replace(
         untouched,
-        document=replace_at(source.document, path, after) if answer.allowed else None,
+        document=replace_at(source.document, path, after) if is_accepted else None,
         answer=answer,
         findings=tuple(finding.nested_under(prefix) for finding in findings),
     )
@@ -226,6 +232,7 @@ def _translate_custom(
     document: Document = source.document
     pods: list[tuple[Path, Answer]] = []
     findings: list[Finding] = []
+    has_faulty_requests = False
     for embedded in embedded_pods(kind, source.document):
         pod = decode_view(embedded.template, Pod)
         if not isinstance(pod, Pod):
@@ -238,6 +245,8 @@ def _translate_custom(
             snapshot=snapshot,
             options=options,
         )
+        faulty_requests = tuple(check_untranslated_requests(pod, vocabularies))
+        has_faulty_requests |= bool(faulty_requests)
         of_pod = (
             *(
                 _of_created_pods(finding)
@@ -246,6 +255,7 @@ def _translate_custom(
                 if kind.has_claims or finding.code is not Code.TOLERATION_MISSING
             ),
             *check_untranslated_keys(pod, vocabularies, snapshot.extended_resources, options.kept),
+            *faulty_requests,
         )
         findings += (locate(finding, embedded) for finding in of_pod)
         if answer.decision is not Decision.UNTOUCHED:
@@ -269,7 +279,9 @@ def _translate_custom(
     answers = [answer for _, answer in pods]
     return msgspec.structs.replace(
         untouched,
-        document=document if all(answer.allowed for answer in answers) else None,
+        document=document
+        if all(answer.allowed for answer in answers) and not has_faulty_requests
+        else None,
         answer=_answer_of_all(answers),
         pods=tuple(pods),
         findings=tuple(findings),

@@ -37,3 +37,15 @@ def extended_resources(classes: Iterable[DeviceClass]) -> Mapping[str, str]:
 
 def _creation_time(device_class: DeviceClass) -> str:
     return device_class.metadata.creation_timestamp or _NOT_CREATED
+
+
+def allows_overcommit(resource: str) -> bool:
+    """Return True if a container may request less of a resource than its limit, or set no limit.
+
+    Source: k8s.io/kubernetes v1.37.1, pkg/apis/core/helper, IsOvercommitAllowed.
+
+    >>> [*map(allows_overcommit, ("cpu", "hugepages-2Mi", "nvidia.com/gpu", f"{IMPLICIT_PREFIX}gpu"))]
+    [True, False, False, True]
+    """
+    is_native = "/" not in resource or "kubernetes.io/" in resource
+    return is_native and not resource.startswith("hugepages-")

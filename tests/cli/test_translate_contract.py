@@ -722,3 +722,19 @@ def test_a_container_without_a_name_stays_the_same_container() -> None:
     answer_ = answer(pod(gpus(1, mem=3000) | {"name": None}))
 
     assert answer_["objects"] == answer(*answer_["objects"])["objects"]
+
+
+@pytest.mark.parametrize("amounts", [SHARE, WHOLE])
+def test_a_pod_that_the_api_server_would_reject_for_another_resource_is_not_printed(
+    amounts: Document, tmp_path: Path
+) -> None:
+    document = copy.deepcopy(amounts)
+    container = document["spec"]["containers"][0]
+    container["resources"]["requests"] = {"example.com/card": 1}
+    file = tmp_path / "pod.yaml"
+    file.write_text(dump_yaml([document]))
+
+    result = drawbridge("translate", "-f", file, "--snapshot", CLUSTER)
+
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "also set limits[example.com/card] to 1 [limitRequired]" in result.stderr

@@ -96,3 +96,17 @@ async def test_the_evaluation_is_charged(start: StartEndpoint) -> None:
 
     assert SETTLED in await denial_of_pod(endpoint, "200Gi")
     assert "too much time" in await denial_of_pod(endpoint, 8192)
+
+
+async def test_a_denial_names_what_the_api_server_would_reject_next(start: StartEndpoint) -> None:
+    """Of a key that stays, and of a pod that is admitted, the API server tells itself."""
+    endpoint = await start(snapshot, evaluator())
+    kept = {"requests": {"example.com/card": 1}, "limits": {"example.com/card": 2}}
+    beside = {"name": "beside", "resources": kept}
+
+    denied = denial(await mutate_pod(endpoint, pod(gpus(1, mem="8Gi"), beside)))
+    admitted = await mutate_pod(endpoint, pod(gpus(1, mem=8192), beside))
+
+    assert "write 8192 for 8Gi" in denied
+    assert "must be equal to example.com/card limit of 2; write 2 in both" in denied
+    assert admitted["allowed"]

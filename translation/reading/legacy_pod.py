@@ -14,7 +14,7 @@ from kube.api.core import Container, EnvVar, Pod
 from kube.api.foreign_quotas import GANG_NAMES, QUOTA_NAMES
 from kube.api.network_attachments import NETWORKS
 from kube.names import TRANSLATE_LABEL
-from kube.quantity import format_count
+from kube.quantity import Quantity, format_count
 from quotas.resource_quotas.scopes import scopes_of
 from translation.model.intents import LegacyContainer, LegacyPod, Vocabulary
 from translation.reading import arbiter
@@ -189,25 +189,38 @@ def find_label(labels: Mapping[str, str], patterns: Mapping[str, str]) -> str | 
 def check_requests(legacy: LegacyPod) -> Iterator[Finding]:
     """Yield an error for each request of a device key that does not equal its limit.
 
-    The API server validates after mutation, when the keys are gone. The messages are its own.
+    The API server validates after mutation, when the keys are gone.
+    """
+    for container in legacy.containers:
+        yield from check_amounts(container.path, container.requests, container.limits)
+
+
+def check_amounts(
+    container: FieldPath, requests: Mapping[str, Quantity], limits: Mapping[str, Quantity]
+) -> Iterator[Finding]:
+    """Yield an error for each request of an extended resource that does not equal its limit.
+
+    The messages are those of the API server.
+
+    Args:
+        container: The path of the container.
 
     Source:
         k8s.io/kubernetes pkg/apis/core/validation, ValidateContainerResourceRequirements.
     """
-    for container in legacy.containers:
-        for key, request in container.requests.items():
-            limit = container.limits.get(key)
-            if limit is None:
-                yield error(
-                    Code.LIMIT_REQUIRED,
-                    container.limit_path(key),
-                    "Required value: Limit must be set for non overcommitable resources",
-                    f"also set limits[{printable(key)}] to {format_count(request)}",
-                ).corrected_by(request)
-            elif request != limit:
-                yield error(
-                    Code.LIMIT_DIFFERS,
-                    container.path.child("resources", "requests").key(key),
-                    f"Invalid value: {request}: must be equal to {printable(key)} limit of {limit}",
-                    f"write {format_count(limit)} in both, or leave it out of requests",
-                )
+    for key, request in requests.items():
+        limit = limits.get(key)
+        if limit is None:
+            yield error(
+                Code.LIMIT_REQUIRED,
+                container.child("resources", "limits").key(key),
+                "Required value: Limit must be set for non overcommitable resources",
+                f"also set limits[{printable(key)}] to {format_count(request)}",
+            ).corrected_by(request)
+        elif request != limit:
+            yield error(
+                Code.LIMIT_DIFFERS,
+                container.child("resources", "requests").key(key),
+                f"Invalid value: {request}: must be equal to {printable(key)} limit of {limit}",
+                f"write {format_count(limit)} in both, or leave it out of requests",
+            )

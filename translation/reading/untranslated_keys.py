@@ -9,13 +9,14 @@ from findings.field_path import FieldPath
 from findings.finding import Code, Finding, info, warning
 from findings.text import printable
 from kube.api.core import Pod
+from kube.api.extended_resources import allows_overcommit
 from translation.model.device_families import BOOKKEEPING, FAMILIES, DeviceFamily
 from translation.model.intents import Vocabulary
 from translation.model.keys import ANY, Place, names
 from translation.reading import arbiter
 from translation.reading.arbiter import VOCABULARIES
 from translation.reading.kept_keys import is_kept
-from translation.reading.legacy_pod import containers
+from translation.reading.legacy_pod import check_amounts, containers
 
 MAX_KEYS: Final = 5
 """Keys that are named in one finding."""
@@ -147,6 +148,25 @@ def find_untranslated_keys(
         if not is_kept(key, kept_names):
             paths.setdefault(family, {}).setdefault(key, path)
     return paths
+
+
+def check_untranslated_requests(
+    pod: Pod, vocabularies: Mapping[str, Vocabulary] = VOCABULARIES
+) -> Iterator[Finding]:
+    """Yield an error for each request of a resource that no translation removes, and the API server rejects.
+
+    Args:
+        vocabularies: Extended by the resource names in profiles; their keys are checked before they
+            are translated.
+    """
+    for path, container in containers(pod):
+        faulty_requests = {
+            key: amount
+            for key, amount in container.requests.items()
+            if not allows_overcommit(key)
+            and not any(vocabulary.handles(key) for vocabulary in vocabularies.values())
+        }
+        yield from check_amounts(path, faulty_requests, container.limits)
 
 
 def is_device_key(resource: str) -> bool:
