@@ -31,6 +31,9 @@ class WorkloadStatus(msgspec.Struct, frozen=True, kw_only=True):
         pods: The number of its pods.
         pending: The explained ones, the largest group first.
         not_explained: The number of pending pods in groups beyond those that are explained.
+        not_created: The reasons that pods could not be created, in the API server's words.
+        quotas: The ResourceQuotas that may be one, in sentences; empty without such pods.
+        advice: The way out for such pods; empty without quotas.
     """
 
     kind: str
@@ -39,6 +42,9 @@ class WorkloadStatus(msgspec.Struct, frozen=True, kw_only=True):
     pods: int
     pending: tuple[PendingPods, ...] = ()
     not_explained: int = 0
+    not_created: tuple[str, ...] = ()
+    quotas: tuple[str, ...] = ()
+    advice: str = ""
 
 
 def group_pending_pods(pods: Iterable[Pod], state: ClusterState) -> tuple[tuple[Pod, ...], ...]:

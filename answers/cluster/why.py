@@ -34,6 +34,7 @@ from findings.text import count_text
 from kube.api.core import Pod
 from kube.api.extended_resources import extended_resources
 from kube.api.resource import ResourceClaim
+from quotas.resource_quotas.obstacles import explain_uncreated
 
 _USERS_SHOWN: Final = 5
 
@@ -135,8 +136,10 @@ def _advice(
     pod: Pod, claims: PodClaims, answer: SimulationResult, state: ClusterState, cluster: Cluster
 ) -> Iterator[str]:
     """Yield the changes that help a pending pod, beside those to its claims."""
-    uncreated = [name for claim in claims.open if (name := claim_name(claim)) not in state.claims]
-    if answer.all_placed and uncreated and pod.spec.resource_claims:
+    uncreated = [claim for claim in claims.open if claim_name(claim) not in state.claims]
+    excesses = tuple(explain_uncreated(uncreated, state.resource_quotas, state))
+    yield from excesses
+    if answer.all_placed and uncreated and not excesses and pod.spec.resource_claims:
         yield (
             f"not created yet: {count_text(len(uncreated), 'claim')} of the pod; its events name the cause, such as a "
             f"ResourceQuota that is used up (kubectl -n {pod.metadata.namespace} describe resourcequota)"

@@ -107,6 +107,9 @@ class WhyWorkloadAnswer(msgspec.Struct, frozen=True, kw_only=True):
     pods: int
     pending: tuple[PendingPodsAnswer, ...]
     not_explained: int = msgspec.field(name="notExplained")
+    not_created: tuple[str, ...] = msgspec.field(name="notCreated")
+    quotas: tuple[str, ...]
+    advice: str
 
 
 def simulation_answer(result: SimulationResult) -> SimulationAnswer:
@@ -159,6 +162,9 @@ def why_workload_answer(workload: WorkloadStatus) -> WhyWorkloadAnswer:
             for group in workload.pending
         ),
         not_explained=workload.not_explained,
+        not_created=workload.not_created,
+        quotas=workload.quotas,
+        advice=workload.advice,
     )
 
 

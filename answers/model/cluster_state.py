@@ -19,7 +19,7 @@ from allocator.search.attempt import AllocatorOptions
 from allocator.strategies.by_node_pool import PoolStrategies, pool_strategies
 from allocator.strategies.capacity_weights import CapacityWeights, driver_weights
 from answers.model.objects import NamespacedObject, of_kind
-from kube.api.core import FINISHED_PHASES, Namespace, Node, Pod
+from kube.api.core import FINISHED_PHASES, Namespace, Node, Pod, ResourceQuota
 from kube.api.device_quota import DeviceQuota
 from kube.api.meta import ApiStruct, ObjectMeta
 from kube.api.ownership import AllocatorOwnership, driver_settings
@@ -33,7 +33,7 @@ from kube.api.resource import (
 )
 
 T = TypeVar("T", bound=ApiStruct)
-N = TypeVar("N", Pod, PodGroup, ResourceClaim, ResourceClaimTemplate)
+N = TypeVar("N", Pod, PodGroup, ResourceClaim, ResourceClaimTemplate, ResourceQuota)
 
 
 class ClusterState(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,6 +43,8 @@ class ClusterState(msgspec.Struct, frozen=True, kw_only=True):
         has_nodes: Nodes are known; else `nodes` are those that slices name, without labels.
         taint_rules: Not applied to the slices yet.
         pod_groups: The PodGroups of Kubernetes and of other schedulers, with their namespace.
+        quotas: DeviceQuotas.
+        resource_quotas: Kubernetes' own quotas, with their namespace.
         namespaces: Namespace to its labels.
     """
 
@@ -58,6 +60,7 @@ class ClusterState(msgspec.Struct, frozen=True, kw_only=True):
     ownerships: tuple[AllocatorOwnership, ...] = ()
     pod_groups: tuple[PodGroup, ...] = ()
     quotas: tuple[DeviceQuota, ...] = ()
+    resource_quotas: tuple[ResourceQuota, ...] = ()
     namespaces: Mapping[str, Mapping[str, str]] = {}
 
     def groups(self, waiting: Sequence[Pod]) -> PodGroups:
@@ -160,6 +163,9 @@ def build_state(objects: Sequence[NamespacedObject]) -> ClusterState:
             with_namespace(namespace, group) for namespace, group in of_kind(objects, PodGroup)
         ),
         quotas=tuple(quota for _, quota in of_kind(objects, DeviceQuota)),
+        resource_quotas=tuple(
+            with_namespace(namespace, quota) for namespace, quota in of_kind(objects, ResourceQuota)
+        ),
         namespaces={
             namespace.metadata.name: namespace.metadata.labels or {}
             for _, namespace in of_kind(objects, Namespace)

@@ -4,6 +4,7 @@ import msgspec
 
 from answers.model.findings import DEFAULT_NAMESPACE, ObjectFinding
 from answers.model.objects import InputObject
+from answers.model.pod_owners import FailedCreation
 from kube.manifests.source import SourceObject
 from translation.cluster.snapshot import (
     TranslationOptions,
@@ -51,6 +52,8 @@ class ClusterObjects(msgspec.Struct, frozen=True, kw_only=True):
         namespace: The namespace for objects that name none.
         notes: The notes for standard error, as in `Inputs`.
         unread: Resources that the user may not list, such as `pods`.
+        failed_creations: Pods of the namespace that could not be created lately; of a live cluster,
+            where a command needs them.
     """
 
     objects: tuple[InputObject, ...]
@@ -58,3 +61,4 @@ class ClusterObjects(msgspec.Struct, frozen=True, kw_only=True):
     namespace: str = DEFAULT_NAMESPACE
     notes: tuple[str, ...] = ()
     unread: frozenset[str] = frozenset()
+    failed_creations: tuple[FailedCreation, ...] = ()

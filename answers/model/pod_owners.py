@@ -1,12 +1,16 @@
-"""The workload that a pod belongs to, as far as the pod tells it. Pure."""
+"""The workload that a pod belongs to, as far as the pod tells it, or an event about one. Pure."""
 
 from collections.abc import Iterable, Mapping
 from typing import Final
+
+import msgspec
 
 from kube.api.core import Pod
 from translation.reading.custom_workloads import WORKLOAD_KINDS
 
 HASH_LABEL: Final = "pod-template-hash"
+FAILED_CREATE: Final = "FailedCreate"
+"""The beginning of the reason of events about pods that a controller could not create; others add a word."""
 
 _BUILT_IN: Final[Mapping[str, tuple[str, ...]]] = {
     "DaemonSet": ("daemonset", "daemonsets", "ds"),
@@ -51,3 +55,36 @@ def pods_made_by(pods: Iterable[Pod], kind: str, namespace: str, name: str) -> t
         pod for pod in pods if pod.metadata.namespace == namespace and is_made_by(pod, kind, name)
     )
     return tuple(sorted(own, key=lambda pod: pod.metadata.name))
+
+
+class FailedCreation(msgspec.Struct, frozen=True, kw_only=True):
+    """The last words of the API server about a pod that it did not create.
+
+    Attributes:
+        kind: The kind of the object that makes the pods.
+        name: Its name.
+        note: The message.
+        last: The time of the last attempt, as the API server writes it; empty if it is not known.
+    """
+
+    kind: str
+    name: str
+    note: str
+    last: str = ""
+
+
+def failures_of(
+    failures: Iterable[FailedCreation], kind: str, name: str
+) -> tuple[FailedCreation, ...]:
+    """Return the failures of a workload, the last first.
+
+    A Deployment calls its ReplicaSets after itself and a hash.
+    """
+    own = [
+        failure
+        for failure in failures
+        if (failure.kind, failure.name) == (kind, name)
+        or (kind, failure.kind, failure.name.rpartition("-")[0])
+        == ("Deployment", "ReplicaSet", name)
+    ]
+    return tuple(sorted(own, key=lambda failure: failure.last, reverse=True))

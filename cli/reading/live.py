@@ -7,10 +7,11 @@ import msgspec
 
 from allocator.declarations import pod_group
 from answers.model.kinds import STATE_KINDS
+from answers.model.pod_owners import FAILED_CREATE, FailedCreation
 from answers.model.unread import UnreadKind
 from cli.reading.settings import CONFIG_MAP, SharedSettings, settings_in_config_map
 from clusterstate.published_gates import project_gates
-from kube.api.meta import decode, decode_pruned, prune
+from kube.api.meta import ApiStruct, decode, decode_pruned, prune
 from kube.api.urls import (
     ALL_POD_GROUPS,
     ALLOCATOR_OWNERSHIPS,
@@ -19,6 +20,7 @@ from kube.api.urls import (
     DEVICE_COMPATIBILITY_POLICIES,
     DEVICE_QUOTAS,
     DEVICE_TRANSLATION_PROFILES,
+    EVENTS,
     LIMIT_RANGES,
     NAMESPACE_QUOTA_RESOURCES,
     NAMESPACES,
@@ -76,9 +78,10 @@ _CLUSTER: Final = (
     _Listed(kind="DeviceTranslationProfile", resource=DEVICE_TRANSLATION_PROFILES),
     _DEVICE_QUOTA,
 )
+_RESOURCE_QUOTA: Final = _Listed(kind="ResourceQuota", resource=RESOURCE_QUOTAS)
 _NAMESPACED: Final = (
     _Listed(kind="ResourceClaimTemplate", resource=RESOURCE_CLAIM_TEMPLATES),
-    _Listed(kind="ResourceQuota", resource=RESOURCE_QUOTAS),
+    _RESOURCE_QUOTA,
     _Listed(kind="LimitRange", resource=LIMIT_RANGES),
     _Listed(kind="NetworkAttachmentDefinition", resource=NETWORK_ATTACHMENTS),
     _Listed(kind="WorkloadProfile", resource=WORKLOAD_PROFILES),
@@ -227,6 +230,64 @@ async def allocation_state(client: Client) -> tuple[list[ViewedObject], list[Unr
             if kind_listed.kind != pod_group.KIND or await _has_group(client, resource.group):
                 unread.append(UnreadKind(resource.plural, str(refusal)))
     return objects, unread
+
+
+class _Regarding(ApiStruct, frozen=True, kw_only=True):
+    kind: str = ""
+    name: str = ""
+
+
+class _Series(ApiStruct, frozen=True, kw_only=True):
+    last_observed_time: str = ""
+
+
+class _Event(ApiStruct, frozen=True, kw_only=True):
+    """The parts of an event that are read; those of most controllers have the deprecated time."""
+
+    reason: str = ""
+    note: str = ""
+    regarding: _Regarding = _Regarding()
+    series: _Series | None = None
+    event_time: str | None = None
+    deprecated_last_timestamp: str | None = None
+
+    @property
+    def last(self) -> str:
+        last = self.series.last_observed_time if self.series is not None else ""
+        return last or self.deprecated_last_timestamp or self.event_time or ""
+
+
+async def creation_state(
+    client: Client, namespace: str
+) -> tuple[list[ViewedObject], list[FailedCreation], list[UnreadKind]]:
+    """Return the ResourceQuotas of a namespace, its pods that could not be created, and the forbidden kinds.
+
+    Raises:
+        KubeError: The API server does not answer.
+    """
+    quotas: list[ViewedObject] = []
+    unread: list[UnreadKind] = []
+    try:
+        async for page in client.pages(RESOURCE_QUOTAS, namespace=namespace):
+            quotas += [_RESOURCE_QUOTA.view(bytes(raw)) for raw in page.items]
+    except Forbidden as refusal:
+        unread.append(UnreadKind(RESOURCE_QUOTAS.plural, str(refusal), namespace))
+    # Of each object that makes pods the last failure; events last for an hour.
+    failures: dict[tuple[str, str], FailedCreation] = {}
+    try:
+        async for page in client.pages(EVENTS, namespace=namespace, field_selector="type=Warning"):
+            for raw in page.items:
+                event = decode_pruned(bytes(raw), _Event)
+                key = event.regarding.kind, event.regarding.name
+                if event.reason.startswith(FAILED_CREATE) and (
+                    key not in failures or failures[key].last <= event.last
+                ):
+                    failures[key] = FailedCreation(
+                        kind=key[0], name=key[1], note=event.note, last=event.last
+                    )
+    except Forbidden as refusal:
+        unread.append(UnreadKind(EVENTS.plural, str(refusal), namespace))
+    return quotas, list(failures.values()), unread
 
 
 async def live_settings(

@@ -15,6 +15,7 @@ from answers.model.findings import DEFAULT_NAMESPACE, namespace_of
 from answers.model.inputs import ClusterObjects, Inputs
 from answers.model.kinds import KINDS, STATE_KINDS, Kinds
 from answers.model.objects import InputObject, merge_objects
+from answers.model.pod_owners import FailedCreation
 from answers.model.profiles import profiles_in_force
 from answers.model.snapshot_origin import unread_kinds
 from answers.model.translation_snapshot import build_snapshot, evaluate_mappings
@@ -217,7 +218,9 @@ def with_unread_cluster(command: _Command) -> _Command:
 def _with_cluster(command: _Command, flags: Sequence[_Flag]) -> _Command:
     @wraps(command)
     def run_command(**values: Any) -> None:
-        cluster_objects = read_cluster(pop_flags(ClusterFlags, values))
+        cluster_objects = read_cluster(
+            pop_flags(ClusterFlags, values), with_creations=_NAMESPACE_FLAG in flags
+        )
         print_notes(cluster_objects.notes)
         command(cluster_objects=cluster_objects, **values)
 
@@ -326,8 +329,11 @@ def _read_manifests(flags: ClusterFlags, stdin: BinaryIO | None) -> Contents:
     return Contents(objects=tuple(objects))
 
 
-def read_cluster(flags: ClusterFlags) -> ClusterObjects:
+def read_cluster(flags: ClusterFlags, *, with_creations: bool = False) -> ClusterObjects:
     """Read the objects of the cluster that the flags name.
+
+    Args:
+        with_creations: Read what keeps pods of the namespace from being created, too.
 
     Raises:
         click.UsageError: The flags name no cluster, or contradict each other.
@@ -338,7 +344,7 @@ def read_cluster(flags: ClusterFlags) -> ClusterObjects:
     if not (flags.files or flags.snapshots or flags.live):
         raise click.UsageError(NO_KUBECONFIG if _is_live_by_default(flags) else NO_CLUSTER)
     manifests = read_paths(flags.files, recursive=flags.recursive)
-    read = _read_state(flags, manifests, Scope.ALLOCATION)
+    read = _read_state(flags, manifests, Scope.ALLOCATION, with_creations=with_creations)
     objects = merge_objects(read.objects or (), manifests, read.namespace)
     return ClusterObjects(
         objects=tuple(objects),
@@ -346,6 +352,7 @@ def read_cluster(flags: ClusterFlags) -> ClusterObjects:
         namespace=read.namespace,
         notes=tuple(unread_notes(read.unread)),
         unread=frozenset(kind.resource for kind in read.unread),
+        failed_creations=tuple(read.failed_creations),
     )
 
 
@@ -383,18 +390,25 @@ def _file_name(path: str) -> str:
 
 
 class _ReadState(NamedTuple):
-    """The state of a cluster: its objects, its version, unread kinds, and the default namespace."""
+    """The state of a cluster: its objects and version, unread kinds, the namespace and its failures."""
 
     namespace: str
     objects: list[InputObject] | None = None
     unread: Sequence[UnreadKind] = ()
     kubernetes: str = ""
+    failed_creations: Sequence[FailedCreation] = ()
 
 
-def _read_state(flags: ClusterFlags, manifests: Iterable[SourceObject], scope: Scope) -> _ReadState:
+def _read_state(
+    flags: ClusterFlags,
+    manifests: Iterable[SourceObject],
+    scope: Scope,
+    *,
+    with_creations: bool = False,
+) -> _ReadState:
     namespace = flags.namespace or DEFAULT_NAMESPACE
     if flags.live:
-        return asyncio.run(_read_live(flags, manifests, scope))
+        return asyncio.run(_read_live(flags, manifests, scope, with_creations=with_creations))
     if flags.snapshots:
         objects, origin = read_snapshots(flags.snapshots, scope.kinds)
         unread = unread_kinds(origin, objects, scope.kinds)
@@ -403,10 +417,14 @@ def _read_state(flags: ClusterFlags, manifests: Iterable[SourceObject], scope: S
 
 
 async def _read_live(
-    flags: ClusterFlags, manifests: Iterable[SourceObject], scope: Scope
+    flags: ClusterFlags,
+    manifests: Iterable[SourceObject],
+    scope: Scope,
+    *,
+    with_creations: bool,
 ) -> _ReadState:
     # The client takes twice as long to import as all the rest, and files are the usual case.
-    from cli.reading.live import allocation_state, cluster_state  # noqa: PLC0415
+    from cli.reading.live import allocation_state, cluster_state, creation_state  # noqa: PLC0415
     from kube.client.client import Client  # noqa: PLC0415
     from kube.errors import Forbidden, NotFound  # noqa: PLC0415
 
@@ -415,16 +433,21 @@ async def _read_live(
         namespaces = {namespace_of(manifest, namespace) for manifest in manifests} - {""}
         state: list[InputObject] = []
         version = ""
+        failures: list[FailedCreation] = []
         objects, unread = await cluster_state(client, namespaces)
         state += objects
         if scope is Scope.ALLOCATION:
             more_objects, more_unread = await allocation_state(client)
             state += more_objects
             unread += more_unread
+            if with_creations:
+                quotas, failures, more_unread = await creation_state(client, namespace)
+                state += quotas
+                unread += more_unread
             # Without the right, objects are validated as the newest version does it.
             with suppress(Forbidden, NotFound):
                 version = await client.version()
-        return _ReadState(namespace, state, unread, version)
+        return _ReadState(namespace, state, unread, version, failures)
 
 
 async def _read_live_settings(flags: ClusterFlags) -> tuple[SharedSettings, list[str]]:

@@ -105,6 +105,19 @@ def _extended_usage(container: Container) -> Usage:
     return {name: amount for name, amount in amounts.items() if _is_extended(name)}
 
 
+def is_of_devices(resource: str) -> bool:
+    """Return True if a resource of a quota counts devices, or the claims for them.
+
+    >>> [*map(is_of_devices, ("requests.nvidia.com/gpu", "requests.cpu", CLAIM_COUNT))]
+    [True, False, True]
+    """
+    return (
+        resource == CLAIM_COUNT
+        or resource.endswith(DEVICES_OF_CLASS)
+        or (resource.startswith(REQUESTS) and _is_extended(resource.removeprefix(REQUESTS)))
+    )
+
+
 def _is_extended(name: str) -> bool:
     return name.startswith(IMPLICIT_PREFIX) or ("/" in name and "kubernetes.io/" not in name)
 

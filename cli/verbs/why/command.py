@@ -27,7 +27,7 @@ from answers.model.cluster_state import ClusterState, build_state
 from answers.model.inputs import ClusterObjects
 from answers.model.kinds import STATE_KINDS
 from answers.model.objects import decode_objects
-from answers.model.pod_owners import WORKLOAD_NAMES, pods_made_by
+from answers.model.pod_owners import WORKLOAD_NAMES, FailedCreation, failures_of, pods_made_by
 from cli.flags.completion import complete_from
 from cli.flags.feature_gates import feature_gates
 from cli.flags.schedulers import policy_aware_schedulers
@@ -44,6 +44,7 @@ from kube.api.extended_resources import extended_resources
 from kube.api.meta import encode
 from kube.api.resource import ResourceClaim
 from process.profiles.profile_files import load_profiles
+from quotas.resource_quotas.obstacles import ADVICE, quota_lines
 from translation.cluster.snapshot import TranslationSnapshot
 
 KINDS: Final[Mapping[str, str]] = {
@@ -57,6 +58,8 @@ _HELD_SHOWN: Final = 10
 _GROUPS_EXPLAINED: Final = 5
 """Groups of pending pods of one workload that are explained; each is a search of its own."""
 _NAMES_SHOWN: Final = 3
+_FAILURES_SHOWN: Final = 3
+"""Reasons that pods are not created; old ReplicaSets have some, too."""
 
 T = TypeVar("T", Pod, ResourceClaim)
 
@@ -123,7 +126,9 @@ def why(
     support = scheduler_support(state, features, schedulers)
     unread = tuple(sorted(cluster_objects.unread))
     if kind not in {"pod", "claim"}:
-        _explain_workload(kind, place, _Question(state, support, features, unread), output)
+        failures = failures_of(cluster_objects.failed_creations, kind, name)
+        question = _Question(state, support, features, unread)
+        _explain_workload(kind, place, question, failures, output)
         return
     target_object: Pod | ResourceClaim = (
         _find(kind, state.pods, place) if kind == "pod" else _find(kind, state.claims, place)
@@ -190,15 +195,21 @@ def _with_fits_in_keys(status: ObjectStatus, pod: Pod, state: ClusterState) -> O
     return msgspec.structs.replace(status, simulation=simulation)
 
 
-def _explain_workload(kind: str, place: Name, question: _Question, output: str) -> None:
-    """Print the reasons that the pending pods of a workload wait, those with equal requests once."""
+def _explain_workload(
+    kind: str, place: Name, question: _Question, failures: Sequence[FailedCreation], output: str
+) -> None:
+    """Print the reasons that pods of a workload wait or are not created, equal ones once."""
     namespace, name = place
     state = question.state
     pods = pods_made_by(state.pods.values(), kind, namespace, name)
-    if not pods:
+    quotas = tuple(quota_lines(namespace, state.resource_quotas))
+    if not pods and not failures:
+        hint = (
+            f" A quota may keep its pods from being created: {'; '.join(quotas)}." if quotas else ""
+        )
         raise _NotFound(
             f"No pod in namespace {namespace} has {kind} {name} as its owner. Name an object that"
-            " owns pods itself, such as the Job of a CronJob, or a pod."
+            f" owns pods itself, such as the Job of a CronJob, or a pod.{hint}"
         )
     groups = group_pending_pods(pods, state)
     answers = [_explain(group[0], question) for group in groups[:_GROUPS_EXPLAINED]]
@@ -212,6 +223,14 @@ def _explain_workload(kind: str, place: Name, question: _Question, output: str) 
             for group, answer in zip(groups, answers, strict=False)
         ),
         not_explained=sum(map(len, groups[_GROUPS_EXPLAINED:])),
+        not_created=tuple(
+            dict.fromkeys(
+                f"{failure.note} (last at {failure.last})" if failure.last else failure.note
+                for failure in failures
+            )
+        ),
+        quotas=quotas if failures else (),
+        advice=ADVICE if failures and quotas else "",
     )
     _print_hints(answers, state, question.features)
     if output != Output.TEXT:
@@ -308,6 +327,10 @@ def _format_workload(
     if workload.not_explained:
         more = count_text(workload.not_explained, "pod")
         rows.append(Row(label="pending", text=f"{more} with other requests, not explained here"))
+    rows += [Row(label="not made", text=note) for note in workload.not_created[:_FAILURES_SHOWN]]
+    rows += [Row(label="quota", text=line) for line in workload.quotas]
+    if workload.advice:
+        rows.append(Row(label="advice", text=workload.advice))
     yield format_paragraph(
         Paragraph(
             title=f"{workload.kind} {workload.namespace}/{workload.name}",
