@@ -34,7 +34,7 @@ from bench import (
     validation,
     views,
 )
-from bench.bridge import failover, sidecar_alone
+from bench.bridge import failover, group_throughput, sidecar_alone
 from bench.bridge.measure import Anchor, Options
 from bench.bridge.measure import measure as measure_bridge
 from bench.bridge.scenarios import SCENARIOS
@@ -64,6 +64,7 @@ PLACEMENT = "placement"
 OWN_SUITES = {
     "sidecar": sidecar_alone.measure,
     "failover": failover.measure,
+    "group-throughput": group_throughput.measure,
     "quota-gates": quota_gates.measure,
     "quotas": quotas.measure,
     "scale": scale.measure,

@@ -162,11 +162,14 @@ def measure(options: Options) -> Iterator[Result]:
             yield from _Comparison(cluster, (Ours(bridge), anchor), nodes, options).run()
 
 
-def bench_bridge(cluster: Cluster, qps: int = CLIENT_QPS, **scheduler: Any) -> Bridge:
+def bench_bridge(
+    cluster: Cluster, qps: int = CLIENT_QPS, flags: Sequence[str] = (), **scheduler: Any
+) -> Bridge:
     """Return the bridge before its start.
 
     Args:
         qps: The rate of the scheduler's client; twice as many in a burst.
+        flags: Further flags of the scheduler.
         scheduler: Further fields of its configuration.
     """
     limits = {"clientConnection": {"qps": qps, "burst": 2 * qps}}
@@ -175,12 +178,18 @@ def bench_bridge(cluster: Cluster, qps: int = CLIENT_QPS, **scheduler: Any) -> B
         drivers=[DRIVER],
         settings=DEFAULT_LEASE,
         scheduler={**limits, **scheduler},
-        scheduler_flags=(METRICS_FLAG,),
+        scheduler_flags=(METRICS_FLAG, *flags),
     )
 
 
-def bench_cluster(folder: Path, *, has_default_limits: bool = False) -> Cluster:
-    """Return a control plane before its start."""
+def bench_cluster(
+    folder: Path, *, has_default_limits: bool = False, **control_plane: Any
+) -> Cluster:
+    """Return a control plane before its start.
+
+    Args:
+        control_plane: Further arguments of `Cluster`.
+    """
     return Cluster(
         folder,
         client_qps=DEFAULT_SCHEDULER_QPS if has_default_limits else CLIENT_QPS,
@@ -190,6 +199,7 @@ def bench_cluster(folder: Path, *, has_default_limits: bool = False) -> Cluster:
             *(DEFAULT_CONTROLLER_FLAGS if has_default_limits else ()),
         ),
         scheduler_flags=(METRICS_FLAG,),
+        **control_plane,
     )
 
 

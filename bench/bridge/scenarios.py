@@ -46,7 +46,8 @@ def device_class() -> Object:
     return inventory.device_class(CLASS, f'device.driver == "{DRIVER}"')
 
 
-def _gpus(node: str) -> list[Object]:
+def gpus(node: str, count: int = _GPUS) -> list[Object]:
+    """Return the ResourceSlices of a node with so many equal devices."""
     devices = [
         {
             "name": f"gpu-{index}",
@@ -58,13 +59,13 @@ def _gpus(node: str) -> list[Object]:
             },
             "capacity": {"memory": {"value": "80Gi"}},
         }
-        for index in range(_GPUS)
+        for index in range(count)
     ]
     return inventory.resource_slices(DRIVER, node, devices)
 
 
 def _shared_gpus(node: str) -> list[Object]:
-    (published,) = _gpus(node)
+    (published,) = gpus(node)
     for device in published["spec"]["devices"]:
         device["allowMultipleAllocations"] = True
         device["capacity"] = {
@@ -145,8 +146,8 @@ def _partition(profile: str) -> Object:
 SCENARIOS: Final = {
     scenario.name: scenario
     for scenario in (
-        Scenario("one device", _gpus, {"one": _ONE}, _GPUS),
-        Scenario("PCIe pair", _gpus, {"pair": _PAIR}, _ROOTS),
+        Scenario("one device", gpus, {"one": _ONE}, _GPUS),
+        Scenario("PCIe pair", gpus, {"pair": _PAIR}, _ROOTS),
         Scenario("fraction", _shared_gpus, {"fraction": _FRACTION}, 4 * _GPUS),
         Scenario(
             "partitions",
@@ -154,8 +155,8 @@ SCENARIOS: Final = {
             {profile: _partition(profile) for profile in ("3g", "2g", "1g")},
             8,
         ),
-        Scenario("95 to 100 % full", _gpus, {"one": _ONE}, _GPUS, is_full=True),
-        Scenario("20 % fit nowhere", _gpus, {"one": _ONE}, _GPUS, has_nowhere=True),
+        Scenario("95 to 100 % full", gpus, {"one": _ONE}, _GPUS, is_full=True),
+        Scenario("20 % fit nowhere", gpus, {"one": _ONE}, _GPUS, has_nowhere=True),
     )
 }
 
