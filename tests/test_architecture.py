@@ -179,10 +179,24 @@ def test_no_file_is_longer_than_two_ideas() -> None:
     long = {
         str(file.relative_to(ROOT)): lines
         for file in _product_files()
-        if (lines := len(file.read_text().splitlines())) > MAX_LINES
+        if (lines := _lines_of_ideas(file)) > MAX_LINES
     }
 
-    assert long == {}
+    assert long == {}, f"more than {MAX_LINES} lines: move a part into a file of its own"
+
+
+def _lines_of_ideas(file: Path) -> int:
+    """Return the lines of a file without its enums: they are tables."""
+    text = file.read_text()
+    enums = [
+        node
+        for node in ast.parse(text).body
+        if isinstance(node, ast.ClassDef)
+        and any(ast.unparse(base).endswith("Enum") for base in node.bases)
+    ]
+    return len(text.splitlines()) - sum(
+        (enum.end_lineno or enum.lineno) - enum.lineno for enum in enums
+    )
 
 
 def test_names_of_the_product_say_what_they_hold() -> None:
