@@ -117,7 +117,7 @@ def validate_workload(
             *check_untranslated_keys(
                 workload.pod, vocabularies, snapshot.extended_resources, options.kept
             ),
-            *check_untranslated_requests(workload.pod, vocabularies),
+            *_check_requests(workload, vocabularies),
         )
     )
     return Answer(
@@ -126,6 +126,17 @@ def validate_workload(
         claims=answer.claims,
         record=answer.record,
     )
+
+
+def _check_requests(
+    workload: Workload, vocabularies: Mapping[str, Vocabulary]
+) -> Iterator[Finding]:
+    """Yield errors of requests that the API server rejects when the pods are created.
+
+    It has validated the templates of its own kinds before it asks.
+    """
+    if workload.embedded is not None:
+        yield from check_untranslated_requests(workload.pod, vocabularies)
 
 
 def _decision(answer: Answer, findings: tuple[Finding, ...]) -> Decision:
