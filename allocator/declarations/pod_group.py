@@ -68,6 +68,12 @@ class PodGroupSpec(ApiStruct, frozen=True, kw_only=True):
     min_member: int | None = None
     topology_constraint: KaiTopologyConstraint | None = None
 
+    @property
+    def gang_minimum(self) -> int:
+        """The number of pods of a Kubernetes PodGroup that are placed together; 1 if each is placed by itself."""
+        gang = self.scheduling_policy.gang if self.scheduling_policy is not None else None
+        return 1 if gang is None else max(1, gang.min_count)
+
 
 class PodGroup(ApiStruct, frozen=True, kw_only=True):
     """A PodGroup of any of these API groups."""

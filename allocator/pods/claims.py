@@ -17,6 +17,7 @@ from kube.api.core import Pod, PodResourceClaim
 from kube.api.events import ObjectReference
 from kube.api.meta import ObjectMeta, OwnerReference
 from kube.api.resource import AllocationResult, ResourceClaim, ResourceClaimTemplate
+from kube.api.urls import POD_GROUPS
 
 Name = tuple[str, str]
 """Namespace and name."""
@@ -95,6 +96,12 @@ def consuming_pods(claim: ResourceClaim) -> Iterator[ObjectReference]:
 def pod_name(pod: Pod) -> str:
     """Return the name of a pod, or its generateName."""
     return pod.metadata.name or pod.metadata.generate_name
+
+
+def pod_group_name(pod: Pod) -> str:
+    """Return the name of the PodGroup of Kubernetes that a pod names; empty without one."""
+    name = (pod.spec.scheduling_group or {}).get("podGroupName")
+    return name if isinstance(name, str) else ""
 
 
 def allocation_of(claim: ResourceClaim) -> AllocationResult | None:
@@ -183,3 +190,15 @@ def pinned_to(allocation: AllocationResult) -> str | None:
             if field.key == "metadata.name" and field.operator == "In" and field.values:
                 return field.values[0]
     return None
+
+
+def is_pod_group(owner: OwnerReference) -> bool:
+    """Return True if a claim was made for a PodGroup of Kubernetes by its owner reference.
+
+    Source: k8s.io/dynamic-resource-allocation v0.37.1, resourceclaim, isForPodGroupByPod.
+    """
+    return (
+        owner.controller is True
+        and owner.kind == "PodGroup"
+        and owner.api_version.startswith(f"{POD_GROUPS.group}/")
+    )

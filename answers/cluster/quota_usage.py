@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from allocator.model.feature_gates import Features
-from allocator.pods.claims import Name
+from allocator.pods.claims import Name, is_pod_group, pod_group_name
 from allocator.pods.extended_resource_claim import mapped_resources
 from answers.model.cluster_state import ClusterState
 from kube.api.core import Pod
@@ -25,7 +25,6 @@ from quotas.gates.counted_objects import (
     counted_pod,
     has_keys,
     is_gated,
-    is_pod_group,
     legacy_pod,
 )
 from quotas.gates.groups import group_of_object, known_pod_group
@@ -140,8 +139,7 @@ def _members_by_group(state: ClusterState) -> Mapping[Name, Sequence[Pod]]:
     """Return the pods that name a PodGroup of Kubernetes, by it."""
     members: dict[Name, list[Pod]] = {}
     for (namespace, _), pod in state.pods.items():
-        name = (pod.spec.scheduling_group or {}).get("podGroupName")
-        if isinstance(name, str):
+        if name := pod_group_name(pod):
             members.setdefault((namespace, name), []).append(pod)
     return members
 

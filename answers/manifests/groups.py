@@ -9,6 +9,7 @@ from allocator.declarations.collect import collect_groups
 from allocator.declarations.group_claims import check_group_claims
 from allocator.declarations.pod_group import PodGroup
 from allocator.declarations.read import read_declaration
+from allocator.pods.claims import pod_group_name
 from answers.model.cluster_state import build_state, is_pending, is_running
 from answers.model.findings import namespace_of, reference
 from answers.model.inputs import Inputs
@@ -70,15 +71,9 @@ def _declared_groups(inputs: Inputs) -> Iterator[tuple[str, Finding]]:
     }
     for pod in pods:
         name = pod.metadata.name
-        group = by_name.get((pod.metadata.namespace, _pod_group_name(pod)))
+        group = by_name.get((pod.metadata.namespace, pod_group_name(pod)))
         for finding in check_group_claims(pod, group) if group is not None else ():
             yield name, finding.nested_under(paths[name])
-
-
-def _pod_group_name(pod: Pod) -> str:
-    """Return the name of the PodGroup of Kubernetes that a pod names; empty for none."""
-    name = (pod.spec.scheduling_group or {}).get("podGroupName")
-    return name if isinstance(name, str) else ""
 
 
 def _pods(inputs: Inputs) -> Iterator[tuple[str, FieldPath, Pod]]:

@@ -4,6 +4,7 @@ from typing import Final
 
 import msgspec
 
+from allocator.pods.claims import is_pod_group
 from allocator.pods.extended_resource_claim import ANNOTATION
 from kube.api.core import (
     FINISHED_PHASES,
@@ -14,14 +15,13 @@ from kube.api.core import (
     ResourceRequirements,
 )
 from kube.api.extended_resources import IMPLICIT_PREFIX
-from kube.api.meta import ObjectMeta, OwnerReference
+from kube.api.meta import ObjectMeta
 from kube.api.resource import (
     AllocationResult,
     DeviceAllocationResult,
     DeviceClaim,
     ResourceClaim,
 )
-from kube.api.urls import POD_GROUPS
 from kube.names import QUOTA_GATE
 from quotas.device_quotas.book import CountedClaim, LegacyPod
 from quotas.gates.groups import group_annotations, group_labels, membership
@@ -61,18 +61,6 @@ def counted_claim(claim: ResourceClaim) -> QuotaClaim:
         pod_uids=tuple(owner.uid for owner in owners if owner.kind == "Pod"),
         pod_group_uid=next((owner.uid for owner in owners if is_pod_group(owner)), ""),
         is_for_extended_resources=(claim.metadata.annotations or {}).get(ANNOTATION) == "true",
-    )
-
-
-def is_pod_group(owner: OwnerReference) -> bool:
-    """Return True if the owner of a claim is a PodGroup of Kubernetes.
-
-    Source: k8s.io/dynamic-resource-allocation v0.37.1, resourceclaim, isForPodGroupByPod.
-    """
-    return (
-        owner.controller is True
-        and owner.kind == "PodGroup"
-        and owner.api_version.startswith(f"{POD_GROUPS.group}/")
     )
 
 

@@ -15,7 +15,7 @@ from allocator.declarations.collect import POD_GROUP_RESOURCES
 from allocator.declarations.model import Declaration, GroupName, GroupSystem
 from allocator.declarations.pod_group import PodGroup
 from allocator.declarations.read import read_declaration
-from allocator.pods.claims import Name
+from allocator.pods.claims import Name, pod_group_name
 from findings.text import printable
 from kube.api.core import Pod
 from kube.api.meta import ObjectMeta
@@ -137,11 +137,9 @@ class PodGroupIndex:
 
     def uid_of_group(self, pod: Pod) -> str:
         """Return the UID of the PodGroup of Kubernetes that a pod names; empty if there is none."""
-        name = (pod.spec.scheduling_group or {}).get("podGroupName")
-        if not isinstance(name, str):
-            return ""
+        name = pod_group_name(pod)
         group = GroupName(GroupSystem.KUBERNETES, pod.metadata.namespace, name)
-        pod_group = self._pod_groups.get(group)
+        pod_group = self._pod_groups.get(group) if name else None
         return pod_group.uid if pod_group is not None else ""
 
     def members(self, group: GroupId) -> Collection[Name]:
@@ -181,9 +179,7 @@ def known_pod_group(pod_group: PodGroup, system: GroupSystem) -> KnownPodGroup:
     spec, uid = pod_group.spec, pod_group.metadata.uid
     if system is not GroupSystem.KUBERNETES:
         return KnownPodGroup(max(1, spec.min_member or 1), uid)
-    # Without a gang its pods are placed one by one.
-    gang = spec.scheduling_policy.gang if spec.scheduling_policy is not None else None
-    return KnownPodGroup(max(1, gang.min_count) if gang is not None else 1, uid)
+    return KnownPodGroup(spec.gang_minimum, uid)
 
 
 _SYSTEMS: Final[Mapping[str, GroupSystem]] = {

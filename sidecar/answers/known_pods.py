@@ -65,12 +65,13 @@ class KnownPods:
         Args:
             others: UIDs of pods of its group without a node, which may have them.
         """
+        uids = {pod.metadata.uid, *others}
         return [
             consumed
             for consumed in self.claims_of(pod)
             if (claim := self._state.claims.store.get(consumed.name)) is not None
             and all(
-                consumer.uid in {pod.metadata.uid, consumed.entry.uid, *others}
+                consumer.uid in uids or consumer.uid == consumed.entry.uid
                 for consumer in consumers(claim)
             )
             and limits_nodes(claim, self._state.nodes.values(), cutoff=self._state.binding_cutoff)

@@ -9,17 +9,14 @@ have entries of their own then.
 """
 
 from collections.abc import Mapping
-from typing import Final
 
 from allocator.declarations.pod_group import PodGroup
-from allocator.pods.claims import Name
+from allocator.pods.claims import Name, is_pod_group, pod_group_name
 from kube.api.core import Pod
 from kube.api.meta import OwnerReference
 from kube.api.resource import ResourceClaim, ResourceClaimConsumerReference
+from kube.api.urls import POD_GROUPS
 from sidecar.commit.writes import consumers
-
-API_GROUP: Final = "scheduling.k8s.io"
-RESOURCE: Final = "podgroups"
 
 
 def entries_by_claim(
@@ -57,7 +54,7 @@ def group_entry(pod_group: PodGroup) -> ResourceClaimConsumerReference:
     """Return the entry of a PodGroup."""
     metadata = pod_group.metadata
     return ResourceClaimConsumerReference(
-        api_group=API_GROUP, resource=RESOURCE, name=metadata.name, uid=metadata.uid
+        api_group=POD_GROUPS.group, resource=POD_GROUPS.plural, name=metadata.name, uid=metadata.uid
     )
 
 
@@ -69,13 +66,13 @@ def is_reserved_for_pod(claim: ResourceClaim, pod: Pod) -> bool:
 def is_entry_of(entry: ResourceClaimConsumerReference, pod: Pod) -> bool:
     """Return True if an entry is that of a pod, or of its PodGroup by name: pods do not know the UID."""
     if is_group_entry(entry):
-        return bool(entry.name) and entry.name == group_name(pod)
+        return bool(entry.name) and entry.name == pod_group_name(pod)
     return entry.uid == pod.metadata.uid
 
 
 def is_group_entry(entry: ResourceClaimConsumerReference) -> bool:
     """Return True if an entry is that of a PodGroup."""
-    return entry.api_group == API_GROUP and entry.resource == RESOURCE
+    return entry.api_group == POD_GROUPS.group and entry.resource == POD_GROUPS.plural
 
 
 def is_group_of(pod: Pod, owner: OwnerReference) -> bool:
@@ -83,20 +80,9 @@ def is_group_of(pod: Pod, owner: OwnerReference) -> bool:
 
     Source: k8s.io/dynamic-resource-allocation v0.37.1, resourceclaim, isForPodGroupByPod.
     """
-    return (
-        bool(owner.name)
-        and owner.name == group_name(pod)
-        and owner.kind == "PodGroup"
-        and owner.api_version.startswith(f"{API_GROUP}/")
-    )
+    return bool(owner.name) and owner.name == pod_group_name(pod) and is_pod_group(owner)
 
 
 def group_of(pod: Pod) -> Name:
     """Return namespace and name of the PodGroup that a pod names."""
-    return pod.metadata.namespace, group_name(pod)
-
-
-def group_name(pod: Pod) -> str:
-    """Return the name of the PodGroup that a pod names, empty without one."""
-    name = (pod.spec.scheduling_group or {}).get("podGroupName")
-    return name if isinstance(name, str) else ""
+    return pod.metadata.namespace, pod_group_name(pod)

@@ -7,12 +7,12 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from allocator.declarations.pod_group import PodGroup
-from allocator.pods.claims import Name
+from allocator.pods.claims import Name, pod_group_name
 from kube.api.core import Pod, PodSpec, PodStatus
 from kube.api.meta import ObjectMeta, decode
 from kube.api.urls import POD_GROUPS, PODS
 from kube.runtime.informers import InformerFactory, Subscription
-from sidecar.plan.group_claims import group_name, group_of
+from sidecar.plan.group_claims import group_of
 
 ENDED: Final = frozenset({"Succeeded", "Failed"})
 """Phases of pods that have ended."""
@@ -23,7 +23,7 @@ def project_member(raw: bytes) -> Pod | None:
     """Project a Pod to its claims, its node and its group; None for a pod without a group."""
     pod = decode(raw, Pod)
     metadata, spec, status = pod.metadata, pod.spec, pod.status or PodStatus()
-    if not group_name(pod):
+    if not pod_group_name(pod):
         return None
     return Pod(
         metadata=ObjectMeta(name=metadata.name, namespace=metadata.namespace, uid=metadata.uid),
@@ -96,9 +96,7 @@ class GroupMembers:
         pod_group = self.groups.store.get(group)
         if pod_group is None or (uid and pod_group.metadata.uid != uid):
             return None
-        policy = pod_group.spec.scheduling_policy
-        gang = None if policy is None else policy.gang
-        return 1 if gang is None else max(1, gang.min_count)
+        return pod_group.spec.gang_minimum
 
     def _group_changed(self, key: Name, *_: Any) -> None:
         self.on_change(key)
