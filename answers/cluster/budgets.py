@@ -1,52 +1,50 @@
 """Pods that no DeviceQuota of their namespace lets through, one after another. Pure.
 
-A pod is charged with the least that it can have, and claims with what they are allocated: what is above a
-budget then is above it whatever devices the pods get.
+The cluster is charged as by the controllers: claims with what they are allocated, and pods that a gate let
+through with the most that they may get. A pod that is asked about is charged with the least that it can have:
+what is above a budget then is above it whatever devices it gets.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Hashable, Iterator, Mapping
 
 from allocator.model.feature_gates import Features
+from allocator.pods.claims import Name
 from allocator.pods.extended_resource_claim import mapped_resources
 from allocator.search.attempt import AllocatorOptions
-from answers.cluster.quota_usage import charge_legacy_pods, with_consumers
+from answers.cluster.quota_usage import usage_beside, with_consumers
 from answers.model.cluster_state import ClusterState
 from findings.field_path import FieldPath
 from findings.finding import Code, Finding
 from kube.api.core import NAMESPACE_NAME, Pod
 from kube.api.extended_resources import extended_resources
-from quotas.device_quotas.allocated_usage import AllocatedUsage, QuotaObjects
+from kube.api.ownership import owned_drivers
+from kube.names import SCHEDULER_NAME
+from quotas.device_quotas.book import QuotaBook
 from quotas.device_quotas.ledger import DeviceQuotaLedger, Entry, Stage
 from quotas.device_quotas.tenants import Account
-from rules.context.claim_entries import entries_of_pod
 from rules.context.context import Context
 from rules.context.rule import Subject
 from rules.feasibility.idle_cluster import IdleCluster
-from rules.quotas.excesses import find_pod_excesses
+from rules.quotas.excesses import find_pod_excesses, uncharged_entries
 
 
 class Budgets:
     """The DeviceQuotas of a cluster with their use."""
 
-    def __init__(self, state: ClusterState) -> None:
-        """Charge the allocated claims; without DeviceQuotas nothing is ever above a budget."""
+    def __init__(
+        self, state: ClusterState, *, pods: Collection[Name], claims: Collection[Name] = ()
+    ) -> None:
+        """Charge the cluster; without DeviceQuotas nothing is ever above a budget.
+
+        Args:
+            pods: The pods that are asked about.
+            claims: Claims that are asked about.
+        """
         self._context: Context | None = None
+        self._owned = owned_drivers(state.ownerships)
         if not state.quotas:
             return
-        usage = AllocatedUsage(Features())
-        usage.apply(
-            QuotaObjects(
-                classes={("", name): entry for name, entry in state.classes.items()},
-                slices={
-                    ("", slice_.metadata.name or str(number)): slice_
-                    for number, slice_ in enumerate(state.slices)
-                },
-                quotas={("", quota.metadata.name): quota for quota in state.quotas},
-                claims=state.claims,
-            )
-        )
-        book = usage.book(state.namespaces)
-        charge_legacy_pods(book, state)
+        book = usage_beside(state, Features(), pods=pods, claims=claims).book
         self._context = Context(
             templates={
                 name: template.spec.spec.devices for name, template in state.templates.items()
@@ -76,16 +74,19 @@ class Budgets:
         return tuple(find_pod_excesses(self._subject(pod), FieldPath(), self._context))
 
     def explain(self, pod: Pod) -> tuple[str, ...]:
-        """Return the quotas with too little left for a pod, and their users, in sentences.
+        """Return the quotas with too little left for a pod of the bridge, and their users, in sentences.
 
-        A pod behind the gate of quotas is charged with the most that it may get, as by the controllers.
+        A pod of another scheduler without the gate is let through, so no quota holds it back.
         """
         ledger = self._ledger
-        if ledger is None:
+        if ledger is None or pod.spec.scheduler_name != SCHEDULER_NAME:
             return ()
-        sentences = [
-            with_consumers(excess, ledger) for excess in ledger.excesses(self._charges(pod))
-        ]
+        charges: dict[Account, int] = {}
+        for of_claim in self._charges(pod).values():
+            for account, amount in of_claim.items():
+                if account.limit.driver in self._owned:
+                    charges[account] = charges.get(account, 0) + amount
+        sentences = [with_consumers(excess, ledger) for excess in ledger.excesses(charges)]
         breaches = [
             finding.detail
             for finding in self.find_excesses(pod)
@@ -95,32 +96,21 @@ class Budgets:
 
     def charge(self, pod: Pod) -> None:
         """Count a pod for those that come after it."""
-        namespace = pod.metadata.namespace
         if self._ledger is not None:
-            entry = Entry(namespace, Stage.PROMISED, self._charges(pod))
-            self._ledger.put(("placed pod", namespace, pod.metadata.name), entry)
+            for key, charges in self._charges(pod).items():
+                self._ledger.put(key, Entry(pod.metadata.namespace, Stage.PROMISED, charges))
 
     @property
     def _ledger(self) -> DeviceQuotaLedger | None:
         book = self._context.quota_book if self._context is not None else None
         return None if book is None else book.ledger
 
-    def _charges(self, pod: Pod) -> Mapping[Account, int]:
-        """Return the least that a pod is charged with, in nano-units."""
+    def _charges(self, pod: Pod) -> Mapping[Hashable, Mapping[Account, int]]:
+        """Return the least that each claim of a pod, and its keys, are charged with, in nano-units."""
         context = self._context
         if context is None or context.quota_book is None:
             return {}
-        entries = entries_of_pod(self._subject(pod), FieldPath(), context)
-        claims = [entry.claim.spec.devices for entry in entries]
-        charges = context.quota_book.least_charges(pod.metadata.namespace, claims)
-        by_keys = context.quota_book.legacy_charges(
-            pod.metadata.namespace, pod.spec, mapped_resources(pod, context.extended_resources)
-        )
-        return {
-            account: amount + by_keys.get(account, 0)
-            for account, amount in charges.items()
-            if amount + by_keys.get(account, 0)
-        }
+        return dict(_charges(self._subject(pod), context, context.quota_book))
 
     def _subject(self, pod: Pod) -> Subject[Pod]:
         namespace = pod.metadata.namespace
@@ -129,3 +119,18 @@ class Budgets:
             # It is created for the pod, with the label that every namespace gets.
             book.replace_namespace(namespace, {NAMESPACE_NAME: namespace})
         return Subject(view=pod, namespace=namespace)
+
+
+def _charges(
+    pod: Subject[Pod], context: Context, book: QuotaBook
+) -> Iterator[tuple[Hashable, Mapping[Account, int]]]:
+    """Yield the key of each charge of a pod, and the charge; a claim by name has the same key for all pods."""
+    name = pod.view.metadata.name
+    for number, entry in enumerate(uncharged_entries(pod, FieldPath(), context, book)):
+        key = entry.existing or ("claim of a placed pod", pod.namespace, name, number)
+        yield key, book.least_charges(pod.namespace, [entry.claim.spec.devices])
+    mapped = mapped_resources(pod.view, context.extended_resources)
+    yield (
+        ("keys of a placed pod", pod.namespace, name),
+        book.legacy_charges(pod.namespace, pod.view.spec, mapped),
+    )

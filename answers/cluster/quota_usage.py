@@ -3,32 +3,24 @@
 The controllers charge by the same functions, from the objects that they follow.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
 
 from allocator.model.feature_gates import Features
-from allocator.pods.claims import Name, is_pod_group, pod_group_name
-from allocator.pods.extended_resource_claim import mapped_resources
+from allocator.pods.claims import Name, allocation_of, is_pod_group, pod_group_name
 from answers.model.cluster_state import ClusterState
 from kube.api.core import Pod
-from kube.api.extended_resources import extended_resources
 from kube.api.ownership import owned_drivers
 from kube.api.resource import ResourceClaim
 from kube.quantity import Quantity
-from quotas.device_quotas.book import QuotaBook
-from quotas.device_quotas.ledger import DeviceQuotaLedger, Excess
+from quotas.device_quotas.ledger import DeviceQuotaLedger, Excess, Stage
+from quotas.device_quotas.tenants import Account
 from quotas.gates.admission_order import Undecided, Waiting, obstacle_of
-from quotas.gates.counted_objects import (
-    counted_claim,
-    counted_pod,
-    has_keys,
-    is_gated,
-    legacy_pod,
-)
+from quotas.gates.counted_objects import counted_claim, counted_pod, is_gated
 from quotas.gates.groups import group_of_object, known_pod_group
-from quotas.gates.usage import LegacyKeysOfPod, QuotaUsage
+from quotas.gates.usage import QuotaUsage
 from quotas.gates.waiting_note import waiting_note
 
 MAX_CONSUMERS: Final = 3
@@ -81,15 +73,58 @@ def build_usage(state: ClusterState, features: Features) -> QuotaUsage:
     return usage
 
 
-def charge_legacy_pods(book: QuotaBook, state: ClusterState) -> None:
-    """Charge a book with the pods that have devices by keys: those with a node."""
-    resources = extended_resources(state.classes.values())
-    for key, pod in state.pods.items():
-        counted = counted_pod(pod)
-        if counted is not None and has_keys(counted.spec) and counted.spec.node_name:
-            mapped = mapped_resources(counted, resources)
-            entry = legacy_pod(counted, mapped, is_let_through=True)
-            book.put_claim(LegacyKeysOfPod("/".join(key)), entry)
+def usage_beside(
+    state: ClusterState,
+    features: Features,
+    *,
+    pods: Collection[Name],
+    claims: Collection[Name] = (),
+) -> QuotaUsage:
+    """Return the charges of a cluster without objects that are asked about.
+
+    A claim that is allocated has its devices whatever the answer, so it is charged.
+
+    Args:
+        pods: The pods; claims that only they use do not count either.
+        claims: The claims.
+    """
+    users, members = _users_by_name(state), _members_by_group(state)
+
+    def is_charged(key: Name, claim: ResourceClaim) -> bool:
+        if allocation_of(claim) is not None:
+            return True
+        names = {
+            (pod.metadata.namespace, pod.metadata.name)
+            for pod in (*users.get(key, ()), *_owners(claim, key[0], state, members))
+        }
+        return key not in claims and not (names and names <= {*pods})
+
+    others = msgspec.structs.replace(
+        state,
+        pods={key: pod for key, pod in state.pods.items() if key not in pods},
+        claims={key: claim for key, claim in state.claims.items() if is_charged(key, claim)},
+    )
+    return build_usage(others, features)
+
+
+def promised_amounts(pod: Pod, state: ClusterState) -> tuple[str, ...]:
+    """Return the amounts that a pod holds without devices, as it is let through, in sentences."""
+    key = (pod.metadata.namespace, pod.metadata.name)
+    usage = build_usage(state, Features())
+    if key not in usage.pods or not usage.is_let_through(usage.pods[key]):
+        return ()
+    amounts: dict[Account, int] = {}
+    for name in usage.claims_of(key).entries:
+        entry = usage.book.ledger.get(name)
+        if entry is not None and entry.stage is Stage.PROMISED:
+            for account, amount in entry.charges.items():
+                amounts[account] = amounts.get(account, 0) + amount
+    return tuple(
+        f"DeviceQuota {account.limit.quota}, limit {account.limit.name}: {account.limit.in_words(amount)} promised "
+        "to it until it is placed; delete it to free that"
+        for account, amount in amounts.items()
+        if amount
+    )
 
 
 def gate_reason(pod: Pod, state: ClusterState) -> GateReason | None:

@@ -27,7 +27,7 @@ from allocator.simulation.model import (
     SimulationResult,
 )
 from answers.cluster.budgets import Budgets
-from answers.cluster.quota_usage import gate_reason
+from answers.cluster.quota_usage import gate_reason, promised_amounts
 from answers.model.cluster_state import ClusterState, is_pending
 from answers.model.requested_keys import requested_keys
 from findings.text import count_text
@@ -65,6 +65,7 @@ class ObjectStatus(msgspec.Struct, frozen=True, kw_only=True):
         held_back: Devices that the bridge gives nobody for now, in sentences; of a pending one.
         kept_for_groups: Devices that the bridge keeps for groups of pods, in sentences; of a pending one.
         quotas: DeviceQuotas of which too little is left for a pending pod, in sentences.
+        promised: DeviceQuotas that a pending pod was let through by, so that it uses them up, in sentences.
         advice: Changes of a pending pod or of the cluster that help it, beside the closest fit, in sentences.
         gate: The reason why the scheduling gate of DeviceQuotas holds a pending pod back; None without it.
         fenced: Drivers that its scheduler may not allocate, since the bridge owns them; of a pending one.
@@ -88,6 +89,7 @@ class ObjectStatus(msgspec.Struct, frozen=True, kw_only=True):
     held_back: tuple[str, ...] = ()
     kept_for_groups: tuple[str, ...] = ()
     quotas: tuple[str, ...] = ()
+    promised: tuple[str, ...] = ()
     advice: tuple[str, ...] = ()
     gate: str | None = None
     fenced: tuple[str, ...] = ()
@@ -127,9 +129,14 @@ def pod_status(pod: Pod, state: ClusterState, cluster: Cluster) -> ObjectStatus:
         event=event,
         advice=advice,
         scheduler=scheduler_message(pod),
-        quotas=Budgets(state).explain(pod) if gate is None else gate.quotas,
+        quotas=_exceeded_quotas(pod, state) if gate is None else gate.quotas,
+        promised=promised_amounts(pod, state),
         gate=gate.text if gate is not None else None,
     )
+
+
+def _exceeded_quotas(pod: Pod, state: ClusterState) -> tuple[str, ...]:
+    return Budgets(state, pods={(pod.metadata.namespace, pod.metadata.name)}).explain(pod)
 
 
 def _advice(

@@ -15,7 +15,7 @@ from allocator.features.co_tenant_config import UNIFORM_CONFIG_DRIVERS
 from allocator.model.feature_gates import Features
 from allocator.model.scheduler_support import SchedulerSupport
 from allocator.pods.claims import Name
-from answers.cluster.quota_usage import charge_legacy_pods
+from answers.cluster.quota_usage import usage_beside
 from answers.manifests.groups import group_findings
 from answers.manifests.pod_checks import field_findings, routing_findings
 from answers.manifests.quotas import check_quotas
@@ -25,7 +25,7 @@ from answers.manifests.translate import (
     build_template,
     translate_objects,
 )
-from answers.model.cluster_state import ClusterState, build_state
+from answers.model.cluster_state import ClusterState, build_state, is_pending
 from answers.model.findings import ObjectFinding, namespace_of
 from answers.model.inputs import Inputs
 from answers.model.kinds import STATE_KINDS
@@ -47,6 +47,7 @@ from kube.api.resource import ResourceSlice
 from kube.api.translation_profile import API_VERSION, KIND, DeviceTranslationProfile
 from kube.api.workloads import pod_path, resolve_path
 from kube.manifests.source import SourceObject
+from quotas.device_quotas.book import QuotaBook
 from rules.context.context import Context
 from rules.engine.engine import VIEWS, Target, validate
 from translation.cluster.native_allocation import wide_mapping_finding
@@ -245,15 +246,9 @@ def build_context(
         ),
         accepts_mixed_slices=kubernetes is not None and kubernetes < SEPARATE_COUNTERS,
     )
-    context = cache.context(facts)
-    if context.quota_book is not None:
-        charge_legacy_pods(context.quota_book, state)
-        for name in sorted({namespace_of(source, inputs.namespace) for source in inputs.manifests}):
-            if name and name not in facts.namespaces:
-                # It is created for the manifests, with the label that every namespace gets.
-                context.quota_book.replace_namespace(name, {NAMESPACE_NAME: name})
     return msgspec.structs.replace(
-        context,
+        cache.context(facts),
+        quota_book=_quota_book(inputs, state, features) if state.quotas else None,
         has_all_classes=inputs.snapshot.classes is not None,
         has_all_claims=any(object_.kind in _CLAIM_KINDS for object_ in inputs.state),
         applied_together=True,
@@ -283,8 +278,20 @@ def _changes_to(state: ClusterState) -> Changes:
         Kind.OWNERSHIP: {
             ("", ownership.metadata.name): ownership for ownership in state.ownerships
         },
-        Kind.QUOTA: {("", quota.metadata.name): quota for quota in state.quotas},
     }
+
+
+def _quota_book(inputs: Inputs, state: ClusterState, features: Features) -> QuotaBook:
+    """Return the use of quotas beside the pods and claims of the manifests."""
+    own = merge_objects((), inputs.manifests, inputs.namespace)
+    checked = build_state(decode_objects(own, STATE_KINDS, inputs.namespace)[0])
+    pods = {name for name, pod in checked.pods.items() if is_pending(pod)}
+    book = usage_beside(state, features, pods=pods, claims=checked.claims).book
+    for name in sorted({namespace_of(source, inputs.namespace) for source in inputs.manifests}):
+        if name and name not in state.namespaces:
+            # It is created for the manifests, with the label that every namespace gets.
+            book.replace_namespace(name, {NAMESPACE_NAME: name})
+    return book
 
 
 def _slices(state: ClusterState) -> Iterator[ResourceSlice]:

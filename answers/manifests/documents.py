@@ -84,6 +84,7 @@ class WhyAnswer(msgspec.Struct, frozen=True, kw_only=True):
     held_back: tuple[str, ...] = msgspec.field(name="heldBack")
     kept_for_groups: tuple[str, ...] = msgspec.field(name="keptForGroups")
     quotas: tuple[str, ...]
+    promised: tuple[str, ...]
     advice: tuple[str, ...]
     gate: str | None
     fenced: tuple[str, ...]
@@ -140,6 +141,7 @@ def why_answer(status: ObjectStatus) -> WhyAnswer:
         held_back=status.held_back,
         kept_for_groups=status.kept_for_groups,
         quotas=status.quotas,
+        promised=status.promised,
         advice=status.advice,
         gate=status.gate,
         fenced=status.fenced,

@@ -10,7 +10,7 @@ from allocator.features.co_tenant_config import UNIFORM_CONFIG_DRIVERS, find_con
 from allocator.model.feature_gates import Features
 from allocator.model.gated_pools import find_gated_pools, find_mixed_pools
 from allocator.model.usage import Usage
-from allocator.pods.claims import allocation_of
+from allocator.pods.claims import allocation_of, claim_name
 from allocator.simulation.model import PlacedClaim, PlacedPod, SimulationInput, SimulationResult
 from answers.cluster.budgets import Budgets
 from answers.manifests.not_modelled import used_features
@@ -100,10 +100,10 @@ def build_request(inputs: Inputs) -> SimulationRequest:
     )
     state = build_state(views)
     pods = _with_names(with_namespace(place, pod) for place, pod in of_kind(own, Pod))
-    within_budget, above_budget = _split_by_budget(pods, state)
-    claims = _with_names(
-        with_namespace(place, claim) for place, claim in of_kind(own, ResourceClaim)
+    claims = tuple(
+        _with_names(with_namespace(place, claim) for place, claim in of_kind(own, ResourceClaim))
     )
+    within_budget, above_budget = _split_by_budget(pods, claims, state)
     question = SimulationInput(
         pods=within_budget,
         claims=tuple(claim for claim in claims if allocation_of(claim) is None),
@@ -138,13 +138,22 @@ class _AboveBudget(NamedTuple):
 
 
 def _split_by_budget(
-    pods: Iterable[Pod], state: ClusterState
+    pods: Iterable[Pod], claims: Iterable[ResourceClaim], state: ClusterState
 ) -> tuple[tuple[Pod, ...], _AboveBudget]:
-    """Return the pending pods that DeviceQuotas let through in this order, and the others."""
-    budgets = Budgets(state)
+    """Return the pending pods that DeviceQuotas let through in this order, and the others.
+
+    Args:
+        claims: The claims of the manifests.
+    """
+    pending = tuple(filter(is_pending, pods))
+    budgets = Budgets(
+        state,
+        pods={(pod.metadata.namespace, pod.metadata.name) for pod in pending},
+        claims={claim_name(claim) for claim in claims},
+    )
     within, above = [], []
     findings: list[ObjectFinding] = []
-    for pod in filter(is_pending, pods):
+    for pod in pending:
         excesses = budgets.find_excesses(pod)
         if excesses:
             above.append(

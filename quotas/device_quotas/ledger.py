@@ -117,6 +117,11 @@ class DeviceQuotaLedger:
         """Return an entry; None if there is none."""
         return self._entries.get(key)
 
+    def is_committed(self, key: Hashable) -> bool:
+        """Return True if an entry is used or promised."""
+        entry = self._entries.get(key)
+        return entry is not None and entry.stage is not Stage.WAITING
+
     @property
     def entries(self) -> Mapping[Hashable, Entry]:
         """Return all entries."""

@@ -36,6 +36,7 @@ class ClaimEntry(msgspec.Struct, frozen=True, kw_only=True):
         holds_devices: The path leads to the devices, so it can be extended into them.
         is_reference: The path leads to a name, so messages give the path within the claim.
         limits: Request of the claim to the path of the limit that it was made from, for just as many devices.
+        existing: Namespace and name of a claim that the pod names; None for one that is made for it.
     """
 
     claim: ResourceClaim
@@ -43,6 +44,7 @@ class ClaimEntry(msgspec.Struct, frozen=True, kw_only=True):
     holds_devices: bool = False
     is_reference: bool = False
     limits: Mapping[str, FieldPath] = {}
+    existing: tuple[str, str] | None = None
 
 
 def entries_of_claim(claim: Subject[DeviceClaim], path: FieldPath) -> tuple[ClaimEntry, ...]:
@@ -81,7 +83,13 @@ def entries_of_pod(pod: Subject[Pod], path: FieldPath, context: Context) -> tupl
         metadata = ObjectMeta(name=claim_name, namespace=pod.namespace)
         claim = _claim(devices, metadata)
         # Two entries may refer to one claim.
-        entries.setdefault(key, ClaimEntry(claim=claim, path=place.child(field), is_reference=True))
+        entry = ClaimEntry(
+            claim=claim,
+            path=place.child(field),
+            is_reference=True,
+            existing=(pod.namespace, name) if key[0] == "claim" else None,
+        )
+        entries.setdefault(key, entry)
     return (*entries.values(), *_extended_resource_entries(pod, path, context))
 
 

@@ -252,12 +252,16 @@ def _find_full(claims: _Claims, excesses: Sequence[Excess], *, is_pod: bool) -> 
     for excess in excesses:
         if excess.is_final or any(_find_breaches(claims)):
             continue
-        yield _full(excess, joint_path(claims.entries, claims.whole), is_pod=is_pod)
+        path = joint_path(claims.entries, claims.whole)
+        yield _full(excess, path, claims.book, is_pod=is_pod)
 
 
-def _full(excess: Excess, place: FieldPath, *, is_pod: bool) -> Finding:
+def _full(excess: Excess, place: FieldPath, book: QuotaBook, *, is_pod: bool) -> Finding:
     """Return that less is left of a limit than is needed."""
-    if is_pod and not excess.account.limit.waits:
+    limit = excess.account.limit
+    # The webhook knows of what is used only: where that leaves enough, the pod is created, and waits.
+    used = book.ledger.totals(excess.account).used
+    if is_pod and not limit.waits and used + excess.amount > limit.available_max:
         outcome, finding = "; the quota denies such pods", error
     else:
         outcome, finding = "; where the quota is enforced, the pod waits", warning
@@ -287,11 +291,22 @@ def _validate_pod(
     book = _book_of(pod.namespace, context)
     if book is None:
         return
-    entries = entries_of_pod(pod, path, context)
+    entries = uncharged_entries(pod, path, context, book)
     whole = path.child("spec", "resourceClaims")
     claims = _Claims(entries, whole, pod.namespace, book, context)
     yield from _findings(code, claims, is_pod=path.is_root)
     yield from _find_by_keys(code, pod, path, context, book)
+
+
+def uncharged_entries(
+    pod: Subject[Pod], path: FieldPath, context: Context, book: QuotaBook
+) -> tuple[ClaimEntry, ...]:
+    """Return the claims of a pod without a charge: each is charged once, however many pods share it."""
+    return tuple(
+        entry
+        for entry in entries_of_pod(pod, path, context)
+        if entry.existing is None or not book.ledger.is_committed(entry.existing)
+    )
 
 
 def _find_by_keys(
@@ -307,7 +322,7 @@ def _find_by_keys(
         if excess.is_final and code is Code.EXCEEDS_DEVICE_QUOTA:
             yield error(code, place, *_describe(excess))
         elif not excess.is_final and code is Code.DEVICE_QUOTA_FULL:
-            yield _full(excess, place, is_pod=path.is_root)
+            yield _full(excess, place, book, is_pod=path.is_root)
 
 
 def find_pod_excesses(pod: Subject[Pod], path: FieldPath, context: Context) -> Iterator[Finding]:

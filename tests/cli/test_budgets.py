@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from kube.manifests.dump import dump_yaml
-from kube.names import QUOTA_GATE
+from kube.names import QUOTA_GATE, SCHEDULER_NAME
 from testing.command import EXAMPLES, drawbridge
 
 Document = dict[str, Any]
@@ -83,6 +83,20 @@ def test_pods_of_a_workload_are_charged_each() -> None:
 # --- why ------------------------------------------------------------------------------------------
 
 
+OWNERSHIP: Final[Document] = {
+    "apiVersion": "drawbridge.internal/v1alpha1",
+    "kind": "AllocatorOwnership",
+    "metadata": {"name": "default"},
+    "spec": {"drivers": [{"name": HAMI}]},
+}
+
+
+def of_bridge(claim: Document, pod: Document) -> tuple[Document, ...]:
+    """A claim and a pod that the bridge decides about."""
+    pod["spec"]["schedulerName"] = SCHEDULER_NAME
+    return claim, pod, OWNERSHIP
+
+
 def pending(memory: str, namespace: str = "vision") -> tuple[Document, ...]:
     exactly = {"deviceClassName": HAMI, "capacity": {"requests": {"memory": memory, "cores": "1"}}}
     return (
@@ -122,7 +136,7 @@ def why(tmp_path: Path, *documents: Document, form: str = "json") -> str:
 def test_a_pending_pod_is_told_which_budget_it_exceeds(
     memory: str, namespace: str, number: int, tmp_path: Path
 ) -> None:
-    quotas = json.loads(why(tmp_path, *pending(memory, namespace)))["quotas"]
+    quotas = json.loads(why(tmp_path, *of_bridge(*pending(memory, namespace))))["quotas"]
 
     assert len(quotas) == number
     for sentence in quotas:
@@ -133,10 +147,94 @@ def test_a_pending_pod_is_told_which_budget_it_exceeds(
 
 
 def test_the_text_does_not_blame_the_scheduler_for_a_budget(tmp_path: Path) -> None:
-    text = why(tmp_path, *pending("28Gi"), form="text")
+    text = why(tmp_path, *of_bridge(*pending("28Gi")), form="text")
 
     assert "too little is left of a" in text
     assert "has not come to it yet" not in text
+
+
+# --- let through, without devices yet --------------------------------------------------------------
+
+
+def let_through() -> tuple[Document, ...]:
+    """A claim and its pod after its gate, with a promise of all the memory that is left."""
+    claim, pod = pending("24Gi")
+    claim["metadata"]["name"] = pod["metadata"]["name"] = "promised"
+    pod["spec"]["resourceClaims"][0]["resourceClaimName"] = "promised"
+    return claim, pod
+
+
+def beside(tmp_path: Path, *call: str, manifests: tuple[Document, ...]) -> Any:
+    """Run a command on manifests beside a pod that was let through."""
+    file = tmp_path / "promised.yaml"
+    file.write_text(dump_yaml(let_through()))
+    result = drawbridge(
+        *call, "-f", "-", *CLUSTER, "--snapshot", file, "-o", "json", stdin=dump_yaml(manifests)
+    )
+    assert result.exit_code in (0, 1), result.stderr
+    return json.loads(result.stdout)
+
+
+def quota_findings(answer: Any) -> list[tuple[str, str, str]]:
+    return [
+        (finding["object"], finding["severity"], finding["code"])
+        for finding in answer["findings"]
+        if "Quota" in finding["code"]
+    ]
+
+
+def test_what_is_promised_is_not_given_to_others_by_a_simulation(tmp_path: Path) -> None:
+    answer = beside(tmp_path, "simulate", manifests=(share("next", 1024),))
+
+    (pod,) = answer["pods"]
+    assert pod.get("node") is None
+    assert "0 of memory of 80Gi of memory left" in pod["reason"]
+
+
+@pytest.mark.parametrize("when_full", ["Wait", "Deny"])
+def test_what_is_promised_counts_in_a_check(when_full: str, tmp_path: Path) -> None:
+    """The webhook denies pods above the allocated amounts only; others are created, and wait."""
+    (quota,) = migrating()
+    quota["spec"] = {**quota["spec"], "whenFull": when_full}
+
+    answer = beside(tmp_path, "check", manifests=(quota, share("next", 1024)))
+
+    assert quota_findings(answer) == [("Pod/vision/next", "warning", "deviceQuotaFull")]
+    (message,) = [entry["message"] for entry in answer["findings"] if "Full" in entry["code"]]
+    assert message.endswith("; where the quota is enforced, the pod waits")
+
+
+def test_a_pod_does_not_count_against_itself(tmp_path: Path) -> None:
+    answer = beside(tmp_path, "check", manifests=let_through())
+    placed = beside(tmp_path, "simulate", manifests=let_through())
+
+    assert quota_findings(answer) == []
+    assert [bool(pod.get("node")) for pod in placed["pods"]] == [True]
+
+
+def test_a_claim_is_promised_once_to_all_its_pods(tmp_path: Path) -> None:
+    _, second = let_through()
+    second["metadata"]["name"] = "second"
+
+    assert quota_findings(beside(tmp_path, "check", manifests=(second,))) == []
+    placed = beside(tmp_path, "simulate", manifests=(*let_through(), second))
+    assert [bool(pod.get("node")) for pod in placed["pods"]] == [True, True]
+
+
+def test_a_pod_that_was_let_through_is_told_what_it_holds(tmp_path: Path) -> None:
+    answer = json.loads(why(tmp_path, *pending("24Gi")))
+
+    assert (answer["quotas"], answer["gate"]) == ([], None)
+    assert answer["promised"] == [
+        (
+            f"DeviceQuota vision, limit {limit}: {amount} promised to it until it is placed; "
+            "delete it to free that"
+        )
+        for limit, amount in (("gpus", "1 device"), ("memory", "24Gi of memory"))
+    ]
+    gated_claim, gated_pod = pending("24Gi")
+    gated_pod["spec"]["schedulingGates"] = [{"name": QUOTA_GATE}]
+    assert json.loads(why(tmp_path, gated_claim, gated_pod))["promised"] == []
 
 
 # --- behind the gate ------------------------------------------------------------------------------

@@ -376,6 +376,7 @@ def _paragraph(status: ObjectStatus, *, lacks_nodes: bool) -> Paragraph:
             rows += [Row(label="allocated", text=f"{name}{words}") for words in devices]
     rows += [Row(label="conflict", text=sentence) for sentence in status.conflicts]
     rows += [Row(label="quota", text=text) for text in status.quotas]
+    rows += [Row(label="promised", text=text) for text in status.promised]
     rows += [Row(label="advice", text=text) for text in status.advice]
     rows += [Row(label="held back", text=text) for text in status.held_back[:_HELD_SHOWN]]
     rows += [Row(label="kept", text=text) for text in status.kept_for_groups]
