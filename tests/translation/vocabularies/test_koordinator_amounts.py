@@ -402,3 +402,53 @@ def test_devices_of_several_kinds() -> None:
     got = translate(legacy(koordinator_container(nvidia=2, rdma=100, fpga=1), annotations=JOINT))
 
     assert ["gpu", "nic", "fpga"] == [intent.kind.value for intent in got.intents]
+
+
+class Fix(NamedTuple):
+    name: str
+    pod: LegacyPod
+    want: str
+
+
+FIXES = (
+    Fix(
+        "two GPUs of cores beside the memory of one",
+        legacy(koordinator_container(core=200, ratio=100)),
+        f"write {K}/gpu-memory-ratio: 200 for 2 GPUs, or {K}/gpu-core: 100",
+    ),
+    Fix(
+        "a part of a GPU of cores, too",
+        legacy(koordinator_container(core=150, ratio=50)),
+        f"write {K}/gpu-memory-ratio: 200 for 2 GPUs, or {K}/gpu-core: 100",
+    ),
+    Fix(
+        "cores that the GPUs cannot divide",
+        legacy(koordinator_container(core=301, ratio=400, shared=4)),
+        "request 304, a multiple of 4",
+    ),
+    Fix(
+        "a multiple that is more than all of each",
+        legacy(koordinator_container(core=301, ratio=300, shared=3)),
+        "request at most 300",
+    ),
+    Fix(
+        "more GPUs than a claim has",
+        legacy(koordinator_container(core=100_000, ratio=50)),
+        f"write {K}/gpu-core: 3200, {K}/gpu-memory-ratio: 3200 for 32 GPUs, or {K}/gpu-core: 100",
+    ),
+    Fix(
+        "a sum, which no container wrote",
+        legacy(
+            koordinator_container("a", core=150, ratio=100),
+            koordinator_container("b", core=100, ratio=100),
+        ),
+        "request at most 200 in all of the pod's containers",
+    ),
+)
+
+
+@pytest.mark.parametrize("case", FIXES, ids=lambda case: case.name)
+def test_fixes(case: Fix) -> None:
+    (finding,) = translate(case.pod).findings
+
+    assert case.want == finding.fix

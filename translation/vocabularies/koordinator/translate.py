@@ -20,7 +20,6 @@ from kube.quantity import Format, Quantity
 from translation.model.amounts import whole_amount
 from translation.model.choices import Exclusivity
 from translation.model.intents import (
-    SPEC,
     DeviceFilter,
     DeviceKind,
     Intent,
@@ -41,6 +40,7 @@ from translation.vocabularies.koordinator.annotations import (
     check_isolation,
     read_annotations,
 )
+from translation.vocabularies.koordinator.gpu_totals import Totals, check_gpu_keys, not_a_multiple
 from translation.vocabularies.koordinator.keys import (
     CORE,
     FOREIGN_GPUS,
@@ -61,41 +61,6 @@ from translation.vocabularies.koordinator.replacements import apply_replacements
 
 MAX_AMOUNT: Final = 2**63 - 1
 """The largest amount in a quantity of the API server."""
-
-_LEGAL: Final = frozenset(
-    map(
-        frozenset,
-        (
-            {WHOLE_GPU},
-            {SHARED, MEMORY},
-            {SHARED, RATIO},
-            {SHARED, CORE, MEMORY},
-            {SHARED, CORE, RATIO},
-        ),
-    )
-)
-"""The sets of GPU keys that the scheduler accepts, after its webhook has replaced `gpu` by core and
-ratio and added `gpu.shared`. Of the seventeen sets in its code, {gpu}, {gpu-memory}, {ratio},
-{core, memory} and {core, ratio} become these; {fpga} and {rdma} are other devices; {amd}, {dcu} and
-the three with npu-core are other vendors'."""
-
-
-class _Totals(msgspec.Struct, frozen=True, kw_only=True):
-    """The totals of a pod.
-
-    Attributes:
-        amounts: Key to the pod's amount: bytes, percent or a number.
-        paths: Key to the path of its first occurrence.
-        sets_shared: The pod itself sets the number of GPUs among which the totals are divided.
-    """
-
-    amounts: Mapping[str, int]
-    paths: Mapping[str, FieldPath]
-    sets_shared: bool = False
-
-    def path(self, *keys: str) -> FieldPath:
-        """Return the path of the first of the keys that the pod has."""
-        return next((self.paths[key] for key in keys if key in self.paths), SPEC)
 
 
 def translate(pod: LegacyPod) -> Translation:
@@ -151,7 +116,7 @@ def _users(pod: LegacyPod) -> tuple[str, ...]:
 # --- totals ---------------------------------------------------------------------------------------
 
 
-def _totals(pod: LegacyPod, findings: list[Finding]) -> _Totals:
+def _totals(pod: LegacyPod, findings: list[Finding]) -> Totals:
     """Return the pod's totals: the larger of the init containers and the sum of the others.
 
     Source: k8s.io/component-helpers/resource, PodRequests.
@@ -183,7 +148,12 @@ def _totals(pod: LegacyPod, findings: list[Finding]) -> _Totals:
     for key in (CORE, RATIO):
         if PERCENT in paths:
             paths.setdefault(key, paths[PERCENT])
-    return _Totals(amounts=totals, paths=paths, sets_shared=SHARED in paths)
+    gpu_containers = sum(
+        not container.limits.keys().isdisjoint(GPU_KEYS) for container in pod.containers
+    )
+    return Totals(
+        amounts=totals, paths=paths, sets_shared=SHARED in paths, is_sum=gpu_containers > 1
+    )
 
 
 def _apps_request_gpus(pod: LegacyPod) -> bool:
@@ -288,7 +258,7 @@ def _default_shared(amounts: Mapping[str, int]) -> int:
 
 
 def _gpu_intent(
-    totals: _Totals,
+    totals: Totals,
     requirements: Annotations,
     exclusivity: Exclusivity,
     findings: list[Finding],
@@ -304,7 +274,7 @@ def _gpu_intent(
     if SHARED not in amounts and WHOLE_GPU not in amounts:
         amounts[SHARED] = _default_shared(amounts)
     # Both keys of the deprecated form have the same faults.
-    faults = dict.fromkeys(_check_gpu_keys(amounts, totals))
+    faults = dict.fromkeys(check_gpu_keys(amounts, totals))
     if faults:
         findings += faults
         return None
@@ -346,75 +316,6 @@ def _share(intent: Intent, amounts: Mapping[str, int], count: int) -> Intent:
     )
 
 
-def _check_gpu_keys(amounts: Mapping[str, int], totals: _Totals) -> Iterator[Finding]:
-    """Yield the reasons that Koordinator's scheduler rejects these GPU keys.
-
-    Source: ValidateDeviceRequest.
-    """
-    if frozenset(amounts) not in _LEGAL:
-        yield _illegal_combination(amounts, totals)
-        return
-    if WHOLE_GPU in amounts:
-        return
-    count = amounts[SHARED]
-    for key in (CORE, RATIO):
-        if key in amounts:
-            yield from _check_divisible(key, amounts[key], count, totals)
-    per_gpu = amounts[MEMORY if MEMORY in amounts else RATIO] // count
-    if per_gpu == 0:
-        yield error(
-            Code.OUT_OF_RANGE,
-            totals.path(MEMORY, RATIO, PERCENT),
-            "leaves no memory for each GPU",
-            "request memory, or remove the other GPU keys",
-        )
-
-
-def _check_divisible(key: str, amount: int, count: int, totals: _Totals) -> Iterator[Finding]:
-    path = totals.path(key, PERCENT)
-    if not totals.sets_shared and amount // count > WHOLE:
-        yield _not_a_multiple(path, amount)
-    elif amount % count:
-        yield error(
-            Code.OUT_OF_RANGE,
-            path,
-            f"{amount} percent in all of the pod's containers cannot be divided by {count} GPUs",
-            f"request a multiple of {count}",
-        )
-    elif amount // count > WHOLE:
-        yield error(
-            Code.OUT_OF_RANGE,
-            path,
-            f"{amount} percent are {amount // count} for each of {count} GPUs, at most 100",
-            f"request at most {count * WHOLE}",
-        )
-
-
-def _not_a_multiple(path: FieldPath, amount: int) -> Finding:
-    return error(
-        Code.OUT_OF_RANGE,
-        path,
-        f"{amount} percent is above 100 and not a multiple of 100",
-        f"write {-(-amount // WHOLE) * WHOLE} for whole devices",
-    )
-
-
-def _illegal_combination(amounts: Mapping[str, int], totals: _Totals) -> Finding:
-    combined_keys = [key for key in amounts if key in totals.paths or key != SHARED]
-    if WHOLE_GPU in amounts:
-        fix = f"request whole GPUs with {WHOLE_GPU}, or shares with Koordinator's keys"
-    elif MEMORY in amounts and RATIO in amounts:
-        fix = f"request the memory once: {MEMORY} in bytes, or {RATIO} in percent"
-    else:
-        fix = f"also request memory: {MEMORY} in bytes, or {RATIO} in percent"
-    return error(
-        Code.INVALID_COMBINATION,
-        totals.path(*combined_keys),
-        f"Koordinator rejects pods that request {' and '.join(combined_keys)}",
-        fix,
-    )
-
-
 # --- NICs and FPGAs -------------------------------------------------------------------------------
 
 
@@ -432,7 +333,7 @@ _FPGA: Final = _PercentKey(kind=DeviceKind.FPGA, key=FPGA, hint="fpga")
 
 def _percent_intent(
     percent_key: _PercentKey,
-    totals: _Totals,
+    totals: Totals,
     requirements: Annotations,
     exclusivity: Exclusivity,
     findings: list[Finding],
@@ -448,7 +349,7 @@ def _percent_intent(
     if not amount:
         return None
     if amount > WHOLE and amount % WHOLE:
-        findings.append(_not_a_multiple(path, amount))
+        findings.append(not_a_multiple(path, amount))
         return None
     several = amount > WHOLE
     as_count = hint.allocate_strategy == "RequestsAsCount" and not several

@@ -1,0 +1,173 @@
+"""Totals of Koordinator's keys, and the reasons that its scheduler rejects those of GPUs.
+
+Source: koordinator-sh/koordinator, pkg/scheduler/plugins/deviceshare/utils.go, ValidateDeviceRequest.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+import msgspec
+
+from findings.field_path import FieldPath, Key
+from findings.finding import Code, Finding, error
+from findings.text import printable
+from kube.api.resource import MAX_RESULTS
+from translation.model.intents import SPEC
+from translation.vocabularies.koordinator.keys import (
+    CORE,
+    MEMORY,
+    PERCENT,
+    RATIO,
+    SHARED,
+    WHOLE,
+    WHOLE_GPU,
+)
+
+_LEGAL: Final = frozenset(
+    map(
+        frozenset,
+        (
+            {WHOLE_GPU},
+            {SHARED, MEMORY},
+            {SHARED, RATIO},
+            {SHARED, CORE, MEMORY},
+            {SHARED, CORE, RATIO},
+        ),
+    )
+)
+"""The sets of GPU keys that the scheduler accepts, after its webhook has replaced `gpu` by core and
+ratio and added `gpu.shared`. Of the seventeen sets in its code, {gpu}, {gpu-memory}, {ratio},
+{core, memory} and {core, ratio} become these; {fpga} and {rdma} are other devices; {amd}, {dcu} and
+the three with npu-core are other vendors'."""
+
+_IN_ALL: Final = " in all of the pod's containers"
+
+
+class Totals(msgspec.Struct, frozen=True, kw_only=True):
+    """The totals of a pod.
+
+    Attributes:
+        amounts: Key to the pod's amount: bytes, percent or a number.
+        paths: Key to the path of its first occurrence.
+        sets_shared: The pod itself sets the number of GPUs among which the totals are divided.
+        is_sum: Several containers request GPUs, so a total is not an amount that someone wrote.
+    """
+
+    amounts: Mapping[str, int]
+    paths: Mapping[str, FieldPath]
+    sets_shared: bool = False
+    is_sum: bool = False
+
+    def path(self, *keys: str) -> FieldPath:
+        """Return the path of the first of the keys that the pod has."""
+        return next((self.paths[key] for key in keys if key in self.paths), SPEC)
+
+
+def check_gpu_keys(amounts: Mapping[str, int], totals: Totals) -> Iterator[Finding]:
+    """Yield the reasons that Koordinator's scheduler rejects these GPU keys.
+
+    Source: ValidateDeviceRequest.
+    """
+    if frozenset(amounts) not in _LEGAL:
+        yield _illegal_combination(amounts, totals)
+        return
+    if WHOLE_GPU in amounts:
+        return
+    count = amounts[SHARED]
+    for key in (CORE, RATIO):
+        if key in amounts:
+            yield from _check_divisible(key, amounts[key], count, totals)
+    per_gpu = amounts[MEMORY if MEMORY in amounts else RATIO] // count
+    if per_gpu == 0:
+        yield error(
+            Code.OUT_OF_RANGE,
+            totals.path(MEMORY, RATIO, PERCENT),
+            "leaves no memory for each GPU",
+            "request memory, or remove the other GPU keys",
+        )
+
+
+def _check_divisible(key: str, amount: int, count: int, totals: Totals) -> Iterator[Finding]:
+    path = totals.path(key, PERCENT)
+    per_gpu, rest = divmod(amount, count)
+    if per_gpu > WHOLE or (per_gpu == WHOLE and rest):
+        if not totals.sets_shared and not totals.is_sum:
+            yield _more_than_counted(key, amount, count, totals)
+            return
+        yield error(
+            Code.OUT_OF_RANGE,
+            path,
+            f"{amount} percent are {per_gpu} for each of {count} GPUs, at most 100",
+            f"request at most {count * WHOLE}{_IN_ALL if totals.is_sum else ''}",
+        )
+    elif rest:
+        multiple = (per_gpu + 1) * count
+        yield error(
+            Code.OUT_OF_RANGE,
+            path,
+            f"{amount} percent in all of the pod's containers cannot be divided by {count} GPUs",
+            f"request {multiple}{_IN_ALL if totals.is_sum else ''}, a multiple of {count}",
+        )
+
+
+def _more_than_counted(key: str, amount: int, count: int, totals: Totals) -> Finding:
+    """Return the error for percentages above those of the GPUs that they count as.
+
+    Source: injectGPU, which counts GPUs by gpu-memory-ratio, and by gpu-core only without it.
+    """
+    ratio = totals.amounts.get(RATIO)
+    path, ratio_path = totals.path(key, PERCENT), totals.path(RATIO, PERCENT)
+    if ratio is None or ratio_path == path:
+        return not_a_multiple(path, amount)
+    cores_name, ratio_name = _key_at(path), _key_at(ratio_path)
+    gpus = min(-(-max(amount, ratio) // WHOLE), MAX_RESULTS)
+    values = {
+        cores_name: min(-(-amount // gpus), WHOLE) * gpus,
+        ratio_name: gpus * WHOLE,
+    }
+    old_values = {cores_name: amount, ratio_name: ratio}
+    changes = ", ".join(
+        f"{name}: {value}" for name, value in values.items() if value != old_values[name]
+    )
+    counts_whole_gpus = ratio <= WHOLE or ratio % WHOLE == 0
+    fewer_cores = f", or {cores_name}: {count * WHOLE}" if counts_whole_gpus else ""
+    return error(
+        Code.OUT_OF_RANGE,
+        path,
+        f"{amount} percent are more than the {count * WHOLE} of {count} GPU{'s' * (count > 1)}, "
+        f"which {ratio_name}: {ratio} counts as",
+        f"write {changes} for {gpus} GPUs{fewer_cores}",
+    )
+
+
+def _key_at(path: FieldPath) -> str:
+    """Return the key of a limit as the pod has it, before an annotation renames it."""
+    last = path.steps[-1]
+    return printable(last.name) if isinstance(last, Key) else ""
+
+
+def not_a_multiple(path: FieldPath, amount: int) -> Finding:
+    """Return the error for more than one device of 100 percent, and a part of another."""
+    devices = min(-(-amount // WHOLE), MAX_RESULTS)
+    return error(
+        Code.OUT_OF_RANGE,
+        path,
+        f"{amount} percent is above 100 and not a multiple of 100",
+        f"write {devices * WHOLE} for {devices} whole devices",
+    )
+
+
+def _illegal_combination(amounts: Mapping[str, int], totals: Totals) -> Finding:
+    combined_keys = [key for key in amounts if key in totals.paths or key != SHARED]
+    if WHOLE_GPU in amounts:
+        fix = f"request whole GPUs with {WHOLE_GPU}, or shares with Koordinator's keys"
+    elif MEMORY in amounts and RATIO in amounts:
+        fix = f"request the memory once: {MEMORY} in bytes, or {RATIO} in percent"
+    else:
+        fix = f"also request memory: {MEMORY} in bytes, or {RATIO} in percent"
+    return error(
+        Code.INVALID_COMBINATION,
+        totals.path(*combined_keys),
+        f"Koordinator rejects pods that request {' and '.join(combined_keys)}",
+        fix,
+    )
