@@ -29,7 +29,12 @@ from migration.assessment.blockers import Blocker, find_blockers
 from migration.assessment.capacity import Capacity, place_workloads, release_claims
 from migration.assessment.gates import EXTENDED_RESOURCE, check_shares, has_gate
 from migration.assessment.node_devices import NodeDevices, read_nodes, unknown_device_keys
-from migration.assessment.outcomes import AssessedWorkload, Outcome, assess_workload
+from migration.assessment.outcomes import (
+    AssessedWorkload,
+    Outcome,
+    assess_workload,
+    native_namespaces,
+)
 from migration.assessment.quota_conversion import convert_quotas, with_converted_quotas
 from migration.assessment.replaced_lines import (
     ReplacedLines,
@@ -243,12 +248,17 @@ def complete_assessment(
         ),
         *check_shares(cluster.workloads, cluster.version),
     )
+    left_namespaces = native_namespaces(cluster.workloads)
     return Assessment(
         workloads=cluster.workloads,
         nodes=cluster.nodes,
         capacity=capacity,
         blockers=blockers,
-        readers=readers,
+        readers={
+            name: keys
+            for name, keys in readers.items()
+            if name.split("/")[1] not in left_namespaces
+        },
         version=cluster.version,
         unreadable=unreadable,
         quotas_to_convert=cluster.quotas_to_convert,
@@ -355,12 +365,17 @@ def assess_cluster(
         ]
         if assessed_workload is not None
     )
+    left_namespaces = native_namespaces(workloads)
     return AssessedCluster(
         workloads=workloads,
         nodes=tuple(nodes),
         state=assumed_state,
         version=version,
-        quotas_to_convert=tuple(quota.object for quota in quotas if quota.added),
+        quotas_to_convert=tuple(
+            quota.object
+            for quota in quotas
+            if quota.added and quota.object.split("/")[1] not in left_namespaces
+        ),
         quotas_left={
             quota.object: quota.not_convertible for quota in all_quotas if quota.not_convertible
         },

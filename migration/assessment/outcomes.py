@@ -182,6 +182,14 @@ def assess_workload(
     )
 
 
+def native_namespaces(workloads: Iterable[AssessedWorkload]) -> frozenset[str]:
+    """Return the namespaces with workloads that Kubernetes serves itself, and no others: no label changes anything."""
+    outcomes: dict[str, set[Outcome]] = {}
+    for workload in workloads:
+        outcomes.setdefault(workload.key.namespace, set()).add(workload.outcome)
+    return frozenset(name for name, own in outcomes.items() if own == {Outcome.NATIVE})
+
+
 def group_with_devices(
     objects: Iterable[SourceObject], assessed: Iterable[AssessedWorkload], namespace: str
 ) -> Iterator[Workload]:

@@ -107,8 +107,10 @@ def _namespaces(
 def _with_keys(
     workloads: Iterable[AssessedWorkload], objects: Sequence[SourceObject], namespace: str
 ) -> Iterator[AssessedWorkload]:
-    """Yield the workloads that have device keys; a pod without a controller that has claims has none."""
+    """Yield the workloads with device keys to translate; a pod without a controller that has claims has none."""
     for workload, pods in _with_pods(workloads, objects, namespace):
+        if workload.outcome is Outcome.NATIVE:
+            continue
         if workload.key.kind != "Pod" or not all(map(_has_claims, pods)):
             yield workload
 

@@ -1,12 +1,14 @@
 """Checks of the webhook before pods of a wave depend on it, as values. Pure."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from findings.text import printable
+from kube.manifests.source import SourceObject
 from kube.names import CONFIGURATION, TRANSLATE_LABEL, TRANSLATE_SELECTED
 from migration.plan.checks.checks import Check, failed_check, note_check, ok_check, waiting_check
-from migration.plan.model.plan import Wave
+from migration.plan.model.evidence import text_map
+from migration.plan.model.plan import Plan, Wave
 from migration.trial.model import (
     MAX_MESSAGE,
     RegisteredWebhook,
@@ -21,6 +23,24 @@ ENDPOINT_SLICES: Final = "endpointslices"
 _CONFIGURATION: Final = f"MutatingWebhookConfiguration//{CONFIGURATION}"
 _INSTALL: Final = "install Drawbridge in mode OptIn first, see docs/operations.md"
 _LOG: Final = "see drawbridge status and the log of drawbridge-certificates"
+
+
+def needs_webhook(plan: Plan, wave: Wave, objects: Iterable[SourceObject]) -> bool:
+    """Return True if pods get claims of a translation by then; Kubernetes alone serves native ones.
+
+    Args:
+        plan: The plan.
+        wave: One of its waves.
+        objects: The cluster's objects; a namespace of them may be opted in already.
+    """
+    if any(entry.opted_in for entry in plan.waves[: wave.wave]):
+        return True
+    return any(
+        text_map(source.document, "metadata", "labels").get(TRANSLATE_LABEL)
+        in {"true", TRANSLATE_SELECTED}
+        for source in objects
+        if source.kind == "Namespace"
+    )
 
 
 def unknown_webhook() -> Check:

@@ -19,6 +19,7 @@ from testing.migration import (
     SHARE,
     budget,
     hami_node,
+    namespace,
     node,
     origin,
     plugin_node,
@@ -162,7 +163,7 @@ def test_a_namespace_moves_with_nodes_that_serve_it_and_waits_for_no_job_of_othe
     plan = planned(tmp_path, [*nodes, *objects], "--wave-nodes", 1)
 
     first, second, *later = waves(plan)
-    assert (["hami-1"], ["team", *(f"team-{number}" for number in range(4))]) == first
+    assert (["hami-1"], [f"team-{number}" for number in range(4)]) == first
     assert (["hami-0"], []) == second
     assert [([f"gpu-{number}"], []) for number in range(4)] == sorted(later)
 
@@ -201,9 +202,7 @@ def test_if_no_wave_fits_it_says_what_has_to_be_free(tmp_path: Path) -> None:
     assert 1 == result.exit_code
     assert "no wave fits" in result.stdout
     assert "1 pod has no devices: 1 of Deployment/team/web" in " ".join(result.stdout.split())
-    assert {"Node//gpu-0", "Node//gpu-1", "Namespace//team"} == set(
-        held_objects(document(tmp_path))
-    )
+    assert {"Node//gpu-0", "Node//gpu-1"} == set(held_objects(document(tmp_path)))
 
 
 def test_workloads_of_any_number_of_replicas_are_planned(tmp_path: Path) -> None:
@@ -245,8 +244,31 @@ def test_pods_that_wait_for_devices_already_stop_no_wave(tmp_path: Path) -> None
     pending = workload("web", {GPU: "8"}, [""])
 
     assert waves(planned(tmp_path, [*nodes, *pending], "--wave-nodes", 2)) == [
-        (["gpu-0", "gpu-1"], ["team"])
+        (["gpu-0", "gpu-1"], [])
     ]
+
+
+def test_a_namespace_of_pods_that_kubernetes_serves_needs_no_label(tmp_path: Path) -> None:
+    """Its label changed nothing, and `prepare.sh` asked for a webhook that nobody needs."""
+    nodes = [plugin_node("gpu-0"), plugin_node("gpu-1")]
+    quota = {
+        "apiVersion": "v1",
+        "kind": "ResourceQuota",
+        "metadata": {"name": "gpus", "namespace": "team"},
+        "spec": {"hard": {"requests.nvidia.com/gpu": "8"}},
+    }
+    objects = [*nodes, namespace("team"), quota, *workload("web", {GPU: "2"}, ["gpu-0", "gpu-1"])]
+
+    plan = planned(tmp_path, objects, "--wave-nodes", 1)
+
+    assert [([name], []) for name in ("gpu-0", "gpu-1")] == waves(plan)
+    assert {} == plan["quotas"]
+    assert "--webhook" not in (tmp_path / "plan" / "prepare.sh").read_text()
+    # After each wave its pods that were evicted have to run again.
+    assert [["Deployment/team/web"]] * 2 == [
+        [entry["object"] for entry in wave["workloads"]] for wave in plan["waves"]
+    ]
+    assert "translate" not in script(tmp_path, "switch") + script(tmp_path, "rollback")
 
 
 def test_pods_without_claims_stay_on_nodes_of_their_system(tmp_path: Path) -> None:

@@ -107,7 +107,7 @@ def test_a_custom_workload_that_has_ended_stops_no_wave(tmp_path: Path) -> None:
     """Its object is not read, so only its pods say that it was there."""
     nodes = [plugin_node("gpu-0"), plugin_node("gpu-1"), namespace("team")]
     planned(tmp_path, [*nodes, *pods_of("PyTorchJob", "a", {GPU: "1"}, ["gpu-0"])])
-    wave = next(path for path in (tmp_path / "plan").glob("wave-*") if _opts_in(path))
+    wave = next(path for path in (tmp_path / "plan").glob("wave-*") if _drains(path, "gpu-0"))
     file = tmp_path / "now.yaml"
     file.write_text(dump_yaml(nodes))
 
@@ -117,5 +117,5 @@ def test_a_custom_workload_that_has_ended_stops_no_wave(tmp_path: Path) -> None:
     assert line.startswith("note"), line
 
 
-def _opts_in(wave: Path) -> bool:
-    return "change_object namespace/team " in (wave / "switch.sh").read_text()
+def _drains(wave: Path, node: str) -> bool:
+    return f"kubectl drain {node} " in (wave / "switch.sh").read_text()

@@ -261,7 +261,7 @@ def test_a_script_names_what_its_wave_moves(tmp_path: Path) -> None:
         (tmp_path / "plan" / f"wave-{number}" / "switch.sh").read_text().splitlines()
         for number in (1, 3)
     ]
-    assert "# Wave 1 of 3: 2 nodes to DRA, then 2 namespaces." in heads[0]
+    assert "# Wave 1 of 3: 2 nodes to DRA, then 1 namespace." in heads[0]
     assert "# Wave 3 of 3: 2 nodes to DRA." in heads[1]
     assert "EVICTED PODS" in result.stdout
     assert "| evicted pods |" in (tmp_path / "plan" / "README.md").read_text()

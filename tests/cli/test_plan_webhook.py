@@ -28,7 +28,8 @@ from migration.trial.pods import exhausted_line, make_trial_pod
 from testing.command import ROOT, drawbridge
 from testing.fake_api_server import Call, Document, FakeApiServer
 from testing.kubeconfig import kubeconfig_of
-from testing.migration import SHARE, namespace, workload
+from testing.migration import GPU, SHARE, namespace, plugin_node, workload
+from testing.plan import call
 from testing.waves import UID, write_plan
 
 SCHEMA: Final = json.loads((ROOT / "docs/reference/schemas/verify.json").read_text())
@@ -383,3 +384,24 @@ def test_a_line_that_leaves_no_room(
     pod = convert({"spec": {"containers": [container]}}, Pod)
 
     assert expected == exhausted_line([convert(quota, ResourceQuota)], pod)
+
+
+# --- without a webhook ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("labels", "is_asked"), [({}, False), (OPTED_IN, True)], ids=["none", "one"]
+)
+async def test_a_plan_without_a_label_needs_no_webhook(
+    server: FakeApiServer, tmp_path: Path, labels: dict[str, str], *, is_asked: bool
+) -> None:
+    """A cluster of whole GPUs without Drawbridge was told to install it first."""
+    objects = [plugin_node("gpu-0"), plugin_node("gpu-1"), *workload("web", {GPU: "1"}, ["gpu-0"])]
+    assert 0 == call(tmp_path, objects, "--wave-nodes", 1).exit_code
+    for name in ("other", "team"):
+        server.put(NAMESPACES, namespace(name, labels))
+    server.remove(MUTATING_WEBHOOK_CONFIGURATIONS, CONFIGURATION)
+
+    result = await verify(server, tmp_path, "--wave", tmp_path / "plan" / "wave-1", "--before")
+
+    assert is_asked == (CONFIGURATION_OBJECT in states(result))

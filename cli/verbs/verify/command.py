@@ -63,7 +63,7 @@ from migration.plan.checks.checks import (
 )
 from migration.plan.model.plan import Plan, Wave
 from migration.plan.planning.build import PlanQuestion, drain_answer
-from migration.trial.checks import check_labels, check_webhook, unknown_webhook
+from migration.trial.checks import check_labels, check_webhook, needs_webhook, unknown_webhook
 from migration.trial.model import WebhookFacts
 from process.model.durations import Duration
 
@@ -371,6 +371,8 @@ def _check_planned(
     before: bool,
 ) -> WaveAnswer:
     answer = _check_cluster(plan, wave, documents, before=before)
+    if not needs_webhook(plan, wave, documents.objects):
+        return answer
     checks = [unknown_webhook()] if facts is None else check_webhook(facts, wave)
     return msgspec.structs.replace(answer, checks=(*answer.checks, *checks))
 

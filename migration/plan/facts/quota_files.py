@@ -1,6 +1,6 @@
 """The ResourceQuotas of a plan, as files below `quotas/`. Pure."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -74,16 +74,22 @@ def convert_plan_quotas(
     *,
     later_mappings: Mapping[str, str],
     replaced_lines: tuple[ReplacedLines, ...],
+    left_namespaces: Collection[str] = (),
 ) -> PlanQuotas:
     """Return the quotas of a cluster as a plan leaves them; other arguments as of `convert_quotas`.
 
     Args:
         replaced_lines: The lines that a wave removes, since DeviceQuotas count both sides.
+        left_namespaces: The namespaces without pods that get claims of a translation, whose quotas stay.
     """
     remaining = without_replaced_lines(objects, replaced_lines, namespace)
-    quotas = convert_quotas(
-        remaining, profiles, options, namespace, usage, later_mappings=later_mappings
-    )
+    quotas = [
+        quota
+        for quota in convert_quotas(
+            remaining, profiles, options, namespace, usage, later_mappings=later_mappings
+        )
+        if quota.object.split("/")[1] not in left_namespaces
+    ]
     converted = tuple(with_converted_quotas(remaining, quotas, namespace))
     return PlanQuotas(converted, tuple(quotas))
 

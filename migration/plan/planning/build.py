@@ -26,12 +26,10 @@ from migration.assessment.outcomes import (
     Outcome,
     group_with_devices,
     mapped_classes,
+    native_namespaces,
     used_devices,
 )
-from migration.assessment.quota_conversion import (
-    ConvertedQuota,
-    knows_use,
-)
+from migration.assessment.quota_conversion import ConvertedQuota, knows_use
 from migration.assessment.workloads import Workload
 from migration.plan.checks.checks import DrainAnswer
 from migration.plan.facts.confirmed import Confirmation, read_releases
@@ -307,6 +305,7 @@ def _prepare(question: PlanQuestion) -> _Prepared:
         usage if knows_use(question.objects, question.unreadable) else None,
         later_mappings={name: key for key, name in mapped_classes(cluster.workloads).items()},
         replaced_lines=cluster.replaced_lines,
+        left_namespaces=native_namespaces(cluster.workloads),
     )
     return _Prepared(
         objects=converted.objects,
@@ -455,7 +454,7 @@ def _namespaces(
             names_of_shares = _join_names([entry.key.reference for entry in mistaken])
             reason = f"{names_of_shares} would get shares: {defect.message}"
             blocked.append(Held(object=reference, reason=reason, fix=defect.fix))
-        elif any(workload.result is not None for workload in members):
+        elif any(entry.result and entry.outcome is not Outcome.NATIVE for entry in members):
             namespaces.append(name)
     return namespaces, blocked
 

@@ -411,7 +411,19 @@ class Planner:
             namespaces=namespaces,
             partial_namespaces=partial,
             formerly_selective=tuple(sorted(touched & selective)),
-            workloads=tuple(self._planned(namespaces, labelled, moment.stage.selected, waiting)),
+            workloads=tuple(
+                self._planned(
+                    namespaces,
+                    labelled,
+                    moment.stage.selected,
+                    waiting,
+                    evicted={
+                        key.workload
+                        for key, node in moment.placement.nodes.items()
+                        if node in names
+                    },
+                )
+            ),
             moved_pods=sum(node in names for node in moment.placement.nodes.values()),
             free_before=sum(moment.placement.free),
             free_after=sum(attempt.after.free),
@@ -442,12 +454,16 @@ class Planner:
         labelled: Collection[str],
         selected: Collection[str],
         waiting: Mapping[str, tuple[str, ...]],
+        *,
+        evicted: Collection[str],
     ) -> Iterator[PlannedWorkload]:
-        """Yield the workloads with pods that change: those with a label, and the rest of namespaces."""
+        """Yield the workloads with pods that change: those with a label, the rest of namespaces, native ones evicted."""
         for workload in self._workloads:
             reference = workload.key.reference
             is_labelled = reference in labelled and workload.key.namespace not in namespaces
             is_rest = workload.key.namespace in namespaces and reference not in selected
+            if workload.outcome is Outcome.NATIVE:
+                is_rest = reference in evicted
             if workload.result is not None and (is_labelled or is_rest):
                 yield PlannedWorkload(
                     object=reference,
