@@ -6,33 +6,32 @@ kube-scheduler's filters; those of HAMi get cards of nodes that HAMi serves.
 """
 
 import http.client
-import threading
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import Any, Final, Self
+from typing import Any, Final
 
 from e2e.access import Access, Object
 from e2e.checker.history import is_gated
 from e2e.foreign_placement import Place, choose, is_foreign, occupy
 from e2e.hami_scheduler import CardShare
+from e2e.stand_in import StandIn
 from kube.api.core import Node, Pod
 from kube.api.meta import convert
 from migration.rehearsal.documents import ENDS_LABEL
 from migration.rehearsal.model import RehearsalInput, RehearsedNode
 
-PERIOD_S: Final = 0.3
 WORK_S: Final = 3.0
 """The time for the work of a Job to go on once its node is cordoned."""
-_TRANSIENT: Final = (AssertionError, OSError, http.client.HTTPException)
 _FINISHED: Final = ("Succeeded", "Failed")
 _OWNERS: Final = {"ReplicaSet": "replicasets", "Job": "jobs"}
 
 
-class RehearsedVendors:
-    """A thread that plays the processes of a cluster's vendors while a block runs."""
+class RehearsedVendors(StandIn):
+    """The processes of a cluster's vendors."""
 
     def __init__(self, cluster: Access, rehearsal: RehearsalInput) -> None:
+        super().__init__("vendors")
         self._cluster = cluster
         self._nodes = {str(node.document["metadata"]["name"]): node for node in rehearsal.nodes}
         self._places = {
@@ -42,16 +41,6 @@ class RehearsedVendors:
         self._switched: set[str] = set()
         self._cordoned: dict[str, float] = {}
         self._shares: dict[str, tuple[CardShare, ...]] = {}
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="vendors", daemon=True)
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._ended.set()
-        self._thread.join()
 
     def place_as_before(self) -> int:
         """Bind pods to the nodes that the pods of their workload had; return the number of bound ones.
@@ -79,13 +68,6 @@ class RehearsedVendors:
                 self._bind(pod, name)
                 bound += 1
         return bound
-
-    def _run(self) -> None:
-        while not self._ended.wait(PERIOD_S):
-            try:
-                self._turn()
-            except _TRANSIENT as error:
-                print("vendors:", error, flush=True)
 
     def _turn(self) -> None:
         nodes = {node["metadata"]["name"]: node for node in self._cluster.objects("nodes")}

@@ -6,9 +6,8 @@ its own account, as a process beside the cluster; so kwok leaves its pod alone, 
 
 import json
 import subprocess
-import threading
 from collections.abc import Iterator
-from typing import Any, Final, Self
+from typing import Any, Final
 
 import pytest
 
@@ -20,6 +19,7 @@ from e2e.drawbridge import ROOT, command_of
 from e2e.objects import pod
 from e2e.older_kubernetes import needs
 from e2e.small_inventory import add_nodes, asking, gpu, template
+from e2e.stand_in import StandIn
 from kube.names import CONTROLLER_ACCOUNT, NAMESPACE, QUOTA_GATE, QUOTA_GATE_POLICY
 
 DRIVER: Final = "uninstall.quota.example.com"
@@ -35,8 +35,8 @@ pytestmark = [
 ]
 
 
-class HookPlayer:
-    """Runs the command of the hook's Job, and ends its pod as the command ended, while a block runs.
+class HookPlayer(StandIn):
+    """Runs the command of the hook's Job, and ends its pod as the command ended.
 
     Attributes:
         log: The output of the command.
@@ -49,29 +49,19 @@ class HookPlayer:
         Args:
             former: The uid of a Job of the hook that came to no end.
         """
+        super().__init__("hook")
         self.log = ""
         self._former = former
         self.present: list[str] = []
         self._cluster = cluster
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="hook", daemon=True)
 
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._ended.set()
-        self._thread.join()
-
-    def _run(self) -> None:
+    def _turn(self) -> None:
         selector = f"batch.kubernetes.io/job-name={HOOK}"
-        while not self._ended.wait(0.2):
-            for waiting in self._cluster.objects("pods", NAMESPACE, selector=selector):
-                (owner,) = waiting["metadata"]["ownerReferences"]
-                is_pending = waiting["status"].get("phase") == "Pending"
-                if is_pending and owner["uid"] != self._former:
-                    self._play(waiting)
+        for waiting in self._cluster.objects("pods", NAMESPACE, selector=selector):
+            (owner,) = waiting["metadata"]["ownerReferences"]
+            is_pending = waiting["status"].get("phase") == "Pending"
+            if is_pending and owner["uid"] != self._former:
+                self._play(waiting)
 
     def _play(self, waiting: Object) -> None:
         deployments = self._cluster.objects("deployments", NAMESPACE)

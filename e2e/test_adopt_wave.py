@@ -9,11 +9,10 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final
 from urllib.parse import quote
 
 import pytest
@@ -25,6 +24,7 @@ from e2e.cluster import Cluster
 from e2e.conftest import IMPATIENT
 from e2e.drawbridge import ROOT, command_line, install_drawbridge, merged
 from e2e.objects import deployment, pod
+from e2e.stand_in import StandIn
 from e2e.vendors import HAMI_LABEL, hami_driver
 from kube.names import NAMESPACE, REQUEST_ANNOTATION, TRANSLATE_LABEL
 
@@ -35,38 +35,19 @@ GPU: Final = "nvidia.com/gpu"
 SCHEDULER: Final = "hami-scheduler"
 TEAM: Final = "wave-team"
 MODEL: Final = inventory.A100_40GB
-PERIOD_S: Final = 0.3
 TIMEOUT_S: Final = 120.0
 MOST_CALLS: Final = 60
 OF_ITS_OWN: Final[dict[str, Any]] = {"client_qps": 510}
 SETTINGS: Final = merged(IMPATIENT, {"translation": {"mode": "OptIn"}})
 
 
-class HamiStandIn:
-    """A thread that offers or publishes the devices of nodes as their labels say, and binds HAMi's pods."""
+class HamiStandIn(StandIn):
+    """Offers or publishes the devices of nodes as their labels say, and binds HAMi's pods."""
 
     def __init__(self, cluster: Access) -> None:
+        super().__init__("hami")
         self._cluster = cluster
         self._shown: dict[str, tuple[str, bool]] = {}
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="hami", daemon=True)
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._ended.set()
-        self._thread.join()
-
-    def _run(self) -> None:
-        while not self._ended.wait(PERIOD_S):
-            try:
-                self._turn()
-            except (AssertionError, OSError) as error:
-                print(
-                    "hami:", error
-                )  # pytest shows it where the story fails; the next turn tries again.
 
     def _turn(self) -> None:
         open_nodes = []

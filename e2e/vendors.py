@@ -6,12 +6,11 @@ follow the labels of nodes, and nothing of the product. They also end the work o
 
 import http.client
 import json
-import threading
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final
 from urllib.parse import quote
 
 from e2e import inventory
@@ -25,6 +24,7 @@ from e2e.migration import (
     published_slices,
 )
 from e2e.objects import deployment, pod
+from e2e.stand_in import StandIn
 
 OPERANDS: Final = "nvidia.com/gpu.deploy.operands"
 HAMI_LABEL: Final = ("drawbridge.internal/dra-driver", inventory.HAMI)
@@ -33,9 +33,6 @@ PACKED: Final = 20
 OPERATOR: Final = "v26.7.0"
 WORK_S: Final = 3.0
 """The time for the work of a Job to go on once its node is cordoned."""
-TRANSIENT: Final = (AssertionError, OSError, http.client.HTTPException)
-"""Errors of a call, on a machine where programs are held still now and then."""
-PERIOD_S: Final = 0.3
 LOOK_S: Final = 0.5
 
 
@@ -117,39 +114,21 @@ def gpu_operator() -> Object:
 # --- stand-ins --------------------------------------------------------------------------------------
 
 
-class Vendors:
-    """A thread that stands for device plugins, DRA drivers and HAMi's scheduler while a block runs.
+class Vendors(StandIn):
+    """Device plugins, DRA drivers and HAMi's scheduler.
 
     A node's device plugin offers its devices where the Operator, or the label of HAMi, wants it; a DRA
-    driver publishes a node's devices where the node selector of its DaemonSet matches. A call that fails
-    is made again in the next turn.
+    driver publishes a node's devices where the node selector of its DaemonSet matches.
     """
 
     def __init__(self, cluster: Access, names: Sequence[str]) -> None:
         """Take a cluster and the names of its nodes."""
+        super().__init__("vendors")
         self._cluster = cluster
         self._names = tuple(names)
         self._published: set[str] = set()
         self._offered: dict[str, Mapping[str, str]] = {}
         self._cordoned: dict[str, float] = {}
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="vendors", daemon=True)
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._ended.set()
-        self._thread.join()
-
-    def _run(self) -> None:
-        while not self._ended.wait(PERIOD_S):
-            try:
-                self._turn()
-            except TRANSIENT as error:
-                # pytest shows it where a story fails.
-                print("vendors:", error)
 
     def _turn(self) -> None:
         by_name = {node["metadata"]["name"]: node for node in self._list("/api/v1/nodes")}
