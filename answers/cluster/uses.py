@@ -13,9 +13,9 @@ from allocator.pods.claims import Name
 from allocator.pods.extended_resource_claim import device_plugin_resources, mapped_resources
 from answers.cluster.devices import published_devices
 from answers.model.cluster_state import ClusterState, is_pending, is_running
-from kube.api.core import Pod
+from kube.api.core import Node, Pod
 from kube.api.extended_resources import IMPLICIT_PREFIX, extended_resources
-from kube.quantity import ZERO, Quantity
+from kube.quantity import ZERO, Quantity, format_count
 from quotas.resource_quotas.usage import REQUESTS, pod_usage
 from translation.reading.arbiter import find_device_keys
 
@@ -114,3 +114,28 @@ def requested_keys(pod: Pod) -> Amounts:
         for name, amount in amounts.items()
         if amount > ZERO and (name in keys or name.startswith(IMPLICIT_PREFIX))
     }
+
+
+def describe_requests(pod: Pod, state: ClusterState) -> tuple[str, ...]:
+    """Return the device keys of a pod, each with its source: `nvidia.com/gpu 1 of a device plugin`."""
+    classes = extended_resources(state.classes.values())
+    nodes = [node for node in state.nodes if node.metadata.name == pod.spec.node_name]
+    by_plugins = {name for node in nodes for name in device_plugin_resources(node)}
+    by_claims = mapped_resources(pod, classes) - by_plugins
+    return tuple(
+        f"{key} {format_count(amount)} of "
+        f"{f'DeviceClass {classes[key]}' if key in by_claims else 'a device plugin'}"
+        for key, amount in requested_keys(pod).items()
+    )
+
+
+def describe_offers(nodes: Iterable[Node]) -> Mapping[str, str]:
+    """Return the offers of device plugins by node: `nvidia.com/gpu 8 of a device plugin`."""
+    texts = {}
+    for node in nodes:
+        allocatable = node.status.allocatable or {}
+        keys = sorted(find_device_keys(device_plugin_resources(node)))
+        if keys:
+            amounts = ", ".join(f"{key} {format_count(allocatable[key])}" for key in keys)
+            texts[node.metadata.name] = f"{amounts} of a device plugin"
+    return texts

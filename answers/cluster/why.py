@@ -28,6 +28,7 @@ from allocator.simulation.model import (
 )
 from answers.cluster.budgets import Budgets
 from answers.cluster.quota_usage import gate_reason, promised_amounts
+from answers.cluster.uses import describe_requests
 from answers.model.cluster_state import ClusterState, is_pending
 from answers.model.requested_keys import requested_keys
 from findings.text import count_text
@@ -61,7 +62,8 @@ class ObjectStatus(msgspec.Struct, frozen=True, kw_only=True):
         event: The message of the observer's event for a pod that no node has devices for.
         scheduler: The reason the scheduler has not bound a pending pod, in its own words.
         conflicts: Conflicts of its devices with others in use, in sentences.
-        requested: The keys that a translated pod was written with: `main: nvidia.com/gpu 1`.
+        requested: The keys that a translated pod was written with: `main: nvidia.com/gpu 1`; of another
+            the keys that it has, and what serves them: `nvidia.com/gpu 1 of a device plugin`.
         held_back: Devices that the bridge gives nobody for now, in sentences; of a pending one.
         kept_for_groups: Devices that the bridge keeps for groups of pods, in sentences; of a pending one.
         quotas: DeviceQuotas of which too little is left for a pending pod, in sentences.
@@ -114,7 +116,7 @@ def pod_status(pod: Pod, state: ClusterState, cluster: Cluster) -> ObjectStatus:
         node=pod.spec.node_name or None,
         claims=_claims(claims),
         missing=claims.missing,
-        requested=requested_keys(pod),
+        requested=requested_keys(pod) or describe_requests(pod, state),
     )
     if not is_pending(pod):
         return status

@@ -17,6 +17,7 @@ MAX_ROWS: Final = 16
 _NAMES: Final = 3
 _WRAPPED: Final = 64
 _TAINTS: Final = frozenset({"NoSchedule", "NoExecute"})
+_NO_OFFERS: Final[Mapping[str, str]] = {}
 
 
 class Symbol(StrEnum):
@@ -75,23 +76,32 @@ def pool_rows(node: NodeDevices, before: Usage, after: Usage) -> tuple[PoolRow, 
 
 
 def device_map(
-    nodes: Iterable[NodeDevices], before: Usage, after: Usage, *, limit: int = MAX_ROWS
+    nodes: Iterable[NodeDevices],
+    before: Usage,
+    after: Usage,
+    *,
+    limit: int = MAX_ROWS,
+    offers: Mapping[str, str] = _NO_OFFERS,
 ) -> list[str]:
     """Return lines that show these nodes, equal ones together, and a legend, in colours.
 
     Args:
         before: The usage before the new allocations.
         limit: Groups of equal nodes that are shown.
+        offers: Node to what device plugins offer there, which stands where no driver publishes devices.
     """
     groups: dict[tuple[PoolRow, ...], list[str]] = {}
     for node in nodes:
-        groups.setdefault(pool_rows(node, before, after), []).append(node.node)
+        rows = pool_rows(node, before, after)
+        if not rows:
+            rows = (PoolRow(offers.get(node.node, "no devices"), "", ""),)
+        groups.setdefault(rows, []).append(node.node)
     shown_groups = list(groups.items())[:limit]
     table = [
         (names if number == 0 else "", printable(_pool_name(row)), printable(row.symbols))
         for rows, nodes in shown_groups
         for names in (_names(nodes),)
-        for number, row in enumerate(rows or (PoolRow("no devices", "", ""),))
+        for number, row in enumerate(rows)
     ]
     if not table:
         return []

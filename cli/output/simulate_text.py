@@ -11,6 +11,7 @@ from allocator.model.outcome import Reason
 from allocator.model.usage import Usage
 from allocator.simulation.model import PlacedClaim, PlacedGroup, PlacedPod, SimulationResult
 from allocator.simulation.simulate import TOGETHER
+from answers.cluster.uses import describe_offers
 from answers.manifests.not_modelled import NOT_MODELLED
 from cli.output.device_map import device_map
 from cli.output.layout import (
@@ -340,7 +341,12 @@ def _maps(answer: SimulationResult, cluster: Cluster, before: Usage) -> Iterator
         if any(pool.id in changed_pools for pool in cluster.node_devices(name).pools)
     )
     nodes = {**nodes, **dict.fromkeys(node.name for node in answer.nodes)}
-    lines = device_map((cluster.node_devices(name) for name in nodes), before, cluster.usage)
+    lines = device_map(
+        (cluster.node_devices(name) for name in nodes),
+        before,
+        cluster.usage,
+        offers=describe_offers(cluster.nodes.values()),
+    )
     if lines:
         yield "\n".join(lines)
 

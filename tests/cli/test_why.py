@@ -174,6 +174,32 @@ def test_a_pod_that_requests_devices_of_a_plugin_gets_that_reason() -> None:
     )
 
 
+def test_a_pod_of_a_device_plugin_says_what_it_requests() -> None:
+    node = {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": "plugin-1", "labels": {"plugin": "yes"}},
+        "status": {
+            "allocatable": {"cpu": "8", "memory": "8Gi", "pods": "8", "nvidia.com/gpu": "8"}
+        },
+    }
+    pending = pod(gpus(16), nodeSelector={"plugin": "yes"}) | {
+        "metadata": {"name": "pending", "namespace": "team"}
+    }
+    bound = pod(gpus(1), nodeName="plugin-1") | {"metadata": {"name": "bound", "namespace": "team"}}
+    mapping = device_class("all")
+    mapping["spec"]["extendedResourceName"] = "nvidia.com/gpu"
+
+    told = run_why("pod", "pending", state=(node, pending)).stdout
+    assert "requested nvidia.com/gpu 16 of a device plugin" in told
+    assert "\nplugin-1        nvidia.com/gpu 8 of a device plugin" in told
+    told = run_why("pod", "bound", state=(node, bound, mapping)).stdout
+    assert "requested nvidia.com/gpu 1 of a device plugin" in told
+    assert "plugin-1  nvidia.com/gpu 8 of a device plugin" in told
+    told = run_why("pod", "pending", state=(node, pending, mapping)).stdout
+    assert "requested nvidia.com/gpu 16 of DeviceClass all" in told
+
+
 def test_a_paragraph_without_rows_leaves_no_gap() -> None:
     plain = using("plain")
 

@@ -19,6 +19,7 @@ from answers.cluster.fits_in_keys import with_fits_in_keys
 from answers.cluster.held_back import held_devices, kept_for_groups
 from answers.cluster.hints import hints, legacy_hints
 from answers.cluster.pending_workload import PendingPods, WorkloadStatus, group_pending_pods
+from answers.cluster.uses import describe_offers
 from answers.cluster.why import Condition, ObjectStatus, claim_status, pod_status, scheduler_of
 from answers.manifests.documents import why_answer, why_workload_answer
 from answers.manifests.scheduler_views import claim_scheduler, fenced_drivers, scheduler_support
@@ -360,7 +361,12 @@ def _format_status(answer: _Explained, state: ClusterState, width: int) -> Itera
         )
         yield "\n".join(simulate_text.not_modelled(width))
     elif status.node is not None and status.node in cluster.nodes:
-        lines = device_map([cluster.node_devices(status.node)], before, before)
+        lines = device_map(
+            [cluster.node_devices(status.node)],
+            before,
+            before,
+            offers=describe_offers(cluster.nodes.values()),
+        )
         yield "\n".join(lines)
 
 
