@@ -168,7 +168,8 @@ chaos: setup ## schedules of the allocation protocol, faults that are planted in
 	  DRAWBRIDGE_E2E_GROUP_KILLS=20 DRAWBRIDGE_E2E_GROUP_ROUNDS="$(or $(GROUP_ROUNDS),200)" \
 	  $(PYTEST) $(UNIT) -m e2e $(patsubst %,e2e/test_bridge_%.py,until_full many_nodes waiting) \
 	  e2e/test_placement_of_pods.py e2e/test_quota_bridge.py e2e/test_quota_gates.py \
-	  e2e/test_group_bridge.py e2e/test_group_commit_bridge.py e2e/test_group_starvation.py e2e/test_group_adopted.py)
+	  e2e/test_group_bridge.py e2e/test_group_commit_bridge.py e2e/test_group_starvation.py e2e/test_group_adopted.py \
+	  e2e/test_group_gangs.py)
 
 .PHONY: rehearsal
 rehearsal: setup ## a cluster of 41 nodes moves to DRA by the runbooks of a plan, checked by a program without our code; half an hour at most

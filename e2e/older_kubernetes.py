@@ -46,6 +46,7 @@ SINCE: Final[Mapping[str, int]] = {
     # Older versions have groups only in alpha versions of their API.
     "DRAWorkloadResourceClaims": 37,
     "GenericWorkload": 37,
+    "TopologyAwareWorkloadScheduling": 37,
     "WorkloadWithJob": 37,
 }
 """Feature gate that a story sets to the first minor version with it; others are in `GATES`.

@@ -26,13 +26,14 @@ from e2e.objects import (
 )
 
 pytestmark = [
-    pytest.mark.parametrize("cluster", [groups.CLUSTER], indirect=True),
+    pytest.mark.parametrize("cluster", [groups.TOPOLOGY_CLUSTER], indirect=True),
     pytest.mark.usefixtures("nodes"),
 ]
 
 TIMEOUT_S: Final = 60.0
 PRIORITY: Final = "group-urgent"
 GPUS: Final = 8
+RACK: Final = "example.com/rack"
 SHARING: Final = 300
 """Pods that share a claim; more than one claim can be reserved for singly."""
 PARTS: Final = ("sidecar", "scheduler")
@@ -67,7 +68,10 @@ def installed(cluster: Access) -> Iterator[Bridge]:
     # One write at a time, so that a commit can be interrupted between two of them.
     settings = {"maxWritesInFlight": 1}
     bridge = Bridge(
-        cluster, drivers=(EXAMPLE,), settings=settings, scheduler_flags=groups.SCHEDULER_FLAGS
+        cluster,
+        drivers=(EXAMPLE,),
+        settings=settings,
+        scheduler_flags=groups.TOPOLOGY_SCHEDULER_FLAGS,
     )
     bridge.install()
     yield bridge
@@ -183,6 +187,39 @@ def test_a_group_that_first_fit_turns_away_runs(
         for entry in cluster.objects("pods", namespace, selector=f"{LABEL}=evaluation")
     }
     assert placed == {"a-evaluator": nodes[1], "b-trainer": nodes[0]}
+
+
+def test_a_group_of_one_rack_stays_in_one_and_waits_for_one(
+    cluster: Access, group_bridge: Bridge, nodes: list[str], namespace: str
+) -> None:
+    """kube-scheduler tries one rack after the other, and the bridge has chosen one before."""
+    for name, rack in zip(nodes, ("a", "b"), strict=True):
+        cluster.kubectl("label", "node", name, f"{RACK}={rack}")
+    blocker = bridged(pod("blocker", claims={"gpu": "one"}), nodes[:1])
+    apply(cluster, namespace, [*templates(), blocker])
+    cluster.wait_running("blocker", namespace, timeout_s=TIMEOUT_S)
+
+    whole = [worker(f"whole-{index}", "whole") for index in range(4)]
+    apply(cluster, namespace, [pod_group("whole", 4, topology=RACK), *whole])
+
+    running(cluster, namespace, "whole", 4)
+    pods = cluster.objects("pods", namespace, selector=f"{LABEL}=whole")
+    assert {nodes[1]} == {entry["spec"]["nodeName"] for entry in pods}
+
+    # Seven devices are free, six of them in pairs, and one rack has them all.
+    rest = [worker(f"rest-{index}", "rest") for index in range(4)]
+    apply(cluster, namespace, [pod_group("rest", 4, topology=RACK), *rest])
+    assert "3 of 4 pods fit, and 4 are needed" in reason(cluster, namespace, "rest")
+    assert [] == bound(cluster, namespace, "rest")
+
+    cluster.kubectl("delete", "pod", "-n", namespace, "whole-0", "--wait=false")
+    cluster.kubectl("wait", "--for=delete", "pod/whole-0", "-n", namespace)
+    assert "3 of 4 pods fit, and 4 are needed" in reason(cluster, namespace, "rest")
+    cluster.kubectl("delete", "pod", "-n", namespace, "blocker", "--wait=false")
+    running(cluster, namespace, "rest", 4)
+    assert [] == doubly_held(cluster)
+    for name in nodes:
+        cluster.kubectl("label", "node", name, f"{RACK}-")
 
 
 def test_a_launcher_without_claims_waits_with_its_workers_until_a_node_is_added(
