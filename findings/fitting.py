@@ -25,10 +25,12 @@ class FittingAmounts(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         amounts: One for each field to change; never empty.
         node: The node; empty where they are about a quota.
+        quota: The DeviceQuota that has this much left for now; empty otherwise.
     """
 
     amounts: tuple[FittingAmount, ...]
     node: str = ""
+    quota: str = ""
 
 
 class Correction(msgspec.Struct, frozen=True, kw_only=True):

@@ -141,8 +141,13 @@ def _correctable(checked: CheckedObject, *, with_warnings: bool) -> tuple[Findin
         for finding in checked.findings
         if finding.corrections
         # A larger amount that is only warned about may be right, and is in use elsewhere or unknown yet.
-        and (with_warnings or finding.is_error or finding.fitting is None)
+        and (with_warnings or finding.fitting is None or _is_final(finding))
     )
+
+
+def _is_final(finding: Finding) -> bool:
+    """Return True if the amount is too large for good: of a quota that is full, more will be left."""
+    return finding.is_error and not (finding.fitting is not None and finding.fitting.quota)
 
 
 def _try(

@@ -11,6 +11,7 @@ from allocator.explain.selector import one_line
 from allocator.pods.claims import Name, claim_name, pod_claims
 from allocator.pods.extended_resource_claim import SUFFIX, limit_paths, mapped_resources
 from allocator.simulation.model import SimulationResult
+from answers.cluster.budgets import Budgets
 from answers.model.cluster_state import ClusterState
 from findings.field_path import FieldPath, Key
 from findings.finding import Code, warning
@@ -49,11 +50,30 @@ def with_fits_in_keys(
     return replace(result, failures=tuple(failures))
 
 
+def budget_fixes(pod: Pod, state: ClusterState, snapshot: TranslationSnapshot) -> tuple[str, ...]:
+    """Return the amounts that DeviceQuotas allow a pending pod, in the pod's own keys if it has any."""
+    name = (pod.metadata.namespace, pod.metadata.name)
+    findings = [
+        finding
+        for finding in Budgets(state, pods={name}).find_excesses(pod)
+        if finding.fitting is not None
+    ]
+    translation = _translation(pod, snapshot) if findings else None
+    if translation is not None:
+        claims = match_claims(pod.spec.resource_claims or (), derive_claims(translation))
+        findings = list(with_key_fixes(findings, FieldPath(), claims, translation))
+    return tuple(dict.fromkeys(finding.fix for finding in findings))
+
+
+def _translation(pod: Pod, snapshot: TranslationSnapshot) -> RecordedTranslation | None:
+    target = Target(view=pod, raw={}, metadata=pod.metadata, namespace=pod.metadata.namespace)
+    return recorded_translation(target, snapshot)
+
+
 def _failure_in_keys(
     failure: Failure, pod: Pod, state: ClusterState, snapshot: TranslationSnapshot
 ) -> Failure:
-    target = Target(view=pod, raw={}, metadata=pod.metadata, namespace=pod.metadata.namespace)
-    translation = recorded_translation(target, snapshot)
+    translation = _translation(pod, snapshot)
     if translation is None:
         limits = limit_paths(pod, mapped_resources(pod, extended_resources(state.classes.values())))
         return replace(

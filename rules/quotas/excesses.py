@@ -253,7 +253,42 @@ def _find_full(claims: _Claims, excesses: Sequence[Excess], *, is_pod: bool) -> 
         if excess.is_final or any(_find_breaches(claims)):
             continue
         path = joint_path(claims.entries, claims.whole)
-        yield _full(excess, path, claims.book, is_pod=is_pod)
+        finding = _full(excess, path, claims.book, is_pod=is_pod)
+        yield _within_what_is_left(finding, excess, claims)
+
+
+def _within_what_is_left(finding: Finding, excess: Excess, claims: _Claims) -> Finding:
+    """Return a finding with the number left for the only request of the limit."""
+    limit = excess.account.limit
+    charged = [
+        (entry, index, request)
+        for entry in claims.entries
+        for index, request in enumerate(entry.claim.spec.devices.requests or ())
+        if _least_charge(request, excess, claims)
+    ]
+    if len(charged) != 1:
+        return finding
+    place = _place(*charged[0], limit, is_per_device=False)
+    left = Quantity.from_nanos(excess.left, limit.max.format)
+    most = _most_for_field(place, limit, left, is_per_device=False)
+    if most is None or most <= ZERO:
+        return finding
+    if _least_charge(_with_field(place, most), excess, claims) > excess.left:
+        return finding
+    amount = FittingAmount(claim=place.entry.path, field=place.field, amount=most)
+    located = _located(finding.code, place, finding.detail, finding.fix)
+    return replace(
+        finding,
+        path=located.path,
+        cause=located.cause,
+        fix=f"request at most {limit.in_words(excess.left)}, wait, or raise the DeviceQuota",
+        fitting=FittingAmounts(amounts=(amount,), quota=limit.quota),
+    )
+
+
+def _least_charge(request: DeviceRequest, excess: Excess, claims: _Claims) -> int:
+    devices = DeviceClaim(requests=(request,))
+    return claims.book.estimates(devices, (excess.account,))[excess.account].total.least
 
 
 def _full(excess: Excess, place: FieldPath, book: QuotaBook, *, is_pod: bool) -> Finding:

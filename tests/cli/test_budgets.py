@@ -153,6 +153,27 @@ def test_the_text_does_not_blame_the_scheduler_for_a_budget(tmp_path: Path) -> N
     assert "has not come to it yet" not in text
 
 
+def test_what_is_left_is_advised_in_the_unit_of_the_claim(tmp_path: Path) -> None:
+    advice = json.loads(why(tmp_path, *of_bridge(*pending("28Gi"))))["advice"]
+
+    assert "request at most 24Gi of memory, wait, or raise the DeviceQuota" in advice
+
+
+def test_what_is_left_is_advised_in_the_key_of_the_pod(tmp_path: Path) -> None:
+    translated = drawbridge(
+        "translate", "-f", "-", *CLUSTER, "-o", "yaml", stdin=dump_yaml([share("next", 28 * 1024)])
+    )
+    documents = [entry for entry in yaml.safe_load_all(translated.stdout) if entry]
+    for document in documents:
+        if document["kind"] == "Pod":
+            document["spec"]["schedulerName"] = SCHEDULER_NAME
+
+    advice = json.loads(why(tmp_path, *documents, OWNERSHIP))["advice"]
+
+    fix = "write nvidia.com/gpumem: 24576 to fit what is left of DeviceQuota vision, wait, or raise the quota"
+    assert fix in advice
+
+
 # --- let through, without devices yet --------------------------------------------------------------
 
 

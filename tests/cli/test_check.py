@@ -598,6 +598,19 @@ def test_a_quota_is_applied_to_legacy_pods_in_their_keys(
             assert finding["path"] == "spec.containers[0].resources.limits[nvidia.com/gpumem]"
 
 
+def test_what_is_left_of_a_quota_is_told_in_the_key() -> None:
+    team = namespace("vision", {"team": "vision"})
+    state = ("--snapshot", str(CLUSTER.parent.parent / "quota" / "cluster.yaml"))
+
+    report = answer(device_quota(max="80Gi"), team, share(40_000), options=state)
+
+    (finding,) = (entry for entry in report["findings"] if entry["code"] == "deviceQuotaFull")
+    assert finding["path"] == "spec.containers[0].resources.limits[nvidia.com/gpumem]"
+    assert finding["fix"] == (
+        "write nvidia.com/gpumem: 24576 to fit what is left of DeviceQuota validated, wait, or raise the quota"
+    )
+
+
 def test_a_quota_of_another_tenant_says_nothing() -> None:
     report = answer(device_quota(max="0"), namespace("audio"), share(3000, "audio"), options=SHARES)
 

@@ -318,6 +318,19 @@ def test_what_is_in_use_is_left_unless_it_is_asked_for(tmp_path: Path) -> None:
     assert changed_lines(manifest, after) == [("memory: 31Gi", "memory: 10Gi")]
 
 
+def test_what_a_quota_has_left_is_written_if_it_is_asked_for(tmp_path: Path) -> None:
+    quota = DENIED.parent / "quota"
+    text = (quota / "cluster.yaml").read_text() + "---\n" + (quota / "vision.yaml").read_text()
+    # A pod that the quota denies, and would not if others ended, is as right as one that waits.
+    snapshot = tmp_path / "cluster.yaml"
+    snapshot.write_text(text.replace("  limits:\n", "  whenFull: Deny\n  limits:\n"))
+    pod = (quota / "pods.yaml").read_text().split("---\n")[1]
+
+    assert fixed(pod, snapshot=snapshot) == pod
+    after = fixed(pod, "--warnings", snapshot=snapshot)
+    assert changed_lines(pod, after) == [("nvidia.com/gpumem: 28672", "nvidia.com/gpumem: 24576")]
+
+
 @pytest.mark.parametrize("indent", [None, 2, "\t"])
 def test_json_stays_json(indent: int | str | None) -> None:
     manifest = {

@@ -96,9 +96,7 @@ def with_key_fixes(
                 find_key_fixes(known_amounts, translation) if is_complete else ()
             )
         fixes = fixes_by_fitting[fitting]
-        fix = (
-            _describe(fixes, fitting.node, translation) if fixes else finding.fix + _IN_CLAIM_UNITS
-        )
+        fix = _describe(fixes, fitting, translation) if fixes else finding.fix + _IN_CLAIM_UNITS
         corrections = tuple(
             Correction(path=pod.join(key_fix.path), amount=key_fix.amount) for key_fix in fixes
         )
@@ -253,14 +251,19 @@ def _plain_steps(field: FieldPath) -> list[str | int]:
     return [step.name if isinstance(step, Key) else step for step in field.steps]
 
 
-def _describe(fixes: Sequence[KeyFix], node: str, translation: RecordedTranslation) -> str:
+def _describe(
+    fixes: Sequence[KeyFix], fitting: FittingAmounts, translation: RecordedTranslation
+) -> str:
     """Return fixes in words: `write nvidia.com/gpumem: 81920 to fit node hami-2`."""
     names_container = len(translation.record.containers) > 1
     words = []
     for fix in fixes:
         where = f" in container {printable(fix.container[:_MAX_NAME])}" if names_container else ""
         words.append(f"{printable(fix.key[:_MAX_KEY])}: {_written_amount(fix.amount)}{where}")
-    place = f" to fit node {printable(node[:_MAX_NAME])}" if node else ""
+    place = f" to fit node {printable(fitting.node[:_MAX_NAME])}" if fitting.node else ""
+    if fitting.quota:
+        name = printable(fitting.quota[:_MAX_NAME])
+        place = f" to fit what is left of DeviceQuota {name}, wait, or raise the quota"
     return f"write {', '.join(words)}{place}"
 
 

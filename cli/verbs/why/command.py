@@ -15,7 +15,7 @@ from allocator.model.scheduler_support import SchedulerSupport
 from allocator.model.usage import Usage
 from allocator.pods.claims import Name
 from answers.cluster.conflicts import describe_conflicts
-from answers.cluster.fits_in_keys import with_fits_in_keys
+from answers.cluster.fits_in_keys import budget_fixes, with_fits_in_keys
 from answers.cluster.held_back import held_devices, kept_for_groups
 from answers.cluster.hints import hints, legacy_hints
 from answers.cluster.pending_workload import PendingPods, WorkloadStatus, group_pending_pods
@@ -188,12 +188,16 @@ def _explain(target: Pod | ResourceClaim, question: _Question) -> _Explained:
 
 
 def _with_fits_in_keys(status: ObjectStatus, pod: Pod, state: ClusterState) -> ObjectStatus:
-    """Return the state of a pod with closest fits in its keys, if shipped profiles derive its claims."""
+    """Return the state of a pod with fixes in its keys, if shipped profiles derive its claims."""
     if status.simulation is None:
         return status
     snapshot = TranslationSnapshot(profiles=load_profiles())
-    simulation = with_fits_in_keys(status.simulation, (pod,), state, snapshot)
-    return msgspec.structs.replace(status, simulation=simulation)
+    fixes = budget_fixes(pod, state, snapshot) if status.quotas else ()
+    return msgspec.structs.replace(
+        status,
+        simulation=with_fits_in_keys(status.simulation, (pod,), state, snapshot),
+        advice=(*fixes, *status.advice),
+    )
 
 
 def _explain_workload(

@@ -240,8 +240,22 @@ def test_a_pod_waits_where_too_little_is_left() -> None:
     assert finding_lines(TWO, there) == (f"warning deviceQuotaFull {REFERENCE}",)
     (finding,) = findings_of(TWO, there)
     assert finding.message == (
-        "DeviceQuota validated, limit devices: 2 devices needed, 1 device of 2 devices left; where the quota is enforced, the pod waits"
+        "requests[0].exactly.count: DeviceQuota validated, limit devices: 2 devices needed, 1 device of 2 devices left; where the quota is enforced, the pod waits"
     )
+    assert finding.fix == "request at most 1 device, wait, or raise the DeviceQuota"
+    assert finding.fitting is not None
+    assert [(str(amount.field), str(amount.amount)) for amount in finding.fitting.amounts] == [
+        ("requests[0].exactly.count", "1")
+    ]
+
+
+def test_no_number_is_named_where_several_requests_share_what_is_left() -> None:
+    there = context({**FULL, "max": "3"}, claims=HOLDER)
+    several = pod(claim_entry("two"), {"name": "more", "resourceClaimTemplateName": "two"})
+
+    for finding in findings_of(several, there):
+        if finding.code == "deviceQuotaFull":
+            assert finding.fitting is None
 
 
 def test_a_quota_that_denies_denies_pods_and_warns_workloads() -> None:
