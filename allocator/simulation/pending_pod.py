@@ -23,14 +23,14 @@ from allocator.explain.selector import one_line
 from allocator.explain.summary import join_within, summarize
 from allocator.explain.wording import count_nodes, enumerate_names, node_shortage
 from allocator.model.devices import NodeDevices, PoolState
-from allocator.model.outcome import AttemptFailed, Reason, Shortage
-from allocator.model.plan import Plan
+from allocator.model.outcome import Reason, Shortage
 from allocator.model.requests import PendingClaims, Request
 from allocator.model.usage import Usage
-from allocator.pods.claims import Missing, Name, allocation_of, claim_name, pod_claims
+from allocator.pods.claims import Missing, Name, claim_name, pod_claims
 from allocator.pods.extended_resource_claim import mapped_resources
 from allocator.search.attempt import AllocatorOptions
 from allocator.simulation.model import PlacedClaim, SimulationInput, SimulationOptions
+from allocator.simulation.rejecting_nodes import rejecting_nodes_with_devices, rejects_pod
 from allocator.simulation.simulate import simulate_in_order
 from allocator.strategies.first_fit import FIRST_FIT
 from findings.text import shorten_encoded
@@ -175,7 +175,10 @@ def explain_pending_pod(
         Reason.NO_DEVICES
     }
     reasons = [*summaries.reasons, *(("", code) for code in sorted(codes_of_nodes))]
-    help_ = [*_free_devices(cluster, projection.claims, groups), *_closest_fits(failure)]
+    help_ = [
+        *_free_devices(cluster, projection, extended_resources, groups),
+        *_closest_fits(failure),
+    ]
     # That other nodes have no such devices is a reason only if no node has any.
     return _explanation(_note(groups, help_), reasons or [("", Reason.NO_DEVICES)])
 
@@ -252,41 +255,24 @@ def _rank(group: NodeGroup) -> int:
     """Return the rank of a group: nodes that lack devices come before nodes that reject the pod."""
     if NOT_EXPLAINED in group.reasons:
         return 3
-    if _rejects_pod(group):
+    if rejects_pod(group):
         return 2
     return int(any(reason.code == Reason.NO_DEVICES for reason in group.reasons))
 
 
-def _rejects_pod(group: NodeGroup) -> bool:
-    """Return True if nodes are rejected before any device is evaluated."""
-    return all(reason.code == Reason.NODE_NOT_ELIGIBLE for reason in group.reasons)
-
-
 def _free_devices(
-    cluster: Cluster, claims: Sequence[ResourceClaim], groups: Sequence[NodeGroup]
+    cluster: Cluster,
+    projection: PodProjection,
+    extended_resources: Mapping[str, str],
+    groups: Sequence[NodeGroup],
 ) -> Iterator[str]:
-    """Yield in a sentence the nodes that have free devices, but reject the pod."""
-    for nodes, group in rejecting_nodes_with_devices(cluster, claims, groups):
+    """Yield in a sentence the first nodes that have free devices, but reject the pod."""
+    for nodes, group in rejecting_nodes_with_devices(
+        cluster, projection.pod, projection.claims, extended_resources, groups
+    ):
         more = f" and {len(nodes) - 1:,} more" if len(nodes) > 1 else ""
         yield f"Devices are free on node {nodes[0]}{more}, but {_messages(group)}"
-
-
-def rejecting_nodes_with_devices(
-    cluster: Cluster, claims: Sequence[ResourceClaim], groups: Sequence[NodeGroup]
-) -> Iterator[tuple[Sequence[str], NodeGroup]]:
-    """Yield the nodes of the first group that reject the pod, though its devices are free there."""
-    unallocated_claims = [claim for claim in claims if allocation_of(claim) is None]
-    if not unallocated_claims:
         return
-    for group in filter(_rejects_pod, groups):
-        try:
-            verdicts = cluster.verdicts(cluster.resolve(unallocated_claims), nodes=group.nodes)
-        except AttemptFailed:
-            continue
-        nodes = sorted(node for node, outcome, _ in verdicts if isinstance(outcome, Plan))
-        if nodes:
-            yield nodes, group
-            return
 
 
 def _closest_fits(failure: Failure) -> Iterator[str]:

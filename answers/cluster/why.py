@@ -17,7 +17,6 @@ from allocator.pods.claims import (
     pinned_to,
     pod_claims,
 )
-from allocator.pods.node_eligibility import pod_changes
 from allocator.simulation import pending_pod as waiting
 from allocator.simulation import simulate as simulation
 from allocator.simulation.model import (
@@ -27,6 +26,7 @@ from allocator.simulation.model import (
     SimulationResult,
 )
 from answers.cluster.budgets import Budgets
+from answers.cluster.node_advice import node_advice
 from answers.cluster.quota_usage import gate_reason, promised_amounts
 from answers.cluster.uses import describe_requests
 from answers.model.cluster_state import ClusterState, is_pending
@@ -155,11 +155,14 @@ def _advice(
         )
     failure = answer.failures[-1] if answer.failures else None
     groups = (failure.groups if failure is not None else None) or ()
-    for nodes, _ in waiting.rejecting_nodes_with_devices(cluster, claims.open, groups):
-        node = next(entry for entry in state.nodes if entry.metadata.name == nodes[0])
-        changes = pod_changes(pod, node)
-        if changes:
-            yield f"{', '.join(changes)} to get node {nodes[0]}, where devices are free"
+    yield from node_advice(
+        pod,
+        claims,
+        groups,
+        cluster,
+        extended_resources(state.classes.values()),
+        state.node_resources() if groups else {},
+    )
     codes = {reason.code for group in groups for reason in group.reasons}
     if codes == {Reason.NO_DEVICES}:
         names = {name for claim in claims.open for name in _class_names(claim)}

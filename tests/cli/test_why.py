@@ -502,6 +502,61 @@ def test_a_pod_that_nodes_with_free_devices_reject_is_told_what_to_change(
     assert advice(using("pending", "one", **spec), ONE, nodes=(own_node, slices)) == [sentence]
 
 
+def sized(name: str, cpu: str, **more: object) -> Document:
+    return node(name) | {"status": {"allocatable": {"cpu": cpu, "pods": "110"}}} | more
+
+
+def asking_for(cpu: str, **spec: object) -> Document:
+    pending = using("pending", "one", **spec)
+    pending["spec"]["containers"][0]["resources"] = {"requests": {"cpu": cpu}}
+    return pending
+
+
+def test_a_taint_is_no_advice_alone_where_the_node_lacks_cpu_as_well() -> None:
+    tainted = sized("a", "128", spec=TAINTED["spec"])
+    slices = slice_of("a", {"name": "gpu-0"})
+
+    assert advice(asking_for("160"), ONE, nodes=(tainted, slices)) == [
+        "tolerate taint gpu=yes:NoSchedule, request cpu 128 or less to get node a, where devices are free"
+    ]
+
+
+def test_the_node_with_the_fewest_changes_is_the_advice() -> None:
+    nodes = (sized("a", "128", spec=TAINTED["spec"]), sized("b", "96"), sized("c", "160"))
+    slices = [slice_of(name, {"name": "gpu-0"}) for name in "ab"]
+
+    assert advice(asking_for("160"), ONE, nodes=(*nodes, *slices)) == [
+        "request cpu 96 or less to get node b, where devices are free"
+    ]
+
+
+def test_a_node_without_any_cpu_left_is_no_advice() -> None:
+    full = sized("a", "0", spec=TAINTED["spec"])
+    slices = slice_of("a", {"name": "gpu-0"})
+
+    assert advice(asking_for("1"), ONE, nodes=(full, slices)) == []
+
+
+def test_a_node_with_devices_for_a_mapped_key_is_the_advice_where_a_selector_names_another() -> None:
+    mapped = device_class()
+    mapped["spec"]["extendedResourceName"] = "example.com/gpu"
+    pending = using("pending", nodeSelector={"gpu-type": "h100"})
+    pending["spec"]["containers"][0]["resources"] = {"limits": {"example.com/gpu": "1"}}
+    other = node("b") | {"metadata": {"name": "b", "labels": {"gpu-type": "h100"}}}
+    state = (mapped, LABELLED, slice_of("a", {"name": "gpu-0"}), other, pending)
+
+    result = drawbridge(
+        *("why", "pod", "pending", "-n", "team", "-o", "json", "--snapshot", "-"),
+        stdin=dump_yaml(state),
+    )
+
+    document = json.loads(result.stdout)
+    assert document["advice"] == [
+        "write gpu-type: a100 in nodeSelector to get node a, where devices are free"
+    ]
+    assert "Devices are free on node a, but nodeSelector requires gpu-type=h100" in document["event"]
+
+
 def test_a_node_that_is_cordoned_is_no_advice() -> None:
     cordoned = node("a") | {"spec": {"unschedulable": True}}
     slices = slice_of("a", {"name": "gpu-0"})

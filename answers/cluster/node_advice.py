@@ -1,0 +1,77 @@
+"""The changes with which a pending pod gets a node whose devices are free. Pure."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from allocator.cluster.cluster import Cluster
+from allocator.explain.failure import NodeGroup
+from allocator.nodes.amounts import format_resource
+from allocator.nodes.node_resources import NodeResources
+from allocator.nodes.pod_requests import PodRequest, pod_request
+from allocator.nodes.resources_fit import insufficient_resources
+from allocator.pods.claims import PodClaims, allocation_of
+from allocator.pods.extended_resource_claim import unavailable_resources
+from allocator.pods.node_eligibility import is_for, node_rejection, pod_changes
+from allocator.simulation.rejecting_nodes import rejecting_nodes_with_devices
+from kube.api.core import Node, Pod
+
+
+def node_advice(
+    pod: Pod,
+    claims: PodClaims,
+    groups: Sequence[NodeGroup],
+    cluster: Cluster,
+    extended_resources: Mapping[str, str],
+    resources: Mapping[str, NodeResources],
+) -> Iterator[str]:
+    """Yield the fewest changes of a pod that get it a node whose devices are free, in a sentence.
+
+    Args:
+        groups: The nodes by the reasons against them.
+        extended_resources: Name of an extended resource to name of the class that maps it.
+        resources: Node to its CPU, memory and other counted resources.
+    """
+    best: tuple[str, tuple[str, ...]] | None = None
+    request = pod_request(pod)
+    for nodes, _ in rejecting_nodes_with_devices(
+        cluster, pod, claims.open, extended_resources, groups
+    ):
+        for name in nodes:
+            node = cluster.nodes[name]
+            if not _has_reach(pod, claims, node, extended_resources):
+                continue
+            lowered_requests = _lowered(request, resources[name], extended_resources)
+            if lowered_requests is None:
+                continue
+            node_changes = pod_changes(pod, node)
+            if not node_changes and node_rejection(pod, node) is not None:
+                continue
+            changes = (*node_changes, *lowered_requests)
+            if changes and (best is None or len(changes) < len(best[1])):
+                best = name, changes
+    if best is not None:
+        yield f"{', '.join(best[1])} to get node {best[0]}, where devices are free"
+
+
+def _has_reach(
+    pod: Pod, claims: PodClaims, node: Node, extended_resources: Mapping[str, str]
+) -> bool:
+    """Return True if a node reaches the devices that a pod has, and offers the resources that no class maps."""
+    allocations = filter(None, map(allocation_of, claims.held))
+    selectors = (allocation.node_selector for allocation in allocations)
+    return all(
+        selector is None or is_for(selector, node) for selector in selectors
+    ) and not unavailable_resources(pod, node, extended_resources)
+
+
+def _lowered(
+    request: PodRequest, node: NodeResources, extended_resources: Mapping[str, str]
+) -> tuple[str, ...] | None:
+    """Return the requests that a node has room for, of those that it has not; None if nothing is left of one."""
+    lacks = insufficient_resources(request, node, extended_resources.keys())
+    lowered_requests = []
+    for lack in lacks:
+        left = lack.capacity - lack.used
+        if left <= 0 or "/" in lack.name or lack.requested <= left:
+            return None
+        lowered_requests.append(f"request {lack.name} {format_resource(lack.name, left)} or less")
+    return tuple(lowered_requests)
