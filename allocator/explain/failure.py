@@ -9,9 +9,11 @@ from typing import Final
 
 import msgspec
 
+from allocator.cluster.cluster import Cluster
 from allocator.cluster.verdicts import ClassVerdict, Verdicts
 from allocator.explain.closest_fit import ClosestFit
 from allocator.explain.node import divide_classes
+from allocator.explain.other_devices import is_for_others
 from allocator.explain.wording import describe_devices
 from allocator.model.devices import NodeDevices
 from allocator.model.outcome import AttemptFailed, BudgetExhausted, Reason, Shortage
@@ -76,8 +78,8 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
             a pod or a claim.
         event: The message of kube-scheduler's event, without preemption; None where the scheduler does
             not come to evaluate all nodes, as when a claim is missing.
-        groups: Nodes by their reasons, those first that have devices of the requested kind, then the
-            largest group first; None where it was not explained.
+        groups: Nodes by their reasons, those first that have devices of the requested kind, those last
+            that have none of a requested class, then the largest group first; None where it was not explained.
         closest_fit: The smallest change to its claims with which it would fit now.
         closest_fit_when_idle: The smallest change with which it would fit if nothing were
             allocated.
@@ -134,7 +136,7 @@ class FailedAttempt(msgspec.Struct, frozen=True, kw_only=True):
                     results[name] = NodeResult(name=name, fits=False, reasons=(self.group_reason,))
         return tuple(results[name] for name in sorted(results))
 
-    def failure(self, results: Iterable[NodeResult]) -> Failure:
+    def failure(self, results: Iterable[NodeResult], cluster: Cluster) -> Failure:
         """Return the failure with nodes grouped by their reasons."""
         nodes: dict[tuple[NodeReason, ...], list[str]] = {}
         for result in results:
@@ -142,7 +144,7 @@ class FailedAttempt(msgspec.Struct, frozen=True, kw_only=True):
         groups = [
             NodeGroup(nodes=tuple(names), reasons=reasons) for reasons, names in nodes.items()
         ]
-        groups.sort(key=lambda group: (_has_no_such_device(group.reasons), -len(group.nodes)))
+        groups.sort(key=lambda group: (self._rank(group, cluster), -len(group.nodes)))
         return Failure(
             title=self.title,
             summary=self.summary,
@@ -152,10 +154,15 @@ class FailedAttempt(msgspec.Struct, frozen=True, kw_only=True):
             closest_fit_when_idle=self.closest_fit_when_idle,
         )
 
-
-def _has_no_such_device(reasons: Iterable[NodeReason]) -> bool:
-    """Return True if no device of a node is of the requested kind, so that nothing need be freed there."""
-    return all(reason.code in _NO_SUCH_DEVICE for reason in reasons)
+    def _rank(self, group: NodeGroup, cluster: Cluster) -> int:
+        """Return the rank of a group: first nodes on which something may be freed, last those for others."""
+        if self.evaluated and all(
+            is_for_others(cluster.node_devices(name), pending)
+            for name in group.nodes
+            for _, pending in self.evaluated
+        ):
+            return 2
+        return int(all(reason.code in _NO_SUCH_DEVICE for reason in group.reasons))
 
 
 def explain_nodes(

@@ -18,13 +18,13 @@ from msgspec.structs import replace
 from allocator.cluster.cluster import Cluster
 from allocator.explain.failure import NOT_EXPLAINED, Failure, NodeGroup
 from allocator.explain.node import STEPS, explain_node
-from allocator.explain.relaxations import class_chain
+from allocator.explain.other_devices import all_requests, is_for_others
 from allocator.explain.selector import one_line
 from allocator.explain.summary import join_within, summarize
 from allocator.explain.wording import count_nodes, enumerate_names, node_shortage
-from allocator.model.devices import NodeDevices, PoolState
+from allocator.model.devices import NodeDevices
 from allocator.model.outcome import Reason, Shortage
-from allocator.model.requests import PendingClaims, Request
+from allocator.model.requests import PendingClaims
 from allocator.model.usage import Usage
 from allocator.pods.claims import Missing, Name, claim_name, pod_claims
 from allocator.pods.extended_resource_claim import mapped_resources
@@ -197,7 +197,7 @@ class _NodeSummaries:
         self, node: NodeDevices, pending: PendingClaims, usage: Usage, rules: AllocatorOptions
     ) -> tuple[Shortage, ...]:
         """Return one shortage that summarizes all of a node."""
-        if _is_for_others(node, pending):
+        if is_for_others(node, pending):
             return (node_shortage(Reason.NO_DEVICES, f"no device of {_class_names(pending)}"),)
         shortages = explain_node(node, pending, usage, rules, steps=_STEPS)
         if not shortages:
@@ -209,28 +209,12 @@ class _NodeSummaries:
         return (node_shortage(shortages[0].rejection.reason, detail),)
 
 
-def _is_for_others(node: NodeDevices, pending: PendingClaims) -> bool:
-    """Return True if a node has no device of any requested class."""
-    if any(pool.state is not PoolState.COMPLETE for pool in node.pools):
-        return False
-    chains = {class_chain(request).key: class_chain(request) for request in _requests(pending)}
-    return not any(
-        chain.verdict(device) is not False for chain in chains.values() for device in node.devices
-    )
-
-
 def _class_names(pending: PendingClaims) -> str:
     """Return the requested classes: `class gpu`."""
     names = list(
-        dict.fromkeys(request.device_class.metadata.name for request in _requests(pending))
+        dict.fromkeys(request.device_class.metadata.name for request in all_requests(pending))
     )
     return f"class {names[0]}" if len(names) == 1 else f"classes {enumerate_names(names)}"
-
-
-def _requests(pending: PendingClaims) -> Iterator[Request]:
-    return (
-        request for claim in pending.requests for alternatives in claim for request in alternatives
-    )
 
 
 def _explanation(note: str, reasons: Sequence[tuple[str, str]]) -> Explanation:

@@ -147,7 +147,7 @@ class _Run:
             failure = Failure(title=attempt.title, summary=attempt.summary, event=attempt.event)
             if number <= self._options.explained_failures or number == len(self._failed):
                 nodes = attempt.node_results(self._options.explain)
-                failure = attempt.failure(nodes)
+                failure = attempt.failure(nodes, self._state.cluster)
             failures.append(failure)
         return SimulationResult(
             claims=tuple(self._state.claims.values()),

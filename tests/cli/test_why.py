@@ -537,7 +537,9 @@ def test_a_node_without_any_cpu_left_is_no_advice() -> None:
     assert advice(asking_for("1"), ONE, nodes=(full, slices)) == []
 
 
-def test_a_node_with_devices_for_a_mapped_key_is_the_advice_where_a_selector_names_another() -> None:
+def test_a_node_with_devices_for_a_mapped_key_is_the_advice_where_a_selector_names_another() -> (
+    None
+):
     mapped = device_class()
     mapped["spec"]["extendedResourceName"] = "example.com/gpu"
     pending = using("pending", nodeSelector={"gpu-type": "h100"})
@@ -554,7 +556,9 @@ def test_a_node_with_devices_for_a_mapped_key_is_the_advice_where_a_selector_nam
     assert document["advice"] == [
         "write gpu-type: a100 in nodeSelector to get node a, where devices are free"
     ]
-    assert "Devices are free on node a, but nodeSelector requires gpu-type=h100" in document["event"]
+    assert (
+        "Devices are free on node a, but nodeSelector requires gpu-type=h100" in document["event"]
+    )
 
 
 def test_a_node_that_is_cordoned_is_no_advice() -> None:
@@ -608,3 +612,26 @@ def test_the_closest_fit_of_a_key_that_a_class_maps_is_in_the_key() -> None:
 
     assert "closest   write example.com/gpu: 2 to fit node a" in result.stdout
     assert "container-0-request-0" not in result.stdout
+
+
+def test_nodes_with_devices_of_the_class_come_before_those_with_others() -> None:
+    wants_h100 = "device.attributes['gpu.example.com'].model == 'H100'"
+    waits = claim("one", selectors=[{"cel": {"expression": wants_h100}}])
+    tainted = TAINTED | {"metadata": {"name": "c"}}
+    a100 = {"name": "gpu-0", "attributes": {"model": {"string": "A100"}}}
+    others = [
+        slice_of(name, {"name": f"nic-{name}-{number}"} | {"attributes": {"n": {"int": number}}})
+        for number, name in enumerate("abcde")
+    ]
+    for number, other in enumerate(others):
+        other["spec"]["driver"] = f"nic-{number}.example.com"
+    nodes = (*map(node, "abde"), tainted, node("gpus"), *others, slice_of("gpus", a100))
+
+    result = drawbridge(
+        *("why", "pod", "pending", "-n", "team", "--snapshot", "-"),
+        stdin=dump_yaml((device_class(), waits, *nodes, using("pending", "one"))),
+    )
+
+    places = [line.split()[1] for line in result.stdout.splitlines() if line.startswith("  on ")]
+    assert places[0] == "gpus"
+    assert 'have model "A100"' in result.stdout

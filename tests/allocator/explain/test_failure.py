@@ -71,7 +71,7 @@ def test_nodes_that_say_the_same_stand_together_most_first() -> None:
         for name, why in (("a", other), ("b", reason), ("c", reason))
     ]
 
-    failure_ = FailedAttempt(title="Pod default/p").failure(answers)
+    failure_ = FailedAttempt(title="Pod default/p").failure(answers, cluster())
 
     assert [(group.nodes, group.reasons) for group in failure_.groups or ()] == [
         (("b", "c"), (reason,)),
