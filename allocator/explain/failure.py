@@ -155,7 +155,7 @@ class FailedAttempt(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def _rank(self, group: NodeGroup, cluster: Cluster) -> int:
-        """Return the rank of a group: first nodes on which something may be freed, last those for others."""
+        """Return the rank of a group: 2 for nodes without a device of a requested class."""
         if self.evaluated and all(
             is_for_others(cluster.node_devices(name), pending)
             for name in group.nodes

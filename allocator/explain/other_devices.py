@@ -1,4 +1,4 @@
-"""Nodes whose devices are of other classes than those that claims request."""
+"""Nodes without a device of a requested class."""
 
 from collections.abc import Iterator
 

@@ -59,7 +59,7 @@ def rejecting_nodes_with_devices(
 def _nodes_with_devices(
     cluster: Cluster, claims: Sequence[ResourceClaim], nodes: Sequence[str]
 ) -> list[str]:
-    """Return the nodes that have devices for claims; none without claims, or where the attempt ends."""
+    """Return the nodes with devices for claims; none without claims, or if the attempt ends."""
     if not claims:
         return []
     try:

@@ -25,8 +25,8 @@ from allocator.simulation.model import (
     SimulationOptions,
     SimulationResult,
 )
+from allocator.simulation.node_advice import node_advice
 from answers.cluster.budgets import Budgets
-from answers.cluster.node_advice import node_advice
 from answers.cluster.quota_usage import gate_reason, promised_amounts
 from answers.cluster.uses import describe_requests
 from answers.model.cluster_state import ClusterState, is_pending
@@ -160,8 +160,8 @@ def _advice(
         claims,
         groups,
         cluster,
-        extended_resources(state.classes.values()),
-        state.node_resources() if groups else {},
+        extended_resources=extended_resources(state.classes.values()),
+        resources=state.node_resources() if groups else {},
     )
     codes = {reason.code for group in groups for reason in group.reasons}
     if codes == {Reason.NO_DEVICES}:

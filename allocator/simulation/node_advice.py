@@ -1,4 +1,4 @@
-"""The changes with which a pending pod gets a node whose devices are free. Pure."""
+"""The fewest changes of a pending pod for a node with free devices."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -20,10 +20,11 @@ def node_advice(
     claims: PodClaims,
     groups: Sequence[NodeGroup],
     cluster: Cluster,
+    *,
     extended_resources: Mapping[str, str],
     resources: Mapping[str, NodeResources],
 ) -> Iterator[str]:
-    """Yield the fewest changes of a pod that get it a node whose devices are free, in a sentence.
+    """Yield the fewest changes of a pod for a node with free devices, in a sentence.
 
     Args:
         groups: The nodes by the reasons against them.
