@@ -155,6 +155,9 @@ chaos: setup ## schedules of the allocation protocol, faults that are planted in
 	@$(if $(SEEDS)$(FIRST),,$(BIN)/python -m testing.gate_schedules --seeds 20000)
 	@for fault in removal-without-holder promised-is-forgotten no-settling; do \
 	  $(BIN)/python -m testing.gate_schedules --seeds 1000 --fault $$fault || exit 1; done
+	@$(if $(SEEDS)$(FIRST),,$(BIN)/python -m testing.handover_schedules --seeds 20000)
+	@for fault in gates-let-go fence-is-ignored promised-is-not-counted no-pause; do \
+	  $(BIN)/python -m testing.handover_schedules --seeds 5000 --fault $$fault || exit 1; done
 	@for fault in no-fence unfenced-consumers no-wait settled-by-reading same-identity no-drain \
 	  unsettled-release stale-list promised-is-forgotten; do \
 	  $(BIN)/python -m testing.sidecar.chaos --seeds 1000 --fault $$fault || exit 1; done

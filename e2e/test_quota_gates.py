@@ -18,7 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Final
 
 import msgspec
 import pytest
@@ -28,6 +28,19 @@ from e2e.access import Access, Object, stream
 from e2e.chart import template as chart
 from e2e.cluster import Cluster, free_ports
 from e2e.drawbridge import CONTROLLER, ROOT, WEBHOOK, Drawbridge, command_of, rendered
+from e2e.gated import (
+    DEVICES,
+    DRIVER,
+    GATE,
+    GATES,
+    OLD_KEY,
+    Team,
+    UsageRecord,
+    condition,
+    gates_of,
+    is_gated,
+    team_in,
+)
 from e2e.groups import CLUSTER as POD_GROUPS
 from e2e.groups import member, pod_group
 from e2e.interposer import Interposer, Outcome
@@ -35,23 +48,17 @@ from e2e.inventory import HAMI, hami_class, hami_gpus, kwok_node
 from e2e.killed_mid_write import Moment, Order
 from e2e.objects import container, pod, priority_class
 from e2e.older_kubernetes import MINOR, needs
-from e2e.small_inventory import add_nodes, asking, claim, gpu, template
+from e2e.small_inventory import asking, claim, template
 from e2e.users import EDITOR, PODS_ONLY, add_user
 from e2e.writes import QUOTA_WRITES
-from kube.api.core import FINISHED_PHASES
-from kube.names import ENFORCEMENT_LABEL, QUOTA_GATE, SCHEDULER_NAME, TRANSLATE_LABEL
+from kube.names import SCHEDULER_NAME, TRANSLATE_LABEL
 
-DRIVER: Final = "gates.quota.example.com"
-GATES: Final = ROOT / "manifests" / "quota-gates"
-GATE: Final = {"name": QUOTA_GATE}
 CREATORS: Final = 50
 ROUNDS: Final = int(os.environ.get("DRAWBRIDGE_E2E_QUOTA_ROUNDS", "20"))
 """Times that the last unit is released and raced for again; each takes about a second."""
-DEVICES: Final = 8
 PRIORITY: Final = "quota-important"
 POD_GROUPS_SINCE: Final = 37
 MAPPED_KEY: Final = f"deviceclass.resource.kubernetes.io/{DRIVER}"
-OLD_KEY: Final = "example.com/old-gpu"
 
 pytestmark = [
     needs(36, "MutatingAdmissionPolicy of admissionregistration.k8s.io/v1"),
@@ -68,222 +75,14 @@ pytestmark = [
 @pytest.fixture(scope="module")
 def gated(cluster: Access, drawbridge: Drawbridge) -> Iterator[Drawbridge]:
     """The policies, and a node with eight devices."""
-    added = add_nodes(
-        cluster, DRIVER, {"gates-node": [gpu(f"gpu-{n}", "80Gi") for n in range(DEVICES)]}
-    )
-    cluster.apply(rendered(cluster, GATES))
-    yield drawbridge
-    cluster.kubectl("delete", "-k", str(GATES), "--ignore-not-found")
-    deletion = ("delete", "crd", "devicequotas.drawbridge.internal", "--dry-run=server")
-    cluster.wait_until(
-        lambda: cluster.kubectl(*deletion, check=False).returncode == 0,
-        "the API server has forgotten the policies",
-    )
-    cluster.remove_nodes(added)
-
-
-class Team:
-    """A namespace with a quota of its own."""
-
-    def __init__(self, cluster: Access, namespace: str) -> None:
-        self.cluster = cluster
-        self.namespace = namespace
-
-    def limit(self, most: int, *legacy_keys: str, **spec: Any) -> None:
-        """Create the quota, or change it."""
-        limit: Object = {"name": "devices", "driver": DRIVER, "devices": {}, "max": str(most)}
-        if legacy_keys:
-            limit["legacyKeys"] = [{"name": key} for key in legacy_keys]
-        limits = [limit]
-        selector = {"matchLabels": {"kubernetes.io/metadata.name": self.namespace}}
-        self.cluster.apply(
-            {
-                "apiVersion": "drawbridge.internal/v1alpha1",
-                "kind": "DeviceQuota",
-                "metadata": {"name": self.namespace},
-                "spec": {"namespaceSelector": selector, "limits": limits} | spec,
-            }
-        )
-
-    def wait_enforced(self) -> None:
-        """Wait until the quota of the namespace is enforced."""
-        self.cluster.wait_for(
-            "devicequotas",
-            self.namespace,
-            until=lambda stored: condition(stored, "Enforced") == "True",
-        )
-        self.wait_gates()
-
-    def wait_gates(self) -> None:
-        """Wait until the API server adds gates."""
-        probe = self.pod("probe")
-
-        def is_probe_gated() -> bool:
-            # A new API server refuses pods until it has discovered the kind of the quotas.
-            status, answer = self.post(probe, dry_run=True)
-            return status == http.client.CREATED and is_gated(answer)
-
-        self.cluster.wait_until(is_probe_gated, "the policies are in force")
-
-    def pod(self, name: str, **spec: Any) -> Object:
-        return pod(name, claims={"gpu": "wanted"}, **spec)
-
-    def post(self, document: Object, *, dry_run: bool = False) -> tuple[int, Object]:
-        """Create an object; return status and answer."""
-        path = self.cluster.kind(document["kind"]).path(self.namespace)
-        query = "?dryRun=All" if dry_run else ""
-        status, answer = self.cluster.request("POST", f"{path}{query}", document)
-        return status, json.loads(answer)
-
-    def create(self, *names: str, **spec: Any) -> None:
-        for name in names:
-            self.add(self.pod(name, **spec))
-
-    def add(self, document: Object) -> None:
-        """Create an object."""
-        status, answer = self.post(document)
-        assert status == http.client.CREATED, answer
-
-    def delete(self, name: str) -> None:
-        """Delete a pod."""
-        path = self.cluster.kind("pods").path(self.namespace, name)
-        status, answer = self.cluster.request("DELETE", path)
-        assert status == http.client.OK, answer
-
-    def free(self) -> list[str]:
-        """Return the pods without our gate."""
-        pods = self.cluster.objects("pods", self.namespace)
-        return [each["metadata"]["name"] for each in pods if not is_gated(each)]
-
-    def has_another_free(self, name: str) -> bool:
-        """Return True if a pod has no gate beside this one."""
-        return self.free() not in ([], [name])
-
-    def wait_free(self, count: int) -> list[str]:
-        self.cluster.wait_until(lambda: len(self.free()) == count, f"{count} pods are let through")
-        return self.free()
-
-    def wait_events(self, name: str) -> list[str]:
-        """Return the messages of a pod's events about quotas, as soon as there are any."""
-
-        def messages() -> list[str]:
-            events = self.cluster.objects("events", self.namespace)
-            return [
-                event["message"]
-                for event in events
-                if event["reason"] == "WaitingForDeviceQuota"
-                and event["involvedObject"]["name"] == name
-            ]
-
-        self.cluster.wait_until(messages, f"pod {name} has an event")
-        return messages()
-
-
-def condition(stored: Object, type_: str) -> str:
-    conditions = stored.get("status", {}).get("conditions", ())
-    return next((entry["status"] for entry in conditions if entry["type"] == type_), "")
-
-
-def is_gated(document: Object) -> bool:
-    return GATE in (document["spec"].get("schedulingGates") or ())
-
-
-class UsageRecord:
-    """The claims of a team at every version of its pods and claims, while a block runs."""
-
-    def __init__(self, team: Team, *, begins_empty: bool = True) -> None:
-        self._team = team
-        self._begins_empty = begins_empty
-        self._watches = ExitStack()
-        self._present: list[Object] = []
-        self._events: list[list[Object]] = []
-
-    def __enter__(self) -> Self:
-        for kind in ("pods", "resourceclaims"):
-            objects, events = self._watches.enter_context(self._team.cluster.watching(kind))
-            present = [entry for entry in objects if self._is_of_team(entry)]
-            assert not (present and self._begins_empty)
-            self._present += present
-            self._events.append(events)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._watches.close()
-
-    def most_at_a_time(self) -> int:
-        """Return the largest number of claims that were allocated, or had a pod without a gate.
-
-        Pods without a gate that have the key of the old days instead of a claim count, too.
-
-        Versions are those of one store, so that pods and claims have one order.
-        """
-        pods = {
-            entry["metadata"]["uid"]: entry
-            for entry in self._present
-            if "containers" in entry["spec"]
-        }
-        claims = {
-            entry["metadata"]["uid"]: entry
-            for entry in self._present
-            if "containers" not in entry["spec"]
-        }
-        most = 0
-        events = [event for of_kind in self._events for event in list(of_kind)]
-        for event in sorted(events, key=_version):
-            document = event["object"]
-            if event["type"] == "BOOKMARK" or not self._is_of_team(document):
-                continue
-            objects = pods if document["kind"] == "Pod" else claims
-            objects.pop(document["metadata"]["uid"], None)
-            if event["type"] != "DELETED":
-                objects[document["metadata"]["uid"]] = document
-            by_claims = sum(_is_charged(claim, pods) for claim in claims.values())
-            by_keys = sum(map(_has_key, pods.values()))
-            most = max(most, by_claims + by_keys)
-        return most
-
-    def _is_of_team(self, document: Object) -> bool:
-        return str(document["metadata"].get("namespace")) == self._team.namespace
-
-
-def _version(event: Object) -> int:
-    return int(event["object"]["metadata"]["resourceVersion"])
-
-
-def _is_charged(claim: Object, pods: Mapping[str, Object]) -> bool:
-    if claim.get("status", {}).get("allocation"):
-        return True
-    (owner,) = claim["metadata"]["ownerReferences"]
-    pod = pods.get(owner["uid"])
-    return (
-        pod is not None
-        and not is_gated(pod)
-        # A pod that has ended is placed no more.
-        and pod["status"]["phase"] not in FINISHED_PHASES
-    )
-
-
-def _has_key(pod: Object) -> bool:
-    """Return True if a pod without a gate has a device by the key."""
-    (container,) = pod["spec"]["containers"]
-    return (
-        OLD_KEY in container.get("resources", {}).get("limits", {})
-        and not is_gated(pod)
-        and pod["status"]["phase"] not in FINISHED_PHASES
-    )
+    with gates_of(cluster):
+        yield drawbridge
 
 
 @pytest.fixture
 def team(cluster: Access, namespace: str, gated: Drawbridge) -> Iterator[Team]:
-    team = Team(cluster, namespace)
-    # The webhook would deny at once what a limit of 0 never lets through; here the gates are tried.
-    cluster.kubectl("label", "namespace", namespace, f"{ENFORCEMENT_LABEL}=off")
-    cluster.kubectl(
-        "apply", "-n", namespace, "-f", "-", input=stream(template(asking(DRIVER), "wanted"))
-    )
-    yield team
-    cluster.kubectl("delete", "pods", "--all", "-n", namespace, "--force", "--grace-period=0")
-    cluster.kubectl("delete", "devicequota", namespace, "--ignore-not-found")
+    with team_in(cluster, namespace) as team:
+        yield team
 
 
 # --- stories --------------------------------------------------------------------------------------

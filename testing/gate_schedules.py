@@ -13,7 +13,7 @@ policy knows of it.
 import argparse
 import random
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
@@ -63,7 +63,7 @@ class Version(NamedTuple):
 
     kind: str
     key: Key
-    value: Pod | ResourceClaim | None
+    value: Pod | ResourceClaim | bool | None
 
 
 class Removal(NamedTuple):
@@ -126,6 +126,7 @@ class Process:
 
     Attributes:
         leads: It believes that it holds the Lease.
+        withheld: The drivers about which another decides.
         seen: The number of versions that it has seen.
         settles_at: The number that it has to have seen before it decides; None before it knows.
     """
@@ -135,6 +136,7 @@ class Process:
         self._limit = limit
         self.seen = 0
         self.leads = number == 0
+        self.withheld: Mapping[str, str] = {}
         self.settles_at: int | None = 0 if self.leads else None
         self.usage = self._begin()
 
@@ -149,14 +151,19 @@ class Process:
 
     def observe(self, log: Sequence[Version], count: int) -> None:
         """See some more versions."""
-        for kind, key, value in log[self.seen : self.seen + count]:
-            if kind == "pod":
-                assert value is None or isinstance(value, Pod)
-                self.usage.replace_pod(key, None if value is None else counted_pod(value))
-            else:
-                assert value is None or isinstance(value, ResourceClaim)
-                self.usage.replace_claim(key, None if value is None else counted_claim(value))
+        for version in log[self.seen : self.seen + count]:
+            self.take(version)
         self.seen = min(self.seen + count, len(log))
+
+    def take(self, version: Version) -> None:
+        """Take a version of an object."""
+        kind, key, value = version
+        if kind == "pod":
+            assert value is None or isinstance(value, Pod)
+            self.usage.replace_pod(key, None if value is None else counted_pod(value))
+        elif kind == "claim":
+            assert value is None or isinstance(value, ResourceClaim)
+            self.usage.replace_claim(key, None if value is None else counted_claim(value))
 
     def forget(self, log: Sequence[Version]) -> None:
         """Begin anew with the versions seen: pods let through since are not known any more."""
@@ -177,7 +184,7 @@ class Process:
             self.usage.book.charge(key)
         return [
             Removal(key, self.usage.pods[key].metadata.uid, self.number)
-            for key in decide(self.usage, (), NOW_S).let_through
+            for key in decide(self.usage, self.withheld, NOW_S).let_through
         ]
 
 
@@ -189,7 +196,7 @@ class Schedule:
         self._fault = fault
         limit = self._random.randint(1, 3)
         self._server = Server(limit, fault)
-        self._processes = [Process(number, limit) for number in range(PROCESSES)]
+        self._processes: Sequence[Process] = [Process(number, limit) for number in range(PROCESSES)]
         self._removals: list[Removal] = []
         self._created = 0
 

@@ -173,7 +173,7 @@ CALLS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
         "elasticquotaprofiles": ("list",),
         "gpuresourcequotas": FOLLOW,
         "queues": ("list",),
-        "validatingadmissionpolicies": ("list", "get"),
+        "validatingadmissionpolicies": ("list", "watch", "get"),
         "validatingadmissionpolicybindings": ("get",),
         **{
             kind.resource.plural: ("list", "create", "patch", "delete")

@@ -127,7 +127,7 @@ def _held_back_by(limit: Limit, quota: DeviceQuota, owned: frozenset[str]) -> st
 def _limit_usage(
     limit: Limit, selected: Sequence[str], book: QuotaBook, held_back_by: str
 ) -> LimitUsage:
-    sums = sums_of(limit, selected, book.ledger, is_owned=held_back_by == BRIDGE)
+    sums = sums_of(limit, selected, book.ledger)
     total = sums.total
     fault = limit.devices.fault
     return LimitUsage(

@@ -21,7 +21,7 @@ from quotas.gates.admission_order import Undecided, Waiting, obstacle_of
 from quotas.gates.counted_objects import counted_claim, counted_pod, is_gated
 from quotas.gates.groups import group_of_object, known_pod_group
 from quotas.gates.usage import QuotaUsage
-from quotas.gates.waiting_note import waiting_note
+from quotas.gates.waiting_note import OWNED, waiting_note
 
 MAX_CONSUMERS: Final = 3
 """Namespaces in one sentence."""
@@ -59,13 +59,14 @@ def build_usage(state: ClusterState, features: Features) -> QuotaUsage:
             usage.groups.replace_pod_group(group, known_pod_group(pod_group, group.system))
     for key, pod in state.pods.items():
         usage.replace_pod(key, counted_pod(_with_uid(pod)))
+    owned = owned_drivers(state.ownerships)
     users, members = _users_by_name(state), _members_by_group(state)
     for key, claim in state.claims.items():
         usage.replace_claim(key, counted_claim(claim))
         pods = (*users.get(key, ()), *_owners(claim, key[0], state, members))
         counted = usage.book.claim(key)
         # Without a pod that is known, nobody says that it waits; files have claims without the status of pods.
-        is_let_through = not pods or any(map(usage.is_let_through, pods))
+        is_let_through = any(map(usage.is_let_through, pods)) or not (pods or owned)
         if counted is not None:
             usage.book.put_claim(key, counted._replace(is_let_through=is_let_through))
     for entry in tuple(usage.book.outstanding):
@@ -136,7 +137,8 @@ def gate_reason(pod: Pod, state: ClusterState) -> GateReason | None:
     if key not in usage.pods:
         return None
     # A snapshot has no clock: a group is complete with its declared minimum only.
-    match obstacle_of(usage, key, owned_drivers(state.ownerships), 0.0):
+    withheld = {driver: OWNED.format(driver=driver) for driver in owned_drivers(state.ownerships)}
+    match obstacle_of(usage, key, withheld, 0.0):
         case Waiting() as waiting:
             ledger = usage.book.ledger
             sentences = tuple(

@@ -190,5 +190,5 @@ def controller(parts: EvaluatingParts, *, engine: WorkerEngine, identity: str) -
     gates.listeners.append(status.queue_all)
     return Work(
         controllers=(*feed.controllers, *status.controllers, *gates.controllers),
-        collectors=(QuotaCollector(feed.usage, owners),),
+        collectors=(QuotaCollector(feed.usage),),
     )

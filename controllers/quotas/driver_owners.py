@@ -1,7 +1,12 @@
-"""The drivers that the bridge owns, and the reason it does not serve them."""
+"""The drivers that the bridge owns, or that are being handed over, and the reason it does not serve them.
 
-from collections.abc import Callable
-from typing import Final
+The fence lists a driver before the bridge owns it, and after the bridge has given it up, each time for as long as
+watches and writes under way may take: `drawbridge bridge own` and `release` write them in this order. So what
+nobody may allocate in between, nobody decides about either.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
 
 from kube.api.meta import ObjectMeta, decode
 from kube.api.ownership import (
@@ -9,10 +14,20 @@ from kube.api.ownership import (
     SERVING,
     AllocatorOwnership,
     AllocatorOwnershipStatus,
+    FencePolicy,
     owned_drivers,
+    project_fence_policy,
 )
-from kube.api.urls import ALLOCATOR_OWNERSHIPS
-from kube.runtime.informers import InformerFactory
+from kube.api.urls import ALLOCATOR_OWNERSHIPS, VALIDATING_ADMISSION_POLICIES
+from kube.cel.quoting import quote
+from kube.names import FENCE
+from kube.runtime.informers import InformerFactory, Subscription
+from quotas.gates.waiting_note import OWNED
+
+HANDED_OVER: Final = (
+    "{driver} is being given to the bridge, or taken from it, and nobody allocates its devices meanwhile; `drawbridge "
+    "bridge status` says whether the fence and the ownership differ for good"
+)
 
 
 class DriverOwners:
@@ -20,6 +35,7 @@ class DriverOwners:
 
     Attributes:
         subscription: The ownership as it is followed.
+        subscriptions: All that is followed.
         listeners: Called when it has changed.
     """
 
@@ -29,11 +45,30 @@ class DriverOwners:
         self.subscription: Final = informers.subscribe(
             ALLOCATOR_OWNERSHIPS, project_serving, handlers=[self._changed]
         )
+        self._fence: Subscription[FencePolicy] = informers.subscribe(
+            VALIDATING_ADMISSION_POLICIES,
+            project_fence_policy,
+            field_selector=f"metadata.name={FENCE}",
+            handlers=[self._changed],
+        )
+        self.subscriptions: Final[tuple[Subscription[Any], ...]] = (self.subscription, self._fence)
 
     @property
     def drivers(self) -> frozenset[str]:
         """Return the drivers that the bridge owns."""
         return owned_drivers(self.subscription.store.values())
+
+    def withheld(self, drivers: Iterable[str]) -> Mapping[str, str]:
+        """Return the drivers of others among some drivers, owned or handed over, with the reason."""
+        owned, policy = self.drivers, self._fence.store.get(("", FENCE))
+        fence = policy if policy is not None and not policy.is_open else None
+        notes: dict[str, str] = {}
+        for driver in drivers:
+            if driver in owned:
+                notes[driver] = OWNED.format(driver=driver)
+            elif fence is not None and fence.lists(quote(driver)):
+                notes[driver] = HANDED_OVER.format(driver=driver)
+        return notes
 
     @property
     def fault(self) -> str:

@@ -34,6 +34,7 @@ from kube.logs import get_logger
 from kube.names import FIELD_MANAGER_PREFIX, QUOTA_GATE
 from kube.runtime.controller import Controller
 from kube.runtime.events import EventRecorder, NewEventRecorder
+from kube.runtime.informers import Subscription
 from quotas.gates.admission_order import decide
 from quotas.gates.counted_objects import is_gated
 from quotas.gates.usage import Key
@@ -77,7 +78,7 @@ class QuotaGateController:
 
         Args:
             identity: The identity of the Lease's holder.
-            owners: The drivers about which the bridge decides.
+            owners: The drivers about which the bridge decides, or nobody while they are handed over.
             now: The wall clock, by which pods are created.
         """
         self._client = client
@@ -91,7 +92,7 @@ class QuotaGateController:
         self._policy_fault = NOT_CHECKED
         self._denial = ""
         self.listeners: Final[list[Callable[[], None]]] = []
-        subscriptions = (*feed.subscriptions, owners.subscription)
+        subscriptions: tuple[Subscription[Any], ...] = (*feed.subscriptions, *owners.subscriptions)
         self._decisions: Controller[str] = Controller(
             "quota-gates", self._decide, subscriptions=subscriptions, backoff=settings.backoff()
         )
@@ -129,9 +130,10 @@ class QuotaGateController:
         """Let pods through as far as there is room; return when to come back."""
         if not self._is_settled:
             await self._settle()
+        usage = self._feed.usage
         decisions = decide(
-            self._feed.usage,
-            self._owners.drivers,
+            usage,
+            self._owners.withheld(usage.book.tenants.drivers),
             self._now().timestamp(),
             # Whoever deletes the policies wants no pod to wait.
             is_held=self._policy_fault != NOT_INSTALLED,
@@ -139,7 +141,7 @@ class QuotaGateController:
         for key in decisions.let_through:
             self._removals.queue.add(key)
         for waiting in decisions.waiting:
-            for event in waiting_events(waiting, self._feed.usage):
+            for event in waiting_events(waiting, usage):
                 if self._recorder.is_new(event):
                     self._recorder.record(event)
         if decisions.let_through:

@@ -8,7 +8,6 @@ from prometheus_client import Metric
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from controllers.quotas.driver_owners import DriverOwners
 from quotas.device_quotas.ledger import Stage
 from quotas.device_quotas.limit_sums import sums_of
 from quotas.gates.usage import QuotaUsage
@@ -19,21 +18,13 @@ _NANOS: Final = 10**9
 class QuotaCollector(Collector):
     """Shows the charges to the limits of all quotas; only the leader knows."""
 
-    def __init__(
-        self,
-        usage: QuotaUsage,
-        owners: DriverOwners,
-        *,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, usage: QuotaUsage, *, clock: Callable[[], float] = time.monotonic) -> None:
         """Show a usage, as it is when metrics are scraped.
 
         Args:
-            owners: The drivers about which the bridge decides; it promises nothing.
             clock: Monotonic seconds.
         """
         self._usage = usage
-        self._owners = owners
         self._clock = clock
         self._promised_since: dict[Hashable, float] = {}
 
@@ -50,11 +41,11 @@ class QuotaCollector(Collector):
             "together.",
             labels=("quota", "limit"),
         )
-        book, owned = self._usage.book, frozenset(self._owners.drivers)
+        book = self._usage.book
         for quota, limits in sorted(book.tenants.limits.items()):
             for limit in limits:
                 selected = book.tenants.selected(quota)
-                sums = sums_of(limit, selected, book.ledger, is_owned=limit.driver in owned)
+                sums = sums_of(limit, selected, book.ledger)
                 total = sums.total
                 whole = limit.max.nanos * len(sums.by_account)
                 most.add_metric((quota, limit.name), whole / _NANOS)
@@ -63,9 +54,9 @@ class QuotaCollector(Collector):
                     usage.add_metric((quota, limit.name, stage.value), amount / _NANOS)
         yield usage
         yield most
-        yield self._oldest_promises(owned)
+        yield self._oldest_promises()
 
-    def _oldest_promises(self, owned: frozenset[str]) -> Metric:
+    def _oldest_promises(self) -> Metric:
         """Return the age of the oldest promise of each limit that has not been taken up."""
         now_s = self._clock()
         since = self._promised_since
@@ -78,9 +69,8 @@ class QuotaCollector(Collector):
         self._promised_since = {key: since.get(key, now_s) for key in promised}
         for key, entry in promised.items():
             for account in entry.charges:
-                if account.limit.driver not in owned:
-                    name = (account.limit.quota, account.limit.name)
-                    ages[name] = max(ages.get(name, 0.0), now_s - self._promised_since[key])
+                name = (account.limit.quota, account.limit.name)
+                ages[name] = max(ages.get(name, 0.0), now_s - self._promised_since[key])
         family = GaugeMetricFamily(
             "drawbridge_device_quota_promised_seconds",
             "Seconds for which the longest promise of a limit of a DeviceQuota has not become an "

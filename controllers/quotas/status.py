@@ -41,10 +41,7 @@ def quota_status(
     """
     name, generation = quota.metadata.name, quota.metadata.generation
     limits, selected = book.tenants.limits[name], book.tenants.selected(name)
-    sums = [
-        sums_of(limit, selected, book.ledger, is_owned=limit.driver in deciders.owned_drivers)
-        for limit in limits
-    ]
+    sums = [sums_of(limit, selected, book.ledger) for limit in limits]
     accounts = [account for of_limit in sums for account, _ in of_limit.by_account]
     outstanding = [
         key

@@ -5,7 +5,7 @@ allocator: the bridge for the drivers in the object `default`, kube-scheduler fo
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 from msgspec import Meta, field
 from msgspec.structs import replace
@@ -55,6 +55,45 @@ OPEN_CONDITION: Final = {"name": "released", "expression": "false"}
 """The match condition of the fence after the first step of a rescue: it is about no write."""
 EXCLUDING_FIELDS: Final = ("excludeResourceRules", "namespaceSelector", "objectSelector")
 """Fields of `matchConstraints` with which a policy does not cover all writes of its resources."""
+
+
+class Expression(ApiStruct, frozen=True, kw_only=True):
+    """A match condition or a validation."""
+
+    expression: str = ""
+
+
+class FenceSpec(ApiStruct, frozen=True, kw_only=True):
+    """The fields that define a policy's restrictions."""
+
+    match_conditions: tuple[Expression, ...] | None = None
+    validations: tuple[Expression, ...] | None = None
+    match_constraints: Mapping[str, Any] | None = None
+
+
+class FencePolicy(ApiStruct, frozen=True, kw_only=True):
+    """A ValidatingAdmissionPolicy of the fence; `admission.fence` writes its text."""
+
+    spec: FenceSpec = FenceSpec()
+
+    @property
+    def is_open(self) -> bool:
+        """Return True if somebody rescues the cluster, so that the policy restricts nothing."""
+        conditions = self.spec.match_conditions or ()
+        return any(condition.expression == OPEN_CONDITION["expression"] for condition in conditions)
+
+    def lists(self, literal: str) -> bool:
+        """Return True if a driver is in the text of the policy.
+
+        It has to be where the policy chooses its writes, and where it says what the bridge may write.
+
+        Args:
+            literal: The driver as a CEL literal.
+        """
+        return all(
+            any(literal in part.expression for part in parts or ())
+            for parts in (self.spec.match_conditions, self.spec.validations)
+        )
 
 
 Weight = Annotated[int, Meta(ge=0, le=MAX_WEIGHT)]
@@ -300,6 +339,11 @@ SCHEMA: Final = LABEL_SELECTOR.join(
         },
     )
 )
+
+
+def project_fence_policy(raw: bytes) -> FencePolicy:
+    """Project a policy of the fence to the fields that define its restrictions."""
+    return decode(raw, FencePolicy)
 
 
 def project_ownership(raw: bytes) -> AllocatorOwnership:

@@ -8,7 +8,8 @@ outstanding, and nothing else is lost.
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import NamedTuple
 
 from allocator.model.amount_bound import AmountBound
@@ -18,7 +19,7 @@ from allocator.model.plan import Choice
 from kube.api.core import PodSpec
 from kube.api.device_quota import DeviceQuota
 from kube.api.resource import AllocationResult, DeviceClaim, DeviceClass, ResourceSlice
-from kube.cel.scope import current_scope, evaluating
+from kube.cel.scope import AnswerInterrupted, Meter, current_scope, evaluating
 from kube.quantity import Quantity
 from quotas.device_quotas.bounds import UNLIMITED, amount_bound
 from quotas.device_quotas.charges import Charge, ClaimCharges, Estimate, devices_of_plan
@@ -421,6 +422,16 @@ class QuotaBook:
                 charges[account] = amount
             is_complete &= is_known
         return Entry(claim.namespace, claim.stage, charges, is_complete)
+
+
+@contextmanager
+def leaving_outstanding() -> Iterator[None]:
+    """Leave charges of a block outstanding instead of evaluating them."""
+    with evaluating(meter=Meter(0)):
+        try:
+            yield
+        except AnswerInterrupted:
+            return
 
 
 def _breaches(limit: Limit, request: int, device: int) -> list[CapBreach]:

@@ -46,27 +46,22 @@ class LimitSums(NamedTuple):
                 yield account, of_account
 
 
-def sums_of(
-    limit: Limit, selected: Iterable[str], ledger: DeviceQuotaLedger, *, is_owned: bool
-) -> LimitSums:
+def sums_of(limit: Limit, selected: Iterable[str], ledger: DeviceQuotaLedger) -> LimitSums:
     """Return the sums of a limit.
 
     Args:
         selected: The namespaces that its quota selects.
-        is_owned: The bridge decides about its driver, and promises nothing before it allocates.
     """
     accounts = tuple(accounts_of(limit, selected))
     by_namespace = [
-        (namespace, _readable(part, is_owned=is_owned))
+        (namespace, part)
         for account in accounts
         for namespace, part in ledger.by_namespace(account)
     ]
     by_namespace.sort(key=lambda entry: (-entry[1].committed, -entry[1].waiting, entry[0]))
     return LimitSums(
         limit=limit,
-        by_account=tuple(
-            (account, _readable(ledger.totals(account), is_owned=is_owned)) for account in accounts
-        ),
+        by_account=tuple((account, ledger.totals(account)) for account in accounts),
         by_namespace=tuple(by_namespace),
     )
 
@@ -82,9 +77,3 @@ def accounts_of(limit: Limit, selected: Iterable[str]) -> Iterator[Account]:
         return
     for namespace in sorted(selected):
         yield Account(limit, namespace)
-
-
-def _readable(totals: Totals, *, is_owned: bool) -> Totals:
-    if not is_owned:
-        return totals
-    return Totals(used=totals.used, waiting=totals.promised + totals.waiting)

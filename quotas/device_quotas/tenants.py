@@ -104,6 +104,11 @@ class Tenants:
             self._selected[quota_name].add(name)
         return before != after
 
+    @property
+    def drivers(self) -> frozenset[str]:
+        """Return the drivers that some quota limits."""
+        return frozenset(limit.driver for limits in self.limits.values() for limit in limits)
+
     def selected(self, quota: str) -> frozenset[str]:
         """Return the namespaces that a quota selects."""
         return frozenset(self._selected.get(quota, ()))

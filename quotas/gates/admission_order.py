@@ -6,6 +6,9 @@ for ten minutes: from then on what is left is saved for it. What exceeds a limit
 use saves nothing. Members of a group are let through together or not at all: as many as the group needs, and
 all that wait if there is room. Once they are, further members are let through one by one, as a group that runs
 gets back a member that it has lost.
+
+Nothing is promised of a driver that the bridge owns: other schedulers cannot allocate its devices, until they may
+again, and then nobody would have decided. Nor is anything promised while a driver is handed over.
 """
 
 from collections import defaultdict
@@ -38,7 +41,7 @@ made."""
 
 
 class Lack(NamedTuple):
-    """A thing that a group is not complete without.
+    """A thing that a unit waits for, other than room.
 
     Attributes:
         kind: The kind of thing, in a word.
@@ -82,7 +85,7 @@ class Waiting(NamedTuple):
         excesses: The limits that it would exceed.
         is_saved: True if the amounts that it needs are saved for an older or more important unit.
         missing: Claims that do not exist, in phrases; what they ask for is not known.
-        lack: The thing without which the group of the unit is not complete.
+        lack: The thing without which the group of the unit is not complete, or another decider.
     """
 
     unit: Unit
@@ -123,12 +126,12 @@ class Undecided(Enum):
 
 
 def decide(
-    usage: QuotaUsage, owned_drivers: Collection[str], now_s: float, *, is_held: bool = True
+    usage: QuotaUsage, withheld: Mapping[str, str], now_s: float, *, is_held: bool = True
 ) -> Decisions:
     """Let waiting pods through, as far as there is room; the usage counts them as promised from then on.
 
     Args:
-        owned_drivers: The drivers that the bridge decides about.
+        withheld: The drivers about whose claims another decides, with the reason for people.
         now_s: Seconds since 1970.
         is_held: False if nothing holds pods back any more, so that none has to wait.
     """
@@ -139,7 +142,7 @@ def decide(
     unknown = _unknown_accounts(usage)
     for unit in units(usage, now_s):
         pods, obstacle = (
-            _passing(usage, unit, owned_drivers, unknown, saved) if is_held else (unit.pods, None)
+            _passing(usage, unit, withheld, unknown, saved) if is_held else (unit.pods, None)
         )
         if obstacle is None:
             for key in pods:
@@ -178,16 +181,16 @@ def _again_s(obstacle: Waiting | Undecided, unit: Unit, now_s: float) -> float |
 def _passing(
     usage: QuotaUsage,
     unit: Unit,
-    owned_drivers: Collection[str],
+    withheld: Mapping[str, str],
     unknown: Collection[Account],
     saved: Collection[Account],
 ) -> tuple[tuple[Key, ...], Waiting | Undecided | None]:
     """Return the pods of a unit that are let through, and the reason if none is."""
-    obstacle = _obstacle(usage, unit, owned_drivers, unknown, saved)
+    obstacle = _obstacle(usage, unit, withheld, unknown, saved)
     if obstacle is None or unit.needed >= len(unit.pods):
         return unit.pods, obstacle
     needed = unit._replace(pods=unit.pods[: unit.needed])
-    obstacle = _obstacle(usage, needed, owned_drivers, unknown, saved)
+    obstacle = _obstacle(usage, needed, withheld, unknown, saved)
     if isinstance(obstacle, Waiting):
         obstacle = obstacle._replace(unit=unit)
     return needed.pods, obstacle
@@ -196,16 +199,13 @@ def _passing(
 def _obstacle(
     usage: QuotaUsage,
     unit: Unit,
-    owned_drivers: Collection[str],
+    withheld: Mapping[str, str],
     unknown: Collection[Account],
     saved: Collection[Account],
 ) -> Waiting | Undecided | None:
     """Return the obstacle that holds a unit back; None if it is let through."""
     accounts = frozenset(
-        account
-        for account in usage.book.accounts(unit.namespace)
-        if account.limit.is_enforced
-        and (account.limit.driver not in owned_drivers or account.limit.legacy_keys)
+        account for account in usage.book.accounts(unit.namespace) if account.limit.is_enforced
     )
     if not accounts:
         return None  # Nothing is limited, so nothing has to be known either.
@@ -217,9 +217,12 @@ def _obstacle(
         return Waiting(unit, missing=missing, lack=unit.lack)
     if any(map(usage.awaits_slices, unit.pods)):
         return Undecided.OUTDATED
-    charges = _charges(usage, unit, accounts, owned_drivers)
+    charges = _charges(usage, unit, accounts)
     if charges is None or not accounts.isdisjoint(unknown):
         return Undecided.UNKNOWN
+    driver = _withheld_driver(usage, unit, accounts, withheld)
+    if driver is not None:
+        return Waiting(unit, lack=Lack(f"decider/{driver}", withheld[driver]))
     if not charges:
         return None
     if not unit.is_complete:
@@ -234,7 +237,7 @@ def _obstacle(
 
 
 def obstacle_of(
-    usage: QuotaUsage, key: Key, owned_drivers: Collection[str], now_s: float
+    usage: QuotaUsage, key: Key, withheld: Mapping[str, str], now_s: float
 ) -> Waiting | Undecided | None:
     """Return the obstacle that keeps the gate of a waiting pod now; None if there is room for it.
 
@@ -242,11 +245,11 @@ def obstacle_of(
 
     Args:
         key: Namespace and name of the pod.
-        owned_drivers: The same drivers as in `decide`.
+        withheld: The same drivers as in `decide`.
         now_s: The same time as in `decide`.
     """
     unit = next(unit for unit in units(usage, now_s) if key in unit.pods)
-    return _passing(usage, unit, owned_drivers, _unknown_accounts(usage), ())[1]
+    return _passing(usage, unit, withheld, _unknown_accounts(usage), ())[1]
 
 
 def _to_save(waiting: Waiting) -> set[Account]:
@@ -340,12 +343,9 @@ def _precedence(usage: QuotaUsage, key: Key) -> tuple[bool, int, float, Key]:
 
 
 def _charges(
-    usage: QuotaUsage, unit: Unit, accounts: Collection[Account], owned_drivers: Collection[str]
+    usage: QuotaUsage, unit: Unit, accounts: Collection[Account]
 ) -> Mapping[Account, int] | None:
-    """Return the charge of a unit; None while it is not known.
-
-    About claims of an owned driver the bridge decides, but not about pods that have its devices by keys.
-    """
+    """Return the charge of a unit; None while it is not known."""
     charges: dict[Account, int] = defaultdict(int)
     for key in _waiting_entries(usage, unit):
         if key in usage.book.outstanding:
@@ -354,12 +354,23 @@ def _charges(
         if entry is None:
             return None
         for account, amount in entry.charges.items():
-            is_decided_here = (
-                isinstance(key, LegacyKeysOfPod) or account.limit.driver not in owned_drivers
-            )
-            if account in accounts and amount and is_decided_here:
+            if account in accounts and amount:
                 charges[account] += amount
     return charges
+
+
+def _withheld_driver(
+    usage: QuotaUsage, unit: Unit, accounts: Collection[Account], withheld: Mapping[str, str]
+) -> str | None:
+    """Return a withheld driver with claims of a unit; None without one, and for keys of pods."""
+    for key in _waiting_entries(usage, unit):
+        entry = usage.book.ledger.get(key)
+        if entry is None or isinstance(key, LegacyKeysOfPod):
+            continue
+        for account, amount in entry.charges.items():
+            if account in accounts and amount and account.limit.driver in withheld:
+                return account.limit.driver
+    return None
 
 
 def _waiting_entries(usage: QuotaUsage, unit: Unit) -> Iterator[Hashable]:

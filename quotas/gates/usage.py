@@ -14,8 +14,7 @@ Nothing is evaluated here: changed charges stay outstanding in the book until so
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Final, NamedTuple
 
 import msgspec
@@ -27,9 +26,8 @@ from kube.api.core import Pod
 from kube.api.device_quota import DeviceQuota
 from kube.api.extended_resources import extended_resources
 from kube.api.resource import DeviceClass, ResourceSlice
-from kube.cel.scope import AnswerInterrupted, Meter, evaluating
 from kube.names import SCHEDULER_NAME
-from quotas.device_quotas.book import CountedClaim, QuotaBook
+from quotas.device_quotas.book import CountedClaim, QuotaBook, leaving_outstanding
 from quotas.device_quotas.ledger import Stage
 from quotas.device_quotas.tenants import Labels
 from quotas.gates.counted_objects import QuotaClaim, has_keys, is_gated, legacy_pod
@@ -107,12 +105,12 @@ class QuotaUsage:
 
     def replace_quota(self, name: str, quota: DeviceQuota | None) -> None:
         """Take a quota that was added, changed or, with None, deleted."""
-        with _outstanding():
+        with leaving_outstanding():
             self.book.replace_quota(name, quota)
 
     def replace_namespace(self, name: str, labels: Labels | None) -> None:
         """Take a namespace with its labels; None for one that was deleted."""
-        with _outstanding():
+        with leaving_outstanding():
             self.book.replace_namespace(name, labels)
 
     def replace_class(self, name: str, device_class: DeviceClass | None) -> None:
@@ -120,7 +118,7 @@ class QuotaUsage:
         self._classes.pop(name, None)
         if device_class is not None:
             self._classes[name] = device_class
-        with _outstanding():
+        with leaving_outstanding():
             self.book.replace_class(name, device_class)
         resource_classes = extended_resources(self._classes.values())
         if resource_classes != self._resource_classes:
@@ -136,7 +134,7 @@ class QuotaUsage:
         """Take slices that were added, changed or, with None, deleted, by name."""
         self._expects_slices = False
         self._before_slices.clear()
-        with _outstanding():
+        with leaving_outstanding():
             self.book.replace_slices(slices)
 
     def replace_claim(self, key: Key, claim: QuotaClaim | None) -> None:
@@ -322,7 +320,7 @@ class QuotaUsage:
         )
 
     def _put(self, key: Hashable, claim: CountedClaim) -> None:
-        with _outstanding():
+        with leaving_outstanding():
             self.book.put_claim(key, claim)
 
 
@@ -359,13 +357,3 @@ def claim_entries(pod: Pod) -> tuple[ClaimEntry, ...]:
         claim = (namespace, name) if name is not None else None
         entries.append(ClaimEntry(entry.name, claim, is_generated))
     return tuple(entries)
-
-
-@contextmanager
-def _outstanding() -> Iterator[None]:
-    """Leave charges of a block outstanding instead of evaluating them."""
-    with evaluating(meter=Meter(0)):
-        try:
-            yield
-        except AnswerInterrupted:
-            return

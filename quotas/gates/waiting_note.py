@@ -8,6 +8,11 @@ from quotas.gates.admission_order import Waiting
 
 MAX_EXCESSES: Final = 3
 MAX_NAMESPACES: Final = 3
+OWNED: Final = (
+    "the bridge allocates the devices of {driver}, and this pod names another scheduler; create it again, so that "
+    "the bridge places it"
+)
+"""The reason a pod of another scheduler waits for a driver of the bridge."""
 
 
 def waiting_note(waiting: Waiting, ledger: DeviceQuotaLedger) -> str:

@@ -10,29 +10,9 @@ from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
 from kube.api.meta import ApiStruct
-from kube.api.ownership import EXCLUDING_FIELDS, OPEN_CONDITION
+from kube.api.ownership import EXCLUDING_FIELDS, FencePolicy
 from kube.cel.quoting import quote
 from kube.names import BRIDGE_LEASE, FENCE, HOLDER_FENCE
-
-
-class Expression(ApiStruct, frozen=True, kw_only=True):
-    """A match condition or a validation."""
-
-    expression: str = ""
-
-
-class PolicySpec(ApiStruct, frozen=True, kw_only=True):
-    """The fields that define a policy's restrictions."""
-
-    match_conditions: tuple[Expression, ...] | None = None
-    validations: tuple[Expression, ...] | None = None
-    match_constraints: Mapping[str, Any] | None = None
-
-
-class Policy(ApiStruct, frozen=True, kw_only=True):
-    """A ValidatingAdmissionPolicy of the fence."""
-
-    spec: PolicySpec = PolicySpec()
 
 
 class Parameter(ApiStruct, frozen=True, kw_only=True):
@@ -91,7 +71,7 @@ class Fence(NamedTuple):
 
     state: FenceState
     idle_parts: tuple[Part, ...] = ()
-    policy: Policy | None = None
+    policy: FencePolicy | None = None
 
     def keeps_others_from(self, driver: str) -> bool:
         """Return True if others are kept from the devices of a driver, as far as is known."""
@@ -100,17 +80,8 @@ class Fence(NamedTuple):
         return self.state is FenceState.CLOSED and self.lists(driver)
 
     def lists(self, driver: str) -> bool:
-        """Return True if a driver is in the text of the first policy.
-
-        It has to be where the policy chooses its writes, and where it says what the bridge may write.
-        """
-        if self.policy is None:
-            return False
-        literal, spec = quote(driver), self.policy.spec
-        return all(
-            any(literal in part.expression for part in parts or ())
-            for parts in (spec.match_conditions, spec.validations)
-        )
+        """Return True if a driver is in the text of the first policy."""
+        return self.policy is not None and self.policy.lists(quote(driver))
 
 
 UNKNOWN_FENCE: Final = Fence(FenceState.UNKNOWN)
@@ -122,7 +93,7 @@ _BINDINGS: Final[Mapping[Part, tuple[str, str]]] = {
 """Binding to the policy that it has to name, and the parameter."""
 
 
-def fence_of(parts: Mapping[Part, Policy | Binding | None]) -> Fence:
+def fence_of(parts: Mapping[Part, FencePolicy | Binding | None]) -> Fence:
     """Return the state of the fence as its objects define it together.
 
     Args:
@@ -132,20 +103,19 @@ def fence_of(parts: Mapping[Part, Policy | Binding | None]) -> Fence:
     if Part.POLICY not in parts:
         return UNKNOWN_FENCE
     policy = parts[Part.POLICY]
-    if not isinstance(policy, Policy):
+    if not isinstance(policy, FencePolicy):
         return Fence(FenceState.MISSING)
-    conditions = policy.spec.match_conditions or ()
-    if any(condition.expression == OPEN_CONDITION["expression"] for condition in conditions):
+    if policy.is_open:
         return Fence(FenceState.OPEN, policy=policy)
     idle_parts = tuple(part for part in Part if part in parts and not _denies(part, parts[part]))
     state = FenceState.INCOMPLETE if idle_parts else FenceState.CLOSED
     return Fence(state, idle_parts=idle_parts, policy=policy)
 
 
-def _denies(part: Part, part_object: Policy | Binding | None) -> bool:
+def _denies(part: Part, part_object: FencePolicy | Binding | None) -> bool:
     """Return True if a part denies all that it should, by this part alone."""
     match part_object:
-        case Policy():
+        case FencePolicy():
             constraints = part_object.spec.match_constraints or {}
             is_whole = not any(constraints.get(field) for field in EXCLUDING_FIELDS)
             # Otherwise a write by another version of the API passes.

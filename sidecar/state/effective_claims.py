@@ -44,12 +44,14 @@ class EffectiveClaims:
 
     def all(self) -> Mapping[Name, ResourceClaim | None]:
         """Return all of them; None for held devices that a claim has itself."""
-        claims = {name: self.find(name) for name in self._claims}
-        claims |= {
+        return self.all_stored() | {
             held_name(key): self.find_held(held_claim)
             for key, held_claim in self._held_back.claims.items()
         }
-        return claims
+
+    def all_stored(self) -> dict[Name, ResourceClaim | None]:
+        """Return the claims of the API with the devices that are promised to them."""
+        return {name: self.find(name) for name in self._claims}
 
     def find(self, name: Name) -> ResourceClaim | None:
         """Return a claim with the devices that are promised to it; None if there is none."""

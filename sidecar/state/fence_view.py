@@ -3,11 +3,12 @@
 from collections.abc import Callable
 from typing import Any, Final
 
+from kube.api.ownership import project_fence_policy
 from kube.api.urls import VALIDATING_ADMISSION_POLICIES, VALIDATING_ADMISSION_POLICY_BINDINGS
 from kube.names import FENCE, HOLDER_FENCE
 from kube.runtime.informers import InformerFactory, Subscription
 from sidecar.ownership.fence import UNKNOWN_FENCE, Fence, Part, fence_of
-from sidecar.state.projections import project_fence_binding, project_fence_policy
+from sidecar.state.projections import project_fence_binding
 
 
 class FenceView:

@@ -25,7 +25,8 @@ from kube.names import STRATEGY_ANNOTATION
 from kube.quantity import Quantity
 from kube.runtime.stores import Projection
 from quotas.gates.counted_objects import counted_pod, has_keys
-from sidecar.ownership.fence import Binding, Policy
+from sidecar.ownership.fence import Binding
+from sidecar.state.quota_charges import promised_names
 
 
 def project_claim(raw: bytes) -> ResourceClaim:
@@ -107,24 +108,29 @@ def project_pod(raw: bytes) -> Pod | None:
     )
 
 
-def project_legacy_pod(raw: bytes) -> Pod | None:
-    """Project a Pod to its keys of devices; None for one without any, and for one that has ended."""
+def project_quota_pod(raw: bytes) -> Pod | None:
+    """Project a Pod to its keys of devices, and to the claims that another scheduler may allocate for it.
+
+    None for one without any, and for one that has ended.
+    """
     pod = counted_pod(decode(raw, Pod))
-    if pod is None or not has_keys(pod.spec):
+    if pod is None or not (has_keys(pod.spec) or promised_names(pod)):
         return None
-    metadata, spec = pod.metadata, pod.spec
+    metadata, spec, status = pod.metadata, pod.spec, pod.status or PodStatus()
     return Pod(
         metadata=ObjectMeta(name=metadata.name, namespace=metadata.namespace),
         spec=PodSpec(
             containers=spec.containers,
             init_containers=spec.init_containers,
+            resource_claims=spec.resource_claims,
             node_name=spec.node_name,
             scheduler_name=spec.scheduler_name,
             scheduling_gates=spec.scheduling_gates,
         ),
-        status=PodStatus(extended_resource_claim_status=pod.status.extended_resource_claim_status)
-        if pod.status is not None
-        else None,
+        status=PodStatus(
+            resource_claim_statuses=status.resource_claim_statuses,
+            extended_resource_claim_status=status.extended_resource_claim_status,
+        ),
     )
 
 
@@ -169,11 +175,6 @@ def project_quota(raw: bytes) -> DeviceQuota:
     """Project a DeviceQuota to its spec."""
     quota = decode(raw, DeviceQuota)
     return DeviceQuota(metadata=ObjectMeta(name=quota.metadata.name), spec=quota.spec)
-
-
-def project_fence_policy(raw: bytes) -> Policy:
-    """Project a policy of the fence to the fields that define its restrictions."""
-    return decode(raw, Policy)
 
 
 def project_fence_binding(raw: bytes) -> Binding:

@@ -4,66 +4,31 @@ Objects change on the event loop, and decisions may be made on a thread. So chan
 decision takes them. Without a DeviceQuota nothing is kept but the labels of namespaces.
 """
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, TypeVar
 
 from allocator.model.feature_gates import Features
-from allocator.pods.claims import Name, allocation_of
-from allocator.pods.extended_resource_claim import mapped_resources
+from allocator.pods.claims import Name
 from clusterstate.kinds import Changes, Kind
 from clusterstate.projections import project_namespace_labels
 from kube.api.core import Pod
 from kube.api.device_quota import DeviceQuota
-from kube.api.extended_resources import extended_resources
 from kube.api.resource import DeviceClass, ResourceClaim, ResourceSlice
 from kube.api.urls import DEVICE_QUOTAS, NAMESPACES, PODS
-from kube.names import SCHEDULER_NAME
 from kube.runtime.informers import InformerFactory, Subscription
 from quotas.device_quotas.book import QuotaBook
 from quotas.device_quotas.tenants import Labels
-from quotas.gates.counted_objects import is_gated, legacy_pod
-from quotas.gates.usage import LegacyKeysOfPod
-from sidecar.plan.occupancy import counted_claim
-from sidecar.state.projections import project_legacy_pod, project_quota
+from sidecar.state.effective_claims import EffectiveClaims
+from sidecar.state.projections import project_quota, project_quota_pod
+from sidecar.state.quota_charges import (
+    QuotaChanges,
+    QuotaCharges,
+    QuotaObjects,
+    nothing,
+    promised_names,
+)
 
-MAX_CHEAP: Final = 32
-"""Changes of claims that are applied in a few milliseconds."""
-
-
-class QuotaObjects(NamedTuple):
-    """Objects that decide about quotas by name; None for deleted ones.
-
-    Attributes:
-        claims: The claims with the devices promised to them.
-        pods: Those that have devices by keys, and not by claims.
-    """
-
-    quotas: dict[str, DeviceQuota | None]
-    namespaces: dict[str, Labels | None]
-    classes: dict[str, DeviceClass | None]
-    slices: dict[str, ResourceSlice | None]
-    claims: dict[Name, ResourceClaim | None]
-    pods: dict[Name, Pod | None]
-
-
-class QuotaChanges(NamedTuple):
-    """The changes that wait for the next decision.
-
-    Attributes:
-        objects: The objects that changed.
-        begins_anew: They are all objects that there are.
-        is_needed: There are DeviceQuotas.
-    """
-
-    objects: QuotaObjects
-    begins_anew: bool = False
-    is_needed: bool = False
-
-    @property
-    def is_cheap(self) -> bool:
-        """Return True if they are applied within a few milliseconds."""
-        *others, claims, pods = self.objects
-        return not self.begins_anew and not any(others) and len(claims) + len(pods) <= MAX_CHEAP
+T = TypeVar("T")
 
 
 class StateChanges(NamedTuple):
@@ -74,29 +39,28 @@ class StateChanges(NamedTuple):
 
 
 class QuotaView:
-    """The quotas, and the changes that the book of charges lacks.
-
-    Attributes:
-        book: The book as of the latest decision; None without quotas.
-    """
+    """The quotas, and the changes that the book of charges lacks."""
 
     def __init__(
         self,
         informers: InformerFactory,
         features: Features,
         *,
-        everything: Callable[[], QuotaObjects],
+        classes: Mapping[Name, DeviceClass],
+        slices: Mapping[Name, ResourceSlice],
+        claims: EffectiveClaims,
         on_change: Callable[[], None],
     ) -> None:
-        """Subscribe to quotas, namespaces, and pods with keys of devices.
+        """Subscribe to quotas, namespaces, and pods with devices by keys or of other schedulers.
 
         Args:
-            everything: Returns all classes, slices and claims, without quotas and namespaces.
+            classes: A live view of all classes.
+            slices: A live view of all slices.
+            claims: All claims, with the devices that are promised to them.
             on_change: Called when a quota or the labels of a namespace changed.
         """
-        self.book: QuotaBook | None = None
-        self._features = features
-        self._everything = everything
+        self._charges = QuotaCharges(features)
+        self._classes, self._slices, self._claims = classes, slices, claims
         self._on_change = on_change
         self._waiting = nothing()
         self._begins_anew = True
@@ -108,20 +72,19 @@ class QuotaView:
         )
         # Pods that wait for others to release these devices by keys are pods of the same tenant.
         self._pods: Subscription[Pod] = informers.subscribe(
-            PODS, project_legacy_pod, handlers=[self._pod_changed]
+            PODS, project_quota_pod, handlers=[self._pod_changed]
         )
-        self._classes: dict[str, DeviceClass] = {}
-        self._legacy_pods: dict[Name, Pod] = {}
 
     @property
     def subscriptions(self) -> tuple[Subscription[Any], ...]:
-        """The lists to complete before a decision: namespaces in any case if there are quotas."""
-        subscriptions = (self._quotas, self._namespaces)
-        return tuple(
+        """The lists to complete before a decision: namespaces and pods in any case if there are quotas."""
+        others = (self._namespaces, self._pods) if self.count else ()
+        optional = [
             subscription
-            for subscription in subscriptions
-            if subscription.is_available or (subscription is self._namespaces and self.count)
-        )
+            for subscription in (self._quotas, self._namespaces)
+            if subscription.is_available
+        ]
+        return tuple(dict.fromkeys((*optional, *others)))
 
     @property
     def count(self) -> int:
@@ -152,74 +115,35 @@ class QuotaView:
             changes, self._waiting = self._waiting, nothing()
             return QuotaChanges(changes, is_needed=True)
         self._begins_anew = False
-        everything = self._everything()
-        everything.quotas.update({name: quota for (_, name), quota in self._quotas.store.items()})
-        everything.namespaces.update(
-            {name: labels for (_, name), labels in self._namespaces.store.items()}
+        objects = QuotaObjects(
+            quotas=_by_name(self._quotas.store),
+            namespaces=_by_name(self._namespaces.store),
+            classes=_by_name(self._classes),
+            slices=_by_name(self._slices),
+            claims=self._claims.all_stored(),
+            pods=dict(self._pods.store),
         )
-        everything.pods.update(self._pods.store)
-        return QuotaChanges(everything, begins_anew=True, is_needed=True)
+        return QuotaChanges(objects, begins_anew=True, is_needed=True)
+
+    @property
+    def book(self) -> QuotaBook | None:
+        """The book as of the latest decision; None without quotas."""
+        return self._charges.book
 
     def apply(self, changes: QuotaChanges) -> None:
         """Apply changes to the book; may be called on another thread."""
-        if not changes.is_needed:
-            self.book = None
-            return
-        if changes.begins_anew or self.book is None:
-            self.book = QuotaBook(self._features)
-            self._classes, self._legacy_pods = {}, {}
-        objects, book = changes.objects, self.book
-        for name, device_class in objects.classes.items():
-            book.replace_class(name, device_class)
-        if objects.slices:
-            book.replace_slices(objects.slices)
-        for name, labels in objects.namespaces.items():
-            book.replace_namespace(name, labels)
-        for name, quota in objects.quotas.items():
-            book.replace_quota(name, quota)
-        self.charge(objects.claims)
-        self._charge_pods(objects.classes, objects.pods)
+        self._charges.apply(changes)
 
     def charge(self, claims: Mapping[Name, ResourceClaim | None]) -> None:
-        """Charge claims that have devices or are promised some, and release others."""
-        if self.book is None:
-            return
-        for name, claim in claims.items():
-            if claim is None or allocation_of(claim) is None:
-                self.book.remove_claim(name)
-            else:
-                self.book.put_claim(name, counted_claim(claim))
-
-    def _charge_pods(
-        self, classes: Mapping[str, DeviceClass | None], pods: Mapping[Name, Pod | None]
-    ) -> None:
-        """Charge pods that have devices by keys; by their claims if a class maps the key now."""
-        for name, pod in pods.items():
-            self._legacy_pods.pop(name, None)
-            if pod is not None:
-                self._legacy_pods[name] = pod
-        changed: Iterable[Name] = pods
-        if classes:
-            for name_, device_class in classes.items():
-                self._classes.pop(name_, None)
-                if device_class is not None:
-                    self._classes[name_] = device_class
-            changed = {*self._legacy_pods, *pods}
-        resources = extended_resources(self._classes.values())
-        for name in changed:
-            key, pod = LegacyKeysOfPod("/".join(name)), self._legacy_pods.get(name)
-            if self.book is None or pod is None:
-                if self.book is not None:
-                    self.book.remove_claim(key)
-                continue
-            is_let_through = not is_gated(pod) and pod.spec.scheduler_name != SCHEDULER_NAME
-            mapped = mapped_resources(pod, resources)
-            self.book.put_claim(key, legacy_pod(pod, mapped, is_let_through=is_let_through))
+        """Charge claims before the next changes are applied."""
+        self._charges.charge(claims)
 
     def _pod_changed(self, key: Name, old: Pod | None, new: Pod | None) -> None:
         if old != new and self.count:
             if not self._begins_anew:
                 self._waiting.pods[key] = new
+                for claim in promised_names(old) ^ promised_names(new):
+                    self._waiting.claims[claim] = self._claims.find(claim)
             self._on_change()
 
     def _quota_changed(self, key: Name, old: DeviceQuota | None, new: DeviceQuota | None) -> None:
@@ -236,6 +160,6 @@ class QuotaView:
                 self._on_change()
 
 
-def nothing() -> QuotaObjects:
-    """Return no objects."""
-    return QuotaObjects({}, {}, {}, {}, {}, {})
+def _by_name(store: Mapping[Name, T]) -> dict[str, T | None]:
+    """Return objects without a namespace by name."""
+    return {name: stored_object for (_, name), stored_object in store.items()}

@@ -49,7 +49,7 @@ from sidecar.state.projections import (
     project_own_ownership,
     project_pod,
 )
-from sidecar.state.quota_view import QuotaObjects, QuotaView, StateChanges
+from sidecar.state.quota_view import QuotaView, StateChanges
 
 SYNC_PERIOD_S: Final = 0.05
 """Seconds between checks whether an optional resource has been listed, or cannot be."""
@@ -142,7 +142,12 @@ class ClusterState:
         )
         self._effective: Final = EffectiveClaims(self.claims.store, self.holds, self.held_back)
         self.quotas: Final = QuotaView(
-            informers, features, everything=self._counted_objects, on_change=self._quotas_changed
+            informers,
+            features,
+            classes=self._inventory[Kind.CLASS].store,
+            slices=self._inventory[Kind.SLICE].store,
+            claims=self._effective,
+            on_change=self._quotas_changed,
         )
         self.version = self.slices_version = 0
 
@@ -360,13 +365,6 @@ class ClusterState:
         """Return all objects that the view of the devices is made of."""
         inventory = {kind: subscription.store for kind, subscription in self._inventory.items()}
         return {**inventory, Kind.CLAIM: self._effective.all()}
-
-    def _counted_objects(self) -> QuotaObjects:
-        """Return all objects that charges to quotas are made of."""
-        stores = (self._inventory[Kind.CLASS].store, self._inventory[Kind.SLICE].store)
-        classes, slices = ({name: new for (_, name), new in store.items()} for store in stores)
-        claims = {name: self._effective.find(name) for name in self.claims.store}
-        return QuotaObjects({}, {}, classes, slices, claims, {})
 
     # --- changes ----------------------------------------------------------------------------------
 

@@ -24,6 +24,7 @@ from kube.api.urls import (
     VALIDATING_ADMISSION_POLICY_BINDINGS,
     Resource,
 )
+from kube.names import SCHEDULER_NAME
 from process.selectors.engine import WorkerEngine
 from sidecar.answers.seen_claims import SeenClaims
 from sidecar.answers.server import SchedulerServer
@@ -326,6 +327,7 @@ def pod_with(name: str, *claims: str, **spec: Any) -> Document:
     return {
         "metadata": {"name": name, "namespace": "default", "uid": f"uid-{name}"},
         "spec": {
+            "schedulerName": SCHEDULER_NAME,
             "resourceClaims": [
                 {"name": claim_name, "resourceClaimName": claim_name} for claim_name in claims
             ],

@@ -124,7 +124,7 @@ def test_the_order_is_that_of_the_definition(pods: list[Pod], running: int, most
         add(usage, name, pod)
     charge(usage)
 
-    decisions = decide(usage, (), NOW)
+    decisions = decide(usage, {}, NOW)
 
     expected = expected_order(named, most - running, most)
     assert [name for _, name in decisions.let_through] == expected
@@ -176,7 +176,7 @@ def test_no_history_exceeds_the_limit(steps: list[Step], most: int) -> None:
                 if other in allocated:
                     put_allocation(usage, other, pod)
         charge(usage)
-        free |= {name for _, name in decide(usage, (), NOW).let_through}
+        free |= {name for _, name in decide(usage, {}, NOW).let_through}
 
         assert committed(usage) == sum(pods[name].devices for name in free) * ONE
         assert committed(usage) <= most * ONE

@@ -164,13 +164,13 @@ def test_claims_and_pods_with_keys_share_one_limit() -> None:
     put(followed, "next", schedulingGates=GATES)
 
     assert totals(followed) == Totals(used=2 * ONE, waiting=ONE)
-    decisions = decide(followed, (), 0.0)
+    decisions = decide(followed, {}, 0.0)
     assert decisions.let_through == ()
     (waiting,) = decisions.waiting
     assert waiting.excesses[0].message.endswith("1 device needed, 0 devices of 2 devices left")
 
     followed.replace_pod(("default", "old"), None)
-    assert decide(followed, (), 0.0).let_through == (("default", "next"),)
+    assert decide(followed, {}, 0.0).let_through == (("default", "next"),)
     assert totals(followed) == Totals(used=ONE, promised=ONE)
 
 
@@ -179,13 +179,13 @@ def test_a_move_to_claims_changes_no_total() -> None:
     followed = usage(1)
     put(followed, "old", nodeName="node")
     put(followed, "other", schedulingGates=GATES)
-    assert decide(followed, (), 0.0).let_through == ()
+    assert decide(followed, {}, 0.0).let_through == ()
     totals(followed)
     followed.replace_pod(("default", "old"), None)
     followed.replace_claim(("default", "c"), counted_claim(allocated_claim(result("a"))))
 
     assert totals(followed) == Totals(used=ONE, waiting=ONE)
-    assert decide(followed, (), 0.0).let_through == ()
+    assert decide(followed, {}, 0.0).let_through == ()
 
 
 def test_a_pod_with_a_mapped_key_counts_once() -> None:
@@ -208,7 +208,7 @@ def test_of_an_owned_driver_pods_with_keys_still_wait() -> None:
     totals(followed)
     (account,) = followed.book.accounts("default")
 
-    assert decide(followed, {account.limit.driver}, 0.0).let_through == ()
+    assert decide(followed, {account.limit.driver: "the bridge decides"}, 0.0).let_through == ()
 
 
 def test_pods_of_the_bridge_wait_until_they_have_a_node() -> None:

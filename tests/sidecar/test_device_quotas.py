@@ -23,6 +23,7 @@ from kube.names import QUOTA_GATE
 from kube.runtime.informers import InformerFactory
 from sidecar.model.rejections import Code
 from sidecar.model.settings import SidecarSettings
+from sidecar.state import quota_charges
 from sidecar.state.state import ClusterState
 from testing.allocation.builders import DRIVER, device, slice_of
 from testing.builders import Document
@@ -255,6 +256,63 @@ async def test_what_others_allocated_counts(tmp_path: Path) -> None:
         assert await stage.code(put_pod(stage.server, "a")) == "exceedsDeviceQuota"
 
 
+def put_other(server: FakeApiServer, name: str, **spec: object) -> Document:
+    """Store a pod of another scheduler with a generated claim of its name."""
+    put_claim(server, f"gpu-{name}")
+    document_ = pod_with(name, schedulerName="default-scheduler", **spec)
+    document_["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimTemplateName": "gpu"}]
+    statuses = [{"name": "gpu", "resourceClaimName": f"gpu-{name}"}]
+    document_["status"]["resourceClaimStatuses"] = statuses
+    return server.put(PODS, document_)
+
+
+async def test_what_was_promised_to_pods_of_another_scheduler_counts(tmp_path: Path) -> None:
+    """They get it when the bridge gives up the driver: then there was too much of it."""
+    async with scene(tmp_path, quota(device_limit(2))) as stage:
+        before = stage.sidecar.state.version
+        put_other(stage.server, "theirs")
+        put_other(stage.server, "waiting", schedulingGates=[{"name": QUOTA_GATE}])
+        await stage.changed(before)
+
+        await stage.give(put_pod(stage.server, "a"))
+        assert await stage.code(put_pod(stage.server, "b")) == "exceedsDeviceQuota"
+
+        # Deleting the pod is the cure, whatever becomes of its claim.
+        before = stage.sidecar.state.version
+        stage.server.remove(PODS, "theirs", "default")
+        await stage.changed(before)
+        assert await stage.woken() == ["default/b"]
+
+
+async def test_nothing_is_left_while_a_promise_is_not_evaluated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The author of a selector decides its cost, and has to wait."""
+    monkeypatch.setattr(quota_charges, "STEPS", 0)
+    limited = quota(device_limit(8), budget=Budget.PER_NAMESPACE)
+    async with scene(tmp_path, limited, other=TEAM) as stage:
+        before = stage.sidecar.state.version
+        put_other(stage.server, "theirs")
+        await stage.changed(before)
+        assert await stage.code(put_pod(stage.server, "a")) == "exceedsDeviceQuota"
+        assert await stage.code(put_pod(stage.server, "b", namespace="other")) == ""
+
+        monkeypatch.setattr(quota_charges, "STEPS", 6000)
+        assert await stage.code(put_pod(stage.server, "c")) == ""
+
+
+async def test_a_promise_is_known_before_the_first_decision(tmp_path: Path) -> None:
+    async with scene(tmp_path, quota(device_limit(1))) as stage:
+        put_other(stage.server, "theirs")
+        async with sidecar_beside(stage.server, tmp_path, instance="instance-1") as successor:
+            scheduler = FakeScheduler(successor.socket)
+            await scheduler.hello()
+
+            answer = await scheduler.prefilter(put_pod(stage.server, "a"))
+
+            assert answer["code"] == "exceedsDeviceQuota"
+
+
 async def test_pods_that_share_a_claim_are_charged_once(tmp_path: Path) -> None:
     async with scene(tmp_path, quota(device_limit(1))) as stage:
         put_claim(stage.server, "shared")
@@ -477,7 +535,7 @@ async def test_pods_behind_the_gate_and_without_legacy_keys_do_not_count(tmp_pat
         assert await stage.code(put_pod(stage.server, "a")) == ""
 
 
-async def test_a_key_that_a_class_maps_counts_by_its_claim_as_soon_as_it_does(
+async def test_a_key_that_a_class_maps_counts_by_the_claim_that_it_will_get(
     tmp_path: Path,
 ) -> None:
     async with scene(tmp_path, quota(device_limit(1, legacy_keys=LEGACY))) as stage:
@@ -492,4 +550,10 @@ async def test_a_key_that_a_class_maps_counts_by_its_claim_as_soon_as_it_does(
         stage.server.put(DEVICE_CLASSES, {"metadata": {"name": "mapped"}, "spec": spec})
         await stage.changed(before)
 
+        # Another scheduler may make that claim as long as the pod is there.
+        assert await stage.code(pod) == "exceedsDeviceQuota"
+
+        before = stage.sidecar.state.version
+        stage.server.remove(PODS, "old", "default")
+        await stage.changed(before)
         assert await stage.code(pod) == ""

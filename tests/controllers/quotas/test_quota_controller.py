@@ -49,8 +49,8 @@ SLOW_AMOUNTS: Final = msgspec.structs.replace(FAST, quota_status_period=Positive
 LONG_SELECTOR: Final = " && ".join([f'device.driver == "{DRIVER}"'] * 20)
 
 
-WATCHES: Final = 12
-"""Quotas, namespaces, classes, slices, claims, pods, owners, and PodGroups of five schedulers."""
+WATCHES: Final = 13
+"""Quotas, namespaces, classes, slices, claims, pods, owners, the fence, and PodGroups of five schedulers."""
 
 
 @asynccontextmanager
@@ -222,9 +222,9 @@ async def test_a_failed_write_is_made_again(server: FakeApiServer) -> None:
 
 async def test_a_quota_that_is_gone_is_forgotten(server: FakeApiServer) -> None:
     server.put(DEVICE_QUOTAS, stored_quota())
-    async with controlled(server) as (feed, owners):
+    async with controlled(server) as (feed, _):
         await until(lambda: summary(server) == "4 of 4 devices left")
-        collector = QuotaCollector(feed.usage, owners)
+        collector = QuotaCollector(feed.usage)
         assert sum(len(family.samples) for family in collector.collect()) == 4
 
         server.remove(DEVICE_QUOTAS, "team")

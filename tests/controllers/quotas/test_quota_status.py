@@ -116,13 +116,15 @@ def test_the_namespace_with_the_least_counts_where_each_has_its_own() -> None:
     assert written.summary == "2 of 4 devices left in the fullest namespace"
 
 
-def test_the_bridge_promises_nothing() -> None:
+def test_what_was_promised_counts_whoever_decides() -> None:
+    """The bridge counts pods of the gates from before it owned the driver."""
     filled = book(quota(device_limit(4)))
-    put(filled, "pending")
+    put(filled, "let through")
+    put(filled, "waiting", is_let_through=False)
 
     (limit,) = status(filled, Deciders(owned_drivers=OWNED)).limits or ()
 
-    assert (limit.promised, limit.waiting, limit.available) == ("0", "1", "4")
+    assert (limit.promised, limit.waiting, limit.available) == ("1", "1", "3")
 
 
 def test_usage_above_a_lowered_limit_leaves_nothing() -> None:
@@ -221,8 +223,8 @@ def test_the_alert_is_above_the_threshold(claims: int, threshold: int, expected:
 def test_what_waits_for_the_bridge_raises_no_alert() -> None:
     """With nothing in use the alert was on, since pods waited."""
     filled = book(quota(device_limit(1)))
-    put(filled, "1")
-    put(filled, "2")
+    put(filled, "1", is_let_through=False)
+    put(filled, "2", is_let_through=False)
 
     owned = conditions(status(filled, Deciders(owned_drivers=OWNED)))
 

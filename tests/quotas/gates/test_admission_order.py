@@ -98,7 +98,7 @@ class Stage:
 
     def decide(self, *, now_s: float = NOW, **options: Any) -> Decisions:
         self.charge()
-        return decide(self.usage, options.pop("owned", ()), now_s, **options)
+        return decide(self.usage, options.pop("withheld", {}), now_s, **options)
 
     def charge(self) -> None:
         for key in tuple(self.usage.book.outstanding):
@@ -190,7 +190,6 @@ def test_every_quota_has_to_have_room() -> None:
 @pytest.mark.parametrize(
     ("options", "most"),
     [
-        ({"owned": {DRIVER}}, {}),
         ({"is_held": False}, {}),
         ({}, {"enforcement": QuotaEnforcement.AUDIT}),
     ],
@@ -201,6 +200,36 @@ def test_nobody_waits_where_nothing_is_to_be_held(options: Any, most: Any) -> No
     stage.add("unknown", claims=["missing"])
 
     assert names(stage.decide(**options)) == ["pod", "unknown"]
+
+
+def test_nothing_is_promised_of_a_driver_about_which_another_decides() -> None:
+    """Such pods were let through without a charge, and all of them got devices once the bridge gave up its driver."""
+    stage = Stage(quota(device_limit(8)))
+    stage.add("pod", age_s=MISSING_S)
+
+    (waiting,) = stage.decide(withheld={DRIVER: "the bridge decides"}).waiting
+
+    assert waiting_note(waiting, stage.usage.book.ledger) == "the bridge decides"
+    assert stage.totals() == Totals(waiting=ONE)
+    assert names(stage.decide(withheld={"other.example.com": ""})) == ["pod"]
+
+
+def test_what_a_pod_waits_for_is_told_after_a_while_only() -> None:
+    """A driver is handed over within seconds."""
+    stage = Stage(quota(device_limit(8)))
+    stage.add("pod")
+
+    decisions = stage.decide(withheld={DRIVER: "it is handed over"})
+
+    assert (decisions.waiting, decisions.next_s) == ((), MISSING_S)
+
+
+def test_pods_of_other_devices_pass_a_pod_of_a_driver_that_is_handed_over() -> None:
+    stage = Stage(quota(device_limit(8)))
+    stage.add("pod", age_s=10 * MAX_PASSED_S)
+    stage.add("none", claims=())
+
+    assert names(stage.decide(withheld={DRIVER: ""})) == ["none"]
 
 
 def test_a_pod_without_its_claims_waits_for_them() -> None:
@@ -253,7 +282,7 @@ def test_nothing_is_decided_while_charges_are_not_known() -> None:
     stage.charge()
     stage.add("running", gates=())  # Its charge is outstanding.
 
-    assert names(decide(stage.usage, (), NOW)) == []
+    assert names(decide(stage.usage, {}, NOW)) == []
     assert names(stage.decide()) == ["pod"]
 
 

@@ -9,14 +9,15 @@ import pytest
 from msgspec.structs import replace
 
 from admission.fence import OPEN_PATCH, fence_documents
-from sidecar.ownership.fence import Binding, FenceState, Parameter, Part, Policy, fence_of
-from sidecar.state.projections import project_fence_binding, project_fence_policy
+from kube.api.ownership import FencePolicy, project_fence_policy
+from sidecar.ownership.fence import Binding, FenceState, Parameter, Part, fence_of
+from sidecar.state.projections import project_fence_binding
 
 GPU = "gpu.nvidia.com"
 NIC = "dra.net"
 
 
-def parts(*drivers: str) -> dict[Part, Policy | Binding | None]:
+def parts(*drivers: str) -> dict[Part, FencePolicy | Binding | None]:
     """Return the parts of a fence as they are kept from the objects that `drawbridge bridge own` writes."""
     return {
         Part(f"{document['kind']}/{document['metadata']['name']}"): kept(document)
@@ -24,7 +25,7 @@ def parts(*drivers: str) -> dict[Part, Policy | Binding | None]:
     }
 
 
-def kept(document: Mapping[str, Any]) -> Policy | Binding:
+def kept(document: Mapping[str, Any]) -> FencePolicy | Binding:
     project = (
         project_fence_binding if document["kind"].endswith("Binding") else project_fence_policy
     )
@@ -37,9 +38,9 @@ def changed_binding(part: Part, **fields: Any) -> Binding:
     return replace(binding, spec=replace(binding.spec, **fields))
 
 
-def excluding(part: Part, field: str, value: object = (1,)) -> Policy:
+def excluding(part: Part, field: str, value: object = (1,)) -> FencePolicy:
     policy = parts(GPU)[part]
-    assert isinstance(policy, Policy)
+    assert isinstance(policy, FencePolicy)
     constraints = {**(policy.spec.match_constraints or {}), field: value}
     return replace(policy, spec=replace(policy.spec, match_constraints=constraints))
 
@@ -90,7 +91,7 @@ def test_a_part_that_does_not_exist_opens_the_fence(part: Part) -> None:
          changed_binding(Part.HOLDER_BINDING, param_ref=Parameter(name="other"))),
         ("without a Lease", Part.HOLDER_BINDING,
          changed_binding(Part.HOLDER_BINDING, param_ref=None)),
-        ("without validations", Part.HOLDER_POLICY, Policy()),
+        ("without validations", Part.HOLDER_POLICY, FencePolicy()),
         ("not about one namespace", Part.POLICY, excluding(Part.POLICY, "namespaceSelector")),
         ("not about some claims", Part.HOLDER_POLICY, excluding(Part.HOLDER_POLICY, "objectSelector")),
         ("not about other versions", Part.POLICY, excluding(Part.POLICY, "matchPolicy", "Exact")),
@@ -98,7 +99,7 @@ def test_a_part_that_does_not_exist_opens_the_fence(part: Part) -> None:
     ],
 )  # fmt: skip
 def test_a_part_that_denies_nothing_opens_the_fence(
-    name: str, part: Part, found: Policy | Binding
+    name: str, part: Part, found: FencePolicy | Binding
 ) -> None:
     fence = fence_of({**parts(GPU), part: found})
 

@@ -1,0 +1,107 @@
+"""The bridge takes a driver with a DeviceQuota from the gates, and gives it back: no version has too much.
+
+The stories follow each other: a fence that is deleted and created again keeps an old parameter.
+"""
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import pytest
+
+from e2e.access import Access, Object
+from e2e.bridge import Bridge, is_waiting
+from e2e.drawbridge import Drawbridge, command_line
+from e2e.gated import DRIVER, Team, UsageRecord, gates_of, team_in
+from e2e.older_kubernetes import needs
+from kube.names import SCHEDULER_NAME
+
+CLUSTER: Final[dict[str, Any]] = {"client_qps": 400}
+LIMIT: Final = 2
+TEAM: Final = "quota-handover"
+TIMEOUT_S: Final = 120.0
+NOWHERE: Final = {"nodeSelector": {"example.com/nowhere": "true"}}
+FULL: Final = "1 device needed, 0 devices of 2 devices left"
+
+pytestmark = [
+    needs(36, "MutatingAdmissionPolicy of admissionregistration.k8s.io/v1"),
+    # Not shared with other stories: the policies are about every pod.
+    pytest.mark.parametrize("cluster", [CLUSTER], indirect=True, scope="session"),
+]
+
+
+@pytest.fixture(scope="module")
+def team(cluster: Access, drawbridge: Drawbridge) -> Iterator[Team]:
+    """A team with two of eight devices, gates for its pods, and a bridge that owns no driver yet."""
+    bridge = Bridge(cluster, drivers=())
+    bridge.install()
+    bridge.ensure()
+    cluster.kubectl("create", "namespace", TEAM)
+    cluster.wait_for("serviceaccounts", "default", TEAM)
+    with gates_of(cluster), team_in(cluster, TEAM) as made:
+        made.limit(LIMIT)
+        made.wait_enforced()
+        yield made
+    bridge.uninstall()
+    cluster.delete("namespace", TEAM)
+
+
+def command(cluster: Access, verb: str) -> None:
+    """Give the driver to the bridge, or take it from it."""
+    completed = command_line(cluster, "bridge", verb, DRIVER, "--apply")
+    assert completed.returncode == 0, completed.stderr
+
+
+def wait_message(team: Team, name: str, text: str) -> None:
+    """Wait until an event of a pod that waits behind the gate has a text."""
+    team.cluster.wait_until(
+        lambda: any(text in message for message in team.wait_events(name)),
+        f"pod {name} is told: {text}",
+        timeout_s=TIMEOUT_S,
+    )
+
+
+def wait_for_bridge(cluster: Access, name: str) -> None:
+    """Wait until the bridge has turned a pod away, since nothing is left to its tenant."""
+
+    def is_told(stored: Object) -> bool:
+        return is_waiting(stored) and FULL in stored["status"]["conditions"][0]["message"]
+
+    cluster.wait_for("pods", name, TEAM, until=is_told, timeout_s=TIMEOUT_S)
+
+
+def test_the_bridge_counts_what_the_gates_have_promised(team: Team, cluster: Access) -> None:
+    with UsageRecord(team) as record:
+        # Let through, and placed nowhere, so that one unit is promised.
+        team.create("promised", **NOWHERE)
+        team.wait_free(1)
+        team.create("leaver")
+        cluster.wait_running("leaver", TEAM, timeout_s=TIMEOUT_S)
+        team.create("late")
+        wait_message(team, "late", FULL)
+
+        command(cluster, "own")
+        team.create("first", schedulerName=SCHEDULER_NAME)
+        wait_for_bridge(cluster, "first")
+        team.delete("leaver")
+        cluster.wait_running("first", TEAM, timeout_s=TIMEOUT_S)
+        team.create("second", schedulerName=SCHEDULER_NAME)
+        wait_for_bridge(cluster, "second")
+
+        # Nobody would give it devices now, and all such pods would get some later.
+        wait_message(team, "late", "the bridge allocates the devices")
+        assert not {"late"} & set(team.free())
+        assert record.most_at_a_time() == LIMIT
+
+
+def test_the_gates_count_what_the_bridge_gave(team: Team, cluster: Access) -> None:
+    with UsageRecord(team, begins_empty=False) as record:
+        command(cluster, "release")
+        # A pod of the same size comes after it, and would be let through if there were room.
+        team.create("later")
+        wait_message(team, "later", FULL)
+        assert sorted(team.free()) == ["first", "promised", "second"]
+
+        team.delete("promised")
+        cluster.wait_running("late", TEAM, timeout_s=TIMEOUT_S)
+        assert sorted(team.free()) == ["first", "late", "second"]
+        assert record.most_at_a_time() == LIMIT

@@ -1,0 +1,106 @@
+"""The charges of quotas in the sidecar, from the objects that changed."""
+
+from typing import Any
+
+import msgspec
+
+from allocator.model.feature_gates import Features
+from kube.api.core import Pod
+from kube.api.extended_resources import IMPLICIT_PREFIX
+from kube.api.resource import ResourceClaim
+from kube.names import QUOTA_GATE, SCHEDULER_NAME
+from quotas.device_quotas.ledger import Totals
+from sidecar.state.projections import project_quota_pod
+from sidecar.state.quota_charges import QuotaChanges, QuotaCharges, QuotaObjects, nothing
+from testing.allocation.builders import (
+    allocated_claim,
+    claim,
+    classes,
+    device,
+    request,
+    result,
+    slice_of,
+)
+from testing.device_quotas import device_limit, quota
+
+ONE = 10**9
+NAME = ("default", "c")
+POD = ("default", "pod")
+KEYS = [{"name": "main", "resources": {"requests": {f"{IMPLICIT_PREFIX}gpu": "2"}}}]
+
+
+def charges() -> QuotaCharges:
+    made, objects = QuotaCharges(Features()), nothing()
+    objects.quotas["team"] = quota(device_limit(8))
+    objects.namespaces["default"] = {}
+    objects.classes.update(classes())
+    objects.slices["a"] = slice_of(device("a"), device("b"))
+    made.apply(QuotaChanges(objects, begins_anew=True, is_needed=True))
+    return made
+
+
+def apply(to: QuotaCharges, **fields: Any) -> Totals:
+    objects: QuotaObjects = nothing()._replace(**fields)
+    to.apply(QuotaChanges(objects, is_needed=True))
+    assert to.book is not None
+    (account,) = to.book.accounts("default")
+    return to.book.ledger.totals(account)
+
+
+def pod(*, status: dict[str, Any] | None = None, **spec: Any) -> Pod | None:
+    document = {
+        "metadata": {"name": "pod", "namespace": "default", "uid": "pod"},
+        "spec": {"resourceClaims": [{"name": "c", "resourceClaimName": "c"}], **spec},
+        "status": status or {},
+    }
+    return project_quota_pod(msgspec.json.encode(document))
+
+
+def open_claim() -> ResourceClaim:
+    return claim(request(), name="c")
+
+
+def test_a_claim_is_promised_while_a_pod_of_another_scheduler_may_get_it() -> None:
+    book = charges()
+    assert apply(book, claims={NAME: open_claim()}) == Totals()
+
+    pods = {POD: pod(), ("default", "second"): pod()}
+    assert apply(book, pods=pods, claims={NAME: open_claim()}) == Totals(promised=ONE)
+
+    assert apply(book, pods={POD: None}, claims={NAME: open_claim()}) == Totals(promised=ONE)
+    last = {("default", "second"): None}
+    assert apply(book, pods=last, claims={NAME: open_claim()}) == Totals()
+
+
+def test_what_was_promised_settles_with_the_allocation() -> None:
+    book = charges()
+    apply(book, pods={POD: pod()}, claims={NAME: open_claim()})
+
+    assert apply(book, claims={NAME: allocated_claim(result("a"))}) == Totals(used=ONE)
+
+
+def test_other_pods_are_promised_nothing() -> None:
+    assert pod(schedulerName=SCHEDULER_NAME) is None
+    assert pod(schedulingGates=[{"name": QUOTA_GATE}]) is None
+    assert pod(nodeName="node-1") is None
+    assert pod(status={"phase": "Succeeded"}) is None
+    assert pod(resourceClaims=[{"name": "c", "resourceClaimTemplateName": "t"}]) is None
+
+
+def test_keys_of_a_class_are_promised_until_the_pod_is_bound() -> None:
+    book = charges()
+    keys: dict[str, Any] = {"resourceClaims": [], "containers": KEYS}
+    assert apply(book, pods={POD: pod(**keys)}) == Totals(promised=2 * ONE)
+
+    status = {"extendedResourceClaimStatus": {"resourceClaimName": "c"}}
+    bound = pod(nodeName="node-1", status=status, **keys)
+    assert apply(book, pods={POD: bound}) == Totals()
+
+
+def test_promises_follow_the_devices() -> None:
+    book = charges()
+    requested = {"claims": {NAME: open_claim()}, "pods": {POD: pod()}}
+    assert apply(book, **requested) == Totals(promised=ONE)
+
+    assert apply(book, slices={"a": None}) == Totals()
+    assert apply(book, slices={"a": slice_of(device("a"), generation=2)}) == Totals(promised=ONE)
