@@ -1,11 +1,11 @@
 """The scheduler of a new pod, by the drivers of its claims; pure.
 
 A pod whose open claims are all of drivers that the bridge owns gets the bridge's schedulerName, and a
-toleration of the taint of the bridge's nodes, if it names no scheduler of its own. A pod with open claims
-of owned and of other drivers fits no scheduler and is rejected. Claims that are allocated already bind a
-pod to nodes and to no scheduler, so they do not count. Where nothing tells the driver of a claim, the pod
-is left as it is with a warning; the fence prevents harm. Never for lack of time: the scheduler of a pod
-cannot be changed later.
+toleration of the taint of the bridge's nodes, if it names no scheduler of its own, and loses the gate of
+DeviceQuotas. A pod with open claims of owned and of other drivers fits no scheduler and is rejected. Claims
+that are allocated already bind a pod to nodes and to no scheduler, so they do not count. Where nothing tells
+the driver of a claim, the pod is left as it is with a warning; the fence prevents harm. Never for lack of
+time: the scheduler of a pod cannot be changed later.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,8 +17,8 @@ from findings.field_path import FieldPath
 from findings.finding import Code, Finding, error, warning
 from findings.text import quote_text
 from kube.api.core import Pod, Toleration
-from kube.jsonpatch import Operation, add, pointer
-from kube.names import DEFAULT_SCHEDULER_NAME
+from kube.jsonpatch import Operation, add, pointer, remove
+from kube.names import DEFAULT_SCHEDULER_NAME, QUOTA_GATE
 from rules.context.context import Context
 from rules.context.pod_scheduler import CLAIMS, PodDrivers, drivers_of_pod
 
@@ -91,6 +91,7 @@ def routed(pod: Pod, bridge: Bridge, *findings: Finding) -> Answer:
         operations=(
             add(pointer("spec", "schedulerName"), bridge.scheduler),
             *_tolerate(pod.spec.tolerations or (), bridge.taint),
+            *_ungate(pod),
         ),
         findings=findings,
     )
@@ -118,6 +119,13 @@ def _tolerate(tolerations: Sequence[Toleration], taint: str) -> Iterator[Operati
             yield add(pointer("spec", "tolerations", "-"), toleration)
         else:
             yield add(pointer("spec", "tolerations"), [toleration])
+
+
+def _ungate(pod: Pod) -> Iterator[Operation]:
+    """Yield the removal of the gate of DeviceQuotas, which policies add before webhooks: the bridge decides."""
+    gates = [gate.name for gate in pod.spec.scheduling_gates or ()]
+    if QUOTA_GATE in gates:
+        yield remove(pointer("spec", "schedulingGates", gates.index(QUOTA_GATE)))
 
 
 def _untouched(*findings: Finding) -> Answer:

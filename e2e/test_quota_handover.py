@@ -3,6 +3,7 @@
 The stories follow each other: a fence that is deleted and created again keeps an old parameter.
 """
 
+import http.client
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -11,8 +12,9 @@ import pytest
 from e2e.access import Access, Object
 from e2e.bridge import Bridge, is_waiting
 from e2e.drawbridge import Drawbridge, command_line
-from e2e.gated import DRIVER, Team, UsageRecord, gates_of, team_in
+from e2e.gated import DRIVER, Team, UsageRecord, gates_of, is_gated, team_in
 from e2e.older_kubernetes import needs
+from e2e.routed import routing_rules
 from kube.names import SCHEDULER_NAME
 
 CLUSTER: Final[dict[str, Any]] = {"client_qps": 400}
@@ -69,6 +71,13 @@ def wait_for_bridge(cluster: Access, name: str) -> None:
     cluster.wait_for("pods", name, TEAM, until=is_told, timeout_s=TIMEOUT_S)
 
 
+def admitted(team: Team, **spec: Any) -> tuple[str, bool]:
+    """Return the scheduler that a new pod would get, and True if it would be gated."""
+    status, answer = team.post(team.pod("new", **spec), dry_run=True)
+    assert status == http.client.CREATED, answer
+    return answer["spec"]["schedulerName"], is_gated(answer)
+
+
 def test_the_bridge_counts_what_the_gates_have_promised(team: Team, cluster: Access) -> None:
     with UsageRecord(team) as record:
         # Let through, and placed nowhere, so that one unit is promised.
@@ -86,6 +95,11 @@ def test_the_bridge_counts_what_the_gates_have_promised(team: Team, cluster: Acc
         cluster.wait_running("first", TEAM, timeout_s=TIMEOUT_S)
         team.create("second", schedulerName=SCHEDULER_NAME)
         wait_for_bridge(cluster, "second")
+
+        # The policy adds the gate before the webhook gives a pod to the bridge.
+        cluster.wait_until(lambda: routing_rules(cluster), "pods are routed", timeout_s=TIMEOUT_S)
+        assert admitted(team) == (SCHEDULER_NAME, False)
+        assert admitted(team, schedulerName="theirs") == ("theirs", True)
 
         # Nobody would give it devices now, and all such pods would get some later.
         wait_message(team, "late", "the bridge allocates the devices")

@@ -23,7 +23,7 @@ from kube.api.core import Pod
 from kube.api.meta import decode
 from kube.api.resource import ResourceClaim
 from kube.names import SCHEDULER_NAME
-from quotas.gates.counted_objects import counted_pod, is_gated
+from quotas.gates.counted_objects import counted_pod, is_gated, is_of_bridge
 from quotas.gates.usage import Key
 from sidecar.state.quota_charges import QuotaChanges, QuotaCharges, QuotaObjects, nothing
 from testing import gate_schedules as gates
@@ -303,11 +303,6 @@ class Schedule(gates.Schedule):
 def is_allocated(stored: ResourceClaim) -> bool:
     """Return True if a claim has devices."""
     return stored.status is not None and stored.status.allocation is not None
-
-
-def is_of_bridge(pod: Pod) -> bool:
-    """Return True if the bridge's scheduler places a pod."""
-    return pod.spec.scheduler_name == SCHEDULER_NAME
 
 
 def bridge_pod(key: Key, uid: str) -> Pod:

@@ -65,7 +65,8 @@ def build_usage(state: ClusterState, features: Features) -> QuotaUsage:
         usage.replace_claim(key, counted_claim(claim))
         pods = (*users.get(key, ()), *_owners(claim, key[0], state, members))
         counted = usage.book.claim(key)
-        # Without a pod that is known, nobody says that it waits; files have claims without the status of pods.
+        # Without a pod that is known, nobody says that it waits, and files have claims without the status of
+        # pods; where the bridge owns drivers it may be a claim of its pods, to which nothing is promised.
         is_let_through = any(map(usage.is_let_through, pods)) or not (pods or owned)
         if counted is not None:
             usage.book.put_claim(key, counted._replace(is_let_through=is_let_through))

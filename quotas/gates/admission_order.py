@@ -24,6 +24,7 @@ from kube.names import QUOTA_GATE
 from quotas.device_quotas.book import CapBreach
 from quotas.device_quotas.ledger import Excess, Stage
 from quotas.device_quotas.tenants import Account
+from quotas.gates.counted_objects import is_of_bridge
 from quotas.gates.groups import GroupId, Minimum
 from quotas.gates.usage import Key, LegacyKeysOfPod, QuotaUsage
 
@@ -44,7 +45,7 @@ class Lack(NamedTuple):
     """A thing that a unit waits for, other than room.
 
     Attributes:
-        kind: The kind of thing, in a word.
+        kind: The kind of thing; a pod is told once about each.
         note: The reason for people.
     """
 
@@ -186,6 +187,11 @@ def _passing(
     saved: Collection[Account],
 ) -> tuple[tuple[Key, ...], Waiting | Undecided | None]:
     """Return the pods of a unit that are let through, and the reason if none is."""
+    if all(is_of_bridge(usage.pods[key]) for key in unit.pods):
+        return (
+            unit.pods,
+            None,
+        )  # It decides itself, so whoever wrote the gate, nobody else would remove it.
     obstacle = _obstacle(usage, unit, withheld, unknown, saved)
     if obstacle is None or unit.needed >= len(unit.pods):
         return unit.pods, obstacle
@@ -222,7 +228,8 @@ def _obstacle(
         return Undecided.UNKNOWN
     driver = _withheld_driver(usage, unit, accounts, withheld)
     if driver is not None:
-        return Waiting(unit, lack=Lack(f"decider/{driver}", withheld[driver]))
+        # A handover that ends, or begins, is another reason.
+        return Waiting(unit, lack=Lack(f"decider/{withheld[driver]}", withheld[driver]))
     if not charges:
         return None
     if not unit.is_complete:

@@ -22,7 +22,7 @@ from kube.api.resource import (
     DeviceClaim,
     ResourceClaim,
 )
-from kube.names import QUOTA_GATE
+from kube.names import QUOTA_GATE, SCHEDULER_NAME
 from quotas.device_quotas.book import CountedClaim, LegacyPod
 from quotas.gates.groups import group_annotations, group_labels, membership
 
@@ -111,6 +111,11 @@ def counted_pod(pod: Pod) -> Pod | None:
 def is_gated(pod: Pod) -> bool:
     """Return True if a pod has the gate of quotas."""
     return any(gate.name == QUOTA_GATE for gate in pod.spec.scheduling_gates or ())
+
+
+def is_of_bridge(pod: Pod) -> bool:
+    """Return True if the bridge places a pod."""
+    return pod.spec.scheduler_name == SCHEDULER_NAME
 
 
 def is_extended_resource(key: str) -> bool:

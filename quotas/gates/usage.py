@@ -26,11 +26,10 @@ from kube.api.core import Pod
 from kube.api.device_quota import DeviceQuota
 from kube.api.extended_resources import extended_resources
 from kube.api.resource import DeviceClass, ResourceSlice
-from kube.names import SCHEDULER_NAME
 from quotas.device_quotas.book import CountedClaim, QuotaBook, leaving_outstanding
 from quotas.device_quotas.ledger import Stage
 from quotas.device_quotas.tenants import Labels
-from quotas.gates.counted_objects import QuotaClaim, has_keys, is_gated, legacy_pod
+from quotas.gates.counted_objects import QuotaClaim, has_keys, is_gated, is_of_bridge, legacy_pod
 from quotas.gates.groups import PodGroupIndex
 
 ABANDONED_S: Final = 30.0
@@ -216,7 +215,7 @@ class QuotaUsage:
         The bridge decides about its pods itself, and rejects claims of drivers that it does not own: else
         pods that nobody places would use up the budget of a tenant.
         """
-        return not self.waits(pod) and pod.spec.scheduler_name != SCHEDULER_NAME
+        return not self.waits(pod) and not is_of_bridge(pod)
 
     def claims_of(self, key: Key) -> PodClaims:
         """Return the charges of a pod."""

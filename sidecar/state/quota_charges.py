@@ -16,11 +16,10 @@ from kube.api.device_quota import DeviceQuota
 from kube.api.extended_resources import extended_resources
 from kube.api.resource import DeviceClaim, DeviceClass, ResourceClaim, ResourceSlice
 from kube.cel.scope import AnswerInterrupted, Meter, evaluating
-from kube.names import SCHEDULER_NAME
 from quotas.device_quotas.book import CountedClaim, QuotaBook, leaving_outstanding
 from quotas.device_quotas.ledger import Entry, Stage
 from quotas.device_quotas.tenants import Labels
-from quotas.gates.counted_objects import has_keys, is_gated, legacy_pod
+from quotas.gates.counted_objects import has_keys, is_gated, is_of_bridge, legacy_pod
 from quotas.gates.usage import KeysOfPod, LegacyKeysOfPod, claim_entries
 from sidecar.plan.occupancy import counted_claim
 
@@ -35,7 +34,7 @@ class QuotaObjects(NamedTuple):
 
     Attributes:
         claims: The claims with the devices promised to them.
-        pods: Those that have devices by keys, and not by claims.
+        pods: Those that have devices by keys, or may get claims from another scheduler.
     """
 
     quotas: dict[str, DeviceQuota | None]
@@ -68,9 +67,7 @@ class QuotaChanges(NamedTuple):
 
 def promised_names(pod: Pod | None) -> frozenset[Name]:
     """Return the claims that another scheduler may allocate for a pod of `counted_pod`."""
-    if pod is None or pod.spec.node_name or pod.spec.scheduler_name == SCHEDULER_NAME:
-        return frozenset()
-    if is_gated(pod):
+    if pod is None or pod.spec.node_name or is_of_bridge(pod) or is_gated(pod):
         return frozenset()
     return frozenset(entry.claim for entry in claim_entries(pod) if entry.claim is not None)
 
@@ -217,7 +214,7 @@ class QuotaCharges:
             book.remove_claim(legacy_key)
             book.remove_claim(claim_key)
             return
-        is_let_through = not is_gated(pod) and pod.spec.scheduler_name != SCHEDULER_NAME
+        is_let_through = not (is_gated(pod) or is_of_bridge(pod))
         mapped = mapped_resources(pod, resources)
         book.put_claim(legacy_key, legacy_pod(pod, mapped, is_let_through=is_let_through))
         if mapped and is_let_through and not pod.spec.node_name:

@@ -10,8 +10,8 @@ from findings.finding import Severity
 from kube.api.core import Pod
 from kube.api.meta import convert
 from kube.api.resource import DeviceClaim
-from kube.jsonpatch import Operation, add
-from kube.names import SCHEDULER_NAME
+from kube.jsonpatch import Operation, add, remove
+from kube.names import QUOTA_GATE, SCHEDULER_NAME
 from rules.context.context import Context
 from testing.rule_cases import EXAMPLE, NVIDIA, device, exactly, resource_slice
 from testing.rule_contexts import GPUS, context, named_class
@@ -123,6 +123,20 @@ def test_a_routed_pod_tolerates_the_taint_of_the_bridges_nodes(
     answer = route_pod(created_pod, NAMESPACE, cluster(EXAMPLE), Bridge(SCHEDULER_NAME, TAINT))
 
     assert answer.operations == (add("/spec/schedulerName", SCHEDULER_NAME), *added), name
+
+
+def test_a_routed_pod_loses_the_gate_of_quotas_and_no_other() -> None:
+    """Policies add it before webhooks are called, and nobody would remove it later."""
+    gates = [{"name": "example.com/other"}, {"name": QUOTA_GATE}]
+
+    answer = routed(pod(EXAMPLE, schedulingGates=gates), cluster(EXAMPLE))
+
+    assert answer.operations == (
+        add("/spec/schedulerName", SCHEDULER_NAME),
+        remove("/spec/schedulingGates/1"),
+    )
+    foreign = pod(EXAMPLE, schedulingGates=gates, schedulerName="theirs")
+    assert routed(foreign, cluster(EXAMPLE)).operations == ()
 
 
 def test_a_pod_that_is_not_routed_gets_no_toleration() -> None:

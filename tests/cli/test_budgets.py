@@ -339,6 +339,26 @@ def test_a_gated_pod_for_which_there_is_room_waits_for_the_controllers(tmp_path:
     )
 
 
+def test_a_gated_pod_that_names_another_scheduler_is_told_that_the_bridge_decides(
+    tmp_path: Path,
+) -> None:
+    claim, pod = pending("16Gi")
+    pod["spec"] |= {"schedulerName": "theirs", "schedulingGates": [{"name": QUOTA_GATE}]}
+    owned = {
+        "apiVersion": "drawbridge.internal/v1alpha1",
+        "kind": "AllocatorOwnership",
+        "metadata": {"name": "default"},
+        "spec": {"drivers": [{"name": HAMI}]},
+    }
+
+    _, gate = explained(tmp_path, pod, claim, owned)
+
+    assert gate == (
+        f"the bridge allocates the devices of {HAMI}, and this pod names another scheduler; create it again, so "
+        "that the bridge places it"
+    )
+
+
 def test_the_text_names_the_gate(tmp_path: Path) -> None:
     text = why(tmp_path, gated(claim="absent"), form="text")
 

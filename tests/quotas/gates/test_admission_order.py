@@ -15,7 +15,7 @@ from controllers.quotas.events import waiting_events
 from controllers.quotas.projections import project_quota_claim, project_quota_pod
 from kube.api.device_quota import DeviceQuota, QuotaEnforcement
 from kube.api.meta import rfc3339
-from kube.names import QUOTA_GATE
+from kube.names import QUOTA_GATE, SCHEDULER_NAME
 from quotas.device_quotas.ledger import Totals
 from quotas.gates.admission_order import (
     GROUP_QUIET_S,
@@ -61,6 +61,7 @@ class Stage:
         group: str = "",
         minimum: int = 0,
         scheduling_group: dict[str, str] | None = None,
+        scheduler: str = "default-scheduler",
         **metadata: Any,
     ) -> None:
         """Add a pod with a claim of so many devices."""
@@ -84,6 +85,7 @@ class Stage:
             },
             "spec": {
                 "schedulingGroup": scheduling_group,
+                "schedulerName": scheduler,
                 "priority": priority,
                 "schedulingGates": [{"name": gate} for gate in gates],
                 "resourceClaims": [{"name": each, "resourceClaimName": each} for each in names],
@@ -212,6 +214,15 @@ def test_nothing_is_promised_of_a_driver_about_which_another_decides() -> None:
     assert waiting_note(waiting, stage.usage.book.ledger) == "the bridge decides"
     assert stage.totals() == Totals(waiting=ONE)
     assert names(stage.decide(withheld={"other.example.com": ""})) == ["pod"]
+
+
+def test_a_pod_of_the_bridge_that_has_the_gate_waits_for_nothing() -> None:
+    """The bridge decides about it, and nobody else may remove the gate."""
+    stage = Stage(quota(device_limit(1)))
+    stage.add("pod", count=2, scheduler=SCHEDULER_NAME)
+
+    assert names(stage.decide(withheld={DRIVER: "the bridge decides"})) == ["pod"]
+    assert stage.totals() == Totals(waiting=2 * ONE)
 
 
 def test_what_a_pod_waits_for_is_told_after_a_while_only() -> None:
