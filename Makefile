@@ -153,8 +153,8 @@ chaos: setup ## schedules of the allocation protocol, faults that are planted in
 	$(BIN)/python -m testing.sidecar.chaos --seeds "$(or $(SEEDS),100000)" --first "$(or $(FIRST),0)"
 	@$(if $(SEEDS)$(FIRST),,$(BIN)/python -m testing.sidecar.chaos --quota --seeds 20000)
 	@$(if $(SEEDS)$(FIRST),,$(BIN)/python -m testing.gate_schedules --seeds 20000)
-	@for fault in removal-without-holder promised-is-forgotten no-settling; do \
-	  $(BIN)/python -m testing.gate_schedules --seeds 1000 --fault $$fault || exit 1; done
+	@for fault in removal-without-holder promised-is-forgotten no-settling same-identity; do \
+	  $(BIN)/python -m testing.gate_schedules --seeds 2000 --fault $$fault || exit 1; done
 	@$(if $(SEEDS)$(FIRST),,$(BIN)/python -m testing.handover_schedules --seeds 20000)
 	@for fault in gates-let-go fence-is-ignored promised-is-not-counted no-pause; do \
 	  $(BIN)/python -m testing.handover_schedules --seeds 5000 --fault $$fault || exit 1; done

@@ -122,7 +122,7 @@ def _tolerate(tolerations: Sequence[Toleration], taint: str) -> Iterator[Operati
 
 
 def _ungate(pod: Pod) -> Iterator[Operation]:
-    """Yield the removal of the gate of DeviceQuotas, which policies add before webhooks: the bridge decides."""
+    """Yield the removal of the gate of DeviceQuotas; policies add it before webhooks are called."""
     gates = [gate.name for gate in pod.spec.scheduling_gates or ()]
     if QUOTA_GATE in gates:
         yield remove(pointer("spec", "schedulingGates", gates.index(QUOTA_GATE)))

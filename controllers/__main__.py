@@ -45,15 +45,13 @@ Build = Callable[[EvaluatingParts], Work]
 """Returns the work of one controller."""
 
 
-def controllers(
-    registry: CollectorRegistry, engine: WorkerEngine, identity: str
-) -> Sequence[Build]:
+def controllers(registry: CollectorRegistry, engine: WorkerEngine) -> Sequence[Build]:
     """Return all controllers; their metrics outlive a leadership."""
     return (
         partial(templates.controller, metrics=TemplateMetrics(registry)),
         profiles.controller,
         policies.controller,
-        partial(quotas.controller, engine=engine, identity=identity),
+        partial(quotas.controller, engine=engine),
         partial(audit.controller, metrics=AuditMetrics(registry)),
         gates.controller,
         groups.controller,
@@ -97,7 +95,7 @@ async def control(process: Process[Settings]) -> None:
             options,
             engine=engine,
             count_event=event_counter(registry),
-            builds=controllers(registry, engine, process.identity),
+            builds=controllers(registry, engine),
         )
         await run_while_leading(
             process,
@@ -111,9 +109,9 @@ async def control(process: Process[Settings]) -> None:
         )
 
 
-def begin(lasting: Lasting, _: Term) -> Work:
+def begin(lasting: Lasting, term: Term) -> Work:
     """Return the work of a leader: nothing that was known before counts."""
-    parts = build_parts(lasting)
+    parts = build_parts(lasting, term.identity)
     works = [build(parts) for build in lasting.builds]
     all_controllers = tuple(controller for work in works for controller in work.controllers)
     return Work(
@@ -133,8 +131,12 @@ def begin(lasting: Lasting, _: Term) -> Work:
     )
 
 
-def build_parts(lasting: Lasting) -> EvaluatingParts:
-    """Return the parts that the controllers share."""
+def build_parts(lasting: Lasting, identity: str) -> EvaluatingParts:
+    """Return the parts that the controllers share.
+
+    Args:
+        identity: The holder of the Lease.
+    """
     process, client, files = lasting.process, lasting.client, lasting.files
     settings, informers = process.settings, InformerFactory(client)
     return EvaluatingParts(
@@ -160,6 +162,7 @@ def build_parts(lasting: Lasting) -> EvaluatingParts:
             informers, settings.namespace, settings.validation, engine=lasting.engine
         ),
         now=process.clock(client),
+        identity=identity,
     )
 
 

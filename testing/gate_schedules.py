@@ -6,8 +6,8 @@ allows: claims that are allocated, or whose pod has no gate.
 
 A seed is a schedule: `python -m testing.gate_schedules --first 7 --seeds 1` plays it again. `--fault` plants a
 fault, which has to be found: `removal-without-holder` lets a process remove gates that does not hold the Lease,
-`promised-is-forgotten` charges only what a process has seen, and `no-settling` lets a new leader decide before the
-policy knows of it.
+`promised-is-forgotten` charges only what a process has seen, `no-settling` lets a new leader decide before the
+policy knows of it, and `same-identity` lets a process lead for a second time under the identity of the first.
 """
 
 import argparse
@@ -52,6 +52,7 @@ class Fault(StrEnum):
     REMOVAL_WITHOUT_HOLDER = "removal-without-holder"
     PROMISED_IS_FORGOTTEN = "promised-is-forgotten"
     NO_SETTLING = "no-settling"
+    SAME_IDENTITY = "same-identity"
 
 
 class LimitExceeded(Exception):
@@ -70,7 +71,7 @@ class Removal(NamedTuple):
     """The removal of a pod's gate that is under way.
 
     Attributes:
-        writer: The process.
+        writer: The identity of the process when it decided.
     """
 
     key: Key
@@ -82,8 +83,8 @@ class Server:
     """The API server: versions, and the holder of the Lease.
 
     Attributes:
-        holder: The process that holds the Lease.
-        holder_of_policy: The process that the admission policy believes to hold it, which follows.
+        holder: The identity that holds the Lease.
+        holder_of_policy: The identity that the admission policy believes to hold it, which follows.
     """
 
     def __init__(self, limit: int, fault: Fault) -> None:
@@ -125,6 +126,7 @@ class Process:
     """A replica of the controllers, with the versions that it has seen and its beliefs.
 
     Attributes:
+        identity: The identity of its latest term.
         leads: It believes that it holds the Lease.
         withheld: The drivers about which another decides.
         seen: The number of versions that it has seen.
@@ -132,7 +134,7 @@ class Process:
     """
 
     def __init__(self, number: int, limit: int) -> None:
-        self.number = number
+        self.identity = number
         self._limit = limit
         self.seen = 0
         self.leads = number == 0
@@ -175,7 +177,7 @@ class Process:
         if self.settles_at is None:
             if fault is Fault.NO_SETTLING:
                 self.settles_at = self.seen
-            elif server.holder_of_policy == self.number:
+            elif server.holder_of_policy == self.identity:
                 self.settles_at = len(server.log)
 
     def decide(self) -> list[Removal]:
@@ -183,7 +185,7 @@ class Process:
         for key in tuple(self.usage.book.outstanding):
             self.usage.book.charge(key)
         return [
-            Removal(key, self.usage.pods[key].metadata.uid, self.number)
+            Removal(key, self.usage.pods[key].metadata.uid, self.identity)
             for key in decide(self.usage, self.withheld, NOW_S).let_through
         ]
 
@@ -199,6 +201,7 @@ class Schedule:
         self._processes: Sequence[Process] = [Process(number, limit) for number in range(PROCESSES)]
         self._removals: list[Removal] = []
         self._created = 0
+        self._terms = PROCESSES
 
     def play(self) -> None:
         """Let everything happen.
@@ -277,10 +280,12 @@ class Schedule:
 
     def _take_over(self) -> None:
         """Give the Lease to another process; the former holder may believe for long that it still has it."""
-        others = [p for p in self._processes if p.number != self._server.holder and not p.leads]
+        others = [p for p in self._processes if p.identity != self._server.holder and not p.leads]
         if others:
             process = self._random.choice(others)
-            self._server.holder = process.number
+            if self._fault is not Fault.SAME_IDENTITY:
+                process.identity, self._terms = self._terms, self._terms + 1
+            self._server.holder = process.identity
             process.leads, process.settles_at = True, None
             process.forget(self._server.log)
 
@@ -290,7 +295,7 @@ class Schedule:
     def _notice(self) -> None:
         """Let a process notice that it does not lead any more."""
         for process in self._processes:
-            if process.leads and process.number != self._server.holder:
+            if process.leads and process.identity != self._server.holder:
                 process.leads, process.settles_at = False, None
                 return
 

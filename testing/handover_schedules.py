@@ -112,7 +112,7 @@ class Process(gates.Process):
         for key in waiting:
             self.usage.let_through(key)
         return [
-            gates.Removal(key, self.usage.pods[key].metadata.uid, self.number) for key in waiting
+            gates.Removal(key, self.usage.pods[key].metadata.uid, self.identity) for key in waiting
         ]
 
 

@@ -9,6 +9,8 @@ class EvaluatingParts(Parts, frozen=True, kw_only=True):
 
     Attributes:
         evaluator: Evaluates rules against the cluster.
+        identity: The holder of the Lease, by which writes are fenced.
     """
 
     evaluator: RuleEvaluator
+    identity: str

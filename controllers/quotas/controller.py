@@ -155,12 +155,11 @@ class QuotaStatusController:
         log.info("quota.updated", quota=name, summary=status.summary, conditions=conditions)
 
 
-def controller(parts: EvaluatingParts, *, engine: WorkerEngine, identity: str) -> Work:
+def controller(parts: EvaluatingParts, *, engine: WorkerEngine) -> Work:
     """Return the controllers of quotas.
 
     Args:
         engine: Evaluates the selectors of claims.
-        identity: The identity of this process, as in the Lease.
     """
     settings = parts.settings
     feed = QuotaFeed(
@@ -175,7 +174,7 @@ def controller(parts: EvaluatingParts, *, engine: WorkerEngine, identity: str) -
         feed,
         parts.recorder,
         settings.controllers,
-        identity=identity,
+        identity=parts.identity,
         owners=owners,
         now=parts.now,
     )

@@ -50,7 +50,8 @@ class LeaderSettings(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         namespace: The Lease's namespace.
         name: The Lease's name.
-        identity: Ours; no two processes may share it (host name and a random part).
+        identity: Ours; no two processes may share it (host name and a random part). The second term of a process
+            has another, with `_2` after it: a write of the first that is late must not pass for one of the second.
         lease_s: Whole seconds after which others may take a Lease that is not renewed.
         renew_deadline_s: The time that a holder works on without a renewal; below `lease_s`.
         retry_s: The time between two attempts; below `renew_deadline_s`.
@@ -152,22 +153,25 @@ def pause_s(retry_s: float, remaining_s: float, jitter: float) -> float:
     return pause + 0.2 * jitter * min(pause, retry_s)
 
 
-def lease_document(lease: Lease | None, settings: LeaderSettings, wall_s: float) -> dict[str, Any]:
+def lease_document(
+    lease: Lease | None, identity: str, lease_s: int, wall_s: float
+) -> dict[str, Any]:
     """Return the spec that makes a Lease ours, or keeps it so.
 
     Args:
         lease: The Lease as it is; None if there is none.
-        settings: Identity and duration.
+        identity: Ours.
+        lease_s: Its duration.
         wall_s: Now, in seconds since 1970.
     """
     now = _micro_time(wall_s)
     spec: dict[str, Any] = {
-        "holderIdentity": settings.identity,
-        "leaseDurationSeconds": settings.lease_s,
+        "holderIdentity": identity,
+        "leaseDurationSeconds": lease_s,
         "renewTime": now,
     }
     lease_spec = lease.spec if lease else LeaseSpec()
-    if lease_spec.holder_identity != settings.identity:
+    if lease_spec.holder_identity != identity:
         spec["acquireTime"] = now
         spec["leaseTransitions"] = (lease_spec.lease_transitions or 0) + (1 if lease else 0)
     return spec
@@ -228,6 +232,7 @@ class Leader:
         """
         self._client = client
         self._settings = settings
+        self._terms = 1
         self._wall_clock = wall_clock
         self._clock = clock
         self._jitter = jitter
@@ -240,6 +245,12 @@ class Leader:
         self.leading = False
         self.is_successor = False
         self.found_notes: Mapping[str, str] = {}
+
+    @property
+    def identity(self) -> str:
+        """The holder that the Lease names in this term, or in the next one while this process does not lead."""
+        identity = self._settings.identity
+        return identity if self._terms == 1 else f"{identity}_{self._terms}"
 
     async def run(self, lead: Callable[[], Awaitable[object]]) -> None:
         """Wait for the Lease, then run `lead` until it returns or the Lease is lost; repeat.
@@ -258,6 +269,7 @@ class Leader:
                 log.warning("lease.lost", **self._labels())
                 if self._settings.ends_with_lease:
                     raise LeaseLost(f"the Lease {self._settings.name} was lost")
+                self._terms += 1
         finally:
             self.leading = False
             await self._release()
@@ -315,7 +327,7 @@ class Leader:
                 lease = await self._read()
                 step = next_step(
                     lease,
-                    self._settings.identity,
+                    self.identity,
                     self._clock() - self._seen_at,
                     self._settings.lease_s,
                 )
@@ -325,7 +337,9 @@ class Leader:
                     self.is_successor = is_handed_over(lease)
                     self.found_notes = (lease.metadata.annotations if lease else None) or {}
                 if self._may_hold:
-                    spec = lease_document(lease, self._settings, self._wall_clock())
+                    spec = lease_document(
+                        lease, self.identity, self._settings.lease_s, self._wall_clock()
+                    )
                     await self._write(lease, spec, self._notes() if self.leading else {})
                 return step
         except (KubeError, TimeoutError) as error:
@@ -383,7 +397,7 @@ class Leader:
         try:
             async with asyncio.timeout(self._settings.call_timeout_s):
                 lease = await self._read()
-                if lease is None or lease.spec.holder_identity != self._settings.identity:
+                if lease is None or lease.spec.holder_identity != self.identity:
                     return
                 spec = {"holderIdentity": None, "renewTime": _micro_time(self._wall_clock())}
                 mark = {HANDED_OVER: str(lease.spec.lease_transitions or 0)}
@@ -393,4 +407,4 @@ class Leader:
 
     def _labels(self) -> dict[str, str]:
         settings = self._settings
-        return {"lease": f"{settings.namespace}/{settings.name}", "identity": settings.identity}
+        return {"lease": f"{settings.namespace}/{settings.name}", "identity": self.identity}

@@ -72,10 +72,12 @@ class Term(msgspec.Struct, frozen=True, kw_only=True):
     """A time of leadership of a process.
 
     Attributes:
+        identity: The holder that the Lease names.
         is_successor: No write of the leader before can be under way, as that one said itself.
         notes: Annotations of the Lease, which the leader before left.
     """
 
+    identity: str
     is_successor: bool
     notes: Mapping[str, str] = {}
 
@@ -157,7 +159,13 @@ async def run_while_leading(
     )
 
     async def lead() -> None:
-        work = begin(Term(is_successor=leader.is_successor, notes=leader.found_notes))
+        work = begin(
+            Term(
+                identity=leader.identity,
+                is_successor=leader.is_successor,
+                notes=leader.found_notes,
+            )
+        )
         running[:] = work.controllers
         works[:] = [work]
         try:

@@ -133,7 +133,9 @@ async def leading(
             recorder=quick_recorder(client),
             engine=WorkerEngine(),
         )
-        work = begin(parts, Term(is_successor=is_successor), sleep=sleeper.sleep)
+        work = begin(
+            parts, Term(identity="instance-0", is_successor=is_successor), sleep=sleeper.sleep
+        )
         async with running(*work.loops):
             yield Leading(server, session, work, sleeper, registry)
 

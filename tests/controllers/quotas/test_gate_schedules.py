@@ -14,11 +14,12 @@ def test_no_schedule_exceeds_the_quota() -> None:
     [
         (Fault.REMOVAL_WITHOUT_HOLDER, 14),
         (Fault.PROMISED_IS_FORGOTTEN, 9),
-        (Fault.NO_SETTLING, 20),
+        (Fault.NO_SETTLING, 86),
+        (Fault.SAME_IDENTITY, 1959),
     ],
 )
 def test_a_planted_fault_is_found_and_its_seed_is_a_schedule(fault: Fault, seed: int) -> None:
-    """`make chaos` looks for it in 1,000 seeds; a change of the decision moves them."""
+    """`make chaos` looks for it; a change of the decision moves them."""
     (text,) = play(range(seed, seed + 1), fault)
 
     assert text.startswith(f"seed {seed}: ")

@@ -98,9 +98,6 @@ def test_a_mark_counts_for_its_own_term(name: str, held_lease: Lease | None, wan
     assert want is is_handed_over(held_lease), name
 
 
-SETTINGS = LeaderSettings(namespace="ns", name="lease", identity="us")
-
-
 @pytest.mark.parametrize(
     ("name", "held_lease", "want"),
     [
@@ -112,7 +109,7 @@ SETTINGS = LeaderSettings(namespace="ns", name="lease", identity="us")
     ],
 )
 def test_written(name: str, held_lease: Lease | None, want: int | None) -> None:
-    spec = lease_document(held_lease, SETTINGS, 1.5)
+    spec = lease_document(held_lease, "us", 15, 1.5)
 
     assert want == spec.get("leaseTransitions"), name
     assert ("acquireTime" in spec) == (want is not None)
@@ -369,12 +366,15 @@ async def test_a_few_failed_renewals_are_no_loss() -> None:
 async def test_leadership_comes_back_with_the_server() -> None:
     async with candidates("us") as [us], running(us.run):
         await until(lambda: us.is_working)
+        assert spec(us.server)["holderIdentity"] == us.leader.identity == "us"
         await us.server.refuse()
         await until(lambda: not us.is_working)
         await us.server.accept()
         await until(lambda: us.is_working)
 
         assert us.terms == 2
+        # A late write of the first term must not pass for one of the second.
+        assert spec(us.server)["holderIdentity"] == us.leader.identity == "us_2"
 
 
 async def test_of_two_that_take_at_once_one_wins() -> None:
