@@ -14,7 +14,7 @@ import msgspec
 from admission.pods import Answer, Decision
 from admission.workloads import Workload
 from findings.field_path import FieldPath
-from findings.finding import Code, Finding, Severity, error
+from findings.finding import Code, Finding, Severity
 from findings.text import printable, quote_text, shorten
 from kube.api.admission import (
     API_VERSION,
@@ -31,11 +31,11 @@ from kube.api.core import Pod
 from kube.api.meta import ObjectHead, ObjectMeta, convert, decode_pruned, encode
 from kube.api.own_kinds import VALIDATED_OWN_KINDS
 from kube.api.workloads import VALIDATED_KINDS, Path, pod_path, resolve_path
-from kube.errors import QuantityError
 from kube.jsonpatch import Operation
 from kube.names import NAME
 from kube.quantity import Quantity
 from rules.engine.engine import VIEWS, Target
+from translation.model.amounts import invalid_amount
 from translation.pipeline.patch import CONTAINER_FIELDS
 from translation.reading.custom_workloads import (
     CUSTOM_RESOURCES,
@@ -58,6 +58,8 @@ RETRY_AFTER_S: Final = 1
 MAX_CAUSES: Final = 20
 MAX_INVALID_AMOUNTS: Final = 16
 """The invalid amounts that a denial names."""
+MAX_SHOWN: Final = 200
+"""Characters of an invalid amount that a denial repeats."""
 MAX_KIND: Final = 63
 MAX_PARTS: Final = 100_000
 """Objects and lists in a body, including brackets in strings. A pod of 1.5 MiB, the most that etcd
@@ -164,22 +166,30 @@ def _check_amounts(document: Mapping[str, Any]) -> Iterator[Finding]:
     ]
     for path, resources in places:
         for section in ("limits", "requests"):
-            for key, text in _map(resources.get(section)).items():
-                fault = _quantity_fault(text)
-                if fault:
+            for key, value in _map(resources.get(section)).items():
+                if not _is_quantity(value):
                     at = path.child("resources", section).key(key)
-                    yield error(Code.INVALID_QUANTITY, at, fault)
+                    yield invalid_amount(at, value, _value_text(value))
 
 
-def _quantity_fault(text: object) -> str:
-    """Return the reason a value is no quantity; empty if it is one, or is of a wrong type."""
-    if not isinstance(text, str):
-        return ""
+def _value_text(value: object) -> str:
+    """Return a value in words; lists and objects may be of any size."""
+    match value:
+        case str():
+            return quote_text(value[:MAX_SHOWN])
+        case dict() | list():
+            return "an object" if isinstance(value, dict) else "a list"
+        case _:
+            return msgspec.json.encode(value).decode()[:MAX_SHOWN]
+
+
+def _is_quantity(value: object) -> bool:
+    """Return True if a value is a quantity, as the views of the API have them."""
     try:
-        Quantity(text)
-    except QuantityError as fault:
-        return printable(str(fault)[:200])
-    return ""
+        convert(value, Quantity)
+    except msgspec.ValidationError:
+        return False
+    return True
 
 
 def _map(value: object) -> Mapping[str, Any]:
@@ -221,14 +231,21 @@ def _embedded_workloads(
     kind: WorkloadKind, document: Mapping[str, Any], metadata: ObjectMeta
 ) -> Iterator[Workload]:
     for embedded in embedded_pods(kind, document):
+        invalid_amounts: tuple[Finding, ...] = ()
+        try:
+            pod = view_pod(embedded.template)
+        except InvalidPodError as fault:
+            # Schemas of such kinds may let pass what the API server rejects of a pod.
+            pod, invalid_amounts = convert({}, Pod), fault.findings
         yield Workload(
             metadata=metadata,
             path=embedded.path,
             template=embedded.template,
-            pod=convert(embedded.template, Pod),
+            pod=pod,
             kind_name=kind.kind,
             kind=kind,
             embedded=embedded,
+            invalid_amounts=invalid_amounts,
         )
 
 

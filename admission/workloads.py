@@ -55,6 +55,7 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
         kind_name: Its kind; empty where that is not known.
         kind: The row of a kind of another project.
         embedded: The place of its pod; None for built-in kinds.
+        invalid_amounts: An error for each amount of the template that is no quantity; the view is empty then.
     """
 
     metadata: ObjectMeta
@@ -64,6 +65,7 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
     kind_name: str = ""
     kind: WorkloadKind | None = None
     embedded: EmbeddedPod | None = None
+    invalid_amounts: tuple[Finding, ...] = ()
 
     @property
     def is_controlled(self) -> bool:
@@ -100,6 +102,9 @@ def validate_workload(
     """
     if workload.is_controlled or (old is not None and old.template == workload.template):
         return UNTOUCHED
+    if workload.invalid_amounts:
+        findings = tuple(workload.locate(finding) for finding in workload.invalid_amounts)
+        return Answer(decision=Decision.REFUSED, findings=findings)
     answer = admit_created(
         workload.template,
         workload.pod,

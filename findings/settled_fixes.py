@@ -38,8 +38,13 @@ def settle_fixes(
     )
     for index, fixed in zip(unsettled, fixed_objects, strict=True):
         fixes = {fix.path: fix for fix in fixed.fixes}
-        findings = tuple(_settled(finding, fixes) for finding in objects[index].findings)
-        settled[index] = replace(objects[index], findings=findings)
+        # Where another amount is no number, nobody has asked yet whether this one is right.
+        is_read = not any(
+            finding.code is Code.INVALID_QUANTITY for finding in fixed.checked.findings
+        )
+        if is_read:
+            findings = tuple(_settled(finding, fixes) for finding in objects[index].findings)
+            settled[index] = replace(objects[index], findings=findings)
     return settled
 
 

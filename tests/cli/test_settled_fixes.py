@@ -135,3 +135,17 @@ def test_an_amount_of_a_key_that_nobody_knows_is_not_guessed(tmp_path: Path) -> 
     assert [(fix["before"], fix["after"]) for fix in answer["fixes"]] == [("8GB", "8Gi")]
     (left,) = answer["findings"]
     assert left["fix"] == "write a whole number without a unit: 8192 where the key counts MiB"
+
+
+def test_an_amount_beside_one_that_is_no_number_keeps_the_unit_of_its_key(tmp_path: Path) -> None:
+    """Nothing is translated while an amount is no number, so the unit of the key is not proved."""
+    wrong = pod(**{"nvidia.com/gpu": "$GPUS", "nvidia.com/gpumem": "8GB"})
+    file = tmp_path / "pods.yaml"
+    file.write_text(dump_yaml([wrong]))
+
+    result = drawbridge("check", "-f", file, "-o", "json")
+
+    assert [entry["fix"] for entry in json.loads(result.stdout)["findings"]] == [
+        "write a whole number",
+        "write a whole number without a unit: 8192 where the key counts MiB",
+    ]

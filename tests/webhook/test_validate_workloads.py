@@ -9,6 +9,8 @@ from admission.webhook_configuration import (
     VALIDATE_WORKLOADS_PATH,
 )
 from testing.builders import (
+    Document,
+    container,
     gpus,
     pod,
     workload,
@@ -20,6 +22,7 @@ from testing.webhook_endpoint import (
     Call,
     FixedEvaluator,
     StartEndpoint,
+    WebhookEndpoint,
     encode,
     validate_workload,
     with_request,
@@ -173,3 +176,76 @@ async def test_validations_are_logged_and_counted_by_kind(start: StartEndpoint) 
     assert endpoint.sample(
         "controller_runtime_webhook_requests_total", webhook=VALIDATE_WORKLOADS_PATH, code="200"
     )
+
+
+def training_job(amounts: Document) -> Document:
+    return {
+        "apiVersion": "kubeflow.org/v1",
+        "kind": "PyTorchJob",
+        "metadata": {"name": "train"},
+        "spec": {
+            "pytorchReplicaSpecs": {
+                "Worker": {"replicas": 2, "template": pod(container("main", amounts))}
+            }
+        },
+    }
+
+
+async def review_of_job(
+    endpoint: WebhookEndpoint, job: Document, old: Document | None = None
+) -> Document:
+    version = {"group": "kubeflow.org", "version": "v1"}
+    about = {
+        "kind": {**version, "kind": "PyTorchJob"},
+        "resource": {**version, "resource": "pytorchjobs"},
+        "object": job,
+        "operation": "CREATE" if old is None else "UPDATE",
+        "oldObject": old,
+    }
+    body = with_request(DEPLOYMENT, **about)
+    answer = await endpoint.client.post(VALIDATE_WORKLOADS_PATH, json=body)
+    assert answer.status == 200, await answer.text()
+    response: Document = (await answer.json())["response"]
+    return response
+
+
+@pytest.mark.parametrize(
+    ("amount", "message"),
+    [
+        ("8GB", 'Invalid value: "8GB": not a quantity; write 8192'),
+        ("$GPU_MEMORY", 'Invalid value: "$GPU_MEMORY": not a quantity; write a whole number'),
+        (True, "Invalid value: true: not a quantity; write a whole number"),
+        ([1], "Invalid value: a list: not a quantity; write a whole number"),
+    ],
+)
+async def test_a_workload_of_another_project_with_no_amount_is_denied_at_the_field(
+    amount: object, message: str, start: StartEndpoint
+) -> None:
+    """The API server knows the schema of the kind only, and that may allow any text."""
+    endpoint = await start()
+
+    response = await review_of_job(
+        endpoint, training_job({"nvidia.com/gpu": 1, "nvidia.com/gpumem": amount})
+    )
+
+    assert not response["allowed"]
+    status = response["status"]
+    assert status["code"] == 422
+    (cause,) = (entry for entry in status["details"]["causes"] if "limits" in entry["field"])
+    assert cause["field"] == (
+        "spec.pytorchReplicaSpecs.Worker.template.spec.containers[0].resources.limits[nvidia.com/gpumem]"
+    )
+    assert message in cause["message"]
+
+
+async def test_updates_from_and_to_no_amount(start: StartEndpoint) -> None:
+    endpoint = await start()
+    wrong = training_job({"nvidia.com/gpu": "$GPUS"})
+    right = training_job({"nvidia.com/gpu": 1})
+
+    responses = [
+        await review_of_job(endpoint, *pair)
+        for pair in ((right, wrong), (wrong, right), (wrong, wrong))
+    ]
+
+    assert [True, False, True] == [response["allowed"] for response in responses]
