@@ -15,6 +15,7 @@ import msgspec
 from e2e import inventory
 from e2e.access import Object
 from e2e.objects import cron_job, daemon_set, deployment, job, pod, stateful_set
+from kube.quantity import Quantity
 
 GPU: Final = "nvidia.com/gpu"
 MEMORY: Final = "nvidia.com/gpumem"
@@ -39,6 +40,8 @@ SPLIT: Final = 10
 BUDGETS: Final = 3
 HEAD_ROOM: Final = 4
 """The devices that the quotas of all teams but one leave free."""
+MEMORY_ROOM_MIB: Final = 32000
+"""The memory that the limit of the metered team leaves free: that of four of its largest pods, for rollouts."""
 _LARGE_OF_TEN: Final = 6
 
 
@@ -87,6 +90,11 @@ class Fleet(msgspec.Struct, frozen=True, kw_only=True):
     def large(self) -> str:
         """Return the team with six of ten workloads."""
         return self.team_names[1]
+
+    @property
+    def metered(self) -> str:
+        """Return the team with a limit of memory beside those of devices; it moves in parts."""
+        return self.large
 
     def node_names(self, *kinds: NodeKind) -> tuple[str, ...]:
         """Return the nodes of some kinds; of all without any."""
@@ -151,6 +159,14 @@ def offered_amounts(kind: NodeKind) -> dict[str, int]:
             for profile in MIG_PROFILES
         }
     return {GPU: WHOLE_GPUS if kind is NodeKind.WHOLE else SHARED_GPUS * SPLIT}
+
+
+def legacy_source(name: str) -> tuple[str, int]:
+    """Return the source of a node's devices at first, and their number."""
+    kind = kind_of_node(name)
+    if kind is NodeKind.SHARED:
+        return "hami", SHARED_GPUS
+    return "devicePlugin", sum(offered_amounts(kind).values())
 
 
 def published_slices(name: str) -> list[Object]:
@@ -227,6 +243,13 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
     def reference(self) -> str:
         """`Kind/namespace/name`."""
         return f"{self.document['kind']}/{self.namespace}/{self.document['metadata']['name']}"
+
+    @property
+    def memory_mib(self) -> int:
+        """The memory that a pod requests by HAMi's key."""
+        template = self.document["spec"].get("template", {"spec": {"containers": []}})
+        limits = [entry["resources"].get("limits", {}) for entry in template["spec"]["containers"]]
+        return sum(int(Quantity(entry.get(MEMORY, 0))) for entry in limits)
 
 
 def workloads(fleet: Fleet) -> list[Workload]:
@@ -364,9 +387,12 @@ def _workload(
 def quotas(fleet: Fleet, members: list[Workload]) -> list[Object]:
     """Return the quota of each team: its use, and a few more for all but the full one."""
     used = Counter[tuple[str, str]]()
+    memory: Counter[str] = Counter({fleet.metered: MEMORY_ROOM_MIB})
     for workload in members:
+        pods = workload.pods + workload.runs
         for key, amount in workload.amounts.items():
-            used[workload.namespace, key] += (workload.pods + workload.runs) * amount
+            used[workload.namespace, key] += pods * amount
+        memory[workload.namespace] += pods * workload.memory_mib
     return [
         {
             "apiVersion": "v1",
@@ -378,6 +404,7 @@ def quotas(fleet: Fleet, members: list[Workload]) -> list[Object]:
                     for (namespace, key), amount in sorted(used.items())
                     if namespace == team
                 }
+                | ({f"requests.{MEMORY}": str(memory[team])} if team == fleet.metered else {})
             },
         }
         for team in fleet.team_names

@@ -2,7 +2,7 @@
 
 15 nodes and 81 workloads, and 41 nodes and 257 workloads in `make rehearsal`, where a node dies on the way. What
 the vendors run is played by `e2e.vendors`; everything else is real: the runbooks, kubectl, Helm, the control
-plane, the webhook and its controllers.
+plane, the webhook and its controllers. A team that moves in parts has a limit of memory (`e2e.metered`).
 """
 
 import json
@@ -26,17 +26,17 @@ from e2e.cluster import Cluster
 from e2e.conftest import IMPATIENT
 from e2e.drawbridge import ROOT, command_line, install_drawbridge, merged
 from e2e.history_record import HistoryRecord
+from e2e.metered import MeteredTenant
 from e2e.migration import (
     GPU,
     LARGE,
     MEMORY,
-    SHARED_GPUS,
     SMALL,
-    NodeKind,
     Workload,
     agent,
     budgets,
     kind_of_node,
+    legacy_source,
     namespaces,
     nodes,
     offered_amounts,
@@ -79,6 +79,7 @@ class Migration:
         self.cluster = cluster
         self.folder = folder
         self.members = members
+        self.metered = MeteredTenant(cluster, FLEET.metered)
         self.plan = folder / "plan"
         self.lost: set[str] = set()
         self.is_reverted = self.is_taken_back = False
@@ -163,8 +164,9 @@ def migration(cluster: Cluster, tmp_path: Path) -> Migration:
     for team in FLEET.team_names:
         cluster.wait_for("serviceaccounts", "default", team, timeout_s=TIMEOUT_S)
     cluster.apply([*quotas(FLEET, members), *budgets(members), agent(FLEET)])
+    migration = Migration(cluster, tmp_path, members)
     cluster.apply([member.document for member in members])
-    return Migration(cluster, tmp_path, members)
+    return migration
 
 
 @pytest.mark.parametrize("cluster", [OF_ITS_OWN], indirect=True)
@@ -175,6 +177,8 @@ def test_a_cluster_moves_wave_by_wave_and_one_wave_back(migration: Migration) ->
         record = stack.enter_context(QuotaRecord(migration.cluster))
         history = stack.enter_context(HistoryRecord(migration.cluster))
         stack.callback(history.write, migration.folder / "history.jsonl")
+        migration.metered.wait_enforced()
+        migration.metered.probe()
         mend(migration)
         promised = assess(migration)
         plan = make_plan(migration)
@@ -186,6 +190,7 @@ def test_a_cluster_moves_wave_by_wave_and_one_wave_back(migration: Migration) ->
 
         assert_counts(migration, promised)
         assert_the_quota_is_full(migration)
+        migration.metered.assert_moved()
     assert_no_quota_was_passed(record)
     findings = check(history.events(), Allowance(dead_nodes=tuple(migration.lost)))
     assert not findings, f"{migration.folder / 'history.jsonl'}:\n{report(findings)}"
@@ -303,14 +308,6 @@ def assess(migration: Migration) -> Mapping[str, Any]:
     return answer
 
 
-def legacy_source(name: str) -> tuple[str, int]:
-    """Return the source of a node's devices at first, and their number."""
-    kind = kind_of_node(name)
-    if kind is NodeKind.SHARED:
-        return "hami", SHARED_GPUS
-    return "devicePlugin", sum(offered_amounts(kind).values())
-
-
 def make_plan(migration: Migration) -> Mapping[str, Any]:
     """Return the plan; every node and every namespace has a wave."""
     taken = migration.folder / "cluster.json.gz"
@@ -352,6 +349,7 @@ def move(migration: Migration, wave: Mapping[str, Any]) -> None:
     migration.run(f"{folder}/verify.sh")
 
     migration.wait_whole(f"after {folder}")
+    migration.metered.probe()
     assert left_alone <= untouched(migration, wave)
     switched = {node["name"] for node in wave["nodes"]}
     assert published(migration, switched) == {
@@ -369,6 +367,7 @@ def take_back(migration: Migration, wave: Mapping[str, Any]) -> None:
     migration.run(f"wave-{wave['wave']}/rollback.sh", JOB_TIMEOUT)
 
     migration.wait_whole("after the rollback")
+    migration.metered.probe()
     assert left_alone <= untouched(migration, wave)
     switched = {node["name"] for node in wave["nodes"]}
     assert published(migration, switched) == {}
