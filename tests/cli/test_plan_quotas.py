@@ -10,9 +10,10 @@ import pytest
 from kube.manifests.dump import dump_yaml
 from kube.manifests.reader import read_paths
 from testing.command import drawbridge
-from testing.migration import GPU, SHARE, hami_node, namespace, plugin_node, workload
+from testing.migration import GPU, SHARE, hami_node, namespace, node, plugin_node, workload
 from testing.plan import changes, planned, script
 
+MIG: Final = "nvidia.com/mig-1g.5gb"
 _NVIDIA: Final = "gpu.nvidia.com.deviceclass.resource.k8s.io/devices"
 _HAMI: Final = "hami-core-gpu.project-hami.io.deviceclass.resource.k8s.io/devices"
 
@@ -273,3 +274,23 @@ def test_a_rollout_that_needs_more_than_the_budget_is_told(
     told = [note for note in notes if "both count in DeviceQuota team" in note]
     assert bool(told) == is_told
     assert all(note.startswith("Deployment/team/web: ") for note in told)
+
+
+def test_a_rollout_of_pods_without_the_key_of_the_line_needs_no_budget(tmp_path: Path) -> None:
+    """Pods of MIG devices have no memory by a key."""
+    memory = _quota()
+    memory["spec"]["hard"] = {"requests.nvidia.com/gpumem": "64000"}
+    quota = _device_quota({"name": "nvidia.com/gpumem", "perUnit": "1Mi", "multipliedBy": GPU})
+    quota["spec"]["limits"][0] |= {"capacity": "memory", "max": "64000Mi"}
+    quota["spec"]["limits"][0].pop("devices", None)
+    labels = {"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-40GB", "nvidia.com/gpu.count": "1"}
+    mig_nodes = [node(name, {"cpu": "8", MIG: "7"}, labels, {}) for name in ("mig-0", "mig-1")]
+    nodes = [hami_node("hami-0"), hami_node("hami-1"), *mig_nodes]
+    share, mig = workload("share", SHARE, ["hami-0"]), workload("mig", {MIG: "1"}, ["mig-0"])
+
+    plan = planned(tmp_path, [*nodes, namespace("team"), memory, quota, *share, *mig])
+
+    assert [entry["lines"] for entry in plan["replacedLines"]] == [["requests.nvidia.com/gpumem"]]
+    notes = [note for wave in plan["waves"] for note in wave["notes"]]
+    told = [note.split(": ")[0] for note in notes if "both count in DeviceQuota team" in note]
+    assert told == ["Deployment/team/share"]

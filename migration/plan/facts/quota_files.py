@@ -129,7 +129,10 @@ def with_uncounted_quotas(
 
 
 def with_rollouts_above_budget(
-    wave: Wave, replaced_lines: Iterable[ReplacedLines], groups: Mapping[str, Workload]
+    wave: Wave,
+    replaced_lines: Iterable[ReplacedLines],
+    workloads: Iterable[AssessedWorkload],
+    groups: Mapping[str, Workload],
 ) -> Wave:
     """Return a wave with a note on each rollout that needs budget for one pod more than it has.
 
@@ -139,19 +142,27 @@ def with_rollouts_above_budget(
     Args:
         wave: The wave, with its workloads.
         replaced_lines: The lines for which DeviceQuotas count both sides.
+        workloads: The cluster's workloads.
         groups: Workload to its pods and owner.
     """
-    quotas: dict[str, set[str]] = {}
-    for entry in replaced_lines:
-        quotas.setdefault(entry.namespace, set()).update(entry.device_quotas)
+    entries = tuple(replaced_lines)
+    keys = {workload.key.reference: workload.keys for workload in workloads}
     notes = []
     for workload in wave.workloads:
         kind, namespace, _ = workload.object.split("/", 2)
         owner = groups[workload.object].owner if workload.object in groups else None
-        if kind != "Deployment" or owner is None or namespace not in quotas:
+        if kind != "Deployment" or owner is None:
             continue
-        if workload.is_restarted and _keeps_all_pods(mapping_at(owner.document, "spec")):
-            names = ", ".join(sorted(quotas[namespace]))
+        # A pod without the key of a line is not charged for it.
+        quotas = {
+            quota
+            for entry in entries
+            if entry.namespace == namespace
+            and any(resource_name(line) in keys.get(workload.object, ()) for line in entry.lines)
+            for quota in entry.device_quotas
+        }
+        if quotas and workload.is_restarted and _keeps_all_pods(mapping_at(owner.document, "spec")):
+            names = ", ".join(sorted(quotas))
             notes.append(
                 f"{reference_text(workload.object)}: its rollout starts a pod before one ends (maxUnavailable is 0), "
                 f"and both count in DeviceQuota {names}: leave room for one more pod, or set maxUnavailable: 1"

@@ -262,7 +262,7 @@ def _complete_wave(
     """Return a wave with its pods and the notes on them."""
     cluster, groups = prepared.cluster, prepared.groups
     wave = with_uncounted_quotas(wave, prepared.quotas, cluster.workloads)
-    wave = with_rollouts_above_budget(wave, cluster.replaced_lines, groups)
+    wave = with_rollouts_above_budget(wave, cluster.replaced_lines, cluster.workloads, groups)
     wave = with_pods(wave, work, prepared.evidence, groups)
     wave = with_kept_keys(wave, cluster.workloads)
     return with_strays(wave, details, cluster)
