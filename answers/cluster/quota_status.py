@@ -4,7 +4,7 @@ It is computed from quotas, namespaces, devices and claims as they are, and not 
 that it needs no controller. Only whether gates hold pods back is read there.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -13,8 +13,10 @@ from answers.model.cluster_state import ClusterState
 from kube.api.device_quota import DeviceQuota
 from kube.api.ownership import owned_drivers
 from quotas.device_quotas.book import QuotaBook
+from quotas.device_quotas.ledger import Stage
 from quotas.device_quotas.limit_sums import sums_of
 from quotas.device_quotas.limits import Limit
+from quotas.gates.usage import QuotaUsage as ClusterUsage
 
 BRIDGE: Final = "bridge"
 GATES: Final = "gates"
@@ -26,6 +28,8 @@ _HELD_BACK: Final = {
     NOBODY: "Enforced=False, nobody holds pods back: the bridge does not own the driver, and there are no gates",
 }
 _AUDIT: Final = "the quota only reports"
+MAX_PODS: Final = 100
+"""Pods that are named for a quota."""
 
 
 class NamespacePart(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,6 +81,7 @@ class QuotaUsage(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         budget: `Shared` or `PerNamespace`.
         enforcement: `Enforce` or `Audit`.
         namespaces: The namespaces that it selects.
+        promised_pods: Namespace and name of pods that are let through and hold some of it without devices.
     """
 
     name: str
@@ -84,6 +89,7 @@ class QuotaUsage(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     enforcement: str
     namespaces: tuple[str, ...]
     limits: tuple[LimitUsage, ...]
+    promised_pods: tuple[str, ...] = ()
 
 
 def unknown_namespaces(state: ClusterState) -> tuple[str, ...]:
@@ -91,14 +97,33 @@ def unknown_namespaces(state: ClusterState) -> tuple[str, ...]:
     return tuple(sorted({namespace for namespace, _ in state.claims} - set(state.namespaces)))
 
 
-def quota_usages(state: ClusterState, book: QuotaBook) -> tuple[QuotaUsage, ...]:
+def quota_usages(state: ClusterState, usage: ClusterUsage) -> tuple[QuotaUsage, ...]:
     """Return the usage of every quota, by name."""
     owned = owned_drivers(state.ownerships)
     by_name = {quota.metadata.name: quota for quota in state.quotas}
-    return tuple(_quota_usage(by_name[name], book, owned) for name in sorted(by_name))
+    pods = _promised_pods(usage)
+    return tuple(
+        _quota_usage(by_name[name], usage.book, owned, pods.get(name, ()))
+        for name in sorted(by_name)
+    )
 
 
-def _quota_usage(quota: DeviceQuota, book: QuotaBook, owned: frozenset[str]) -> QuotaUsage:
+def _promised_pods(usage: ClusterUsage) -> Mapping[str, Sequence[str]]:
+    """Return quota to the pods that hold some of it without devices, sorted."""
+    pods: dict[str, dict[str, None]] = {}
+    for key in sorted(usage.pods):
+        for name in usage.claims_of(key).entries:
+            entry = usage.book.ledger.get(name)
+            if entry is not None and entry.stage is Stage.PROMISED:
+                for account, amount in entry.charges.items():
+                    if amount:
+                        pods.setdefault(account.limit.quota, {})["/".join(key)] = None
+    return {quota: tuple(names)[:MAX_PODS] for quota, names in pods.items()}
+
+
+def _quota_usage(
+    quota: DeviceQuota, book: QuotaBook, owned: frozenset[str], promised_pods: Sequence[str]
+) -> QuotaUsage:
     name = quota.metadata.name
     selected = sorted(book.tenants.selected(name))
     return QuotaUsage(
@@ -106,6 +131,7 @@ def _quota_usage(quota: DeviceQuota, book: QuotaBook, owned: frozenset[str]) -> 
         budget=quota.spec.budget.value,
         enforcement=quota.spec.enforcement.value,
         namespaces=tuple(selected),
+        promised_pods=tuple(promised_pods),
         limits=tuple(
             _limit_usage(limit, selected, book, _held_back_by(limit, quota, owned))
             for limit in book.tenants.limits[name]

@@ -123,6 +123,18 @@ def test_what_is_not_allocated_is_promised_or_waits(
     assert amounts(status(tmp_path, (*cluster(), *added))) == expected
 
 
+def test_pods_that_were_let_through_are_named(tmp_path: Path) -> None:
+    """One that fits nowhere holds its part until somebody deletes it."""
+    (quota,) = status(tmp_path, (*cluster(), waiting_claim(), pod(names="next")))["quotas"]
+    (gated,) = status(tmp_path, (*cluster(), waiting_claim(), gated_pod(names="next")))["quotas"]
+
+    assert (quota["promisedPods"], gated["promisedPods"]) == (["vision/later"], [])
+    file = tmp_path / "cluster.yaml"
+    file.write_text(dump_yaml((*cluster(), waiting_claim(), pod(names="next"))))
+    text = drawbridge("quota", "status", "--snapshot", file).stdout
+    assert "promised to vision/later: deleting a pod that fits nowhere frees its part" in text
+
+
 def held_back_by(answer: Any) -> set[str]:
     return {limit["heldBackBy"] for quota in answer["quotas"] for limit in quota["limits"]}
 

@@ -129,7 +129,7 @@ def _print_status(documents: ClusterDocuments, output: str) -> None:
     if state.quotas and not state.namespaces:
         is_unreadable = "namespaces" in documents.unreadable
         raise _UsageNotKnown(_NAMESPACES_NOT_READ if is_unreadable else _NO_NAMESPACES)
-    answer = QuotaStatusDocument(quotas=quota_usages(state, build_usage(state, Features()).book))
+    answer = QuotaStatusDocument(quotas=quota_usages(state, build_usage(state, Features())))
     if output != Output.TEXT:
         click.echo(format_document(output, msgspec.json.encode(answer), Report.QUOTA_STATUS))
     elif answer.quotas:

@@ -7,7 +7,7 @@ from cli.output.layout import format_table
 from findings.text import count_text, printable
 
 MAX_NAMES = 5
-"""Namespaces that a line names."""
+"""Namespaces and pods that a line names."""
 _HEAD = ("LIMIT", "USED", "PROMISED", "WAITING", "LEFT", "MAX", "COUNTS")
 
 
@@ -27,6 +27,9 @@ def _quota_lines(quota: QuotaUsage) -> Iterator[str]:
         for part in limit.namespaces:
             amounts = f"used {part.used}, promised {part.promised}, waiting {part.waiting}"
             yield printable(f"  {limit.name} of {part.namespace}: {amounts}")
+    if quota.promised_pods:
+        pods = format_names(quota.promised_pods)
+        yield printable(f"  promised to {pods}: deleting a pod that fits nowhere frees its part")
     notes: dict[str, list[str]] = {}
     for limit in quota.limits:
         for note in _notes(limit):
@@ -35,10 +38,10 @@ def _quota_lines(quota: QuotaUsage) -> Iterator[str]:
         yield printable(f"  {', '.join(limits)}: {note}")
 
 
-def format_names(namespaces: Sequence[str]) -> str:
+def format_names(all_names: Sequence[str]) -> str:
     """Return the first names, and the number of the others."""
-    names = ", ".join(namespaces[:MAX_NAMES])
-    more = len(namespaces) - MAX_NAMES
+    names = ", ".join(all_names[:MAX_NAMES])
+    more = len(all_names) - MAX_NAMES
     return f"{names}{f' and {more} more' if more > 0 else ''}"
 
 
