@@ -64,7 +64,7 @@ class MeteredTenant:
                 self.cluster.wait_gone("pods", name, self.team)
 
     def assert_moved(self) -> None:
-        """The old line is gone, and the DeviceQuota counts what the pods have by claims."""
+        """Assert that the old line is gone, and that the DeviceQuota counts the claims instead."""
         for quota in self.cluster.objects("resourcequotas", self.team):
             assert LINE not in quota["spec"]["hard"], quota["metadata"]["name"]
         quota = self.cluster.get("devicequotas", f"{self.team}-gpus")

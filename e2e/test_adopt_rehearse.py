@@ -23,6 +23,9 @@ FLEET: Final = ROOT / "examples" / "migration" / "fleet.yaml"
 WHOLE: Final = ("serving", "batch")
 """Workloads of whole GPUs, which kube-scheduler would also give nodes of HAMi: these offer the same key."""
 MIG: Final = "nvidia.com/mig-1g.5gb"
+LINE: Final = "requests.nvidia.com/gpumem"
+ROOM_MIB: Final = 8000
+"""The memory that the limit of a team leaves free: that of one pod, for a rollout."""
 FLAGS: Final = ("--wave-nodes", "2", "--gpu-operator", "v26.7.0", "--driver-release", "none")
 
 
@@ -52,7 +55,7 @@ def other_cluster(tmp_path: Path) -> Iterator[tuple[Path, list[object]]]:
 
 
 def fleet(path: Path) -> Path:
-    """Write the fleet of the examples, with whole GPUs kept from nodes of HAMi; return its file."""
+    """Write the fleet of the examples, with whole GPUs kept from nodes of HAMi, and a metered team."""
     documents = list(yaml.safe_load_all(FLEET.read_text()))
     for document in documents:
         template = document.get("spec", {}).get("template", {})
@@ -60,8 +63,34 @@ def fleet(path: Path) -> Path:
             name = document["metadata"]["name"]
             if spec is not None and name.startswith(WHOLE):
                 spec["nodeSelector"] = {"nvidia.com/gpu.count": "8"}
-    path.write_text(yaml.safe_dump_all(documents))
+    path.write_text(yaml.safe_dump_all([*documents, *metered()]))
     return path
+
+
+def metered() -> list[dict[str, object]]:
+    """A quota of memory for the three shares of a team, and the DeviceQuota that it is converted to."""
+    most = 3 * 8000 + ROOM_MIB
+    key = {"name": "nvidia.com/gpumem", "perUnit": "1Mi", "multipliedBy": "nvidia.com/gpu"}
+    driver = "hami-core-gpu.project-hami.io"
+    limit = {"name": "memory", "driver": driver, "capacity": "memory", "max": f"{most}Mi"}
+    selector = {"matchLabels": {"kubernetes.io/metadata.name": "team-a"}}
+    return [
+        {
+            "apiVersion": "v1",
+            "kind": "ResourceQuota",
+            "metadata": {"name": "memory", "namespace": "team-a"},
+            "spec": {"hard": {LINE: str(most)}},
+        },
+        {
+            "apiVersion": "drawbridge.internal/v1alpha1",
+            "kind": "DeviceQuota",
+            "metadata": {"name": "team-a-memory"},
+            "spec": {
+                "namespaceSelector": selector,
+                "limits": [{**limit, "legacyKeys": [key]}],
+            },
+        },
+    ]
 
 
 def test_a_plan_is_rehearsed_wave_by_wave_and_no_other_cluster_is_asked(
@@ -96,7 +125,21 @@ def test_a_plan_is_rehearsed_wave_by_wave_and_no_other_cluster_is_asked(
     assert any("helm upgrade" in text for text in answer["notRehearsed"])
     assert 0 == result.returncode
     assert [] == connections
-    assert (keep / "history.jsonl").exists()
+    assert metered_history(keep / "history.jsonl") == ([True, False], {f"{ROOM_MIB}Mi"})
+
+
+def metered_history(path: Path) -> tuple[list[bool], set[str | None]]:
+    """Return the presence of the line of memory, as it changed, and the amount left of the DeviceQuota at last."""
+    lines: list[bool] = []
+    left: set[str | None] = set()
+    for event in map(json.loads, path.read_text().splitlines()):
+        stored, kind = event["object"], event["kind"]
+        if kind == "resourcequotas" and stored["metadata"]["name"] == "memory":
+            has_line = event["type"] != "DELETED" and LINE in stored["spec"].get("hard", {})
+            lines += [has_line] if lines[-1:] != [has_line] else []
+        elif kind == "devicequotas":
+            left = {limit.get("available") for limit in stored.get("status", {}).get("limits", ())}
+    return lines, left
 
 
 def test_pods_of_a_daemon_set_move_with_their_nodes(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from kube.api.core import NAMESPACE_NAME
 from kube.api.device_quota import API_VERSION, KIND, DeviceQuota, QuotaEnforcement
 from kube.api.workloads import resolve_path
 from kube.manifests.source import SourceObject
+from kube.quantity import Quantity
 from migration.assessment.quota_conversion import resource_name
 
 
@@ -79,11 +80,19 @@ def find_replaced_lines(
                     namespace=place,
                     name=source.name,
                     lines=tuple(sorted(counting)),
-                    amounts={line: str(_hard(source)[line]) for line in sorted(counting)},
+                    amounts={line: stored_amount(_hard(source)[line]) for line in sorted(counting)},
                     device_quotas=tuple(sorted(set().union(*counting.values()))),
                 )
             )
     return tuple(replaced)
+
+
+def stored_amount(amount: object) -> str:
+    """Return an amount as the API server stores it, such as 32k for 32000; as it is if it is no quantity."""
+    try:
+        return str(Quantity(str(amount)))
+    except ValueError:
+        return str(amount)
 
 
 def without_replaced_lines(

@@ -14,7 +14,11 @@ from migration.assessment.quota_conversion import (
     resource_name,
     with_converted_quotas,
 )
-from migration.assessment.replaced_lines import ReplacedLines, without_replaced_lines
+from migration.assessment.replaced_lines import (
+    ReplacedLines,
+    stored_amount,
+    without_replaced_lines,
+)
 from migration.assessment.workloads import Workload
 from migration.plan.model.evidence import mapping_at
 from migration.plan.model.plan import QuotaLines, Wave, is_name, is_namespace
@@ -48,8 +52,10 @@ def quota_lines(quotas: Iterable[ConvertedQuota]) -> dict[str, QuotaLines]:
     lines = {}
     for _, file, quota in sorted(_named_quotas(quotas), key=lambda entry: entry[1]):
         hard = mapping_at(quota.document, "spec", "hard")
-        before = {line: str(amount) for line, amount in hard.items() if line not in quota.added}
-        lines[file] = QuotaLines(before=before, added=quota.added)
+        amounts = {line: stored_amount(amount) for line, amount in hard.items()}
+        before = {line: amount for line, amount in amounts.items() if line not in quota.added}
+        added = {line: stored_amount(amount) for line, amount in quota.added.items()}
+        lines[file] = QuotaLines(before=before, added=added)
     return lines
 
 
