@@ -49,7 +49,7 @@ def legacy_hints(pod: Pod, mapped_names: Collection[str]) -> list[str]:
     return [
         (
             f"Pod {pod.metadata.namespace}/{pod_name(pod)}: {names} can only come from a device plugin,"
-            " which gives no choice of devices; `drawbridge translate` writes claims instead"
+            " which gives no choice of devices; `drawbridge translate` says whether claims can take their place"
         )
     ]
 

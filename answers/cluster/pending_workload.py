@@ -1,11 +1,16 @@
-"""The pending pods of a workload, those with equal requests together. Pure."""
+"""Pending pods, those with equal requests together, and the reasons they wait. Pure."""
 
 from collections.abc import Iterable
 
 import msgspec
 
+from allocator.cluster.cluster import Cluster
+from allocator.declarations.model import Declaration
+from allocator.declarations.read import read_declaration
 from allocator.pods.claims import allocation_of, pod_claims
-from answers.cluster.why import ObjectStatus
+from allocator.simulation.group_attempt import obstacle
+from answers.cluster.quota_usage import gate_reason
+from answers.cluster.why import ObjectStatus, pending_note, scheduler_advice
 from answers.model.cluster_state import ClusterState, is_pending
 from answers.model.requested_keys import requested_keys
 from kube.api.core import Pod
@@ -68,6 +73,23 @@ def _question_key(pod: Pod, state: ClusterState) -> bytes:
     spec = msgspec.structs.replace(pod.spec, resource_claims=None)
     allocated = [(claim.spec, allocation_of(claim)) for claim in claims.held]
     missing = [entry.code for entry in claims.missing]
+    group = read_declaration(pod)
+    name = str(group.group) if isinstance(group, Declaration) else ""
     return encode(
-        (spec, [claim.spec for claim in claims.open], allocated, missing, requested_keys(pod))
+        (spec, [claim.spec for claim in claims.open], allocated, missing, requested_keys(pod), name)
     )
+
+
+def waiting_reason(pod: Pod, state: ClusterState, cluster: Cluster) -> str:
+    """Return the reason a pod waits; empty if the words of its scheduler say all that is known."""
+    note = pending_note(pod, state, cluster)
+    gate = gate_reason(pod, state)
+    if gate is not None:
+        parts = (gate.text, *gate.quotas, *([note] if note is not None else []))
+        return f"behind its scheduling gate: {'; '.join(parts)}"
+    if note is not None:
+        return note
+    groups = state.groups([other for other in state.pods.values() if is_pending(other)]).groups
+    obstacles = (obstacle(group) for group in groups if pod in group.waiting)
+    reason = next(filter(None, obstacles), None)
+    return "; ".join(scheduler_advice(pod, state)) if reason is None else reason.message

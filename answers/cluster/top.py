@@ -22,7 +22,7 @@ from answers.cluster.inventory import (
     devices_of_pool,
     published_pools,
 )
-from answers.cluster.pending_workload import group_pending_pods
+from answers.cluster.pending_workload import group_pending_pods, waiting_reason
 from answers.cluster.uses import (
     Amounts,
     ClaimUse,
@@ -32,7 +32,7 @@ from answers.cluster.uses import (
     plugin_requests,
     waiting_pods,
 )
-from answers.cluster.why import pending_note, scheduler_message
+from answers.cluster.why import scheduler_message
 from answers.model.cluster_state import ClusterState, is_running
 from findings.text import count_text
 from kube.api.core import Node
@@ -174,7 +174,8 @@ class WaitingPods(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         pods: `namespace/name` of each, sorted.
-        reason: The reason no node has devices for them; else the scheduler's words; may be empty.
+        reason: The reason no node has devices for them, or they wait for something else; else the
+            scheduler's words; may be empty.
     """
 
     pods: tuple[str, ...]
@@ -308,7 +309,8 @@ def top_waiting(
             with_policies = support.evaluates_policies(group[0].spec.scheduler_name)
             if with_policies not in clusters:
                 clusters[with_policies] = state.cluster(features, with_policies=with_policies)
-            reason = pending_note(group[0], state, clusters[with_policies]) or reason
+            cluster = clusters[with_policies]
+            reason = waiting_reason(group[0], state, cluster) or reason
         names = sorted(f"{pod.metadata.namespace}/{pod.metadata.name}" for pod in group)
         groups.append(WaitingPods(pods=tuple(names), reason=reason))
     return tuple(groups)

@@ -29,12 +29,15 @@ from allocator.simulation.node_advice import node_advice
 from answers.cluster.budgets import Budgets
 from answers.cluster.quota_usage import gate_reason, promised_amounts
 from answers.cluster.uses import describe_requests
-from answers.model.cluster_state import ClusterState, is_pending
+from answers.model.cluster_state import ClusterState, is_pending, is_running
+from answers.model.pod_owners import HASH_LABEL, deployment_of
 from answers.model.requested_keys import requested_keys
-from findings.text import count_text
+from findings.text import count_text, printable
 from kube.api.core import Pod
 from kube.api.extended_resources import extended_resources
+from kube.api.ownership import not_serving
 from kube.api.resource import ResourceClaim
+from kube.names import DEFAULT_SCHEDULER_NAME, SCHEDULER_NAME
 from quotas.resource_quotas.obstacles import explain_uncreated
 
 _USERS_SHOWN: Final = 5
@@ -123,18 +126,57 @@ def pod_status(pod: Pod, state: ClusterState, cluster: Cluster) -> ObjectStatus:
     answer = _placement(pod, state, cluster)
     gate = gate_reason(pod, state)
     event = None if answer.all_placed else pending_note(pod, state, cluster)
-    advice = tuple(_advice(pod, claims, answer, state, cluster))
+    quotas = _exceeded_quotas(pod, state) if gate is None else gate.quotas
+    advice = [*_advice(pod, claims, answer, state, cluster)]
+    if gate is not None and quotas:
+        advice += gate_advice(pod, state)
+    elif gate is None and not quotas and not (answer.groups and answer.groups[0].reason):
+        advice += scheduler_advice(pod, state)
     return msgspec.structs.replace(
         status,
         condition=Condition.PENDING,
         simulation=answer,
         event=event,
-        advice=advice,
+        advice=tuple(advice),
         scheduler=scheduler_message(pod),
-        quotas=_exceeded_quotas(pod, state) if gate is None else gate.quotas,
+        quotas=quotas,
         promised=promised_amounts(pod, state),
         gate=gate.text if gate is not None else None,
     )
+
+
+def gate_advice(pod: Pod, state: ClusterState) -> Iterator[str]:
+    """Yield the ways out for a pod behind its scheduling gate, in sentences."""
+    yield "wait until other pods of the tenant end, request less, or raise the DeviceQuota"
+    deployment = deployment_of(pod)
+    older_pods = [
+        other.metadata.name
+        for other in state.pods.values()
+        if deployment
+        and other.metadata.namespace == pod.metadata.namespace
+        and deployment_of(other) == deployment
+        and other.labels.get(HASH_LABEL) != pod.labels.get(HASH_LABEL)
+        and is_running(other)
+    ]
+    if older_pods:
+        yield (
+            f"a rollout of Deployment {printable(deployment)} needs room for one more pod while "
+            f"{printable(min(older_pods))} runs: write maxSurge: 0 and maxUnavailable: 1 in spec.strategy.rollingUpdate"
+        )
+
+
+def scheduler_advice(pod: Pod, state: ClusterState) -> Iterator[str]:
+    """Yield in a sentence that a scheduler other than Kubernetes' has not tried a pod."""
+    name = pod.spec.scheduler_name
+    if name in {"", DEFAULT_SCHEDULER_NAME} or scheduler_message(pod) is not None:
+        return
+    sentence = f"its scheduler {printable(name)} has not tried it yet, or does not run"
+    if name == SCHEDULER_NAME:
+        condition = not_serving(state.ownerships)
+        if condition is not None and condition.message:
+            sentence = f"its scheduler {name} allocates nothing: {printable(condition.message)}"
+        sentence += "; drawbridge status says whether the bridge works"
+    yield sentence
 
 
 def _exceeded_quotas(pod: Pod, state: ClusterState) -> tuple[str, ...]:

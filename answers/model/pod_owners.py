@@ -12,6 +12,9 @@ HASH_LABEL: Final = "pod-template-hash"
 FAILED_CREATE: Final = "FailedCreate"
 """The beginning of the reason of events about pods that a controller could not create; others add a word."""
 
+FAILED_CLAIM: Final = "FailedResourceClaimCreation"
+"""The reason of events about a claim of a pod that was not created, as when its template came after the pod."""
+
 _BUILT_IN: Final[Mapping[str, tuple[str, ...]]] = {
     "DaemonSet": ("daemonset", "daemonsets", "ds"),
     "Deployment": ("deployment", "deployments", "deploy"),
@@ -49,6 +52,20 @@ def is_made_by(pod: Pod, kind: str, name: str) -> bool:
     return (owner.kind, owner.name) == (kind, name)
 
 
+def deployment_of(pod: Pod) -> str:
+    """Return the name of the Deployment of a pod; empty without one.
+
+    >>> deployment_of(Pod())
+    ''
+    """
+    owner = next((entry for entry in pod.metadata.owner_references or () if entry.controller), None)
+    suffix = f"-{pod.labels.get(HASH_LABEL, '')}"
+    if owner is None or owner.kind != "ReplicaSet" or suffix == "-":
+        return ""
+    name = owner.name.removesuffix(suffix)
+    return name if name != owner.name else ""
+
+
 def pods_made_by(pods: Iterable[Pod], kind: str, namespace: str, name: str) -> tuple[Pod, ...]:
     """Return the pods of a workload, by name."""
     own = (
@@ -58,10 +75,10 @@ def pods_made_by(pods: Iterable[Pod], kind: str, namespace: str, name: str) -> t
 
 
 class FailedCreation(msgspec.Struct, frozen=True, kw_only=True):
-    """The last words of the API server about a pod that it did not create.
+    """The last words of the API server about a pod, or a claim of a pod, that it did not create.
 
     Attributes:
-        kind: The kind of the object that makes the pods.
+        kind: The kind of the object that makes the pods; `Pod` for claims.
         name: Its name.
         note: The message.
         last: The time of the last attempt, as the API server writes it; empty if it is not known.

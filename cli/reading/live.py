@@ -7,7 +7,7 @@ import msgspec
 
 from allocator.declarations import pod_group
 from answers.model.kinds import STATE_KINDS
-from answers.model.pod_owners import FAILED_CREATE, FailedCreation
+from answers.model.pod_owners import FAILED_CLAIM, FAILED_CREATE, FailedCreation
 from answers.model.unread import UnreadKind
 from cli.reading.settings import CONFIG_MAP, SharedSettings, settings_in_config_map
 from clusterstate.published_gates import project_gates
@@ -279,7 +279,7 @@ async def creation_state(
             for raw in page.items:
                 event = decode_pruned(bytes(raw), _Event)
                 key = event.regarding.kind, event.regarding.name
-                if event.reason.startswith(FAILED_CREATE) and (
+                if event.reason.startswith((FAILED_CREATE, FAILED_CLAIM)) and (
                     key not in failures or failures[key].last <= event.last
                 ):
                     failures[key] = FailedCreation(

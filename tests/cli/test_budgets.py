@@ -309,6 +309,55 @@ def test_a_gated_pod_with_a_mapped_key_is_told_its_quota(tmp_path: Path) -> None
     assert gate == "too little is left of a DeviceQuota"
 
 
+def of_replica_set(document: Document, name: str, hash_: str, **spec: str) -> Document:
+    owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "uid": "1", "controller": True}
+    metadata = {
+        **document["metadata"],
+        "name": name,
+        "uid": name,
+        "labels": {"pod-template-hash": hash_},
+        "ownerReferences": [{**owner, "name": f"llm-{hash_}"}],
+    }
+    return {**document, "metadata": metadata, "spec": {**document["spec"], **spec}}
+
+
+def test_a_rollout_needs_room_for_one_more_pod(tmp_path: Path) -> None:
+    old = of_replica_set(gated(1), "old", "aaa", nodeName="somewhere")
+    del old["spec"]["schedulingGates"]
+    new = of_replica_set(gated(2), "next", "bbb")
+
+    advice = json.loads(why(tmp_path, new, old, mapped()))["advice"]
+    alone = json.loads(why(tmp_path, new, mapped()))["advice"]
+
+    general = "wait until other pods of the tenant end, request less, or raise the DeviceQuota"
+    assert alone[-1] == general
+    assert advice[-2:] == [
+        general,
+        (
+            "a rollout of Deployment llm needs room for one more pod while old runs: write maxSurge: 0 and "
+            "maxUnavailable: 1 in spec.strategy.rollingUpdate"
+        ),
+    ]
+
+
+def test_top_names_the_quota_that_a_gated_pod_waits_for(tmp_path: Path) -> None:
+    file = tmp_path / "pending.yaml"
+    claim, pod = pending("28Gi")
+    pod["spec"]["schedulingGates"] = [{"name": QUOTA_GATE}]
+    file.write_text(dump_yaml((claim, pod)))
+
+    result = drawbridge("top", "waiting", *CLUSTER, "--snapshot", file, "-o", "json")
+
+    (reason,) = [
+        group["reason"]
+        for group in json.loads(result.stdout)["waiting"]
+        if group["pods"] == ["vision/next"]
+    ]
+    assert reason.startswith(
+        "behind its scheduling gate: too little is left of a DeviceQuota; DeviceQuota vision, limit"
+    )
+
+
 def test_a_gated_pod_is_charged_with_the_most_that_it_may_get(tmp_path: Path) -> None:
     claim, pod = pending("28Gi")
     pod["spec"]["schedulingGates"] = [{"name": QUOTA_GATE}]

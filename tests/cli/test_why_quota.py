@@ -155,6 +155,18 @@ async def test_pods_that_are_not_created_are_told_by_the_last_event(
     assert "advice    request less, delete what is not in use" in text
 
 
+async def test_a_denial_of_a_webhook_is_not_blamed_on_quotas(
+    server: FakeApiServer, tmp_path: Path
+) -> None:
+    note = 'Error creating: admission webhook "pods.drawbridge.internal" denied the request: no'
+    server.put(EVENTS, event("llm-5d4f8", note, "2026-11-25T10:00:00Z"))
+
+    document = json.loads((await why(server, tmp_path, "deploy/llm", "-o", "json")).stdout)
+
+    assert document["notCreated"] == [f"{note} (last at 2026-11-25T10:00:00Z)"]
+    assert (document["quotas"], document["advice"]) == ([], "")
+
+
 async def test_without_the_right_to_read_events_the_quotas_are_told(
     server: FakeApiServer, tmp_path: Path
 ) -> None:

@@ -11,6 +11,7 @@ from click.shell_completion import CompletionItem
 
 from allocator.cluster.cluster import Cluster
 from allocator.model.feature_gates import Features
+from allocator.model.outcome import Reason
 from allocator.model.scheduler_support import SchedulerSupport
 from allocator.model.usage import Usage
 from allocator.pods.claims import Name
@@ -28,7 +29,13 @@ from answers.model.cluster_state import ClusterState, build_state
 from answers.model.inputs import ClusterObjects
 from answers.model.kinds import STATE_KINDS
 from answers.model.objects import decode_objects
-from answers.model.pod_owners import WORKLOAD_NAMES, FailedCreation, failures_of, pods_made_by
+from answers.model.pod_owners import (
+    FAILED_CLAIM,
+    WORKLOAD_NAMES,
+    FailedCreation,
+    failures_of,
+    pods_made_by,
+)
 from cli.flags.completion import complete_from
 from cli.flags.feature_gates import feature_gates
 from cli.flags.schedulers import policy_aware_schedulers
@@ -39,7 +46,7 @@ from cli.output.help import CLUSTER_STATE, Command
 from cli.output.layout import Paragraph, Row, drop_repeated_labels, format_paragraph
 from cli.output.standard_error import print_line
 from cli.reading.options import with_cluster
-from findings.text import count_text
+from findings.text import count_text, printable
 from kube.api.core import Pod
 from kube.api.extended_resources import extended_resources
 from kube.api.meta import encode
@@ -61,6 +68,13 @@ _GROUPS_EXPLAINED: Final = 5
 _NAMES_SHOWN: Final = 3
 _FAILURES_SHOWN: Final = 3
 """Reasons that pods are not created; old ReplicaSets have some, too."""
+
+_WEBHOOK: Final = "admission webhook "
+"""The API server's words before the name of the webhook that denied a request."""
+_TRIED: Final = frozenset(
+    {"", Reason.GROUP_DOES_NOT_FIT, Reason.BUDGET_EXHAUSTED, Reason.ATTEMPT_FAILED}
+)
+"""Codes of groups that were tried on nodes; all others wait for something else."""
 
 T = TypeVar("T", Pod, ResourceClaim)
 
@@ -135,6 +149,9 @@ def why(
         _find(kind, state.pods, place) if kind == "pod" else _find(kind, state.claims, place)
     )
     answer = _explain(target_object, _Question(state, support, features, unread))
+    if kind == "pod":
+        failures = failures_of(cluster_objects.failed_creations, "Pod", name)
+        answer = answer._replace(status=_with_failed_claims(answer.status, failures, state))
     _print_hints([answer], state, features)
     if output != Output.TEXT:
         click.echo(format_document(output, encode(why_answer(answer.status))))
@@ -187,6 +204,23 @@ def _explain(target: Pod | ResourceClaim, question: _Question) -> _Explained:
     return _Explained(status, cluster, before)
 
 
+def _with_failed_claims(
+    status: ObjectStatus, failures: Sequence[FailedCreation], state: ClusterState
+) -> ObjectStatus:
+    """Return the state of a pod with the events about its claims as advice."""
+    if status.condition is not Condition.PENDING or not failures:
+        return status
+    exist = not status.missing and all(
+        (claim.namespace, claim.name) in state.claims for claim in status.claims
+    )
+    sentence = (
+        f"the event {FAILED_CLAIM} is past: the claims of the pod exist by now"
+        if exist
+        else f"a claim of the pod was not created: {printable(failures[0].note)}"
+    )
+    return msgspec.structs.replace(status, advice=(*status.advice, sentence))
+
+
 def _with_fits_in_keys(status: ObjectStatus, pod: Pod, state: ClusterState) -> ObjectStatus:
     """Return the state of a pod with fixes in its keys, if shipped profiles derive its claims."""
     if status.simulation is None:
@@ -216,6 +250,8 @@ def _explain_workload(
             f"No pod in namespace {namespace} has {kind} {name} as its owner. Name an object that"
             f" owns pods itself, such as the Job of a CronJob, or a pod.{hint}"
         )
+    # A denial of a webhook has a reason and a fix of its own.
+    is_of_quota = any(_WEBHOOK not in failure.note for failure in failures)
     groups = group_pending_pods(pods, state)
     answers = [_explain(group[0], question) for group in groups[:_GROUPS_EXPLAINED]]
     workload = WorkloadStatus(
@@ -234,8 +270,8 @@ def _explain_workload(
                 for failure in failures
             )
         ),
-        quotas=quotas if failures else (),
-        advice=ADVICE if failures and quotas else "",
+        quotas=quotas if is_of_quota else (),
+        advice=ADVICE if is_of_quota and quotas else "",
     )
     _print_hints(answers, state, question.features)
     if output != Output.TEXT:
@@ -436,6 +472,8 @@ def _pending(status: ObjectStatus, *, lacks_nodes: bool) -> str:
             "pending, although a node has the devices: the scheduler has not come to it yet, or"
             " rejects it for something that is not modelled here"
         )
+    if answer is not None and answer.groups and answer.groups[0].code not in _TRIED:
+        return f"pending: {answer.groups[0].reason}"
     if answer is not None and answer.groups and answer.groups[0].reason:
         return f"pending: no place for {answer.groups[0].title} as a whole now"
     if lacks_nodes:
