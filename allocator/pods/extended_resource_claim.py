@@ -11,6 +11,7 @@ extendeddynamicresources.go, createRequestsAndMappings.
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
+from allocator.nodes.pod_requests import pod_request
 from allocator.pods.claims import owner_reference, pod_name
 from findings.field_path import FieldPath
 from kube.api.core import Container, Node, Pod
@@ -66,6 +67,18 @@ def unavailable_resources(pod: Pod, node: Node, classes: Mapping[str, str]) -> t
         if amount > ZERO and "/" in name and "kubernetes.io/" not in name
     }
     return tuple(sorted(requested_names - classes.keys() - known_resources.keys()))
+
+
+def resources_beyond_plugins(pod: Pod, node: Node) -> tuple[str, ...]:
+    """Return the extended resources with too small an offer by device plugins of a node."""
+    offered_resources = node.status.allocatable or {}
+    return tuple(
+        name
+        for name, amount in sorted(pod_request(pod).amounts.scalars.items())
+        if "/" in name
+        and offered_resources.get(name, ZERO) > ZERO
+        and Quantity.from_int(amount) > offered_resources[name]
+    )
 
 
 def extended_resource_claim(

@@ -19,6 +19,7 @@ from allocator.nodes.resources_fit import InsufficientResource
 from allocator.pods.claims import allocation_of, claim_name, pinned_to
 from allocator.pods.extended_resource_claim import (
     device_plugin_resources,
+    resources_beyond_plugins,
     unavailable_resources,
 )
 from allocator.pods.node_eligibility import counted_rejection, is_for, node_rejection
@@ -142,6 +143,10 @@ class NodeFilter:
                     for resource in unavailable_resources(
                         attempt.pod, node, self._extended_resources
                     )
+                ]
+                details += [
+                    f"too few {resource} on the node, of a device plugin"
+                    for resource in resources_beyond_plugins(attempt.pod, node)
                 ]
         lacks: tuple[InsufficientResource, ...] = ()
         for claim in attempt.claims.held:

@@ -17,7 +17,7 @@ from allocator.simulation.pending_pod import (
     explain_pending_pod,
     project_pod,
 )
-from kube.api.core import Node, NodeSpec, Pod
+from kube.api.core import Node, NodeSpec, NodeStatus, Pod
 from kube.api.meta import ObjectMeta, OwnerReference, convert
 from kube.api.resource import (
     ResourceClaim,
@@ -26,6 +26,7 @@ from kube.api.resource import (
     ResourceClaimTemplateSpec,
     ResourceSlice,
 )
+from kube.quantity import Quantity
 from testing.allocation.builders import (
     allocated_claim,
     claim,
@@ -178,6 +179,27 @@ def test_an_extended_resource_of_a_class_counts() -> None:
 
     assert answer_ is not None
     assert "only 2 suitable devices, 3 requested" in answer_.note
+
+
+@pytest.mark.parametrize(("count", "reason"), [("8", None), ("9", "of a device plugin")])
+def test_a_node_whose_device_plugin_offers_too_few_is_no_place(
+    count: str, reason: str | None
+) -> None:
+    asking_pod = pod(
+        "extended",
+        containers=[{"name": "main", "resources": {"requests": {"example.com/gpu": count}}}],
+    )
+    plugin_node = msgspec.structs.replace(
+        node("plugin-0"), status=NodeStatus(allocatable={"example.com/gpu": Quantity("8")})
+    )
+    cluster_world = World(nodes=(node("node-1"), plugin_node), extended={"example.com/gpu": "gpu"})
+
+    answer_ = cluster_world.answer(asking_pod)
+
+    assert (answer_ is None) == (reason is None)
+    if answer_ is not None:
+        assert f"1 node: too few example.com/gpu on the node, {reason}" in answer_.note
+        assert "Closest fit: request 2 devices (node-1)" in answer_.note
 
 
 def test_replicas_get_the_same_explanation() -> None:
