@@ -82,12 +82,14 @@ class ClosestFit(msgspec.Struct, frozen=True, kw_only=True):
         node: The node that the changed claims fit.
         fix_in_keys: The changes as values of the keys that requested the claims; empty where the author
             of the pod wrote claims.
+        pods: The number of equal pods of a group that all are to be changed; 0 for a pod on its own.
     """
 
     changes: tuple[Change, ...]
     claims: tuple[ResourceClaim, ...]
     node: str
     fix_in_keys: str = ""
+    pods: int = 0
 
     @property
     def cost(self) -> int:
@@ -106,7 +108,14 @@ class ClosestFit(msgspec.Struct, frozen=True, kw_only=True):
             return self.fix_in_keys
         node = f"node {one_line(self.node)}"
         changes = self._description()
+        if self.pods:
+            return f"{changes}{self.in_all_pods}"
         return f"{changes} to fit {node}" if changes else f"fits {node} unchanged"
+
+    @property
+    def in_all_pods(self) -> str:
+        """The words after changes to all pods of a group; empty for a pod on its own."""
+        return f" in each of the {self.pods} pods" if self.pods else ""
 
     def _description(self) -> str:
         names_claim = len(self.claims) > 1

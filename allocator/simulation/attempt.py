@@ -4,6 +4,8 @@ from collections.abc import Iterator
 
 import msgspec
 
+from allocator.model.plan import Plan
+from allocator.model.requests import PendingClaims
 from allocator.nodes.pod_requests import PodRequest
 from allocator.pods.claims import PodClaims
 from kube.api.core import Pod
@@ -25,6 +27,15 @@ class PlacementAttempt(msgspec.Struct, frozen=True, kw_only=True):
     claims: PodClaims = PodClaims()
     resources: frozenset[str] = frozenset()
     request: PodRequest | None = None
+
+
+class BestNode(msgspec.Struct, frozen=True, kw_only=True):
+    """The best node so far, with its plan; the greater `rank` wins, then the smaller name."""
+
+    rank: int
+    node: str
+    plan: Plan
+    pending: PendingClaims
 
 
 def eligibility_key(attempt: PlacementAttempt) -> bytes | None:

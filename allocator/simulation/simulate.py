@@ -11,7 +11,6 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 
-import msgspec
 from msgspec.structs import replace
 
 from allocator.cluster.cluster import Cluster
@@ -33,7 +32,7 @@ from allocator.model.plan import Plan
 from allocator.model.requests import PendingClaims
 from allocator.nodes.scoring import score_resources
 from allocator.pods.claims import Name, PodClaims, claim_name, pod_name
-from allocator.simulation.attempt import PlacementAttempt
+from allocator.simulation.attempt import BestNode, PlacementAttempt
 from allocator.simulation.best_verdicts import best_verdicts
 from allocator.simulation.group_attempt import (
     build_question,
@@ -43,6 +42,7 @@ from allocator.simulation.group_attempt import (
     new_result,
     obstacle,
 )
+from allocator.simulation.group_closest_fit import closest_fit_of_group, has_equal_members
 from allocator.simulation.model import (
     PlacedGroup,
     PlacedPod,
@@ -102,15 +102,6 @@ def simulate_together(
     run = _Run(cluster, objects, options)
     run.place_together(node)
     return run.result()
-
-
-class _Best(msgspec.Struct, frozen=True, kw_only=True):
-    """The best node so far, with its plan; the greater `rank` wins, then the smaller name."""
-
-    rank: int
-    node: str
-    plan: Plan
-    pending: PendingClaims
 
 
 class _Run:
@@ -299,7 +290,12 @@ class _Run:
                 )
                 return None
             reason = describe(group, outcome)
-            self._explain_group(attempts, outcome.closest, result.title, reason)
+            is_uniform = has_equal_members(question)
+            failed_attempt = FailedAttempt(title=result.title, group_reason=reason)
+            if is_uniform and len(self._failed) < self._options.closest_fits:
+                fit = closest_fit_of_group(self._state.cluster, question)
+                failed_attempt = replace(failed_attempt, closest_fit=fit)
+            self._explain_group(attempts, outcome.closest, failed_attempt, is_uniform=is_uniform)
         except AttemptFailed as error:
             self._state.take_back(checkpoint)
             aborted = self._abort(self._state.cluster.nodes, error)
@@ -326,8 +322,9 @@ class _Run:
         self,
         attempts: Sequence[PlacementAttempt],
         closest: GroupPlan,
-        title: str,
-        reason: NodeReason,
+        failed_attempt: FailedAttempt,
+        *,
+        is_uniform: bool,
     ) -> None:
         """Record the reason for the first pod that has no place beside the others."""
         checkpoint = self._state.checkpoint()
@@ -341,15 +338,15 @@ class _Run:
             attempt = self._state.attempt(left)
             filtered, evaluated = self._state.filter.filter(attempt), list[Evaluated]()
             self._best(attempt, filtered.feasible, evaluated)
-            failed_attempt = FailedAttempt(
-                title=title,
-                group_reason=reason,
+            failed_attempt = replace(
+                failed_attempt,
                 usage=self._state.cluster.usage,
                 rules=self._state.cluster.options,
                 excluded=self._state.filter.results(attempt, filtered),
                 evaluated=tuple((entry.verdicts, entry.pending) for entry in evaluated),
             )
-            failed_attempt = self._with_closest_fit(failed_attempt, attempt, filtered.feasible)
+            if not is_uniform:
+                failed_attempt = self._with_closest_fit(failed_attempt, attempt, filtered.feasible)
             # On the idle cluster the others of the group would be in the way as well.
             self._add_failure(replace(failed_attempt, closest_fit_when_idle=None))
         finally:
@@ -415,7 +412,7 @@ class _Run:
         attempt: PlacementAttempt,
         nodes: Mapping[frozenset[str], Collection[str]],
         evaluated: list[Evaluated],
-    ) -> _Best | None:
+    ) -> BestNode | None:
         """Return the best node, if any; the verdicts are added to `evaluated`.
 
         Args:
@@ -424,7 +421,7 @@ class _Run:
         Raises:
             AttemptFailed: The attempt ends on all nodes.
         """
-        best: _Best | None = None
+        best: BestNode | None = None
         for resources, names in nodes.items():
             claims = (*attempt.claims.open, *self._state.extended_claims(attempt, resources))
             pending = self._state.cluster.resolve(claims)
@@ -440,7 +437,7 @@ class _Run:
                 if best is None or (-rank, node) < (-best.rank, best.node):
                     plan = verdicts.plan(node)
                     assert plan is not None
-                    best = _Best(rank=rank, node=node, plan=plan, pending=pending)
+                    best = BestNode(rank=rank, node=node, plan=plan, pending=pending)
         return best
 
     def _best_of_class(

@@ -39,9 +39,16 @@ def with_fits_in_keys(
         snapshot: Its profiles are those in force.
     """
     pods_by_title = {f"Pod {pod.metadata.namespace}/{pod.metadata.name}": pod for pod in pods}
+    # The closest fit of a group has the claims of its first pod.
+    members_by_title = {
+        group.title: pods_by_title.get(title) or state.pods.get((group.namespace, group.pods[0]))
+        for group in result.groups
+        if group.pods
+        for title in (f"Pod {group.namespace}/{group.pods[0]}",)
+    }
     failures = []
     for failure in result.failures:
-        pod = pods_by_title.get(failure.title)
+        pod = pods_by_title.get(failure.title) or members_by_title.get(failure.title)
         has_fits = failure.closest_fit is not None or failure.closest_fit_when_idle is not None
         if pod is not None and has_fits:
             failures.append(_failure_in_keys(failure, pod, state, snapshot))
@@ -106,7 +113,8 @@ def _in_limits(
         f"{one_line(_key_of(path) if len(limits) == 1 else str(path))}: {format_count(amount)}"
         for path, amount in amounts_by_limit.items()
     )
-    return replace(fit, fix_in_keys=f"write {amounts} to fit node {one_line(fit.node)}")
+    place = fit.in_all_pods or f" to fit node {one_line(fit.node)}"
+    return replace(fit, fix_in_keys=f"write {amounts}{place}")
 
 
 def _key_of(path: FieldPath) -> str:
@@ -141,8 +149,10 @@ def _in_keys(
         return fit
     finding = replace(
         warning(Code.DOES_NOT_FIT_NOW, FieldPath(), "no node can satisfy this now", fit.fix),
-        fitting=FittingAmounts(amounts=amounts, node=fit.node),
+        fitting=FittingAmounts(amounts=amounts, node="" if fit.pods else fit.node),
     )
     claims = match_claims(pod.spec.resource_claims or (), derive_claims(translation))
     (translated,) = with_key_fixes([finding], FieldPath(), claims, translation)
-    return replace(fit, fix_in_keys=translated.fix) if translated.fix != fit.fix else fit
+    if translated.fix == fit.fix:
+        return fit
+    return replace(fit, fix_in_keys=f"{translated.fix}{fit.in_all_pods}")

@@ -8,6 +8,8 @@ import pytest
 
 from kube.manifests.dump import dump_yaml
 from kube.manifests.reader import read_objects
+from testing.builders import gpus
+from testing.command import CLUSTER as SHARED_GPUS
 from testing.command import EXAMPLES, drawbridge
 
 GROUPS = EXAMPLES / "groups"
@@ -97,13 +99,28 @@ def test_why_explains_a_pending_pod_by_its_group(pending: Path) -> None:
         "  status    pending: no place for PodGroup default/training as a whole now",
         "",
         "PodGroup default/training  not placed",
-        "  closest   request 1 device to fit node node-b",
+        "  closest   request 1 device in each of the 4 pods",
         "  pods      train-0, train-1, train-2, train-3",
         (
             "  because   3 of 4 pods fit, and 4 are needed; default/train-3 fits nowhere beside them "
             "[groupDoesNotFit]"
         ),
     ]
+
+
+def test_the_closest_fit_of_a_translated_group_is_in_its_key() -> None:
+    """It was an amount of a claim, and suited only the first pod without a place."""
+    group, _, job = documents("training.yaml")
+    spec = job["spec"]["template"]["spec"]
+    del spec["resourceClaims"]
+    spec["containers"] = [gpus(1, mem=60000)]
+
+    result = drawbridge(
+        "simulate", "-f", "-", "--snapshot", SHARED_GPUS, stdin=dump_yaml([group, job])
+    )
+
+    words = " ".join(result.stdout.split())
+    assert "closest write nvidia.com/gpumem: 40960 in each of the 4 pods" in words
 
 
 def test_why_answers_about_the_pod_alone(pending: Path) -> None:

@@ -340,3 +340,35 @@ def test_a_missing_class_is_the_error_of_the_whole_simulation() -> None:
 
     assert answer.error is not None
     assert answer.groups[0].code == "attemptFailed"
+
+
+def test_the_closest_fit_of_equal_pods_suits_all_of_them() -> None:
+    """The second pod alone fits with 3 devices, and then the third has no place."""
+    world = World(gang(3), gpus={"node-a": 4, "node-b": 3})
+    before = world.cluster.usage
+
+    answer = world.place(*[pod(f"pod-{number}", 4) for number in range(3)], closest_fits=1)
+
+    (failure,) = answer.failures
+    assert failure.closest_fit is not None
+    assert failure.closest_fit.fix == "request 2 devices in each of the 3 pods"
+    assert failure.closest_fit_when_idle is None
+    assert world.cluster.usage == before
+
+
+def test_equal_pods_that_no_change_helps_have_no_closest_fit() -> None:
+    world = World(gang(4), gpus={"node-a": 2, "node-b": 1})
+
+    answer = world.place(*[pod(f"pod-{number}", 2) for number in range(4)], closest_fits=1)
+
+    assert answer.failures[0].closest_fit is None
+
+
+def test_the_closest_fit_of_different_pods_is_that_of_the_one_without_a_place() -> None:
+    world = World(gang(2), gpus={"node-a": 2, "node-b": 1})
+
+    answer = world.place(pod("large", 2), pod("wide", 3), closest_fits=1)
+
+    (failure,) = answer.failures
+    assert failure.closest_fit is not None
+    assert failure.closest_fit.pods == 0
