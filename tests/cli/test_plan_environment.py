@@ -75,7 +75,7 @@ def script(tmp_path: Path, name: str) -> str:
 @pytest.mark.parametrize(
     ("objects", "message"),
     [
-        ([], "no DaemonSet of its device plugin"),
+        ([], "no DaemonSet of a device plugin"),
         ([MANAGED_PLUGIN], "nvidia-gpu-device-plugin is managed by the cloud"),
     ],
     ids=["a plugin that nobody sees", "a plugin of the cloud"],

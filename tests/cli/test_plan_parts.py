@@ -85,6 +85,36 @@ def test_what_has_no_rollout_moves_with_the_rest(tmp_path: Path, kind: str) -> N
             assert not [name for name in part["workloads"] if name.startswith(kind)]
 
 
+@pytest.mark.parametrize(
+    ("kind", "spec"),
+    [
+        ("Deployment", {"paused": True}),
+        ("StatefulSet", {"updateStrategy": {"rollingUpdate": {"partition": 1}}}),
+    ],
+    ids=["paused", "partition"],
+)
+def test_what_keeps_its_former_template_moves_with_the_rest(
+    tmp_path: Path, kind: str, spec: Mapping[str, Any]
+) -> None:
+    """Its new pods would not have the label, so `switch.sh` deleted them in vain."""
+    objects = one_namespace(16, 4, 38, kind)
+    for entry in objects[16:18]:
+        entry["spec"] = {**entry.get("spec", {}), **spec}  # type: ignore[index]
+    fixed = {
+        f"{kind}/ml/{entry['metadata']['name']}"
+        for entry in objects
+        if entry["kind"] == kind and spec.keys() <= entry["spec"].keys()
+    }
+    assert fixed
+
+    plan = planned(tmp_path, objects, "--wave-nodes", 4)
+
+    parts = [part for wave in plan["waves"] for part in wave["partialNamespaces"]]
+    selected = {name for part in parts for name in part["workloads"]}
+    assert selected
+    assert not fixed & selected
+
+
 # --- namespaces that move in parts ----------------------------------------------------------------
 
 

@@ -131,7 +131,7 @@ def plugin_misgiving(node: PlannedNode, plugin_label: str, objects: Sequence[Sou
     fix = "name a label that keeps it away with plan --plugin-label KEY=VALUE"
     if not plugins:
         return (
-            "no DaemonSet of its device plugin is in the cluster's state, so the plugin may be part of the "
+            "no DaemonSet of a device plugin is in the cluster, so the plugin may be part of the "
             f"node's image or managed by the cloud, and would stay beside the DRA driver: {fix}"
         )
     if len(managed) == len(plugins):

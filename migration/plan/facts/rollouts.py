@@ -5,12 +5,13 @@ revision), pkg/controller/daemon (OnDelete), pkg/controller/deployment (a paused
 `kubectl rollout restart` refuses it); ReplicaSets and ReplicationControllers have none.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from migration.assessment.workloads import Workload
 from migration.plan.model.evidence import list_at, mapping_at
 
+_DIVISIBLE: Final = frozenset({"Deployment", "StatefulSet"})
 _WITHOUT_ROLLOUT: Final = frozenset({"ReplicaSet", "ReplicationController"})
 _SETS: Final = {"In": "in", "NotIn": "notin"}
 
@@ -21,10 +22,29 @@ def replaces_pods(workload: Workload) -> bool:
         return False
     if workload.owner is None:
         return True
-    spec = mapping_at(workload.owner.document, "spec")
-    strategy = mapping_at(spec, "updateStrategy")
-    is_partial = bool(mapping_at(strategy, "rollingUpdate").get("partition"))
-    return strategy.get("type") != "OnDelete" and not is_partial and spec.get("paused") is not True
+    strategy = mapping_at(workload.owner.document, "spec", "updateStrategy")
+    return strategy.get("type") != "OnDelete" and not _keeps_template(workload.owner.document)
+
+
+def divisible_workloads(workloads: Iterable[Workload]) -> frozenset[str]:
+    """Return the workloads that get claims by a label of their pod template, as `Kind/namespace/name`.
+
+    A Job's template cannot change, a DaemonSet has pods on all nodes at once, and new pods of a paused
+    Deployment, or below a partition, keep the former template.
+    """
+    return frozenset(
+        workload.key.reference
+        for workload in workloads
+        if workload.key.kind in _DIVISIBLE
+        and not (workload.owner and _keeps_template(workload.owner.document))
+    )
+
+
+def _keeps_template(document: Mapping[str, Any]) -> bool:
+    """Return True if new pods of a workload may have its former template."""
+    spec = mapping_at(document, "spec")
+    partition = mapping_at(spec, "updateStrategy", "rollingUpdate").get("partition")
+    return bool(partition) or spec.get("paused") is True
 
 
 def pod_selector(workload: Workload) -> str:

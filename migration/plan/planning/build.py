@@ -7,7 +7,6 @@ from typing import Any
 import msgspec
 
 from kube.manifests.source import SourceObject
-from kube.names import TRANSLATE_LABEL, TRANSLATE_SELECTED
 from migration.assessment.assess import AssessedCluster, assess_cluster
 from migration.assessment.assumed import find_target
 from migration.assessment.blockers import (
@@ -39,6 +38,7 @@ from migration.plan.facts.environment import (
     pool_of,
     with_environment,
 )
+from migration.plan.facts.opted_in import labelled_namespaces, selected_workloads
 from migration.plan.facts.quota_files import (
     convert_plan_quotas,
     quota_documents,
@@ -49,6 +49,7 @@ from migration.plan.facts.quota_files import (
     with_rollouts_above_budget,
     with_uncounted_quotas,
 )
+from migration.plan.facts.rollouts import divisible_workloads
 from migration.plan.facts.vendors import (
     NVIDIA,
     driver_label,
@@ -151,9 +152,11 @@ class _Prepared(msgspec.Struct, frozen=True, kw_only=True):
 
     def planner(self, policy: Policy) -> Planner:
         """Return the planner of the cluster."""
-        evicted = replaced_pods(self.evidence, self.cluster.workloads)
-        placer = Placer(self.cluster, evicted)
-        return Planner(self.cluster, self.live_nodes, placer, policy, self.bound_pods)
+        placer = Placer(self.cluster, replaced_pods(self.evidence, self.cluster.workloads))
+        divisible = divisible_workloads(self.groups.values())
+        return Planner(
+            self.cluster, self.live_nodes, placer, policy, self.bound_pods, divisible=divisible
+        )
 
     def stage(self) -> Stage:
         """Return the stage of the cluster as it is."""
@@ -161,8 +164,8 @@ class _Prepared(msgspec.Struct, frozen=True, kw_only=True):
             switched=frozenset(
                 node.node for node in self.cluster.nodes if node.source is Source.DRA
             ),
-            opted_in=_labelled_namespaces(self.objects, "true"),
-            selected=_selected(self.groups.values(), self.objects),
+            opted_in=labelled_namespaces(self.objects, "true"),
+            selected=selected_workloads(self.groups.values(), self.objects),
             labels={},
         )
 
@@ -457,28 +460,6 @@ def _namespaces(
         elif any(entry.result and entry.outcome is not Outcome.NATIVE for entry in members):
             namespaces.append(name)
     return namespaces, blocked
-
-
-def _selected(groups: Iterable[Workload], objects: Iterable[SourceObject]) -> frozenset[str]:
-    """Return the workloads that have claims in namespaces that move in parts."""
-    selective = _labelled_namespaces(objects, TRANSLATE_SELECTED)
-    labels = ("spec", "template", "metadata", "labels")
-    return frozenset(
-        group.key.reference
-        for group in groups
-        if group.key.namespace in selective
-        and group.owner is not None
-        and mapping_at(group.owner.document, *labels).get(TRANSLATE_LABEL) == "true"
-    )
-
-
-def _labelled_namespaces(objects: Iterable[SourceObject], value: str) -> frozenset[str]:
-    return frozenset(
-        source.name
-        for source in objects
-        if (source.api_version, source.kind) == ("v1", "Namespace")
-        and mapping_at(source.document, "metadata", "labels").get(TRANSLATE_LABEL) == value
-    )
 
 
 def _nodes_of(workload: Workload) -> list[str]:

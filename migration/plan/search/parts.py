@@ -1,21 +1,17 @@
 """The parts that get claims together: namespaces, or some workloads of a namespace. Pure.
 
-A part of a namespace is workloads whose pod template gets a label, which is a rollout. So only workloads
-have parts whose controller replaces pods where they are needed: a Job's template cannot change, and a
-DaemonSet has pods on all nodes at once.
+A part of a namespace is workloads whose pod template gets a label, which is a rollout. So only `divisible`
+workloads have parts, those whose new pods have the label.
 """
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Final
 
 import msgspec
 
 from kube.api.workloads import DAEMON_SET
 from migration.assessment.outcomes import AssessedWorkload, Outcome
 from migration.plan.search.placement import Placer
-
-_DIVISIBLE: Final = frozenset({"Deployment", "StatefulSet"})
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,6 +52,7 @@ def servable_parts(
     unserved: Collection[str],
     workloads: Sequence[AssessedWorkload],
     selected: Collection[str],
+    divisible: Collection[str],
 ) -> tuple[Part, ...]:
     """Return parts without the workloads that no node would serve with claims.
 
@@ -66,6 +63,7 @@ def servable_parts(
         unserved: The workloads that stay as they are, as `Kind/namespace/name`.
         workloads: The cluster's workloads.
         selected: Workloads that have claims already.
+        divisible: Workloads that can get claims by themselves.
     """
     incomplete = {
         workload.key.namespace
@@ -77,7 +75,7 @@ def servable_parts(
         if part.namespace in incomplete:
             servable += [
                 Part(namespace=part.namespace, workloads=(workload.key.reference,))
-                for workload in _movable(part.namespace, workloads, selected)
+                for workload in _movable(part.namespace, workloads, selected, divisible)
                 if workload.key.reference not in unserved
             ]
         else:
@@ -90,6 +88,7 @@ def divide(
     names: Collection[str],
     workloads: Sequence[AssessedWorkload],
     selected: Collection[str],
+    divisible: Collection[str],
 ) -> tuple[Part, ...]:
     """Return parts with some namespaces divided into their workloads, those with the fewest pods first.
 
@@ -98,32 +97,39 @@ def divide(
         names: The namespaces to divide.
         workloads: The cluster's workloads.
         selected: Workloads that have claims already.
+        divisible: Workloads that can get claims by themselves.
     """
     divided: list[Part] = []
     for part in parts:
         if part.namespace in names and part.completes:
-            divided += _workloads_of(part.namespace, workloads, selected)
+            divided += _workloads_of(part.namespace, workloads, selected, divisible)
         divided.append(part)
     return tuple(divided)
 
 
 def _workloads_of(
-    namespace: str, workloads: Sequence[AssessedWorkload], selected: Collection[str]
+    namespace: str,
+    workloads: Sequence[AssessedWorkload],
+    selected: Collection[str],
+    divisible: Collection[str],
 ) -> list[Part]:
     """Return the workloads of a namespace that move before the rest of it."""
-    movable = _movable(namespace, workloads, selected)
+    movable = _movable(namespace, workloads, selected, divisible)
     if len(movable) == sum(1 for _ in _getting_claims(namespace, workloads, selected)):
         movable = movable[:-1]  # The last one moves with the namespace itself.
     return [Part(namespace=namespace, workloads=(workload.key.reference,)) for workload in movable]
 
 
 def _movable(
-    namespace: str, workloads: Iterable[AssessedWorkload], selected: Collection[str]
+    namespace: str,
+    workloads: Iterable[AssessedWorkload],
+    selected: Collection[str],
+    divisible: Collection[str],
 ) -> list[AssessedWorkload]:
     """Return the workloads of a namespace that can get claims by themselves, those with the fewest pods first."""
     getting_claims = _getting_claims(namespace, workloads, selected)
     return sorted(
-        (workload for workload in getting_claims if workload.key.kind in _DIVISIBLE),
+        (workload for workload in getting_claims if workload.key.reference in divisible),
         key=lambda workload: (workload.pods, workload.key),
     )
 

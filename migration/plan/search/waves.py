@@ -99,6 +99,8 @@ class Planner:
         placer: Placer,
         policy: Policy,
         bound_pods: Collection[tuple[str, str]] = (),
+        *,
+        divisible: Collection[str],
     ) -> None:
         """Prepare the planner.
 
@@ -108,7 +110,9 @@ class Planner:
             placer: Places the pods.
             policy: The sizes of waves.
             bound_pods: Namespace and name of the pods with a volume of one node.
+            divisible: The workloads that can get claims by themselves, before the rest of their namespace.
         """
+        self._divisible = divisible
         self._bound = bound_pods
         self._cluster = cluster
         self._workloads = cluster.workloads
@@ -159,11 +163,12 @@ class Planner:
             self._unmovable,
             self._workloads,
             start.selected,
+            self._divisible,
         )
         begin = self._begin(stage, candidates, parts)
         search = self._search(begin, progress)
         waiting = {part.namespace for part in search.end.parts}
-        divided = divide(parts, waiting, self._workloads, start.selected)
+        divided = divide(parts, waiting, self._workloads, start.selected, self._divisible)
         if len(divided) > len(parts) and not progress.stops():
             in_parts = self._search(msgspec.structs.replace(begin, parts=divided), progress)
             search = self._better(search, in_parts)
