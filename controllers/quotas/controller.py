@@ -88,6 +88,8 @@ class QuotaStatusController:
             subscriptions=(*feed.subscriptions, owners.subscription),
             backoff=settings.backoff(),
         )
+        # Somebody else may have written it.
+        feed.status_listeners.append(self._controller.queue.add)
         self.controllers: Final = (self._controller,)
 
     def queue_all(self) -> None:

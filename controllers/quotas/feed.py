@@ -69,6 +69,7 @@ class QuotaFeed:
     Attributes:
         usage: The usage.
         listeners: Called when the usage has changed, and has been evaluated.
+        status_listeners: Called with the name of a quota of which the status has changed only.
         controllers: The controllers to run; nothing is evaluated before all lists are complete.
     """
 
@@ -89,6 +90,7 @@ class QuotaFeed:
         """
         self.usage: Final = QuotaUsage(features, clock)
         self.listeners: Final[list[Callable[[], None]]] = []
+        self.status_listeners: Final[list[Callable[[str], None]]] = []
         self._engine = engine
         self._clock = clock
         self._slices: dict[str, ResourceSlice | None] = {}
@@ -169,9 +171,12 @@ class QuotaFeed:
     def _quota_changed(
         self, key: tuple[str, str], old: DeviceQuota | None, new: DeviceQuota | None
     ) -> None:
-        # What was written in the status changes no charge.
-        if old is None or new is None or old.spec != new.spec:
-            self.usage.replace_quota(key[1], new)
+        if old is not None and new is not None and old.spec == new.spec:
+            # What was written in the status changes no charge, so nothing is decided anew.
+            for listener in self.status_listeners:
+                listener(key[1])
+            return
+        self.usage.replace_quota(key[1], new)
         self._queue()
 
     def _namespace_changed(self, key: tuple[str, str], old: object, new: object) -> None:

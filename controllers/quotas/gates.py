@@ -141,9 +141,8 @@ class QuotaGateController:
         for key in decisions.let_through:
             self._removals.queue.add(key)
         for waiting in decisions.waiting:
-            for event in waiting_events(waiting, usage):
-                if self._recorder.is_new(event):
-                    self._recorder.record(event)
+            for event in waiting_events(waiting, usage, self._recorder.is_new):
+                self._recorder.record(event)
         if decisions.let_through:
             log.info("quota.let_through", pods=len(decisions.let_through))
         return decisions.next_s

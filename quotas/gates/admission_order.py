@@ -12,7 +12,7 @@ again, and then nobody would have decided. Nor is anything promised while a driv
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from enum import Enum
 from typing import Final, NamedTuple
@@ -26,7 +26,7 @@ from quotas.device_quotas.ledger import Excess, Stage
 from quotas.device_quotas.tenants import Account
 from quotas.gates.counted_objects import is_of_bridge
 from quotas.gates.groups import GroupId, Minimum
-from quotas.gates.usage import Key, LegacyKeysOfPod, QuotaUsage
+from quotas.gates.usage import Key, LegacyKeysOfPod, PodClaims, QuotaUsage
 
 MAX_PASSED_S: Final = 600.0
 """The time for which smaller pods may pass a larger one."""
@@ -215,18 +215,18 @@ def _obstacle(
     )
     if not accounts:
         return None  # Nothing is limited, so nothing has to be known either.
-    missing = tuple(
-        dict.fromkeys(phrase for key in unit.pods for phrase in usage.claims_of(key).missing)
-    )
+    claims = [usage.claims_of(key) for key in unit.pods]
+    missing = tuple(dict.fromkeys(phrase for of_pod in claims for phrase in of_pod.missing))
     if missing:
         # Without its PodGroup kube-controller-manager makes no claims for a pod, so that comes first.
         return Waiting(unit, missing=missing, lack=unit.lack)
     if any(map(usage.awaits_slices, unit.pods)):
         return Undecided.OUTDATED
-    charges = _charges(usage, unit, accounts)
+    entries = _waiting_entries(usage, claims)
+    charges = _charges(usage, entries, accounts)
     if charges is None or not accounts.isdisjoint(unknown):
         return Undecided.UNKNOWN
-    driver = _withheld_driver(usage, unit, accounts, withheld)
+    driver = _withheld_driver(usage, entries, accounts, withheld)
     if driver is not None:
         # A handover that ends, or begins, is another reason.
         return Waiting(unit, lack=Lack(f"decider/{withheld[driver]}", withheld[driver]))
@@ -238,9 +238,11 @@ def _obstacle(
         return Undecided.HELD_BACK
     try:
         with evaluating(meter=Meter(MAX_STEPS)):
-            return _shortage(usage, unit, accounts, charges, saved)
+            excesses = _excesses(usage, unit.namespace, entries, accounts, charges)
     except AnswerInterrupted:
         return Undecided.INTERRUPTED
+    is_saved = not excesses and not charges.keys().isdisjoint(saved)
+    return Waiting(unit, excesses, is_saved=is_saved) if excesses or is_saved else None
 
 
 def obstacle_of(
@@ -350,11 +352,11 @@ def _precedence(usage: QuotaUsage, key: Key) -> tuple[bool, int, float, Key]:
 
 
 def _charges(
-    usage: QuotaUsage, unit: Unit, accounts: Collection[Account]
+    usage: QuotaUsage, entries: Sequence[Hashable], accounts: Collection[Account]
 ) -> Mapping[Account, int] | None:
-    """Return the charge of a unit; None while it is not known."""
+    """Return the charge of a unit's entries; None while it is not known."""
     charges: dict[Account, int] = defaultdict(int)
-    for key in _waiting_entries(usage, unit):
+    for key in entries:
         if key in usage.book.outstanding:
             return None
         entry = usage.book.ledger.get(key)
@@ -367,10 +369,15 @@ def _charges(
 
 
 def _withheld_driver(
-    usage: QuotaUsage, unit: Unit, accounts: Collection[Account], withheld: Mapping[str, str]
+    usage: QuotaUsage,
+    entries: Sequence[Hashable],
+    accounts: Collection[Account],
+    withheld: Mapping[str, str],
 ) -> str | None:
     """Return a withheld driver with claims of a unit; None without one, and for keys of pods."""
-    for key in _waiting_entries(usage, unit):
+    if not withheld:
+        return None
+    for key in entries:
         entry = usage.book.ledger.get(key)
         if entry is None or isinstance(key, LegacyKeysOfPod):
             continue
@@ -380,43 +387,35 @@ def _withheld_driver(
     return None
 
 
-def _waiting_entries(usage: QuotaUsage, unit: Unit) -> Iterator[Hashable]:
-    """Yield the charges of a unit that are not let through, each once."""
-    entries: dict[Hashable, None] = {}
-    for pod in unit.pods:
-        entries |= dict.fromkeys(usage.claims_of(pod).entries)
-    for key in entries:
-        claim = usage.book.claim(key)
-        if claim is not None and claim.stage is Stage.WAITING:
-            yield key
+def _waiting_entries(usage: QuotaUsage, claims: Iterable[PodClaims]) -> Sequence[Hashable]:
+    """Return the charges of a unit's pods that are not let through, each once."""
+    return [
+        key
+        for key in dict.fromkeys(entry for of_pod in claims for entry in of_pod.entries)
+        if (claim := usage.book.claim(key)) is not None and claim.stage is Stage.WAITING
+    ]
 
 
-def _shortage(
+def _excesses(
     usage: QuotaUsage,
-    unit: Unit,
+    namespace: str,
+    entries: Sequence[Hashable],
     accounts: Collection[Account],
     charges: Mapping[Account, int],
-    saved: Collection[Account],
-) -> Waiting | None:
-    """Return the shortage that a unit waits for; None if it need not wait."""
-    excesses: tuple[Excess | CapBreach, ...] = usage.book.ledger.excesses(charges)
+) -> tuple[Excess | CapBreach, ...]:
+    """Return the limits that a unit's entries would exceed."""
+    excesses = usage.book.ledger.excesses(charges)
     if any(account.limit.per_request or account.limit.per_device for account in accounts):
-        excesses = (*_breaches(usage, unit, accounts), *excesses)
-    if excesses:
-        return Waiting(unit, excesses)
-    if not charges.keys().isdisjoint(saved):
-        return Waiting(unit, (), is_saved=True)
-    return None
+        return (*_breaches(usage, namespace, entries, accounts), *excesses)
+    return excesses
 
 
-def _breaches(usage: QuotaUsage, unit: Unit, accounts: Collection[Account]) -> Iterator[CapBreach]:
-    claims = [
-        claim.devices
-        for key in _waiting_entries(usage, unit)
-        if (claim := usage.book.claim(key)) is not None
-    ]
+def _breaches(
+    usage: QuotaUsage, namespace: str, entries: Sequence[Hashable], accounts: Collection[Account]
+) -> Iterator[CapBreach]:
+    claims = [claim.devices for key in entries if (claim := usage.book.claim(key)) is not None]
     drivers = frozenset(account.limit.driver for account in accounts)
-    for breach in usage.book.excesses_of_claims(unit.namespace, claims, drivers=drivers):
+    for breach in usage.book.excesses_of_claims(namespace, claims, drivers=drivers):
         if isinstance(breach, CapBreach):
             yield breach
 

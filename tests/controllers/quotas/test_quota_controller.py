@@ -132,6 +132,22 @@ async def test_a_quota_has_a_status_at_once(server: FakeApiServer) -> None:
     }
 
 
+async def test_a_write_of_a_status_is_repaired_and_counts_nothing_anew(
+    server: FakeApiServer,
+) -> None:
+    """With a thousand quotas each of their first statuses had all pods decided about again."""
+    async with controlled(server) as (feed, _):
+        server.put(DEVICE_QUOTAS, stored_quota())
+        await until(lambda: summary(server) == "4 of 4 devices left")
+        rounds: list[None] = []
+        feed.listeners.append(lambda: rounds.append(None))
+
+        server.put(DEVICE_QUOTAS, {**stored_quota(), "status": {"summary": "somebody else's"}})
+
+        await until(lambda: summary(server) == "4 of 4 devices left")
+        assert rounds == []
+
+
 async def test_usage_before_the_quota_counts(server: FakeApiServer) -> None:
     server.put(RESOURCE_CLAIMS, claim_document("c", "a"))
     async with controlled(server):

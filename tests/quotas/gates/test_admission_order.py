@@ -420,7 +420,7 @@ def test_the_minimum_of_a_pod_group_counts(system: GroupSystem) -> None:
         stage.add(f"member-{number}", **GROUP_DECLARATIONS[system])
 
     (waiting,) = stage.decide(now_s=NOW + MAX_PASSED_S).waiting
-    (event, *_) = waiting_events(waiting, stage.usage)
+    (event, *_) = waiting_events(waiting, stage.usage, lambda _: True)
     assert event.note == (
         f"{system} default/ring does not exist; how many pods it needs is not known, so its pods wait until it "
         "is made"
@@ -428,7 +428,7 @@ def test_the_minimum_of_a_pod_group_counts(system: GroupSystem) -> None:
 
     stage.usage.groups.replace_pod_group(GroupName(system, "default", "ring"), KnownPodGroup(4))
     (waiting,) = stage.decide(now_s=NOW + MAX_PASSED_S).waiting
-    (later, *_) = waiting_events(waiting, stage.usage)
+    (later, *_) = waiting_events(waiting, stage.usage, lambda _: True)
     assert later.note.startswith(f"{system} default/ring needs 4 pods, and has 3")
     assert later.name != event.name
 
@@ -523,7 +523,7 @@ def test_a_pod_that_names_a_missing_claim_is_told_so_after_a_while() -> None:
 
     decisions = stage.decide(now_s=NOW + 6)
     (waiting,) = decisions.waiting
-    (event,) = waiting_events(waiting, stage.usage)
+    (event,) = waiting_events(waiting, stage.usage, lambda _: True)
     assert event.note == (
         "claim missing does not exist; what it will ask for is not known, so the pod waits until it is made"
     )
@@ -532,7 +532,7 @@ def test_a_pod_that_names_a_missing_claim_is_told_so_after_a_while() -> None:
     assert names(stage.decide()) == ["user"]
     stage.usage.replace_claim(("default", "missing"), requesting())
     (waiting,) = stage.decide(now_s=NOW + 6).waiting
-    (later,) = waiting_events(waiting, stage.usage)
+    (later,) = waiting_events(waiting, stage.usage, lambda _: True)
     assert "0 devices of 1 device left" in later.note
     assert later.name != event.name
 
@@ -543,7 +543,7 @@ def test_a_waiting_pod_is_told_what_is_missing_and_who_has_it() -> None:
     stage.add("pod", 2)
 
     (waiting,) = stage.decide().waiting
-    (event,) = waiting_events(waiting, stage.usage)
+    (event,) = waiting_events(waiting, stage.usage, lambda _: True)
 
     assert event.note == (
         "DeviceQuota team, limit devices: 2 devices needed, 1 device of 4 devices left; "
