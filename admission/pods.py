@@ -63,6 +63,7 @@ from translation.reading.legacy_pod import (
     has_device_keys,
     legacy_pod,
 )
+from translation.reading.untranslated_keys import check_untranslated_keys
 from translation.record.record import RecordError, TranslationRecord, decode_record
 
 SIGNATURE_POINTER: Final = pointer("metadata", "annotations", SIGNATURE_ANNOTATION)
@@ -226,6 +227,7 @@ def admit_created(
     findings = (
         *_check_left_keys(creation, all_vocabularies),
         *check_implicit_names(pod, namespace=namespace, snapshot=snapshot, options=options),
+        *check_untranslated_keys(pod, all_vocabularies, snapshot.extended_resources, options.kept),
     )
     if not findings:
         return answer

@@ -37,10 +37,7 @@ from translation.pipeline.patch import claim_labels
 from translation.pipeline.translate import translate
 from translation.reading.custom_workloads import EmbeddedPod, Path, WorkloadKind
 from translation.reading.legacy_pod import containers, device_keys
-from translation.reading.untranslated_keys import (
-    check_untranslated_keys,
-    check_untranslated_requests,
-)
+from translation.reading.untranslated_keys import check_untranslated_requests
 from translation.record.record import decode_record
 from translation.vocabularies.nvidia import GPU
 
@@ -119,9 +116,6 @@ def validate_workload(
         for finding in (
             *map(for_future_pods, answer.findings),
             *_check_claim_awareness(workload, answer.claims, snapshot, options),
-            *check_untranslated_keys(
-                workload.pod, vocabularies, snapshot.extended_resources, options.kept
-            ),
             *_check_requests(workload, vocabularies),
         )
     )

@@ -41,7 +41,6 @@ from translation.reading.custom_workloads import (
 )
 from translation.reading.embedded_templates import check_embedded_templates
 from translation.reading.untranslated_keys import (
-    check_untranslated_keys,
     check_untranslated_requests,
 )
 
@@ -204,7 +203,6 @@ def _translate_object(
     faulty_requests = tuple(check_untranslated_requests(pod, vocabularies))
     findings = (
         *(map(_of_created_pods, answer.findings) if path else answer.findings),
-        *check_untranslated_keys(pod, vocabularies, snapshot.extended_resources, options.kept),
         *faulty_requests,
     )
     is_accepted = answer.allowed and not faulty_requests
@@ -254,7 +252,6 @@ def _translate_custom(
                 # A pod that keeps its keys gets tolerations for them when it is created.
                 if kind.has_claims or finding.code is not Code.TOLERATION_MISSING
             ),
-            *check_untranslated_keys(pod, vocabularies, snapshot.extended_resources, options.kept),
             *faulty_requests,
         )
         findings += (locate(finding, embedded) for finding in of_pod)

@@ -5,10 +5,12 @@ import pytest
 from testing.builders import (
     HAMI,
     NVIDIA,
+    container,
     driver_slice,
     finding_texts,
     gpus,
     hami_gpu,
+    mig_device,
     nvidia_gpu,
     pod,
     translation_outcome,
@@ -88,6 +90,40 @@ def test_it_is_said_once_of_a_pod_with_the_models_that_there_are() -> None:
     ]
 
     assert message.endswith('published are "nvidia a100-sxm4-80gb", "tesla t4"')
+
+
+PARTITIONS = translation_snapshot(
+    driver_slice(
+        NVIDIA, *(mig_device(profile=name) for name in ("1g.10gb", "3g.40gb", "1g.10gb+me"))
+    )
+)
+
+
+@pytest.mark.parametrize(
+    ("profile", "nearest"),
+    [("4g.40gb", "3g.40gb"), ("2g.20gb", "3g.40gb"), ("7g.80gb", "3g.40gb"), ("1g.5gb", "1g.10gb")],
+)
+def test_a_mig_profile_that_no_device_has_is_told_with_those_that_there_are(
+    profile: str, nearest: str
+) -> None:
+    key = f"nvidia.com/mig-{profile}"
+
+    (finding,) = translation_outcome(pod(container("main", {key: 1})), PARTITIONS).findings
+
+    assert (finding.code, finding.severity) == ("selectorMatchesNothing", "warning")
+    assert finding.message == (
+        f'no published device has MIG profile "{profile}", and the pod waits; '
+        'published are "1g.10gb", "1g.10gb+me", "3g.40gb"'
+    )
+    assert finding.fix == f"write nvidia.com/mig-{nearest}"
+
+
+@pytest.mark.parametrize("profile", ["1g.10gb", "1g.10gb.me", "3g.40gb"])
+def test_a_published_mig_profile_needs_no_words(profile: str) -> None:
+    document = pod(container("main", {f"nvidia.com/mig-{profile}": 1}))
+
+    assert translation_outcome(document, PARTITIONS).findings == ()
+    assert translation_outcome(document, CARDS).findings == ()
 
 
 def test_an_exclusion_of_every_model_is_told_as_one() -> None:

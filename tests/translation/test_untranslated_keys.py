@@ -10,7 +10,7 @@ from translation.model.device_families import FAMILIES, DeviceFamily
 from translation.model.intents import Vocabulary
 from translation.model.keys import ANY, Place, names
 from translation.reading.arbiter import VOCABULARIES, extended_vocabularies
-from translation.reading.untranslated_keys import MAX_KEYS, check_untranslated_keys
+from translation.reading.untranslated_keys import MAX_COMPARED, MAX_KEYS, check_untranslated_keys
 
 
 class Case(NamedTuple):
@@ -200,11 +200,19 @@ MISSPELT = (
     ("nvidia.com/gpumemory", "nvidia.com/gpumem"),
     ("nvidia.com/gpu-cores", "nvidia.com/gpucores"),
     ("hygon.com/dcumems", "hygon.com/dcumem"),
+    ("nvidia.com/gpus", "nvidia.com/gpu"),
+    ("nvidia.com/GPU", "nvidia.com/gpu"),
+    ("koordinator.sh/gpu-cores", "koordinator.sh/gpu-core"),
+    ("volcano.sh/vgpu-mem", "volcano.sh/vgpu-memory"),
 )
 MISSPELT_ANNOTATIONS = (
     ("nvidia.com/use-gputypes", "nvidia.com/use-gputype"),
     ("nvidia.com/use-gpuuid", "nvidia.com/use-gpuuuid"),
     ("tensor-fusion.ai/tflops-requests", "tensor-fusion.ai/tflops-request"),
+    (
+        "scheduling.koordinator.sh/device-joint-allocation",
+        "scheduling.koordinator.sh/device-joint-allocate",
+    ),
 )
 OTHER_NAMES = (
     "amd.com/gpus-unknown",
@@ -248,3 +256,13 @@ def test_misspellings_are_bounded() -> None:
     findings = check_untranslated_keys(pod_view(document))
 
     assert ["warning", "warning", "info"] == [finding.severity.value for finding in findings]
+
+
+def test_few_keys_are_compared() -> None:
+    """A pod has room for thousands of keys, and each comparison costs."""
+    others = {f"nvidia.com/a{'b' * count}": "x" for count in range(MAX_COMPARED)}
+    document = pod(container("main"), annotations={**others, "nvidia.com/use-gputypes": "A100"})
+
+    assert ["info"] == [
+        finding.severity.value for finding in check_untranslated_keys(pod_view(document))
+    ]

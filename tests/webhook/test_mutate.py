@@ -281,6 +281,24 @@ async def test_wrong_values_are_denied_with_their_causes(start: StartEndpoint) -
     assert "patch" not in response
 
 
+@pytest.mark.parametrize(
+    ("annotation", "meant"),
+    [
+        ("nvidia.com/use-gputypes", "nvidia.com/use-gputype"),
+        ("tensor-fusion.ai/vram-limits", "tensor-fusion.ai/vram-limit"),
+    ],
+)
+async def test_a_misspelt_annotation_of_a_pod_is_told(
+    annotation: str, meant: str, start: StartEndpoint
+) -> None:
+    endpoint = await start()
+
+    response = await mutate_pod(endpoint, pod(gpus(1, mem=8000), annotations={annotation: "1"}))
+
+    assert response["allowed"]
+    assert any(f"did you mean {meant}?" in text for text in response["warnings"])
+
+
 async def test_the_log_is_bounded_whatever_a_client_sends(start: StartEndpoint) -> None:
     endpoint = await start()
     names = {"name": "n" * 9999, "uid": "u" * 9999, "userInfo": {"username": "s" * 9999}}

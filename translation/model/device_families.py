@@ -119,6 +119,12 @@ FAMILIES: Final[tuple[DeviceFamily, ...]] = (
         advice=_keys_advice("tensor-fusion.ai/vram-request or tensor-fusion.ai/tflops-request"),
     ),
     DeviceFamily(
+        owner="Koordinator",
+        resources=("koordinator.sh/*",),
+        annotations=("scheduling.koordinator.sh/device-*", "scheduling.koordinator.sh/gpu-*"),
+        advice="write one of Koordinator's keys in docs/vocabularies.md",
+    ),
+    DeviceFamily(
         owner="earlier versions of Koordinator",
         resources=("kubernetes.io/gpu*", "kubernetes.io/rdma", "kubernetes.io/fpga"),
         advice="write the current keys, which are translated: koordinator.sh/gpu-core, "

@@ -70,6 +70,7 @@ class Facts(_Part, frozen=True, kw_only=True, omit_defaults=True):
             devices publish none; else None.
         bandwidth: Some device publishes a bandwidth. In no record, since no claim depends on it.
         models: Distinct product names, in lower-case ASCII letters. In no record, either.
+        mig_profiles: Distinct MIG profiles. In no record, either.
     """
 
     sizes: tuple[MemorySize, ...] | None = None
@@ -84,6 +85,7 @@ class Facts(_Part, frozen=True, kw_only=True, omit_defaults=True):
     )
     bandwidth: bool = False
     models: tuple[str, ...] = ()
+    mig_profiles: tuple[str, ...] = ()
 
 
 UNKNOWN = Facts()
@@ -238,6 +240,7 @@ def merge_facts(parts: Iterable[Facts]) -> Facts:
         or None,
         bandwidth=any(part.bandwidth for part in known_parts),
         models=tuple(sorted({model for part in known_parts for model in part.models})),
+        mig_profiles=tuple(sorted({name for part in known_parts for name in part.mig_profiles})),
     )
 
 
@@ -282,17 +285,18 @@ def _facts(device: Device, kind: DeviceProfile, driver: str) -> Facts:
         compute_units=_compute_units(capacities, kind, driver),
         bandwidth=isinstance(kind.bandwidth, str)
         and not capacities.keys().isdisjoint((kind.bandwidth, f"{driver}/{kind.bandwidth}")),
-        models=_models(device, kind, driver),
+        models=tuple(map(lower_ascii, _text(device, kind.attributes.model, driver))),
+        mig_profiles=_text(device, kind.attributes.mig_profile, driver),
     )
 
 
-def _models(device: Device, kind: DeviceProfile, driver: str) -> tuple[str, ...]:
-    """Return the product name of a device as selectors compare it; none if it has none."""
-    attributes, name = device.attributes or {}, kind.attributes.model
+def _text(device: Device, name: str | None, driver: str) -> tuple[str, ...]:
+    """Return the text of an attribute of a device; none if it has none."""
+    attributes = device.attributes or {}
     if name is None:
         return ()
     attribute = attributes.get(name) or attributes.get(f"{driver}/{name}")
-    return () if attribute is None or not attribute.string else (lower_ascii(attribute.string),)
+    return () if attribute is None or not attribute.string else (attribute.string,)
 
 
 def _partitions(device: Device, kind: DeviceProfile, driver: str) -> tuple[int, ...]:

@@ -22,6 +22,9 @@ MAX_KEYS: Final = 5
 """Keys that are named in one finding."""
 MAX_SIMILAR_LENGTH: Final = 63
 MIN_SIMILAR_LENGTH: Final = 5
+"""The shortest name that a similar one is compared with; of a shorter one only the plural is a misspelling."""
+MAX_COMPARED: Final = 16
+"""Keys of a pod that are compared with the names that vocabularies read."""
 SIMILARITY: Final = 0.8
 """Part of the letters of two names that are equal where one is probably a misspelling."""
 
@@ -60,11 +63,15 @@ def check_untranslated_keys(
         return ()
     translated_families = _translated_families(pod, vocabularies)
     findings: list[Finding] = []
+    uncompared = MAX_COMPARED
     for family, paths in families.items():
         other_paths = dict(paths)
         for key, path in paths.items():
+            if not uncompared or len(findings) >= MAX_KEYS:
+                break
+            uncompared -= 1
             similar = _similar_name(path, key, vocabularies)
-            if similar is not None and len(findings) < MAX_KEYS:
+            if similar is not None:
                 findings.append(_misspelt(family, key, path, similar))
                 del other_paths[key]
         if other_paths:
@@ -93,8 +100,10 @@ def _similar_name(path: FieldPath, key: str, vocabularies: Mapping[str, Vocabula
         _letters(other): name
         for name in sorted(read_names)
         for other_domain, _, other in (name.partition("/"),)
+        if other_domain == domain
         # The first letter is rarely mistyped, and tells names of other systems apart.
-        if other_domain == domain and other[:1] == own[:1] and len(other) >= MIN_SIMILAR_LENGTH
+        and other[:1] == letters[:1]
+        and (len(other) >= MIN_SIMILAR_LENGTH or letters in {other, f"{other}s"})
     }
     nearest = get_close_matches(letters, candidates, n=1, cutoff=SIMILARITY)
     return candidates[nearest[0]] if nearest else None

@@ -1,52 +1,44 @@
-"""Product names that no published device has."""
+"""Product names and MIG profiles that no published device has."""
 
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import Final
 
+from findings.field_path import Key
 from findings.finding import Code, Finding, warning
-from findings.text import quote_text
-from translation.model.intents import DeviceFilter
+from findings.text import printable, quote_text
+from translation.model.intents import DeviceFilter, Intent
 from translation.preflight.model.inputs import PreflightInput
 from translation.profiles.device_facts import UNKNOWN
 from translation.record.derive import provider
 
-MAX_MODELS: Final = 3
+MAX_SHOWN: Final = 3
 """Product names in a message."""
+MAX_PROFILES: Final = 10
+"""MIG profiles in a message: the number that a GPU has."""
+_PROFILE: Final = re.compile(r"(\d{1,2})g\.(\d{1,4})gb", re.ASCII)
 
 
 def check_published_models(inputs: PreflightInput) -> Iterable[Finding]:
-    """Return a warning for each choice of product names that no published device has."""
+    """Return a warning for each choice of product names, or of a MIG profile, that no published device has."""
     # Containers with equal choices have equal findings.
-    return dict.fromkeys(_find_unpublished_models(inputs))
+    return dict.fromkeys(_find_unpublished(inputs))
 
 
-def _find_unpublished_models(inputs: PreflightInput) -> Iterator[Finding]:
+def _find_unpublished(inputs: PreflightInput) -> Iterator[Finding]:
     for vocabulary, reading in inputs.readings.items():
         for intent in reading.intents:
             profile = provider(intent, vocabulary, inputs.providers)
             facts = inputs.snapshot.facts.get(profile.driver, {}) if profile is not None else {}
-            published_models = facts.get(intent.kind, UNKNOWN).models
-            if published_models and not any(
-                map(partial(_is_selected, intent.filter), published_models)
+            published = facts.get(intent.kind, UNKNOWN)
+            if published.models and not any(
+                map(partial(_is_selected, intent.filter), published.models)
             ):
-                shown_models = ", ".join(map(quote_text, published_models[:MAX_MODELS]))
-                more = len(published_models) - MAX_MODELS
-                names = f"{shown_models}{f' and {more} more' if more > 0 else ''}"
-                if intent.filter.models is None:
-                    yield warning(
-                        Code.SELECTOR_MATCHES_NOTHING,
-                        intent.path("not_models"),
-                        f"every published model is excluded, and the pod waits; published are {names}",
-                        "exclude fewer models",
-                    )
-                    continue
-                yield warning(
-                    Code.SELECTOR_MATCHES_NOTHING,
-                    intent.path("models"),
-                    f"no published device has such a product name, and the pod waits; published are {names}",
-                    "name a published model, or a part of its name",
-                )
+                yield _model_finding(intent, published.models)
+            mig_profile = intent.filter.mig_profile
+            if mig_profile and published.mig_profiles and mig_profile not in published.mig_profiles:
+                yield _mig_finding(intent, mig_profile, published.mig_profiles)
 
 
 def _is_selected(device_filter: DeviceFilter, model: str) -> bool:
@@ -54,3 +46,53 @@ def _is_selected(device_filter: DeviceFilter, model: str) -> bool:
     if device_filter.models is not None and not any(part in model for part in device_filter.models):
         return False
     return not any(part in model for part in device_filter.not_models or ())
+
+
+def _model_finding(intent: Intent, models: Sequence[str]) -> Finding:
+    published = _names(tuple(map(quote_text, models)), MAX_SHOWN)
+    if intent.filter.models is None:
+        return warning(
+            Code.SELECTOR_MATCHES_NOTHING,
+            intent.path("not_models"),
+            f"every published model is excluded, and the pod waits; published are {published}",
+            "exclude fewer models",
+        )
+    return warning(
+        Code.SELECTOR_MATCHES_NOTHING,
+        intent.path("models"),
+        f"no published device has such a product name, and the pod waits; published are {published}",
+        "name a published model, or a part of its name",
+    )
+
+
+def _mig_finding(intent: Intent, mig_profile: str, published: Sequence[str]) -> Finding:
+    shown_profiles = sorted(published, key=_size)
+    names = _names(tuple(map(quote_text, shown_profiles)), MAX_PROFILES)
+    larger = (name for name in shown_profiles if _size(name) >= _size(mig_profile))
+    nearest = next(larger, shown_profiles[-1])
+    return warning(
+        Code.SELECTOR_MATCHES_NOTHING,
+        intent.path("mig_profile"),
+        f"no published device has MIG profile {quote_text(mig_profile)}, and the pod waits; published are {names}",
+        f"write {_written(intent, mig_profile, nearest)}",
+    )
+
+
+def _written(intent: Intent, mig_profile: str, nearest: str) -> str:
+    """Return a profile as the pod would write it: in the name of a resource, or by itself."""
+    path = intent.path("mig_profile")
+    key, spelling = path.steps[-1], mig_profile.replace("+", ".")
+    if isinstance(key, Key) and key.name.endswith(spelling):
+        return printable(key.name.removesuffix(spelling) + nearest.replace("+", "."))
+    return quote_text(nearest)
+
+
+def _size(profile: str) -> tuple[int, int, str]:
+    """Return the memory and the slices of a MIG profile, and its name; zeros where the name is of another form."""
+    match = _PROFILE.match(profile)
+    return (int(match[2]), int(match[1]), profile) if match else (0, 0, profile)
+
+
+def _names(texts: Sequence[str], limit: int) -> str:
+    more = len(texts) - limit
+    return f"{', '.join(texts[:limit])}{f' and {more} more' if more > 0 else ''}"
