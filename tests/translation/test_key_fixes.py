@@ -12,6 +12,7 @@ from kube.quantity import Quantity
 from testing.builders import (
     Document,
     container,
+    device_at_root,
     driver_slice,
     gpus,
     hami_gpu,
@@ -21,13 +22,14 @@ from testing.builders import (
     translation_of,
     translation_snapshot,
 )
+from translation.cluster.snapshot import TranslationSnapshot
 from translation.reading.legacy_pod import container_paths
 from translation.record.key_fixes import RecordedTranslation, with_key_fixes
 
 HAMI = "hami-core-gpu.project-hami.io"
 TWO_SIZES = translation_snapshot(driver_slice(HAMI, hami_gpu("80Gi"), hami_gpu("40Gi")))
 CLAIMS = FieldPath.of("spec", "resourceClaims")
-UNITS = "request it (in the claim's units: no value of a single key requests it)"
+UNITS = "request it (in the claim's units, not those of the pod's keys)"
 
 
 def count() -> FieldPath:
@@ -148,8 +150,8 @@ def finding_of(
     return msgspec.structs.replace(finding, fitting=fitting)
 
 
-def fix_of(document: Document, finding: Finding) -> str:
-    outcome = translation_of(document, TWO_SIZES)
+def fix_of(document: Document, finding: Finding, cluster: TranslationSnapshot = TWO_SIZES) -> str:
+    outcome = translation_of(document, cluster)
     translation = RecordedTranslation(
         record=outcome.record,
         paths=container_paths(pod_view(document)),
@@ -162,6 +164,23 @@ def fix_of(document: Document, finding: Finding) -> str:
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_fix(case: Case) -> None:
     assert case.want == fix_of(case.pod, finding_of(case.amounts, claim=case.claim))
+
+
+def test_a_key_of_which_every_aligned_group_has_a_part() -> None:
+    """Five NICs for four PCIe roots are two, one, one and one; the node has one below each."""
+    roots = driver_slice(HAMI, *(device_at_root(f"pci0000:{n // 2}") for n in range(8)))
+    document = pod(
+        container("main", {"koordinator.sh/gpu": 800, "koordinator.sh/rdma": 500}),
+        annotations={
+            "scheduling.koordinator.sh/device-joint-allocate": '{"deviceTypes":["gpu","rdma"],'
+            '"requiredScope":"SamePCIe"}'
+        },
+    )
+    nics = FieldPath.of("requests", 1, "exactly", "count")
+
+    fix = fix_of(document, finding_of(((nics, "1"),)), translation_snapshot(roots))
+
+    assert fix == "write koordinator.sh/rdma: 400 to fit node n"
 
 
 def test_a_finding_without_amounts_keeps_its_fix() -> None:

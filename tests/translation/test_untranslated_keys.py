@@ -5,6 +5,7 @@ from typing import NamedTuple
 import pytest
 
 from findings.finding import Finding, Severity
+from kube.names import REQUEST_ANNOTATION
 from testing.builders import Document, container, pod, pod_view
 from translation.model.device_families import FAMILIES, DeviceFamily
 from translation.model.intents import Vocabulary
@@ -166,8 +167,11 @@ def test_every_pattern_finds_its_family(family: DeviceFamily) -> None:
 def test_no_key_of_a_vocabulary_is_reported(vocabulary: Vocabulary) -> None:
     keys = dict.fromkeys((*vocabulary.keys, *(f"{p}x" for p in vocabulary.key_prefixes)), 1)
     annotations = dict.fromkeys(names(vocabulary.table, Place.ANNOTATION), "x")
+    scheduler = next(iter(vocabulary.schedulers), "")
 
-    asking = pod_view(pod(container("main", keys), annotations=annotations))
+    asking = pod_view(
+        pod(container("main", keys), annotations=annotations, schedulerName=scheduler)
+    )
 
     assert () == check_untranslated_keys(asking)
 
@@ -256,6 +260,32 @@ def test_misspellings_are_bounded() -> None:
     findings = check_untranslated_keys(pod_view(document))
 
     assert ["warning", "warning", "info"] == [finding.severity.value for finding in findings]
+
+
+@pytest.mark.parametrize("name", ["gpu-fraction", "gpu-memory"])
+def test_annotations_that_need_a_scheduler_are_told_without_it(name: str) -> None:
+    document = pod(container("main"), annotations={name: "0.5"})
+
+    (finding,) = check_untranslated_keys(pod_view(document))
+
+    assert (Severity.WARNING, f"metadata.annotations[{name}]") == (
+        finding.severity,
+        str(finding.path),
+    )
+    assert "kai-scheduler" in finding.message
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        pod(container("main"), annotations={"gpu-fraction": "1"}, schedulerName="kai-scheduler"),
+        pod(container("main", {"nvidia.com/gpu": 1}), annotations={"gpu-fraction": "1"}),
+        pod(container("main"), annotations={"gpu-fraction": "1", REQUEST_ANNOTATION: "{}"}),
+    ],
+    ids=["its scheduler", "a device key", "translated before"],
+)
+def test_annotations_that_need_a_scheduler_are_not_told_otherwise(document: Document) -> None:
+    assert () == check_untranslated_keys(pod_view(document))
 
 
 def test_few_keys_are_compared() -> None:

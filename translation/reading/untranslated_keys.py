@@ -10,13 +10,14 @@ from findings.finding import Code, Finding, info, warning
 from findings.text import printable
 from kube.api.core import Pod
 from kube.api.extended_resources import allows_overcommit
+from kube.names import REQUEST_ANNOTATION
 from translation.model.device_families import BOOKKEEPING, FAMILIES, DeviceFamily
 from translation.model.intents import Vocabulary
 from translation.model.keys import ANY, Place, names
 from translation.reading import arbiter
 from translation.reading.arbiter import VOCABULARIES
 from translation.reading.kept_keys import is_kept
-from translation.reading.legacy_pod import check_amounts, containers
+from translation.reading.legacy_pod import check_amounts, containers, has_device_keys
 
 MAX_KEYS: Final = 5
 """Keys that are named in one finding."""
@@ -58,11 +59,12 @@ def check_untranslated_keys(
         extended_resources: Resource names that a DeviceClass maps; Kubernetes allocates these.
         kept_names: The vocabularies and resource names that stay with their device plugin.
     """
+    without_scheduler = tuple(_check_schedulers(pod, vocabularies))
     families = find_untranslated_keys(pod, vocabularies, extended_resources, kept_names)
     if not families:
-        return ()
+        return without_scheduler
     translated_families = _translated_families(pod, vocabularies)
-    findings: list[Finding] = []
+    findings: list[Finding] = list(without_scheduler)
     uncompared = MAX_COMPARED
     for family, paths in families.items():
         other_paths = dict(paths)
@@ -79,6 +81,27 @@ def check_untranslated_keys(
                 _finding(family, other_paths, has_translated=family in translated_families)
             )
     return tuple(findings)
+
+
+def _check_schedulers(pod: Pod, vocabularies: Mapping[str, Vocabulary]) -> Iterator[Finding]:
+    """Yield a warning about annotations that request devices only in pods of other schedulers, if the pod has none."""
+    if REQUEST_ANNOTATION in pod.annotations:
+        return  # A translation has replaced the scheduler.
+    for vocabulary in vocabularies.values():
+        names = sorted(pod.annotations.keys() & set(vocabulary.requesting))
+        if (
+            names
+            and vocabulary.schedulers
+            and pod.spec.scheduler_name not in vocabulary.schedulers
+            and not has_device_keys(pod, vocabularies)
+        ):
+            yield warning(
+                Code.UNTRANSLATED_DEVICE_KEY,
+                _ANNOTATIONS_PATH.key(names[0]),
+                f"{names[0]} requests devices only in pods of {' or '.join(vocabulary.schedulers)}, so the pod "
+                "gets none",
+                "write that schedulerName, or device keys such as nvidia.com/gpu and nvidia.com/gpumem",
+            )
 
 
 def _similar_name(path: FieldPath, key: str, vocabularies: Mapping[str, Vocabulary]) -> str | None:

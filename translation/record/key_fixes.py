@@ -7,7 +7,7 @@ the proof fails, as for a percentage or an amount that several keys add up to, t
 """
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -26,7 +26,7 @@ from translation.record.record import TranslationRecord
 
 _MAX_NAME: Final = 253
 _MAX_KEY: Final = 317
-_IN_CLAIM_UNITS: Final = " (in the claim's units: no value of a single key requests it)"
+_IN_CLAIM_UNITS: Final = " (in the claim's units, not those of the pod's keys)"
 
 
 class RecordedTranslation(msgspec.Struct, frozen=True, kw_only=True):
@@ -121,23 +121,69 @@ def find_key_fixes(
     Returns:
         One for each key, in the order of the amounts; empty where no values are proved.
     """
-    fixes: dict[FieldPath, KeyFix] = {}
+    # One key may request several numbers: each the same one, or parts of it, such as the NICs below each PCIe root.
+    for proportions in (_proportions, _proportions_of_sums):
+        fixes = _in_proportion(proportions(amounts), translation)
+        if fixes and _is_proved(amounts, fixes, translation):
+            return fixes
+    return ()
+
+
+class _Proportion(NamedTuple):
+    """An amount beside the one that the claim requests now, both of the key at a path."""
+
+    path: FieldPath | None
+    amount: Quantity
+    requested: Quantity | None
+
+
+def _proportions(amounts: Sequence[tuple[Claim, FittingAmount]]) -> Iterator[_Proportion]:
     for claim, amount in amounts:
-        fix = _proportional(claim, amount, translation)
+        requested = _amount_at(claim, amount.field)
+        yield _Proportion(claim.source(amount.field), amount.amount, requested)
+
+
+def _proportions_of_sums(amounts: Sequence[tuple[Claim, FittingAmount]]) -> Iterator[_Proportion]:
+    """Yield the amounts, and those requested, summed over the requests of a claim that come from one key."""
+    for claim, amount in amounts:
+        path = claim.source(amount.field)
+        changed = {other.field: other.amount for owner, other in amounts if owner is claim}
+        before = after = ZERO
+        for field in _fields_like(claim, amount.field):
+            requested = _amount_at(claim, field)
+            if requested is not None and claim.source(field) == path:
+                before += requested
+                after += changed.get(field, requested)
+        yield _Proportion(path, after, before)
+
+
+def _fields_like(claim: Claim, field: FieldPath) -> Iterator[FieldPath]:
+    """Yield the same field of every request of a claim."""
+    match field.steps:
+        case ("requests", int(), *below):
+            for index in range(len(claim.spec["spec"]["devices"].get("requests") or ())):
+                yield FieldPath(("requests", index, *below))
+        case _:
+            yield field
+
+
+def _in_proportion(
+    proportions: Iterable[_Proportion], translation: RecordedTranslation
+) -> tuple[KeyFix, ...]:
+    """Return the least value of each key that is in proportion to an amount; empty where one has none."""
+    fixes: dict[FieldPath, KeyFix] = {}
+    for proportion in proportions:
+        fix = _proportional(proportion, translation)
         if fix is None:
             return ()
         other = fixes.get(fix.path)
-        # One key may request several numbers, such as the devices of two requests.
         fixes[fix.path] = fix if other is None or fix.amount < other.amount else other
-    return tuple(fixes.values()) if _is_proved(amounts, tuple(fixes.values()), translation) else ()
+    return tuple(fixes.values())
 
 
-def _proportional(
-    claim: Claim, amount: FittingAmount, translation: RecordedTranslation
-) -> KeyFix | None:
+def _proportional(proportion: _Proportion, translation: RecordedTranslation) -> KeyFix | None:
     """Return the value of the key that requested a field, in proportion to the amount."""
-    path = claim.source(amount.field)
-    requested = _amount_at(claim, amount.field)
+    path, amount, requested = proportion
     if path is None or requested is None or requested.nanos <= 0:
         return None
     for container in translation.record.containers:
@@ -145,7 +191,7 @@ def _proportional(
         below = path.relative_to(place.child("resources", "limits")) if place is not None else None
         match below:
             case FieldPath(steps=(Key(name=key),)) if key in container.limits:
-                value = _share_of(container.limits[key], amount.amount, requested)
+                value = _share_of(container.limits[key], amount, requested)
                 if value is None:
                     return None
                 return KeyFix(container=container.name, key=key, path=path, amount=value)

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from findings.field_path import FieldPath, Key
+from findings.finding import Finding
 from testing.builders import (
     Document,
     finding_texts,
@@ -27,6 +28,8 @@ from translation.model.intents import (
     Translation,
 )
 from translation.reading.legacy_pod import legacy_pod
+from translation.vocabularies.koordinator import keys
+from translation.vocabularies.koordinator.annotations import read_annotations
 from translation.vocabularies.koordinator.translate import translate
 
 HINT = "metadata.annotations[scheduling.koordinator.sh/device-allocate-hint]"
@@ -304,6 +307,19 @@ def test_alignments(
 
     assert want == got.alignment
     assert (want is None) is (f"warning policyDropped {JOINT}" in finding_texts(got.findings))
+
+
+@pytest.mark.parametrize("name", [keys.HINT, keys.JOINT, keys.PARTITION])
+def test_the_fix_of_malformed_json_is_json_that_is_read(name: str) -> None:
+    findings: list[Finding] = []
+    read_annotations({name: "{"}, findings)
+    (malformed,) = findings
+    example = malformed.fix.removeprefix("write JSON such as ")
+    findings.clear()
+
+    read_annotations({name: example}, findings)
+
+    assert findings == []
 
 
 class AnnotationCase(NamedTuple):

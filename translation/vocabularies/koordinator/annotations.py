@@ -291,6 +291,14 @@ def alignment_of(
     return None
 
 
+_EXAMPLES: Final[Mapping[str, str]] = {
+    HINT: '{"gpu":{"requiredTopologyScope":"NUMANode"}}',
+    JOINT: '{"deviceTypes":["gpu","rdma"],"requiredScope":"SamePCIe"}',
+    PARTITION: '{"allocatePolicy":"BestEffort"}',
+}
+"""A value of each annotation that is JSON."""
+
+
 def _decode(
     annotations: Mapping[str, str], key: str, type_: type[Any], findings: list[Finding]
 ) -> Any:
@@ -305,7 +313,7 @@ def _decode(
                 Code.MALFORMED_ANNOTATION,
                 annotation_path(key),
                 f"{quote_text(text)} is not valid for Koordinator: {quote_text(str(fault))}",
-                "write the JSON that Koordinator documents",
+                f"write JSON such as {_EXAMPLES[key]}",
             )
         )
         return None

@@ -159,15 +159,17 @@ def not_a_multiple(path: FieldPath, amount: int) -> Finding:
 
 def _illegal_combination(amounts: Mapping[str, int], totals: Totals) -> Finding:
     combined_keys = [key for key in amounts if key in totals.paths or key != SHARED]
+    without = ""
     if WHOLE_GPU in amounts:
         fix = f"request whole GPUs with {WHOLE_GPU}, or shares with Koordinator's keys"
     elif MEMORY in amounts and RATIO in amounts:
         fix = f"request the memory once: {MEMORY} in bytes, or {RATIO} in percent"
     else:
+        without = " without memory"
         fix = f"also request memory: {MEMORY} in bytes, or {RATIO} in percent"
     return error(
         Code.INVALID_COMBINATION,
         totals.path(*combined_keys),
-        f"Koordinator rejects pods that request {' and '.join(combined_keys)}",
+        f"Koordinator rejects pods that request {' and '.join(combined_keys)}{without}",
         fix,
     )
