@@ -170,7 +170,7 @@ def _fields_like(claim: Claim, field: FieldPath) -> Iterator[FieldPath]:
 def _in_proportion(
     proportions: Iterable[_Proportion], translation: RecordedTranslation
 ) -> tuple[KeyFix, ...]:
-    """Return the least value of each key that is in proportion to an amount; empty where one has none."""
+    """Return the least value of each key in proportion to its amounts; empty if one has none."""
     fixes: dict[FieldPath, KeyFix] = {}
     for proportion in proportions:
         fix = _proportional(proportion, translation)

@@ -31,14 +31,18 @@ def _find_unpublished(inputs: PreflightInput) -> Iterator[Finding]:
         for intent in reading.intents:
             profile = provider(intent, vocabulary, inputs.providers)
             facts = inputs.snapshot.facts.get(profile.driver, {}) if profile is not None else {}
-            published = facts.get(intent.kind, UNKNOWN)
-            if published.models and not any(
-                map(partial(_is_selected, intent.filter), published.models)
+            device_facts = facts.get(intent.kind, UNKNOWN)
+            if device_facts.models and not any(
+                map(partial(_is_selected, intent.filter), device_facts.models)
             ):
-                yield _model_finding(intent, published.models)
+                yield _model_finding(intent, device_facts.models)
             mig_profile = intent.filter.mig_profile
-            if mig_profile and published.mig_profiles and mig_profile not in published.mig_profiles:
-                yield _mig_finding(intent, mig_profile, published.mig_profiles)
+            if (
+                mig_profile
+                and device_facts.mig_profiles
+                and mig_profile not in device_facts.mig_profiles
+            ):
+                yield _mig_finding(intent, mig_profile, device_facts.mig_profiles)
 
 
 def _is_selected(device_filter: DeviceFilter, model: str) -> bool:
@@ -49,24 +53,24 @@ def _is_selected(device_filter: DeviceFilter, model: str) -> bool:
 
 
 def _model_finding(intent: Intent, models: Sequence[str]) -> Finding:
-    published = _names(tuple(map(quote_text, models)), MAX_SHOWN)
+    model_names = _names(tuple(map(quote_text, models)), MAX_SHOWN)
     if intent.filter.models is None:
         return warning(
             Code.SELECTOR_MATCHES_NOTHING,
             intent.path("not_models"),
-            f"every published model is excluded, and the pod waits; published are {published}",
+            f"every published model is excluded, and the pod waits; published are {model_names}",
             "exclude fewer models",
         )
     return warning(
         Code.SELECTOR_MATCHES_NOTHING,
         intent.path("models"),
-        f"no published device has such a product name, and the pod waits; published are {published}",
+        f"no published device has such a product name, and the pod waits; published are {model_names}",
         "name a published model, or a part of its name",
     )
 
 
-def _mig_finding(intent: Intent, mig_profile: str, published: Sequence[str]) -> Finding:
-    shown_profiles = sorted(published, key=_size)
+def _mig_finding(intent: Intent, mig_profile: str, profiles: Sequence[str]) -> Finding:
+    shown_profiles = sorted(profiles, key=_size)
     names = _names(tuple(map(quote_text, shown_profiles)), MAX_PROFILES)
     larger = (name for name in shown_profiles if _size(name) >= _size(mig_profile))
     nearest = next(larger, shown_profiles[-1])
@@ -74,11 +78,11 @@ def _mig_finding(intent: Intent, mig_profile: str, published: Sequence[str]) -> 
         Code.SELECTOR_MATCHES_NOTHING,
         intent.path("mig_profile"),
         f"no published device has MIG profile {quote_text(mig_profile)}, and the pod waits; published are {names}",
-        f"write {_written(intent, mig_profile, nearest)}",
+        f"write {_spelled_as_key(intent, mig_profile, nearest)}",
     )
 
 
-def _written(intent: Intent, mig_profile: str, nearest: str) -> str:
+def _spelled_as_key(intent: Intent, mig_profile: str, nearest: str) -> str:
     """Return a profile as the pod would write it: in the name of a resource, or by itself."""
     path = intent.path("mig_profile")
     key, spelling = path.steps[-1], mig_profile.replace("+", ".")
@@ -88,7 +92,7 @@ def _written(intent: Intent, mig_profile: str, nearest: str) -> str:
 
 
 def _size(profile: str) -> tuple[int, int, str]:
-    """Return the memory and the slices of a MIG profile, and its name; zeros where the name is of another form."""
+    """Return the memory, the slices and the name of a MIG profile; zeros in a name of another form."""
     match = _PROFILE.match(profile)
     return (int(match[2]), int(match[1]), profile) if match else (0, 0, profile)
 
