@@ -875,7 +875,7 @@ def test_a_line_that_a_device_quota_counts_with_claims_blocks_nothing(tmp_path: 
             "namespace": "team",
             "name": "gpus",
             "lines": ["requests.nvidia.com/gpu", "requests.nvidia.com/gpumem"],
-            "amounts": {"requests.nvidia.com/gpu": "8", "requests.nvidia.com/gpumem": "30000"},
+            "amounts": {"requests.nvidia.com/gpu": "8", "requests.nvidia.com/gpumem": "30k"},
             "deviceQuotas": ["team-gpus"],
         }
     ]
