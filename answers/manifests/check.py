@@ -17,7 +17,7 @@ from allocator.model.scheduler_support import SchedulerSupport
 from allocator.pods.claims import Name
 from answers.cluster.quota_usage import usage_beside
 from answers.manifests.groups import group_findings
-from answers.manifests.pod_checks import field_findings, routing_findings
+from answers.manifests.pod_checks import field_findings, routing_findings, with_queues
 from answers.manifests.quotas import check_quotas
 from answers.manifests.translate import (
     TEMPLATE_KIND,
@@ -366,7 +366,7 @@ def _rule_findings(
     if target is None:
         return
     located_findings = original_paths(validate(target, context), result.source)
-    findings = list(_at_keys(located_findings, target, result, inputs))
+    findings = list(_at_keys(with_queues(located_findings, target), target, result, inputs))
     findings += routing_findings(target, context, result.claims)
     # A finding on all claims of a pod is not repeated for each; nor one of the translation.
     codes = {finding.code for finding in (*result.findings, *findings)}

@@ -1,6 +1,7 @@
-"""Findings of `drawbridge check` on pods beside translation and rules: routing, and unknown fields. Pure."""
+"""Findings of `drawbridge check` on pods beside translation and rules: routing, queues, unknown fields. Pure."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
 
 import msgspec
 
@@ -8,7 +9,7 @@ from admission.routing import Bridge, route_pod
 from answers.manifests.translate import TranslatedObject
 from answers.model.kubernetes_version import Version
 from findings.field_path import FieldPath
-from findings.finding import Finding
+from findings.finding import Code, Finding
 from kube.api.core import Pod
 from kube.api.workloads import pod_path
 from rules.context.context import Context
@@ -17,6 +18,9 @@ from rules.model.recorded_pods import VERSION
 from rules.objects.pod_fields import find_unknown_pod_fields
 from translation.compiling.claims import Claim
 from translation.reading.custom_workloads import value_at
+
+QUEUE_NAME: Final = "kueue.x-k8s.io/queue-name"
+_EVICTED: Final = "; Kueue evicts a workload whose pods wait for longer than the timeout of its waitForPodsReady, where that is on"
 
 
 def field_findings(result: TranslatedObject, version: Version | None) -> Iterator[Finding]:
@@ -46,3 +50,14 @@ def routing_findings(
     bridge = Bridge(context.bridge_scheduler)
     for finding in route_pod(target.view, target.namespace, context, bridge, derived).findings:
         yield msgspec.structs.replace(finding, path=target.path.join(finding.path))
+
+
+def with_queues(findings: Iterable[Finding], target: Target) -> Iterator[Finding]:
+    """Yield findings, those on pods that wait for a quota with the evictions of their queue."""
+    metadata = (target.metadata, getattr(target.view, "metadata", None))
+    is_queued = any(QUEUE_NAME in (part.labels or {}) for part in metadata if part is not None)
+    for finding in findings:
+        if is_queued and finding.code is Code.DEVICE_QUOTA_FULL:
+            yield msgspec.structs.replace(finding, detail=f"{finding.detail}{_EVICTED}")
+        else:
+            yield finding

@@ -225,6 +225,17 @@ def test_what_is_promised_counts_in_a_check(when_full: str, tmp_path: Path) -> N
     assert message.endswith("; where the quota is enforced, the pod waits")
 
 
+@pytest.mark.parametrize("label", ["kueue.x-k8s.io/queue-name", "app"])
+def test_a_queue_that_evicts_pods_that_wait_is_named(label: str, tmp_path: Path) -> None:
+    queued = share("next", 1024)
+    queued["metadata"]["labels"] = {label: "gpus"}
+
+    answer = beside(tmp_path, "check", manifests=(queued,))
+
+    messages = [entry["message"] for entry in answer["findings"] if "Full" in entry["code"]]
+    assert ["waitForPodsReady" in message for message in messages] == [label.startswith("kueue")]
+
+
 def test_a_pod_does_not_count_against_itself(tmp_path: Path) -> None:
     answer = beside(tmp_path, "check", manifests=let_through())
     placed = beside(tmp_path, "simulate", manifests=let_through())

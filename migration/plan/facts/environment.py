@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
+from answers.manifests.pod_checks import QUEUE_NAME
 from kube.api.workloads import DAEMON_SET
 from kube.manifests.source import SourceObject
 from kube.names import FIELD_MANAGERS, TRANSLATE_LABEL, TRANSLATE_SELECTED
@@ -46,7 +47,6 @@ _MARKS: Final = (
     ("labels", "helm.toolkit.fluxcd.io/name", "Flux"),
     ("annotations", "meta.helm.sh/release-name", "Helm"),
 )
-QUEUE_NAME: Final = "kueue.x-k8s.io/queue-name"
 _KUEUE_TOPICS: Final = dict.fromkeys(
     ("Pod", "Deployment", "StatefulSet", "LeaderWorkerSet"),
     (Topic.COUNTS_POD, Topic.UNMAPPED_CLASS, Topic.SHARES),
