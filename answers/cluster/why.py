@@ -41,6 +41,10 @@ from kube.names import DEFAULT_SCHEDULER_NAME, SCHEDULER_NAME
 from quotas.resource_quotas.obstacles import explain_uncreated
 
 _USERS_SHOWN: Final = 5
+BEHIND_GATE: Final = (
+    "wait until other pods of the tenant end, request less, or raise the DeviceQuota"
+)
+"""The way out for a pod behind its scheduling gate if no smaller amount is known to fit."""
 
 
 class Condition(StrEnum):
@@ -129,7 +133,7 @@ def pod_status(pod: Pod, state: ClusterState, cluster: Cluster) -> ObjectStatus:
     quotas = _exceeded_quotas(pod, state) if gate is None else gate.quotas
     advice = [*_advice(pod, claims, answer, state, cluster)]
     if gate is not None and quotas:
-        advice += gate_advice(pod, state)
+        advice += rollout_advice(pod, state)
     elif gate is None and not quotas and not (answer.groups and answer.groups[0].reason):
         advice += scheduler_advice(pod, state)
     return msgspec.structs.replace(
@@ -145,9 +149,8 @@ def pod_status(pod: Pod, state: ClusterState, cluster: Cluster) -> ObjectStatus:
     )
 
 
-def gate_advice(pod: Pod, state: ClusterState) -> Iterator[str]:
-    """Yield the ways out for a pod behind its scheduling gate, in sentences."""
-    yield "wait until other pods of the tenant end, request less, or raise the DeviceQuota"
+def rollout_advice(pod: Pod, state: ClusterState) -> Iterator[str]:
+    """Yield in a sentence that a rollout creates a pod before it deletes another one."""
     deployment = deployment_of(pod)
     older_pods = [
         other.metadata.name

@@ -21,7 +21,14 @@ from answers.cluster.held_back import held_devices, kept_for_groups
 from answers.cluster.hints import hints, legacy_hints
 from answers.cluster.pending_workload import PendingPods, WorkloadStatus, group_pending_pods
 from answers.cluster.uses import describe_offers
-from answers.cluster.why import Condition, ObjectStatus, claim_status, pod_status, scheduler_of
+from answers.cluster.why import (
+    BEHIND_GATE,
+    Condition,
+    ObjectStatus,
+    claim_status,
+    pod_status,
+    scheduler_of,
+)
 from answers.manifests.documents import why_answer, why_workload_answer
 from answers.manifests.scheduler_views import claim_scheduler, fenced_drivers, scheduler_support
 from answers.manifests.simulate import gate_notes
@@ -227,6 +234,8 @@ def _with_fits_in_keys(status: ObjectStatus, pod: Pod, state: ClusterState) -> O
         return status
     snapshot = TranslationSnapshot(profiles=load_profiles())
     fixes = budget_fixes(pod, state, snapshot) if status.quotas else ()
+    if status.gate is not None and status.quotas and not fixes:
+        fixes = (BEHIND_GATE,)
     return msgspec.structs.replace(
         status,
         simulation=with_fits_in_keys(status.simulation, (pod,), state, snapshot),
