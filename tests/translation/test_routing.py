@@ -230,3 +230,13 @@ def test_two_drivers_for_the_keys_of_one_vocabulary_are_rejected() -> None:
     got = translation_outcome(both, UNKNOWN, options).findings
 
     assert "error ambiguousOwner" in finding_codes(got)
+
+
+def test_devices_without_a_driver_name_the_profile_that_is_missing() -> None:
+    outcome = translation_outcome(pod(koordinator_container(fpga=100)))
+
+    (finding,) = (entry for entry in outcome.findings if entry.is_error)
+    assert finding.fix == (
+        "name such devices under devices.fpga in the profile of a driver, and let that driver serve "
+        "koordinator.sh/fpga"
+    )

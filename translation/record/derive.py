@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from findings.field_path import FieldPath
+from findings.field_path import FieldPath, Key
 from findings.finding import Code, Finding, error
 from findings.text import printable, quote_text
 from translation.compiling.alignment import AlignedIntent, compile_aligned_claim
@@ -219,7 +219,7 @@ def _intents_by_driver(
                     Code.CANNOT_EXPRESS,
                     intent.path("mode" if intent.through_mps else "count"),
                     f"{own} has no {_device_words(intent)}",
-                    f"let another driver serve {vocabulary}",
+                    _fix_of_unserved(intent, vocabulary),
                 )
             )
             continue
@@ -246,6 +246,17 @@ def serves(profile: Profile, intent: Intent) -> bool:
         device is not None
         and not (intent.through_mps and device.mps is None)
         and has_devices_of(device, intent)
+    )
+
+
+def _fix_of_unserved(intent: Intent, vocabulary: str) -> str:
+    if intent.through_mps:
+        return f"let another driver serve {vocabulary}"
+    last = intent.path("count").steps[-1:]
+    names = [printable(step.name) for step in last if isinstance(step, Key) and "/" in step.name]
+    return (
+        f"name such devices under devices.{intent.kind} in the profile of a driver, and let that driver serve "
+        f"{names[0] if names else vocabulary}"
     )
 
 
