@@ -76,6 +76,7 @@ class LegacyPod(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         legacy: The grant for each GPU, or "refused"; empty if a record has it.
         nics: The number of NICs that are granted.
         findings: The codes of the findings that say how ours differs; empty where it does not.
+        better: The reason that the legacy scheduler does not find what it could grant; empty elsewhere.
         scheduler: The pod's schedulerName; empty for the default.
     """
 
@@ -88,6 +89,7 @@ class LegacyPod(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     legacy: str | list[tuple[int, int]] = ""
     nics: int = 0
     findings: tuple[str, ...] = ()
+    better: str = ""
     scheduler: str = ""
 
 

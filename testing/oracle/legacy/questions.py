@@ -55,6 +55,11 @@ SYSTEMS: Final[Mapping[str, System]] = {
         commit="47d56ae99ef7f24f2c9c4d33d17567e2e52f3ba2",
         vocabularies=("tencent",),
     ),
+    "koordinator": System(
+        repository="https://github.com/koordinator-sh/koordinator",
+        commit="a7a1b76bbf81abd26f9c377de1f31a60dd965f6e",
+        vocabularies=("koordinator",),
+    ),
     "kai": System(
         repository="https://github.com/NVIDIA/KAI-Scheduler",
         commit="72de64fc8eca10fa8cca26a20156178f3edbe092",
@@ -94,10 +99,15 @@ class Grant(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The devices of each container of a pod, or the step of the legacy system that refuses it."""
+    """The devices of each container of a pod, or the step of the legacy system that refuses it.
+
+    Attributes:
+        nics: The number of NICs.
+    """
 
     refused: str | None = None
     containers: tuple[tuple[Grant, ...], ...] = ()
+    nics: int = 0
 
 
 class RecordedScenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -131,6 +141,9 @@ def read_executed(vocabulary: str) -> ExecutedFile:
     """Read the scenarios of a vocabulary."""
     if vocabulary == "hami":
         return _executable_of_hami()
+    if vocabulary == "koordinator":
+        file = read_scenarios("koordinator.yaml")
+        return ExecutedFile(driver=file.driver, scenarios=file.scenarios)
     text = (SCENARIOS / f"{vocabulary}.yaml").read_text()
     return msgspec.convert(yaml.safe_load(text), ExecutedFile)
 
@@ -198,6 +211,17 @@ def _card(vocabulary: str, node: str, index: int, listed: int | LegacyCard) -> d
     if vocabulary == "hami":
         # As HAMi's device plugin registers a GPU.
         return facts | {"model": f"NVIDIA-{card.model}"}
+    if vocabulary == "koordinator":
+        # As koordlet reports devices; the labels are for a scenario that selects by them.
+        return {
+            "uuid": facts["uuid"],
+            "memory": card.memory,
+            "numa": card.numa or 0,
+            "root": card.root or f"root-{index}",
+            "nic": card.nic,
+            "partitions": card.partitions,
+            "labels": {"a": "b"},
+        }
     if vocabulary == "hygon":
         return facts | {"model": "DCU"}
     if vocabulary == "ascend":
@@ -244,6 +268,6 @@ def _with_outcomes(scenario: Scenario, question: Question, record: Record) -> Sc
 
 def _with_outcome(asked_pod: LegacyPod, outcome: Outcome) -> LegacyPod:
     if outcome.refused is not None:
-        return msgspec.structs.replace(asked_pod, legacy="refused")
+        return msgspec.structs.replace(asked_pod, legacy="refused", nics=0)
     amounts = [(grant.memory, grant.cores) for grants in outcome.containers for grant in grants]
-    return msgspec.structs.replace(asked_pod, legacy=amounts)
+    return msgspec.structs.replace(asked_pod, legacy=amounts, nics=outcome.nics)

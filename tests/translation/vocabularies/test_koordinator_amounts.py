@@ -238,6 +238,7 @@ FAULTS = (
         "zero GPUs to share, which is no number",
         koordinator_container(shared=0, ratio=50),
         Part(percent=50),
+        (f"info grantedWhereRejected {LIMITS}[{K}/gpu.shared]",),
     ),
     Case(
         "zero bytes beside a percentage, which is no amount",

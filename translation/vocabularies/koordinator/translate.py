@@ -85,6 +85,7 @@ def translate(pod: LegacyPod) -> Translation:
         return Translation()  # Annotations have no effect on a pod that requests no device.
     findings += check_isolation(pod, intents)
     findings += _check_deprecated_form(replaced_pod)
+    findings += _check_zero_number(replaced_pod)
     return Translation(
         intents=tuple(
             msgspec.structs.replace(intent, container=users[0], also=users[1:])
@@ -181,6 +182,22 @@ def _check_deprecated_form(pod: LegacyPod) -> Iterator[Finding]:
                 "is read like gpu-core and gpu-memory-ratio; Koordinator rewrites it in app "
                 "containers only, and its scheduler rejects the mixture",
                 f"write {CORE} and {RATIO} instead",
+            )
+
+
+def _check_zero_number(pod: LegacyPod) -> Iterator[Finding]:
+    """Yield a finding for each number of GPUs of zero, which counts as absent.
+
+    Source: pkg/webhook/pod/validating/verify_device_resource.go, validateGPUShare, for app containers.
+    """
+    for container in pod.containers:
+        amount = container.limits.get(SHARED)
+        if amount is not None and not amount and not container.init:
+            yield info(
+                Code.GRANTED_WHERE_REJECTED,
+                container.limit_path(SHARED),
+                "0 counts as absent; Koordinator's webhook rejects the pod",
+                "remove the key, or write the number of GPUs",
             )
 
 
