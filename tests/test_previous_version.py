@@ -73,7 +73,7 @@ class Version(NamedTuple):
     folder: Path
 
     def run(self, *arguments: str, text: str = "") -> str:
-        """Return what a command of Python prints, with the packages of the version."""
+        """Return the output of a command of Python, with the packages of the version."""
         result = subprocess.run(
             [sys.executable, *arguments],
             input=text,
@@ -89,7 +89,7 @@ class Version(NamedTuple):
     def translate(
         self, documents: Sequence[Document], profiles: Path | None = None
     ) -> "Translated":
-        """Return what the version makes of pods, also of those that are translated."""
+        """Return the translation of pods by the version, also of pods that are translated already."""
         chosen_profiles = () if profiles is None else ("--profiles", str(profiles))
         call = ("-m", "cli", "translate", "-f", "-", "-o", "json", *chosen_profiles)
         answer = json.loads(self.run(*call, text=dump_yaml(documents)))
@@ -156,7 +156,7 @@ def vocabulary_of(pod: Document) -> str:
 
 @pytest.mark.parametrize("direction", DIFFERENCES)
 def test_pods_keep_their_claims(direction: str, previous: Version) -> None:
-    """The controller derives templates from the record of a pod, whichever version wrote it."""
+    """The controller derives templates from the record of a pod, written by either version."""
     before, after = (previous, THIS) if direction == "upgrade" else (THIS, previous)
     # A cluster keeps the earlier profiles; the earlier version does not know later ones.
     profiles = previous.folder / "translation" / "profiles" if direction == "upgrade" else None
@@ -191,7 +191,7 @@ def test_the_checkpoint_of_a_driver_is_read_by_the_other_version(previous: Versi
 
 
 def lost_fields(old: Mapping[str, Any], new: Mapping[str, Any], path: str) -> Iterator[str]:
-    """Yield what a schema no longer accepts: fields, values, and objects without a required field."""
+    """Yield losses of a schema: fields, values, and objects without a field that is required now."""
     for name in set(new.get("required", ())) - set(old.get("required", ())):
         yield f"{path}.{name} is required"
     if "enum" in new and not set(old.get("enum", ())) <= set(new["enum"]):
@@ -216,7 +216,7 @@ def schemas(version: Version) -> Iterator[tuple[str, Mapping[str, Any]]]:
 
 
 def test_stored_objects_of_our_kinds_are_valid_after_an_upgrade(previous: Version) -> None:
-    """AllocatorOwnerships, profiles and policies, which the API server validates when they are written."""
+    """AllocatorOwnerships, profiles and policies; the API server validates them at each write."""
     new = dict(schemas(THIS))
     old = dict(schemas(previous))
 

@@ -186,7 +186,7 @@ def _check_deprecated_form(pod: LegacyPod) -> Iterator[Finding]:
 
 
 def _check_zero_number(pod: LegacyPod) -> Iterator[Finding]:
-    """Yield a finding for each number of GPUs of zero, which counts as absent.
+    """Yield a finding for each number of GPUs of zero; it counts as absent.
 
     Source: pkg/webhook/pod/validating/verify_device_resource.go, validateGPUShare, for app containers.
     """
