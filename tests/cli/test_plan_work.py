@@ -512,3 +512,32 @@ def test_a_pod_that_runs_to_its_end_goes_on_with_device_keys(
 
     checks = {entry["object"]: entry["state"] for entry in json.loads(result.stdout)["checks"]}
     assert checks["Pod/team/once-0"] == state
+
+
+def test_what_has_no_work_does_not_wait_for_a_node_with_work(tmp_path: Path) -> None:
+    """A namespace waited for a Job of days, with a switched node that none of its pods could use meanwhile."""
+    daemon_set = workload("probe", SHARE, ["hami-0"], kind="DaemonSet", namespace="other")
+    daemon_set[0]["spec"]["selector"] = {"matchLabels": {"app": "probe"}}
+    objects = [*job(), hami_node("hami-0"), namespace("other"), *daemon_set]
+
+    waves = planned(tmp_path, objects, "--wave-nodes", 4)["waves"]
+
+    nodes = [sorted(node["name"] for node in wave["nodes"]) for wave in waves]
+    assert ["gpu-0"] in nodes
+    opted_in = next(index for index, wave in enumerate(waves) if "other" in wave["namespaces"])
+    assert opted_in < nodes.index(["gpu-0"])
+
+
+def test_namespaces_move_with_one_node_with_work(tmp_path: Path) -> None:
+    """The wave of both nodes waited for the work of both before it opted the namespace in."""
+    objects: list[Mapping[str, Any]] = [hami_node("hami-0"), hami_node("hami-1")]
+    for node in ("hami-0", "hami-1"):
+        owner, pod = workload(f"train-{node}", SHARE, [node], kind="Job", restartPolicy="Never")
+        owner["apiVersion"] = pod["metadata"]["ownerReferences"][0]["apiVersion"] = "batch/v1"
+        pod["status"] = {"phase": "Running", "startTime": SINCE}
+        objects += [owner, pod]
+
+    waves = planned(tmp_path, objects, "--wave-nodes", 4)["waves"]
+
+    (wave,) = [wave for wave in waves if "team" in wave["namespaces"]]
+    assert ["hami-0"] == [node["name"] for node in wave["nodes"]]

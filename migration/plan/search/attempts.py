@@ -72,6 +72,14 @@ class WaveSearch:
             attempt = self._try(moment, (), len(moment.parts))
             if attempt is not None or self._stops():
                 return attempt and self._with_losses(moment, attempt)
+        for nodes in _rounds(ordered):
+            attempt = self._find_among(moment, nodes)
+            if attempt is not None or self._stops():
+                return attempt and self._with_losses(moment, attempt)
+        return None
+
+    def _find_among(self, moment: Moment, ordered: list[Candidate]) -> Attempt | None:
+        """Return the largest wave of some nodes that fits."""
         met: dict[str, Obstacle] = {}
         size = too_large = most_nodes = min(self._policy.wave_nodes, len(ordered))
         attempt = self._try_size(moment, ordered, size)
@@ -95,9 +103,14 @@ class WaveSearch:
                 attempt, size = larger, middle
         if attempt is None:
             return None
+        if attempt.parts and size > 1 and ordered[0].has_work:
+            # Its namespaces would wait for the work of all its nodes.
+            single = self._try_size(moment, ordered, 1)
+            if single is not None:
+                return single
         if len(attempt.nodes) < most_nodes:
             attempt = msgspec.structs.replace(attempt, obstacles=tuple(met.values()))
-        return self._with_losses(moment, attempt)
+        return attempt
 
     def _ordered(self, moment: Moment) -> list[Candidate]:
         """Return the nodes in the order of their waves: with few pods first, with work that has to end last."""
@@ -363,6 +376,18 @@ class WaveSearch:
         for name in side:
             groups.setdefault(self._groups[name], []).append(name)
         return list(groups.values())[:_GROUPS]
+
+
+def _rounds(ordered: Sequence[Candidate]) -> Iterator[list[Candidate]]:
+    """Yield the nodes to make a wave of, until one fits: those without work, those with work, all.
+
+    What is switched or opted in beside a node with work would wait for that.
+    """
+    without_work = [entry for entry in ordered if not entry.has_work]
+    with_work = [entry for entry in ordered if entry.has_work]
+    yield from (nodes for nodes in (without_work, with_work) if nodes)
+    if without_work and with_work:
+        yield list(ordered)
 
 
 def _without_devices(missing: frozenset[PodKey]) -> str:
