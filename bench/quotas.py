@@ -21,7 +21,7 @@ from bench.report import Result, below, exactly, within
 from controllers.quotas.gates import RESOURCES
 from kube.api.urls import DEVICE_QUOTAS, NAMESPACES, PODS, RESOURCE_CLAIMS
 from kube.manifests.dump import dump_yaml
-from kube.names import QUOTA_GATE
+from kube.names import DEFAULT_SCHEDULER_NAME, QUOTA_GATE
 from testing.allocation.builders import DRIVER
 from testing.device_quotas import device_limit, quota
 from testing.fake_api_server import FakeApiServer
@@ -56,6 +56,7 @@ class Sizes(msgspec.Struct, frozen=True, kw_only=True):
         calls: The decisions in a turn.
         waiting: The pods that wait for one unit.
         quiet_s: The time in which nothing new may be written.
+        raised: The quotas that are raised by a unit while two pods wait for it.
     """
 
     nodes: int = 1_000
@@ -65,6 +66,7 @@ class Sizes(msgspec.Struct, frozen=True, kw_only=True):
     calls: int = 50
     waiting: int = 500
     quiet_s: float = QUIET_S
+    raised: int = 50
 
 
 FULL: Final = Sizes()
@@ -74,6 +76,7 @@ def measure(sizes: Sizes = FULL) -> Iterator[Result]:
     """Yield the results, decisions first."""
     yield asyncio.run(_decisions(sizes))
     yield from asyncio.run(_gates(sizes))
+    yield from asyncio.run(_many_gates(sizes))
     yield asyncio.run(_bridge(sizes))
     yield asyncio.run(_memory(sizes))
 
@@ -172,6 +175,43 @@ async def _gates(sizes: Sizes) -> list[Result]:
     ]
 
 
+async def _many_gates(sizes: Sizes) -> list[Result]:
+    """Raise one quota after another, while two pods of each wait behind the gate for a unit."""
+    async with FakeApiServer() as server:
+        publish(server, "node-1", per_node=8)
+        for policy in gate_documents():
+            server.put(RESOURCES[policy["kind"]], policy)
+        for number in range(sizes.quotas):
+            _put_team(server, number, 0)
+            for name in ("first", "second"):
+                _put_gated(server, name, f"team-{number}")
+        async with running_process("controllers", server) as process:
+            await until_true(lambda: "quota.settled" in process.events())
+            await calm(process)
+            in_sync_s, memory_mb, before = process.cpu_s(), process.rss_mb(), len(server.calls)
+            for number in range(sizes.raised):
+                _put_team(server, number, 1)
+                await until_true(lambda count=number + 1: _removals(server, before) >= count)  # type: ignore[misc]
+            await calm(process)
+            cpu_ms = (process.cpu_s() - in_sync_s) * 1000 / sizes.raised
+        removals = _removals(server, before)
+    name = f"gates, {sizes.quotas:,} DeviceQuotas with two pods that wait"
+    return [
+        below(f"{name}: CPU until sync (s)", in_sync_s, None),
+        below(f"{name}: memory (MB)", memory_mb, None),
+        below(f"{name}: CPU of one that is raised by a unit (ms)", cpu_ms, None),
+        exactly(f"{name}: pods let through", removals, sizes.raised),
+    ]
+
+
+def _put_team(server: FakeApiServer, number: int, most: int) -> None:
+    """Store a namespace with a quota of its own."""
+    name = f"team-{number}"
+    labels = {"team": name}
+    server.put(NAMESPACES, {"metadata": {"name": name, "labels": labels}})
+    server.put(DEVICE_QUOTAS, document(quota(device_limit(most), name=name, labels=labels)))
+
+
 async def _bridge(sizes: Sizes) -> Result:
     """Free the only unit while pods of the bridge wait."""
     with TemporaryDirectory() as folder:
@@ -215,10 +255,13 @@ def _put_plain(server: FakeApiServer, name: str) -> Document:
     return server.put(PODS, pod_with(name, name))
 
 
-def _put_gated(server: FakeApiServer, name: str) -> None:
+def _put_gated(server: FakeApiServer, name: str, namespace: str = "default") -> None:
     """Store a pod that waits behind the gate, with a claim of its name."""
-    put_claim(server, name)
-    server.put(PODS, pod_with(name, name, schedulingGates=[{"name": QUOTA_GATE}]))
+    put_claim(server, name, namespace=namespace)
+    spec = {"schedulerName": DEFAULT_SCHEDULER_NAME, "schedulingGates": [{"name": QUOTA_GATE}]}
+    pod = pod_with(name, name, **spec)
+    metadata = {**pod["metadata"], "namespace": namespace, "uid": f"uid-{namespace}-{name}"}
+    server.put(PODS, {**pod, "metadata": metadata})
 
 
 def _waiting(server: FakeApiServer) -> str:

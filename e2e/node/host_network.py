@@ -80,6 +80,12 @@ class HostNetwork(msgspec.Struct, frozen=True, kw_only=True):
             case "DaemonSet":
                 adapted["spec"]["updateStrategy"] = {"type": "RollingUpdate"}
                 self._adapt_pods(adapted)
+            case "Job":
+                # That of a hook, without ports.
+                spec = adapted["spec"]["template"]["spec"]
+                spec["hostNetwork"] = True
+                for container in spec["containers"]:
+                    container["env"] = [*container.get("env", ()), *_variables(self.server)]
             case _:
                 pass
         return adapted
@@ -105,8 +111,11 @@ class HostNetwork(msgspec.Struct, frozen=True, kw_only=True):
             "name": "DRAWBRIDGE_BIND",
             "valueFrom": {"fieldRef": {"fieldPath": "status.hostIP"}},
         }
-        environment = ({"name": name, "value": value} for name, value in variables.items())
-        container["env"] = [*container.get("env", ()), address, *environment]
+        container["env"] = [*container.get("env", ()), address, *_variables(variables)]
+
+
+def _variables(values: Mapping[str, str]) -> list[Object]:
+    return [{"name": name, "value": value} for name, value in values.items()]
 
 
 def host_network(cluster: Access, node: str, workloads: Iterable[str]) -> HostNetwork:
