@@ -6,6 +6,7 @@ lacks the commit, such as a shallow one, skips these tests.
 
 import io
 import json
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -126,6 +127,8 @@ THIS: Final = Version(ROOT)
 
 @pytest.fixture(scope="module")
 def previous(tmp_path_factory: pytest.TempPathFactory) -> Version:
+    if shutil.which("git") is None:
+        pytest.skip("git is not installed")
     archive = subprocess.run(["git", "archive", COMMIT], cwd=ROOT, capture_output=True, check=False)
     if archive.returncode:
         pytest.skip(f"this clone has no commit {COMMIT}: {archive.stderr.decode().strip()}")
