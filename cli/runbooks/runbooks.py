@@ -27,7 +27,7 @@ from cli.runbooks.wave_runbook import (
 )
 from findings.text import count_text, printable, reference_text
 from migration.plan.facts.environment import KUSTOMIZE
-from migration.plan.facts.vendors import CHART_MAPPINGS, NVIDIA, NVIDIA_LABEL
+from migration.plan.facts.vendors import CHART_MAPPINGS, NVIDIA
 from migration.plan.facts.work import describe_work
 from migration.plan.model.evidence import mapping_at
 from migration.plan.model.plan import Plan, PluginDaemonSet, Wave
@@ -255,10 +255,8 @@ def _plugin_lines(plugin: PluginDaemonSet) -> Iterator[str]:
         after={**former, "nodeAffinity": node_affinity},
     )
     yield ""
-    yield comment(
-        f"The device plugin stays away from nodes with {NVIDIA_LABEL}=true. If a chart owns it, set the same"
-    )
-    yield "# affinity in its values, or the next upgrade takes it back."
+    yield comment(f"{plugin.name} stays away from nodes with {' or '.join(plugin.labels)}.")
+    yield "# If a chart owns it, set the same affinity in its values, or the next upgrade takes it back."
     yield change_command(f"daemonset/{plugin.name}", plugin.namespace, [change])
 
 

@@ -398,6 +398,15 @@ def test_a_driver_that_may_be_there_stops_no_wave(
     assert message in result.stdout
 
 
+def prepare_plugin(objects: list[dict[str, Any]]) -> None:
+    """Keep the device plugin from switched nodes, as `prepare.sh` does."""
+    excluded = {"key": "nvidia.com/dra-kubelet-plugin", "operator": "NotIn", "values": ["true"]}
+    terms = {"nodeSelectorTerms": [{"matchExpressions": [excluded]}]}
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": terms}
+    spec = find(objects, "DaemonSet", "nvidia-device-plugin")["spec"]["template"]["spec"]
+    spec["affinity"] = {"nodeAffinity": required}
+
+
 def test_a_class_has_to_map_the_name_first(tmp_path: Path) -> None:
     objects = [
         plugin_node("a"),
@@ -410,6 +419,7 @@ def test_a_class_has_to_map_the_name_first(tmp_path: Path) -> None:
         ),
     ]
     plan = planned(tmp_path, objects)
+    prepare_plugin(objects)
     class_: dict[str, Any] = {
         "apiVersion": "resource.k8s.io/v1",
         "kind": "DeviceClass",
@@ -438,6 +448,7 @@ def test_a_younger_class_may_not_take_the_name(created: str, status: int, tmp_pa
         ),
     ]
     plan = planned(tmp_path, objects)
+    prepare_plugin(objects)
     classes = [
         {
             "apiVersion": "resource.k8s.io/v1",

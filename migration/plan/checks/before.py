@@ -7,6 +7,7 @@ from typing import Final
 from answers.model.views import decode_view
 from kube.api.extended_resources import extended_resources
 from kube.api.resource import DeviceClass
+from kube.api.workloads import DAEMON_SET
 from migration.assessment.blockers import (
     OLDEST_NVIDIA_DRIVER,
     check_readable,
@@ -37,6 +38,7 @@ from migration.plan.facts.environment import (
     plugin_misgiving,
     read_managed,
 )
+from migration.plan.facts.kept_away import missing_labels
 from migration.plan.facts.vendors import NVIDIA, UNMAP_PATCH
 from migration.plan.facts.work import Restart, describe_work, read_restart
 from migration.plan.model.evidence import mapping_at, text_map
@@ -80,6 +82,7 @@ def check_before(
         *_check_environment(plan, wave, view),
         *_check_classes(plan, view),
         *_check_drivers(plan, wave, view),
+        *_check_kept_away(plan, view),
         *_check_namespaces(wave, view),
         *check_unchanged(plan, wave, view),
         *_restart_notes(wave, view),
@@ -234,6 +237,30 @@ def _check_drivers(plan: Plan, wave: Wave, view: ClusterView) -> Iterator[Check]
             )
         else:
             yield failed_check(reference, f"{missing}: install the driver, see prepare.sh")
+
+
+def _check_kept_away(plan: Plan, view: ClusterView) -> Iterator[Check]:
+    """Check that DaemonSets of legacy systems leave the nodes that are switched."""
+    documents = {
+        (source.namespace or "default", source.name): source.document
+        for source in view.objects
+        if source.kind == DAEMON_SET
+    }
+    for plugin in plan.plugins:
+        reference = f"{DAEMON_SET}/{plugin.namespace}/{plugin.name}"
+        document = documents.get((plugin.namespace, plugin.name))
+        labels = " or ".join(plugin.labels)
+        if document is None and DAEMON_SETS in view.unreadable:
+            yield note_check(
+                reference, f"{DAEMON_SETS} cannot be read: see that it leaves nodes with {labels}"
+            )
+        elif document is not None and (missing := missing_labels(document, plugin.labels)):
+            where = " or ".join(missing)
+            yield failed_check(
+                reference, f"it would stay on nodes with {where}, beside the driver: run prepare.sh"
+            )
+        elif document is not None:
+            yield ok_check(reference, f"leaves nodes with {labels}")
 
 
 def _check_namespaces(wave: Wave, view: ClusterView) -> Iterator[Check]:

@@ -18,7 +18,13 @@ from kube.api.workloads import DAEMON_SET
 from kube.manifests.source import SourceObject
 from kube.names import FIELD_MANAGERS, TRANSLATE_LABEL, TRANSLATE_SELECTED
 from migration.assessment.node_devices import Source
-from migration.plan.facts.vendors import NVIDIA, OPERATOR_PREFIX, is_managed, is_plugin
+from migration.plan.facts.vendors import (
+    NVIDIA,
+    OPERATOR_PREFIX,
+    is_koordlet,
+    is_managed,
+    is_plugin,
+)
 from migration.plan.model.evidence import list_at, mapping_at, text_map
 from migration.plan.model.plan import Held, Plan, PlannedNode, Wave, is_name
 from translation.cluster.component_statements import Component, Topic, statements_about
@@ -225,6 +231,7 @@ def environment_notes(plan: Plan, wave: Wave, objects: Sequence[SourceObject]) -
     """
     misgivings = (plugin_misgiving(node, plan.plugin_label, objects) for node in wave.nodes)
     yield from dict.fromkeys(f"a device plugin: {text}" for text in misgivings if text)
+    yield from _koordlet_notes(wave, objects)
     yield from _deselecting_notes(wave, objects)
     yield from _autoscaler_notes(plan, wave)
     labels: dict[str, str] = {}
@@ -242,6 +249,16 @@ def environment_notes(plan: Plan, wave: Wave, objects: Sequence[SourceObject]) -
         is_prepared = kind in {"DeviceClass", DAEMON_SET} and wave.wave == 1
         if is_of_wave or is_prepared:
             yield managed_note(reference, manager, plan.format)
+
+
+def _koordlet_notes(wave: Wave, objects: Iterable[SourceObject]) -> Iterator[str]:
+    """Yield a note on nodes of Koordinator if no DaemonSet of koordlet was seen."""
+    has_koordlet = any(source.kind == DAEMON_SET and is_koordlet(source) for source in objects)
+    if not has_koordlet and any(node.source == Source.KOORDINATOR for node in wave.nodes):
+        yield (
+            "no DaemonSet of koordlet was seen: keep koordlet from nodes with the driver's label by node affinity, "
+            "or it registers the GPUs again"
+        )
 
 
 def _deselecting_notes(wave: Wave, objects: Iterable[SourceObject]) -> Iterator[str]:

@@ -12,14 +12,12 @@ nodes).
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Final
+from typing import Final
 
-from kube.api.workloads import DAEMON_SET
 from kube.manifests.source import SourceObject
 from kube.names import GROUP
 from migration.assessment.node_devices import SHARING, Source, read_replicas
 from migration.plan.model.evidence import list_at, mapping_at, text_map
-from migration.plan.model.plan import PluginDaemonSet
 
 NVIDIA: Final = "gpu.nvidia.com"
 HAMI_DRIVER: Final = "hami-core-gpu.project-hami.io"
@@ -123,36 +121,6 @@ def node_notes(
         )
     if source is Source.HAMI:
         yield "HAMi's device plugin runs where gpu=on; its scheduler goes on for the other nodes"
-    if source is Source.KOORDINATOR:
-        yield (
-            "koordlet has no switch per node: keep it from nodes with the driver's label by node affinity, "
-            "or it goes on reporting the GPUs"
-        )
-
-
-def plugin_daemon_sets(objects: Iterable[SourceObject], operator: str) -> list[PluginDaemonSet]:
-    """Return NVIDIA's device plugins that do not stay away from switched nodes by themselves.
-
-    Those of the GPU Operator and of HAMi follow labels of their own, and what a cloud manages is put
-    back as it was.
-
-    Args:
-        operator: Version of NVIDIA's GPU Operator; empty without one.
-    """
-    if operator:
-        return []
-    return [
-        PluginDaemonSet(
-            namespace=source.namespace or "default",
-            name=source.name,
-            node_selector_terms=terms,
-            affinity=mapping_at(source.document, "spec", "template", "spec").get("affinity"),
-        )
-        for source in objects
-        if source.kind == DAEMON_SET and is_plugin(source) and not is_managed(source)
-        for terms in [_terms_without_switched(source)]
-        if terms is not None
-    ]
 
 
 def _has_operator(
@@ -178,14 +146,20 @@ def _image_tags(source: SourceObject) -> Iterator[str]:
 
 def is_plugin(source: SourceObject) -> bool:
     """Return True if a DaemonSet is a device plugin of NVIDIA, by its name or an image."""
-    images = (
-        str(mapping_at(container).get("image", ""))
-        for container in list_at(source.document, "spec", "template", "spec", "containers")
-    )
-    texts = (source.name, *images)
+    texts = (source.name, *_images(source))
     if _DISCOVERY in source.name:
         return False
     return any(plugin in text for plugin in _PLUGINS for text in texts)
+
+
+def _images(source: SourceObject) -> list[str]:
+    containers = list_at(source.document, "spec", "template", "spec", "containers")
+    return [str(mapping_at(container).get("image", "")) for container in containers]
+
+
+def is_koordlet(source: SourceObject) -> bool:
+    """Return True if a DaemonSet is Koordinator's agent, by its name or an image."""
+    return any("koordlet" in text for text in (source.name, *_images(source)))
 
 
 def is_managed(source: SourceObject) -> bool:
@@ -193,29 +167,3 @@ def is_managed(source: SourceObject) -> bool:
     labels = text_map(source.document, "metadata", "labels")
     is_of_gke = labels.get("addonmanager.kubernetes.io/mode") == "Reconcile"
     return is_of_gke or labels.get("kubernetes.azure.com/managedby") == "aks"
-
-
-def _terms_without_switched(source: SourceObject) -> tuple[Mapping[str, Any], ...] | None:
-    """Return the required node affinity without switched nodes; None if it leaves them out already."""
-    excluded = {"key": NVIDIA_LABEL, "operator": "NotIn", "values": ["true"]}
-    terms = [
-        term
-        for term in list_at(
-            source.document,
-            *("spec", "template", "spec", "affinity", "nodeAffinity"),
-            *("requiredDuringSchedulingIgnoredDuringExecution", "nodeSelectorTerms"),
-        )
-        if isinstance(term, Mapping)
-    ] or [{}]
-    if all(
-        any(
-            mapping_at(entry).get("key") == NVIDIA_LABEL
-            for entry in list_at(term, "matchExpressions")
-        )
-        for term in terms
-    ):
-        return None
-    return tuple(
-        {**term, "matchExpressions": [*list_at(term, "matchExpressions"), excluded]}
-        for term in terms
-    )

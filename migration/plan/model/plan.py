@@ -244,9 +244,10 @@ class Held(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PluginDaemonSet(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A device plugin's DaemonSet that has to stay away from switched nodes.
+    """A DaemonSet of a legacy system that has to stay away from switched nodes.
 
     Attributes:
+        labels: The labels of the nodes that it leaves, as `key=value`.
         node_selector_terms: Its required node affinity, with switched nodes left out.
         affinity: The whole affinity of its pods as the plan saw it; null for pods without one.
     """
@@ -255,6 +256,7 @@ class PluginDaemonSet(msgspec.Struct, frozen=True, kw_only=True, rename="camel")
     name: str
     node_selector_terms: tuple[Mapping[str, object], ...]
     affinity: Mapping[str, object] | None = None
+    labels: tuple[str, ...] = ()
 
 
 class DriverRelease(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

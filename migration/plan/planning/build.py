@@ -38,6 +38,7 @@ from migration.plan.facts.environment import (
     pool_of,
     with_environment,
 )
+from migration.plan.facts.kept_away import kept_away
 from migration.plan.facts.opted_in import labelled_namespaces, selected_workloads
 from migration.plan.facts.quota_files import (
     convert_plan_quotas,
@@ -54,7 +55,6 @@ from migration.plan.facts.vendors import (
     NVIDIA,
     driver_label,
     node_notes,
-    plugin_daemon_sets,
     switch_labels,
 )
 from migration.plan.facts.work import bound_pods, read_work
@@ -227,11 +227,7 @@ def build_plan(question: PlanQuestion, policy: Policy, progress: PlanProgress) -
         plugin_label=question.plugin_label,
         drivers={driver: "=".join(driver_label(driver)) for driver in drivers},
         mapped_classes=mapped_classes(prepared.cluster.workloads),
-        plugins=tuple(
-            plugin
-            for plugin in plugin_daemon_sets(prepared.objects, operator)
-            if is_namespace(plugin.namespace) and is_name(plugin.name)
-        ),
+        plugins=kept_away(prepared.objects, operator, [entry.node for entry in candidates]),
         waves=tuple(
             _complete_wave(prepared, wave, details, own_work)
             for wave, details, own_work in zip(

@@ -1,0 +1,105 @@
+"""The DaemonSets of legacy systems that have to keep away from switched nodes, by node affinity. Pure.
+
+NVIDIA's device plugin must not share a node with the DRA driver. koordlet would register the driver's
+devices again, and koord-scheduler would hand them out a second time.
+
+Sources: koordinator-sh/koordinator pkg/koordlet/statesinformer (koordlet has no switch per node);
+kubernetes-sigs/dra-driver-nvidia-gpu (no device plugin beside it).
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from kube.api.workloads import DAEMON_SET
+from kube.manifests.source import SourceObject
+from migration.assessment.node_devices import Source
+from migration.plan.facts.vendors import (
+    NVIDIA_LABEL,
+    driver_label,
+    is_koordlet,
+    is_managed,
+    is_plugin,
+)
+from migration.plan.model.evidence import list_at, mapping_at
+from migration.plan.model.plan import PlannedNode, PluginDaemonSet, is_name, is_namespace
+
+SWITCHED: Final = f"{NVIDIA_LABEL}=true"
+
+
+def kept_away(
+    objects: Iterable[SourceObject], operator: str, nodes: Iterable[PlannedNode]
+) -> tuple[PluginDaemonSet, ...]:
+    """Return the DaemonSets that do not stay away from switched nodes by themselves.
+
+    The device plugins of the GPU Operator and of HAMi follow labels of their own, and what a cloud
+    manages is put back as it was.
+
+    Args:
+        objects: The cluster's objects.
+        operator: Version of NVIDIA's GPU Operator; empty without one.
+        nodes: The nodes that may be switched.
+    """
+    drivers = {
+        driver for node in nodes if node.source == Source.KOORDINATOR for driver in node.devices
+    }
+    koordinator = tuple("=".join(driver_label(driver)) for driver in sorted(drivers))
+    entries = (
+        _kept_away(source, (SWITCHED,) if is_plugin(source) else koordinator)
+        for source in objects
+        if source.kind == DAEMON_SET
+        and (is_koordlet(source) or (is_plugin(source) and not operator))
+        and not is_managed(source)
+    )
+    return tuple(entry for entry in entries if entry is not None)
+
+
+def _kept_away(source: SourceObject, labels: tuple[str, ...]) -> PluginDaemonSet | None:
+    namespace = source.namespace or "default"
+    missing = missing_labels(source.document, labels)
+    if not missing or not is_namespace(namespace) or not is_name(source.name):
+        return None
+    excluded = [_excluding(label) for label in missing]
+    return PluginDaemonSet(
+        namespace=namespace,
+        name=source.name,
+        labels=labels,
+        node_selector_terms=tuple(
+            {**term, "matchExpressions": [*list_at(term, "matchExpressions"), *excluded]}
+            for term in _required_terms(source.document)
+        ),
+        affinity=mapping_at(source.document, "spec", "template", "spec").get("affinity"),
+    )
+
+
+def missing_labels(daemon_set: Mapping[str, Any], labels: Iterable[str]) -> list[str]:
+    """Return the labels, given as `key=value`, that a DaemonSet does not stay away from."""
+    terms = _required_terms(daemon_set)
+    return [label for label in labels if not all(_excludes(term, label) for term in terms)]
+
+
+def _required_terms(daemon_set: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    terms = list_at(
+        daemon_set,
+        *("spec", "template", "spec", "affinity", "nodeAffinity"),
+        *("requiredDuringSchedulingIgnoredDuringExecution", "nodeSelectorTerms"),
+    )
+    return [term for term in terms if isinstance(term, Mapping)] or [{}]
+
+
+def _excluding(label: str) -> dict[str, Any]:
+    key, _, value = label.partition("=")
+    return {"key": key, "operator": "NotIn", "values": [value]}
+
+
+def _excludes(term: Mapping[str, Any], label: str) -> bool:
+    """Return True if a term takes no node with a label."""
+    key, _, value = label.partition("=")
+    for entry in map(mapping_at, list_at(term, "matchExpressions")):
+        if entry.get("key") != key:
+            continue
+        operator, is_listed = entry.get("operator"), value in list_at(entry, "values")
+        if operator == "DoesNotExist" or (operator == "NotIn" and is_listed):
+            return True
+        if operator == "In" and not is_listed:
+            return True
+    return False
