@@ -26,6 +26,7 @@ from clusterstate.high_water_config_map import (
 from clusterstate.projections import (
     project_class,
     project_namespace_labels,
+    project_ownership,
     project_policy,
     project_presence,
 )
@@ -41,9 +42,11 @@ from clusterstate.translation_projections import (
     slice_summaries,
 )
 from kube.api.extended_resources import extended_resources
+from kube.api.ownership import owned_drivers
 from kube.api.policy import effective_policies
 from kube.api.resource import DeviceClass
 from kube.api.urls import (
+    ALLOCATOR_OWNERSHIPS,
     CONFIG_MAPS,
     DEVICE_CLASSES,
     DEVICE_COMPATIBILITY_POLICIES,
@@ -79,7 +82,7 @@ class SnapshotCache:
     """Subscriptions, and the snapshot that is built from them.
 
     Nothing waits for the subscriptions to claim-unaware components: where they may not be read, or do
-    not exist, there is no warning. Nor for policies, the networks of Multus, the WorkloadProfiles of
+    not exist, there is no warning. Nor for policies, ownerships, the networks of Multus, the WorkloadProfiles of
     tensor-fusion and the quotas of other schedulers, whose definitions may not be installed.
     """
 
@@ -123,6 +126,9 @@ class SnapshotCache:
         )
         self._policies = subscribe(
             DEVICE_COMPATIBILITY_POLICIES, project_policy, handlers=[self._mark("policies")]
+        )
+        self._ownerships = subscribe(
+            ALLOCATOR_OWNERSHIPS, project_ownership, handlers=[self._mark("ownerships")]
         )
         self._workload_profiles = subscribe(
             WORKLOAD_PROFILES,
@@ -181,6 +187,7 @@ class SnapshotCache:
             "namespaces": self._build_namespaces,
             "claim_unaware_components": self._build_components,
             "policies": self._build_policies,
+            "ownerships": self._build_ownerships,
             "marks": self._build_marks,
             "gates": self._build_gates,
             "workload_profiles": self._build_workload_profiles,
@@ -336,6 +343,9 @@ class SnapshotCache:
 
     def _build_policies(self) -> Mapping[str, Any]:
         return {"policies": effective_policies(self._policies.store.values())}
+
+    def _build_ownerships(self) -> Mapping[str, Any]:
+        return {"owned_drivers": owned_drivers(self._ownerships.store.values())}
 
     def _build_workload_profiles(self) -> Mapping[str, Any]:
         return {"workload_profiles": dict(self._workload_profiles.store)}

@@ -15,6 +15,7 @@ from kube.api.core import LimitRange, Namespace, Node, ResourceQuota
 from kube.api.extended_resources import extended_resources
 from kube.api.foreign_quotas import ForeignQuotaObject
 from kube.api.network_attachments import NetworkAttachmentDefinition
+from kube.api.ownership import AllocatorOwnership, owned_drivers
 from kube.api.resource import DeviceClass, ResourceClaimTemplate, ResourceSlice
 from kube.api.tensor_fusion import WorkloadProfile
 from kube.cel.comparisons import drivers_named_by_class
@@ -116,6 +117,7 @@ def build_snapshot(
             is_known=bool(nodes),
             are_tolerations_added=find_added_tolerations(objects, namespace),
         ),
+        owned_drivers=owned_drivers(ownership for _, ownership in of_kind(views, AllocatorOwnership)),
         consumable_capacity=consumable_capacity,
     )
     return snapshot, faults

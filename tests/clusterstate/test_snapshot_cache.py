@@ -12,6 +12,7 @@ from clusterstate.autoscalers import ObjectName
 from clusterstate.snapshot_cache import SnapshotCache
 from clusterstate.translation_projections import project_kueue_classes
 from kube.api.urls import (
+    ALLOCATOR_OWNERSHIPS,
     CONFIG_MAPS,
     CUSTOM_RESOURCE_DEFINITIONS,
     DEVICE_CLASSES,
@@ -133,6 +134,10 @@ OBJECTS: Final[tuple[tuple[Resource, Document], ...]] = (
     (DEVICE_COMPATIBILITY_POLICIES, compatibility_policy("old", 1)),
     (DEVICE_COMPATIBILITY_POLICIES, compatibility_policy("young", 2)),
     (
+        ALLOCATOR_OWNERSHIPS,
+        {"metadata": {"name": "default"}, "spec": {"drivers": [{"name": NVIDIA}]}},
+    ),
+    (
         NETWORK_ATTACHMENTS,
         {
             "metadata": {
@@ -165,7 +170,7 @@ async def test_a_snapshot_has_everything_that_a_translation_reads(
         fill()
     async with caching(server) as snapshots:
         if order == "watched":
-            await until(lambda: server.watching == 16)
+            await until(lambda: server.watching == 17)
             snapshots.snapshot()
             fill()
             await until(
@@ -182,6 +187,7 @@ async def test_a_snapshot_has_everything_that_a_translation_reads(
         await until(lambda: bool(snapshots.snapshot().policies))
         await until(lambda: bool(snapshots.snapshot().workload_profiles))
         await until(lambda: bool(snapshots.snapshot().networks))
+        await until(lambda: snapshots.snapshot().owned_drivers == {NVIDIA})
         snapshot = snapshots.snapshot()
 
         assert snapshot.classes == frozenset({"old", "new"})
@@ -237,7 +243,7 @@ async def test_quotas_that_may_not_be_read_are_not_waited_for_and_told_once(
     with capture_logs() as lines:
         async with caching(server) as snapshots:
             assert snapshots.check() == ""
-            await until(lambda: server.watching == 16)
+            await until(lambda: server.watching == 17)
 
     told = [line for line in lines if line.get("resource") == "elasticquotas"]
     assert 2 == len(told), "two groups have such a kind"
@@ -312,7 +318,7 @@ async def test_objects_of_other_names_and_namespaces_are_no_components(
     server.put(CONFIG_MAPS, {"metadata": elsewhere})
     server.put(CUSTOM_RESOURCE_DEFINITIONS, {"metadata": {"name": "workloads.kueue.x-k8s.io"}})
     async with caching(server) as snapshots:
-        await until(lambda: server.watching == 16)
+        await until(lambda: server.watching == 17)
 
         assert snapshots.snapshot().claim_unaware_components == {}
 

@@ -2,7 +2,15 @@
 
 import pytest
 
-from testing.builders import Document, finding_texts, gpus, pod, translation_outcome
+from testing.builders import (
+    NVIDIA,
+    Document,
+    finding_texts,
+    gpus,
+    pod,
+    translation_outcome,
+    translation_snapshot,
+)
 from translation.cluster.snapshot import TranslationOptions
 from translation.pipeline.translate import Translated, Untouched
 
@@ -37,6 +45,24 @@ def test_what_a_pod_leaves_is_told(name: str, place: str) -> None:
 
     assert isinstance(outcome, Translated)
     assert finding_texts(outcome.findings) == [f"warning claimsNotSeen metadata.{place}[{name}]"]
+
+
+@pytest.mark.parametrize(
+    ("name", "place", "is_told"),
+    [
+        ("gang.scheduling.koordinator.sh/name", "annotations", False),
+        ("scheduling.k8s.io/group-name", "annotations", False),
+        ("quota.scheduling.koordinator.sh/name", "labels", True),
+    ],
+)
+def test_the_bridge_starts_gangs_together(name: str, place: str, *, is_told: bool) -> None:
+    """Its routing makes PodGroups of them, or warns with `gangNotAdopted`."""
+    bridge = translation_snapshot(owned_drivers=frozenset({NVIDIA}))
+
+    findings = translation_outcome(subject(name, place), bridge).findings
+
+    assert is_told == bool(findings)
+    assert all('the scheduler "drawbridge-scheduler"' in finding.message for finding in findings)
 
 
 def test_a_pod_that_an_adopted_scheduler_hands_over_is_told() -> None:

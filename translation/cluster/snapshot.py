@@ -126,6 +126,8 @@ class TranslationSnapshot(msgspec.Struct, frozen=True, kw_only=True):
         namespaces: Namespace to its labels.
         claim_unaware_components: Installed component to the DeviceClasses whose claims it counts.
         policies: Driver name to the DeviceCompatibilityPolicy in force.
+        owned_drivers: Drivers whose devices the bridge allocates; pods with claims of no others go to
+            its scheduler.
         networks: (namespace, name) to the summary of a NetworkAttachmentDefinition.
         workload_profiles: (namespace, name) to the summary of a WorkloadProfile of tensor-fusion.
         node_taints: The taints of nodes; None where pods come from the API server, which adds the
@@ -151,6 +153,7 @@ class TranslationSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     namespaces: Mapping[str, Mapping[str, str]] = {}
     claim_unaware_components: Mapping[ClaimUnawareComponent, frozenset[str]] = {}
     policies: Mapping[str, DeviceCompatibilityPolicy] = {}
+    owned_drivers: frozenset[str] = frozenset()
     networks: Mapping[tuple[str, str], NetworkSummary] = {}
     workload_profiles: Mapping[tuple[str, str], ProfileSummary] = {}
     node_taints: NodeTaints | None = None

@@ -1,6 +1,6 @@
 """Quotas, queues and gangs of another scheduler that a pod leaves."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from findings.field_path import FieldPath
@@ -16,25 +16,31 @@ _GANG_FIX: Final = (
     "adoptSchedulers with its own name, if it allocates claims"
 )
 
+_LOSSES: Final[tuple[tuple[Mapping[str, str], str, str], ...]] = (
+    (QUOTA_NAMES, "does not count its claims", QUOTA_FIX),
+    (GANG_NAMES, "does not start it together with the others of its group", _GANG_FIX),
+)
+
 
 def check_foreign_groups(inputs: PreflightInput) -> Iterator[Finding]:
     """Yield a warning for each quota, queue and gang of another scheduler that a pod leaves.
 
-    Nothing for a pod that such a scheduler keeps: it counts and groups its pods as before.
+    Nothing for a pod that such a scheduler keeps: it counts and groups its pods as before. Nor about gangs
+    of pods that go to the bridge: their routing makes PodGroups of them, or says why not.
     """
     legacy, scheduler = inputs.legacy, inputs.scheduler
     if scheduler not in {"", DEFAULT_SCHEDULER_NAME, SCHEDULER_NAME}:
         return
+    drivers = frozenset(driver for claim in inputs.claims for driver in claim.drivers)
+    goes_to_bridge = bool(drivers) and drivers <= inputs.snapshot.owned_drivers
+    next_scheduler = SCHEDULER_NAME if goes_to_bridge else scheduler or DEFAULT_SCHEDULER_NAME
     for field, values in (("labels", legacy.labels), ("annotations", legacy.annotations)):
-        for names, loss, fix in (
-            (QUOTA_NAMES, "does not count its claims", QUOTA_FIX),
-            (GANG_NAMES, "does not start it together with the others of its group", _GANG_FIX),
-        ):
+        for names, loss, fix in _LOSSES[:1] if goes_to_bridge else _LOSSES:
             for name in sorted(values.keys() & names.keys()):
                 yield warning(
                     Code.CLAIMS_NOT_SEEN,
                     FieldPath.of("metadata", field).key(name),
                     f"{names[name]} {loss}: the pod goes to the scheduler "
-                    f"{quote_text(scheduler or DEFAULT_SCHEDULER_NAME)}",
+                    f"{quote_text(next_scheduler)}",
                     fix,
                 )
