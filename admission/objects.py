@@ -13,7 +13,11 @@ from findings.field_path import FieldPath
 from findings.finding import Code, Finding, has_errors, warning
 from kube.api.core import Pod, ResourceRequirements
 from kube.api.meta import convert
-from kube.api.resource import ResourceClaimTemplateSpec
+from kube.api.resource import (
+    ResourceClaim,
+    ResourceClaimTemplate,
+    ResourceClaimTemplateSpec,
+)
 from kube.api.translation_profile import DeviceTranslationProfile
 from kube.names import REQUEST_ANNOTATION
 from rules.context.context import Context
@@ -40,6 +44,10 @@ def is_settled(target: Target, old: Target | None) -> bool:
     return target.is_controlled or (old is not None and _requests(old) == _requests(target))
 
 
+_FAULTS_OF_SPEC: Final = frozenset(
+    {Code.DEVICE_CLASS_MISSING, Code.SELECTOR_MATCHES_NOTHING, Code.SELECTOR_FAILS}
+)
+"""Codes of warnings after which people correct a claim, and apply it again."""
 _NOTHING: Final = (None, ResourceRequirements())
 
 
@@ -65,7 +73,19 @@ def validate_object(
         claims: The translated claims of its pod, whose templates may not exist yet.
         translation: The translation that made the claims; None without claims.
     """
-    return _answer(_validate(target, context, claims, translation))
+    findings = _validate(target, context, claims, translation)
+    if isinstance(target.view, ResourceClaim | ResourceClaimTemplate):
+        findings = tuple(map(_with_deletion, findings))
+    return _answer(findings)
+
+
+def _with_deletion(finding: Finding) -> Finding:
+    """Return a warning about an admitted claim or template, with the deletion before a corrected one."""
+    if finding.is_error or finding.code not in _FAULTS_OF_SPEC:
+        return finding
+    deletion = "delete the object before you apply it again: its spec is immutable"
+    fix = f"{finding.fix}; {deletion}" if finding.fix else deletion
+    return msgspec.structs.replace(finding, fix=fix)
 
 
 def validate_profile(

@@ -26,7 +26,6 @@ from clusterstate.high_water_config_map import (
 from clusterstate.projections import (
     project_class,
     project_namespace_labels,
-    project_ownership,
     project_policy,
     project_presence,
 )
@@ -42,7 +41,7 @@ from clusterstate.translation_projections import (
     slice_summaries,
 )
 from kube.api.extended_resources import extended_resources
-from kube.api.ownership import owned_drivers
+from kube.api.ownership import owned_drivers, project_ownership
 from kube.api.policy import effective_policies
 from kube.api.resource import DeviceClass
 from kube.api.urls import (

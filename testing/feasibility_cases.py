@@ -381,19 +381,26 @@ def with_nodes(allocatable: Mapping[str, str] | None) -> Context:
     return there
 
 
+_LIMIT = "spec.containers[0].resources.limits[example.com/gpu]"
 EXTENDED = (
     Case("a feasible number", pod(limits={"example.com/gpu": "4"}), (), with_nodes({})),
     Case(
         "more than a node has",
         _TOO_MANY,
-        ("error exceedsLargestNode spec.containers",),
+        (f"error exceedsLargestNode {_LIMIT}",),
         with_nodes({}),
     ),
     Case("a node with a device plugin", _TOO_MANY, (), with_nodes({"example.com/gpu": "8"})),
     Case(
+        "more than a device plugin and the class have on one node",
+        _TOO_MANY,
+        (f"warning exceedsLargestNode {_LIMIT}",),
+        with_nodes({"example.com/gpu": "3"}),
+    ),
+    Case(
         "a device plugin without devices",
         _TOO_MANY,
-        ("error exceedsLargestNode spec.containers",),
+        (f"error exceedsLargestNode {_LIMIT}",),
         with_nodes({"example.com/gpu": "0"}),
     ),
     Case("a node without status.allocatable", _TOO_MANY, (), with_nodes(None)),

@@ -117,7 +117,9 @@ def build_snapshot(
             is_known=bool(nodes),
             are_tolerations_added=find_added_tolerations(objects, namespace),
         ),
-        owned_drivers=owned_drivers(ownership for _, ownership in of_kind(views, AllocatorOwnership)),
+        owned_drivers=owned_drivers(
+            ownership for _, ownership in of_kind(views, AllocatorOwnership)
+        ),
         consumable_capacity=consumable_capacity,
     )
     return snapshot, faults

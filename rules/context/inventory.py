@@ -13,11 +13,15 @@ from typing import Final
 import msgspec
 
 from allocator.model.devices import DeviceId, PoolId, PublishedDevice, pool_of
-from allocator.model.selectors import SelectorChain, SelectorFailure
-from kube.api.resource import ResourceSlice
+from allocator.model.selectors import DeviceField, SelectorChain, SelectorFailure
+from findings.text import quote_text
+from kube.api.resource import DeviceAttribute, DeviceCapacity, ResourceSlice
 from kube.cel.scope import AnswersPending
+from kube.quantity import Format, Quantity
 from rules.model.published_names import PublishedNames, names_of_slices
 
+MAX_VALUES: Final = 8
+"""Values of a field that are shown."""
 MAX_CACHED: Final = 256
 """Chains of selectors whose answers are cached; beyond that the oldest is dropped."""
 
@@ -59,6 +63,7 @@ class Inventory:
         self._all: tuple[PublishedDevice, ...] | None = None
         self._incomplete: set[PoolId] = set()
         self._names: dict[PoolId, PublishedNames] = {}
+        self._values: dict[DeviceField, dict[PoolId, frozenset[tuple[int, str]]]] = {}
         self._devices_of: dict[str, tuple[PublishedDevice, ...]] = {}
         self._cached_selections: dict[bytes, _CachedSelection] = {}
         # Of chains that administrators wrote: those of users evict none of them.
@@ -81,6 +86,27 @@ class Inventory:
             self._names[pool] = names_of_slices(self.pools[pool])
         # Most pools publish the same names.
         return reduce(or_, set(self._names.values()), PublishedNames())
+
+    def published_values(self, field: DeviceField) -> str:
+        """Return the distinct values of a field of all devices, as selectors write them.
+
+        Returns:
+            Text; empty if no device has the field, or more than `MAX_VALUES` differ in it, as in an
+            attribute that identifies them.
+        """
+        if not self.published_names().has(field):
+            return ""
+        by_pool = self._values.setdefault(field, {})
+        values: set[tuple[int, str]] = set()
+        for pool, devices in self._devices.items():
+            if pool not in by_pool:
+                by_pool[pool] = frozenset(
+                    value for device in devices for value in _values_of(field, device)
+                )
+            values |= by_pool[pool]
+            if len(values) > MAX_VALUES:
+                return ""
+        return ", ".join(text for _, text in sorted(values))
 
     def is_complete_for(self, drivers: Iterable[str]) -> bool:
         """Return True if all pools of the drivers are complete, and each driver has one."""
@@ -158,6 +184,8 @@ class Inventory:
         self._devices_of.pop(pool.driver, None)
         self._incomplete.discard(pool)
         self._names.pop(pool, None)
+        for values_by_pool in self._values.values():
+            values_by_pool.pop(pool, None)
         slices = self._slices.get(pool)
         if slices:
             self.pools[pool] = _newest(slices)
@@ -214,6 +242,23 @@ class _CachedSelection:
             are_shared=bool(nonempty) and all(selection.are_shared for selection in nonempty),
             failure=min(failures, default=None),
         )
+
+
+def _values_of(field: DeviceField, device: PublishedDevice) -> Iterator[tuple[int, str]]:
+    """Yield the values of a field of one device, each as the number to sort it by and as text."""
+    value = field.value(device.id.driver, device.device)
+    for published_value in value if isinstance(value, tuple) else (value,):
+        match published_value:
+            case DeviceCapacity(value=amount):
+                yield amount.nanos, str(Quantity.from_nanos(amount.nanos, Format.BINARY))
+            case DeviceAttribute(string=str() as text) | DeviceAttribute(version=str() as text):
+                yield 0, quote_text(text)
+            case DeviceAttribute(bool_=bool() as flag):
+                yield 0, str(flag).lower()
+            case DeviceAttribute(int_=int() as number):
+                yield number, str(number)
+            case _:
+                pass
 
 
 def _newest(slices: Iterable[ResourceSlice]) -> tuple[ResourceSlice, ...]:

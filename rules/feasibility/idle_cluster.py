@@ -32,7 +32,7 @@ from allocator.search.search import allocate
 from kube.api.core import Node
 from kube.api.meta import encode
 from kube.api.resource import DeviceClass, DeviceSelector, ResourceClaim, ResourceSlice
-from kube.quantity import Quantity
+from kube.quantity import ZERO, Quantity
 from rules.feasibility.bounded_search import (
     BUDGET,
     Feasibility,
@@ -215,6 +215,10 @@ class IdleCluster:
         is_known, names = self.memoize("offered", self._plugin_resources)
         return frozenset(resources) - names if is_known else frozenset()
 
+    def largest_plugin_offer(self, resource: str) -> int:
+        """Return the largest number of a resource that a device plugin offers on one node."""
+        return self.memoize(("offer", resource), lambda: self._largest_plugin_offer(resource))
+
     # --- evidence --------------------------------------------------------------------------------
 
     @property
@@ -297,6 +301,11 @@ class IdleCluster:
         nodes = self._cluster.nodes.values()
         resources = frozenset(name for node in nodes for name in device_plugin_resources(node))
         return all(node.status.allocatable is not None for node in nodes), resources
+
+    def _largest_plugin_offer(self, resource: str) -> int:
+        nodes = self._cluster.nodes.values()
+        offers = ((node.status.allocatable or {}).get(resource, ZERO) for node in nodes)
+        return int(max(offers, default=ZERO))
 
     def _class_stock(self, name: str) -> ClassStock:
         device_class = self._classes.get(name)

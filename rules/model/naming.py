@@ -1,6 +1,7 @@
 """Names in DRA objects: duplicates, malformed qualified names, the closest known name."""
 
 import difflib
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import islice
@@ -12,6 +13,9 @@ from findings.text import quote_text
 
 MAX_COMPARED: Final = 128
 """Names among which the closest is searched."""
+MIN_SIMILARITY: Final = 0.8
+"""Part of the letters of two names that are equal where one is probably a misspelling."""
+_NUMBER: Final = re.compile(r"[0-9]+")
 MAX_LISTED: Final = 8
 """Names in one suggestion."""
 
@@ -47,6 +51,21 @@ def suggest_name(name: str, names: Iterable[str]) -> str:
         if closest
         else list_names(names_by_lower.values())
     )
+
+
+def find_similar_name(name: str, names: Iterable[str]) -> str:
+    """Return the known name probably meant by a misspelt one; empty without one.
+
+    Names that differ in a number are of a series.
+
+    >>> find_similar_name("shraed-gpu", ["shared-gpu"]), find_similar_name("gpu-1", ["gpu-2"])
+    ('shared-gpu', '')
+    """
+    known_names = islice(names, MAX_COMPARED)
+    stem = _NUMBER.sub("", name)
+    candidates = [candidate for candidate in known_names if _NUMBER.sub("", candidate) != stem]
+    closest = difflib.get_close_matches(name, candidates, n=1, cutoff=MIN_SIMILARITY)
+    return closest[0] if closest else ""
 
 
 def list_names(names: Iterable[str]) -> str:

@@ -7,9 +7,13 @@ extendeddynamicresources.go: one claim for all of a pod; pkg/apis/core/validatio
 from collections.abc import Iterator
 from typing import Final
 
-from allocator.pods.extended_resource_claim import extended_resource_claim, limit_paths
+from allocator.pods.extended_resource_claim import (
+    extended_resource_claim,
+    limit_paths,
+    mapped_resources,
+)
 from findings.field_path import FieldPath
-from findings.finding import Code, Finding, error
+from findings.finding import Code, Finding, error, warning
 from findings.text import quote_text
 from kube.api.core import Pod
 from kube.api.resource import MAX_RESULTS, DeviceClaim
@@ -62,6 +66,37 @@ def find_too_many_devices(pod: PodSubject, path: FieldPath, context: Context) ->
     )
 
 
+def find_more_than_any_node_has(
+    pod: PodSubject, path: FieldPath, context: Context
+) -> Iterator[Finding]:
+    """Yield amounts above those of every node, of resources that device plugins offer beside a class.
+
+    The scheduler makes no claim on a node with the plugin, so the claim alone tells nothing.
+    """
+    idle_cluster, classes = context.idle_cluster, context.extended_resources
+    if idle_cluster is None or not classes or pod.view.spec.node_name:
+        return
+    for name in sorted(mapped_resources(pod.view, classes)):
+        by_plugin = idle_cluster.largest_plugin_offer(name)
+        if not by_plugin:
+            continue
+        claim = extended_resource_claim(pod.view, {name}, classes)
+        total = _number(claim.spec.devices)
+        stock = idle_cluster.class_stock(classes[name]).values()
+        by_class = max((driver.on_one_node for driver in stock), default=0)
+        if total <= max(by_plugin, by_class):
+            continue
+        places = sorted(limit_paths(pod.view, {name}).values(), key=str)
+        limit = path.join(places[0]) if places else path.child("spec", "containers")
+        yield warning(
+            Code.EXCEEDS_LARGEST_NODE,
+            limit,
+            f"{quote_text(name)}: {total} is more than one node has: a device plugin offers at most {by_plugin}, "
+            f"DeviceClass {quote_text(classes[name])} {by_class}",
+            f"write {max(by_plugin, by_class)}{' in all containers together' if len(places) != 1 else ''}",
+        )
+
+
 def _number(devices: DeviceClaim) -> int:
     requests = devices.requests or ()
     return sum(request.exactly.count or 1 for request in requests if request.exactly is not None)
@@ -82,6 +117,14 @@ RULES: Final[tuple[PodRule, ...]] = (
         category=Category.INVALID,
         validate=find_too_many_devices,
         fix="Request fewer devices, or several pods.",
+        no_cel_reason=OTHER_OBJECTS,
+    ),
+    PodRule(
+        code=Code.EXCEEDS_LARGEST_NODE,
+        scope=Scope.POD,
+        category=Category.INFEASIBLE,
+        validate=find_more_than_any_node_has,
+        fix="Request no more devices than one node has; for more, start several pods.",
         no_cel_reason=OTHER_OBJECTS,
     ),
 )

@@ -108,6 +108,7 @@ def _finding(
     else:
         entry = entries[infeasibility.claim]
         path = entry.path.join(infeasibility.path) if entry.holds_devices else entry.path
+        path = _limit_of(infeasibility.path, entry) or path
         if entry.is_reference:
             cause = infeasibility.path
     if infeasibility.code is Code.NOT_EVALUATED:
@@ -130,6 +131,15 @@ def _finding(
         fix=closest_fit.fix if closest_fit is not None else "",
     )
     return tuple(_with_amounts(finding, closest_fit, entries) for finding in findings)
+
+
+def _limit_of(path: FieldPath, entry: ClaimEntry) -> FieldPath | None:
+    """Return the limit that a request at a path in the claim was made from; None without one."""
+    match path.steps:
+        case ("requests", int() as index, *_) if entry.limits:
+            requests = entry.claim.spec.devices.requests or ()
+            return entry.limits.get(requests[index].name) if index < len(requests) else None
+    return None
 
 
 def _with_amounts(
@@ -158,9 +168,8 @@ def _with_amounts(
 def _place_of_change(change: Change, entry: ClaimEntry) -> FieldPath | None:
     """Return the place in the object of the number that a change lowers; None if it is in another one."""
     match change.field:
-        case FieldPath(steps=("requests", int() as index, "exactly", "count")) if entry.limits:
-            requests = entry.claim.spec.devices.requests or ()
-            return entry.limits.get(requests[index].name)
+        case FieldPath(steps=("requests", int(), "exactly", "count")) if entry.limits:
+            return _limit_of(change.field, entry)
         case FieldPath() as field if entry.holds_devices:
             return entry.path.join(field)
     return None

@@ -17,10 +17,14 @@ from kube.names import REQUEST_ANNOTATION
 from rules.context.claim_drivers import drivers_of_claim
 from rules.context.context import Context
 from rules.context.rule import BUILT_IN_VALIDATION, OTHER_OBJECTS, Category, PodRule, Scope, Subject
-from rules.model.naming import find_duplicates, suggest_name
+from rules.model.naming import find_duplicates, find_similar_name, suggest_name
 
 PodSubject = Subject[Pod]
 VISIBLE_DEVICES: Final = "NVIDIA_VISIBLE_DEVICES"
+MAX_CLAIMS_COMPARED: Final = 8
+"""Claims of a pod with names that are compared with those in its namespace."""
+MAX_NAME: Final = 253
+"""Characters of the name of an object."""
 NO_DEVICES: Final = frozenset({"", "void", "none"})
 """Values of this variable that expose no device."""
 
@@ -78,25 +82,39 @@ def find_unknown_requests(pod: PodSubject, path: FieldPath, context: Context) ->
 
 
 def find_missing_claims(pod: PodSubject, path: FieldPath, context: Context) -> Iterator[Finding]:
-    """Yield claims and templates that do not exist in the cluster."""
-    if not context.has_all_claims:
+    """Yield claims and templates that do not exist in the cluster.
+
+    Where they may come a moment later, only those with a name that is probably misspelt.
+    """
+    if not context.has_all_claims and REQUEST_ANNOTATION in pod.view.annotations:
         return
+    names_by_kind: dict[str, list[str]] = {}
     for index, entry in enumerate(_claims(pod)):
         place = path.child("spec", "resourceClaims", index)
         if _known_claim(entry, pod.namespace, context) is not None:
             continue
         if entry.resource_claim_template_name:
             kind, field = "ResourceClaimTemplate", "resourceClaimTemplateName"
-            name = entry.resource_claim_template_name
+            name, existing = entry.resource_claim_template_name, context.templates
         elif entry.resource_claim_name:
-            kind, field, name = "ResourceClaim", "resourceClaimName", entry.resource_claim_name
+            kind, field = "ResourceClaim", "resourceClaimName"
+            name, existing = entry.resource_claim_name, context.claims
         else:
+            continue
+        if kind not in names_by_kind:
+            names_by_kind[kind] = [
+                other for namespace, other in existing if namespace == pod.namespace
+            ]
+        is_compared = index < MAX_CLAIMS_COMPARED and len(name) <= MAX_NAME
+        similar = find_similar_name(name, names_by_kind[kind]) if is_compared else ""
+        if not context.has_all_claims and not similar:
             continue
         yield warning(
             Code.CLAIM_MISSING,
             place.child(field),
             f"{kind} {quote_text(name)} does not exist in namespace {pod.namespace}, and the pod"
             " waits for it",
+            f"did you mean {quote_text(similar)}?" if similar else "",
         )
 
 

@@ -12,7 +12,7 @@ from allocator.model.requests import Expression
 from allocator.model.selectors import selector_chain
 from findings.field_path import FieldPath
 from findings.finding import Code, Finding, warning
-from findings.text import quote_text
+from findings.text import printable, quote_text
 from kube.api.resource import DeviceClaim, DeviceClass, DeviceSelector
 from rules.context.context import Context
 from rules.context.evidence import build_findings, decide_enforcement
@@ -28,6 +28,8 @@ from rules.model.requests import (
     list_selectors,
 )
 
+MAX_FIELDS: Final = 3
+"""Fields of selectors with published values that one fix may name."""
 MAX_ALTERNATIVES: Final = 32
 """Alternatives that are evaluated in one claim."""
 
@@ -71,8 +73,20 @@ def find_unmatched_requests(claim: Claim, path: FieldPath, context: Context) -> 
                 Code.SELECTOR_MATCHES_NOTHING,
                 path.join(alternative.path).child("selectors"),
                 f"0 of {of_class.number:,} published devices of class {name} match the selectors",
-                _suggest_field(alternative.request.selectors, context),
+                _suggest_field(alternative.request.selectors, context)
+                or _published_values(alternative.request.selectors, context),
             )
+
+
+def _published_values(selectors: Iterable[DeviceSelector] | None, context: Context) -> str:
+    """Return the published values of the fields that selectors read; empty if they are too many."""
+    fields = sorted(selector_chain(_expressions(selectors)).fields or ())[:MAX_FIELDS]
+    texts = [
+        f"{printable(field.identifier)}: {values}"
+        for field in fields
+        if field.identifier and (values := context.inventory.published_values(field))
+    ]
+    return f"published are {'; '.join(texts)}" if texts else ""
 
 
 def _unmatched_requests(
@@ -223,7 +237,7 @@ RULES: Final[tuple[ClaimRule | ClassRule, ...]] = (
         scope=Scope.CLAIM,
         category=Category.NOT_YET,
         validate=find_unmatched_requests,
-        fix="Compare the selectors with the published attributes.",
+        fix="Select what devices publish; the fix, or `drawbridge inventory`, has the values.",
         no_cel_reason=OTHER_OBJECTS,
     ),
     ClassRule(
@@ -231,7 +245,7 @@ RULES: Final[tuple[ClaimRule | ClassRule, ...]] = (
         scope=Scope.CLASS,
         category=Category.NOT_YET,
         validate=find_unmatched_class,
-        fix="Compare the selectors with the published attributes.",
+        fix="Select what devices publish; the fix, or `drawbridge inventory`, has the values.",
         no_cel_reason=OTHER_OBJECTS,
     ),
     ClaimRule(

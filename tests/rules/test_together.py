@@ -121,6 +121,11 @@ def using(request: str) -> Document:
     return pod(_GPU, uses=({"name": "gpu", "request": request},))
 
 
+def _later(**requests: tuple[str, ...]) -> Context:
+    """Return a cluster without all claims and templates: some may be created a moment later."""
+    return msgspec.structs.replace(with_templates(**requests), has_all_claims=False)
+
+
 PODS = (
     Case("a request of the template", using("gpu"), with_templates(gpu=("gpu", "nic"))),
     Case(
@@ -135,6 +140,17 @@ PODS = (
         using("gpu"),
         with_templates(),
         ("warning claimMissing spec.resourceClaims[0].resourceClaimTemplateName",),
+    ),
+    Case(
+        "a template with a misspelt name, where it may come later",
+        pod({"name": "gpu", "resourceClaimTemplateName": "shraed"}),
+        _later(shared=("gpu",)),
+        ("warning claimMissing spec.resourceClaims[0].resourceClaimTemplateName",),
+    ),
+    Case(
+        "a template of a series, where it may come later",
+        pod({"name": "gpu", "resourceClaimTemplateName": "shared-2"}),
+        _later(**{"shared-1": ("gpu",)}),
     ),
     Case(
         "a claim that is not there",

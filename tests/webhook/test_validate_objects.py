@@ -191,6 +191,28 @@ async def test_a_quota_is_validated(start: StartEndpoint) -> None:
     assert "spec.limits[0].selectors[0].cel.expression" in response["status"]["message"]
 
 
+@pytest.mark.parametrize("kind", ["ResourceClaim", "ResourceClaimTemplate"])
+async def test_a_claim_that_is_admitted_with_a_fault_has_to_be_deleted_before_the_next_try(
+    kind: str, start: StartEndpoint
+) -> None:
+    endpoint = await start(
+        rules=FixedEvaluator(translation_snapshot, **inventory(has_all_classes=True))
+    )
+    devices = {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "misspelt"}}]}
+    spec = {"devices": devices}
+    document = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": kind,
+        "metadata": {"name": "gpu", "namespace": "team"},
+        "spec": spec if kind == "ResourceClaim" else {"spec": spec},
+    }
+
+    response = await validate_object(endpoint, document)
+
+    assert response["allowed"]
+    assert "delete the object before you apply it again" in "".join(response["warnings"])
+
+
 @pytest.mark.parametrize("depth", [150, 700, 980, 1020, 5000])
 async def test_an_object_is_validated_however_deep_its_parameters_nest(
     depth: int, start: StartEndpoint

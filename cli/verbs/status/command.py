@@ -51,6 +51,12 @@ Read = Callable[[], StatusAnswer]
     metavar="[DURATION]",
     help=f"Look again until everything is ready, for so long; {DEFAULT_WAIT} without a duration.",
 )
+@click.option(
+    "--live",
+    is_flag=True,
+    expose_value=False,
+    help="Read the kubeconfig's cluster (the default).",
+)
 @with_kubeconfig
 @text_or_document("one screen")
 def status(

@@ -4,17 +4,24 @@ from typing import NamedTuple
 
 import pytest
 
+from allocator.model.selectors import DeviceField
+from kube.api.meta import convert
+from kube.api.resource import ResourceSlice
 from rules.context.context import Context
+from rules.context.inventory import Inventory
 from testing.rule_cases import (
     EXAMPLE,
     Document,
+    attributes,
     cel,
     claim,
+    device,
     device_class,
     exactly,
     finding_lines,
     findings_of,
     first,
+    resource_slice,
     sub,
 )
 from testing.rule_contexts import GPUS, context, named_class
@@ -237,3 +244,34 @@ def test_two_classes_of_one_extended_resource() -> None:
     assert finding_lines(document, Context(classes={twin.metadata.name: twin})) == (
         "warning duplicateExtendedResource spec.extendedResourceName",
     )
+
+
+def test_the_fix_of_selectors_that_match_nothing_has_the_published_values() -> None:
+    large = f'device.capacity["{EXAMPLE}"].memory.compareTo(quantity("99Gi")) > 0'
+
+    (finding,) = findings_of(claim(asking_document(_HUGE, large)), context(GPUS))
+
+    assert finding.fix == 'published are memory: 40Gi, 80Gi; model: "large", "small"'
+
+
+def test_the_values_of_an_attribute_that_identifies_devices_are_not_listed() -> None:
+    numbered = [device(f"gpu-{number}", **attributes(model=f"m{number}")) for number in range(9)]
+
+    (finding,) = findings_of(claim(asking_document(_HUGE)), context(resource_slice(*numbered)))
+
+    assert finding.fix == ""
+
+
+def test_published_values_follow_the_slices() -> None:
+    inventory = Inventory()
+    model = DeviceField(EXAMPLE, "model")
+    (old, new) = (
+        convert(resource_slice(device(**attributes(model=name))), ResourceSlice)
+        for name in ("old", "new")
+    )
+    inventory.replace_slice(None, old)
+    assert inventory.published_values(model) == '"old"'
+
+    inventory.replace_slice(old, new)
+
+    assert inventory.published_values(model) == '"new"'

@@ -453,3 +453,13 @@ def test_fixes(case: Fix) -> None:
     (finding,) = translate(case.pod).findings
 
     assert case.want == finding.fix
+
+
+@pytest.mark.parametrize(
+    ("percent", "fix"), [(1, "100 for one whole GPU"), (8, "800 for 8 whole GPUs"), (9, None)]
+)
+def test_so_few_percent_that_they_may_be_gpus(percent: int, fix: str | None) -> None:
+    findings = translate(legacy(koordinator_container(gpu=percent))).findings
+
+    assert [f"write {fix}"] * (fix is not None) == [finding.fix for finding in findings]
+    assert all(finding.code == "wrongUnit" and not finding.is_error for finding in findings)

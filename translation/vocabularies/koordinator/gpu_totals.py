@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 
 from findings.field_path import FieldPath, Key
-from findings.finding import Code, Finding, error
+from findings.finding import Code, Finding, error, warning
 from findings.text import printable
 from kube.api.resource import MAX_RESULTS
 from translation.model.intents import SPEC
@@ -40,6 +40,8 @@ ratio and added `gpu.shared`. Of the seventeen sets in its code, {gpu}, {gpu-mem
 {core, memory} and {core, ratio} become these; {fpga} and {rdma} are other devices; {amd}, {dcu} and
 the three with npu-core are other vendors'."""
 
+MAX_GPUS_OF_NODE: Final = 8
+"""The most GPUs of common nodes: up to it a percentage may be meant as a number of GPUs."""
 _IN_ALL: Final = " in all of the pod's containers"
 
 
@@ -155,6 +157,20 @@ def not_a_multiple(path: FieldPath, amount: int) -> Finding:
         f"{amount} percent is above 100 and not a multiple of 100",
         f"write {devices * WHOLE} for {devices} whole devices",
     )
+
+
+def check_few_percent(totals: Totals) -> Iterator[Finding]:
+    """Yield a warning about so few percent of a GPU that they probably mean whole GPUs."""
+    path, percent = totals.paths.get(PERCENT), totals.amounts.get(RATIO, 0)
+    # Without another key, the percentages of cores and memory are those of this one.
+    if path is not None and path == totals.paths.get(RATIO) and 0 < percent <= MAX_GPUS_OF_NODE:
+        gpus = "one whole GPU" if percent == 1 else f"{percent} whole GPUs"
+        yield warning(
+            Code.WRONG_UNIT,
+            path,
+            f"{percent} is {percent} percent of one GPU",
+            f"write {percent * WHOLE} for {gpus}",
+        )
 
 
 def _illegal_combination(amounts: Mapping[str, int], totals: Totals) -> Finding:

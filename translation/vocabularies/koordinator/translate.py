@@ -40,7 +40,12 @@ from translation.vocabularies.koordinator.annotations import (
     check_isolation,
     read_annotations,
 )
-from translation.vocabularies.koordinator.gpu_totals import Totals, check_gpu_keys, not_a_multiple
+from translation.vocabularies.koordinator.gpu_totals import (
+    Totals,
+    check_few_percent,
+    check_gpu_keys,
+    not_a_multiple,
+)
 from translation.vocabularies.koordinator.keys import (
     CORE,
     FOREIGN_GPUS,
@@ -86,6 +91,7 @@ def translate(pod: LegacyPod) -> Translation:
     findings += check_isolation(pod, intents)
     findings += _check_deprecated_form(replaced_pod)
     findings += _check_zero_number(replaced_pod)
+    findings += check_few_percent(totals)
     return Translation(
         intents=tuple(
             msgspec.structs.replace(intent, container=users[0], also=users[1:])
