@@ -322,6 +322,7 @@ _FILES: Final[Mapping[str, tuple[str, str]]] = {
     "wrongUnit": ("mistakes/bytes-for-mebibytes.yaml", _CLUSTER),
     "notAnInteger": ("mistakes/half-a-gpu.yaml", _CLUSTER),
     "outOfRange": ("mistakes/more-than-all.yaml", _CLUSTER),
+    "selectorMatchesNothing": ("check/unpublished-mig-profile.yaml", _CLUSTER),
     "unknownMigProfile": ("mistakes/no-such-profile.yaml", _CLUSTER),
     "limitRequired": ("mistakes/requests-only.yaml", _CLUSTER),
     "bandwidthNotReserved": ("multus/pod.yaml", _CLUSTER),

@@ -108,7 +108,6 @@ WITHOUT_EXAMPLE = frozenset(
         "ruleNotEvaluated",
         "schedulerReplaced",
         "selectorFails",
-        "selectorMatchesNothing",
         "selfRejectingShare",
         "shadowMode",
         "sharesNotSupported",
