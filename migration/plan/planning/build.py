@@ -72,6 +72,7 @@ from migration.plan.model.plan import (
 from migration.plan.search.device_map import WaveDetails
 from migration.plan.search.moments import Candidate, Policy
 from migration.plan.search.placement import Placer, Stage
+from migration.plan.search.smaller_cards import with_smaller_cards
 from migration.plan.search.unmovable import held_by_daemon_sets, held_by_pods
 from migration.plan.search.wave_pods import (
     daemon_sets_by_node,
@@ -186,9 +187,8 @@ def build_plan(question: PlanQuestion, policy: Policy, progress: PlanProgress) -
     operator = releases.gpu_operator
     stage = prepared.stage()
     candidates, blocked = _candidates(prepared, question, operator)
-    blocked += held_by_pods(
-        candidates, prepared.cluster.workloads, prepared.live_nodes, prepared.evidence
-    )
+    live_nodes = prepared.live_nodes
+    blocked += held_by_pods(candidates, prepared.cluster.workloads, live_nodes, prepared.evidence)
     blocked += held_by_daemon_sets(candidates)
     blocked += held_unknown_devices(prepared.cluster.unknown_devices)
     names = {entry.object for entry in blocked}
@@ -229,7 +229,12 @@ def build_plan(question: PlanQuestion, policy: Policy, progress: PlanProgress) -
         mapped_classes=mapped_classes(prepared.cluster.workloads),
         plugins=kept_away(prepared.objects, operator, [entry.node for entry in candidates]),
         waves=tuple(
-            _complete_wave(prepared, wave, details, own_work)
+            with_smaller_cards(
+                _complete_wave(prepared, wave, details, own_work),
+                waves.waves,
+                prepared.cluster,
+                live_nodes,
+            )
             for wave, details, own_work in zip(
                 waves.waves,
                 waves.details,

@@ -1,0 +1,124 @@
+"""Notes on smaller cards for pods of nodes that get one driver with nodes of another system. Pure.
+
+HAMi and Koordinator keep pods on nodes of their own. Their DRA driver is the same, so afterwards
+kube-scheduler gives a pod any node whose devices its claims fit.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
+
+import msgspec
+
+from allocator.pods.node_eligibility import counted_rejection
+from kube.quantity import Quantity
+from migration.assessment.assess import AssessedCluster
+from migration.assessment.node_devices import GPU, NodeDevices
+from migration.assessment.outcomes import AssessedWorkload, Outcome
+from migration.plan.model.plan import PlannedNode, Wave
+from migration.plan.search.moments import join_names
+from migration.plan.search.unmovable import with_labels
+from translation.compiling.claims import Claim
+
+_MEMORY: Final = "memory"
+
+
+class _Smaller(NamedTuple):
+    """The nodes with smaller cards, the size of their smallest card, and that of the largest one in use."""
+
+    nodes: Sequence[str]
+    size: Quantity
+    used: Quantity
+
+
+def with_smaller_cards(
+    wave: Wave,
+    waves: Sequence[Wave],
+    cluster: AssessedCluster,
+    live_nodes: Mapping[str, Iterable[str]],
+) -> Wave:
+    """Return a wave with a note on each of its workloads with smaller cards ahead.
+
+    Args:
+        wave: The wave.
+        waves: All waves of the plan.
+        cluster: The cluster.
+        live_nodes: Workload to the nodes of its pods.
+    """
+    moving = {workload.object for workload in wave.workloads}
+    planned = [node for entry in waves for node in entry.nodes]
+    notes = [
+        note
+        for workload in cluster.workloads
+        if workload.key.reference in moving
+        for note in _notes(
+            workload, planned, cluster, frozenset(live_nodes[workload.key.reference])
+        )
+    ]
+    return msgspec.structs.replace(wave, notes=(*wave.notes, *notes))
+
+
+def _notes(
+    workload: AssessedWorkload,
+    planned: Iterable[PlannedNode],
+    cluster: AssessedCluster,
+    own: Collection[str],
+) -> Iterator[str]:
+    """Yield the note on a workload's smaller cards."""
+    smaller = _smaller(workload, planned, cluster, own)
+    if smaller is not None:
+        yield (
+            f"pods of {workload.key.reference} may get smaller cards: they request whole cards or a percentage, run on "
+            f"cards of {smaller.used} today, and fit {join_names(smaller.nodes)} with cards of {smaller.size} as soon "
+            "as these have the same driver; another system has kept them from these nodes so far; give them a node "
+            "selector, such as nvidia.com/gpu.product, before this wave, or request an amount of memory"
+        )
+
+
+def _smaller(
+    workload: AssessedWorkload,
+    planned: Iterable[PlannedNode],
+    cluster: AssessedCluster,
+    own: Collection[str],
+) -> _Smaller | None:
+    """Return the nodes with smaller cards that a workload's pods may get; None if there are none."""
+    pod = next(
+        (pod for name in sorted(workload.members) if (pod := cluster.state.pods.get(name))), None
+    )
+    claims = workload.result.claims if workload.result is not None else ()
+    if pod is None or workload.outcome is Outcome.NATIVE or not any(map(_depends_on_card, claims)):
+        return None
+    assessed = {entry.node: entry for entry in cluster.nodes}
+    used = [size for name in own if name in assessed for size in _sizes(assessed[name])]
+    if not used:
+        return None
+    sources = {assessed[name].source for name in own if name in assessed}
+    drivers = frozenset[str]().union(*(claim.drivers for claim in claims))
+    nodes = {node.metadata.name: node for node in cluster.state.nodes}
+    free = msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_name=""))
+    sizes = {
+        entry.name: min(own_sizes)
+        for entry in planned
+        if not drivers.isdisjoint(entry.devices)
+        and assessed[entry.name].source not in sources
+        and (own_sizes := _sizes(assessed[entry.name]))
+        and min(own_sizes) < max(used)
+        and counted_rejection(free, with_labels(nodes[entry.name], entry.labels)) is None
+    }
+    return _Smaller(sorted(sizes), min(sizes.values()), max(used)) if sizes else None
+
+
+def _sizes(node: NodeDevices) -> list[Quantity]:
+    return [device.memory for device in node.legacy if device.key == GPU and device.memory]
+
+
+def _depends_on_card(claim: Claim) -> bool:
+    """Return True if the memory that a request of a claim gets is that of the card, or a share of it."""
+    for request in claim.spec["spec"]["devices"]["requests"]:
+        alternatives = request.get("firstAvailable") or [request["exactly"]]
+        amounts = {
+            (alternative.get("capacity") or {}).get("requests", {}).get(_MEMORY)
+            for alternative in alternatives
+        }
+        if None in amounts or len(amounts) > 1:
+            return True
+    return False

@@ -1,0 +1,78 @@
+"""`drawbridge plan`: pods that may get smaller cards once nodes of two systems have one driver."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from kube.manifests.dump import dump_yaml
+from kube.manifests.reader import read_paths
+from testing.command import drawbridge
+from testing.migration import hami_node, namespace, node, workload
+
+WHOLE: Final = {"koordinator.sh/gpu": "100"}
+HALF: Final = {"koordinator.sh/gpu-core": "50", "koordinator.sh/gpu-memory-ratio": "50"}
+AMOUNT: Final = {"koordinator.sh/gpu-core": "50", "koordinator.sh/gpu-memory": "20Gi"}
+
+
+def koordinator_node(name: str, memory: str, **labels: str) -> list[dict[str, Any]]:
+    gpus = [
+        {"type": "gpu", "id": f"GPU-{name}-{index}", "resources": resources}
+        for index in range(2)
+        for resources in [{"koordinator.sh/gpu-memory": memory}]
+    ]
+    device = {
+        "apiVersion": "scheduling.koordinator.sh/v1alpha1",
+        "kind": "Device",
+        "metadata": {"name": name},
+        "spec": {"devices": gpus},
+    }
+    return [node(name, {"koordinator.sh/gpu": "200"}, labels, {}), device]
+
+
+def notes(
+    tmp_path: Path, limits: Mapping[str, str], memory: str = "80Gi", **spec: Any
+) -> list[str]:
+    """The notes on smaller cards for a workload on Koordinator's nodes beside a node of HAMi with cards of 40Gi."""
+    objects = [
+        *koordinator_node("koord-0", memory, cards="large"),
+        *koordinator_node("koord-1", memory, cards="large"),
+        hami_node("hami-0"),
+        namespace("team"),
+        *workload("infer", limits, ["koord-0"], **spec),
+    ]
+    file = tmp_path / "cluster.yaml"
+    file.write_text(dump_yaml(objects))
+    result = drawbridge("plan", "--snapshot", file, "--wave-nodes", 1, "-o", tmp_path / "plan")
+    assert result.exit_code in (0, 1), result.stderr
+    (source,) = read_paths([str(tmp_path / "plan" / "plan.yaml")])
+    waves = source.document["waves"]
+    assert any("team" in wave["namespaces"] for wave in waves)
+    return [note for wave in waves for note in wave["notes"] if "smaller cards" in note]
+
+
+@pytest.mark.parametrize("limits", [WHOLE, HALF], ids=["whole cards", "a percentage"])
+def test_pods_that_may_get_smaller_cards_have_a_note(
+    tmp_path: Path, limits: Mapping[str, str]
+) -> None:
+    """A StatefulSet of 80 GB cards was restarted while only a node with cards of 40 GB had the driver."""
+    (note,) = notes(tmp_path, limits)
+
+    assert note.startswith("pods of Deployment/team/infer may get smaller cards")
+    assert "run on cards of 80Gi today, and fit hami-0 with cards of 40Gi" in note
+
+
+@pytest.mark.parametrize(
+    ("limits", "memory", "spec"),
+    [
+        (AMOUNT, "80Gi", {}),
+        (HALF, "40Gi", {}),
+        (HALF, "80Gi", {"nodeSelector": {"cards": "large"}}),
+    ],
+    ids=["an amount of memory", "cards of one size", "a node selector"],
+)
+def test_other_pods_have_no_note(
+    tmp_path: Path, limits: Mapping[str, str], memory: str, spec: Mapping[str, Any]
+) -> None:
+    assert [] == notes(tmp_path, limits, memory, **spec)
