@@ -118,6 +118,17 @@ def test_what_leaves_is_grouped_by_its_course(tmp_path: Path) -> None:
     for title, name in expected.items():
         assert [other for other in expected if f"{name}: 1 pod" in groups[other]] == [title]
 
+    tiles = shown(html).partition("Timeline")[0]
+    moved = sum(
+        int(number)
+        for number in re.findall(r": (\d+) pod", groups["Evicted, and created again elsewhere"])
+    )
+    assert f"pods evicted {moved} " in tiles or f"{moved} pods evicted" in tiles
+    workloads = {
+        entry["object"] for wave in document(tmp_path)["waves"] for entry in wave["workloads"]
+    }
+    assert f"workloads {len(workloads)} " in tiles or f"{len(workloads)} workloads" in tiles
+
 
 def test_risks_and_what_is_held_are_told(tmp_path: Path) -> None:
     full = [plugin_node("gpu-0"), *workload("web", {GPU: "4"}, ["gpu-0"])]

@@ -541,3 +541,44 @@ def test_namespaces_move_with_one_node_with_work(tmp_path: Path) -> None:
 
     (wave,) = [wave for wave in waves if "team" in wave["namespaces"]]
     assert ["hami-0"] == [node["name"] for node in wave["nodes"]]
+
+
+def test_a_job_of_an_opted_in_namespace_uses_its_devices_until_its_node_is_drained(
+    tmp_path: Path,
+) -> None:
+    """Its device was free for other pods with keys in the plan while it still ran there."""
+    owner, pod = workload("train", SHARE, ["hami-1"], kind="Job", restartPolicy="Never")
+    owner["apiVersion"] = pod["metadata"]["ownerReferences"][0]["apiVersion"] = "batch/v1"
+    pod["status"] = {"phase": "Running", "startTime": SINCE}
+    nodes = [hami_node("hami-0"), hami_node("hami-1")]
+    objects = [*nodes, namespace("team"), *workload("web", SHARE, ["hami-0"]), owner, pod]
+    file = tmp_path / "cluster.yaml"
+    file.write_text(dump_yaml(objects))
+
+    drawbridge("plan", "--snapshot", file, "--wave-nodes", 1, "-o", tmp_path / "plan")
+
+    (source,) = read_paths([str(tmp_path / "plan" / "plan.yaml")])
+    first = source.document["waves"][0]
+    assert (["hami-0"], ["team"]) == (
+        [node["name"] for node in first["nodes"]],
+        first["namespaces"],
+    )
+    assert {"before": 2, "after": 1} == first["freeForKeys"]
+    assert {"before": 0, "after": 1} == first["freeForClaims"]
+
+
+def test_a_cron_job_without_a_run_uses_no_device(tmp_path: Path) -> None:
+    """A pod that did not exist was placed, counted as running, and evicted."""
+    (owner, _) = workload("nightly", {GPU: "4"}, ["gpu-0"])
+    spec = {"template": owner["spec"]["template"]}
+    cron_job = {
+        "apiVersion": "batch/v1",
+        "kind": "CronJob",
+        "metadata": {"name": "nightly", "namespace": "team"},
+        "spec": {"schedule": "0 3 * * *", "jobTemplate": {"spec": spec}},
+    }
+
+    waves = planned(tmp_path, [cron_job])["waves"]
+
+    assert [0, 0, 0] == [wave["movedPods"] for wave in waves]
+    assert {"before": 12, "after": 8} == waves[0]["freeForKeys"]

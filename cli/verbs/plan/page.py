@@ -53,7 +53,8 @@ def format_plan_page(plan: Plan, details: Sequence[WaveDetails]) -> str:
 _INCOMPLETE: Final = " The search for waves was interrupted: nothing of this plan may be run."
 _LEGEND: Final = (
     "A box is a device, filled if a pod uses it or a part of it: one colour for device plugins, one for "
-    "DRA drivers. Drained nodes take no pods."
+    "DRA drivers. Drained nodes take no pods. All devices count as used on a node with pods that would be "
+    "rejected, since nobody knows which of them these use."
 )
 
 
@@ -61,13 +62,13 @@ def _tiles(plan: Plan, details: Sequence[WaveDetails]) -> Iterator[tuple[str, Ch
     yield "waves", len(plan.waves)
     yield "nodes to switch", sum(len(wave.nodes) for wave in plan.waves)
     yield "namespaces", len({name for wave in plan.waves for name in wave.opted_in})
-    yield "workloads", sum(len(wave.workloads) for wave in plan.waves)
-    yield "pods evicted", sum(wave.moved_pods for wave in plan.waves)
-    yield "without a wave", len(plan.held)
+    yield "workloads", len({entry.object for wave in plan.waves for entry in wave.workloads})
+    yield "pods evicted", sum(map(_evicted, details))
+    yield "without a wave", len({entry.object for entry in plan.held})
     if details:
         first = details[0].before.values()
         yield (
-            "devices in use today",
+            "devices in use today, or not known to be free",
             f"{sum(use.in_use for use in first)} of {sum(use.devices for use in first)}",
         )
 
@@ -89,7 +90,7 @@ def _timeline(plan: Plan, details: Sequence[WaveDetails]) -> Markup:
                 names([node.name for node in wave.nodes]) if wave.nodes else "-",
                 names(namespace_texts(wave)) if wave.opted_in else "-",
                 len(wave.workloads),
-                sum(entry.evicted.values()),
+                _evicted(entry),
                 f"{wave.free_for_keys.before} to {wave.free_for_keys.after}",
                 f"{wave.free_for_claims.before} to {wave.free_for_claims.after}",
             )
@@ -216,6 +217,11 @@ def _wave(wave: Wave, details: WaveDetails) -> Markup:
             entry for entry in wave.workloads if entry.is_translated and not entry.is_restarted
         ),
     )
+
+
+def _evicted(details: WaveDetails) -> int:
+    """Return the number of pods with devices that a drain evicts; others end first, stay, or are deleted by a person."""
+    return sum(entry.pods for entry in details.leaving if entry.course is Course.MOVES)
 
 
 def _leaving(details: WaveDetails) -> Iterator[Markup]:

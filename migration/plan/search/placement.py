@@ -34,6 +34,8 @@ from migration.assessment.capacity import (
 )
 from migration.assessment.equivalence import NodeGroup, bound_pod, group_nodes, pod_shape
 from migration.assessment.outcomes import AssessedWorkload, Outcome
+from migration.plan.model.plan import RESTARTED_KINDS
+from migration.plan.search.free_devices import FreeDevices
 from migration.plan.search.other_pods import OtherPods, PodName
 
 _OPEN: Final = "simulated-open"
@@ -69,6 +71,11 @@ class PlannedPod(msgspec.Struct, frozen=True, kw_only=True):
     has_claims: bool
     is_pinned: bool
 
+    @property
+    def outlives_opt_in(self) -> bool:
+        """Return True if nothing creates it again with its namespace's label, as a Job's pod, until its node is drained."""
+        return self.is_pinned or self.key.workload.partition("/")[0] not in RESTARTED_KINDS
+
 
 class Stage(msgspec.Struct, frozen=True, kw_only=True):
     """A moment of a migration; other nodes with devices have a device plugin.
@@ -95,18 +102,6 @@ class Stage(msgspec.Struct, frozen=True, kw_only=True):
         return pod.has_claims and (
             pod.namespace in self.opted_in or pod.key.workload in self.selected
         )
-
-
-class FreeDevices(NamedTuple):
-    """Devices without a consumer, by the pods that may use them.
-
-    Attributes:
-        for_keys: The free devices of device plugins, for pods with device keys.
-        for_claims: The free devices of DRA drivers, for pods with claims.
-    """
-
-    for_keys: int
-    for_claims: int
 
 
 class Placement(msgspec.Struct, frozen=True, kw_only=True):
@@ -269,7 +264,7 @@ class Placer:
             key
             for key, node in running.items()
             if node in changing
-            or (stage.moves(self._by_key[key]) and not self._by_key[key].is_pinned)
+            or (stage.moves(self._by_key[key]) and not self._by_key[key].outlives_opt_in)
         )
 
     def node_groups(self) -> Mapping[str, NodeGroup]:
@@ -465,6 +460,9 @@ def _place_of(node: str, stage: Stage) -> str:
 
 
 def _pods_of(workload: AssessedWorkload) -> Iterator[PlannedPod]:
+    """Yield the pods of a workload; a CronJob without a run has none."""
+    if workload.key.kind == "CronJob" and not workload.members:
+        return
     for number, pod in enumerate(build_pods(workload)):
         yield PlannedPod(
             key=PodKey(workload.key.reference, number),
@@ -476,10 +474,10 @@ def _pods_of(workload: AssessedWorkload) -> Iterator[PlannedPod]:
 
 
 def _may_stay(pod: PlannedPod, node: str, stage: Stage) -> bool:
-    """Return True if a pod can go on in place; a DaemonSet's may wait there for its node's switch."""
+    """Return True if a pod can go on in place; one that outlives the opt-in keeps its device keys there."""
     has_moved = stage.moves(pod)
     is_switched = node in stage.switched
-    return not pod.has_claims or has_moved == is_switched or (pod.is_pinned and has_moved)
+    return not pod.has_claims or has_moved == is_switched or (pod.outlives_opt_in and has_moved)
 
 
 def _movable(pod: PlannedPod, stage: Stage) -> PlannedPod:
