@@ -4,6 +4,7 @@ A release is never changed with `--reuse-values`: who may write Secrets in its n
 these values, so a person reads and saves them first.
 """
 
+import json
 from collections.abc import Iterator
 from typing import Final
 
@@ -11,10 +12,19 @@ from cli.runbooks.shell import command, comment, head, quoted
 from findings.text import reference_text
 from migration.plan.facts.driver_release import CHART, CHART_VERSION, FORMER_CHART
 from migration.plan.facts.environment import KUSTOMIZE
-from migration.plan.facts.vendors import CHART_MAPPINGS, NVIDIA, NVIDIA_LABEL, UNMAP_PATCH
-from migration.plan.model.plan import DriverRelease, Plan
+from migration.plan.facts.vendors import (
+    CHART_MAPPINGS,
+    HAMI_DRIVER,
+    NVIDIA,
+    NVIDIA_LABEL,
+    UNMAP_PATCH,
+)
+from migration.plan.model.plan import DriverRelease, DriverValues, Plan
 
 DRIVER_ROOT: Final = "/run/nvidia/driver"
+SELECTOR_VALUE: Final = "kubeletPlugin.nodeSelector"
+TOLERATIONS_VALUE: Final = "kubeletPlugin.tolerations"
+"""Values of NVIDIA's chart and of HAMi's, which is made after it."""
 DRIVER_VALUES: Final = "driver-values.yaml"
 """A file of the plan's folder that a person writes: the values that the driver's release has to keep."""
 
@@ -23,9 +33,9 @@ def driver_lines(driver: str, label: str, plan: Plan) -> Iterator[str]:
     """Yield the commands of `prepare.sh` for one DRA driver with a DaemonSet that waits for a label."""
     key, _, value = label.partition("=")
     yield ""
+    values = plan.driver_values.get(driver, DriverValues())
     if driver != NVIDIA:
-        yield comment(f"{driver}: install its chart so that its DaemonSet has the node selector")
-        yield comment(f"  {label}")
+        yield from _by_hand_lines(driver, label, values)
         yield from _unmap_lines(driver, plan)
         return
     yield comment(
@@ -46,15 +56,58 @@ def driver_lines(driver: str, label: str, plan: Plan) -> Iterator[str]:
         yield "# GPU driver in their image (driver.enabled=false), remove nvidiaDriverRoot."
     yield from _release_notes(release)
     if release is not None:
+        yield from _release_toleration_lines(values)
         yield from _values_lines(release)
     words = command(
         *(_install() if release is None else _upgrade(release)),
         "--set=resources.gpus.enabled=true",
         "--set=gpuResourcesEnabledOverride=true",
         *((f"--set=nvidiaDriverRoot={DRIVER_ROOT}",) if sets_root else ()),
-        f"--set-string=kubeletPlugin.nodeSelector.{key.replace('.', chr(92) + '.')}={value}",
+        *(_toleration_flags(values) if release is None else ()),
+        f"--set-string={SELECTOR_VALUE}.{key.replace('.', chr(92) + '.')}={value}",
     )
     yield words if release is None else f'{words} --values="$here/{DRIVER_VALUES}"'
+
+
+def _by_hand_lines(driver: str, label: str, values: DriverValues) -> Iterator[str]:
+    """Yield the comments on the chart of another driver, for a person."""
+    yield comment(f"{driver}: install its chart so that its DaemonSet has the node selector")
+    yield comment(f"  {label}")
+    if driver != HAMI_DRIVER:
+        if values.tolerations:
+            yield "# and these tolerations, for the taints of its nodes:"
+            yield comment(f"  {_json(values.tolerations)}")
+        return
+    key, _, value = label.partition("=")
+    root = (f"--set=nvidiaDriverRoot={DRIVER_ROOT}",) if values.has_operator_driver else ()
+    flags = command(
+        *root,
+        *_toleration_flags(values),
+        f"--set-string={SELECTOR_VALUE}.{key.replace('.', chr(92) + '.')}={value}",
+    )
+    yield "# With HAMi's chart, hami-dra-driver, these are the flags of helm:"
+    yield comment(f"  {flags}")
+    if root:
+        yield f"# {DRIVER_ROOT} is where the GPU Operator's driver container has the libraries: with /, the value of"
+        yield "# the chart, no device is published. If your nodes have the GPU driver in their image, leave it out."
+
+
+def _toleration_flags(values: DriverValues) -> tuple[str, ...]:
+    """Return the flag of helm for the tolerations of a driver's pods; empty without any."""
+    if not values.tolerations:
+        return ()
+    return (f"--set-json={TOLERATIONS_VALUE}={_json(values.tolerations)}",)
+
+
+def _release_toleration_lines(values: DriverValues) -> Iterator[str]:
+    """Yield the tolerations that the saved values of a release have to have."""
+    if values.tolerations:
+        yield f"# For the taints of its nodes, {TOLERATIONS_VALUE} in {DRIVER_VALUES} needs:"
+        yield comment(f"  {_json(values.tolerations)}")
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, separators=(",", ":"))
 
 
 def _unmap_lines(driver: str, plan: Plan) -> Iterator[str]:

@@ -191,6 +191,7 @@ def _driver(driver: str, label: str, namespace: str) -> dict[str, Any]:
     labels = {"app": f"rehearsed-{driver}"[:63]}
     spec = {
         "nodeSelector": {key: value},
+        "tolerations": [{"operator": "Exists"}],
         "containers": [{"name": "driver", "image": "registry.internal/driver:1"}],
         "volumes": [{"name": "registry", "hostPath": {"path": _REGISTRY}}],
     }

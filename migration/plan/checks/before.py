@@ -28,6 +28,7 @@ from migration.plan.checks.checks import (
     ok_check,
     waiting_check,
 )
+from migration.plan.checks.tolerations import check_tolerations
 from migration.plan.checks.unchanged import check_unchanged
 from migration.plan.facts.driver_daemon_sets import find_waiting
 from migration.plan.facts.environment import (
@@ -82,6 +83,7 @@ def check_before(
         *_check_environment(plan, wave, view),
         *_check_classes(plan, view),
         *_check_drivers(plan, wave, view),
+        *check_tolerations(plan, wave, view),
         *_check_kept_away(plan, view),
         *_check_namespaces(wave, view),
         *check_unchanged(plan, wave, view),

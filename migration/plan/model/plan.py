@@ -259,6 +259,18 @@ class PluginDaemonSet(msgspec.Struct, frozen=True, kw_only=True, rename="camel")
     labels: tuple[str, ...] = ()
 
 
+class DriverValues(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The values that the chart of a DRA driver needs for the nodes that may be switched.
+
+    Attributes:
+        tolerations: All tolerations of its pods; empty where those of the chart do.
+        has_operator_driver: The GPU Operator deploys the GPU driver of its nodes, in a container.
+    """
+
+    tolerations: tuple[Mapping[str, str], ...] = ()
+    has_operator_driver: bool = False
+
+
 class DriverRelease(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """A Helm release of NVIDIA's DRA driver that the cluster has already.
 
@@ -314,6 +326,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
             assumed.
         driver_release: The confirmed release of NVIDIA's DRA driver; null for a new one.
         drivers: DRA driver to the node label that has to choose the nodes of its DaemonSet.
+        driver_values: DRA driver to the values that its chart needs.
         mapped_classes: Resource name to the DeviceClass that has to map it before the first wave.
         plugins: DaemonSets to keep from switched nodes before the first wave.
         quotas: Namespace to the files below `quotas/` with its quotas.
@@ -343,6 +356,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     held: tuple[Held, ...]
     quotas: Mapping[str, tuple[str, ...]]
     driver_release: DriverRelease | None = None
+    driver_values: Mapping[str, DriverValues] = {}
     proposals: tuple[Proposal, ...] = ()
     cluster: ClusterIdentity = ClusterIdentity()
     format: str = ""

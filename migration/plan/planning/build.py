@@ -32,6 +32,7 @@ from migration.assessment.quota_conversion import ConvertedQuota, knows_use
 from migration.assessment.workloads import Workload
 from migration.plan.checks.checks import DrainAnswer
 from migration.plan.facts.confirmed import Confirmation, read_releases
+from migration.plan.facts.driver_values import read_driver_values
 from migration.plan.facts.environment import (
     guard_annotations,
     held_unknown_devices,
@@ -226,6 +227,7 @@ def build_plan(question: PlanQuestion, policy: Policy, progress: PlanProgress) -
         format=question.form,
         plugin_label=question.plugin_label,
         drivers={driver: "=".join(driver_label(driver)) for driver in drivers},
+        driver_values=read_driver_values(prepared.objects, [entry.node for entry in candidates]),
         mapped_classes=mapped_classes(prepared.cluster.workloads),
         plugins=kept_away(prepared.objects, operator, [entry.node for entry in candidates]),
         waves=tuple(

@@ -1,0 +1,100 @@
+"""The values that the chart of a DRA driver needs for the nodes of a plan: tolerations, and the driver's root. Pure.
+
+The DaemonSet controller adds tolerations for the taints of Kubernetes itself; all others stop a driver's
+pods, and a switched node would have no devices.
+
+Sources: kubernetes/kubernetes pkg/controller/daemon/util (AddOrUpdateDaemonPodTolerations); values.yaml of
+kubernetes-sigs/dra-driver-nvidia-gpu and of Project-HAMi/k8s-dra-driver.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from answers.model.views import decode_view
+from kube.api.core import Taint, Toleration
+from kube.manifests.source import SourceObject
+from migration.plan.facts.vendors import NVIDIA, OPERATOR_PREFIX
+from migration.plan.model.evidence import list_at, text_map
+from migration.plan.model.plan import DriverValues, PlannedNode
+from translation.cluster.node_taints import tolerates
+
+_OWN_TAINTS: Final = "node.kubernetes.io/"
+_BLOCKING: Final = frozenset({"NoSchedule", "NoExecute"})
+_DEFAULTS: Final[Mapping[str, tuple[Mapping[str, str], ...]]] = {
+    NVIDIA: ({"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"},)
+}
+"""Driver to the tolerations that its chart has by itself, and loses when others are set."""
+_MAX_TAINTS: Final = 32
+"""Taints that a chart gets tolerations for one by one; with more of them it tolerates all."""
+_ALL: Final[Mapping[str, str]] = {"operator": "Exists"}
+
+
+def read_driver_values(
+    objects: Iterable[SourceObject], nodes: Iterable[PlannedNode]
+) -> dict[str, DriverValues]:
+    """Return driver to the values of its chart, for the drivers that need any.
+
+    Args:
+        objects: The cluster's objects.
+        nodes: The nodes that may be switched.
+    """
+    documents = {
+        source.name: source.document
+        for source in objects
+        if (source.api_version, source.kind) == ("v1", "Node")
+    }
+    nodes_of: dict[str, list[Mapping[str, Any]]] = {}
+    for node in nodes:
+        for driver in node.devices:
+            nodes_of.setdefault(driver, []).append(documents.get(node.name, {}))
+    values = {driver: _values(driver, members) for driver, members in sorted(nodes_of.items())}
+    return {driver: entry for driver, entry in values.items() if entry != DriverValues()}
+
+
+def _values(driver: str, nodes: Iterable[Mapping[str, Any]]) -> DriverValues:
+    members = list(nodes)
+    defaults = _DEFAULTS.get(driver, ())
+    taints = untolerated_taints(members, defaults)
+    tolerations: tuple[Mapping[str, str], ...] = ()
+    if taints:
+        tolerations = (*defaults, *map(toleration_for, taints))
+    if len(taints) > _MAX_TAINTS:
+        tolerations = (_ALL,)
+    deployed = f"{OPERATOR_PREFIX}driver"
+    return DriverValues(
+        tolerations=tolerations,
+        has_operator_driver=any(
+            text_map(node, "metadata", "labels").get(deployed) == "true" for node in members
+        ),
+    )
+
+
+def untolerated_taints(
+    nodes: Iterable[Mapping[str, Any]], tolerations: Iterable[object]
+) -> list[Taint]:
+    """Return the taints of nodes that keep the pods of a DaemonSet away, each once.
+
+    Args:
+        nodes: Nodes as documents.
+        tolerations: The tolerations of the pods, as documents.
+    """
+    decoded = [decode_view(entry, Toleration) for entry in tolerations]
+    accepted = [entry for entry in decoded if isinstance(entry, Toleration)]
+    taints = (
+        decode_view(entry, Taint) for node in nodes for entry in list_at(node, "spec", "taints")
+    )
+    blocking = dict.fromkeys(
+        taint
+        for taint in taints
+        if isinstance(taint, Taint)
+        and taint.effect in _BLOCKING
+        and not taint.key.startswith(_OWN_TAINTS)
+        and not any(tolerates(toleration, taint) for toleration in accepted)
+    )
+    return sorted(blocking, key=lambda taint: (taint.key, taint.value, taint.effect))
+
+
+def toleration_for(taint: Taint) -> dict[str, str]:
+    """Return the toleration of one taint, as in a manifest."""
+    value = {"operator": "Equal", "value": taint.value} if taint.value else {"operator": "Exists"}
+    return {"key": taint.key, **value, "effect": taint.effect}
