@@ -163,7 +163,7 @@ def _values_lines(release: DriverRelease) -> Iterator[str]:
 def _release_notes(release: DriverRelease | None) -> Iterator[str]:
     if release is None:
         yield f"# The chart is called {CHART} from 0.4.0 on, and {FORMER_CHART} up to 25.12.0."
-        yield "# `nvidia` is the chart repository that the driver's installation guide adds."
+        yield "# `nvidia` is the chart repository of NVIDIA, as you have added it; the driver's guide installs from a registry."
         return
     yield comment(
         f"Release {release.name} has the driver already, of chart {release.chart} {release.version}. It keeps both: a second"

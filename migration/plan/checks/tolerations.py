@@ -13,7 +13,7 @@ from migration.plan.model.plan import Plan, Wave
 
 
 def check_tolerations(plan: Plan, wave: Wave, view: ClusterView) -> Iterator[Check]:
-    """Yield a failed check for each driver whose pods would not come to a node of a wave.
+    """Yield a failed check for each driver with pods that a taint keeps from a node of the wave.
 
     Of several DaemonSets that wait for a driver's label, one has to tolerate the taints.
     """
