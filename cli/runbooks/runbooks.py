@@ -4,6 +4,7 @@ Every name in a script is quoted, and comments are on one line without control c
 name of a cluster becomes a command.
 """
 
+import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
@@ -72,7 +73,7 @@ def scripts(plan: Plan, inputs: Iterable[str] = ()) -> dict[str, str]:
         folder = f"wave-{wave.wave}"
         texts[f"{folder}/preflight.sh"] = _text(refusal or _preflight(wave, last, verify))
         texts[switch_script(wave)] = _text(refusal or _switch(plan, wave, last, verify))
-        texts[f"{folder}/verify.sh"] = _text(_verify(wave, last, verify, residue))
+        texts[f"{folder}/verify.sh"] = _text(_verify(plan, wave, verify, residue))
         texts[f"{folder}/rollback.sh"] = _text(_rollback(plan, wave, last))
     return texts
 
@@ -104,6 +105,7 @@ def readme(plan: Plan) -> str:
     """Return the page beside the scripts."""
     lines = ["# Migration plan", "", *_readme_waves(plan)]
     lines += _readme_notes(plan)
+    lines += _readme_quotas(plan)
     lines += _readme_work(plan)
     if plan.held:
         lines += ["", "Not part of any wave:", ""]
@@ -179,6 +181,38 @@ def _readme_notes(plan: Plan) -> Iterator[str]:
         yield ""
     for note, numbers in waves_of.items():
         yield f"- wave {', '.join(numbers)}: {_cell(note)}"
+
+
+def _readme_quotas(plan: Plan) -> Iterator[str]:
+    """Yield the lines of quotas that a person lowers once a namespace has moved."""
+    texts = [
+        f"- after wave {wave.wave}: {_cell(text)}"
+        for wave in plan.waves
+        for text in _lowered_lines(plan, wave)
+    ]
+    if texts:
+        yield ""
+        yield "Quotas that allow more than before until a person lowers them:"
+        yield ""
+    yield from texts
+
+
+def _lowered_lines(plan: Plan, wave: Wave) -> Iterator[str]:
+    """Yield the lines of quotas for keys, with the way to lower them, for namespaces that have moved with a wave."""
+    for namespace in wave.namespaces:
+        for file in plan.quotas.get(namespace, ()):
+            name = file.removeprefix(f"{namespace}.").removesuffix(".yaml")
+            lines = [effect.partition(": ")[0] for effect in plan.quota_effects.get(file, ())]
+            if not lines or file not in plan.quota_lines or not plan.quota_lines[file].added:
+                continue
+            patch = json.dumps({"spec": {"hard": dict.fromkeys(lines, "AMOUNT")}})
+            words = ("kubectl", "patch", "resourcequota", name, f"--namespace={namespace}")
+            way = command(*words, "--type=merge", f"--patch={patch}")
+            where = "in the repository" if plan.format == KUSTOMIZE else f"with {way}"
+            yield (
+                f"ResourceQuota/{namespace}/{name}: claims have lines of their own, so lower {', '.join(lines)} to what "
+                f"still counts in it, {where}"
+            )
 
 
 def _readme_work(plan: Plan) -> Iterator[str]:
@@ -296,10 +330,12 @@ def _rollback(plan: Plan, wave: Wave, last: int) -> Iterator[str]:
     yield _print(f"wave {wave.wave} is taken back; to move it again: %q", "$here/preflight.sh")
 
 
-def _verify(wave: Wave, last: int, verify: str, residue: str) -> Iterator[str]:
+def _verify(plan: Plan, wave: Wave, verify: str, residue: str) -> Iterator[str]:
+    last = len(plan.waves)
     yield head(f"Wave {wave.wave} of {last}, after it: checks, and changes nothing.")
     yield f'{verify} --wave "$here" --wait={WAVE_TIMEOUT}'
     yield "drawbridge verify --live"
+    yield from (f"echo {quoted(f'by hand: {text}')}" for text in _lowered_lines(plan, wave))
     if wave.wave == last:
         yield residue
     else:

@@ -69,6 +69,29 @@ def test_the_sum_is_told_before_the_wave(tmp_path: Path) -> None:
     assert message.endswith("together 16, and 8 before")
 
 
+@pytest.mark.parametrize("options", [(), ("--format", "kustomize")])
+def test_the_old_line_is_lowered_once_its_namespace_has_moved(
+    tmp_path: Path, options: tuple[str, ...]
+) -> None:
+    nodes = [hami_node("hami-0"), hami_node("hami-1")]
+
+    plan = planned(tmp_path, [*nodes, _quota(), *workload("web", SHARE, ["hami-0"])], *options)
+
+    moving = _wave_of(plan, "team")
+    patch = f'{{"spec": {{"hard": {{"requests.{GPU}": "AMOUNT"}}}}}}'
+    command = f"kubectl patch resourcequota gpus --namespace=team --type=merge '--patch={patch}'"
+    readme = (tmp_path / "plan" / "README.md").read_text()
+    (line,) = (line for line in readme.splitlines() if "still counts in it" in line)
+    assert f"- after wave {moving}: ResourceQuota/team/gpus: " in line
+    assert f"so lower requests.{GPU} to what" in line
+    assert (f"with {command}" in line, "in the repository" in line) == (not options, bool(options))
+    for wave in plan["waves"]:
+        is_told = "echo 'by hand: ResourceQuota/team/gpus" in script(
+            tmp_path, "verify", wave["wave"]
+        )
+        assert is_told is (wave["wave"] == moving)
+
+
 def test_a_class_that_the_plan_maps_gets_no_line(tmp_path: Path) -> None:
     """Pods with the key would have been limited twice: by its line, and by a smaller one of the class."""
     nodes = [plugin_node("gpu-0"), plugin_node("gpu-1"), hami_node("hami-0"), hami_node("hami-1")]
