@@ -356,6 +356,34 @@ def test_what_an_autoscaler_does_with_claims_is_told_once(
         assert note not in second["notes"]
 
 
+@pytest.mark.parametrize(
+    ("image", "old", "new"),
+    [
+        ("registry.k8s.io/autoscaling/cluster-autoscaler:v1.35.0", False, True),
+        ("registry.k8s.io/autoscaling/cluster-autoscaler:v1.34.2", True, False),
+        ("registry.k8s.io/autoscaling/cluster-autoscaler@sha256:0", True, True),
+    ],
+)
+def test_what_other_releases_of_the_autoscaler_do_is_not_told(
+    tmp_path: Path, image: str, *, old: bool, new: bool
+) -> None:
+    deployment = {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "cluster-autoscaler", "namespace": "kube-system"},
+        "spec": {"template": {"spec": {"containers": [{"name": "c", "image": image}]}}},
+    }
+    node = plugin_node("gpu-0", 4, **{"cloud.google.com/gke-nodepool": "a100"})
+
+    plan = planned(tmp_path, [node, PLUGIN, deployment])
+
+    notes = " ".join(plan["waves"][0]["notes"])
+    assert (old, new) == (
+        "Cluster Autoscaler (1.34) sees claims" in notes,
+        "Cluster Autoscaler (1.35 and later) sees claims" in notes,
+    )
+
+
 def elastic_quota(namespace_name: str) -> dict[str, Any]:
     return {
         "apiVersion": "scheduling.sigs.k8s.io/v1alpha1",

@@ -8,6 +8,7 @@ Operator (google-gke: --node-labels of the pool). GKE's addon manager and AKS ta
 What autoscalers do with claims is from `translation.cluster.component_statements`.
 """
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
@@ -27,7 +28,7 @@ from migration.plan.facts.vendors import (
 )
 from migration.plan.model.evidence import list_at, mapping_at, text_map
 from migration.plan.model.plan import Held, Plan, PlannedNode, Wave, is_name
-from translation.cluster.component_statements import Component, Topic, statements_about
+from translation.cluster.component_statements import Component, Statement, Topic, statements_about
 from translation.model.intents import Vocabulary
 from translation.reading.claim_blind_objects import MAX_KEYS, find_named_keys
 
@@ -58,6 +59,8 @@ _KUEUE_TOPICS: Final = dict.fromkeys(
     (Topic.COUNTS_POD, Topic.UNMAPPED_CLASS, Topic.SHARES),
 )
 """Kinds whose pods Kueue counts; of others, which are jobs, it counts the template."""
+_AUTOSCALER_IMAGE: Final = re.compile(r"cluster-autoscaler[^:]*:v?1\.(\d{1,3})(?!\d)")
+_RELEASES: Final = re.compile(r"1\.(\d{1,3})( and later)?")
 REVERTING: Final = frozenset({"Argo CD", "Flux"})
 """The managers that compare a cluster with a repository all the time. Helm does so with each
 upgrade."""
@@ -233,7 +236,7 @@ def environment_notes(plan: Plan, wave: Wave, objects: Sequence[SourceObject]) -
     yield from dict.fromkeys(f"a device plugin: {text}" for text in misgivings if text)
     yield from _koordlet_notes(wave, objects)
     yield from _deselecting_notes(wave, objects)
-    yield from _autoscaler_notes(plan, wave)
+    yield from _autoscaler_notes(plan, wave, _autoscaler_release(objects))
     labels: dict[str, str] = {}
     for node in wave.nodes:
         if node.pool:
@@ -284,13 +287,40 @@ def _deselecting_notes(wave: Wave, objects: Iterable[SourceObject]) -> Iterator[
             )
 
 
-def _autoscaler_notes(plan: Plan, wave: Wave) -> Iterator[str]:
-    """Yield notes on the pools' autoscalers and claims, except those of an earlier wave."""
+def _autoscaler_release(objects: Iterable[SourceObject]) -> int | None:
+    """Return the minor release of the Cluster Autoscaler, by the image of its Deployment; None without one."""
+    for source in objects:
+        containers = list_at(source.document, "spec", "template", "spec", "containers")
+        for container in containers if source.kind == "Deployment" else ():
+            match = _AUTOSCALER_IMAGE.search(str(mapping_at(container).get("image")))
+            if match is not None:
+                return int(match[1])
+    return None
+
+
+def _is_of_release(statement: Statement, release: int | None) -> bool:
+    """Return False for a statement on other releases of the Cluster Autoscaler."""
+    match = _RELEASES.fullmatch(statement.versions)
+    if release is None or match is None or statement.component is not Component.CLUSTER_AUTOSCALER:
+        return True
+    return int(match[1]) == release or (bool(match[2]) and int(match[1]) < release)
+
+
+def _autoscaler_notes(plan: Plan, wave: Wave, release: int | None) -> Iterator[str]:
+    """Yield notes on the pools' autoscalers and claims, except those of an earlier wave.
+
+    Args:
+        plan: The plan.
+        wave: One of its waves.
+        release: The minor release of the Cluster Autoscaler; None if it is not known.
+    """
     earlier = (entry for entry in plan.waves if entry.wave < wave.wave)
     earlier_autoscalers = set[Component]().union(*map(_autoscalers, earlier))
     for component in sorted(_autoscalers(wave) - earlier_autoscalers):
         for statement in statements_about(component, Topic.SEES_CLAIMS, Topic.SCALE_FROM_ZERO):
-            if statement.provider in _UNLABELLED_PROVIDERS:
+            if statement.provider in _UNLABELLED_PROVIDERS or not _is_of_release(
+                statement, release
+            ):
                 continue
             yield f"{statement.sentence} [{statement.source}]"
 
