@@ -15,6 +15,8 @@ WHOLE: Final = {"koordinator.sh/gpu": "100"}
 HALF: Final = {"koordinator.sh/gpu-core": "50", "koordinator.sh/gpu-memory-ratio": "50"}
 AMOUNT: Final = {"koordinator.sh/gpu-core": "50", "koordinator.sh/gpu-memory": "20Gi"}
 
+LOSS: Final = "they may get cards of 40Gi, and have cards of 80Gi today"
+
 
 def koordinator_node(name: str, memory: str, **labels: str) -> list[dict[str, Any]]:
     gpus = [
@@ -49,7 +51,10 @@ def notes(
     (source,) = read_paths([str(tmp_path / "plan" / "plan.yaml")])
     waves = source.document["waves"]
     assert any("team" in wave["namespaces"] for wave in waves)
-    return [note for wave in waves for note in wave["notes"] if "smaller cards" in note]
+    losses = [loss for wave in waves for entry in wave["workloads"] for loss in entry["losses"]]
+    smaller = [note for wave in waves for note in wave["notes"] if "smaller cards" in note]
+    assert [LOSS for _ in smaller] == losses
+    return smaller
 
 
 @pytest.mark.parametrize("limits", [WHOLE, HALF], ids=["whole cards", "a percentage"])

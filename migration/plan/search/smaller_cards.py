@@ -4,7 +4,7 @@ HAMi and Koordinator keep pods on nodes of their own. Their DRA driver is the sa
 kube-scheduler gives a pod any node whose devices its claims fit.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
@@ -14,7 +14,7 @@ from kube.quantity import Quantity
 from migration.assessment.assess import AssessedCluster
 from migration.assessment.node_devices import GPU, NodeDevices
 from migration.assessment.outcomes import AssessedWorkload, Outcome
-from migration.plan.model.plan import PlannedNode, Wave
+from migration.plan.model.plan import PlannedNode, PlannedWorkload, Wave
 from migration.plan.search.moments import join_names
 from migration.plan.search.unmovable import with_labels
 from translation.compiling.claims import Claim
@@ -44,34 +44,29 @@ def with_smaller_cards(
         cluster: The cluster.
         live_nodes: Workload to the nodes of its pods.
     """
-    moving = {workload.object for workload in wave.workloads}
     planned = [node for entry in waves for node in entry.nodes]
-    notes = [
-        note
-        for workload in cluster.workloads
-        if workload.key.reference in moving
-        for note in _notes(
-            workload, planned, cluster, frozenset(live_nodes[workload.key.reference])
-        )
-    ]
-    return msgspec.structs.replace(wave, notes=(*wave.notes, *notes))
+    assessed = {workload.key.reference: workload for workload in cluster.workloads}
+    workloads: list[PlannedWorkload] = []
+    notes: list[str] = []
+    for entry in wave.workloads:
+        own = frozenset(live_nodes[entry.object])
+        smaller = _smaller(assessed[entry.object], planned, cluster, own)
+        if smaller is None:
+            workloads.append(entry)
+            continue
+        notes.append(_note(entry.object, smaller))
+        loss = f"they may get cards of {smaller.size}, and have cards of {smaller.used} today"
+        workloads.append(msgspec.structs.replace(entry, losses=(*entry.losses, loss)))
+    return msgspec.structs.replace(wave, workloads=tuple(workloads), notes=(*wave.notes, *notes))
 
 
-def _notes(
-    workload: AssessedWorkload,
-    planned: Iterable[PlannedNode],
-    cluster: AssessedCluster,
-    own: Collection[str],
-) -> Iterator[str]:
-    """Yield the note on a workload's smaller cards."""
-    smaller = _smaller(workload, planned, cluster, own)
-    if smaller is not None:
-        yield (
-            f"pods of {workload.key.reference} may get smaller cards: they request whole cards or a percentage, run on "
-            f"cards of {smaller.used} today, and fit {join_names(smaller.nodes)} with cards of {smaller.size} as soon "
-            "as these have the same driver; another system has kept them from these nodes so far; give them a node "
-            "selector, such as nvidia.com/gpu.product, before this wave, or request an amount of memory"
-        )
+def _note(reference: str, smaller: _Smaller) -> str:
+    return (
+        f"pods of {reference} may get smaller cards: they request whole cards or a percentage, run on cards of "
+        f"{smaller.used} today, and fit {join_names(smaller.nodes)} with cards of {smaller.size} as soon as these have "
+        "the same driver; another system has kept them from these nodes so far; give them a node selector, such as "
+        "nvidia.com/gpu.product, before this wave, or request an amount of memory"
+    )
 
 
 def _smaller(
