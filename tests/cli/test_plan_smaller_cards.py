@@ -33,6 +33,15 @@ def koordinator_node(name: str, memory: str, **labels: str) -> list[dict[str, An
     return [node(name, {"koordinator.sh/gpu": "200"}, labels, {}), device]
 
 
+def with_selector(objects: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """A workload of apps/v1 with its selector; a Job has its own group."""
+    owner, pod = objects
+    if owner["kind"] == "Job":
+        owner["apiVersion"] = pod["metadata"]["ownerReferences"][0]["apiVersion"] = "batch/v1"
+    owner["spec"]["selector"] = {"matchLabels": {"app": "infer"}}
+    return objects
+
+
 def notes(
     tmp_path: Path, limits: Mapping[str, str], memory: str = "80Gi", **spec: Any
 ) -> list[str]:
@@ -42,7 +51,7 @@ def notes(
         *koordinator_node("koord-1", memory, cards="large"),
         hami_node("hami-0"),
         namespace("team"),
-        *workload("infer", limits, ["koord-0"], **spec),
+        *with_selector(workload("infer", limits, ["koord-0"], **spec)),
     ]
     file = tmp_path / "cluster.yaml"
     file.write_text(dump_yaml(objects))
@@ -53,7 +62,8 @@ def notes(
     assert any("team" in wave["namespaces"] for wave in waves)
     losses = [loss for wave in waves for entry in wave["workloads"] for loss in entry["losses"]]
     smaller = [note for wave in waves for note in wave["notes"] if "smaller cards" in note]
-    assert [LOSS for _ in smaller] == losses
+    is_restarted = spec.get("kind", "Deployment") == "Deployment"
+    assert [LOSS for _ in smaller if is_restarted] == losses
     return smaller
 
 
@@ -66,6 +76,16 @@ def test_pods_that_may_get_smaller_cards_have_a_note(
 
     assert note.startswith("pods of Deployment/team/infer may get smaller cards")
     assert "run on cards of 80Gi today, and fit hami-0 with cards of 40Gi" in note
+
+
+def test_no_script_restarts_a_job_for_smaller_cards(tmp_path: Path) -> None:
+    (note,) = notes(tmp_path, HALF, kind="Job", restartPolicy="Never")
+
+    assert note.startswith("pods of Job/team/infer may get smaller cards")
+
+
+def test_pods_of_a_daemon_set_stay_on_their_node(tmp_path: Path) -> None:
+    assert [] == notes(tmp_path, HALF, kind="DaemonSet")
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from allocator.pods.node_eligibility import counted_rejection
+from kube.api.workloads import DAEMON_SET
 from kube.quantity import Quantity
 from migration.assessment.assess import AssessedCluster
 from migration.assessment.node_devices import GPU, NodeDevices
@@ -56,7 +57,8 @@ def with_smaller_cards(
             continue
         notes.append(_note(entry.object, smaller))
         loss = f"they may get cards of {smaller.size}, and have cards of {smaller.used} today"
-        workloads.append(msgspec.structs.replace(entry, losses=(*entry.losses, loss)))
+        losses = (*entry.losses, loss) if entry.is_restarted else entry.losses
+        workloads.append(msgspec.structs.replace(entry, losses=losses))
     return msgspec.structs.replace(wave, workloads=tuple(workloads), notes=(*wave.notes, *notes))
 
 
@@ -80,7 +82,8 @@ def _smaller(
         (pod for name in sorted(workload.members) if (pod := cluster.state.pods.get(name))), None
     )
     claims = workload.result.claims if workload.result is not None else ()
-    if pod is None or workload.outcome is Outcome.NATIVE or not any(map(_depends_on_card, claims)):
+    stays = workload.outcome is Outcome.NATIVE or workload.key.kind == DAEMON_SET
+    if pod is None or stays or not any(map(_depends_on_card, claims)):
         return None
     assessed = {entry.node: entry for entry in cluster.nodes}
     used = [size for name in own if name in assessed for size in _sizes(assessed[name])]
