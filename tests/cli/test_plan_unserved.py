@@ -23,6 +23,19 @@ HAMI: Final = "hami-core-gpu.project-hami.io"
 REGISTRY: Final = [
     {"name": "registry", "hostPath": {"path": "/var/lib/kubelet/plugins_registry"}},
 ]
+_EXCLUDED: Final = {
+    "key": "nvidia.com/dra-kubelet-plugin",
+    "operator": "NotIn",
+    "values": ["true"],
+}
+KEPT_AWAY: Final = {
+    "nodeAffinity": {
+        "requiredDuringSchedulingIgnoredDuringExecution": {
+            "nodeSelectorTerms": [{"matchExpressions": [_EXCLUDED]}]
+        }
+    }
+}
+"""The affinity of a device plugin that `prepare.sh` has kept from switched nodes."""
 ON_HAMI: Final[dict[str, Any]] = {
     "nodeSelector": {"pool": "shared"},
     "schedulerName": "hami-scheduler",
@@ -52,7 +65,7 @@ def cluster(rank: dict[str, str]) -> list[dict[str, Any]]:
         daemon_set(
             "driver", nodeSelector={"nvidia.com/dra-kubelet-plugin": "true"}, volumes=REGISTRY
         ),
-        daemon_set("nvidia-device-plugin"),
+        daemon_set("nvidia-device-plugin", affinity=KEPT_AWAY),
     ]
 
 
@@ -124,6 +137,22 @@ def test_a_pod_whose_driver_has_no_devices_is_never_moved(tmp_path: Path) -> Non
     held = held_objects(plan)
     assert "devices of hami-vnpu-core.project-hami.io" in held["Deployment/npu/npu"]
     assert "Deployment/npu/npu" in held["Namespace//npu"]
+
+
+@pytest.mark.parametrize("nics", [{}, {"rdma/hca_shared_devices_a": "1"}], ids=["GPUs", "and NICs"])
+def test_a_pod_with_nics_that_no_driver_publishes_may_keep_them(
+    tmp_path: Path, nics: dict[str, str]
+) -> None:
+    train = workload("train", {GPU: "1", **nics}, ["gpu-0"])
+    nodes = [plugin_node("gpu-0"), plugin_node("gpu-1")]
+    for entry in nodes:
+        entry["status"]["allocatable"] |= nics
+    objects = [*nodes, namespace("team"), *train, daemon_set("nvidia-device-plugin")]
+
+    plan = planned(tmp_path, objects, "--wave-nodes", 1)
+
+    fixes = {entry["object"]: entry["fix"] for entry in plan["held"]}
+    assert ("translation.keep" in fixes.get("Deployment/team/train", "")) is bool(nics)
 
 
 def test_a_pod_that_waits_for_a_driver_without_devices_holds_nothing(tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ _SERVE: Final = (
     "have a driver publish devices of that class on nodes that these pods may use, let them request a share of a "
     "device, or give them another node selector; then plan again from a new snapshot"
 )
+_KEEP: Final = "leave NICs with their device plugin by translation.keep of the settings, "
 _NOT_WHOLE: Final = "it cannot move as a whole, since {} cannot move; other Deployments and StatefulSets of it move by themselves"
 _UNSERVED: Final = "its pods run, and after their move no node would serve them: none that they may use would have devices of {}"
 _DESELECTED: Final = "its pods select nodes by {}, which the switch of a node changes, and then no node would take them"
@@ -138,8 +139,10 @@ class Unmovable(NamedTuple):
 
 def unserved_workload(workload: AssessedWorkload) -> Unmovable:
     """Return a workload with running pods that no node would serve after their move."""
-    classes = ", ".join(sorted(class_names(workload)))
-    return Unmovable(workload, _UNSERVED.format(classes), _RUNS_UNSERVED, _SERVE)
+    classes = sorted(class_names(workload))
+    # Only what stays beside other claims moves the rest.
+    fix = f"{_KEEP}{_SERVE}" if len(classes) > 1 else _SERVE
+    return Unmovable(workload, _UNSERVED.format(", ".join(classes)), _RUNS_UNSERVED, fix)
 
 
 def deselected_workloads(
