@@ -12,7 +12,7 @@ import msgspec
 
 from admission.objects import translation_of, validate_object
 from admission.pods import Answer, Decision, admit_created
-from admission.review import InvalidPodError, view_pod
+from admission.review import InvalidPodError, ReviewError, view_pod
 from admission.workloads import Workload
 from findings.checked_object import CheckedObject
 from findings.finding import Finding
@@ -58,7 +58,10 @@ def settle_pod(
             for manifest in manifests
         ]
 
-    (settled,) = settle_fixes([checked], check, max_rounds=MAX_ROUNDS)
+    try:
+        (settled,) = settle_fixes([checked], check, max_rounds=MAX_ROUNDS)
+    except ReviewError:
+        return answer  # With other amounts it is no pod either, for another reason.
     return msgspec.structs.replace(answer, findings=settled.findings)
 
 

@@ -133,7 +133,7 @@ def test_a_choice_shows_the_workloads_of_one_outcome(
     )
 
     assert shown_rows(chromium) == ["Job/team-b/train"]
-    assert chromium.evaluate("document.getElementById('count').textContent").startswith("5 of ")
+    assert chromium.evaluate("document.getElementById('count').textContent").startswith("4 of ")
 
 
 def test_a_column_is_sorted_by_its_heading_as_numbers_and_back(
