@@ -201,17 +201,16 @@ def _lowered_lines(plan: Plan, wave: Wave) -> Iterator[str]:
     """Yield the lines of quotas for keys, with the way to lower them, for namespaces that have moved with a wave."""
     for namespace in wave.namespaces:
         for file in plan.quotas.get(namespace, ()):
-            name = file.removeprefix(f"{namespace}.").removesuffix(".yaml")
-            lines = [effect.partition(": ")[0] for effect in plan.quota_effects.get(file, ())]
-            if not lines or file not in plan.quota_lines or not plan.quota_lines[file].added:
+            quota = plan.quota_lines.get(file)
+            if quota is None or not quota.doubled:
                 continue
-            patch = json.dumps({"spec": {"hard": dict.fromkeys(lines, "AMOUNT")}})
-            words = ("kubectl", "patch", "resourcequota", name, f"--namespace={namespace}")
+            patch = json.dumps({"spec": {"hard": dict.fromkeys(quota.doubled, "AMOUNT")}})
+            words = ("kubectl", "patch", "resourcequota", quota.name, f"--namespace={namespace}")
             way = command(*words, "--type=merge", f"--patch={patch}")
             where = "in the repository" if plan.format == KUSTOMIZE else f"with {way}"
             yield (
-                f"ResourceQuota/{namespace}/{name}: claims have lines of their own, so lower {', '.join(lines)} to what "
-                f"still counts in it, {where}"
+                f"ResourceQuota/{namespace}/{quota.name}: claims have lines of their own, so lower "
+                f"{', '.join(quota.doubled)} to what still counts in it, {where}"
             )
 
 

@@ -55,7 +55,12 @@ def quota_lines(quotas: Iterable[ConvertedQuota]) -> dict[str, QuotaLines]:
         amounts = {line: stored_amount(amount) for line, amount in hard.items()}
         before = {line: amount for line, amount in amounts.items() if line not in quota.added}
         added = {line: stored_amount(amount) for line, amount in quota.added.items()}
-        lines[file] = QuotaLines(before=before, added=added)
+        lines[file] = QuotaLines(
+            before=before,
+            added=added,
+            name=str(mapping_at(quota.document, "metadata").get("name", "")),
+            doubled=tuple(effect.line for effect in quota.effects) if added else (),
+        )
     return lines
 
 

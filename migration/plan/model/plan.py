@@ -41,10 +41,14 @@ class QuotaLines(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         before: Line to amount as the plan saw it, without the lines that DeviceQuotas replace.
         added: Line to amount that a wave adds.
+        name: The name of the ResourceQuota.
+        doubled: The lines for keys beside which lines for claims allow more than before.
     """
 
     before: Mapping[str, str]
     added: Mapping[str, str]
+    name: str = ""
+    doubled: tuple[str, ...] = ()
 
 
 class PlannedDaemonSet(msgspec.Struct, frozen=True, kw_only=True):
