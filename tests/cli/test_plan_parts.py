@@ -8,7 +8,15 @@ from typing import Any, Final
 import pytest
 
 from testing.command import ROOT, drawbridge
-from testing.migration import GPU, SHARE, hami_node, namespace, plugin_node, workload
+from testing.migration import (
+    GPU,
+    SHARE,
+    hami_node,
+    namespace,
+    plugin_node,
+    running_job,
+    workload,
+)
 from testing.plan import Objects, call, changes, document, held_objects, planned, script, waves
 
 WHOLE: Final = {GPU: "1", "nvidia.com/gpumem": "40960"}
@@ -68,6 +76,26 @@ def test_nodes_of_another_system_are_not_in_vain(tmp_path: Path) -> None:
 
     assert [(["gpu-0"], [])] == waves(plan)
     assert "Node//hami-0" in held_objects(plan)
+
+
+def test_a_namespace_that_fits_nowhere_yet_keeps_no_other_from_its_nodes(tmp_path: Path) -> None:
+    """The smaller namespace is first in the order, and needs one of two nodes that are in use."""
+    zone = {"zone": "a"}
+    nodes = [hami_node(f"h{number}", 1) for number in range(4)]
+    for entry in nodes[1:3]:
+        entry["metadata"]["labels"] |= zone
+    share = {GPU: "1", "nvidia.com/gpumem": "30000", "nvidia.com/gpucores": "80"}
+    objects = [
+        *nodes,
+        *workload("web", SHARE, ["h0"], namespace="free"),
+        *running_job("train", WHOLE, ["h1"], namespace="free"),
+        *workload("big", share, ["h2"], namespace="bound", nodeSelector=zone),
+    ]
+
+    plan = planned(tmp_path, objects, "--wave-nodes", 1)
+
+    assert (["h3"], ["free"]) == waves(plan)[0]
+    assert {} == held_objects(plan)
 
 
 @pytest.mark.parametrize("kind", ["Job", "DaemonSet"])

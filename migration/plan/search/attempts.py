@@ -25,6 +25,8 @@ _TRIED_BESIDE: Final = 12
 """Nodes that do not fit beside others, after which a wave gets no more."""
 _TRIED_OF_GROUP: Final = 3
 """Those of them of one group."""
+_TRIED_PARTS: Final = 16
+"""Parts that are tried one by one where the first ones do not fit."""
 _GROUPS: Final = 32
 """Groups of nodes of each side whose loss is tried."""
 _FREE_DEVICES: Final = (
@@ -65,7 +67,8 @@ class WaveSearch:
         """Return the largest wave that fits; None without any, and if the search is to stop."""
         self.obstacle = None
         if not moment.nodes:
-            return self._try(moment, (), len(moment.parts))
+            attempt = self._try(moment, (), len(moment.parts))
+            return attempt or self._with_one_part(moment, None)
         ordered = self._ordered(moment)
         if ordered[0].has_work and self._servable(moment, frozenset()):
             # Namespaces with nodes do not wait for the Jobs of others.
@@ -74,9 +77,33 @@ class WaveSearch:
                 return attempt and self._with_losses(moment, attempt)
         for nodes in _rounds(ordered):
             attempt = self._find_among(moment, nodes)
+            if attempt is not None and not attempt.parts:
+                attempt = self._with_one_part(moment, attempt)
             if attempt is not None or self._stops():
                 return attempt and self._with_losses(moment, attempt)
         return None
+
+    def _with_one_part(self, moment: Moment, attempt: Attempt | None) -> Attempt | None:
+        """Return a wave with the first part that fits by itself, since those before it in their order may not.
+
+        Args:
+            moment: The moment before the wave.
+            attempt: The wave, without parts; None for one without nodes.
+        """
+        nodes: tuple[Candidate, ...] = ()
+        during, obstacle = None, self.obstacle
+        if attempt is not None:
+            nodes, during = attempt.nodes, attempt.during
+        before = during.after(moment.placement) if during is not None else moment.placement
+        names = frozenset(entry.node.name for entry in nodes)
+        for part in self._parts_with(moment, names)[:_TRIED_PARTS]:
+            if self._stops():
+                break
+            larger = self._switch(moment, nodes, before, (part,))
+            if larger is not None:
+                return msgspec.structs.replace(larger, during=during)
+        self.obstacle = obstacle
+        return attempt
 
     def _find_among(self, moment: Moment, ordered: list[Candidate]) -> Attempt | None:
         """Return the largest wave of some nodes that fits."""
