@@ -1,5 +1,6 @@
 """`drawbridge plan`: waves that fit, devices held back, and runbooks that people can run."""
 
+import itertools
 import os
 import re
 import shlex
@@ -246,6 +247,19 @@ def test_pods_that_wait_for_devices_already_stop_no_wave(tmp_path: Path) -> None
     assert waves(planned(tmp_path, [*nodes, *pending], "--wave-nodes", 2)) == [
         (["gpu-0", "gpu-1"], [])
     ]
+
+
+def test_a_pod_that_waits_today_is_named_where_others_lack_its_devices(tmp_path: Path) -> None:
+    """The drain of a node makes room for it, and leaves none for the pods of the next one."""
+    nodes = [plugin_node(f"gpu-{number}", 2) for number in range(3)]
+    pods = [workload(f"web-{number}", {GPU: "1"}, [f"gpu-{number}"]) for number in range(3)]
+    pending = workload("big", {GPU: "2"}, [""])
+
+    plan = planned(tmp_path, [*nodes, *itertools.chain(*pods), *pending], "--wave-nodes", 1)
+
+    reasons = {entry["reason"] for entry in plan["held"]}
+    named = ", while pods that wait today have some: 1 of Deployment/team/big"
+    assert any(reason.endswith(named) for reason in reasons), reasons
 
 
 def test_a_namespace_of_pods_that_kubernetes_serves_needs_no_label(tmp_path: Path) -> None:

@@ -350,9 +350,11 @@ class WaveSearch:
         missing = placement.unplaced - moment.pending
         missing |= placement.unplaced & self._placer.disturbed(stage, moment.running)
         if missing:
-            return Obstacle(
-                moment=text, nodes=nodes, problem=_without_devices(missing), fix=_FREE_DEVICES
-            )
+            served = frozenset(key for key in moment.pending if key in placement.nodes)
+            problem = _without_devices(missing)
+            if served:
+                problem += f", while pods that wait today have some: {_by_workload(served)}"
+            return Obstacle(moment=text, nodes=nodes, problem=problem, fix=_FREE_DEVICES)
         free = sum(placement.free)
         minimum = -(-placement.devices * self._policy.keep_free // 100)
         if free < minimum:
