@@ -98,6 +98,24 @@ def test_a_namespace_that_fits_nowhere_yet_keeps_no_other_from_its_nodes(tmp_pat
     assert {} == held_objects(plan)
 
 
+def test_a_namespace_without_a_wave_has_a_reason_of_its_own(tmp_path: Path) -> None:
+    """It had that of the node that was tried last, and of pods of others."""
+    zone = {"zone": "a"}
+    nodes = [hami_node(f"h{number}", 1) for number in range(4)]
+    for entry in nodes[1:3]:
+        entry["metadata"]["labels"] |= zone
+    objects = [
+        *nodes,
+        *workload("web", SHARE, ["h0"], namespace="free"),
+        *workload("big", WHOLE, ["h1", "h2"], namespace="bound", nodeSelector=zone),
+    ]
+
+    held = held_objects(planned(tmp_path, objects, "--wave-nodes", 1))
+
+    reason = "once it is opted in, 2 pods have no devices: 2 of Deployment/bound/big"
+    assert reason == held["Namespace//bound"]
+
+
 @pytest.mark.parametrize("kind", ["Job", "DaemonSet"])
 def test_what_has_no_rollout_moves_with_the_rest(tmp_path: Path, kind: str) -> None:
     objects = [*one_namespace(6, 2, 6), *workload("other", SHARE, ["h03"], namespace="ml")]

@@ -18,6 +18,7 @@ from migration.plan.search.moments import (
 )
 from migration.plan.search.parts import Part
 from migration.plan.search.placement import Placement, Placer, PodKey, Stage
+from migration.plan.search.sizes import largest_fitting, numbers_to_try, share_of_wave
 
 _TRIED_ALONE: Final = 32
 """Nodes that are tried one by one where the first ones do not fit."""
@@ -62,6 +63,7 @@ class WaveSearch:
         self._stops = stops
         self._devices = placer.device_counts()
         self._groups = placer.node_groups()
+        self._native = frozenset(pod.key.workload for pod in placer.pods if not pod.has_claims)
 
     def find(self, moment: Moment) -> Attempt | None:
         """Return the largest wave that fits; None without any, and if the search is to stop."""
@@ -220,6 +222,16 @@ class WaveSearch:
         share = self._share(moment, (node,))
         return self.obstacle if self._try(moment, (node,), share) is None else None
 
+    def explain_namespace(self, moment: Moment, name: str) -> Obstacle | None:
+        """Return the obstacle to a wave that opts in one namespace; None if it waits for nodes, or if that fits."""
+        self.obstacle = None
+        if not moment.serving.get(name, frozenset()) & moment.stage.switched:
+            return None
+        self._switch(moment, (), moment.placement, (Part(namespace=name),))
+        if self.obstacle is None:
+            return None
+        return msgspec.structs.replace(self.obstacle, moment="once it is opted in", nodes=())
+
     def check_drain(self, moment: Moment, names: frozenset[str]) -> Obstacle | None:
         """Return the obstacle that keeps pods without devices while nodes are drained."""
         return self._drain(moment, names)[1]
@@ -257,13 +269,13 @@ class WaveSearch:
                 tried[number] = self._switch(moment, nodes, before, parts[:number])
             return tried[number] is not None
 
-        for number in _numbers(share, len(parts)):
+        for number in numbers_to_try(share, len(parts)):
             if self._stops():
                 return None
             if (nodes or number) and fits(number):
                 most = number
                 if number < share:
-                    most = _largest(number, min(n for n in tried if n > number), fits)
+                    most = largest_fitting(number, min(n for n in tried if n > number), fits)
                 chosen = tried[most]
                 return chosen and msgspec.structs.replace(chosen, during=during)
         return None
@@ -350,7 +362,7 @@ class WaveSearch:
         missing = placement.unplaced - moment.pending
         missing |= placement.unplaced & self._placer.disturbed(stage, moment.running)
         if missing:
-            served = frozenset(key for key in moment.pending if key in placement.nodes)
+            served = self._served_instead(moment, placement, missing)
             problem = _without_devices(missing)
             if served:
                 problem += f", while pods that wait today have some: {_by_workload(served)}"
@@ -364,6 +376,24 @@ class WaveSearch:
             )
             return Obstacle(moment=text, nodes=nodes, problem=problem, fix=_KEEP_LESS)
         return None
+
+    def _served_instead(
+        self, moment: Moment, placement: Placement, missing: frozenset[PodKey]
+    ) -> frozenset[PodKey]:
+        """Return the pods that wait today and have devices by then that some of the missing pods could use."""
+        nothing = frozenset[str]()
+        usable_nodes = nothing.union(
+            *(moment.serving.get(key.workload, nothing) for key in missing)
+        )
+        is_native = any(key.workload in self._native for key in missing)
+        return frozenset(
+            key
+            for key in moment.pending
+            if key in placement.nodes
+            and (
+                placement.nodes[key] in usable_nodes or (is_native and key.workload in self._native)
+            )
+        )
 
     def _check_loss(
         self, moment: Moment, stage: Stage, after: Placement, when: tuple[str, tuple[str, ...]]
@@ -432,54 +462,3 @@ def _left_with_keys(stranded: frozenset[PodKey]) -> str:
 def _by_workload(pods: frozenset[PodKey]) -> str:
     workloads = Counter(key.workload for key in pods)
     return join_names([f"{count} of {name}" for name, count in sorted(workloads.items())])
-
-
-def _largest(fitting: int, too_many: int, fits: Callable[[int], bool]) -> int:
-    """Return the largest number that fits, between one that does and one that does not."""
-    while too_many - fitting > 1:
-        middle = (fitting + too_many) // 2
-        if fits(middle):
-            fitting = middle
-        else:
-            too_many = middle
-    return fitting
-
-
-def share_of_wave(parts: int, size: int, nodes: int) -> int:
-    """Return the number of parts that a wave should opt in.
-
-    The last wave should have none: pods that are not opted in fit no switched node, so as long as there
-    are such pods the last nodes of their system cannot be drained together.
-
-    Args:
-        parts: The number of parts that are not opted in.
-        size: Nodes of this wave, and of each wave after it but the last.
-        nodes: The number of nodes that are not switched, those of this wave among them.
-
-    >>> [share_of_wave(12, 14, nodes) for nodes in (40, 26, 14, 12)]
-    [6, 12, 12, 12]
-    """
-    left = nodes - size
-    if left <= 0:
-        return parts
-    of_last_wave = (left - 1) % size + 1
-    return -(-parts * size // (nodes - of_last_wave))
-
-
-def _numbers(share: int, most: int) -> Iterator[int]:
-    """Yield the numbers of parts to try: the share, more up to all, then fewer.
-
-    >>> list(_numbers(2, 6)), list(_numbers(0, 0))
-    ([2, 3, 5, 6, 1, 0], [0])
-    """
-    yield share
-    step, number = 1, share
-    while number < most:
-        number = min(number + step, most)
-        yield number
-        step *= 2
-    step, number = 1, share
-    while number > 0:
-        number = max(number - step, 0)
-        yield number
-        step *= 2

@@ -50,19 +50,25 @@ def held_objects(
     Args:
         begin: The moment before the first wave.
         search: The waves; nodes that were of use to nobody are not among those at its end.
-        obstacles: Node to its own obstacle.
+        obstacles: Object, as `Node//name` or `Namespace//name`, to its own obstacle.
     """
     obstacle = search.obstacle
     reason, fix = (obstacle.reason, obstacle.fix) if obstacle is not None else ("", _MOVE_FIRST)
     switched, tried = search.switched(), {entry.node.name for entry in search.end.nodes}
     for name in sorted(entry.node.name for entry in begin.nodes if entry.node.name not in switched):
-        own = obstacles.get(name)
+        reference = f"Node//{name}"
+        own = obstacles.get(reference)
         if own is not None:
-            yield Held(object=f"Node//{name}", reason=own.own_reason, fix=own.fix)
+            yield Held(object=reference, reason=own.own_reason, fix=own.fix)
         elif name not in tried:
-            yield Held(object=f"Node//{name}", reason=_IN_VAIN, fix=_MOVE_FIRST)
+            yield Held(object=reference, reason=_IN_VAIN, fix=_MOVE_FIRST)
         else:
-            text = reason if name in obstacles else _NOT_TRIED.format(reason)
-            yield Held(object=f"Node//{name}", reason=text, fix=fix)
+            text = reason if reference in obstacles else _NOT_TRIED.format(reason)
+            yield Held(object=reference, reason=text, fix=fix)
     for namespace in dict.fromkeys(part.namespace for part in search.end.parts):
-        yield Held(object=f"Namespace//{namespace}", reason=reason, fix=fix)
+        reference = f"Namespace//{namespace}"
+        own = obstacles.get(reference)
+        if own is None:
+            yield Held(object=reference, reason=reason, fix=fix)
+        else:
+            yield Held(object=reference, reason=own.reason, fix=own.fix)

@@ -273,11 +273,18 @@ class Planner:
     def _own_obstacles(
         self, begin: Moment, search: SearchedWaves, progress: PlanProgress
     ) -> dict[str, Obstacle | None]:
-        """Return node to the obstacle to a wave of it alone after all waves, for the first nodes without a wave."""
+        """Return object to the obstacle to a wave of it alone after all waves, for the first ones without a wave."""
         alone = WaveSearch(self._placer, self._policy, progress.stops)
         switched = search.switched()
-        left = [entry for entry in begin.nodes if entry.node.name not in switched]
-        return {entry.node.name: alone.explain(search.end, entry) for entry in left[:_EXPLAINED]}
+        left = [entry for entry in begin.nodes if entry.node.name not in switched][:_EXPLAINED]
+        namespaces = list(dict.fromkeys(part.namespace for part in search.end.parts))[:_EXPLAINED]
+        return {
+            **{f"Node//{entry.node.name}": alone.explain(search.end, entry) for entry in left},
+            **{
+                f"Namespace//{name}": alone.explain_namespace(search.end, name)
+                for name in namespaces
+            },
+        }
 
     def _better(self, whole: SearchedWaves, in_parts: SearchedWaves) -> SearchedWaves:
         """Return the search that leaves fewer pods without claims, then that with more nodes."""
