@@ -271,7 +271,7 @@ async def test_a_lease_of_one_who_died_is_taken_when_it_has_run_out() -> None:
         )
         async with running(us.run):
             await until(lambda: us.server.counts["GET"] == 2)
-            us.skew_s = 59.0
+            us.skew_s = 30.0
             await until(lambda: us.server.counts["GET"] == 4)
             assert not us.is_working
             us.skew_s = 60.0
