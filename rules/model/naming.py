@@ -4,7 +4,8 @@ import difflib
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from itertools import islice
+from heapq import nlargest
+from itertools import islice, takewhile
 from typing import Final
 
 from findings.field_path import FieldPath
@@ -13,6 +14,10 @@ from findings.text import quote_text
 
 MAX_COMPARED: Final = 128
 """Names among which the closest is searched."""
+MAX_SIMILAR_LENGTH: Final = 63
+"""Characters of a name that is compared with others of users: the time grows with their square, and more."""
+MAX_MEASURED: Final = 16
+"""Names among those with the longest equal beginning or end that are measured."""
 MIN_SIMILARITY: Final = 0.8
 """Part of the letters of two names that are equal where one is probably a misspelling."""
 _NUMBER: Final = re.compile(r"[0-9]+")
@@ -56,16 +61,32 @@ def suggest_name(name: str, names: Iterable[str]) -> str:
 def find_similar_name(name: str, names: Iterable[str]) -> str:
     """Return the known name probably meant by a misspelt one; empty without one.
 
-    Names that differ in a number are of a series.
+    Names that differ in a number are of a series. All names may be of users, who would choose the costliest.
 
     >>> find_similar_name("shraed-gpu", ["shared-gpu"]), find_similar_name("gpu-1", ["gpu-2"])
     ('shared-gpu', '')
     """
-    known_names = islice(names, MAX_COMPARED)
+    if len(name) > MAX_SIMILAR_LENGTH:
+        return ""
     stem = _NUMBER.sub("", name)
-    candidates = [candidate for candidate in known_names if _NUMBER.sub("", candidate) != stem]
-    closest = difflib.get_close_matches(name, candidates, n=1, cutoff=MIN_SIMILARITY)
+    candidates = [
+        candidate
+        for candidate in islice(names, MAX_COMPARED)
+        if len(candidate) <= MAX_SIMILAR_LENGTH and _NUMBER.sub("", candidate) != stem
+    ]
+    nearest = nlargest(MAX_MEASURED, candidates, key=lambda candidate: _equal_end(name, candidate))
+    closest = difflib.get_close_matches(name, nearest, n=1, cutoff=MIN_SIMILARITY)
     return closest[0] if closest else ""
+
+
+def _equal_end(name: str, other: str) -> int:
+    """Return the length of the longer of the equal beginning and the equal end of two names."""
+    return max(_equal_start(name, other), _equal_start(name[::-1], other[::-1]))
+
+
+def _equal_start(name: str, other: str) -> int:
+    pairs = zip(name, other, strict=False)
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
 
 
 def list_names(names: Iterable[str]) -> str:

@@ -23,8 +23,6 @@ PodSubject = Subject[Pod]
 VISIBLE_DEVICES: Final = "NVIDIA_VISIBLE_DEVICES"
 MAX_CLAIMS_COMPARED: Final = 8
 """Claims of a pod with names that are compared with those in its namespace."""
-MAX_NAME: Final = 253
-"""Characters of the name of an object."""
 NO_DEVICES: Final = frozenset({"", "void", "none"})
 """Values of this variable that expose no device."""
 
@@ -105,7 +103,7 @@ def find_missing_claims(pod: PodSubject, path: FieldPath, context: Context) -> I
             names_by_kind[kind] = [
                 other for namespace, other in existing if namespace == pod.namespace
             ]
-        is_compared = index < MAX_CLAIMS_COMPARED and len(name) <= MAX_NAME
+        is_compared = index < MAX_CLAIMS_COMPARED
         similar = find_similar_name(name, names_by_kind[kind]) if is_compared else ""
         if not context.has_all_claims and not similar:
             continue

@@ -1,0 +1,25 @@
+"""The name that a misspelt one probably stands for: found among many, and never searched at a user's price."""
+
+from typing import Final
+
+from rules.model.naming import MAX_COMPARED, MAX_SIMILAR_LENGTH, find_similar_name
+
+OTHERS: Final = tuple(f"{chr(97 + number % 26)}{number // 26}-templates" for number in range(100))
+
+
+def test_a_similar_name_is_found_among_many() -> None:
+    assert find_similar_name("trainign-gpus", (*OTHERS, "training-gpus")) == "training-gpus"
+
+
+def test_names_that_users_may_make_as_long_as_they_like_are_not_compared() -> None:
+    longest = "a" * MAX_SIMILAR_LENGTH
+
+    assert find_similar_name(f"{longest[:-1]}b", [longest]) == longest
+    assert find_similar_name(f"{longest}b", [longest]) == ""
+    assert find_similar_name(longest, [f"{longest}b"]) == ""
+
+
+def test_only_the_first_names_are_compared() -> None:
+    names = [f"b{number}" for number in range(MAX_COMPARED)]
+
+    assert find_similar_name("trainign", [*names, "training"]) == ""
