@@ -13,9 +13,9 @@ policy knows of it, and `same-identity` lets a process lead for a second time un
 import argparse
 import random
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
@@ -312,31 +312,69 @@ def pod_of(key: Key, uid: str, *, is_gated: bool) -> Pod:
     return decode(msgspec.json.encode(document), Pod)
 
 
-def play(seeds: range, fault: Fault = Fault.NONE) -> list[str]:
-    """Return the failures, with their seeds."""
+class Playable(Protocol):
+    """One order of events."""
+
+    def play(self) -> None:
+        """Let everything happen.
+
+        Raises:
+            LimitExceeded: A version breaks the quota.
+        """
+
+
+F = TypeVar("F", bound=StrEnum)
+
+
+def play_schedules(schedule: Callable[[int, F], Playable], seeds: range, fault: F) -> list[str]:
+    """Return the failures of a model's schedules, with their seeds."""
     texts = []
     for seed in seeds:
         try:
-            Schedule(seed, fault).play()
+            schedule(seed, fault).play()
         except LimitExceeded as error:
             texts.append(f"seed {seed}: {error}")
     return texts
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Play schedules; return 1 if one of them broke the quota, or a planted fault was not found."""
-    parser = argparse.ArgumentParser(prog="python -m testing.gate_schedules")
+def run(
+    subject: str,
+    schedule: Callable[[int, F], Playable],
+    faults: type[F],
+    arguments: Sequence[str] | None,
+) -> int:
+    """Play schedules of a model; return 1 if one broke the quota, or a planted fault was not found.
+
+    Args:
+        subject: The subject of the schedules, and of the module, in a word.
+        schedule: Returns the schedule of a seed with a fault.
+        faults: The faults, `none` among them.
+        arguments: Those of the command line; None for those of this process.
+    """
+    none = faults("none")
+    parser = argparse.ArgumentParser(prog=f"python -m testing.{subject}_schedules")
     parser.add_argument("--seeds", type=int, default=1000, help="how many schedules")
     parser.add_argument("--first", type=int, default=0, help="the first seed")
-    parser.add_argument("--fault", type=Fault, default=Fault.NONE, choices=list(Fault))
+    parser.add_argument("--fault", type=faults, default=none, choices=list(faults))
     options = parser.parse_args(arguments)
-    texts = play(range(options.first, options.first + options.seeds), options.fault)
+    seeds = range(options.first, options.first + options.seeds)
+    texts = play_schedules(schedule, seeds, options.fault)
     sys.stdout.write(
-        f"{options.seeds:,} schedules of gates, fault {options.fault}: {len(texts):,} broken\n"
+        f"{options.seeds:,} schedules of {subject}s, fault {options.fault}: {len(texts):,} broken\n"
     )
-    if options.fault is Fault.NONE:
+    if options.fault is none:
         sys.stdout.writelines(f"{text}\n" for text in texts[:3])
-    return int(bool(texts) is (options.fault is Fault.NONE))
+    return int(bool(texts) is (options.fault is none))
+
+
+def play(seeds: range, fault: Fault = Fault.NONE) -> list[str]:
+    """Return the failures, with their seeds."""
+    return play_schedules(Schedule, seeds, fault)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Play schedules; return 1 if one of them broke the quota, or a planted fault was not found."""
+    return run("gate", Schedule, Fault, arguments)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ uncharged that use a driver of the bridge, `fence-is-ignored` lets the gates dec
 `promised-is-not-counted` lets the bridge count its own pods only, and `no-pause` has no pauses.
 """
 
-import argparse
 import sys
 from collections.abc import Callable, Sequence
 from enum import StrEnum
@@ -316,29 +315,12 @@ def bridge_pod(key: Key, uid: str) -> Pod:
 
 def play(seeds: range, fault: Fault = Fault.NONE) -> list[str]:
     """Return the failures, with their seeds."""
-    texts = []
-    for seed in seeds:
-        try:
-            Schedule(seed, fault).play()
-        except gates.LimitExceeded as error:
-            texts.append(f"seed {seed}: {error}")
-    return texts
+    return gates.play_schedules(Schedule, seeds, fault)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Play schedules; return 1 if one of them broke the quota, or a planted fault was not found."""
-    parser = argparse.ArgumentParser(prog="python -m testing.handover_schedules")
-    parser.add_argument("--seeds", type=int, default=1000, help="how many schedules")
-    parser.add_argument("--first", type=int, default=0, help="the first seed")
-    parser.add_argument("--fault", type=Fault, default=Fault.NONE, choices=list(Fault))
-    options = parser.parse_args(arguments)
-    texts = play(range(options.first, options.first + options.seeds), options.fault)
-    sys.stdout.write(
-        f"{options.seeds:,} schedules of handovers, fault {options.fault}: {len(texts):,} broken\n"
-    )
-    if options.fault is Fault.NONE:
-        sys.stdout.writelines(f"{text}\n" for text in texts[:3])
-    return int(bool(texts) is (options.fault is Fault.NONE))
+    return gates.run("handover", Schedule, Fault, arguments)
 
 
 if __name__ == "__main__":
