@@ -135,6 +135,45 @@ class ClosestFit(msgspec.Struct, frozen=True, kw_only=True):
         return ", ".join(parts)
 
 
+def change_of(relaxation: Relaxation, number: int, claims: Sequence[ResourceClaim]) -> Change:
+    """Return an option of a relaxation of some claims as a change."""
+    option, metadata = relaxation.options[number], claims[relaxation.claim].metadata
+    return Change(
+        claim=f"{metadata.namespace}/{metadata.name}",
+        request=relaxation.request,
+        kind=relaxation.kind,
+        detail=option.detail,
+        cost=option.cost,
+        position=relaxation.claim,
+        field=relaxation.field,
+        amount=option.amount,
+    )
+
+
+def with_option(
+    claims: tuple[ResourceClaim, ...], relaxation: Relaxation, number: int
+) -> tuple[ResourceClaim, ...]:
+    """Return claims with an option of a relaxation applied."""
+    claim = claims[relaxation.claim]
+    devices = relaxation.options[number].edit(claim.spec.devices)
+    changed_claim = replace(claim, spec=replace(claim.spec, devices=devices))
+    return (*claims[: relaxation.claim], changed_claim, *claims[relaxation.claim + 1 :])
+
+
+def least_option(relaxation: Relaxation, fits: Callable[[int], bool]) -> int | None:
+    """Return the least option of a relaxation that fits; None if the greatest does not."""
+    low, high = -1, len(relaxation.options) - 1
+    if not fits(high):
+        return None
+    while high - low > 1:
+        middle = (low + high) // 2
+        if fits(middle):
+            high = middle
+        else:
+            low = middle
+    return high
+
+
 def find_closest_fit(
     nodes: Sequence[NodeDevices],
     claims: Sequence[ResourceClaim],
@@ -273,43 +312,19 @@ class _Trial:
         node = self._node_for(claims)
         if node is None or self._ends(claims):
             return None
-        changes = []
-        for relaxation, number in sorted(applied_options.items(), key=lambda entry: entry[0].claim):
-            option, metadata = relaxation.options[number], self._claims[relaxation.claim].metadata
-            changes.append(
-                Change(
-                    claim=f"{metadata.namespace}/{metadata.name}",
-                    request=relaxation.request,
-                    kind=relaxation.kind,
-                    detail=option.detail,
-                    cost=option.cost,
-                    position=relaxation.claim,
-                    field=relaxation.field,
-                    amount=option.amount,
-                )
-            )
+        by_claim = sorted(applied_options.items(), key=lambda entry: entry[0].claim)
+        changes = (change_of(relaxation, number, self._claims) for relaxation, number in by_claim)
         return ClosestFit(changes=tuple(changes), claims=claims, node=node)
 
     def least(self, relaxation: Relaxation, others: Applied) -> int | None:
         """Return the least option that fits, beside other relaxations; None for none."""
-        low, high = -1, len(relaxation.options) - 1
-        if not self.fits({**others, relaxation: high}):
-            return None
-        while high - low > 1:
-            middle = (low + high) // 2
-            if self.fits({**others, relaxation: middle}):
-                high = middle
-            else:
-                low = middle
-        return high
+        return least_option(relaxation, lambda number: self.fits({**others, relaxation: number}))
 
     def _changed_claims(self, applied_options: Applied) -> tuple[ResourceClaim, ...]:
-        claims = list(self._claims)
+        claims = tuple(self._claims)
         for relaxation, number in applied_options.items():
-            claim = claims[relaxation.claim]
-            devices = relaxation.options[number].edit(claim.spec.devices)
-            claims[relaxation.claim] = replace(claim, spec=replace(claim.spec, devices=devices))
-        return tuple(claims)
+            claims = with_option(claims, relaxation, number)
+        return claims
 
     def _node_for(self, claims: Sequence[ResourceClaim]) -> str | None:
         """Return the first node that claims fit; None also if a node before it ends the attempt.

@@ -11,7 +11,7 @@ def is_for_others(node: NodeDevices, pending: PendingClaims) -> bool:
     """Return True if a node has no device of any requested class."""
     if any(pool.state is not PoolState.COMPLETE for pool in node.pools):
         return False
-    chains = {class_chain(request).key: class_chain(request) for request in all_requests(pending)}
+    chains = {chain.key: chain for chain in map(class_chain, all_requests(pending))}
     return not any(
         chain.verdict(device) is not False for chain in chains.values() for device in node.devices
     )

@@ -6,13 +6,18 @@ from msgspec.structs import replace
 
 from allocator.cluster.cluster import Cluster
 from allocator.cluster.equivalence import explanation_projection
-from allocator.explain.closest_fit import MAX_NODES, Change, ClosestFit
+from allocator.explain.closest_fit import (
+    MAX_NODES,
+    ClosestFit,
+    change_of,
+    least_option,
+    with_option,
+)
 from allocator.explain.relaxations import Relaxation, find_relaxations
 from allocator.groups.decide import decide_group
 from allocator.groups.model import GroupMember, GroupPlan, GroupQuestion
 from allocator.model.outcome import AttemptFailed
 from allocator.model.plan import Budget
-from kube.api.resource import ResourceClaim
 
 _DECISIONS: Final = 32
 """Decisions about the changed group for one closest fit."""
@@ -69,35 +74,15 @@ class _GroupTrial:
 
     def least(self, relaxation: Relaxation) -> int | None:
         """Return the least fitting option; None for none."""
-        low, high = -1, len(relaxation.options) - 1
-        if self._plan(relaxation, high) is None:
-            return None
-        while high - low > 1:
-            middle = (low + high) // 2
-            if self._plan(relaxation, middle) is not None:
-                high = middle
-            else:
-                low = middle
-        return high
+        return least_option(relaxation, lambda number: self._plan(relaxation, number) is not None)
 
     def answer(self, relaxation: Relaxation, number: int) -> ClosestFit:
         """Return a fitting option as the closest fit of the group."""
         first = self._question.members[0]
-        claims, option = first.options[0].claims, relaxation.options[number]
-        metadata = claims[relaxation.claim].metadata
-        change = Change(
-            claim=f"{metadata.namespace}/{metadata.name}",
-            request=relaxation.request,
-            kind=relaxation.kind,
-            detail=option.detail,
-            cost=option.cost,
-            position=relaxation.claim,
-            field=relaxation.field,
-            amount=option.amount,
-        )
+        claims = first.options[0].claims
         return ClosestFit(
-            changes=(change,),
-            claims=_changed(claims, relaxation, number),
+            changes=(change_of(relaxation, number, claims),),
+            claims=with_option(claims, relaxation, number),
             node=first.options[0].nodes[0],
             pods=len(self._question.members),
         )
@@ -111,7 +96,7 @@ class _GroupTrial:
             replace(
                 member,
                 options=tuple(
-                    replace(option, claims=_changed(option.claims, relaxation, number))
+                    replace(option, claims=with_option(option.claims, relaxation, number))
                     for option in member.options
                 ),
             )
@@ -122,16 +107,6 @@ class _GroupTrial:
         except AttemptFailed:
             return None
         return outcome if isinstance(outcome, GroupPlan) else None
-
-
-def _changed(
-    claims: tuple[ResourceClaim, ...], relaxation: Relaxation, number: int
-) -> tuple[ResourceClaim, ...]:
-    """Return the claims of a member with one option applied."""
-    claim = claims[relaxation.claim]
-    devices = relaxation.options[number].edit(claim.spec.devices)
-    changed_claim = replace(claim, spec=replace(claim.spec, devices=devices))
-    return (*claims[: relaxation.claim], changed_claim, *claims[relaxation.claim + 1 :])
 
 
 def _request_of(member: GroupMember) -> tuple[object, ...]:
