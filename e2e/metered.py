@@ -13,10 +13,10 @@ import yaml
 from e2e.access import Object
 from e2e.cluster import Cluster
 from e2e.drawbridge import ROOT, command_line, rendered
+from e2e.gated import condition, is_gated
 from e2e.migration import CORES, GPU, HAMI_SCHEDULER, MEMORY, MEMORY_ROOM_MIB
 from e2e.objects import pod
 from kube.manifests.dump import dump_yaml
-from kube.names import QUOTA_GATE
 
 TIMEOUT_S: Final = 60.0
 LINE: Final = f"requests.{MEMORY}"
@@ -38,7 +38,10 @@ class MeteredTenant:
     def wait_enforced(self) -> None:
         """Wait until the controllers hold pods back for the limit."""
         self.cluster.wait_for(
-            "devicequotas", f"{self.team}-gpus", until=_is_enforced, timeout_s=TIMEOUT_S
+            "devicequotas",
+            f"{self.team}-gpus",
+            until=lambda stored: condition(stored, "Enforced") == "True",
+            timeout_s=TIMEOUT_S,
         )
 
     def probe(self) -> None:
@@ -53,11 +56,11 @@ class MeteredTenant:
             assert self._is_created(fits, MEMORY_ROOM_MIB), f"{fits} is refused"
             self.cluster.wait_for(
                 *("pods", fits, self.team),
-                until=lambda pod: not _is_gated(pod),
+                until=lambda pod: not is_gated(pod),
                 timeout_s=TIMEOUT_S,
             )
             gated = self.cluster.find("pods", more, self.team)
-            assert gated is None or _is_gated(gated), f"{more} has more than is left"
+            assert gated is None or is_gated(gated), f"{more} has more than is left"
         finally:
             for name in (more, fits):
                 self.cluster.delete("pods", name, self.team)
@@ -107,13 +110,3 @@ def _resource_quota(metadata: Any, hard: Any) -> Object:
         "metadata": metadata,
         "spec": {"hard": hard},
     }
-
-
-def _is_gated(stored: Object) -> bool:
-    gates = stored["spec"].get("schedulingGates", [])
-    return QUOTA_GATE in [gate["name"] for gate in gates]
-
-
-def _is_enforced(quota: Object) -> bool:
-    conditions = quota.get("status", {}).get("conditions", [])
-    return ("Enforced", "True") in [(entry["type"], entry["status"]) for entry in conditions]

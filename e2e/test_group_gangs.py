@@ -22,6 +22,7 @@ TIMEOUT_S: Final = 60.0
 OF_ITS_OWN: Final[dict[str, Any]] = {**groups.CLUSTER, "client_qps": 580}
 KOORDINATOR: Final = "koord-scheduler"
 VOLCANO: Final = "volcano"
+KIND: Final = "podgroups.scheduling.k8s.io"
 SETTINGS: Final = merged(
     IMPATIENT,
     {
@@ -115,6 +116,3 @@ def test_gangs_of_two_systems_run_whole_one_after_the_other(
     for name in names:
         adopting.wait_running(name, namespace, timeout_s=TIMEOUT_S)
     assert [] == doubly_held(adopting)
-
-
-KIND: Final = "podgroups.scheduling.k8s.io"

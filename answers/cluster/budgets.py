@@ -18,10 +18,10 @@ from findings.finding import Code, Finding
 from kube.api.core import NAMESPACE_NAME, Pod
 from kube.api.extended_resources import extended_resources
 from kube.api.ownership import owned_drivers
-from kube.names import SCHEDULER_NAME
 from quotas.device_quotas.book import QuotaBook
 from quotas.device_quotas.ledger import DeviceQuotaLedger, Entry, Stage
 from quotas.device_quotas.tenants import Account
+from quotas.gates.counted_objects import is_of_bridge
 from rules.context.context import Context
 from rules.context.rule import Subject
 from rules.feasibility.idle_cluster import IdleCluster
@@ -79,7 +79,7 @@ class Budgets:
         A pod of another scheduler without the gate is let through, so no quota holds it back.
         """
         ledger = self._ledger
-        if ledger is None or pod.spec.scheduler_name != SCHEDULER_NAME:
+        if ledger is None or not is_of_bridge(pod):
             return ()
         charges: dict[Account, int] = {}
         for of_claim in self._charges(pod).values():

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import msgspec
 
 from allocator.cluster.cluster import Cluster
-from allocator.declarations.model import Declaration
+from allocator.declarations.model import Declaration, DeclaredGroup
 from allocator.declarations.read import read_declaration
 from allocator.pods.claims import allocation_of, pod_claims
 from allocator.simulation.group_attempt import obstacle
@@ -80,8 +80,14 @@ def _question_key(pod: Pod, state: ClusterState) -> bytes:
     )
 
 
-def waiting_reason(pod: Pod, state: ClusterState, cluster: Cluster) -> str:
-    """Return the reason a pod waits; empty if the words of its scheduler say all that is known."""
+def waiting_reason(
+    pod: Pod, state: ClusterState, cluster: Cluster, groups: Iterable[DeclaredGroup]
+) -> str:
+    """Return the reason a pod waits; empty if the words of its scheduler say all that is known.
+
+    Args:
+        groups: The groups of all pending pods.
+    """
     note = pending_note(pod, state, cluster)
     gate = gate_reason(pod, state)
     if gate is not None:
@@ -89,7 +95,6 @@ def waiting_reason(pod: Pod, state: ClusterState, cluster: Cluster) -> str:
         return f"behind its scheduling gate: {'; '.join(parts)}"
     if note is not None:
         return note
-    groups = state.groups([other for other in state.pods.values() if is_pending(other)]).groups
     obstacles = (obstacle(group) for group in groups if pod in group.waiting)
     reason = next(filter(None, obstacles), None)
     return "; ".join(scheduler_advice(pod, state)) if reason is None else reason.message

@@ -111,6 +111,8 @@ def usage_beside(
 
 def promised_amounts(pod: Pod, state: ClusterState) -> tuple[str, ...]:
     """Return the amounts that a pod holds without devices, as it is let through, in sentences."""
+    if is_gated(pod) or not state.quotas:
+        return ()
     key = (pod.metadata.namespace, pod.metadata.name)
     usage = build_usage(state, Features())
     if key not in usage.pods or not usage.is_let_through(usage.pods[key]):

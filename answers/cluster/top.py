@@ -33,7 +33,7 @@ from answers.cluster.uses import (
     waiting_pods,
 )
 from answers.cluster.why import scheduler_message
-from answers.model.cluster_state import ClusterState, is_running
+from answers.model.cluster_state import ClusterState, is_pending, is_running
 from findings.text import count_text
 from kube.api.core import Node
 from kube.quantity import ZERO, Quantity
@@ -301,6 +301,7 @@ def top_waiting(
         namespace: None for all.
     """
     pods = [pod for pod in waiting_pods(state) if namespace in (None, pod.metadata.namespace)]
+    declared_groups = state.groups(list(filter(is_pending, state.pods.values()))).groups
     clusters: dict[bool, Cluster] = {}
     groups = []
     for number, group in enumerate(group_pending_pods(pods, state)):
@@ -310,7 +311,7 @@ def top_waiting(
             if with_policies not in clusters:
                 clusters[with_policies] = state.cluster(features, with_policies=with_policies)
             cluster = clusters[with_policies]
-            reason = waiting_reason(group[0], state, cluster) or reason
+            reason = waiting_reason(group[0], state, cluster, declared_groups) or reason
         names = sorted(f"{pod.metadata.namespace}/{pod.metadata.name}" for pod in group)
         groups.append(WaitingPods(pods=tuple(names), reason=reason))
     return tuple(groups)

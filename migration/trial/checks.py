@@ -7,7 +7,7 @@ from findings.text import printable
 from kube.manifests.source import SourceObject
 from kube.names import CONFIGURATION, TRANSLATE_LABEL, TRANSLATE_SELECTED
 from migration.plan.checks.checks import Check, failed_check, note_check, ok_check, waiting_check
-from migration.plan.model.evidence import text_map
+from migration.plan.facts.opted_in import labelled_namespaces
 from migration.plan.model.plan import Plan, Wave
 from migration.trial.model import (
     MAX_MESSAGE,
@@ -33,13 +33,9 @@ def needs_webhook(plan: Plan, wave: Wave, objects: Iterable[SourceObject]) -> bo
         wave: One of its waves.
         objects: The cluster's objects; a namespace of them may be opted in already.
     """
-    if any(entry.opted_in for entry in plan.waves[: wave.wave]):
-        return True
-    return any(
-        text_map(source.document, "metadata", "labels").get(TRANSLATE_LABEL)
-        in {"true", TRANSLATE_SELECTED}
-        for source in objects
-        if source.kind == "Namespace"
+    all_objects = tuple(objects)
+    return any(entry.opted_in for entry in plan.waves[: wave.wave]) or any(
+        labelled_namespaces(all_objects, value) for value in ("true", TRANSLATE_SELECTED)
     )
 
 

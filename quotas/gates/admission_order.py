@@ -188,10 +188,8 @@ def _passing(
 ) -> tuple[tuple[Key, ...], Waiting | Undecided | None]:
     """Return the pods of a unit that are let through, and the reason if none is."""
     if all(is_of_bridge(usage.pods[key]) for key in unit.pods):
-        return (
-            unit.pods,
-            None,
-        )  # It decides itself, so whoever wrote the gate, nobody else would remove it.
+        # It decides itself, so whoever wrote the gate, nobody else would remove it.
+        return unit.pods, None
     obstacle = _obstacle(usage, unit, withheld, unknown, saved)
     if obstacle is None or unit.needed >= len(unit.pods):
         return unit.pods, obstacle

@@ -5,6 +5,7 @@ statement is about released versions only. `evidence` says how it is known: read
 or a document of the project, or tried by a story of ours.
 """
 
+import re
 from collections.abc import Iterator
 from enum import StrEnum
 from typing import Final
@@ -13,6 +14,7 @@ import msgspec
 
 READ: Final = "2026-11"
 """The date on which the sources were read last."""
+_VERSIONS: Final = re.compile(r"1\.(\d{1,3})( and later)?")
 
 
 class Component(StrEnum):
@@ -79,6 +81,13 @@ class Statement(msgspec.Struct, frozen=True, kw_only=True):
         """The statement with the versions, and the provider, that it holds for."""
         provider = f", {self.provider}" if self.provider else ""
         return f"{self.component} ({self.versions}{provider}) {self.text}"
+
+    def holds_for(self, minor: int) -> bool:
+        """Return False for a release 1.`minor` that the versions do not have."""
+        match = _VERSIONS.fullmatch(self.versions)
+        if match is None:
+            return True
+        return int(match[1]) == minor or (bool(match[2]) and int(match[1]) < minor)
 
 
 class _Row(msgspec.Struct, frozen=True):

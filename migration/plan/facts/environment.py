@@ -60,7 +60,6 @@ _KUEUE_TOPICS: Final = dict.fromkeys(
 )
 """Kinds whose pods Kueue counts; of others, which are jobs, it counts the template."""
 _AUTOSCALER_IMAGE: Final = re.compile(r"cluster-autoscaler[^:]*:v?1\.(\d{1,3})(?!\d)")
-_RELEASES: Final = re.compile(r"1\.(\d{1,3})( and later)?")
 REVERTING: Final = frozenset({"Argo CD", "Flux"})
 """The managers that compare a cluster with a repository all the time. Helm does so with each
 upgrade."""
@@ -300,10 +299,9 @@ def _autoscaler_release(objects: Iterable[SourceObject]) -> int | None:
 
 def _is_of_release(statement: Statement, release: int | None) -> bool:
     """Return False for a statement on other releases of the Cluster Autoscaler."""
-    match = _RELEASES.fullmatch(statement.versions)
-    if release is None or match is None or statement.component is not Component.CLUSTER_AUTOSCALER:
+    if release is None or statement.component is not Component.CLUSTER_AUTOSCALER:
         return True
-    return int(match[1]) == release or (bool(match[2]) and int(match[1]) < release)
+    return statement.holds_for(release)
 
 
 def _autoscaler_notes(plan: Plan, wave: Wave, release: int | None) -> Iterator[str]:

@@ -9,7 +9,9 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from allocator.pods.claims import Name
 from allocator.pods.node_eligibility import counted_rejection
+from kube.api.core import Node, Pod
 from kube.api.workloads import DAEMON_SET
 from kube.quantity import Quantity
 from migration.assessment.assess import AssessedCluster
@@ -21,6 +23,14 @@ from migration.plan.search.unmovable import with_labels
 from translation.compiling.claims import Claim
 
 _MEMORY: Final = "memory"
+
+
+class _Nodes(NamedTuple):
+    """The nodes that a plan switches, and the nodes of the cluster by name."""
+
+    planned: Sequence[PlannedNode]
+    assessed: Mapping[str, NodeDevices]
+    stored: Mapping[str, Node]
 
 
 class _Smaller(NamedTuple):
@@ -45,13 +55,17 @@ def with_smaller_cards(
         cluster: The cluster.
         live_nodes: Workload to the nodes of its pods.
     """
-    planned = [node for entry in waves for node in entry.nodes]
+    nodes = _Nodes(
+        [node for entry in waves for node in entry.nodes],
+        {entry.node: entry for entry in cluster.nodes},
+        {node.metadata.name: node for node in cluster.state.nodes},
+    )
     assessed = {workload.key.reference: workload for workload in cluster.workloads}
     workloads: list[PlannedWorkload] = []
     notes: list[str] = []
     for entry in wave.workloads:
         own = frozenset(live_nodes[entry.object])
-        smaller = _smaller(assessed[entry.object], planned, cluster, own)
+        smaller = _smaller(assessed[entry.object], nodes, cluster.state.pods, own)
         if smaller is None:
             workloads.append(entry)
             continue
@@ -73,34 +87,31 @@ def _note(reference: str, smaller: _Smaller) -> str:
 
 def _smaller(
     workload: AssessedWorkload,
-    planned: Iterable[PlannedNode],
-    cluster: AssessedCluster,
+    nodes: _Nodes,
+    pods: Mapping[Name, Pod],
     own: Collection[str],
 ) -> _Smaller | None:
     """Return the nodes with smaller cards that a workload's pods may get; None if there are none."""
-    pod = next(
-        (pod for name in sorted(workload.members) if (pod := cluster.state.pods.get(name))), None
-    )
+    pod = next((pod for name in sorted(workload.members) if (pod := pods.get(name))), None)
     claims = workload.result.claims if workload.result is not None else ()
     stays = workload.outcome is Outcome.NATIVE or workload.key.kind == DAEMON_SET
     if pod is None or stays or not any(map(_depends_on_card, claims)):
         return None
-    assessed = {entry.node: entry for entry in cluster.nodes}
-    used = [size for name in own if name in assessed for size in _sizes(assessed[name])]
+    own_nodes = [nodes.assessed[name] for name in own if name in nodes.assessed]
+    used = [size for node in own_nodes for size in _sizes(node)]
     if not used:
         return None
-    sources = {assessed[name].source for name in own if name in assessed}
+    sources = {node.source for node in own_nodes}
     drivers = frozenset[str]().union(*(claim.drivers for claim in claims))
-    nodes = {node.metadata.name: node for node in cluster.state.nodes}
     free = msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_name=""))
     sizes = {
         entry.name: min(own_sizes)
-        for entry in planned
+        for entry in nodes.planned
         if not drivers.isdisjoint(entry.devices)
-        and assessed[entry.name].source not in sources
-        and (own_sizes := _sizes(assessed[entry.name]))
+        and nodes.assessed[entry.name].source not in sources
+        and (own_sizes := _sizes(nodes.assessed[entry.name]))
         and min(own_sizes) < max(used)
-        and counted_rejection(free, with_labels(nodes[entry.name], entry.labels)) is None
+        and counted_rejection(free, with_labels(nodes.stored[entry.name], entry.labels)) is None
     }
     return _Smaller(sorted(sizes), min(sizes.values()), max(used)) if sizes else None
 
