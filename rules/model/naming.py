@@ -18,7 +18,9 @@ MAX_SIMILAR_LENGTH: Final = 63
 """Characters of a name that is compared with others of users: the time grows with their square, and more."""
 MAX_MEASURED: Final = 16
 """Names among those with the longest equal beginning or end that are measured."""
-MIN_SIMILARITY: Final = 0.8
+ALIKE: Final = 0.6
+"""Part of the letters of two names that are equal where one may be meant by the other, as difflib has it."""
+MISSPELT: Final = 0.8
 """Part of the letters of two names that are equal where one is probably a misspelling."""
 _NUMBER: Final = re.compile(r"[0-9]+")
 MAX_LISTED: Final = 8
@@ -50,9 +52,9 @@ def suggest_name(name: str, names: Iterable[str]) -> str:
     'known names: "gpu", "nic"'
     """
     names_by_lower = {name.lower(): name for name in islice(names, MAX_COMPARED)}
-    closest = difflib.get_close_matches(name.lower(), names_by_lower, n=1)
+    closest = _closest_name(name.lower(), names_by_lower, ALIKE)
     return (
-        f"did you mean {quote_text(names_by_lower[closest[0]])}?"
+        f"did you mean {quote_text(names_by_lower[closest])}?"
         if closest
         else list_names(names_by_lower.values())
     )
@@ -61,21 +63,28 @@ def suggest_name(name: str, names: Iterable[str]) -> str:
 def find_similar_name(name: str, names: Iterable[str]) -> str:
     """Return the known name probably meant by a misspelt one; empty without one.
 
-    Names that differ in a number are of a series. All names may be of users, who would choose the costliest.
+    Names that differ in a number are of a series.
 
     >>> find_similar_name("shraed-gpu", ["shared-gpu"]), find_similar_name("gpu-1", ["gpu-2"])
     ('shared-gpu', '')
     """
+    stem = _NUMBER.sub("", name)
+    candidates = (
+        candidate for candidate in islice(names, MAX_COMPARED) if _NUMBER.sub("", candidate) != stem
+    )
+    return _closest_name(name, candidates, MISSPELT)
+
+
+def _closest_name(name: str, candidates: Iterable[str], least_similarity: float) -> str:
+    """Return the candidate most similar to a name; empty without one.
+
+    All of them may be of users, who would choose the costliest: long names are not compared, and few are measured.
+    """
     if len(name) > MAX_SIMILAR_LENGTH:
         return ""
-    stem = _NUMBER.sub("", name)
-    candidates = [
-        candidate
-        for candidate in islice(names, MAX_COMPARED)
-        if len(candidate) <= MAX_SIMILAR_LENGTH and _NUMBER.sub("", candidate) != stem
-    ]
-    nearest = nlargest(MAX_MEASURED, candidates, key=lambda candidate: _equal_end(name, candidate))
-    closest = difflib.get_close_matches(name, nearest, n=1, cutoff=MIN_SIMILARITY)
+    short = [candidate for candidate in candidates if len(candidate) <= MAX_SIMILAR_LENGTH]
+    nearest = nlargest(MAX_MEASURED, short, key=lambda candidate: _equal_end(name, candidate))
+    closest = difflib.get_close_matches(name, nearest, n=1, cutoff=least_similarity)
     return closest[0] if closest else ""
 
 

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from rules.model.naming import MAX_COMPARED, MAX_SIMILAR_LENGTH, find_similar_name
+from rules.model.naming import MAX_COMPARED, MAX_SIMILAR_LENGTH, find_similar_name, suggest_name
 
 OTHERS: Final = tuple(f"{chr(97 + number % 26)}{number // 26}-templates" for number in range(100))
 
@@ -17,6 +17,13 @@ def test_names_that_users_may_make_as_long_as_they_like_are_not_compared() -> No
     assert find_similar_name(f"{longest[:-1]}b", [longest]) == longest
     assert find_similar_name(f"{longest}b", [longest]) == ""
     assert find_similar_name(longest, [f"{longest}b"]) == ""
+
+
+def test_a_suggestion_names_known_names_where_a_long_one_is_not_compared() -> None:
+    longest = "a" * MAX_SIMILAR_LENGTH
+
+    assert suggest_name(f"{longest[:-1]}b", [longest]) == f'did you mean "{longest}"?'
+    assert suggest_name(f"{longest}b", [longest]) == f'known names: "{longest}"'
 
 
 def test_only_the_first_names_are_compared() -> None:
