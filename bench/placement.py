@@ -2,7 +2,8 @@
 
 The trace is not part of the repository; see `bench.openb`. For each workload and seed the same pods arrive
 in the same order at each strategy. FGD is that of `bench.fgd`, and is compared with the published figures first:
-where it differs from these by more than 0.7 points the harness is wrong, and the other figures say nothing.
+where it differs from these by more than 0.7 points it is not the published one. The anchor is the better of both,
+so that a harness in which FGD does badly helps nobody.
 
 Nothing is timed, so other work on the machine changes nothing.
 """
@@ -58,15 +59,16 @@ def measure(folder: Path) -> Iterator[Result]:
         folder: The files of the trace, and the published figures.
     """
     published = published_shares(folder)
-    differences = []
+    beside_fgd = []
     with ProcessPoolExecutor(os.cpu_count()) as pool:
         for workload in WORKLOADS:
             cases = [Case(folder, workload, seed, name) for name in ALL for seed in SEEDS]
             shares = mean_shares(cases, tuple(pool.map(share_of, cases)))
-            differences.append(shares[OURS] - shares[FGD])
+            beside_fgd.append((shares[OURS], max(shares[FGD], published[workload])))
             yield from results(workload, shares, published)
-    name = f"{OURS} above FGD, in points, on the best of {len(WORKLOADS)} workloads"
-    yield points(name, max(differences), 0.0, at_least=0.0)
+    name = f"the best of {len(WORKLOADS)} workloads: {OURS}, beside FGD, % of GPUs"
+    ours, anchor = max(beside_fgd, key=lambda pair: pair[0] - pair[1])
+    yield points(name, ours, anchor, at_least=0.0)
 
 
 def measure_briefly(folder: Path) -> Iterator[Result]:
@@ -95,7 +97,7 @@ def results(workload: str, shares: Shares, published: Shares) -> Iterator[Result
     yield informative(f"{workload}: FGD, % of GPUs", shares[FGD], published[workload])
     at_least = _BELOW_FGD.get(workload, _DEFAULT_BELOW_FGD)
     name = f"{workload}: {OURS}, beside FGD, % of GPUs"
-    yield points(name, shares[OURS], shares[FGD], at_least=at_least)
+    yield points(name, shares[OURS], max(shares[FGD], published[workload]), at_least=at_least)
     for strategy in ALL:
         if strategy not in {FGD, STOCK}:
             yield against_stock(workload, strategy, shares)
