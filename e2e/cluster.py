@@ -245,7 +245,8 @@ class Cluster(Access):
             for process in self.children.values():
                 if process.exit_status is not None:
                     raise AssertionError(
-                        f"{process.name} ended:\n{process.tail()}\n({process.log})"
+                        f"{process.name} ended with {process.exit_status}:\n{process.tail()}\n"
+                        f"({process.log})"
                     )
             if time.monotonic() > deadline:
                 raise AssertionError(f"{name} is not ready:\n{child.tail()}\n({child.log})")

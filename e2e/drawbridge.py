@@ -312,7 +312,8 @@ class Drawbridge:
         """Name the parts that are not ready yet; empty when all are."""
         for name in self._deployments:
             child = self._cluster.children[name]
-            assert child.exit_status is None, f"{name} ended:\n{child.tail()}"
+            status = child.exit_status
+            assert status is None, f"{name} ended with {status}:\n{child.tail()}"
             status, answer = self._get(self.endpoints.probes[name], "/readyz")
             if status != http.client.OK:
                 return f"{name} is not ready: {status} {answer}"

@@ -10,6 +10,7 @@ sense.
 
 import argparse
 import asyncio
+import faulthandler
 import os
 import socket
 import sys
@@ -24,6 +25,7 @@ import uvloop
 
 from kube.client.client import Client
 from kube.errors import ConfigError, DrawbridgeError
+from kube.logs import get_logger
 from kube.manifests.dump import dump_yaml
 from kube.runtime.leader import LeaseLost
 from process.model.settings import ProcessSettings, override, parse_settings, to_document
@@ -39,6 +41,8 @@ it several times."""
 `drawbridge-settings` there, if there is one."""
 
 S = TypeVar("S", bound=ProcessSettings)
+
+log = get_logger()
 
 
 class Process(msgspec.Struct, Generic[S], frozen=True, kw_only=True):
@@ -121,6 +125,8 @@ def run_command(
                 sys.stdout.write(text_of(settings))
                 return status
         log_to(sys.stderr, settings.log_level)
+        # A crash in a library that is not Python's leaves nothing else.
+        faulthandler.enable()
         raise_open_file_limit()
         sys.setswitchinterval(SWITCH_INTERVAL_S)
         process = Process(
@@ -130,6 +136,7 @@ def run_command(
         )
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(command.start(process))
+        log.info("process.ended")
     except* ConfigError as group:
         for fault in _leaves(group):
             sys.stderr.write(f"drawbridge: {fault}\n")

@@ -42,7 +42,14 @@ async def run_forever(run: Callable[[], Awaitable[None]]) -> None:
     """Run a loop that must not end by itself.
 
     Raises:
-        RuntimeError: It did.
+        RuntimeError: It did, or something in it was cancelled though nobody cancelled the loop; a TaskGroup would take
+            that for a wanted end, and the process would go on without the loop.
     """
-    await run()
+    try:
+        await run()
+    except asyncio.CancelledError as error:
+        task = asyncio.current_task()
+        if task is None or task.cancelling():
+            raise
+        raise RuntimeError(f"{run} was cancelled from within") from error
     raise RuntimeError(f"{run} ended, and should not")
