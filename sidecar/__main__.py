@@ -286,6 +286,7 @@ def build_state(parts: Parts, informers: InformerFactory) -> ClusterState:
             settings.held_back_timeout, settings.held_back_per_namespace
         ),
         binding_timeout_s=settings.binding_timeout,
+        bridge_scheduler=settings.bridge_scheduler,
     )
 
 

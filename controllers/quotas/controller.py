@@ -168,6 +168,7 @@ def controller(parts: EvaluatingParts, *, engine: WorkerEngine) -> Work:
         parts.informers,
         settings.validation.features(),
         backoff=settings.controllers.backoff(),
+        bridge_scheduler=settings.validation.bridge_scheduler,
         engine=engine,
     )
     owners = DriverOwners(parts.informers)

@@ -8,6 +8,7 @@ as far as it can be.
 import asyncio
 import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from functools import partial
 from typing import Final
 
 from allocator.declarations.collect import POD_GROUP_RESOURCES
@@ -33,6 +34,7 @@ from kube.api.urls import (
 from kube.cel.scope import AnswerInterrupted, AnswersPending, Meter, evaluating
 from kube.collections.backoff import Backoff
 from kube.logs import get_logger
+from kube.names import SCHEDULER_NAME
 from kube.runtime.controller import Controller
 from kube.runtime.informers import InformerFactory, Subscription, unsynced_resources
 from process.selectors.deferring import Demand
@@ -79,12 +81,14 @@ class QuotaFeed:
         features: Features,
         *,
         backoff: Backoff,
+        bridge_scheduler: str = SCHEDULER_NAME,
         engine: WorkerEngine | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Subscribe to all that the usage follows from.
 
         Args:
+            bridge_scheduler: schedulerName of the bridge.
             engine: Evaluates expressions of users; None evaluates them in place.
             clock: Monotonic seconds.
         """
@@ -111,7 +115,10 @@ class QuotaFeed:
             RESOURCE_CLAIMS, project_quota_claim, handlers=[self._claim_changed]
         )
         self.pods: Final = informers.subscribe(
-            PODS, project_quota_pod, field_selector=LIVE_PODS, handlers=[self._pod_changed]
+            PODS,
+            partial(project_quota_pod, bridge_scheduler=bridge_scheduler),
+            field_selector=LIVE_PODS,
+            handlers=[self._pod_changed],
         )
         self._pod_groups: Final[Mapping[GroupSystem, Subscription[KnownPodGroup]]] = {
             system: informers.subscribe(

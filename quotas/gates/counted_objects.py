@@ -64,11 +64,14 @@ def counted_claim(claim: ResourceClaim) -> QuotaClaim:
     )
 
 
-def counted_pod(pod: Pod) -> Pod | None:
+def counted_pod(pod: Pod, bridge_scheduler: str = SCHEDULER_NAME) -> Pod | None:
     """Return the fields that make a pod wait or not; None for a pod that no quota counts.
 
     One without claims, device keys and our gate counts as a member of its group only. None of a pod that has
     finished, too: it keeps no claim that is not allocated.
+
+    Args:
+        bridge_scheduler: schedulerName of the bridge; its pods have the usual name in the result.
     """
     spec, status = pod.spec, pod.status or PodStatus()
     if status.phase in FINISHED_PHASES:
@@ -96,7 +99,9 @@ def counted_pod(pod: Pod) -> Pod | None:
             init_containers=init_containers,
             resource_claims=spec.resource_claims,
             node_name=spec.node_name,
-            scheduler_name=spec.scheduler_name,
+            scheduler_name=SCHEDULER_NAME
+            if spec.scheduler_name == bridge_scheduler
+            else spec.scheduler_name,
             scheduling_gates=spec.scheduling_gates,
             scheduling_group=spec.scheduling_group,
             priority=spec.priority,
@@ -114,7 +119,7 @@ def is_gated(pod: Pod) -> bool:
 
 
 def is_of_bridge(pod: Pod) -> bool:
-    """Return True if the bridge places a pod."""
+    """Return True if the bridge places a pod of `counted_pod`."""
     return pod.spec.scheduler_name == SCHEDULER_NAME
 
 

@@ -10,7 +10,7 @@ from allocator.model.feature_gates import Features, features_of
 from allocator.strategies import registry
 from allocator.strategies.pod_kinds import MAX_KINDS
 from kube.errors import FieldError, QuantityError
-from kube.names import BRIDGE_ACCOUNT, NAME
+from kube.names import BRIDGE_ACCOUNT, NAME, SCHEDULER_NAME
 from kube.quantity import Quantity
 from process.model.durations import PositiveDuration
 from process.model.settings import (
@@ -85,6 +85,9 @@ class SidecarSettings(ServerSettings, frozen=True, kw_only=True):
     """Drivers whose devices this scheduler gives beside those of the AllocatorOwnership `default`, in a
     cluster without a fence, which refuses the bridge every driver that is not in its text. Pods with them
     are not routed, and no other allocator may give them. Empty: that object alone decides who gives what."""
+
+    bridge_scheduler: str = SCHEDULER_NAME
+    """schedulerName of this scheduler's profile, as in `validation.bridgeScheduler`."""
 
     leader_election: SidecarElectionSettings = SidecarElectionSettings()
     """The election of the working replica."""

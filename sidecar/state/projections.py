@@ -21,7 +21,7 @@ from kube.api.device_quota import DeviceQuota
 from kube.api.meta import ObjectMeta, OwnerReference, decode
 from kube.api.ownership import AllocatorOwnership
 from kube.api.resource import DeviceClass, ResourceClaim, ResourceClaimStatus
-from kube.names import STRATEGY_ANNOTATION
+from kube.names import SCHEDULER_NAME, STRATEGY_ANNOTATION
 from kube.quantity import Quantity
 from kube.runtime.stores import Projection
 from quotas.gates.counted_objects import counted_pod, has_keys
@@ -108,12 +108,15 @@ def project_pod(raw: bytes) -> Pod | None:
     )
 
 
-def project_quota_pod(raw: bytes) -> Pod | None:
+def project_quota_pod(raw: bytes, bridge_scheduler: str = SCHEDULER_NAME) -> Pod | None:
     """Project a Pod to its keys of devices, and to the claims that another scheduler may allocate for it.
 
     None for one without any, and for one that has ended.
+
+    Args:
+        bridge_scheduler: schedulerName of the bridge; its pods get claims from no other scheduler.
     """
-    pod = counted_pod(decode(raw, Pod))
+    pod = counted_pod(decode(raw, Pod), bridge_scheduler)
     if pod is None or not (has_keys(pod.spec) or promised_names(pod)):
         return None
     metadata, spec, status = pod.metadata, pod.spec, pod.status or PodStatus()

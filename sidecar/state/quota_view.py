@@ -5,6 +5,7 @@ decision takes them. Without a DeviceQuota nothing is kept but the labels of nam
 """
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from allocator.model.feature_gates import Features
@@ -49,6 +50,7 @@ class QuotaView:
         classes: Mapping[Name, DeviceClass],
         slices: Mapping[Name, ResourceSlice],
         claims: EffectiveClaims,
+        bridge_scheduler: str,
         on_change: Callable[[], None],
     ) -> None:
         """Subscribe to quotas, namespaces, and pods with devices by keys or of other schedulers.
@@ -57,6 +59,7 @@ class QuotaView:
             classes: A live view of all classes.
             slices: A live view of all slices.
             claims: All claims, with the devices that are promised to them.
+            bridge_scheduler: schedulerName of the bridge.
             on_change: Called when a quota or the labels of a namespace changed.
         """
         self._charges = QuotaCharges(features)
@@ -72,7 +75,9 @@ class QuotaView:
         )
         # Pods that wait for others to release these devices by keys are pods of the same tenant.
         self._pods: Subscription[Pod] = informers.subscribe(
-            PODS, project_quota_pod, handlers=[self._pod_changed]
+            PODS,
+            partial(project_quota_pod, bridge_scheduler=bridge_scheduler),
+            handlers=[self._pod_changed],
         )
 
     @property

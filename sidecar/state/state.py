@@ -30,6 +30,7 @@ from kube.api.ownership import (
 )
 from kube.api.resource import AllocationResult, ResourceClaim, ResourceSlice
 from kube.api.urls import ALLOCATOR_OWNERSHIPS, PODS, RESOURCE_CLAIMS
+from kube.names import SCHEDULER_NAME
 from kube.runtime.informers import InformerFactory, Subscription, unsynced_resources, wait_synced
 from sidecar.commit import ledger
 from sidecar.commit.ledger import Hold, Step
@@ -88,6 +89,7 @@ class ClusterState:
         now: Callable[[], datetime],
         held_back_limits: HeldBackLimits,
         binding_timeout_s: float,
+        bridge_scheduler: str = SCHEDULER_NAME,
     ) -> None:
         """Subscribe to the objects that decide about devices.
 
@@ -147,6 +149,7 @@ class ClusterState:
             classes=self._inventory[Kind.CLASS].store,
             slices=self._inventory[Kind.SLICE].store,
             claims=self._effective,
+            bridge_scheduler=bridge_scheduler,
             on_change=self._quotas_changed,
         )
         self.version = self.slices_version = 0

@@ -243,6 +243,7 @@ async def sidecar_beside(
                 settings.held_back_timeout, settings.held_back_per_namespace
             ),
             binding_timeout_s=times["binding_timeout_s"],
+            bridge_scheduler=settings.bridge_scheduler,
         )
         writer = LeaderWriter(
             client,

@@ -87,6 +87,24 @@ def test_other_pods_are_promised_nothing() -> None:
     assert pod(resourceClaims=[{"name": "c", "resourceClaimTemplateName": "t"}]) is None
 
 
+def test_pods_of_a_bridge_of_another_name_are_promised_nothing() -> None:
+    document = {
+        "metadata": {"name": "pod", "namespace": "default", "uid": "pod"},
+        "spec": {
+            "resourceClaims": [{"name": "c", "resourceClaimName": "c"}],
+            "containers": KEYS,
+            "schedulerName": "gpu-scheduler",
+        },
+    }
+    raw = msgspec.json.encode(document)
+    claims = {NAME: open_claim()}
+
+    own = {POD: project_quota_pod(raw, "gpu-scheduler")}
+    assert apply(charges(), pods=own, claims=claims).promised == 0
+    others = {POD: project_quota_pod(raw)}
+    assert apply(charges(), pods=others, claims=claims).promised == 3 * ONE
+
+
 def test_keys_of_a_class_are_promised_until_the_pod_is_bound() -> None:
     book = charges()
     keys: dict[str, Any] = {"resourceClaims": [], "containers": KEYS}

@@ -27,7 +27,7 @@ from kube.api.urls import (
     VALIDATING_ADMISSION_POLICIES,
     VOLCANO_POD_GROUPS,
 )
-from kube.names import QUOTA_GATE, QUOTA_GATE_POLICY
+from kube.names import QUOTA_GATE, QUOTA_GATE_POLICY, SCHEDULER_NAME
 from process.model.durations import PositiveDuration
 from testing.allocation.builders import claim, classes, device, request, slice_of
 from testing.builders import Document
@@ -51,10 +51,14 @@ OTHER: Final = "example.com/other"
 
 
 @asynccontextmanager
-async def controlled(server: FakeApiServer) -> AsyncIterator[QuotaGateController]:
+async def controlled(
+    server: FakeApiServer, bridge_scheduler: str = SCHEDULER_NAME
+) -> AsyncIterator[QuotaGateController]:
     async with server.client() as client:
         informers, recorder = quick_informers(client), quick_recorder(client)
-        feed = QuotaFeed(informers, Features(), backoff=FAST.backoff())
+        feed = QuotaFeed(
+            informers, Features(), backoff=FAST.backoff(), bridge_scheduler=bridge_scheduler
+        )
         controller = QuotaGateController(
             client,
             feed,
@@ -96,6 +100,7 @@ def put_pod(
     *,
     gates: Sequence[str] = (QUOTA_GATE,),
     group: str = "",
+    scheduler: str = "",
     **metadata: Any,
 ) -> None:
     server.put(RESOURCE_CLAIMS, document(claim(request(), name=name)))
@@ -103,6 +108,8 @@ def put_pod(
         "schedulingGates": [{"name": gate} for gate in gates],
         "resourceClaims": [{"name": "gpu", "resourceClaimName": name}],
     }
+    if scheduler:
+        spec["schedulerName"] = scheduler
     if group:
         spec["schedulingGroup"] = {"podGroupName": group}
     head = {"name": name, "namespace": "default", "uid": name}
@@ -192,6 +199,19 @@ async def test_only_our_gate_is_removed(server: FakeApiServer) -> None:
 
         server.remove(DEVICE_QUOTAS, "team")
         await until(lambda: gates(server, "pod") == [OTHER])
+
+
+async def test_pods_of_a_bridge_of_another_name_do_not_keep_the_gate(server: FakeApiServer) -> None:
+    """The policy knows the usual name only, so it adds the gate."""
+    limit(server, 0)
+    put_pod(server, "bridge", scheduler="gpu-scheduler")
+    put_pod(server, "another", scheduler="another-scheduler")
+
+    async with controlled(server, bridge_scheduler="gpu-scheduler"):
+        await until(lambda: free(server) == ["bridge"])
+        await until(lambda: server.objects(EVENTS))
+
+    assert free(server) == ["bridge"]
 
 
 async def test_a_waiting_pod_has_one_event(server: FakeApiServer) -> None:
