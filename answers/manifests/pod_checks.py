@@ -20,7 +20,7 @@ from translation.compiling.claims import Claim
 from translation.reading.custom_workloads import value_at
 
 QUEUE_NAME: Final = "kueue.x-k8s.io/queue-name"
-_EVICTED: Final = "; Kueue evicts a workload whose pods wait for longer than the timeout of its waitForPodsReady, where that is on"
+EVICTED: Final = "; Kueue evicts a workload whose pods wait for longer than the timeout of its waitForPodsReady, where that is on"
 
 
 def field_findings(result: TranslatedObject, version: Version | None) -> Iterator[Finding]:
@@ -58,6 +58,6 @@ def with_queues(findings: Iterable[Finding], target: Target) -> Iterator[Finding
     is_queued = any(QUEUE_NAME in (part.labels or {}) for part in metadata if part is not None)
     for finding in findings:
         if is_queued and finding.code is Code.DEVICE_QUOTA_FULL:
-            yield msgspec.structs.replace(finding, detail=f"{finding.detail}{_EVICTED}")
+            yield msgspec.structs.replace(finding, detail=f"{finding.detail}{EVICTED}")
         else:
             yield finding

@@ -27,6 +27,7 @@ from kube.names import TRANSLATE_LABEL
 from migration.assessment.assumed import assume_inventory, find_target, whole_device_keys
 from migration.assessment.blockers import Blocker, find_blockers
 from migration.assessment.capacity import Capacity, place_workloads, release_claims
+from migration.assessment.device_quotas import check_device_quotas
 from migration.assessment.gates import EXTENDED_RESOURCE, check_shares, has_gate
 from migration.assessment.node_devices import NodeDevices, read_nodes, unknown_device_keys
 from migration.assessment.outcomes import (
@@ -247,6 +248,7 @@ def complete_assessment(
             unserved=unserved,
         ),
         *check_shares(cluster.workloads, cluster.version),
+        *check_device_quotas(cluster.workloads, cluster.state),
     )
     left_namespaces = native_namespaces(cluster.workloads)
     return Assessment(

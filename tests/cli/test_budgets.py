@@ -17,6 +17,26 @@ QUOTA: Final = EXAMPLES / "quota"
 CLUSTER: Final = ("--snapshot", QUOTA / "cluster.yaml")
 _FINDING: Final = re.compile(r"^\w+: (\S+): .*\[(\w*Quota\w*)\]$", re.MULTILINE)
 HAMI: Final = "hami-core-gpu.project-hami.io"
+ALLOCATED: Final = """
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaim
+metadata: {name: moved, namespace: vision}
+spec:
+  devices:
+    requests:
+    - name: gpu
+      exactly: {deviceClassName: hami-core-gpu.project-hami.io}
+status:
+  allocation:
+    devices:
+      results:
+      - request: gpu
+        driver: hami-core-gpu.project-hami.io
+        pool: hami-0
+        device: hami-gpu-3
+        shareID: 11111111-1111-4111-8111-111111111111
+        consumedCapacity: {memory: 1Gi, cores: "0"}
+"""
 
 
 def simulate(*documents: Document) -> tuple[dict[str, bool], list[tuple[str, str]]]:
@@ -234,6 +254,58 @@ def test_a_queue_that_evicts_pods_that_wait_is_named(label: str, tmp_path: Path)
 
     messages = [entry["message"] for entry in answer["findings"] if "Full" in entry["code"]]
     assert ["waitForPodsReady" in message for message in messages] == [label.startswith("kueue")]
+
+
+def blockers(tmp_path: Path, *documents: Document) -> dict[str, list[str]]:
+    """Return code to objects of the blockers of an assessment that are about quotas."""
+    file = tmp_path / "assessed.yaml"
+    file.write_text((QUOTA / "cluster.yaml").read_text() + "---\n" + dump_yaml(documents))
+    answer = json.loads(drawbridge("assess", "--snapshot", file, "-o", "json").stdout)
+    return {
+        blocker["code"]: blocker["objects"]
+        for blocker in answer["blockers"]
+        if "Quota" in blocker["code"]
+    }
+
+
+def test_an_assessment_names_pods_that_quotas_do_not_let_through(tmp_path: Path) -> None:
+    """One device of four is left; pods that exceed a limit by themselves use nothing up."""
+    first, second = share("b-first", 1024), share("c-second", 1024, "vision-lab")
+    never = share("a-never", 50 * 1024)
+
+    assert blockers(tmp_path, first) == {}
+    assert blockers(tmp_path, never, first, second) == {
+        "exceedsPerRequestQuota": ["Pod/vision/a-never"],
+        "deviceQuotaFull": ["Pod/vision-lab/c-second"],
+    }
+
+
+def test_a_pod_that_has_moved_is_assessed_once(tmp_path: Path) -> None:
+    """Its devices are not charged beside it."""
+    moved = share("moved", 1024)
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": "moved", "uid": "moved"}
+    claim = yaml.safe_load(ALLOCATED)
+    claim["metadata"]["ownerReferences"] = [owner]
+
+    assert blockers(tmp_path, moved, claim) == {}
+    other = {**claim, "metadata": {"name": "moved", "namespace": "vision"}}
+    assert blockers(tmp_path, moved, other) == {"deviceQuotaFull": ["Pod/vision/moved"]}
+
+
+@pytest.mark.parametrize("label", ["kueue.x-k8s.io/queue-name", "app"])
+def test_an_assessment_warns_of_a_queue_that_evicts_pods_that_wait(
+    label: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "assessed.yaml"
+    pods = [share("first", 1024), share("second", 1024)]
+    pods[1]["metadata"]["labels"] = {label: "gpus"}
+    file.write_text((QUOTA / "cluster.yaml").read_text() + "---\n" + dump_yaml(pods))
+
+    answer = json.loads(drawbridge("assess", "--snapshot", file, "-o", "json").stdout)
+
+    (blocker,) = [entry for entry in answer["blockers"] if entry["code"] == "deviceQuotaFull"]
+    assert blocker["message"].startswith("1 pod would wait for a DeviceQuota, where it is enforced")
+    assert ("waitForPodsReady" in blocker["message"]) == label.startswith("kueue")
 
 
 def test_a_pod_does_not_count_against_itself(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The ends of a process, none of which is silent."""
+"""The ends of a process: none is silent."""
 
 import asyncio
 import signal
@@ -52,7 +52,7 @@ def test_an_orderly_end_is_logged() -> None:
 
 
 async def test_a_loop_that_is_cancelled_from_within_ends_the_process() -> None:
-    """As by a future that it shares with somebody who gave up."""
+    """As by a future that another caller has cancelled."""
     future = asyncio.get_running_loop().create_future()
     future.cancel()
 
