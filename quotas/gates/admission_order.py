@@ -121,7 +121,7 @@ class Undecided(Enum):
 
     INCOMPLETE = "members of its group are missing"
     UNKNOWN = "selectors of claims are not evaluated yet"
-    OUTDATED = "devices that have just changed are not counted yet"
+    OUTDATED = "devices that have just changed, or are away, are not counted"
     INTERRUPTED = "selectors have to be evaluated once more"
     HELD_BACK = "another scheduling gate is removed first"
 
@@ -146,6 +146,7 @@ def decide(
             _passing(usage, unit, withheld, unknown, saved) if is_held else (unit.pods, None)
         )
         if obstacle is None:
+            usage.remember(_waiting_entries(usage, map(usage.claims_of, pods)), ())
             for key in pods:
                 usage.let_through(key)
             let_through += pods
@@ -156,11 +157,19 @@ def decide(
         if again_s is not None:
             later.append(again_s)
         if isinstance(obstacle, Waiting):
+            _remember(usage, obstacle)
             if again_s is None:
                 saved |= _to_save(obstacle)
             if again_s is None or not obstacle.needs_objects:
                 waiting.append(obstacle)
     return Decisions(tuple(let_through), tuple(waiting), min(later, default=None))
+
+
+def _remember(usage: QuotaUsage, waiting: Waiting) -> None:
+    """Have the claims of a unit go on waiting if their devices vanish for a while."""
+    entries = _waiting_entries(usage, map(usage.claims_of, waiting.unit.pods))
+    breaches = tuple(breach for breach in waiting.excesses if isinstance(breach, CapBreach))
+    usage.remember(entries, breaches)
 
 
 def _again_s(obstacle: Waiting | Undecided, unit: Unit, now_s: float) -> float | None:
@@ -218,10 +227,10 @@ def _obstacle(
     if missing:
         # Without its PodGroup kube-controller-manager makes no claims for a pod, so that comes first.
         return Waiting(unit, missing=missing, lack=unit.lack)
-    if any(map(usage.awaits_slices, unit.pods)):
-        return Undecided.OUTDATED
     entries = _waiting_entries(usage, claims)
     charges = _charges(usage, entries, accounts)
+    if any(map(usage.awaits_slices, unit.pods)) or _is_counted_by_memory(usage, entries, charges):
+        return Undecided.OUTDATED
     if charges is None or not accounts.isdisjoint(unknown):
         return Undecided.UNKNOWN
     driver = _withheld_driver(usage, entries, accounts, withheld)
@@ -357,13 +366,23 @@ def _charges(
     for key in entries:
         if key in usage.book.outstanding:
             return None
-        entry = usage.book.ledger.get(key)
-        if entry is None:
+        of_entry = usage.charges_of(key)
+        if of_entry is None:
             return None
-        for account, amount in entry.charges.items():
+        for account, amount in of_entry.items():
             if account in accounts and amount:
                 charges[account] += amount
     return charges
+
+
+def _is_counted_by_memory(
+    usage: QuotaUsage, entries: Sequence[Hashable], charges: Mapping[Account, int] | None
+) -> bool:
+    """Return True if the devices of a unit have vanished, and with them amounts of devices in use."""
+    ledger = usage.book.ledger
+    return any(usage.remembered(key) is not None for key in entries) and not all(
+        map(ledger.is_complete, charges or ())
+    )
 
 
 def _withheld_driver(
@@ -376,10 +395,9 @@ def _withheld_driver(
     if not withheld:
         return None
     for key in entries:
-        entry = usage.book.ledger.get(key)
-        if entry is None or isinstance(key, LegacyKeysOfPod):
+        if isinstance(key, LegacyKeysOfPod):
             continue
-        for account, amount in entry.charges.items():
+        for account, amount in (usage.charges_of(key) or {}).items():
             if account in accounts and amount and account.limit.driver in withheld:
                 return account.limit.driver
     return None
@@ -402,6 +420,11 @@ def _excesses(
     charges: Mapping[Account, int],
 ) -> tuple[Excess | CapBreach, ...]:
     """Return the limits that a unit's entries would exceed."""
+    if any(usage.remembered(key) is not None for key in entries):
+        vanished = usage.vanished_promises()
+        charges = {
+            account: amount + vanished.get(account, 0) for account, amount in charges.items()
+        }
     excesses = usage.book.ledger.excesses(charges)
     if any(account.limit.per_request or account.limit.per_device for account in accounts):
         return (*_breaches(usage, namespace, entries, accounts), *excesses)
@@ -411,6 +434,9 @@ def _excesses(
 def _breaches(
     usage: QuotaUsage, namespace: str, entries: Sequence[Hashable], accounts: Collection[Account]
 ) -> Iterator[CapBreach]:
+    for key in entries:
+        remembered = usage.remembered(key)
+        yield from remembered.breaches if remembered is not None else ()
     claims = [claim.devices for key in entries if (claim := usage.book.claim(key)) is not None]
     drivers = frozenset(account.limit.driver for account in accounts)
     for breach in usage.book.excesses_of_claims(namespace, claims, drivers=drivers):

@@ -26,9 +26,9 @@ from kube.api.core import Pod
 from kube.api.device_quota import DeviceQuota
 from kube.api.extended_resources import extended_resources
 from kube.api.resource import DeviceClass, ResourceSlice
-from quotas.device_quotas.book import CountedClaim, QuotaBook, leaving_outstanding
+from quotas.device_quotas.book import CapBreach, CountedClaim, QuotaBook, leaving_outstanding
 from quotas.device_quotas.ledger import Stage
-from quotas.device_quotas.tenants import Labels
+from quotas.device_quotas.tenants import Account, Labels
 from quotas.gates.counted_objects import QuotaClaim, has_keys, is_gated, is_of_bridge, legacy_pod
 from quotas.gates.groups import PodGroupIndex
 
@@ -70,6 +70,18 @@ class PodClaims(NamedTuple):
         return not self.missing
 
 
+class Remembered(NamedTuple):
+    """The charge with which a claim waited last, or was let through.
+
+    Attributes:
+        charges: The amounts, in nano-units.
+        breaches: The caps that its unit exceeded.
+    """
+
+    charges: Mapping[Account, int]
+    breaches: tuple[CapBreach, ...]
+
+
 class QuotaUsage:
     """A `QuotaBook` that follows a cluster.
 
@@ -99,6 +111,7 @@ class QuotaUsage:
         self._let_through: set[str] = set()
         self._expects_slices = False
         self._before_slices: set[Key] = set()
+        self._remembered: dict[Hashable, Remembered] = {}
 
     # --- objects ----------------------------------------------------------------------------------
 
@@ -115,6 +128,7 @@ class QuotaUsage:
     def replace_class(self, name: str, device_class: DeviceClass | None) -> None:
         """Take a DeviceClass that was added, changed or, with None, deleted."""
         self._classes.pop(name, None)
+        self._remembered.clear()  # It may select others now, or none.
         if device_class is not None:
             self._classes[name] = device_class
         with leaving_outstanding():
@@ -141,6 +155,8 @@ class QuotaUsage:
         old = self._claims.pop(key, None)
         if claim is not None:
             self._claims[key] = claim
+        if old is None or claim is None or old.devices != claim.devices:
+            self._remembered.pop(key, None)
         self._charge_claim(key)
         for version in (old, claim):
             if version is not None and version.is_for_extended_resources:
@@ -150,8 +166,9 @@ class QuotaUsage:
         """Take a pod that was added, changed or, with None, deleted or finished."""
         old = self.pods.pop(key, None)
         if old is not None and (pod is None or pod.metadata.uid != old.metadata.uid):
-            self.book.remove_claim(KeysOfPod(old.metadata.uid))
-            self.book.remove_claim(LegacyKeysOfPod(old.metadata.uid))
+            for keys in (KeysOfPod(old.metadata.uid), LegacyKeysOfPod(old.metadata.uid)):
+                self.book.remove_claim(keys)
+                self._remembered.pop(keys, None)
             self._let_through.discard(old.metadata.uid)
             self._keys_of_uid.pop(old.metadata.uid, None)
             self._before_slices.discard(key)
@@ -227,6 +244,45 @@ class QuotaUsage:
                 entries.append(keys)
         missing = tuple(entry.phrase for entry in claims if not self._is_known(entry, pod))
         return PodClaims(tuple(dict.fromkeys(entries)), missing)
+
+    def remember(self, entries: Iterable[Hashable], breaches: tuple[CapBreach, ...]) -> None:
+        """Note the charges of claims that wait or are let through, in case their devices vanish.
+
+        As while a driver is restarted: without devices they are charged with nothing.
+
+        Args:
+            breaches: The caps that they exceed.
+        """
+        for key in entries:
+            entry = self.book.ledger.get(key)
+            if entry is not None and any(entry.charges.values()):
+                self._remembered[key] = Remembered(entry.charges, breaches)
+
+    def charges_of(self, key: Hashable) -> Mapping[Account, int] | None:
+        """Return the charges of a claim, or the remembered ones if its devices have vanished; None if unknown."""
+        remembered = self.remembered(key)
+        if remembered is not None:
+            return remembered.charges
+        entry = self.book.ledger.get(key)
+        return None if entry is None else entry.charges
+
+    def remembered(self, key: Hashable) -> Remembered | None:
+        """Return what is remembered of a claim that is charged with nothing now; None for all others."""
+        remembered, entry = self._remembered.get(key), self.book.ledger.get(key)
+        if remembered is None or entry is None or any(entry.charges.values()):
+            return None
+        return remembered
+
+    def vanished_promises(self) -> Mapping[Account, int]:
+        """Return the amounts that are promised, and not charged, since their devices have vanished."""
+        amounts: dict[Account, int] = defaultdict(int)
+        for key in self._remembered:
+            remembered, claim = self.remembered(key), self.book.claim(key)
+            if remembered is None or claim is None or claim.stage is not Stage.PROMISED:
+                continue
+            for account, amount in remembered.charges.items():
+                amounts[account] += amount
+        return amounts
 
     def is_charged(self, key: Key) -> bool:
         """Return True if a pod has devices that a quota limits, or may get them without a decision."""

@@ -13,7 +13,7 @@ from allocator.declarations.pod_group import PodGroup, PodGroupSpec, SchedulingP
 from allocator.model.feature_gates import Features
 from controllers.quotas.events import waiting_events
 from controllers.quotas.projections import project_quota_claim, project_quota_pod
-from kube.api.device_quota import DeviceQuota, QuotaEnforcement
+from kube.api.device_quota import DeviceQuota, QuotaEnforcement, QuotaLimit
 from kube.api.meta import rfc3339
 from kube.names import QUOTA_GATE, SCHEDULER_NAME
 from quotas.device_quotas.ledger import Totals
@@ -28,7 +28,16 @@ from quotas.gates.counted_objects import QuotaClaim
 from quotas.gates.groups import KnownPodGroup, known_pod_group
 from quotas.gates.usage import QuotaUsage
 from quotas.gates.waiting_note import waiting_note
-from testing.allocation.builders import DRIVER, claim, classes, device, request, slice_of
+from testing.allocation.builders import (
+    DRIVER,
+    allocated_claim,
+    claim,
+    classes,
+    device,
+    request,
+    result,
+    slice_of,
+)
 from testing.device_quotas import capacity_limit, device_limit, quota
 
 NOW = 1_795_000_000.0
@@ -574,3 +583,82 @@ def test_pods_that_come_before_the_devices_of_which_a_change_told_wait_for_them(
 
     stage.usage.replace_slices({})
     assert stage.decide().let_through == (("default", "meanwhile"),)
+
+
+@pytest.mark.parametrize(
+    "limit",
+    [device_limit(1), device_limit(8, per_request="1"), capacity_limit("memory", "80Gi")],
+    ids=["full", "cap", "memory"],
+)
+def test_a_pod_that_waits_goes_on_waiting_while_its_devices_are_away(limit: QuotaLimit) -> None:
+    """A driver that is restarted publishes none for a while; all that waited got through."""
+    stage = Stage(quota(limit))
+    stage.add("holder", claims=["holder"])
+    stage.usage.replace_claim(("default", "holder"), requesting(1))
+    stage.add("second", count=2)
+    assert names(stage.decide()) == ["holder"]
+
+    stage.usage.replace_slices({"a": None})
+
+    assert names(stage.decide()) == []
+    stage.usage.replace_slices({"a": slice_of(device("a", capacity={"memory": "80Gi"}))})
+    assert names(stage.decide()) == []
+
+
+def test_what_waits_gets_through_without_devices_once_there_is_room() -> None:
+    """Else no autoscaler would add the first node of that kind."""
+    stage = Stage(quota(device_limit(2)))
+    stage.add("holder", count=2, age_s=2)
+    stage.add("second", age_s=1)
+    assert names(stage.decide()) == ["holder"]
+    stage.usage.replace_slices({"a": None})
+    assert names(stage.decide()) == []
+
+    stage.remove("holder")
+
+    assert names(stage.decide()) == ["second"]
+
+
+@pytest.mark.parametrize("change", ["class", "claim", "quota"])
+def test_what_a_pod_waited_with_is_forgotten_when_it_asks_for_something_else(change: str) -> None:
+    stage = Stage(quota(device_limit(0)))
+    stage.add("pod")
+    assert names(stage.decide()) == []
+    stage.usage.replace_slices({"a": None})
+    assert names(stage.decide()) == []
+
+    match change:
+        case "class":
+            (device_class, *_) = classes().values()
+            stage.usage.replace_class(device_class.metadata.name, device_class)
+        case "claim":
+            stage.usage.replace_claim(("default", "pod"), requesting(2))
+        case _:
+            stage.usage.replace_quota("team", None)
+
+    assert names(stage.decide()) == ["pod"]
+
+
+def test_memory_in_use_counts_while_its_devices_are_away() -> None:
+    stage = Stage(quota(capacity_limit("memory", "80Gi")))
+    holder = msgspec.to_builtins(allocated_claim(result("a")), enc_hook=str)
+    stage.usage.replace_claim(("default", "h"), project_quota_claim(msgspec.json.encode(holder)))
+    stage.add("pod")
+    assert names(stage.decide()) == []
+
+    stage.usage.replace_slices({"a": None})
+
+    assert names(stage.decide()) == []
+    stage.usage.replace_claim(("default", "h"), None)
+    assert names(stage.decide()) == ["pod"]
+
+
+def test_nothing_is_promised_of_a_driver_of_another_while_its_devices_are_away() -> None:
+    stage = Stage(quota(device_limit(8)))
+    stage.add("pod", age_s=MISSING_S)
+    withheld = {DRIVER: "the bridge decides"}
+    assert names(stage.decide(withheld=withheld)) == []
+
+    stage.usage.replace_slices({"a": None})
+
+    assert names(stage.decide(withheld=withheld)) == []
