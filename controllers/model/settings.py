@@ -70,6 +70,10 @@ class ControllerSettings(ReconcileSettings, frozen=True, kw_only=True):
     """The period between looks at whether the policies that hold pods back for DeviceQuotas are
     installed."""
 
+    quota_gate_alone_timeout: PositiveDuration = PositiveDuration(600)
+    """The time for which a pod with the gate of DeviceQuotas and one other gate is left to the remover of that. After
+    it the quota decides, since the other may be removed last, too."""
+
     pod_group_unused_period: PositiveDuration = PositiveDuration(60)
     """A PodGroup that was created for a gang of another scheduler, and that no pod has named for so long, is
     deleted. Long enough for pods that are replaced."""

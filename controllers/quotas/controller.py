@@ -169,6 +169,7 @@ def controller(parts: EvaluatingParts, *, engine: WorkerEngine) -> Work:
         settings.validation.features(),
         backoff=settings.controllers.backoff(),
         bridge_scheduler=settings.validation.bridge_scheduler,
+        alone_s=settings.controllers.quota_gate_alone_timeout,
         engine=engine,
     )
     owners = DriverOwners(parts.informers)

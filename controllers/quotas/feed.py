@@ -40,7 +40,7 @@ from kube.runtime.informers import InformerFactory, Subscription, unsynced_resou
 from process.selectors.deferring import Demand
 from process.selectors.engine import WorkerEngine
 from quotas.gates.groups import KnownPodGroup
-from quotas.gates.usage import QuotaUsage
+from quotas.gates.usage import ALONE_S, QuotaUsage
 
 STEPS: Final = 3000
 """Steps of one attempt at a claim: about 10 ms."""
@@ -82,6 +82,7 @@ class QuotaFeed:
         *,
         backoff: Backoff,
         bridge_scheduler: str = SCHEDULER_NAME,
+        alone_s: float = ALONE_S,
         engine: WorkerEngine | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -89,10 +90,11 @@ class QuotaFeed:
 
         Args:
             bridge_scheduler: schedulerName of the bridge.
+            alone_s: The time for which a pod with one other gate is left to that gate's remover.
             engine: Evaluates expressions of users; None evaluates them in place.
             clock: Monotonic seconds.
         """
-        self.usage: Final = QuotaUsage(features, clock)
+        self.usage: Final = QuotaUsage(features, clock, alone_s=alone_s)
         self.listeners: Final[list[Callable[[], None]]] = []
         self.status_listeners: Final[list[Callable[[str], None]]] = []
         self._engine = engine

@@ -88,7 +88,7 @@ def _budgets(workloads: Iterable[AssessedWorkload], state: ClusterState) -> Budg
 
 
 def _final(budgets: Budgets, pods: list[Pod]) -> Finding | None:
-    """Return the reason that the pods of a workload, which are alike, never get through; None if they may."""
+    """Return the reason that the equal pods of a workload never get through; None if they may."""
     findings = budgets.find_excesses(pods[0]) if pods else ()
     return next(
         (

@@ -20,7 +20,6 @@ from typing import Final, NamedTuple
 from findings.text import count_text
 from kube.api.core import Pod
 from kube.cel.scope import AnswerInterrupted, Meter, evaluating
-from kube.names import QUOTA_GATE
 from quotas.device_quotas.book import CapBreach
 from quotas.device_quotas.ledger import Excess, Stage
 from quotas.device_quotas.tenants import Account
@@ -153,7 +152,7 @@ def decide(
             if len(pods) < len(unit.pods):
                 later.append(0.0)  # The rest need not wait for one another any more.
             continue
-        again_s = _again_s(obstacle, unit, now_s)
+        again_s = _again_s(usage, obstacle, unit, now_s)
         if again_s is not None:
             later.append(again_s)
         if isinstance(obstacle, Waiting):
@@ -172,13 +171,18 @@ def _remember(usage: QuotaUsage, waiting: Waiting) -> None:
     usage.remember(entries, breaches)
 
 
-def _again_s(obstacle: Waiting | Undecided, unit: Unit, now_s: float) -> float | None:
+def _again_s(
+    usage: QuotaUsage, obstacle: Waiting | Undecided, unit: Unit, now_s: float
+) -> float | None:
     """Return the seconds until an obstacle may be another, though nothing has changed; None for never."""
     match obstacle:
         case Undecided.INCOMPLETE:
             return GROUP_QUIET_S
         case Undecided.INTERRUPTED:
             return RETRY_S
+        case Undecided.HELD_BACK:
+            alone = [usage.alone_left_s(usage.pods[key]) for key in unit.pods]
+            return min((left_s for left_s in alone if left_s), default=None)
         case Waiting(needs_objects=True):
             left_s = unit.youngest_s + MISSING_S - now_s
         case Waiting():
@@ -241,7 +245,7 @@ def _obstacle(
         return None
     if not unit.is_complete:
         return Waiting(unit, lack=unit.lack) if unit.lack else Undecided.INCOMPLETE
-    if not all(_is_last(usage.pods[key]) for key in unit.pods):
+    if not all(usage.is_last(usage.pods[key]) for key in unit.pods):
         return Undecided.HELD_BACK
     try:
         with evaluating(meter=Meter(MAX_STEPS)):
@@ -355,7 +359,7 @@ def _unit(usage: QuotaUsage, keys: Sequence[Key]) -> Unit:
 def _precedence(usage: QuotaUsage, key: Key) -> tuple[bool, int, float, Key]:
     """Return the place of a member among those of its group that wait."""
     pod = usage.pods[key]
-    return not _is_last(pod), -(pod.spec.priority or 0), _created_s(pod), key
+    return not usage.is_last(pod), -(pod.spec.priority or 0), _created_s(pod), key
 
 
 def _charges(
@@ -454,11 +458,6 @@ def _unknown_accounts(usage: QuotaUsage) -> frozenset[Account]:
     return frozenset(
         account for namespace in namespaces for account in usage.book.accounts(namespace)
     )
-
-
-def _is_last(pod: Pod) -> bool:
-    """Return True if nothing but our gate holds a pod back."""
-    return all(gate.name == QUOTA_GATE for gate in pod.spec.scheduling_gates or ())
 
 
 def _created_s(pod: Pod) -> float:

@@ -32,8 +32,13 @@ from quotas.device_quotas.tenants import Account, Labels
 from quotas.gates.counted_objects import QuotaClaim, has_keys, is_gated, is_of_bridge, legacy_pod
 from quotas.gates.groups import PodGroupIndex
 
+ALONE_S: Final = 600.0
+"""The time after which the remover of another gate, alone with ours, is taken to wait for ours."""
 ABANDONED_S: Final = 30.0
 """The time for which a promised claim without a pod stays promised, unless it is deleted with its pod."""
+
+PAIR: Final = 2
+"""Gates of a pod that has one beside ours."""
 
 Key = tuple[str, str]
 """Namespace and name."""
@@ -71,7 +76,7 @@ class PodClaims(NamedTuple):
 
 
 class Remembered(NamedTuple):
-    """The charge with which a claim waited last, or was let through.
+    """The last charge of a claim that waits, or is let through.
 
     Attributes:
         charges: The amounts, in nano-units.
@@ -91,13 +96,18 @@ class QuotaUsage:
         groups: The groups of pods.
     """
 
-    def __init__(self, features: Features, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, features: Features, clock: Callable[[], float], *, alone_s: float = ALONE_S
+    ) -> None:
         """Begin with an empty cluster.
 
         Args:
             clock: Monotonic seconds.
+            alone_s: The time for which a pod with one other gate is left to that gate's remover.
         """
         self._clock = clock
+        self._alone_s = alone_s
+        self._alone_since: dict[str, float] = {}
         self._abandoned: dict[Key, float] = {}
         self.book = QuotaBook(features)
         self.pods: dict[Key, Pod] = {}
@@ -170,6 +180,7 @@ class QuotaUsage:
                 self.book.remove_claim(keys)
                 self._remembered.pop(keys, None)
             self._let_through.discard(old.metadata.uid)
+            self._alone_since.pop(old.metadata.uid, None)
             self._keys_of_uid.pop(old.metadata.uid, None)
             self._before_slices.discard(key)
         before = self._named.pop(key, frozenset())
@@ -178,6 +189,7 @@ class QuotaUsage:
             if self._expects_slices and pod.metadata.uid not in self._keys_of_uid:
                 self._before_slices.add(key)
             self.pods[key] = pod
+            self._note_gates(pod)
             self._keys_of_uid[pod.metadata.uid] = key
             self._named[key] = frozenset(
                 entry.claim for entry in claim_entries(pod) if entry.claim is not None
@@ -192,6 +204,13 @@ class QuotaUsage:
             self._users[name].add(key)
         for name in before | after:
             self._charge_claim(name)
+
+    def _note_gates(self, pod: Pod) -> None:
+        """Note since when a pod has had one gate beside ours."""
+        if is_gated(pod) and len(pod.spec.scheduling_gates or ()) == PAIR:
+            self._alone_since.setdefault(pod.metadata.uid, self._clock())
+        else:
+            self._alone_since.pop(pod.metadata.uid, None)
 
     def let_through(self, key: Key) -> None:
         """Count a pod as let through, with any gates it still has; its deletion ends that."""
@@ -221,6 +240,15 @@ class QuotaUsage:
     def waits(self, pod: Pod) -> bool:
         """Return True if a pod waits for a decision."""
         return is_gated(pod) and pod.metadata.uid not in self._let_through
+
+    def is_last(self, pod: Pod) -> bool:
+        """Return True if nothing but our gate holds a pod back, or another one for long."""
+        return len(pod.spec.scheduling_gates or ()) <= 1 or self.alone_left_s(pod) == 0
+
+    def alone_left_s(self, pod: Pod) -> float | None:
+        """Return the seconds until one other gate of a pod does not count any more; None for never."""
+        since_s = self._alone_since.get(pod.metadata.uid)
+        return None if since_s is None else max(0.0, since_s + self._alone_s - self._clock())
 
     def awaits_slices(self, key: Key) -> bool:
         """Return True if a pod came while devices that it may get were not counted yet."""
@@ -267,7 +295,7 @@ class QuotaUsage:
         return None if entry is None else entry.charges
 
     def remembered(self, key: Hashable) -> Remembered | None:
-        """Return what is remembered of a claim that is charged with nothing now; None for all others."""
+        """Return the last charge of a claim with a charge of nothing now; None for all others."""
         remembered, entry = self._remembered.get(key), self.book.ledger.get(key)
         if remembered is None or entry is None or any(entry.charges.values()):
             return None

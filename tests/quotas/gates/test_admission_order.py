@@ -1,7 +1,7 @@
 """The pods that get through when not all of them can."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -26,7 +26,7 @@ from quotas.gates.admission_order import (
 )
 from quotas.gates.counted_objects import QuotaClaim
 from quotas.gates.groups import KnownPodGroup, known_pod_group
-from quotas.gates.usage import QuotaUsage
+from quotas.gates.usage import ALONE_S, QuotaUsage
 from quotas.gates.waiting_note import waiting_note
 from testing.allocation.builders import (
     DRIVER,
@@ -48,8 +48,8 @@ OTHER = "example.com/other"
 class Stage:
     """A cluster with pods that are added in words."""
 
-    def __init__(self, *quotas: DeviceQuota) -> None:
-        self.usage = QuotaUsage(Features(), time.monotonic)
+    def __init__(self, *quotas: DeviceQuota, clock: Callable[[], float] = time.monotonic) -> None:
+        self.usage = QuotaUsage(Features(), clock)
         for each in quotas:
             self.usage.replace_quota(each.metadata.name, each)
         self.usage.replace_namespace("default", {})
@@ -278,6 +278,22 @@ def test_our_gate_is_the_last_to_be_removed() -> None:
 
     stage.add("pod")
     assert names(stage.decide()) == ["pod"]
+
+
+def test_two_gates_that_are_both_removed_last_do_not_wait_for_each_other_for_ever() -> None:
+    clock = [0.0]
+    stage = Stage(quota(device_limit(4)), clock=lambda: clock[0])
+    stage.add("pair", gates=(OTHER, QUOTA_GATE))
+    stage.add("three", gates=(OTHER, "example.com/third", QUOTA_GATE))
+    assert stage.decide().next_s == ALONE_S
+
+    clock[0] = ALONE_S - 1
+    stage.add("pair", gates=(OTHER, QUOTA_GATE))
+    assert stage.decide() == Decisions((), (), 1.0)
+
+    clock[0] = ALONE_S
+    assert names(stage.decide()) == ["pair"]
+    assert stage.totals().promised == ONE
 
 
 def test_a_pod_that_is_held_back_otherwise_holds_nobody_up() -> None:
