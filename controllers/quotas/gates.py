@@ -131,6 +131,9 @@ class QuotaGateController:
         if not self._is_settled:
             await self._settle()
         usage = self._feed.usage
+        if self._policy_fault == NOT_INSTALLED and any(map(usage.waits, usage.pods.values())):
+            # A pod with the gate may mean that they have been installed since.
+            self._set_fault(await self._find_policy_fault(), self._denial)
         decisions = decide(
             usage,
             self._owners.withheld(usage.book.tenants.drivers),

@@ -52,7 +52,9 @@ OTHER: Final = "example.com/other"
 
 @asynccontextmanager
 async def controlled(
-    server: FakeApiServer, bridge_scheduler: str = SCHEDULER_NAME
+    server: FakeApiServer,
+    bridge_scheduler: str = SCHEDULER_NAME,
+    settings: ControllerSettings = FAST,
 ) -> AsyncIterator[QuotaGateController]:
     async with server.client() as client:
         informers, recorder = quick_informers(client), quick_recorder(client)
@@ -63,7 +65,7 @@ async def controlled(
             client,
             feed,
             recorder,
-            FAST,
+            settings,
             identity="leader-1",
             owners=DriverOwners(informers),
             now=lambda: datetime(2026, 11, 24, 13, 1, tzinfo=UTC),
@@ -269,6 +271,26 @@ async def test_nothing_is_decided_before_the_writes_of_another_leader_have_ended
 
         await asyncio.sleep(1.0)
         assert gates(server, "a") == [QUOTA_GATE]
+
+
+async def test_pods_wait_as_soon_as_the_policies_are_installed(server: FakeApiServer) -> None:
+    """They came through until the next look at the policies, up to half a minute later."""
+    for policy in gate_documents():
+        server.remove(RESOURCES[policy["kind"]], policy["metadata"]["name"])
+    limit(server, 0)
+    seldom = msgspec.structs.replace(FAST, quota_gate_check_period=PositiveDuration(60))
+    async with controlled(server, settings=seldom) as controller:
+        await until(lambda: controller.fault == NOT_INSTALLED)
+        put_pod(server, "before")
+        await until(lambda: free(server) == ["before"])
+
+        for policy in gate_documents():
+            server.put(RESOURCES[policy["kind"]], policy)
+        put_pod(server, "pod")
+        await until(lambda: server.objects(EVENTS))
+
+        assert free(server) == ["before"]
+        assert controller.fault == ""
 
 
 async def test_the_policies_are_compared(server: FakeApiServer) -> None:
