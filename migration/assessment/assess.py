@@ -25,9 +25,8 @@ from kube.api.resource import DeviceClass
 from kube.manifests.source import SourceObject
 from kube.names import TRANSLATE_LABEL
 from migration.assessment.assumed import assume_inventory, find_target, whole_device_keys
-from migration.assessment.blockers import Blocker, find_blockers
+from migration.assessment.blockers import Blocker, check_device_quotas, find_blockers
 from migration.assessment.capacity import Capacity, place_workloads, release_claims
-from migration.assessment.device_quotas import check_device_quotas
 from migration.assessment.gates import EXTENDED_RESOURCE, check_shares, has_gate
 from migration.assessment.node_devices import NodeDevices, read_nodes, unknown_device_keys
 from migration.assessment.outcomes import (
