@@ -7,6 +7,7 @@ lists pods and claims from a quorum. A write of a process that has lost the Leas
 """
 
 import asyncio
+import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
@@ -35,6 +36,7 @@ from kube.names import FIELD_MANAGER_PREFIX, QUOTA_GATE
 from kube.runtime.controller import Controller
 from kube.runtime.events import EventRecorder, NewEventRecorder
 from kube.runtime.informers import Subscription
+from process.fairness.turns import Rests
 from quotas.gates.admission_order import decide
 from quotas.gates.counted_objects import is_gated
 from quotas.gates.usage import Key
@@ -51,6 +53,8 @@ RESOURCES: Final[Mapping[str, Resource]] = {
 }
 NOT_CHECKED: Final = "whether the policies that hold pods back are installed is not known yet"
 NOT_INSTALLED: Final = "the policies that hold pods back are not installed; `kubectl apply -k manifests/quota-gates` does"
+
+_ROUND: Final = "round"
 
 log = get_logger()
 
@@ -73,6 +77,7 @@ class QuotaGateController:
         identity: str,
         owners: DriverOwners,
         now: Callable[[], datetime],
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Listen to the usage.
 
@@ -80,6 +85,7 @@ class QuotaGateController:
             identity: The identity of the Lease's holder.
             owners: The drivers about which the bridge decides, or nobody while they are handed over.
             now: The wall clock, by which pods are created.
+            clock: Monotonic seconds.
         """
         self._client = client
         self._feed = feed
@@ -88,6 +94,8 @@ class QuotaGateController:
         self._field_manager = f"{FIELD_MANAGER_PREFIX}{identity}"
         self._owners = owners
         self._now = now
+        self._clock = clock
+        self._rests = Rests()
         self._is_settled = False
         self._policy_fault = NOT_CHECKED
         self._denial = ""
@@ -130,6 +138,9 @@ class QuotaGateController:
         """Let pods through as far as there is room; return when to come back."""
         if not self._is_settled:
             await self._settle()
+        began_s = self._clock()
+        if left_s := self._rests.left_s(_ROUND, began_s):
+            return left_s
         usage = self._feed.usage
         if self._policy_fault == NOT_INSTALLED and any(map(usage.waits, usage.pods.values())):
             # A pod with the gate may mean that they have been installed since.
@@ -148,6 +159,9 @@ class QuotaGateController:
                 self._recorder.record(event)
         if decisions.let_through:
             log.info("quota.let_through", pods=len(decisions.let_through))
+        # A round looks at all pods that wait; where these are many, changes wait for one another.
+        ended_s = self._clock()
+        self._rests.add(_ROUND, ended_s - began_s, ended_s)
         return decisions.next_s
 
     async def _settle(self) -> None:

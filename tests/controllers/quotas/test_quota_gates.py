@@ -1,7 +1,8 @@
 """The removal of gates against an API server: once, by the leader, after all that another wrote."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -48,6 +49,7 @@ FAST: Final = ControllerSettings(
     max_backoff=PositiveDuration(0.05),
 )
 OTHER: Final = "example.com/other"
+NOW: Final = datetime(2026, 11, 24, 13, 1, tzinfo=UTC)
 
 
 @asynccontextmanager
@@ -55,6 +57,8 @@ async def controlled(
     server: FakeApiServer,
     bridge_scheduler: str = SCHEDULER_NAME,
     settings: ControllerSettings = FAST,
+    now: Callable[[], datetime] = lambda: NOW,
+    clock: Callable[[], float] = time.monotonic,
 ) -> AsyncIterator[QuotaGateController]:
     async with server.client() as client:
         informers, recorder = quick_informers(client), quick_recorder(client)
@@ -68,7 +72,8 @@ async def controlled(
             settings,
             identity="leader-1",
             owners=DriverOwners(informers),
-            now=lambda: datetime(2026, 11, 24, 13, 1, tzinfo=UTC),
+            now=now,
+            clock=clock,
         )
         every = (*feed.controllers, *controller.controllers)
         async with running(informers.run, recorder.run, *(entry.run for entry in every)):
@@ -211,7 +216,7 @@ async def test_pods_of_a_bridge_of_another_name_do_not_keep_the_gate(server: Fak
 
     async with controlled(server, bridge_scheduler="gpu-scheduler"):
         await until(lambda: free(server) == ["bridge"])
-        await until(lambda: server.objects(EVENTS))
+        await until(lambda: len(server.objects(EVENTS)) > 0)
 
     assert free(server) == ["bridge"]
 
@@ -241,6 +246,28 @@ async def test_an_answer_that_is_lost_lets_nobody_else_through(server: FakeApiSe
         await asyncio.sleep(0.2)
 
         assert free(server) == ["a"]
+
+
+async def test_a_round_that_takes_long_is_followed_by_a_rest(server: FakeApiServer) -> None:
+    """Thousands of pods wait, and claims come and go."""
+    clock = [0.0]
+
+    def slow_now() -> datetime:
+        clock[0] += 10.0  # A round looks at the wall clock once.
+        return NOW
+
+    limit(server, 8)
+    put_pod(server, "first")
+    async with controlled(server, now=slow_now, clock=lambda: clock[0]):
+        await until(lambda: free(server) == ["first"])
+        put_pod(server, "second")
+        await asyncio.sleep(0.3)
+        assert free(server) == ["first"]
+
+        clock[0] += 1000.0
+        put_pod(server, "third")
+
+        await until(lambda: len(free(server)) == 3)
 
 
 async def test_a_denied_removal_is_tried_again(server: FakeApiServer) -> None:
@@ -287,7 +314,7 @@ async def test_pods_wait_as_soon_as_the_policies_are_installed(server: FakeApiSe
         for policy in gate_documents():
             server.put(RESOURCES[policy["kind"]], policy)
         put_pod(server, "pod")
-        await until(lambda: server.objects(EVENTS))
+        await until(lambda: len(server.objects(EVENTS)) > 0)
 
         assert free(server) == ["before"]
         assert controller.fault == ""
