@@ -26,6 +26,7 @@ _NO_SELECTORS: Final = (
     "it counts all devices of a class, and these are some: create a DeviceClass of their own"
 )
 _ONE_DIMENSION: Final = "Kueue counts a class in one way, and another line has it"
+MEMORY: Final = "memory"
 FLAVOR: Final = "default-flavor"
 """The ResourceFlavor of the lines that are written; a cluster may have others."""
 
@@ -34,7 +35,7 @@ class KueueWriter:
     """ClusterQueues, and the mapping of classes that all of them share."""
 
     def __init__(self, lines: Iterable[MeasuredLine]) -> None:
-        """Choose the count of each class: an amount if some quota has one, else devices.
+        """Choose the count of each class: memory if some quota has it, else another amount, else devices.
 
         Args:
             lines: Those of all quotas.
@@ -42,8 +43,7 @@ class KueueWriter:
         self._resource_of_class: dict[str, str] = {}
         self._mappings: dict[str, dict[str, Any]] = {}
         measured_lines = [(entry, entry.measure) for entry in lines if not _reason(entry)]
-        # A number of shares says less than their memory.
-        for entry, measure in sorted(measured_lines, key=lambda pair: not _capacity(pair[1])):
+        for entry, measure in sorted(measured_lines, key=lambda pair: _precedence(pair[1])):
             if measure is not None:
                 resource = _resource(entry, measure)
                 self._resource_of_class.setdefault(measure.device_class, resource)
@@ -99,8 +99,10 @@ class KueueWriter:
             mapping["deviceClassNames"].append(measure.device_class)
 
 
-def _capacity(measure: ClaimMeasure | None) -> str:
-    return measure.capacity if measure is not None else ""
+def _precedence(measure: ClaimMeasure | None) -> int:
+    """Return the place of a measure: a number of shares says less than their cores, and these less than their memory."""
+    capacity = measure.capacity if measure is not None else ""
+    return 2 if not capacity else 1 if capacity != MEMORY else 0
 
 
 def _resource(entry: MeasuredLine, measure: ClaimMeasure) -> str:

@@ -395,7 +395,8 @@ def test_pods_that_only_their_quota_rejects_use_devices_by_which_a_line_is_divid
 
 
 def test_kueue_counts_a_class_in_one_way(tmp_path: Path) -> None:
-    hard = {"requests.nvidia.com/gpumem": "1024", "requests.nvidia.com/gpucores": "100"}
+    # The API server sorts lines by name.
+    hard = {"requests.nvidia.com/gpucores": "100", "requests.nvidia.com/gpumem": "1024"}
 
     configuration, entry = conversions(tmp_path, resource_quota(hard), to="kueue")
 
