@@ -130,7 +130,10 @@ async def _sidecar(sizes: Sizes, quotas: int) -> AsyncIterator[_Side]:
         count = (sizes.rounds + 1) * sizes.calls
         pods = [put_pod(server, claim, number) for number in range(count)]
         socket, settings = folder / "sidecar.sock", folder / "settings.yaml"
-        settings.write_text(dump_yaml([{"sidecar": {"socket": str(socket), "drivers": [GPU]}}]))
+        # While the other one is asked, nobody calls this one.
+        quiet = {"schedulerTimeout": "1h"}
+        document_ = {"sidecar": {"socket": str(socket), "drivers": [GPU], **quiet}}
+        settings.write_text(dump_yaml([document_]))
         variables = {"DRAWBRIDGE_NAMESPACE": "default"}
         running = running_process("sidecar", server, ("--config", str(settings)), variables)
         process = await stack.enter_async_context(running)
