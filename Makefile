@@ -163,16 +163,18 @@ chaos: setup ## schedules of the allocation protocol, faults that are planted in
 	  $(BIN)/python -m testing.sidecar.chaos --seeds 1000 --fault $$fault || exit 1; done
 	@$(BIN)/python -m testing.sidecar.chaos --seeds 12000 --fault no-wait-before
 	$(BIN)/python -m testing.sidecar.group_chaos --seeds "$(or $(SEEDS),5000)" --first "$(or $(FIRST),0)"
-	@for fault in no-commit no-take-back no-look-back hasty-take-back no-parking what-if-holds first-takes-all; do \
+	@for fault in no-commit no-take-back no-look-back hasty-take-back no-parking what-if-holds first-takes-all \
+	  old-minimum deleted-counts lost-node; do \
 	  $(BIN)/python -m testing.sidecar.group_chaos --seeds 500 --fault $$fault || exit 1; done
 	$(if $(SEEDS)$(FIRST),,DRAWBRIDGE_E2E_FULL="$(or $(FULL),100 3)" \
 	  DRAWBRIDGE_E2E_NODES="$(or $(NODES),1000)" DRAWBRIDGE_E2E_WAITING="$(or $(WAITING),500)" \
 	  DRAWBRIDGE_E2E_PLACEMENT="$(or $(PLACEMENT),200 2000)" DRAWBRIDGE_E2E_QUOTA_ROUNDS=500 \
 	  DRAWBRIDGE_E2E_GROUP_KILLS=20 DRAWBRIDGE_E2E_GROUP_ROUNDS="$(or $(GROUP_ROUNDS),200)" \
+	  DRAWBRIDGE_E2E_GROUP_JOBS=8 DRAWBRIDGE_E2E_GANGS=24 \
 	  $(PYTEST) $(UNIT) -m e2e $(patsubst %,e2e/test_bridge_%.py,until_full many_nodes waiting) \
 	  e2e/test_placement_of_pods.py e2e/test_quota_bridge.py e2e/test_quota_gates.py \
 	  e2e/test_group_bridge.py e2e/test_group_commit_bridge.py e2e/test_group_starvation.py e2e/test_group_adopted.py \
-	  e2e/test_group_gangs.py)
+	  e2e/test_group_gangs.py e2e/test_group_jobs.py)
 
 .PHONY: rehearsal
 rehearsal: setup ## a cluster of 41 nodes moves to DRA by the runbooks of a plan, checked by a program without our code; half an hour at most

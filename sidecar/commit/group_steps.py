@@ -228,14 +228,18 @@ class MemberClaims(NamedTuple):
         )
 
 
-def incomplete_commit(min_count: int, members: Sequence[MemberClaims]) -> tuple[TakeBack, ...]:
+def incomplete_commit(
+    min_count: int, members: Sequence[MemberClaims], gone: Collection[str] = ()
+) -> tuple[TakeBack, ...]:
     """Return the writes to take back of a group's commit that a process before us began.
 
     A commit that was complete stays: its pods are bound with these devices. Of one that was not, each
-    claim is taken back that only pods have which are not bound.
+    claim is taken back that only pods have which are not bound. The entries of pods that do not exist keep nothing;
+    kube-controller-manager removes them.
 
     Args:
         min_count: The number of pods that are bound together.
+        gone: UIDs of entries whose pods do not exist.
     """
     if sum(member.is_whole for member in members) >= min_count:
         return ()
@@ -255,6 +259,6 @@ def incomplete_commit(min_count: int, members: Sequence[MemberClaims]) -> tuple[
     return tuple(
         TakeBack(name=name, uid=uid, pods=tuple(pods), deallocate=True)
         for (name, uid), pods in sorted(pods_of.items())
-        if consumer_uids[name, uid] <= {pod.entry.uid for pod in pods}
+        if consumer_uids[name, uid].difference(gone) <= {pod.entry.uid for pod in pods}
         and consumer_uids[name, uid].isdisjoint(bound_uids.get((name, uid), ()))
     )

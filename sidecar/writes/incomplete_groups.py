@@ -5,7 +5,7 @@ complete stays as it is: the scheduler binds its pods with the devices that they
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final
 
 from allocator.pods.claims import Name
@@ -13,7 +13,8 @@ from kube.api.core import Pod
 from kube.api.resource import ResourceClaim, ResourceClaimConsumerReference
 from kube.logs import get_logger
 from sidecar.commit.group_steps import MemberClaims, TakeBack, incomplete_commit
-from sidecar.plan.group_claims import entries_by_claim, pod_entry
+from sidecar.commit.writes import consumers
+from sidecar.plan.group_claims import entries_by_claim, is_group_entry, pod_entry
 from sidecar.state.group_members import has_ended, is_placed
 from sidecar.state.state import ClusterState
 from sidecar.writes.binder import Binder
@@ -61,11 +62,24 @@ def find_incomplete(state: ClusterState) -> Mapping[str, TakeBack]:
     for group in state.groups.names:
         min_count = state.groups.min_count(group)
         if min_count is not None:
-            for take_back in incomplete_commit(min_count, _members(state, group)):
+            members = _members(state, group)
+            for take_back in incomplete_commit(min_count, members, _gone(state, members)):
                 claim = state.claims.store.get(take_back.name)
                 if claim is not None and state.owns(claim):
                     take_backs[take_back.uid] = take_back
     return take_backs
+
+
+def _gone(state: ClusterState, members: Sequence[MemberClaims]) -> frozenset[str]:
+    """Return UIDs of the pods that claims of a group are reserved for and that do not exist."""
+    return frozenset(
+        user.uid
+        for member in members
+        for claim, _ in member.claims
+        if claim is not None
+        for user in consumers(claim)
+        if not is_group_entry(user) and user.uid not in state.consumers.pods
+    )
 
 
 def _members(state: ClusterState, group: Name) -> tuple[MemberClaims, ...]:

@@ -4,18 +4,20 @@ The API server and the sidecars are those of `testing.sidecar.world`, and the de
 `sidecar.commit.group_barrier` and `group_steps`. Two gangs share devices that do not suffice for both; one has a
 claim that its pods share. Pods come late or never, are unreserved or deleted in the middle of a commit, Bindings
 fail, and sidecars freeze, are killed, or hand over. With odd seeds the shared claim is reserved for the gang, and not
-for its pods. After each event no device belongs to two claims, no claim
+for its pods. Pods are deleted while others wait, and others come; a gang's minimum is raised or lowered, and a node
+is lost between a Reserve and the Binding. After each event no device belongs to two claims, no claim
 was taken from a pod that runs, and the history rule holds: before its first complete commit a gang has 0 pods
-whose claims are all allocated, or as many as it needs at least, outside the commit window. The window is that of
-a commit under way, or what is left of one: while there is a leader that serves, it has to know of it.
+whose claims are all allocated, or as many as it needs at least, outside the commit window. What counts
+is the minimum that the leader has seen. The window is that of a commit under way, or what is left of one: while there is a leader that serves, it has to know of it.
 A pod that is reserved for the second time has the devices of the first, and what preemption asks promises nothing.
 
 A seed is a schedule: `python -m testing.sidecar.group_chaos --first 7 --seeds 1` plays it again. `--fault` plants
 a fault, which has to be found: `no-commit` writes the claims of each pod by itself, `no-take-back` leaves what
 was written before a write was refused, `no-look-back` has a new leader serve at once, `hasty-take-back` does
 not settle an unknown write first, `no-parking` gives devices up between the two Reserves of a pod,
-`what-if-holds` promises what preemption only asked about, and `first-takes-all` takes a gang's entry out of a claim with
-the first pod that leaves.
+`what-if-holds` promises what preemption only asked about, `first-takes-all` takes a gang's entry out of a claim with
+the first pod that leaves, `old-minimum` goes by the minimum of the reservations, `deleted-counts` lets the rest of a
+commit go whoever has left it, and `lost-node` does not look at the nodes again.
 """
 
 import argparse
@@ -25,16 +27,19 @@ from enum import StrEnum
 from functools import partial
 from typing import Final, NamedTuple
 
+from msgspec.structs import replace
+
 from allocator.pods.claims import Name, allocation_of
+from kube.api.core import Node
 from kube.api.resource import ResourceClaim, ResourceClaimConsumerReference
 from sidecar.commit import group_barrier, group_steps, ledger, steps
 from sidecar.commit.group_barrier import Barrier, Commit, GiveUp, Wait
 from sidecar.commit.group_steps import GroupPod, MemberClaims, TakeBack
 from sidecar.commit.steps import Candidate, ClaimWrite, ConsumedClaim, Kind
-from sidecar.commit.writes import Consumer, Outcome
+from sidecar.commit.writes import Consumer, Outcome, consumers
 from sidecar.model.rejections import Rejection
+from testing.sidecar.gangs import GANGS, NODES, Gang, GangObjects, gang_of
 from testing.sidecar.world import (
-    NODE,
     BrokenPromise,
     ClaimKey,
     Process,
@@ -42,6 +47,7 @@ from testing.sidecar.world import (
     allocation_with,
     consumer,
     devices_of,
+    written_claim,
 )
 
 DEVICES: Final = 4
@@ -50,6 +56,8 @@ BINDING_FAILS: Final = 0.2
 """Share of the Bindings that are refused."""
 FORGOTTEN: Final = 0.15
 """Share of the reservations after which a pod of the gang never comes."""
+LATE: Final = 0.2
+"""Share of the pods of a new gang that come later."""
 
 
 class Fault(StrEnum):
@@ -63,38 +71,25 @@ class Fault(StrEnum):
     NO_PARKING = "no-parking"
     WHAT_IF_HOLDS = "what-if-holds"
     FIRST_TAKES_ALL = "first-takes-all"
-
-
-class Gang(NamedTuple):
-    """Pods that are bound together.
-
-    Attributes:
-        pods: The claims of each.
-        shared: The claim that may be reserved for the gang.
-    """
-
-    name: str
-    min_count: int
-    pods: Mapping[str, tuple[str, ...]]
-    shared: str = ""
-
-
-GANGS: Final = (
-    Gang("a", 3, {"a0": ("a0", "a"), "a1": ("a",), "a2": ("a",)}, shared="a"),
-    Gang("b", 2, {"b0": ("b0",), "b1": ("b1",), "b2": ("b2",)}),
-)
+    OLD_MINIMUM = "old-minimum"
+    DELETED_COUNTS = "deleted-counts"
+    LOST_NODE = "lost-node"
 
 
 class Running:
     """A commit under way.
 
     Attributes:
+        min_count: The gang's minimum, as it was seen at the beginning.
         written: Pods whose claims are all written.
         is_rejected: A claim cannot be written, so that all are taken back.
     """
 
-    def __init__(self, pods: frozenset[str], take_backs: Iterable[TakeBack]) -> None:
+    def __init__(
+        self, pods: frozenset[str], min_count: int, take_backs: Iterable[TakeBack]
+    ) -> None:
         self.pods = pods
+        self.min_count = min_count
         self.take_backs = {take_back.uid: take_back for take_back in take_backs}
         self.written: set[str] = set()
         self.is_rejected = False
@@ -106,6 +101,9 @@ class GroupProcess(Process):
     Attributes:
         take_backs: The writes that could not be taken back at once, by UID of the claim.
         bound: The pods that are seen bound.
+        minimums: Gang to its minimum, as it was seen.
+        nodes: The nodes that are seen.
+        node_of: The node that was reserved for each pod.
         parked: The pods of each gang whose run is over, which are to be reserved for the second time, with the
             versions of their claims.
         is_looking_back: It leads, and does not serve before what the leader before left is taken back.
@@ -118,6 +116,9 @@ class GroupProcess(Process):
         self.commits: dict[str, Running] = {}
         self.take_backs: dict[str, TakeBack] = {}
         self.bound: frozenset[str] = frozenset()
+        self.minimums = {gang.name: gang.min_count for gang in GANGS}
+        self.nodes = frozenset(NODES)
+        self.node_of: dict[str, str] = {}
         self.parked: dict[str, dict[str, list[str]]] = {}
         self.is_looking_back = True
 
@@ -135,10 +136,7 @@ class GroupWorld(World[GroupProcess]):
     """
 
     claim_names = tuple(
-        ("default", name)
-        for name in sorted(
-            {name for gang in GANGS for names in gang.pods.values() for name in names}
-        )
+        sorted({name for gang in GANGS for place in gang.pods for name in gang.claims(place)})
     )
 
     events = 3000
@@ -148,7 +146,7 @@ class GroupWorld(World[GroupProcess]):
         super().__init__(seed)
         self._planted = fault
         self._has_group_entries = bool(seed % 2)
-        self._generation = dict.fromkeys((gang.name for gang in GANGS), 0)
+        self._objects = GangObjects()
         self._running: dict[str, tuple[ClaimKey, ...]] = {}
         self._complete: set[tuple[str, int]] = set()
         self._partial_since: dict[str, float] = {}
@@ -173,6 +171,10 @@ class GroupWorld(World[GroupProcess]):
             (100, self._watch),
             (2, self._break_watch),
             (2, self._end_gang),
+            (3, self._delete_pod),
+            (8, self._create_pod),
+            (3, self._change_minimum),
+            (3, self._lose_node),
             (1, self._freeze),
             (1, self._kill),
             (1, self._resign),
@@ -182,6 +184,7 @@ class GroupWorld(World[GroupProcess]):
 
     def _stir(self) -> None:
         super()._stir()
+        self._remove_stale_entries()
         self._check()
 
     def _check(self) -> None:
@@ -200,24 +203,24 @@ class GroupWorld(World[GroupProcess]):
 
     def _check_gang(self, gang: Gang) -> None:
         claims, whole = self._server.claims, self._whole_pods(gang)
-        is_partial = 0 < len(whole) < gang.min_count and not self._is_complete(gang)
-        if not is_partial:
+        is_begun = bool(whole) and not self._is_complete(gang)
+        if not is_begun or len(whole) >= self._objects.minimums[gang.name]:
             began_s = self._partial_since.pop(gang.name, None)
             if began_s is not None:
                 self.windows_s.append(self._now - began_s)
-            return
-        self._partial_since.setdefault(gang.name, self._now)
-        uids = {claims[name].metadata.uid for pod in whole for name in self._claims(gang, pod)}
-        for process in self._processes:
+        else:
+            self._partial_since.setdefault(gang.name, self._now)
+        uids = {claims[name].metadata.uid for pod in whole for name in gang.claims(pod)}
+        for process in self._processes if is_begun else ():
+            needed = process.minimums[gang.name]
             is_serving = process.serves and self._server.holder == process.identity
             if (
                 is_serving
+                and len(whole) < needed
                 and gang.name not in process.commits
                 and uids.isdisjoint(process.take_backs)
             ):
-                self._fail(
-                    f"{', '.join(whole)} of {gang.name} have devices, {gang.min_count} need them"
-                )
+                self._fail(f"{', '.join(whole)} of {gang.name} have devices, {needed} need them")
 
     def _whole_pods(self, gang: Gang) -> list[str]:
         """Return the pods with claims that are all allocated."""
@@ -225,13 +228,18 @@ class GroupWorld(World[GroupProcess]):
         return [
             pod
             for pod in self._pods(gang)
-            if all(allocation_of(claims[name]) is not None for name in self._claims(gang, pod))
+            if all(allocation_of(claims[name]) is not None for name in gang.claims(pod))
         ]
 
-    def _note_commit(self, gang: Gang) -> None:
-        """Take note of the end of a commit, if it was complete."""
-        if len(self._whole_pods(gang)) >= gang.min_count:
-            self._complete.add((gang.name, self._generation[gang.name]))
+    def _note_commit(self, gang: Gang, needed: int, unseen: Collection[str] = ()) -> None:
+        """Take note of the end of a commit, if it was complete.
+
+        Args:
+            needed: The gang's minimum, as the leader has seen it.
+            unseen: Pods of the commit that were deleted, which the leader has not seen.
+        """
+        if len(self._whole_pods(gang)) + len(unseen) >= needed:
+            self._complete.add((gang.name, self._objects.generations[gang.name]))
 
     @property
     def commits(self) -> int:
@@ -239,20 +247,19 @@ class GroupWorld(World[GroupProcess]):
         return len(self._complete)
 
     def _is_complete(self, gang: Gang) -> bool:
-        return (gang.name, self._generation[gang.name]) in self._complete
+        return (gang.name, self._objects.generations[gang.name]) in self._complete
 
     def _pods(self, gang: Gang) -> list[str]:
-        """Return the gang's pods; those of an earlier generation are gone."""
-        return [f"{pod}.{self._generation[gang.name]}" for pod in gang.pods]
+        """Return the gang's pods that exist."""
+        return self._objects.pods(gang)
 
     def _is_reserved(self, pod: str, key: ClaimKey) -> bool:
-        gang = next(gang for gang in GANGS if pod.partition(".")[0] in gang.pods)
-        return self._server.is_reserved(self._entry(gang, pod, key.name).uid, key)
+        return self._server.is_reserved(self._entry(gang_of(pod), pod, key.name).uid, key)
 
     def _entry(self, gang: Gang, pod: str, name: Name) -> ResourceClaimConsumerReference:
         """Return the entry of a pod in a claim."""
         if self._has_group_entries and name[1] == gang.shared:
-            return consumer(f"{gang.name}.{pod.partition('.')[2]}")
+            return consumer(f"{gang.name}.{self._objects.generations[gang.name]}")
         return consumer(pod)
 
     def _used(
@@ -266,17 +273,14 @@ class GroupWorld(World[GroupProcess]):
         return frozenset(
             self._entry(gang, pod, name).uid
             for pod in pods.difference(leaving)
-            if name in self._claims(gang, pod)
+            if name in gang.claims(pod)
         )
-
-    def _claims(self, gang: Gang, pod: str) -> tuple[Name, ...]:
-        return tuple(("default", name) for name in gang.pods[pod.partition(".")[0]])
 
     # --- a new leader -----------------------------------------------------------------------------
 
     def _list(self, process: GroupProcess, term: int) -> None:
         super()._list(process, term)
-        process.bound = frozenset(self._running)
+        self._see_objects(process)
 
     def _look_back(self, process: GroupProcess) -> None:
         """Take back the writes of the leader before for gangs that are not complete."""
@@ -287,7 +291,8 @@ class GroupWorld(World[GroupProcess]):
             self.trace.append(f"         {process.name} serves")
             process.is_looking_back = False
             for gang in GANGS:
-                self._note_commit(gang)  # Of the leader before, which was complete.
+                # Of the leader before, which was complete.
+                self._note_commit(gang, process.minimums[gang.name])
             return
         self._take_back(process, self._random.choice(take_backs))
 
@@ -298,12 +303,15 @@ class GroupWorld(World[GroupProcess]):
                 pod in process.bound,
                 tuple(
                     (process.seen.get(name), self._entry(gang, pod, name))
-                    for name in self._claims(gang, pod)
+                    for name in gang.claims(pod)
                 ),
             )
             for pod in self._pods(gang)
         ]
-        return group_steps.incomplete_commit(gang.min_count, members)
+        shared = process.seen.get(("default", gang.shared))
+        users = () if shared is None or self._has_group_entries else consumers(shared)
+        gone = {user.uid for user in users}.difference(self._pods(gang))
+        return group_steps.incomplete_commit(process.minimums[gang.name], members, gone)
 
     # --- reservations -----------------------------------------------------------------------------
 
@@ -323,8 +331,10 @@ class GroupWorld(World[GroupProcess]):
         free = sorted({f"gpu-{n}" for n in range(DEVICES)} - process.devices_in_use())
         chosen, holds = self._choose(process, gang, free)
         placed = self._placed(process, gang)
-        if not chosen or len(placed) + len(chosen) < gang.min_count:
+        if not chosen or len(placed) + len(chosen) < process.minimums[gang.name]:
             return
+        nodes = sorted(process.nodes)
+        process.node_of |= {pod: self._random.choice(nodes) for pod in chosen}
         process.parked[gang.name] = {pod: self._versions(process, gang, pod) for pod in chosen}
         if self._planted is Fault.NO_PARKING:
             return
@@ -354,19 +364,19 @@ class GroupWorld(World[GroupProcess]):
 
     def _reserve_anew(self, process: GroupProcess, gang: Gang, pod: str) -> None:
         free = sorted({f"gpu-{n}" for n in range(DEVICES)} - process.devices_in_use())
-        claims = [process.seen.get(name) for name in self._claims(gang, pod)]
+        claims = [process.seen.get(name) for name in gang.claims(pod)]
         _hold(pod, claims, process.holds, free)
         process.barriers[gang.name] = group_barrier.reserve(
             process.barriers[gang.name], pod, process.clock(self._now)
         )
 
     def _versions(self, process: GroupProcess, gang: Gang, pod: str) -> list[str]:
-        claims = [process.seen.get(name) for name in self._claims(gang, pod)]
+        claims = [process.seen.get(name) for name in gang.claims(pod)]
         return ["" if claim is None else claim.metadata.resource_version or "" for claim in claims]
 
     def _has_devices(self, process: GroupProcess, gang: Gang, pod: str) -> bool:
         """Return True if each claim of a pod has devices, or is promised some; one that is gone needs none."""
-        claims = [process.seen.get(name) for name in self._claims(gang, pod)]
+        claims = [process.seen.get(name) for name in gang.claims(pod)]
         return all(
             claim is None or allocation_of(claim) is not None or claim.metadata.uid in process.holds
             for claim in claims
@@ -380,7 +390,7 @@ class GroupWorld(World[GroupProcess]):
         freed = {
             device
             for pod in self._pods(other)
-            for name in self._claims(other, pod)
+            for name in other.claims(pod)
             if (claim := process.seen.get(name)) is not None
             for device in devices_of(claim)
         }
@@ -401,7 +411,7 @@ class GroupWorld(World[GroupProcess]):
         chosen: list[str] = []
         for pod in self._pods(gang):
             if pod not in placed:
-                claims = [process.seen.get(name) for name in self._claims(gang, pod)]
+                claims = [process.seen.get(name) for name in gang.claims(pod)]
                 if None not in claims and _hold(pod, claims, holds, free):
                     chosen.append(pod)
         return chosen, holds
@@ -449,7 +459,7 @@ class GroupWorld(World[GroupProcess]):
         )
 
     def _release(self, process: GroupProcess, gang: Gang, pod: str, *, deallocate: bool) -> None:
-        for name in self._claims(gang, pod):
+        for name in gang.claims(pod):
             claim = process.seen.get(name)
             if claim is not None and claim.metadata.uid not in process.busy:
                 pods = [Consumer(pod, self._entry(gang, pod, name))]
@@ -466,7 +476,7 @@ class GroupWorld(World[GroupProcess]):
     def _advance(self, process: GroupProcess) -> None:
         """Decide about a pod that waits."""
         gang = self._random.choice(GANGS)
-        barrier = process.barriers[gang.name]
+        barrier = self._current(process, gang)
         if not process.serves or not barrier.arrived or gang.name in process.commits:
             return
         pod = self._random.choice(sorted(barrier.arrived))
@@ -483,14 +493,27 @@ class GroupWorld(World[GroupProcess]):
             case Wait():
                 pass
 
+    def _current(self, process: GroupProcess, gang: Gang) -> Barrier:
+        """Return the barrier of a gang with its present minimum."""
+        barrier = process.barriers[gang.name]
+        if self._planted is Fault.OLD_MINIMUM:
+            return barrier
+        return replace(barrier, min_count=process.minimums[gang.name])
+
+    def _node(self, process: GroupProcess, pod: str) -> Node | None:
+        """Return the node that was reserved for a pod; None once it is seen to be gone."""
+        name = process.node_of[pod]
+        is_there = name in process.nodes or self._planted is Fault.LOST_NODE
+        return NODES[name] if is_there else None
+
     def _begin_commit(self, process: GroupProcess, gang: Gang, pods: frozenset[str]) -> None:
         members = [
             GroupPod(
                 pod,
-                NODE,
+                self._node(process, pod),
                 tuple(
                     ConsumedClaim(name, claim.metadata.uid, self._entry(gang, pod, name))
-                    for name in self._claims(gang, pod)
+                    for name in gang.claims(pod)
                     if (claim := process.seen.get(name)) is not None
                 ),
             )
@@ -500,11 +523,14 @@ class GroupWorld(World[GroupProcess]):
         if rejections:
             self._forget(process, gang, rejections)
             return
+        for pod in sorted(pods):
+            if process.node_of[pod] not in process.nodes:
+                self._fail(f"{pod} is to be bound to {process.node_of[pod]}, which is gone")
         take_backs = (
             group_steps.joined(process.take_backs.get(take_back.uid), take_back)
             for take_back in group_steps.take_backs_of(members, process.seen)
         )
-        process.commits[gang.name] = Running(pods, take_backs)
+        process.commits[gang.name] = Running(pods, process.minimums[gang.name], take_backs)
         process.barriers[gang.name] = group_barrier.begin(process.barriers[gang.name], pods)
         self.trace.append(f"         {process.name} begins the commit of {', '.join(sorted(pods))}")
 
@@ -523,7 +549,7 @@ class GroupWorld(World[GroupProcess]):
             self._write_pod(process, gang, commit, pod)
 
     def _write_pod(self, process: GroupProcess, gang: Gang, commit: Running, pod: str) -> None:
-        for name in self._claims(gang, pod):
+        for name in gang.claims(pod):
             claim = process.seen.get(name)
             uid = "" if claim is None else claim.metadata.uid
             if uid in process.busy:
@@ -532,12 +558,15 @@ class GroupWorld(World[GroupProcess]):
                 claim,
                 uid,
                 process.holds.get(uid),
-                Candidate(Consumer(pod, self._entry(gang, pod, name)), NODE),
+                Candidate(Consumer(pod, self._entry(gang, pod, name)), NODES[process.node_of[pod]]),
                 is_unsettled=claim is not None and process.unsettled.may_change(claim),
                 others=[
-                    Candidate(Consumer(other, self._entry(gang, other, name)), NODE)
+                    Candidate(
+                        Consumer(other, self._entry(gang, other, name)),
+                        NODES[process.node_of[other]],
+                    )
                     for other in sorted(commit.pods)
-                    if name in self._claims(gang, other)
+                    if name in gang.claims(other)
                 ],
             )
             if isinstance(step, Rejection):
@@ -550,11 +579,12 @@ class GroupWorld(World[GroupProcess]):
 
     def _finish(self, process: GroupProcess, gang: Gang, commit: Running) -> None:
         """Let the pods of a commit be bound, unless too many have left."""
-        barrier = process.barriers[gang.name]
+        barrier = self._current(process, gang)
         left = commit.pods - barrier.committing
         bound = process.bound.intersection(self._pods(gang))
         remaining = commit.pods - left
-        if left and group_barrier.is_short(barrier, remaining, bound):
+        is_short = group_barrier.is_short(barrier, remaining, bound)
+        if left and is_short and self._planted is not Fault.DELETED_COUNTS:
             commit.is_rejected = True
             return
         process.barriers[gang.name] = group_barrier.let_go(barrier, remaining)
@@ -566,7 +596,8 @@ class GroupWorld(World[GroupProcess]):
                 process.take_backs[uid] = not_let_go
         if remaining:
             self.trace.append(f"         {process.name} lets {', '.join(sorted(remaining))} go")
-            self._note_commit(gang)
+            needed = min(commit.min_count, process.minimums[gang.name])
+            self._note_commit(gang, needed, remaining.difference(self._pods(gang)))
 
     def _undo(self, process: GroupProcess, gang: Gang, commit: Running) -> None:
         """Take back the writes of a commit."""
@@ -634,13 +665,12 @@ class GroupWorld(World[GroupProcess]):
         if not process.serves or not passed or self._server.holder != process.identity:
             return
         pod = self._random.choice(sorted(passed))
-        keys = tuple(
-            ClaimKey(name, self._server.claims[name].metadata.uid)
-            for name in self._claims(gang, pod)
-        )
         self._forget(process, gang, [pod])
         if pod not in self._pods(gang):
             return  # It was deleted.
+        keys = tuple(
+            ClaimKey(name, self._server.claims[name].metadata.uid) for name in gang.claims(pod)
+        )
         if self._random.random() < BINDING_FAILS:
             self._release(process, gang, pod, deallocate=False)
         elif all(self._is_reserved(pod, key) for key in keys):
@@ -651,23 +681,95 @@ class GroupWorld(World[GroupProcess]):
     def _watch(self, process: GroupProcess) -> None:
         super()._watch(process)
         if process.leads and not process.is_listing:
-            process.bound = frozenset(self._running)
+            self._see_objects(process)
             for gang in GANGS:
                 barrier, pods = process.barriers[gang.name], self._pods(gang)
                 present = barrier.reserved | barrier.arrived | barrier.committing | barrier.passed
                 self._forget(process, gang, sorted(present.difference(pods)))
 
+    def _see_objects(self, process: GroupProcess) -> None:
+        process.bound = frozenset(self._running)
+        process.minimums = dict(self._objects.minimums)
+        process.nodes = self._objects.nodes
+
+    # --- the cluster ------------------------------------------------------------------------------
+
     def _end_gang(self, _process: GroupProcess) -> None:
-        """Delete the pods of a gang with their claims, and create them anew."""
+        """Delete the pods of a gang with their claims, and create them anew, some of them later."""
         gang = self._random.choice(GANGS)
         for pod in self._pods(gang):
             self._running.pop(pod, None)
-        self._generation[gang.name] += 1
+        late = [place for place in gang.pods if self._random.random() < LATE]
+        self._objects.renew(gang, late)
         self._partial_since.pop(gang.name, None)
-        names = {name for pod in self._pods(gang) for name in self._claims(gang, pod)}
-        for name in sorted(names):
+        for name in sorted({name for place in gang.pods for name in gang.claims(place)}):
             self._server.release(name, None)
-            self._server.create(name)
+        present = [gang.claims(pod) for pod in self._pods(gang)]
+        for name in sorted(
+            {("default", gang.shared), *(name for names in present for name in names)}
+        ):
+            if name[1]:
+                self._server.create(name)
+
+    def _delete_pod(self, _process: GroupProcess) -> None:
+        """Delete a pod with its claims, but not the last one of a gang.
+
+        What a lost leader wrote for a PodGroup without any pod stays until that is deleted.
+        """
+        gang = self._random.choice(GANGS)
+        pods = self._pods(gang)
+        if len(pods) < 2:
+            return
+        pod = self._random.choice(pods)
+        self.trace.append(f"         {pod} is deleted")
+        self._running.pop(pod, None)
+        for name in self._objects.delete(pod):
+            self._server.release(name, None)
+
+    def _remove_stale_entries(self) -> None:
+        """Remove entries of pods that are gone from shared claims, as kube-controller-manager does."""
+        for gang in GANGS:
+            name = ("default", gang.shared)
+            shared = self._server.claims.get(name)
+            if shared is None or self._has_group_entries:
+                continue
+            pods = self._pods(gang)
+            stale = tuple(entry for entry in consumers(shared) if entry.uid not in pods)
+            if stale:
+                write = ClaimWrite(kind=Kind.DEALLOCATE, claim=shared, entries=stale)
+                self._server.put(name, written_claim(shared, write))
+
+    def _create_pod(self, _process: GroupProcess) -> None:
+        """Create a pod of a gang in the place of one that was deleted, or that comes late."""
+        gang = self._random.choice(GANGS)
+        absent = self._objects.absent(gang)
+        if absent:
+            place = self._random.choice(absent)
+            for name in self._objects.create(place):
+                self._server.create(name)
+            self.trace.append(f"         a pod comes as {place}")
+
+    def _change_minimum(self, _process: GroupProcess) -> None:
+        """Raise or lower the minimum of a gang.
+
+        Nobody lowers it in the seconds in which a new leader looks back: what is half taken back would be complete.
+        """
+        gang = self._random.choice(GANGS)
+        minimum = self._random.randint(2, len(gang.pods))
+        is_looked_at = any(process.leads and process.is_looking_back for process in self._processes)
+        if is_looked_at and minimum < self._objects.minimums[gang.name]:
+            return
+        self._objects.minimums[gang.name] = minimum
+        self.trace.append(f"         {gang.name} needs {minimum} pods now")
+
+    def _lose_node(self, _process: GroupProcess) -> None:
+        """Lose a node, or have it come back."""
+        if len(self._objects.nodes) < len(NODES):
+            self._objects.nodes = frozenset(NODES)
+        else:
+            name = self._random.choice(sorted(NODES))
+            self._objects.nodes -= {name}
+            self.trace.append(f"         {name} is lost")
 
     def _kill(self, process: GroupProcess) -> None:
         """End a process at once; its sent calls arrive nevertheless, and its Lease expires."""

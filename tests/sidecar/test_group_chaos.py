@@ -19,10 +19,13 @@ def test_no_schedule_leaves_a_gang_with_a_part_of_its_devices() -> None:
         (Fault.NO_COMMIT, 0, "have devices"),
         (Fault.NO_TAKE_BACK, 0, "have devices"),
         (Fault.NO_LOOK_BACK, 0, "have devices"),
-        (Fault.HASTY_TAKE_BACK, 6, "have devices"),
+        (Fault.HASTY_TAKE_BACK, 1, "have devices"),
         (Fault.NO_PARKING, 1, "has lost its devices between the two Reserves"),
-        (Fault.WHAT_IF_HOLDS, 2, "belongs to"),
-        (Fault.FIRST_TAKES_ALL, 147, "was taken from it"),
+        (Fault.WHAT_IF_HOLDS, 29, "belongs to"),
+        (Fault.FIRST_TAKES_ALL, 23, "was taken from it"),
+        (Fault.OLD_MINIMUM, 57, "3 need them"),
+        (Fault.DELETED_COUNTS, 91, "3 need them"),
+        (Fault.LOST_NODE, 4, "which is gone"),
     ],
 )
 def test_a_planted_fault_is_found_and_its_seed_is_a_schedule(

@@ -351,3 +351,12 @@ def test_what_a_new_leader_takes_back(
     name: str, min_count: int, members: list[MemberClaims], want: list[TakeBack]
 ) -> None:
     assert list(incomplete_commit(min_count, members)) == want, name
+
+
+def test_pods_that_are_gone_keep_no_claim_of_an_incomplete_commit() -> None:
+    """Pod z was deleted while the claim was written; its entry is removed by kube-controller-manager."""
+    shared = claim("shared", "a", "z")
+    members = [found("a", shared), found("b", claim("y"))]
+
+    assert list(incomplete_commit(2, members)) == []
+    assert list(incomplete_commit(2, members, {"z"})) == [taken("shared", "a")]
