@@ -71,8 +71,11 @@ def measure() -> Iterator[Result]:
                 for side in range(len(sides))
             )
             yield times(f"{title}: groups/s", ours, anchor, at_least=goal)
-            unplaced = max(GROUPS - turn[0].placed for turn in rounds)
-            yield below(f"{title}: groups that were not placed", unplaced, 1.0)
+            unplaced, anchor_unplaced = (
+                max(GROUPS - turn[side].placed for turn in rounds) for side in range(len(sides))
+            )
+            name = f"{title}: groups that were not placed"
+            yield below(name, unplaced, 1.0, anchor=anchor_unplaced)
 
 
 async def _publish(cluster: Cluster, node_count: int) -> None:
