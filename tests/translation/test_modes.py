@@ -173,6 +173,29 @@ def test_a_mapped_pod_that_has_to_leave_its_scheduler_is_translated(
     assert not isinstance(outcome, Translated) or outcome.scheduler_name == "default-scheduler"
 
 
+@pytest.mark.parametrize(
+    ("owned", "scheduler", "is_native"),
+    [
+        ("gpu.nvidia.com", "", False),
+        ("gpu.nvidia.com", "drawbridge-scheduler", False),
+        ("gpu.example.com", "", True),
+    ],
+)
+def test_a_mapped_pod_of_a_driver_of_the_bridge_is_translated(
+    owned: str, scheduler: str, *, is_native: bool
+) -> None:
+    """kube-scheduler would make a claim for it, and the fence refuses that."""
+    mapped = translation_snapshot(
+        extended_resources={"nvidia.com/gpu": "gpu.nvidia.com"},
+        class_drivers={"gpu.nvidia.com": frozenset({"gpu.nvidia.com"})},
+        owned_drivers=frozenset({owned}),
+    )
+
+    outcome = translation_outcome(pod(gpus(1), schedulerName=scheduler), mapped)
+
+    assert is_native is isinstance(outcome, Untouched)
+
+
 def test_an_adopted_scheduler_is_the_settings_choice_also_with_the_label() -> None:
     adopting = TranslationOptions(adopt_schedulers={"volcano": "volcano", "kai": "mine"})
     outcomes = [

@@ -30,7 +30,8 @@ def is_native(
 
     It allocates whole devices only: no share, no filter, no annotation. A class whose driver never
     published a device allocates none, so its keys are translated where another GPU driver has. So are
-    keys whose class gives other devices than they mean, unless the settings say otherwise. A pod
+    keys whose class gives other devices than they mean, unless the settings say otherwise, and keys whose class
+    reaches a driver of the bridge: kube-scheduler would make a claim that nobody may allocate. A pod
     that has to leave its scheduler is translated, since the scheduler of a legacy system finds only its own
     nodes, and without claims the default scheduler would not keep the pod from them.
     """
@@ -40,6 +41,8 @@ def is_native(
     if options.native is NativePolicy.TRANSLATE:
         return False
     if options.native is NativePolicy.EXACT and legacy.keys() & snapshot.wide_mappings.keys():
+        return False
+    if _reaches_owned_driver(legacy, snapshot):
         return False
     if options.scheduler_for(legacy.scheduler_name) != legacy.scheduler_name:
         return False
@@ -56,6 +59,15 @@ def is_native(
         and amount.is_whole
         for container in legacy.containers
         for key, amount in container.limits.items()
+    )
+
+
+def _reaches_owned_driver(legacy: LegacyPod, snapshot: TranslationSnapshot) -> bool:
+    """Return True if the class of a key selects devices of a driver that the bridge owns."""
+    owned_drivers = snapshot.owned_drivers
+    return bool(owned_drivers) and any(
+        snapshot.class_drivers.get(snapshot.extended_resources[key], frozenset()) & owned_drivers
+        for key in legacy.keys()
     )
 
 
