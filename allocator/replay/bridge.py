@@ -26,6 +26,8 @@ ANSWER_NODES: Final = 100
 class BridgeScheduler:
     """The scheduler of the bridge with a strategy that scores devices alone."""
 
+    searches_groups = True
+
     def __init__(
         self, strategy: Strategy, ties: TieBreaker, profiles: SchedulerProfiles = DEFAULT_PROFILES
     ) -> None:

@@ -26,6 +26,8 @@ from allocator.strategies.strategy import Strategy
 class FragmentationScheduler:
     """The scheduler of the bridge with FragmentationAware."""
 
+    searches_groups = True
+
     def __init__(
         self,
         ties: TieBreaker,
@@ -69,6 +71,8 @@ class FragmentationScheduler:
 
 class TwoStepScheduler:
     """The scheduler of the bridge with another strategy and its nodes in two steps."""
+
+    searches_groups = True
 
     def __init__(
         self, strategy: Strategy, ties: TieBreaker, profiles: SchedulerProfiles = DEFAULT_PROFILES

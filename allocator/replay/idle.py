@@ -9,7 +9,7 @@ from allocator.model.devices import PublishedDevice
 from allocator.model.outcome import AttemptFailed
 from allocator.model.selectors import selector_chain
 from allocator.replay.state import ReplayState
-from allocator.replay.workload import Candidate
+from allocator.replay.workload import GROUP_DOES_NOT_FIT, Candidate
 from allocator.strategies.strategy import Strategy
 
 NOBODY_ASKS: Final = "nobodyAsks"
@@ -68,7 +68,9 @@ def _reason(
     if plans.fitting(node) is None:
         return TOO_FEW if _asks_for_any(candidate, devices) else None
     lacks = state.lacks(candidate, (node,))
-    return min(lacks) if lacks else None
+    if lacks:
+        return min(lacks)
+    return None if candidate.pod.group is None else GROUP_DOES_NOT_FIT
 
 
 def _asks_for_any(candidate: Candidate, devices: Sequence[PublishedDevice]) -> bool:

@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 from allocator.model.outcome import AttemptFailed
 from allocator.replay.bridge import BridgeScheduler
 from allocator.replay.fragmentation import FragmentationScheduler, TwoStepScheduler
+from allocator.replay.groups import Arrived
 from allocator.replay.profiles import DEFAULT_PROFILES, SchedulerProfiles
 from allocator.replay.recorded import Changed, Course
 from allocator.replay.results import StrategyResult, Tally, failure_reason
@@ -16,7 +17,15 @@ from allocator.replay.scheduler import STOCK, STOCK_MOST_ALLOCATED, Scheduler, S
 from allocator.replay.state import ReplayState
 from allocator.replay.tie_breaker import TieBreaker
 from allocator.replay.timeline import Recorder
-from allocator.replay.workload import Candidate, Inventory, Order, ReplayPod, in_order
+from allocator.replay.workload import (
+    GROUP_DOES_NOT_FIT,
+    GROUP_INCOMPLETE,
+    Candidate,
+    Inventory,
+    Order,
+    ReplayPod,
+    in_order,
+)
 from allocator.search.attempt import AllocatorOptions
 from allocator.strategies.first_fit import FIRST_FIT
 from allocator.strategies.fragmentation_aware import FRAGMENTATION_AWARE
@@ -98,6 +107,7 @@ def replay_with(
     else:
         for _, pod in arrivals:
             run.try_once(pod)
+    run.end()
     return run.tally.result(name, seed, run.state, pods, run.strategy)
 
 
@@ -135,6 +145,7 @@ class _Run:
         # Sorted by priority, then by arrival.
         self._waiting: list[tuple[int, int, float, Candidate]] = []
         self._number = 0
+        self._groups: dict[str, Arrived] = {}
 
     @property
     def strategy(self) -> Strategy:
@@ -144,9 +155,18 @@ class _Run:
     def try_once(self, pod: ReplayPod) -> None:
         """Place a pod, or count it as failed."""
         candidate = self._candidate(pod)
-        if candidate is not None and not self._place(candidate, arrival=0.0, now=0.0):
+        is_placed = candidate is None or self._place(candidate, arrival=0.0, now=0.0)
+        # The pods of a group wait for further ones.
+        if candidate is not None and not is_placed and candidate.pod.group is None:
             self._count_failed(candidate)
         self._record(0.0)
+
+    def end(self) -> None:
+        """Count the pods of groups that wait still."""
+        for arrived in self._groups.values():
+            reason = GROUP_DOES_NOT_FIT if arrived.is_complete else GROUP_INCOMPLETE
+            for _, candidate in arrived.waiting.values():
+                self.tally.count_failed(reason, candidate)
 
     def over_time(
         self, arrivals: Sequence[tuple[float, ReplayPod]], course: Course | None = None
@@ -169,7 +189,8 @@ class _Run:
             self._record(now)
         self._leave_until(float("inf") if course is None else course.until)
         for _, _, _, candidate in self._waiting:
-            self._count_failed(candidate)
+            if candidate.pod.group is None:
+                self._count_failed(candidate)
 
     def _start(self, course: Course) -> None:
         """Let the pods that run when a recording begins leave in their seconds."""
@@ -210,12 +231,18 @@ class _Run:
         waiting = []
         for entry in sorted(self._waiting, key=lambda entry: entry[:2]):
             _, _, arrival, candidate = entry
+            if not self._waits(candidate):
+                continue  # It was placed with another pod of its group.
             gives_up = candidate.pod.gives_up
             if gives_up is not None and gives_up <= now:
                 self._count_failed(candidate)
             elif not self._place(candidate, arrival=arrival, now=now):
                 waiting.append(entry)
         self._waiting = waiting
+
+    def _waits(self, candidate: Candidate) -> bool:
+        group = candidate.pod.group
+        return group is None or self._groups[group.name].waits(candidate)
 
     def _candidate(self, pod: ReplayPod) -> Candidate | None:
         try:
@@ -232,7 +259,14 @@ class _Run:
         self.tally.count_failed(reason, candidate)
 
     def _place(self, candidate: Candidate, *, arrival: float, now: float) -> bool:
-        """Place a pod if it fits; a pod that waited leaves as much later."""
+        """Place a pod if it fits, or its group; a pod that waited leaves as much later."""
+        group = candidate.pod.group
+        if group is not None:
+            arrived = self._groups.setdefault(group.name, Arrived(group))
+            arrived.add(candidate, arrival)
+            for since, place in arrived.try_all(self.state, self._scheduler):
+                self._count_placed(*place, arrival=since, now=now)
+            return not arrived.waits(candidate)
         try:
             placement = self._scheduler.choose(candidate, self.state)
         except AttemptFailed:
@@ -241,6 +275,18 @@ class _Run:
         if placement.node is None:
             return False
         claims = self.state.place(candidate, placement.node, placement.plan)
+        self._count_placed(candidate, placement.node, claims, arrival=arrival, now=now)
+        return True
+
+    def _count_placed(
+        self,
+        candidate: Candidate,
+        node: str,
+        claims: tuple[ResourceClaim, ...],
+        *,
+        arrival: float,
+        now: float,
+    ) -> None:
         self.tally.count_placed(now - arrival)
         departure = candidate.pod.departure
         if departure is not None:
@@ -248,6 +294,5 @@ class _Run:
             leaves = max(now, departure + now - arrival)
             heapq.heappush(
                 self._running,
-                _Running(leaves, self._number, candidate, placement.node, claims),
+                _Running(leaves, self._number, candidate, node, claims),
             )
-        return True

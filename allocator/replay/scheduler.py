@@ -46,7 +46,13 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Scheduler(Protocol):
-    """A scheduler that places pods one by one."""
+    """A scheduler that places pods.
+
+    Attributes:
+        searches_groups: It places the pods of a group by one search, and not one after the other.
+    """
+
+    searches_groups: bool
 
     @property
     def strategy(self) -> Strategy:
@@ -60,6 +66,8 @@ class Scheduler(Protocol):
 
 class StockScheduler:
     """The stock kube-scheduler."""
+
+    searches_groups = False
 
     def __init__(self, ties: TieBreaker, profile: ScoringProfile = DEFAULT_PROFILE) -> None:
         """Place pods as kube-scheduler does.

@@ -37,6 +37,7 @@ class ReplayState:
         resources: Node to its resources; a node that changes has another value.
         headroom: Node to the CPU, memory and number of pods that it has left.
         changes: Names of the nodes that changed, in order; a node may be there several times.
+        from_claims: Extended resources that DeviceClasses map.
     """
 
     def __init__(self, inventory: Inventory, options: AllocatorOptions) -> None:
@@ -66,7 +67,7 @@ class ReplayState:
         }
         self.changes: list[str] = []
         self._nodes_of = self._nodes_by_pool()
-        self._from_claims = frozenset(inventory.extended_resources)
+        self.from_claims = frozenset(inventory.extended_resources)
         self._eligible: dict[bytes, frozenset[str] | None] = {}
         self._lacks: dict[Hashable, dict[str, tuple[NodeResources, tuple[str, ...]]]] = {}
         self._scores: dict[tuple[object, int], dict[str, tuple[NodeResources, int]]] = {}
@@ -109,7 +110,7 @@ class ReplayState:
         resources = self.resources.get(node)
         if resources is None:
             return False  # It is gone, and is known from the time before.
-        return has_resources(candidate.request, resources, self._from_claims)
+        return has_resources(candidate.request, resources, self.from_claims)
 
     def scores(
         self,
@@ -143,9 +144,13 @@ class ReplayState:
         if plan is not None and candidate.pending is not None:
             metadata = candidate.pod.pod.metadata
             seed = f"{metadata.namespace}/{metadata.name}"
-            claims = _allocated_claims(plan, candidate.pending, seed, self.cluster.options)
+            claims = self.allocated(plan, candidate.pending, seed)
         self.put(candidate, node, claims)
         return claims
+
+    def allocated(self, plan: Plan, pending: PendingClaims, seed: str) -> tuple[ResourceClaim, ...]:
+        """Return claims with the devices of a plan; the cluster stays as it is."""
+        return _allocated_claims(plan, pending, seed, self.cluster.options)
 
     def put(self, candidate: Candidate, node: str, claims: Sequence[ResourceClaim]) -> None:
         """Bind a pod to a node with claims that are allocated."""
@@ -225,7 +230,7 @@ class ReplayState:
             resources = self.resources[name]
             entry = cached.get(name)
             if entry is None or entry[0] is not resources:
-                lacks = insufficient_resources(candidate.request, resources, self._from_claims)
+                lacks = insufficient_resources(candidate.request, resources, self.from_claims)
                 entry = cached[name] = resources, tuple([lack.name for lack in lacks])
             counts.update(entry[1])
         return counts

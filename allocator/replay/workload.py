@@ -2,6 +2,7 @@
 
 from collections.abc import Hashable, Mapping, Sequence
 from enum import StrEnum
+from typing import Final
 
 import msgspec
 
@@ -10,6 +11,12 @@ from allocator.nodes.pod_requests import PodRequest
 from allocator.replay.tie_breaker import TieBreaker
 from kube.api.core import Node, Pod
 from kube.api.resource import DeviceClass, ResourceClaim, ResourceSlice
+
+GROUP_INCOMPLETE: Final = "groupIncomplete"
+"""The reason of a pod whose group needs more pods than arrived."""
+
+GROUP_DOES_NOT_FIT: Final = "groupDoesNotFit"
+"""The reason of a pod whose group has no place for as many pods as it needs, or none for one more."""
 
 
 class Order(StrEnum):
@@ -24,6 +31,24 @@ class Order(StrEnum):
     SHUFFLE = "shuffle"
 
 
+class ReplayGroup(msgspec.Struct, frozen=True, kw_only=True):
+    """A group of pods that are placed together, or not at all.
+
+    Attributes:
+        name: Its kind and name, which no other group has.
+        min_count: The number of pods that it needs.
+        placed: The nodes of its pods that run before the replay.
+        domain: A label of nodes of which its pods should have one value; empty for none.
+        needs_one_domain: All of their nodes need one value of it.
+    """
+
+    name: str
+    min_count: int
+    placed: tuple[str, ...] = ()
+    domain: str = ""
+    needs_one_domain: bool = False
+
+
 class ReplayPod(msgspec.Struct, frozen=True, kw_only=True):
     """A pod that arrives.
 
@@ -34,6 +59,7 @@ class ReplayPod(msgspec.Struct, frozen=True, kw_only=True):
         arrival: The second in which it arrives; None for the second of the pod before it.
         departure: The second in which it leaves if it never waits; None if it stays.
         gives_up: The second from which it waits no longer; None if it waits until the end.
+        group: The group that it belongs to; None for a pod by itself.
     """
 
     pod: Pod
@@ -42,6 +68,7 @@ class ReplayPod(msgspec.Struct, frozen=True, kw_only=True):
     arrival: float | None = None
     departure: float | None = None
     gives_up: float | None = None
+    group: ReplayGroup | None = None
 
     @property
     def name(self) -> str:

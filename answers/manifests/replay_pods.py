@@ -6,6 +6,7 @@ from typing import Final
 
 import msgspec
 
+from allocator.declarations.model import DeclaredGroup
 from allocator.pods.claims import Name, allocation_of, claim_name, pod_claims, pod_name
 from allocator.pods.extended_resource_claim import (
     device_plugin_resources,
@@ -14,7 +15,7 @@ from allocator.pods.extended_resource_claim import (
 )
 from allocator.replay.csv_pods import MAX_ROWS
 from allocator.replay.tie_breaker import TieBreaker
-from allocator.replay.workload import ReplayPod
+from allocator.replay.workload import ReplayGroup, ReplayPod
 from answers.model.cluster_state import ClusterState, is_running
 from kube.api.core import Pod, PodSpec
 from kube.api.extended_resources import extended_resources
@@ -40,7 +41,7 @@ class ArrivingPods(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def manifest_pods(pods: Iterable[Pod], state: ClusterState) -> ArrivingPods:
-    """Return the unbound pods of manifests, each with claims of its own.
+    """Return the unbound pods of manifests, each with claims of its own, and with its group.
 
     Args:
         pods: The pods, after their translation.
@@ -49,16 +50,38 @@ def manifest_pods(pods: Iterable[Pod], state: ClusterState) -> ArrivingPods:
     builder = ReplayPodBuilder(state)
     arriving: list[ReplayPod] = []
     left_out: dict[str, list[str]] = {}
+    pods = tuple(pods)
+    declared = state.groups(pods)
+    group_of = {
+        (pod.metadata.namespace, pod.metadata.name): _replay_group(group)
+        for group in declared.groups
+        for pod in group.waiting
+    }
     for pod in pods:
         claims = pod_claims(pod, state.claims, state.templates)
-        if claims.missing:
+        name = (pod.metadata.namespace, pod.metadata.name)
+        fault = declared.faults.get(name)
+        if fault is not None:
+            left_out.setdefault(fault.message, []).append(_reference(pod))
+        elif claims.missing:
             left_out.setdefault(claims.missing[0].message, []).append(_reference(pod))
         elif claims.held:
             reason = "its claim is allocated already, so it has no choice of nodes"
             left_out.setdefault(reason, []).append(_reference(pod))
         else:
-            arriving.append(builder.build(pod, claims.open))
+            built = builder.build(pod, claims.open)
+            arriving.append(msgspec.structs.replace(built, group=group_of.get(name)))
     return ArrivingPods(pods=tuple(arriving), state=state, notes=tuple(_notes(left_out)))
+
+
+def _replay_group(group: DeclaredGroup) -> ReplayGroup:
+    return ReplayGroup(
+        name=str(group.name),
+        min_count=group.min_count,
+        placed=group.placed,
+        domain=group.domain,
+        needs_one_domain=group.needs_one_domain,
+    )
 
 
 def drawn_pods(state: ClusterState, demand: float) -> ArrivingPods:

@@ -13,6 +13,7 @@ from allocator.model.usage import Usage
 from allocator.pods.claims import allocation_of, claim_name
 from allocator.simulation.model import PlacedClaim, PlacedPod, SimulationInput, SimulationResult
 from answers.cluster.budgets import Budgets
+from answers.manifests.job_groups import job_group
 from answers.manifests.not_modelled import used_features
 from answers.manifests.quotas import check_quotas
 from answers.manifests.translate import TranslatedObject, collect_findings, translate_objects
@@ -65,10 +66,11 @@ class SimulationRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _WorkloadPods(NamedTuple):
-    """The pods of a workload that are to be placed, and the number of those that exist."""
+    """The pods of a workload that are to be placed, the number of those that exist, and their PodGroup."""
 
     pods: tuple[SourceObject, ...]
     existing: int
+    group: SourceObject | None
 
 
 def build_request(inputs: Inputs) -> SimulationRequest:
@@ -201,7 +203,10 @@ def _with_names(objects: Iterable[N]) -> Iterator[N]:
 def _documents(
     results: Sequence[TranslatedObject], pods_by_workload: Mapping[str, _WorkloadPods]
 ) -> list[SourceObject]:
-    """Return the translated manifests without those that are rejected, and pods after their workload."""
+    """Return the translated manifests without those that are rejected, and pods after their workload.
+
+    The PodGroup of a Job comes before its pods.
+    """
     sources: list[SourceObject] = []
     for result in results:
         documents = (*result.templates, *([] if result.document is None else [result.document]))
@@ -210,7 +215,8 @@ def _documents(
             for document in documents
         ]
         if result.reference in pods_by_workload:
-            sources += pods_by_workload[result.reference].pods
+            pods, _, group = pods_by_workload[result.reference]
+            sources += pods if group is None else (group, *pods)
     return sources
 
 
@@ -225,13 +231,15 @@ def _pods_by_workload(
             continue
         place = namespace_of(result.source, namespace)
         existing = count_pods_of(result.source, place, before)
-        pods = tuple(workload_pods(result.source, result.document or {}, place, existing))
-        answers[result.reference] = _WorkloadPods(pods, existing)
+        document = result.document or {}
+        pods = tuple(workload_pods(result.source, document, place, existing))
+        group = job_group(result.source, document, place, existing)
+        answers[result.reference] = _WorkloadPods(pods, existing, group)
     return answers
 
 
 def _workload_notes(pods_by_workload: Mapping[str, _WorkloadPods]) -> Iterator[str]:
-    for reference, (pods, existing) in pods_by_workload.items():
+    for reference, (pods, existing, _) in pods_by_workload.items():
         if existing:
             yield f"{reference} has {existing} pods already, so {len(pods)} more are placed"
         if len(pods) == MAX_PODS:

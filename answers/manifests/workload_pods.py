@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from allocator.declarations import volcano
+from answers.manifests.job_groups import job_group_name
 from answers.manifests.quotas import pods_at_a_time
 from answers.model.cluster_state import ClusterState
 from answers.model.pod_owners import is_made_by
@@ -40,10 +41,13 @@ def workload_pods(
     """
     number = 0
     gang = _volcano_gang(source, document)
+    group = job_group_name(source, document)
     for template, count in _templates(source, document):
         for _ in range(count):
             if existing <= number < existing + MAX_PODS:
-                yield _pod(source, template, gang, f"{source.name}-{number}", namespace)
+                yield _pod(
+                    source, _in_group(template, group), gang, f"{source.name}-{number}", namespace
+                )
             number += 1
 
 
@@ -74,6 +78,14 @@ def _volcano_gang(source: SourceObject, document: Mapping[str, Any]) -> Mapping[
     if minimum is None:
         minimum = sum(count for _, count in _templates(source, document))
     return {volcano.NAME: source.name, volcano.MIN_MEMBER: str(minimum)}
+
+
+def _in_group(template: Mapping[str, Any], group: str | None) -> Mapping[str, Any]:
+    """Return the template of a pod that is in a PodGroup; the same without one."""
+    spec = template.get("spec")
+    if group is None or not isinstance(spec, Mapping):
+        return template
+    return {**template, "spec": {**spec, "schedulingGroup": {"podGroupName": group}}}
 
 
 def _pod(

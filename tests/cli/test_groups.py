@@ -239,3 +239,98 @@ def test_check_warns_of_a_claim_that_is_not_that_of_the_group(tmp_path: Path) ->
 
         assert [finding["code"] for finding in findings] == codes
     assert findings[0]["path"] == "spec.template.spec.resourceClaims[0]"
+
+
+def job_with_gang(tmp_path: Path, gang: Document, **changes: Document) -> Path:
+    """The Job of the example without its PodGroup, and with a gang of its own."""
+    _, template, job = documents("training.yaml")
+    del job["spec"]["template"]["spec"]["schedulingGroup"]
+    spec = {**job["spec"], "scheduling": {"schedulingPolicy": {"gang": gang}}}
+    file = tmp_path / "job.yaml"
+    file.write_text(dump_yaml([template, {**job, "spec": spec} | changes]))
+    return file
+
+
+def test_the_pods_of_a_job_with_a_gang_are_placed_together(tmp_path: Path) -> None:
+    file = job_with_gang(tmp_path, {})
+
+    (group,) = simulated("-f", file, "--snapshot", CLUSTER, exit_code=1)["groups"]
+
+    assert (group["kind"], group["name"]) == ("PodGroup", "train-gang")
+    assert (group["minCount"], group["placed"]) == (4, 0)
+    assert group["reason"].startswith("3 of 4 pods fit, and 4 are needed")
+
+
+def test_a_gang_of_a_job_may_need_fewer_than_all_pods(tmp_path: Path) -> None:
+    file = job_with_gang(tmp_path, {"minCount": 3})
+
+    (group,) = simulated("-f", file, "--snapshot", CLUSTER, exit_code=1)["groups"]
+
+    assert (group["minCount"], group["placed"]) == (3, 3)
+
+
+def test_pods_of_a_job_that_run_count_for_its_gang(tmp_path: Path) -> None:
+    running = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": "train-0-abcde",
+            "namespace": "default",
+            "ownerReferences": [
+                {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "controller": True}
+            ],
+        },
+        "spec": {"nodeName": "node-a", "containers": [{"name": "main"}]},
+    }
+    snapshot = tmp_path / "snapshot.yaml"
+    snapshot.write_text(dump_yaml([*documents("cluster.yaml"), running]))
+    file = job_with_gang(tmp_path, {})
+
+    (group,) = simulated("-f", file, "--snapshot", snapshot, exit_code=0)["groups"]
+
+    assert (group["minCount"], group["placed"], len(group["pods"])) == (3, 3, 3)
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [{"name": "train", "ownerReferences": [{"kind": "JobSet", "name": "x", "controller": True}]}],
+)
+def test_a_job_of_a_controller_has_no_group_of_its_own(tmp_path: Path, metadata: Document) -> None:
+    file = job_with_gang(tmp_path, {}, metadata=metadata)
+
+    document = simulated("-f", file, "--snapshot", CLUSTER, exit_code=1)
+
+    assert "groups" not in document
+    assert sum(pod["node"] is not None for pod in document["pods"]) == 3
+
+
+@pytest.mark.parametrize("minimum", [0, "4", [], 2**40, -1, None, True])
+def test_a_gang_that_needs_no_number_of_pods_is_no_crash(tmp_path: Path, minimum: object) -> None:
+    file = job_with_gang(tmp_path, {"minCount": minimum})
+
+    result = drawbridge("simulate", "-f", file, "--snapshot", CLUSTER)
+
+    assert result.exit_code in {0, 1, 2}
+    assert "Traceback" not in result.output
+
+
+@pytest.mark.parametrize("strategy", ["stock", "CompactFirst"])
+def test_replay_places_a_group_whole_or_not_at_all(strategy: str) -> None:
+    call = ("replay", "-f", GROUPS / "training.yaml", "--snapshot", CLUSTER, "-o", "json")
+
+    (lacks,) = json.loads(drawbridge(*call, "--strategy", strategy).stdout)["strategies"]
+    more = ("--snapshot", GROUPS / "node-c.yaml", "--strategy", strategy)
+    (fits,) = json.loads(drawbridge(*call, *more).stdout)["strategies"]
+
+    assert (lacks["pods"]["placed"], lacks["failedBy"]) == (0, {"groupDoesNotFit": 4})
+    assert (fits["pods"]["placed"], fits["failedBy"]) == (4, {})
+
+
+def test_replay_leaves_out_groups_that_cannot_be_one() -> None:
+    result = drawbridge(
+        "replay", "-f", GROUPS / "disagreeing.yaml", "-f", GROUPS / "training.yaml",
+        "--snapshot", CLUSTER, "--strategy", "CompactFirst",
+    )  # fmt: skip
+
+    assert result.exit_code == 0
+    assert "pods of Koordinator gang default/ring disagree" in " ".join(result.output.split())

@@ -1,0 +1,107 @@
+"""Groups in a replay: their pods are placed together, or none is."""
+
+import pytest
+
+from allocator.replay.replay import replay
+from allocator.replay.results import StrategyResult
+from allocator.replay.workload import Inventory, Order, ReplayGroup, ReplayPod
+from kube.api.core import Node, NodeStatus, Pod
+from kube.api.meta import ObjectMeta
+from kube.quantity import Quantity
+from testing.allocation.builders import claim, classes, device, node, request, slice_of
+
+STOCK, OURS = "stock", "CompactFirst"
+
+
+def cluster(**gpus: int) -> Inventory:
+    """Nodes with so many devices each, and CPU for all."""
+    status = NodeStatus(allocatable={"cpu": Quantity(64), "pods": Quantity(110)})
+    return Inventory(
+        nodes=tuple(Node(metadata=ObjectMeta(name=name), status=status) for name in gpus),
+        slices=tuple(
+            slice_of(*(device(f"gpu-{number}") for number in range(count)), pool=name, node=name)
+            for name, count in gpus.items()
+        ),
+        classes=classes(),
+    )
+
+
+def members(group: ReplayGroup | None, *counts: int, prefix: str = "pod") -> list[ReplayPod]:
+    """Pods with so many devices each."""
+    names = [f"{prefix}-{number}" for number in range(len(counts))]
+    return [
+        ReplayPod(
+            pod=Pod(metadata=ObjectMeta(name=name, namespace="default")),
+            claims=(claim(request(count=count), name=name),),
+            group=group,
+        )
+        for name, count in zip(names, counts, strict=True)
+    ]
+
+
+def counts(result: StrategyResult) -> tuple[int, dict[str, int]]:
+    return result.pods.placed, dict(result.failed_by)
+
+
+@pytest.mark.parametrize("strategy", [STOCK, OURS, "FirstFit", "FragmentationAware"])
+@pytest.mark.parametrize("order", Order)
+def test_a_group_is_placed_whole_or_not_at_all(strategy: str, order: Order) -> None:
+    group = ReplayGroup(name="ring", min_count=3)
+    pods = members(group, 2, 2, 2)
+
+    fits = replay(strategy, pods, cluster(a=4, b=2), order=order)
+    lacks = replay(strategy, pods, cluster(a=4, b=1), order=order)
+
+    assert counts(fits) == (3, {})
+    assert counts(lacks) == (0, {"groupDoesNotFit": 3})
+    assert lacks.devices.in_use == 0
+    assert lacks.idle_because == {"groupDoesNotFit": 4, "tooFewDevices": 1}
+
+
+def test_a_group_that_is_turned_away_one_by_one_is_placed_by_the_bridge() -> None:
+    """kubernetes#138765: the small pod takes a device of the only node that has four."""
+    pods = members(ReplayGroup(name="evaluation", min_count=2), 1, 4)
+    # Both nodes have equal scores, and the seed has the small pod take the larger one.
+    results = [replay(STOCK, pods, cluster(a=4, b=1), seed=seed) for seed in range(8)]
+
+    assert {counts(result)[0] for result in results} == {0, 2}
+    for strategy in (OURS, "FirstFit", "LowLoadFirst"):
+        assert counts(replay(strategy, pods, cluster(a=4, b=1))) == (2, {})
+
+
+@pytest.mark.parametrize("strategy", [STOCK, OURS])
+def test_pods_beyond_the_minimum_fail_nobody(strategy: str) -> None:
+    pods = members(ReplayGroup(name="ring", min_count=2), 2, 2, 2)
+
+    assert counts(replay(strategy, pods, cluster(a=4))) == (2, {"groupDoesNotFit": 1})
+
+
+@pytest.mark.parametrize("strategy", [STOCK, OURS])
+def test_a_group_waits_for_its_pods_and_those_that_run_count(strategy: str) -> None:
+    incomplete = members(ReplayGroup(name="ring", min_count=3), 1, 1)
+    complete = members(ReplayGroup(name="ring", min_count=3, placed=("a",)), 1, 1)
+
+    assert counts(replay(strategy, incomplete, cluster(a=4))) == (0, {"groupIncomplete": 2})
+    assert counts(replay(strategy, complete, cluster(a=4))) == (2, {})
+
+
+@pytest.mark.parametrize("strategy", [STOCK, OURS])
+def test_a_group_takes_its_turn_when_its_last_pod_comes(strategy: str) -> None:
+    """The single pod comes between the pods of the group, and is placed before it."""
+    first, second = members(ReplayGroup(name="ring", min_count=2), 2, 2)
+    (single,) = members(None, 1, prefix="single")
+
+    result = replay(strategy, [first, single, second], cluster(a=4))
+
+    assert counts(result) == (1, {"groupDoesNotFit": 2})
+
+
+def test_a_group_stays_in_one_rack() -> None:
+    racks = {"a": "x", "b": "y", "c": "y"}
+    inventory = cluster(a=2, b=2, c=2)
+    nodes = tuple(node(name, rack=rack) for name, rack in racks.items())
+    labelled = Inventory(nodes=nodes, slices=inventory.slices, classes=inventory.classes)
+    group = ReplayGroup(name="ring", min_count=2, domain="rack", needs_one_domain=True)
+
+    assert counts(replay(OURS, members(group, 2, 2), labelled)) == (2, {})
+    assert counts(replay(OURS, members(group, 2, 2, 2), labelled)) == (2, {"groupDoesNotFit": 1})
