@@ -7,12 +7,14 @@ from e2e.access import Access
 
 
 @contextmanager
-def served_kind(cluster: Access, kind: str, plural: str, group: str) -> Iterator[None]:
-    """Have the API server serve version v1 of a namespaced kind until the end of the block."""
+def served_kind(
+    cluster: Access, kind: str, plural: str, group: str, version: str = "v1"
+) -> Iterator[None]:
+    """Have the API server serve a version of a namespaced kind until the end of the block."""
     name = f"{plural}.{group}"
     schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-    version = {
-        "name": "v1",
+    served = {
+        "name": version,
         "served": True,
         "storage": True,
         "schema": {"openAPIV3Schema": schema},
@@ -25,7 +27,7 @@ def served_kind(cluster: Access, kind: str, plural: str, group: str) -> Iterator
             "group": group,
             "scope": "Namespaced",
             "names": {"plural": plural, "kind": kind},
-            "versions": [version],
+            "versions": [served],
         },
     }
     cluster.apply(definition)
