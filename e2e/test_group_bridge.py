@@ -373,7 +373,13 @@ def test_an_api_server_that_is_killed_in_a_commit_is_waited_for(
     """No watch outlives it, so only the end is looked at."""
     with own_cluster.watching("resourceclaims") as (_, claims):
         begin_commit(own_cluster, namespace, claims, GPUS // 2)
-    own_cluster.restart_api_server()
+    # The sidecar ends if the API server is away for longer than its Lease.
+    own_cluster.restart("kube-apiserver")
+    own_cluster.wait_until(
+        lambda: own_cluster.kubectl("get", "--raw", "/readyz", check=False).stdout == "ok",
+        "the API server answers",
+        timeout_s=2 * TIMEOUT_S,
+    )
     wait_whole(own_cluster, group_bridge, namespace)
     group_bridge.stop()
 
