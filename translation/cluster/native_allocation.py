@@ -64,10 +64,10 @@ def is_native(
 
 def _reaches_owned_driver(legacy: LegacyPod, snapshot: TranslationSnapshot) -> bool:
     """Return True if the class of a key selects devices of a driver that the bridge owns."""
-    owned_drivers = snapshot.owned_drivers
+    keys, owned_drivers = legacy.keys(), snapshot.owned_drivers
     return bool(owned_drivers) and any(
         snapshot.class_drivers.get(snapshot.extended_resources[key], frozenset()) & owned_drivers
-        for key in legacy.keys()
+        for key in keys
     )
 
 
