@@ -15,7 +15,7 @@ from answers.manifests.replay_pods import ReplayPodBuilder, unallocated, unbound
 from answers.model.cluster_state import ClusterState, build_state, is_running
 from answers.model.objects import NamespacedObject
 from answers.recording.delta import ObjectKey
-from answers.recording.lines import Change, Entry, Gap, Mark, Moment
+from answers.recording.lines import Change, Decisions, Entry, Gap, Mark, Moment
 from answers.recording.projection import MIRROR
 from answers.recording.views import Fields, read_change
 from findings.text import count_text
@@ -40,11 +40,13 @@ class RecordedCluster(msgspec.Struct, frozen=True, kw_only=True):
         state: The cluster when it begins.
         course: The events after the first state.
         notes: The parts of it that are not replayed, or not known.
+        has_decisions: The log of the bridge's sidecar is in it.
     """
 
     state: ClusterState
     course: Course
     notes: tuple[str, ...] = ()
+    has_decisions: bool = False
 
 
 _TOGETHER_S: Final = 1.0
@@ -116,7 +118,7 @@ class _Reading:
         self._unreplayed: Counter[str] = Counter()
         self._shared: frozenset[Name] = frozenset()
         self._until = 0.0
-        self._is_ended = False
+        self._is_ended = self._has_decisions = False
 
     def add(self, entry: Entry) -> None:
         """Take in an entry."""
@@ -130,6 +132,8 @@ class _Reading:
                 self._begin()
             case Moment():
                 self._is_ended = entry.mark is Mark.END
+            case Decisions():
+                self._has_decisions = True
 
     def _change(self, change: Change) -> None:
         key = change.delta.object
@@ -259,7 +263,12 @@ class _Reading:
             events=tuple(self._with_places(places)),
             until=self._until,
         )
-        return RecordedCluster(state=first, course=course, notes=tuple(self._notes(left_out)))
+        return RecordedCluster(
+            state=first,
+            course=course,
+            notes=tuple(self._notes(left_out)),
+            has_decisions=self._has_decisions,
+        )
 
     def _with_places(self, places: Mapping[int, int]) -> Iterator[Event]:
         for event in self._events:

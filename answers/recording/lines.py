@@ -12,7 +12,7 @@ was killed, is whole up to there.
 """
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
 from typing import Final
 
@@ -43,6 +43,8 @@ class Mark(StrEnum):
     """The API server was not followed for a while."""
     END = "end"
     """The recording was ended."""
+    DECISIONS = "decisions"
+    """Decisions of the bridge were read."""
 
 
 class Header(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -105,7 +107,21 @@ class Moment(msgspec.Struct, frozen=True, kw_only=True):
     mark: Mark
 
 
-Entry = Change | Gap | Moment
+class Decisions(msgspec.Struct, frozen=True, kw_only=True):
+    """The decisions of the bridge, as its sidecar logged them.
+
+    Attributes:
+        at: The second in which they were read.
+        view: The fields of the sidecar's answer.
+        line: The line of the file; 0 where it comes from none.
+    """
+
+    at: float
+    view: Mapping[str, msgspec.Raw]
+    line: int = 0
+
+
+Entry = Change | Gap | Moment | Decisions
 
 
 class Line(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -118,8 +134,10 @@ class Line(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         unset: Fields that it has no more.
         deleted: It is gone.
         mark: `state`: the first state is complete. `gap`: a resource was not followed. `end`: the recording was ended.
+            `decisions`: decisions of the bridge.
         since: The second in which a gap began.
         resource: The plural of the resource that was not followed.
+        decisions: The fields of the sidecar's answer that decisions were read from.
     """
 
     at: float
@@ -130,6 +148,7 @@ class Line(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     mark: Mark | None = None
     since: float | None = None
     resource: str = ""
+    decisions: dict[str, msgspec.Raw] = {}
 
 
 _DECODER: Final = msgspec.json.Decoder(Line)
@@ -165,6 +184,8 @@ def _line_of(entry: Entry, at: float) -> Line:
             return Line(at=at, mark=Mark.GAP, since=since, resource=entry.resource)
         case Moment():
             return Line(at=at, mark=entry.mark)
+        case Decisions():
+            return Line(at=at, mark=Mark.DECISIONS, decisions=dict(entry.view))
 
 
 def decode_header(line: bytes, source: str) -> Header:
@@ -216,6 +237,8 @@ def _decode(line: bytes, source: str, number: int) -> Entry:
     if decoded.mark is Mark.GAP:
         since = _second(decoded.since or 0.0, "since", source, number)
         return Gap(at=at, since=min(since, at), resource=decoded.resource)
+    if decoded.mark is Mark.DECISIONS:
+        return Decisions(at=at, view=decoded.decisions, line=number)
     if decoded.mark is not None:
         return Moment(at=at, mark=decoded.mark)
     key = decoded.object

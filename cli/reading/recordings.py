@@ -34,6 +34,7 @@ class RecordingReader:
     def __init__(self, name: str, header: Header) -> None:
         self.name = name
         self.header = header
+        self._is_noted = False
 
     def entries(self) -> Iterator[Entry]:
         """Yield the entries; a line that is cut off at the end is noted, and left out.
@@ -47,6 +48,9 @@ class RecordingReader:
         try:
             yield from decode_entries(lines, self.name)
         except Torn as cut:
+            if self._is_noted:
+                return
+            self._is_noted = True
             print_line(f"note: {cut}, as where a recorder was killed; that line is left out")
 
 

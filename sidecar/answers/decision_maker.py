@@ -20,6 +20,7 @@ from msgspec.structs import replace
 from allocator.cluster.canonical_requests import encode_requests
 from allocator.model.usage import gather_usage
 from allocator.pods.claims import Name, claim_name
+from clusterstate.kinds import Kind
 from kube.api.core import Pod
 from kube.cel.scope import AnswerInterrupted, Meter, evaluating
 from kube.collections.least_recently_used import LeastRecentlyUsed
@@ -41,6 +42,7 @@ from sidecar.plan.preemption import DryRunBudget, awaited_claims, fits_with
 from sidecar.plan.snapshot import Snapshot
 from sidecar.plan.waking import WaitingPod, Woken
 from sidecar.reports.metrics import SidecarMetrics
+from sidecar.state.decision_log import DecisionLog
 from sidecar.state.pod_room import PodRoom
 from sidecar.state.state import ClusterState
 
@@ -119,6 +121,7 @@ class DecisionMaker:
 
     Attributes:
         under_way: The decision that has begun and not ended; None without one.
+        log: The inputs and outcomes of decisions, while somebody reads them.
     """
 
     def __init__(
@@ -147,6 +150,7 @@ class DecisionMaker:
             cpu_clock: CPU seconds of the thread.
         """
         self.under_way: UnderWay | None = None
+        self.log: Final = DecisionLog(clock)
         self._on_decision = on_decision
         self._decided: list[tuple[Pod, float]] = []
         self._state = state
@@ -208,6 +212,8 @@ class DecisionMaker:
         def decide(snapshot: Snapshot) -> Outcome:
             self._room.learn(pod, snapshot, requests=requests, at_s=self._now_s)
             outcome = find_nodes(pod, snapshot, all_nodes=request.all, requests=requests)
+            if self.log.is_followed:
+                self.log.note_decided(request, outcome, snapshot)
             self._room.look(snapshot)
             return outcome
 
@@ -300,6 +306,11 @@ class DecisionMaker:
             "", lambda snapshot: self._room.relearn(snapshot, self._now_s), self.attempt()
         )
 
+    async def begin_log(self) -> None:
+        """Log decisions from now on, beginning with the state of the next one."""
+        self._room.on_headroom = self.log.note_headroom
+        await self.decide("", lambda snapshot: self.log.begin(snapshot, self._room), self.attempt())
+
     async def apply_changes(self) -> None:
         """Build the view of the devices, or apply pending changes, so that no pod waits for it."""
         await self.decide("", lambda _snapshot: None, self.attempt())
@@ -373,6 +384,8 @@ class DecisionMaker:
             for reserved_pod in reserved_pods:
                 placement = self._place_one(reserved_pod, snapshot, attempt.deadline_s)
                 placements.append((reserved_pod, placement))
+                if self.log.is_followed:
+                    self.log.note_placed(reserved_pod.reservation, placement, snapshot)
                 if isinstance(placement, Placement) and placement.allocations:
                     snapshot = self._with_placement(placement)
             with self._metrics.measuring(kind, self._clock), self._circumstances(attempt):
@@ -427,6 +440,9 @@ class DecisionMaker:
         self, decide: Callable[[Snapshot], T], requests: Collection[int] = frozenset()
     ) -> T:
         changes = self._state.take_changes()
+        if self.log.is_followed:
+            self.log.note_kinds(self._room)
+            self.log.note_claims(changes.devices.get(Kind.CLAIM, {}))
 
         def run() -> T:
             began = self._clock()
@@ -449,6 +465,7 @@ class DecisionMaker:
             raise  # The changes were applied, and a search leaves nothing behind.
         except Exception:
             self._state.rebuild()  # A change may have been applied in part.
+            self.log.end()
             raise
         finally:
             decided, self._decided = self._decided, []

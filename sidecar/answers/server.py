@@ -5,6 +5,7 @@ Only those who may open the socket's file are served: the plugin, in the same po
 
 import asyncio
 import os
+import re
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
@@ -46,6 +47,8 @@ MAX_REQUEST_BYTES: Final = 32 << 20
 """A group has at most 512 pods, each with up to 64 kB."""
 KEEP_ALIVE_S: Final = 90.0
 
+_NUMBER: Final = re.compile("[0-9]{1,18}")
+
 R = TypeVar("R", bound=Request)
 _Handler = Callable[[web.BaseRequest], Awaitable[web.Response]]
 
@@ -80,6 +83,7 @@ class SchedulerServer:
         self._handlers: Mapping[tuple[str, str], _Handler] = {
             (hdrs.METH_POST, f"{PREFIX}/hello"): self._hello,
             (hdrs.METH_GET, f"{PREFIX}/debug/reservations"): self._reservations,
+            (hdrs.METH_GET, f"{PREFIX}/debug/decisions"): self._decisions,
             **{
                 (hdrs.METH_POST, f"{PREFIX}/{point}"): self._handler(point, endpoint)
                 for point, endpoint in _ENDPOINTS.items()
@@ -127,6 +131,18 @@ class SchedulerServer:
         if service is None:
             return _response(Answer(message=self._session.problem()), status=503)
         return _response(service.show())
+
+    async def _decisions(self, request: web.BaseRequest) -> web.Response:
+        """Answer with the logged decisions after `number` of `instance`; it changes no decision."""
+        service = self._session.service
+        if service is None or self._session.problem():
+            return _response(Answer(message=self._session.problem()), status=503)
+        number = request.query.get("number", "0")
+        if not _NUMBER.fullmatch(number):
+            return _response(Answer(message="number: write a whole number"), status=400)
+        view = await service.decisions.read(request.query.get("instance", ""), int(number))
+        # Their amounts are quantities.
+        return web.Response(body=meta.encode(view), content_type="application/json")
 
     def _handler(self, point: str, endpoint: "_Endpoint") -> _Handler:
         async def handle(request: web.BaseRequest) -> web.Response:

@@ -16,6 +16,7 @@ from kube.api.core import Pod
 from kube.logs import get_logger
 from process.selectors.engine import WorkerEngine
 from sidecar.answers.decision_maker import DecisionMaker
+from sidecar.answers.decision_reader import DecisionReader
 from sidecar.answers.decision_turns import DOES_NOT_END, LATE_S, STUCK_S, DecisionTurns
 from sidecar.answers.evaluations import EVALUATION_WAIT_S, Evaluations
 from sidecar.answers.group_decisions import GroupDecisions
@@ -78,6 +79,7 @@ class Service:
         commits: Bind the pods of a group together.
         obstacle: The reason why no pod is served yet, although the cluster was read; empty if it is.
         turns: The turns of pods to be decided about.
+        decisions: The log of decisions.
     """
 
     def __init__(
@@ -143,6 +145,7 @@ class Service:
             instance=instance,
             on_reservation=self._note_reservation,
         )
+        self.decisions: Final = DecisionReader(self._decisions, self._intake, instance)
         # Pods whose claims were written: a Binding without an answer may be made after later attempts, too.
         self._written: set[str] = set()
         self._waiting = WaitingPods(clock)
@@ -172,6 +175,7 @@ class Service:
         """Begin the view of the devices anew, since it may be wrong after a bug."""
         async with self._intake.turn:
             self._state.rebuild()
+            self._decisions.log.end()
 
     # --- extension points -------------------------------------------------------------------------
 
@@ -411,6 +415,7 @@ class Service:
                 log.error("usage.drifted")
                 self._metrics.count_drift()
                 self._state.rebuild()
+                self._decisions.log.end()
                 self._state.wakeups += 1
         return has_drifted
 

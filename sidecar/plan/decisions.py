@@ -92,10 +92,12 @@ class Fits(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         complete: No further node fits and has the CPU and memory, as far as that is known.
+        is_settled: Nothing that is not known yet could change the answer.
     """
 
     nodes: tuple[ScoredNode, ...]
     complete: bool
+    is_settled: bool = True
 
 
 Outcome = Fits | NoDevicesNeeded | Rejection
@@ -235,7 +237,8 @@ class _Question:
             left_nodes = self._left_nodes(nodes, self._keeps) if self._keeps else nodes
             if left_nodes:
                 is_complete = ranked_nodes.complete and not self._is_cut_off()
-                return Fits(nodes=left_nodes, complete=is_complete)
+                is_settled = self._is_settled(ranked_nodes, MAX_NODES)
+                return Fits(nodes=left_nodes, complete=is_complete, is_settled=is_settled)
             if not all_nodes and not ranked_nodes.complete:
                 return self.answer(limits, max_parts, all_nodes=True)
             if nodes and ranked_nodes.is_known:

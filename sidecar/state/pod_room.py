@@ -6,7 +6,7 @@ of classes count: administrators write these. Where the settings name the kinds,
 """
 
 import hashlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from operator import itemgetter
 from typing import Final
@@ -55,6 +55,7 @@ class PodRoom:
         headroom: Node to what it has left.
         changes: The nodes that have something else left.
         told: The slots of the usual pods for the scheduler; nothing before `look`.
+        on_headroom: Called with each change of what nodes have left.
     """
 
     def __init__(self, usual_pods: Sequence[UsualPod] = ()) -> None:
@@ -71,6 +72,7 @@ class PodRoom:
         self.headroom: dict[str, Headroom] = {}
         self.changes = NodeChanges()
         self.told = ToldSlots()
+        self.on_headroom: Callable[[HeadroomChanges], None] = lambda _changes: None
         self._counts = KindCounts()
         self._counted = LeastRecentlyUsed[str, bool](MAX_COUNTED)
         self._strategy: FragmentationAware = FRAGMENTATION_AWARE
@@ -94,12 +96,14 @@ class PodRoom:
         self.changes.add(node.name for node in changes.nodes)
         self.changes.add(changes.removed)
         self.number = changes.number
+        self.on_headroom(changes)
 
     def forget_nodes(self) -> None:
         """Forget the resources left on nodes: another scheduler reports them from now on."""
         self.number = 0
         self.headroom.clear()
         self.changes.add_all()
+        self.on_headroom(HeadroomChanges())
 
     # --- the usual pods ---------------------------------------------------------------------------
 
@@ -145,7 +149,7 @@ class PodRoom:
             owner=_owner_of(pod),
             at_s=at_s,
         )
-        self._use_kinds(self._counts.kinds)
+        self._take_over(self._counts.kinds)
 
     def relearn(self, snapshot: Snapshot, now_s: float) -> None:
         """Learn the kinds anew from the pods in the cluster, the latest ones.
@@ -168,21 +172,25 @@ class PodRoom:
         named_classes = tuple(classes.get(pod.device_class) for pod in self._usual_pods)
         if named_classes != self._pinned_classes:
             kinds = _pinned_kinds(self._usual_pods, named_classes)
-            self._use_kinds(kinds)
+            self._take_over(kinds)
             if self.kinds == kinds:
                 self._pinned_classes = named_classes
 
-    def _use_kinds(self, kinds: tuple[PodKind, ...]) -> None:
-        """Take over kinds, once their selectors are compiled."""
+    def _take_over(self, kinds: tuple[PodKind, ...]) -> None:
+        if self.use_kinds(kinds):
+            log.info("pod_kinds.learnt", kinds=len(self.kinds), hash=self.kinds_hash)
+
+    def use_kinds(self, kinds: tuple[PodKind, ...]) -> bool:
+        """Take over kinds, once their selectors are compiled; return True if they are others than before."""
         if self.kinds is kinds or self.kinds == kinds:
-            return
+            return False
         try:
             strategy = FragmentationAware(kinds, self._strategy.weights)
         except (AnswersPending, BudgetSpent):
-            return
+            return False
         self.kinds, self._strategy = kinds, strategy
         self.kinds_hash = hashlib.sha256(encode(self.kinds)).hexdigest()[:12]
-        log.info("pod_kinds.learnt", kinds=len(self.kinds), hash=self.kinds_hash)
+        return True
 
     def look(self, snapshot: Snapshot) -> None:
         """Take in the news for the scheduler; nothing if FragmentationAware is not the default strategy."""

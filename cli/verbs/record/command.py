@@ -20,6 +20,7 @@ from cli.flags.durations import DurationType
 from cli.output.help import Command
 from cli.output.progress import format_seconds
 from cli.output.standard_error import print_line
+from cli.verbs.record.decisions import DecisionFollower, check_socket
 from cli.verbs.record.file import RecordingFile
 from cli.verbs.record.follow import Follower, build_header, find_resources
 from findings.text import count_text
@@ -55,15 +56,29 @@ drawbridge replay --snapshot day.json.gz --add-nodes 10=node-a
     metavar="DURATION",
     help="End after a time, such as 30m or 24h; by default SIGINT (^C) or SIGTERM ends it.",
 )
+@click.option(
+    "--decisions",
+    type=FILE_NAME,
+    metavar="SOCKET",
+    help="The socket of the bridge's sidecar, in the leader's pod: its decisions are recorded with what they depended "
+    "on, so that replay makes them again.",
+)
 @with_kubeconfig
 def record(
-    output: str, duration: Duration | None, kubeconfig: str | None, context: str | None
+    output: str,
+    duration: Duration | None,
+    decisions: str | None,
+    kubeconfig: str | None,
+    context: str | None,
 ) -> None:
     """Follow the kubeconfig's cluster, and write down its changes, for --snapshot of replay.
 
     Holds nodes, pods and all objects of device allocation, each with what decides placement: as in snapshots
     there are no command lines, environment variables, Secrets or ConfigMaps. A change of nothing
     else is not written. Read-only.
+
+    With --decisions it holds the decisions of the bridge, and what they depended on; in a pod without a
+    kubeconfig the cluster is read under the pod's account then.
 
     The file can be read at any time. When the connection is lost, the recording goes on after it, and
     the gap is in the file.
@@ -74,7 +89,9 @@ def record(
     if duration is not None and duration <= 0:
         raise click.BadParameter("write a duration above 0s", param_hint="'--for'")
     with _without_logs():
-        follower, file, seconds = asyncio.run(_record(output, duration, kubeconfig, context))
+        follower, file, seconds = asyncio.run(
+            _record(output, duration, decisions, kubeconfig, context)
+        )
     if follower.decode_errors:
         print_line(f"note: {count_text(follower.decode_errors, 'object')} could not be read")
     if not follower.is_complete:
@@ -90,10 +107,18 @@ def record(
 
 
 async def _record(
-    output: str, duration: float | None, kubeconfig: str | None, context: str | None
+    output: str,
+    duration: float | None,
+    decisions: str | None,
+    kubeconfig: str | None,
+    context: str | None,
 ) -> tuple[Follower, RecordingFile, float]:
     """Return the follower, the file, and the seconds that it took."""
-    async with await Client.from_kubeconfig(kubeconfig, context) as client:
+    if decisions is not None:
+        await check_socket(decisions)
+    in_pod = decisions is not None and kubeconfig is None and context is None
+    opening = Client.discover() if in_pod else Client.from_kubeconfig(kubeconfig, context)
+    async with await opening as client:
         resources, unlistable = await find_resources(client)
         for missing in unlistable:
             note = f"note: {missing.resource} cannot be read, and are left out: {missing.reason}"
@@ -108,11 +133,29 @@ async def _record(
                 informers, file, resources, lambda: time.monotonic() - start_s, _print_first_state
             )
 
+            bridge = None
+            if decisions is not None:
+                bridge = DecisionFollower(decisions, follower.write_decisions)
+
             async def until_end() -> None:
                 await _wait_end(duration)
+                if bridge is not None and follower.is_complete:
+                    await bridge.read()
 
-            await follower.run(until_end)
+            async def read_decisions() -> None:
+                if bridge is not None:
+                    await bridge.run(lambda: follower.is_complete)
+
+            await follower.run(until_end, read_decisions)
+            if bridge is not None:
+                print_line(_count_decisions(bridge.decisions))
             return follower, file, time.monotonic() - start_s
+
+
+def _count_decisions(count: int) -> str:
+    if count:
+        return f"{count_text(count, 'decision')} of the bridge"
+    return "note: no decision of the bridge: its sidecar made none, or does not lead"
 
 
 def _print_first_state(objects: int) -> None:

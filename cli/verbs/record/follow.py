@@ -9,7 +9,7 @@ import msgspec
 
 from answers.model.snapshot_kinds import KINDS
 from answers.recording.delta import Delta, ObjectKey, change_of, digest
-from answers.recording.lines import Change, Gap, Header, Mark, Moment
+from answers.recording.lines import Change, Decisions, Gap, Header, Mark, Moment
 from answers.recording.projection import project
 from cli.verbs.record.file import RecordingFile
 from kube.api.meta import decode
@@ -144,22 +144,37 @@ class Follower:
         self._at = max(self._at, self._clock())
         return self._at
 
-    async def run(self, until: Callable[[], Awaitable[object]]) -> None:
+    def write_decisions(self, view: Mapping[str, msgspec.Raw]) -> None:
+        """Write decisions of the bridge.
+
+        Args:
+            view: The fields of the sidecar's answer.
+        """
+        self._file.add(Decisions(at=self._now(), view=view))
+
+    async def run(
+        self,
+        until: Callable[[], Awaitable[object]],
+        *others: Callable[[], Awaitable[object]],
+    ) -> None:
         """Follow the cluster until a coroutine ends, and complete the file.
+
+        Args:
+            until: The coroutine.
+            others: Run meanwhile, and are cancelled then.
 
         Raises:
             OSError: The file cannot be written.
         """
         try:
             async with asyncio.TaskGroup() as group:
-                tasks = [
-                    group.create_task(loop())
-                    for loop in (
-                        self._informers.run,
-                        self._watch_connections,
-                        self._note_first_state,
-                    )
-                ]
+                loops: tuple[Callable[[], Any], ...] = (
+                    self._informers.run,
+                    self._watch_connections,
+                    self._note_first_state,
+                    *others,
+                )
+                tasks = [group.create_task(loop()) for loop in loops]
                 try:
                     await until()
                 finally:

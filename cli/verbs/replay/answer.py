@@ -24,6 +24,7 @@ from kube.api.extended_resources import extended_resources
 from kube.api.ownership import driver_settings
 from kube.api.resource import ResourceSlice
 from kube.errors import DrawbridgeError
+from sidecar.replay.decisions import DecidedAgain
 
 _NAMED: Final = 10
 """Nodes that a message names."""
@@ -37,10 +38,12 @@ class ReplayAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     Attributes:
         strategies: The results, one for each strategy and seed.
         recorded: The recorded placements beside the scores of the stock scheduler; None without a recording.
+        decisions: The recorded decisions of the bridge, made again; None if none were recorded.
     """
 
     strategies: tuple[StrategyResult, ...]
     recorded: Agreement | None = None
+    decisions: DecidedAgain | None = None
 
 
 class UnknownNode(DrawbridgeError):

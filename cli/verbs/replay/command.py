@@ -43,6 +43,7 @@ from cli.verbs.replay.page import Course, cells_of_a_map, format_replay_page
 from cli.verbs.replay.parameters import AddedNodes, Percentage, StrategyNames
 from cli.verbs.replay.recorded import recorded_order, recorded_pods, with_recording
 from cli.verbs.replay.text import format_percent, format_results
+from sidecar.replay.decisions import DecidedAgain
 
 MAX_SEEDS: Final = 1000
 HTML: Final = "html"
@@ -136,6 +137,7 @@ def replay(
     *,
     inputs: Inputs | None,
     recorded: RecordedCluster | None,
+    decided: DecidedAgain | None,
     pods_file: str | None,
     demand: float | None,
     added: tuple[tuple[int, str], ...],
@@ -153,7 +155,7 @@ def replay(
     does alone, without policies. FragmentationAware places pods without devices as well, which the
     bridge does not ask it about. The first capacity is the first that a pod requests. With the file
     of drawbridge record, its pods come and leave as they did, and what happened is compared with the
-    scores of stock. Read-only.
+    scores of stock. Recorded decisions of the bridge are made again, and compared. Read-only.
 
     Exit status: 0 when replayed, 1 below --check-below, 2 when the call or the CSV is wrong, 130 when
     ^C ended it before all replays were done; those that were done are printed.
@@ -195,9 +197,9 @@ def replay(
         page = format_replay_page(results, courses, question.order, len(pods), agreement=agreement)
         click.echo(page, nl=False)
     elif output == Output.TEXT:
-        click.echo(format_results(results, question.order, len(pods), agreement))
+        click.echo(format_results(results, question.order, len(pods), agreement, decided))
     else:
-        answer = ReplayAnswer(strategies=tuple(results), recorded=agreement)
+        answer = ReplayAnswer(strategies=tuple(results), recorded=agreement, decisions=decided)
         click.echo(format_document(output, msgspec.json.encode(answer), Report.REPLAY))
     below = 0 if check_below is None else _print_below(results, check_below)
     if run.is_interrupted and len(results) < len(jobs):

@@ -17,6 +17,7 @@ from cli.output.standard_error import print_line
 from cli.reading.options import ClusterFlags, TranslationFlags, with_state_and_manifests
 from cli.reading.recordings import RecordingReader, open_recording
 from cli.reading.snapshots import is_recording_file
+from cli.verbs.replay.decided import decide_again
 from kube.errors import ObjectFileError
 
 RECORDED_PODS: Final = "recorded"
@@ -26,14 +27,14 @@ _Command = Callable[..., Any]
 
 
 def with_recording(command: _Command) -> _Command:
-    """As `with_state_and_manifests`; with a recording, and no other pods, the command gets `recorded`, else None."""
+    """As `with_state_and_manifests`; with a recording, and no other pods, the command gets `recorded` and `decided`, else None."""
     otherwise = with_state_and_manifests(command)
 
     @wraps(otherwise)
     def run_command(**values: Any) -> None:
         recording = _find_recording(values)
         if recording is None:
-            otherwise(recorded=None, **values)
+            otherwise(recorded=None, decided=None, **values)
             return
         if values["demand"] is not None:
             raise click.UsageError("--demand needs --pods from-snapshot.")
@@ -43,7 +44,10 @@ def with_recording(command: _Command) -> _Command:
         if unreadable := ", ".join(recording.header.unreadable):
             print_line(f"note: {unreadable} could not be listed, and count as if there were none")
         nothing = ClusterObjects(objects=(), namespace=DEFAULT_NAMESPACE)
-        command(cluster_objects=nothing, inputs=None, recorded=cluster, **values)
+        decided = None
+        if cluster.has_decisions:
+            decided = decide_again(recording.entries(), recording.name)
+        command(cluster_objects=nothing, inputs=None, recorded=cluster, decided=decided, **values)
 
     return run_command
 

@@ -8,6 +8,7 @@ from allocator.replay.workload import Order
 from cli.output.layout import format_table
 from cli.verbs.replay.answer import first_capacity
 from findings.text import count_text, printable
+from sidecar.replay.decisions import DecidedAgain
 
 NOT_MODELLED = (
     "Not modelled: host ports, volumes, affinity between pods, preferred node affinity, topology spread,\n"
@@ -20,6 +21,7 @@ def format_results(
     order: Order,
     pods: int,
     agreement: Agreement | None = None,
+    decided: DecidedAgain | None = None,
 ) -> str:
     """Return a table of the results, and the reasons of the pods that failed.
 
@@ -28,6 +30,7 @@ def format_results(
         order: The order in which pods arrived.
         pods: Number of pods.
         agreement: The recorded placements, for pods of a recording; None for others.
+        decided: The recorded decisions of the bridge, made again; None if none were recorded.
     """
     if agreement is not None:
         results = (agreement.outcome, *results)
@@ -42,6 +45,8 @@ def format_results(
     parts = [subtitle, format_table(head, (_row(result, waits=waits) for result in results))]
     if agreement is not None:
         parts.append("\n".join(format_agreement(agreement)))
+    if decided is not None:
+        parts.append("\n".join(format_decisions(decided)))
     reasons = "\n".join(_reasons(results))
     if reasons:
         parts.append(f"Pods that failed, by reason\n{reasons}")
@@ -63,6 +68,20 @@ def format_agreement(agreement: Agreement) -> Iterator[str]:
         yield f"  the others, by cause: {printable(causes)}"
     if agreement.other_schedulers:
         yield f"  not compared: {count_text(agreement.other_schedulers, 'pod')} of other schedulers"
+
+
+def format_decisions(decided: DecidedAgain) -> Iterator[str]:
+    """Yield lines with the frequency of recorded decisions that come out the same."""
+    answers = count_text(decided.answers, "answer")
+    placements = count_text(decided.placements, "choice")
+    yield (
+        f"Decisions of the bridge, made again: {decided.same_answers} of {answers} about the nodes of a pod are the "
+        f"same, and {decided.same_placements} of {placements} of its devices"
+    )
+    if decided.otherwise:
+        causes = ", ".join(f"{cause} {count}" for cause, count in decided.otherwise.items())
+        yield f"  the others, by cause: {printable(causes)}"
+    yield from (f"  {printable(example)}" for example in decided.examples)
 
 
 def format_percent(percent: float) -> str:
