@@ -25,7 +25,7 @@ class FittingAmounts(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         amounts: One for each field to change; never empty.
         node: The node; empty where they are about a quota.
-        quota: The DeviceQuota that has this much left for now; empty otherwise.
+        quota: The kind and name of the quota that has this much left for now; empty otherwise.
     """
 
     amounts: tuple[FittingAmount, ...]

@@ -83,6 +83,7 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
         closest_fit: The smallest change to its claims with which it would fit now.
         closest_fit_when_idle: The smallest change with which it would fit if nothing were
             allocated.
+        advice: Changes that help beside those to its claims, in sentences.
     """
 
     title: str
@@ -91,6 +92,7 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
     groups: tuple[NodeGroup, ...] | None = None
     closest_fit: ClosestFit | None = None
     closest_fit_when_idle: ClosestFit | None = None
+    advice: tuple[str, ...] = ()
 
 
 class FailedAttempt(msgspec.Struct, frozen=True, kw_only=True):

@@ -108,13 +108,16 @@ class PlacedPod(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         node: The node that it gets; None when it fits none, or is rejected.
-        reason: The reason it was rejected before any node was tried; absent if it was not.
+        reason: The reason it was rejected, or kept waiting by a quota, before any node was tried; absent
+            if it was not.
+        waits: True if it is created, and waits for that reason; absent otherwise.
     """
 
     namespace: str
     name: str
     node: str | None = None
     reason: str | msgspec.UnsetType = msgspec.UNSET
+    waits: bool | msgspec.UnsetType = msgspec.UNSET
 
 
 class PlacedGroup(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

@@ -1,6 +1,6 @@
 """The closest fits of a simulation in the keys of pods, translated or mapped by DeviceClasses. Pure."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -14,14 +14,14 @@ from allocator.simulation.model import SimulationResult
 from answers.cluster.budgets import Budgets
 from answers.model.cluster_state import ClusterState
 from findings.field_path import FieldPath, Key
-from findings.finding import Code, warning
+from findings.finding import Code, Finding, warning
 from findings.fitting import FittingAmount, FittingAmounts
 from kube.api.core import Pod
 from kube.api.extended_resources import extended_resources
 from kube.quantity import Quantity, format_count
 from rules.engine.engine import Target
 from translation.cluster.snapshot import TranslationSnapshot
-from translation.record.claim_sources import CLAIMS, match_claims
+from translation.record.claim_sources import CLAIMS, locate_at_keys, match_claims
 from translation.record.key_fixes import RecordedTranslation, derive_claims, with_key_fixes
 
 
@@ -65,11 +65,20 @@ def budget_fixes(pod: Pod, state: ClusterState, snapshot: TranslationSnapshot) -
         for finding in Budgets(state, pods={name}).find_excesses(pod)
         if finding.fitting is not None
     ]
+    in_keys = findings_in_keys(findings, pod, snapshot)
+    return tuple(dict.fromkeys(finding.fix for finding in in_keys))
+
+
+def findings_in_keys(
+    findings: Sequence[Finding], pod: Pod, snapshot: TranslationSnapshot
+) -> tuple[Finding, ...]:
+    """Return findings about a pod, those about translated claims at the keys that requested them."""
     translation = _translation(pod, snapshot) if findings else None
-    if translation is not None:
-        claims = match_claims(pod.spec.resource_claims or (), derive_claims(translation))
-        findings = list(with_key_fixes(findings, FieldPath(), claims, translation))
-    return tuple(dict.fromkeys(finding.fix for finding in findings))
+    if translation is None:
+        return tuple(findings)
+    claims = match_claims(pod.spec.resource_claims or (), derive_claims(translation))
+    in_keys = with_key_fixes(findings, FieldPath(), claims, translation)
+    return tuple(locate_at_keys(finding, FieldPath(), claims) for finding in in_keys)
 
 
 def _translation(pod: Pod, snapshot: TranslationSnapshot) -> RecordedTranslation | None:

@@ -1,13 +1,15 @@
 """The state of a pod or claim, and its placement if it is pending. Pure."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
 from typing import Final
 
 import msgspec
 
 from allocator.cluster.cluster import Cluster
+from allocator.explain.failure import Failure
 from allocator.model.outcome import Reason
+from allocator.nodes.node_resources import NodeResources
 from allocator.pods.claims import (
     Missing,
     Name,
@@ -198,15 +200,50 @@ def _advice(
             f"not created yet: {count_text(len(uncreated), 'claim')} of the pod; its events name the cause, such as a "
             f"ResourceQuota that is used up (kubectl -n {pod.metadata.namespace} describe resourcequota)"
         )
-    failure = answer.failures[-1] if answer.failures else None
-    groups = (failure.groups if failure is not None else None) or ()
+    if answer.failures:
+        resources = state.node_resources()
+        yield from _failure_advice(pod, claims, answer.failures[-1], state, cluster, resources)
+
+
+def with_advice(
+    answer: SimulationResult, pods: Iterable[Pod], state: ClusterState, cluster: Cluster
+) -> SimulationResult:
+    """Return a simulation whose failures have the changes that help, beside those to claims.
+
+    Args:
+        pods: The pods that were to be placed.
+        cluster: The cluster after the simulation.
+    """
+    pods_by_title = {f"Pod {pod.metadata.namespace}/{pod.metadata.name}": pod for pod in pods}
+    resources = answer.resources or state.node_resources()
+    failures = []
+    for failure in answer.failures:
+        pod = pods_by_title.get(failure.title)
+        advice: tuple[str, ...] = ()
+        if pod is not None and failure.groups:
+            claims = pod_claims(pod, state.claims, state.templates)
+            advice = tuple(_failure_advice(pod, claims, failure, state, cluster, resources))
+        failures.append(msgspec.structs.replace(failure, advice=advice))
+    return msgspec.structs.replace(answer, failures=tuple(failures))
+
+
+def _failure_advice(
+    pod: Pod,
+    claims: PodClaims,
+    failure: Failure,
+    state: ClusterState,
+    cluster: Cluster,
+    resources: Mapping[str, NodeResources],
+) -> Iterator[str]:
+    """Yield the changes that help a pod which no node takes, beside those to its claims."""
+    groups = failure.groups or ()
     yield from node_advice(
         pod,
         claims,
         groups,
         cluster,
         extended_resources=extended_resources(state.classes.values()),
-        resources=state.node_resources() if groups else {},
+        resources=resources,
     )
     codes = {reason.code for group in groups for reason in group.reasons}
     if codes == {Reason.NO_DEVICES}:
@@ -215,7 +252,7 @@ def _advice(
             f"no node has devices of class {', '.join(sorted(names))}: a DRA driver that publishes them has to run "
             "there (drawbridge inventory lists the drivers that do)"
         )
-    idle = failure.closest_fit_when_idle if failure is not None else None
+    idle = failure.closest_fit_when_idle
     if idle is not None and not idle.changes:
         users = _users_of_node(idle.node, state)
         more = f" and {len(users) - _USERS_SHOWN} more" if len(users) > _USERS_SHOWN else ""

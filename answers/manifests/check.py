@@ -16,6 +16,7 @@ from allocator.model.feature_gates import Features
 from allocator.model.scheduler_support import SchedulerSupport
 from allocator.pods.claims import Name
 from answers.cluster.quota_usage import usage_beside
+from answers.manifests.findings_at_keys import at_keys
 from answers.manifests.groups import group_findings
 from answers.manifests.pod_checks import field_findings, routing_findings, with_queues
 from answers.manifests.quotas import check_quotas
@@ -57,7 +58,6 @@ from translation.preflight.quotas.uncounted_templates import QuotaName, find_unc
 from translation.reading.claim_blind_objects import find_unseen_claims
 from translation.reading.custom_workloads import Path, workload_kind
 from translation.record.claim_sources import locate_at_keys, match_claims, source_path
-from translation.record.key_fixes import with_key_fixes
 
 _QUOTA: Final = "ResourceQuota"
 _CLAIM_KINDS = frozenset({"ResourceClaim", "ResourceClaimTemplate"})
@@ -423,17 +423,10 @@ def _at_keys(
     findings: Iterable[Finding], target: Target, result: TranslatedObject, inputs: Inputs
 ) -> Iterator[Finding]:
     """Yield findings, those about claims of the translation at the keys that requested them."""
-    findings = list(findings)
-    if not findings or not result.is_translated or not isinstance(target.view, Pod):
+    if isinstance(target.view, Pod):
+        yield from at_keys(findings, target.view, target.path, result, inputs.snapshot)
+    else:
         yield from findings
-        return
-    claims = match_claims(target.view.spec.resource_claims or (), result.claims)
-    record = result.answer.record if result.answer is not None else None
-    if record is not None and any(finding.fitting for finding in findings):
-        translation = translation_of(record, target.view, inputs.snapshot)
-        findings = with_key_fixes(findings, target.path, claims, translation)
-    for finding in findings:
-        yield locate_at_keys(finding, target.path, claims)
 
 
 def _claim_findings(

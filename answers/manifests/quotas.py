@@ -5,6 +5,7 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
+from answers.manifests.findings_at_keys import at_keys
 from answers.manifests.translate import TranslatedObject
 from answers.model.cluster_state import build_state
 from answers.model.findings import namespace_of
@@ -61,18 +62,23 @@ def check_quotas(
         quotas,
         before=build_state(before),
         state=build_state(views),
-        counts_extended=kubernetes is None or kubernetes >= EXTENDED_RESOURCES_SINCE,
+        counts_extended=counts_extended(kubernetes),
     )
-    return [_charge(quota_ledger, result, inputs.namespace) for result in results]
+    return [_charge(quota_ledger, result, inputs) for result in results]
+
+
+def counts_extended(kubernetes: Version | None) -> bool:
+    """Return True if claims count as extended resources in quotas of a version; None is the newest."""
+    return kubernetes is None or kubernetes >= EXTENDED_RESOURCES_SINCE
 
 
 def _charge(
-    quota_ledger: QuotaLedger, result: TranslatedObject, namespace: str
+    quota_ledger: QuotaLedger, result: TranslatedObject, inputs: Inputs
 ) -> tuple[Finding, ...]:
     """Charge an object as it is after its translation; a rejected one counts nothing."""
     if result.document is None:
         return ()
-    source, place = result.source, namespace_of(result.source, namespace)
+    source, place = result.source, namespace_of(result.source, inputs.namespace)
     custom = workload_kind(source.api_version, source.kind)
     if custom is not None:
         return tuple(_charge_custom(quota_ledger, result, custom, place))
@@ -88,10 +94,7 @@ def _charge(
         return ()
     number = pods_at_a_time(source.kind, result.document)
     findings = quota_ledger.charge_pods(place, pod, FieldPath.of(*path), number)
-    if not result.is_translated:
-        return findings
-    claims = match_claims(pod.spec.resource_claims or (), result.claims)
-    return tuple(locate_at_keys(finding, FieldPath.of(*path), claims) for finding in findings)
+    return tuple(at_keys(findings, pod, FieldPath.of(*path), result, inputs.snapshot))
 
 
 def _charge_custom(

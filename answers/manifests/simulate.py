@@ -13,9 +13,10 @@ from allocator.model.usage import Usage
 from allocator.pods.claims import allocation_of, claim_name
 from allocator.simulation.model import PlacedClaim, PlacedPod, SimulationInput, SimulationResult
 from answers.cluster.budgets import Budgets
+from answers.cluster.fits_in_keys import findings_in_keys
 from answers.manifests.job_groups import job_group
 from answers.manifests.not_modelled import used_features
-from answers.manifests.quotas import check_quotas
+from answers.manifests.quotas import check_quotas, counts_extended
 from answers.manifests.translate import TranslatedObject, collect_findings, translate_objects
 from answers.manifests.workload_pods import (
     MAX_PODS,
@@ -36,6 +37,8 @@ from kube.api.extended_resources import extended_resources
 from kube.api.resource import ResourceClaim, ResourceSlice
 from kube.api.workloads import pod_path
 from kube.manifests.source import SourceObject
+from quotas.resource_quotas.ledger import QuotaLedger
+from translation.cluster.snapshot import TranslationSnapshot
 from translation.reading.custom_workloads import workload_kind
 
 N = TypeVar("N", Pod, ResourceClaim)
@@ -105,9 +108,23 @@ def build_request(inputs: Inputs) -> SimulationRequest:
     claims = tuple(
         _with_names(with_namespace(place, claim) for place, claim in of_kind(own, ResourceClaim))
     )
-    within_budget, above_budget = _split_by_budget(pods, claims, state)
+    pending = tuple(filter(is_pending, pods))
+    budgets = Budgets(
+        state,
+        pods={(pod.metadata.namespace, pod.metadata.name) for pod in pending},
+        claims={claim_name(claim) for claim in claims},
+    )
+    quota_ledger = QuotaLedger(
+        ((quota.metadata.namespace, quota) for quota in state.resource_quotas),
+        before=build_state(before),
+        state=state,
+        counts_extended=counts_extended(parse_version(inputs.kubernetes)),
+    )
+    admitted, held_back = _split_by_quotas(
+        pending, claims, (budgets, quota_ledger), inputs.snapshot
+    )
     question = SimulationInput(
-        pods=within_budget,
+        pods=admitted,
         claims=tuple(claim for claim in claims if allocation_of(claim) is None),
         known=state.claims,
         templates=state.templates,
@@ -117,8 +134,8 @@ def build_request(inputs: Inputs) -> SimulationRequest:
     return SimulationRequest(
         question=question,
         state=state,
-        findings=(*faults, *collect_findings(results), *own_faults, *above_budget.findings),
-        rejections=_rejected_result(results, inputs.namespace, above_budget.pods),
+        findings=(*faults, *collect_findings(results), *own_faults, *held_back.findings),
+        rejections=_rejected_result(results, inputs.namespace, held_back.pods),
         workloads=tuple(
             result.reference
             for result in results
@@ -132,55 +149,60 @@ def build_request(inputs: Inputs) -> SimulationRequest:
     )
 
 
-class _AboveBudget(NamedTuple):
-    """Pods that a DeviceQuota does not let through, each with its reason, and the findings."""
+class _HeldBack(NamedTuple):
+    """Pods that a quota does not let through, each with its reason, and the findings not made before."""
 
     pods: tuple[PlacedPod, ...]
     findings: tuple[ObjectFinding, ...]
 
 
-def _split_by_budget(
-    pods: Iterable[Pod], claims: Iterable[ResourceClaim], state: ClusterState
-) -> tuple[tuple[Pod, ...], _AboveBudget]:
-    """Return the pending pods that DeviceQuotas let through in this order, and the others.
+def _split_by_quotas(
+    pods: Iterable[Pod],
+    claims: Sequence[ResourceClaim],
+    quotas: tuple[Budgets, QuotaLedger],
+    snapshot: TranslationSnapshot,
+) -> tuple[tuple[Pod, ...], _HeldBack]:
+    """Return the pending pods that quotas let through in this order, and the others.
 
     Args:
         claims: The claims of the manifests.
+        quotas: The DeviceQuotas and ResourceQuotas with their usage.
     """
-    pending = tuple(filter(is_pending, pods))
-    budgets = Budgets(
-        state,
-        pods={(pod.metadata.namespace, pod.metadata.name) for pod in pending},
-        claims={claim_name(claim) for claim in claims},
-    )
-    within, above = [], []
+    budgets, quota_ledger = quotas
+    for claim in claims:
+        quota_ledger.charge_claim(claim.metadata.namespace, claim)
+    within, held_back = [], []
     findings: list[ObjectFinding] = []
-    for pod in pending:
-        excesses = budgets.find_excesses(pod)
-        if excesses:
-            above.append(
+    for pod in pods:
+        excesses = findings_in_keys(budgets.find_excesses(pod), pod, snapshot)
+        name = f"Pod/{pod.metadata.namespace}/{pod.metadata.name}"
+        findings += [ObjectFinding(object=name, finding=finding) for finding in excesses]
+        # The findings about ResourceQuotas are those of `check_quotas`, at the objects that make the pods.
+        new_claims = quota_ledger.charge_new_claims(pod.metadata.namespace, pod)
+        reasons = excesses or findings_in_keys(new_claims, pod, snapshot)
+        if reasons:
+            held_back.append(
                 PlacedPod(
                     namespace=pod.metadata.namespace,
                     name=pod.metadata.name,
-                    reason=_describe_rejection(excesses),
+                    reason=_describe_rejection(reasons),
+                    waits=msgspec.UNSET if has_errors(reasons) else True,
                 )
             )
-            name = f"Pod/{pod.metadata.namespace}/{pod.metadata.name}"
-            findings += [ObjectFinding(object=name, finding=finding) for finding in excesses]
         else:
             budgets.charge(pod)
             within.append(pod)
-    return tuple(within), _AboveBudget(tuple(above), tuple(findings))
+    return tuple(within), _HeldBack(tuple(held_back), tuple(findings))
 
 
 def _without_quota(result: TranslatedObject, findings: tuple[Finding, ...]) -> TranslatedObject:
-    """Return a result with findings about quotas; a pod or a claim is not placed then."""
+    """Return a result with findings about quotas; a pod or a claim with an error is not created."""
     if not findings:
         return result
-    is_placed = result.source.kind in {"Pod", "ResourceClaim"}
+    is_rejected = result.source.kind in {"Pod", "ResourceClaim"} and has_errors(findings)
     return msgspec.structs.replace(
         result,
-        document=None if is_placed else result.document,
+        document=None if is_rejected else result.document,
         findings=(*result.findings, *findings),
     )
 
@@ -268,7 +290,7 @@ def _describe_rejection(findings: Sequence[Finding]) -> str:
 
 
 def _rejected_result(
-    results: Sequence[TranslatedObject], namespace: str, above_budget: Iterable[PlacedPod]
+    results: Sequence[TranslatedObject], namespace: str, held_back: Iterable[PlacedPod]
 ) -> SimulationResult:
     rejections = [
         (result.source, _describe_rejection(result.findings))
@@ -284,7 +306,7 @@ def _rejected_result(
                 for source, reason in rejections
                 if source.kind == "Pod"
             ),
-            *above_budget,
+            *held_back,
         ),
         claims=tuple(
             PlacedClaim(namespace=namespace_of(source, namespace), name=source.name, reason=reason)

@@ -182,13 +182,14 @@ def _failure_paragraph(
 ) -> Paragraph:
     """Return the paragraph of a pod or claim that was rejected, or was not placed."""
     if item.reason:
-        return _rejected_paragraph(title, item.reason)
+        waits = isinstance(item, PlacedPod) and item.waits is True
+        return _rejected_paragraph(title, item.reason, "not placed" if waits else "rejected")
     return _unplaced_paragraph(title, failure, no_nodes)
 
 
-def _rejected_paragraph(title: str, reason: str) -> Paragraph:
+def _rejected_paragraph(title: str, reason: str, place: str = "rejected") -> Paragraph:
     rows = (Row(label="because", text=reason),)
-    return Paragraph(title=title, place="rejected", style=BAD, rows=rows)
+    return Paragraph(title=title, place=place, style=BAD, rows=rows)
 
 
 def _title_of(name: str) -> str:
@@ -245,6 +246,7 @@ def _unplaced_paragraph(
 ) -> Paragraph:
     # What to change comes first, since the reasons of many nodes are long.
     rows = [*(() if failure is None else _closest_fits(failure)), *rows_before]
+    rows += [Row(label="advice", text=text) for text in (failure.advice if failure else ())]
     if failure is not None and failure.summary and not rows_before:
         rows.append(Row(label="because", text=failure.summary))
     groups = [

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple, Protocol
 
 import msgspec
+from msgspec.structs import replace
 
 from allocator.pods.claims import Name
 from allocator.pods.extended_resource_claim import (
@@ -20,6 +21,8 @@ from allocator.pods.extended_resource_claim import (
 )
 from findings.field_path import FieldPath
 from findings.finding import Code, Finding, error, warning
+from findings.fitting import FittingAmount, FittingAmounts
+from findings.text import count_text
 from kube.api.core import FINISHED_PHASES, Node, Pod, ResourceQuota
 from kube.api.extended_resources import extended_resources
 from kube.api.resource import DeviceClaim, DeviceClass, ResourceClaim, ResourceClaimTemplate
@@ -28,7 +31,9 @@ from quotas.resource_quotas.scopes import Quota, quota_of, scopes_of
 from quotas.resource_quotas.usage import REQUESTS, Usage, claim_usage, pod_usage, subtract_usage
 
 _DEVICES: Final = FieldPath.of("spec", "devices")
-_FIX: Final = "request less, delete what is not in use, or raise the quota"
+_COUNT: Final = FieldPath.of("requests", 0, "exactly", "count")
+_OTHERWISE: Final = "delete what is not in use, or raise the quota"
+_FIX: Final = f"request less, {_OTHERWISE}"
 
 
 class ClusterObjects(Protocol):
@@ -109,16 +114,30 @@ class _Account(msgspec.Struct, kw_only=True):
             self.used[resource] = self.used.get(resource, ZERO) + amount
 
 
+class _NewClaim(NamedTuple):
+    """A claim that is created for a pod.
+
+    Attributes:
+        place: The path in the pod.
+        devices: Its spec.
+        own: The extended resources of the pod that it provides, which count with the pod already.
+    """
+
+    place: FieldPath
+    devices: DeviceClaim
+    own: Usage
+
+
 class _PodRequest(NamedTuple):
     """The usage of one pod.
 
     Attributes:
         own: Its extended resources.
-        claims: The path in the pod and the usage of each claim that is created for it.
+        claims: The claims that are created for it.
     """
 
     own: Usage
-    claims: tuple[tuple[FieldPath, Usage], ...]
+    claims: tuple[_NewClaim, ...]
 
 
 class QuotaLedger:
@@ -206,6 +225,18 @@ class QuotaLedger:
             return tuple(findings)
         return (*findings, *self._charge_claims(accounts, request.claims, path, number))
 
+    def charge_new_claims(self, namespace: str, pod: Pod) -> tuple[Finding, ...]:
+        """Charge the claims that are created for a new pod, whatever other pods its workload has.
+
+        Returns:
+            A warning for each quota that keeps one from being created.
+        """
+        accounts = self._accounts.get(namespace, ())
+        if not accounts or (namespace, pod.metadata.name) in self._before.pods:
+            return ()
+        request = self._pod_request(namespace, pod)
+        return tuple(self._charge_claims(accounts, request.claims, FieldPath(), 1))
+
     def _charge_own(
         self, accounts: Sequence[_Account], pod: Pod, usage: Usage, path: FieldPath, number: int
     ) -> Iterator[Finding]:
@@ -226,13 +257,14 @@ class QuotaLedger:
     def _charge_claims(
         self,
         accounts: Sequence[_Account],
-        claims: Iterable[tuple[FieldPath, Usage]],
+        claims: Iterable[_NewClaim],
         path: FieldPath,
         number: int,
     ) -> Iterator[Finding]:
         """Yield the reasons that the claims of the pods would not be created."""
         counting = [account for account in accounts if not account.quota.scopes]
-        for place, usage in claims:
+        for claim in claims:
+            usage = self._usage_of_new(claim)
             for times in dict.fromkeys((1, number)):
                 excesses = _excesses(counting, _times(usage, times))
                 waits = (
@@ -242,12 +274,41 @@ class QuotaLedger:
                 )
                 for excess in excesses:
                     text = f"{excess.message(times)}; {waits}"
-                    yield warning(Code.EXCEEDS_QUOTA, path.join(place), text, _FIX)
+                    finding = warning(Code.EXCEEDS_QUOTA, path.join(claim.place), text, _FIX)
+                    # Lower numbers of single pods would let more of them in, not all.
+                    yield self._with_number_left(finding, claim, counting) if times == 1 else finding
                 if excesses:
                     break
             else:
                 for account in counting:
                     account.charge(_times(usage, number))
+
+    def _with_number_left(
+        self, finding: Finding, claim: _NewClaim, accounts: Sequence[_Account]
+    ) -> Finding:
+        """Return a finding with the number of devices that all quotas have left for a claim's only request."""
+        requests = claim.devices.requests or ()
+        exactly = requests[0].exactly if len(requests) == 1 else None
+        excesses = _excesses(accounts, self._usage_of_new(claim))
+        left = min(max(amount.hard - amount.used, ZERO) for excess in excesses for amount in excess.resources)
+        number = left.nanos // Quantity(1).nanos
+        if exactly is None or not 0 < number < (exactly.count or 1):
+            return finding
+        fewer = replace(requests[0], exactly=replace(exactly, count=number))
+        devices = replace(claim.devices, requests=(fewer,))
+        if _excesses(accounts, self._usage_of_new(claim._replace(devices=devices))):
+            return finding
+        amount = FittingAmount(claim=finding.path, field=_COUNT, amount=Quantity(number))
+        name = f"ResourceQuota {excesses[0].quota}"
+        return replace(
+            finding,
+            cause=_COUNT,
+            fix=f"request {count_text(number, 'device')} to fit what is left of {name}, {_OTHERWISE}",
+            fitting=FittingAmounts(amounts=(amount,), quota=name),
+        )
+
+    def _usage_of_new(self, claim: _NewClaim) -> Usage:
+        return subtract_usage(self._claim_usage(claim.devices), claim.own)
 
     def _exists(self, namespace: str, pod: Pod) -> bool:
         """Return True if the cluster has the pod, or pods of its workload; these count already."""
@@ -265,17 +326,17 @@ class QuotaLedger:
         resources = mapped_resources(pod, self._mapped_resources) - self._plugins
         if resources:
             claim = extended_resource_claim(pod, resources, self._mapped_resources)
-            usage = subtract_usage(self._claim_usage(claim.spec.devices), own)
-            claims.append((FieldPath.of("spec", "containers"), usage))
+            place = FieldPath.of("spec", "containers")
+            claims.append(_NewClaim(place, claim.spec.devices, own))
         return _PodRequest(own, tuple(claims))
 
-    def _template_claims(self, namespace: str, pod: Pod) -> Iterator[tuple[FieldPath, Usage]]:
+    def _template_claims(self, namespace: str, pod: Pod) -> Iterator[_NewClaim]:
         for index, entry in enumerate(pod.spec.resource_claims or ()):
             name: Name = (namespace, entry.resource_claim_template_name or "")
             template = self._state.templates.get(name)
             if template is not None:
                 path = FieldPath.of("spec", "resourceClaims", index, "resourceClaimTemplateName")
-                yield path, self._claim_usage(template.spec.spec.devices)
+                yield _NewClaim(path, template.spec.spec.devices, {})
 
     def _claim_usage(self, claim: DeviceClaim, state: ClusterObjects | None = None) -> Usage:
         classes = (state or self._state).classes

@@ -282,7 +282,7 @@ def _within_what_is_left(finding: Finding, excess: Excess, claims: _Claims) -> F
         path=located.path,
         cause=located.cause,
         fix=f"request at most {limit.in_words(excess.left)}, wait, or raise the DeviceQuota",
-        fitting=FittingAmounts(amounts=(amount,), quota=limit.quota),
+        fitting=FittingAmounts(amounts=(amount,), quota=f"DeviceQuota {limit.quota}"),
     )
 
 

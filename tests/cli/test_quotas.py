@@ -8,7 +8,7 @@ import pytest
 from answers.model.kinds import API_VERSION
 from kube.manifests.dump import dump_yaml
 from testing import rule_cases as cases
-from testing.command import drawbridge, finding_lines
+from testing.command import CLUSTER, drawbridge, finding_lines
 
 Document = dict[str, Any]
 
@@ -268,3 +268,69 @@ def test_simulate_places_nothing_that_would_not_be_created(tmp_path: Any) -> Non
     assert [None] == [pod_["node"] for pod_ in answer["pods"]]
     assert "exceeds ResourceQuota devices" in result.stderr
     assert result.exit_code == 1
+
+
+def _gpu_job(number: int) -> Document:
+    limits = {"nvidia.com/gpu": number, "nvidia.com/gpumem": 9000}
+    spec = {"containers": [{"name": "main", "image": "a", "resources": {"limits": limits}}]}
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": "tts"},
+        "spec": {"template": {"spec": {**spec, "restartPolicy": "Never"}}},
+    }
+
+
+_HAMI_DEVICES = "hami-core-gpu.project-hami.io.deviceclass.resource.k8s.io/devices"
+_ONE_GPU: Document = {
+    "apiVersion": "v1",
+    "kind": "ResourceQuota",
+    "metadata": {"name": "one-gpu"},
+    "spec": {"hard": {_HAMI_DEVICES: "1"}},
+}
+
+
+@pytest.mark.parametrize("verb", ["check", "simulate"])
+def test_the_fix_for_a_quota_of_devices_is_in_the_key_of_the_job(verb: str) -> None:
+    documents = dump_yaml((_ONE_GPU, _gpu_job(2)))
+
+    result = drawbridge(verb, "-f", "-", "--snapshot", CLUSTER, stdin=documents, COLUMNS="400")
+
+    fix = "write nvidia.com/gpu: 1 to fit what is left of ResourceQuota one-gpu"
+    assert fix in result.stdout, result.stdout
+    if verb == "simulate":
+        assert "Pod default/tts-0  not placed" in result.stdout
+        assert result.exit_code == 1
+
+
+def test_the_fix_for_a_quota_of_devices_lets_the_job_start() -> None:
+    documents = dump_yaml((_ONE_GPU, _gpu_job(1)))
+
+    result = drawbridge("simulate", "-f", "-", "--snapshot", CLUSTER, stdin=documents)
+
+    assert result.exit_code == 0, result.stdout
+    assert "Quota" not in result.stderr
+
+
+def test_pods_of_a_workload_are_charged_to_a_resource_quota_one_by_one(tmp_path: Any) -> None:
+    snapshot = tmp_path / "cluster.yaml"
+    snapshot.write_text(dump_yaml((CLASS, SLICE, TEMPLATE, quota(5, 0))))
+    documents = dump_yaml([deployment(3, pod("many", TWO))])
+
+    result = drawbridge(
+        "simulate", "-f", "-", "-o", "json", "--snapshot", snapshot, stdin=documents
+    )
+
+    pods = msgspec.json.decode(result.stdout)["pods"]
+    assert [bool(pod_["node"]) for pod_ in pods] == [True, True, False]
+    assert pods[2]["waits"] is True
+
+
+def test_no_number_is_offered_where_a_quota_has_nothing_left() -> None:
+    documents = dump_yaml(
+        ({**_ONE_GPU, "status": {"used": {_HAMI_DEVICES: "1"}}}, _gpu_job(2)),
+    )
+
+    result = drawbridge("check", "-f", "-", "--snapshot", CLUSTER, stdin=documents)
+
+    assert "request less, delete what is not in use, or raise the quota" in result.stdout

@@ -370,7 +370,7 @@ def test_a_rejected_pod_has_its_reason_in_the_answer() -> None:
     assert "because" in text.stdout
     assert "[wrongUnit]" in text.stdout
     assert placed["node"] is None
-    assert placed["reason"].endswith("write 8192 for 8Gi [wrongUnit]")
+    assert placed["reason"].endswith("write 8192 for 8Gi, in limits and requests [wrongUnit]")
 
 
 @pytest.mark.parametrize(
@@ -1128,3 +1128,27 @@ def test_one_call_of_upstream_s_allocator_places_them_with_a_note() -> None:
         "team/a, team/b, team/c; driver gpu.nvidia.com rejects a pod whose configuration differs "
         "from the first that it prepared" in result.stderr
     )
+
+
+def test_a_pod_that_no_node_takes_is_told_what_to_change() -> None:
+    """CPU and nodeSelector are no part of claims, so no closest fit names them."""
+    limits = {"nvidia.com/gpu": 1, "nvidia.com/gpumem": 1000}
+    resources = {"limits": limits, "requests": {"cpu": "1000"}}
+    busy = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "busy", "namespace": "team"},
+        "spec": {"containers": [{"name": "main", "image": "a", "resources": resources}]},
+    }
+    elsewhere = {**busy, "metadata": {"name": "elsewhere", "namespace": "team"}}
+    container = {"name": "main", "image": "a", "resources": {"limits": limits}}
+    elsewhere["spec"] = {"containers": [container], "nodeSelector": {"a/b": "c"}}
+
+    result = drawbridge(
+        *("simulate", "-f", "-", "--snapshot", CLUSTER),
+        stdin=dump_yaml([busy, elsewhere]),
+        COLUMNS="300",
+    )
+
+    assert "advice    request cpu 128 or less to get node hami-0" in result.stdout
+    assert "advice    remove a/b from nodeSelector to get node hami-0" in result.stdout

@@ -25,6 +25,7 @@ from translation.record.derive import derive
 from translation.record.record import TranslationRecord
 
 _MAX_NAME: Final = 253
+_MAX_QUOTA: Final = _MAX_NAME + len("ResourceQuota ")
 _MAX_KEY: Final = 317
 _IN_CLAIM_UNITS: Final = " (in the claim's units, not those of the pod's keys)"
 
@@ -308,8 +309,8 @@ def _describe(
         words.append(f"{printable(fix.key[:_MAX_KEY])}: {_written_amount(fix.amount)}{where}")
     place = f" to fit node {printable(fitting.node[:_MAX_NAME])}" if fitting.node else ""
     if fitting.quota:
-        name = printable(fitting.quota[:_MAX_NAME])
-        place = f" to fit what is left of DeviceQuota {name}, wait, or raise the quota"
+        name = printable(fitting.quota[:_MAX_QUOTA])
+        place = f" to fit what is left of {name}, wait, or raise the quota"
     return f"write {', '.join(words)}{place}"
 
 

@@ -20,6 +20,7 @@ from allocator.strategies.strategy import Strategy
 from answers.cluster.fits_in_keys import with_fits_in_keys
 from answers.cluster.hints import hints
 from answers.cluster.inventory import list_plugin_resources
+from answers.cluster.why import with_advice
 from answers.manifests.documents import simulation_answer
 from answers.manifests.removal import RemovedPod, remove_pods
 from answers.manifests.scheduler_views import build_views, routed_pods, scheduler_support
@@ -172,6 +173,8 @@ def simulate(
                 cluster, request.question, options, _known_node(cluster, node)
             )
     answer = with_fits_in_keys(answer, request.question.pods, request.state, inputs.snapshot)
+    if output == Output.TEXT:
+        answer = with_advice(answer, request.question.pods, request.state, cluster)
     answer = _with_rejected(answer, request)
     state = request.state
     notes = (
