@@ -1,5 +1,6 @@
 """The cluster that the examples are shown against, as nodes to make."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -44,18 +45,18 @@ class ExampleState(NamedTuple):
     """The cluster that the examples of one folder are shown against.
 
     Attributes:
-        objects: DeviceClasses and policies.
-        nodes: Simulated ones, with the names and labels of the recorded ones.
+        objects: DeviceClasses, policies and DeviceQuotas.
+        nodes: Simulated ones, with the names, labels, taints and amounts of the recorded ones.
         slices: The slices by node.
         claims: Allocated ones, with their status.
-        namespaces: The namespaces of the claims and of the manifests in the folder.
+        namespaces: The namespaces of the claims and of the manifests in the folder, with their labels.
     """
 
     objects: list[Object]
     nodes: list[Object]
     slices: dict[str, list[Object]]
     claims: list[Object]
-    namespaces: list[str]
+    namespaces: Mapping[str, Mapping[str, str]]
 
 
 def example_state(folder: str) -> ExampleState:
@@ -85,23 +86,36 @@ def example_state(folder: str) -> ExampleState:
         for file in (EXAMPLES / folder).glob("*.yaml")
         for document in yaml.safe_load_all(file.read_text())
     ]
+    labels_by_namespace = {
+        namespace["metadata"]["name"]: namespace["metadata"].get("labels") or {}
+        for namespace in by_kind.get("Namespace", ())
+    }
     namespaces = {manifest["metadata"].get("namespace") for manifest in manifests}
+    namespaces |= labels_by_namespace.keys()
     return ExampleState(
         objects=[
             *by_kind.get("DeviceClass", ()),
             *by_kind.get("DeviceCompatibilityPolicy", ()),
+            *by_kind.get("DeviceQuota", ()),
         ],
         nodes=[_simulated(node) for node in by_kind["Node"]],
         slices=slices,
         claims=by_kind.get("ResourceClaim", []),
-        namespaces=sorted(namespaces - {None, "default"}),
+        namespaces={
+            name: labels_by_namespace.get(name, {})
+            for name in sorted(namespaces - {None, "default"})
+        },
     )
 
 
 def _simulated(recorded: Object) -> Object:
     node = inventory.kwok_node(recorded["metadata"]["name"])
     node["metadata"]["labels"].update(recorded["metadata"].get("labels") or {})
-    return node
+    if taints := (recorded.get("spec") or {}).get("taints"):
+        node["spec"] = {"taints": taints}
+    amounts = (recorded.get("status") or {}).get("allocatable") or {}
+    room = node["status"]["allocatable"] | amounts
+    return {**node, "status": {"capacity": room, "allocatable": room}}
 
 
 def sharing_node() -> tuple[Object, list[Object]]:

@@ -213,9 +213,9 @@ def _fill_with_example(cluster: Cluster, example: ExampleState) -> None:
         {
             "apiVersion": "v1",
             "kind": "Namespace",
-            "metadata": {"name": name, "labels": {ENFORCEMENT_LABEL: "off"}},
+            "metadata": {"name": name, "labels": {**labels, ENFORCEMENT_LABEL: "off"}},
         }
-        for name in example.namespaces
+        for name, labels in example.namespaces.items()
     )
     if example.claims:
         cluster.apply(example.claims)

@@ -97,6 +97,11 @@ class ClosestFit(msgspec.Struct, frozen=True, kw_only=True):
         return sum(change.cost for change in self.changes)
 
     @property
+    def only_lowers_amounts(self) -> bool:
+        """True if its devices are of the kind that was requested; so if nothing is changed."""
+        return all(change.amount is not None for change in self.changes)
+
+    @property
     def summary(self) -> str:
         """The changes and the node: `request 2 devices (node-a)`."""
         return f"{self._description() or 'unchanged'} ({one_line(self.node)})"

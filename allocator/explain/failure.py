@@ -94,6 +94,19 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
     closest_fit_when_idle: ClosestFit | None = None
     advice: tuple[str, ...] = ()
 
+    @property
+    def helpful_fits(self) -> tuple[ClosestFit | None, ClosestFit | None]:
+        """The closest fit now, and that of the idle cluster if it is closer.
+
+        To wait is better than to ask for another kind of devices.
+        """
+        now, idle = self.closest_fit, self.closest_fit_when_idle
+        if idle is None or (now is not None and idle.cost >= now.cost):
+            return now, None
+        if now is not None and not idle.changes and not now.only_lowers_amounts:
+            return None, idle
+        return now, idle
+
 
 class FailedAttempt(msgspec.Struct, frozen=True, kw_only=True):
     """All that the explanation of a failure depends on.

@@ -13,7 +13,7 @@ fewer devices                              10, and 60 for losing all of them
 devices by number instead of all           15, and 60 for losing all of them
 an amount where none was requested         20, and 30 for losing all of it
 a taint tolerated                          20; 35 where it also evicts
-a constraint dropped                       35
+a constraint dropped (half of a count: 40)  45
 a condition of a selector dropped          50
 an amount no longer requested              60
 =========================================  ========================================
@@ -66,7 +66,7 @@ _AMOUNT, _AMOUNT_LOST, _AMOUNT_DROPPED = 10, 30, 60
 _COUNT, _COUNT_LOST, _ALL = 10, 60, 15
 _DEFAULT: Final = 20
 _TAINT, _EVICTING_TAINT = 20, 35
-_CONSTRAINT: Final = 35
+_CONSTRAINT: Final = 45
 _CONDITION: Final = 50
 
 _Exact = ExactDeviceRequest | DeviceSubRequest
@@ -332,7 +332,7 @@ class _RequestRelaxations:
         for device in self._devices:
             value = bound.field.value(device.id.driver, device.device)
             if isinstance(value, DeviceCapacity):
-                written_bounds[value.value.nanos] = str(value.value)
+                written_bounds[value.value.nanos] = bound.written_like(value.value)
             elif isinstance(value, DeviceAttribute) and value.int_ is not None:
                 written_bounds[value.int_] = str(value.int_)
         least = _number(bound.amount, is_quantity=bound.field.is_capacity)
@@ -340,10 +340,11 @@ class _RequestRelaxations:
             return
         for value in sorted(written_bounds, reverse=True):
             if value < least:
+                amount = written_bounds[value]
                 yield Option(
                     _AMOUNT + _lost_amount(value, least),
-                    f"request {bound.field.identifier} {written_bounds[value]}",
-                    self._rewording(text, bound.replace_amount(text, written_bounds[value])),
+                    f"write {amount} for {bound.amount} in selector {one_line(text)}",
+                    self._rewording(text, bound.replace_amount(text, amount)),
                 )
 
     # --- edits -----------------------------------------------------------------------------------

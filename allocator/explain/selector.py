@@ -16,6 +16,8 @@ from allocator.model.requests import Expression
 from allocator.model.selectors import DeviceField, SelectorChain, selector_chain
 from findings.text import shorten
 from kube.api.resource import DeviceAttribute, DeviceCapacity
+from kube.errors import QuantityError
+from kube.quantity import Quantity
 
 _SHOWN: Final = 96
 """Characters of an expression, or of a value, that a message shows."""
@@ -160,6 +162,13 @@ class LowerBound(NamedTuple):
     def replace_amount(self, text: str, amount: str) -> str:
         """Return the condition with another amount."""
         return text[: self.start] + amount + text[self.start + len(self.amount) :]
+
+    def written_like(self, amount: Quantity) -> str:
+        """Return another amount in the format of this one."""
+        try:
+            return str(Quantity.from_nanos(amount.nanos, Quantity(self.amount).format))
+        except QuantityError:
+            return str(amount)
 
 
 def lower_bound(text: str) -> LowerBound | None:

@@ -1,8 +1,9 @@
 """A group of pods that a simulation tries: the question about it, and the words for the answer."""
 
 from collections.abc import Mapping, Sequence
+from typing import Final
 
-from allocator.declarations.model import DeclaredGroup
+from allocator.declarations.model import DeclaredGroup, GroupSystem
 from allocator.explain.failure import NodeReason
 from allocator.groups.arrangement import arrangement_of
 from allocator.groups.model import (
@@ -21,6 +22,15 @@ from allocator.simulation.model import PlacedGroup
 from allocator.strategies.strategy import Strategy
 from findings.text import count_text
 from kube.api.core import Pod
+
+_MINIMUMS: Final = {
+    GroupSystem.KUBERNETES: "minCount",
+    GroupSystem.KOORDINATOR: "min-available",
+    GroupSystem.VOLCANO: "minMember",
+    GroupSystem.COSCHEDULING: "minMember",
+    GroupSystem.KAI: "minMember",
+}
+"""System to the field, or the end of the annotation, with the number of pods that a group needs."""
 
 
 def new_result(group: DeclaredGroup) -> PlacedGroup:
@@ -44,7 +54,8 @@ def obstacle(group: DeclaredGroup) -> NodeReason | None:
     if pods < group.min_count:
         message = (
             f"{group.name} needs {count_text(group.min_count, 'pod')}, and {pods} "
-            f"exist{'s' if pods == 1 else ''}"
+            f"exist{'s' if pods == 1 else ''}; create {group.min_count} (parallelism and completions of a "
+            f"Job, or replicas), or write {_MINIMUMS[group.name.system]}: {pods} in the group"
         )
         return NodeReason(code=Reason.GROUP_INCOMPLETE, message=message)
     return None

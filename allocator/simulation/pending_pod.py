@@ -261,10 +261,10 @@ def _free_devices(
 
 def _closest_fits(failure: Failure) -> Iterator[str]:
     """Yield the smallest change now, and a smaller one when the cluster is idle."""
-    now, idle = failure.closest_fit, failure.closest_fit_when_idle
+    now, idle = failure.helpful_fits
     if now is not None:
         yield f"Closest fit: {now.summary}"
-    if idle is not None and (now is None or idle.cost < now.cost):
+    if idle is not None:
         if idle.changes:
             yield f"Once devices are free: {idle.summary}"
         else:

@@ -5,8 +5,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from msgspec.structs import replace
 
 from admission.objects import recorded_translation
-from allocator.explain.closest_fit import ClosestFit
+from allocator.explain.closest_fit import Change, ClosestFit
 from allocator.explain.failure import Failure
+from allocator.explain.relaxations import Kind
 from allocator.explain.selector import one_line
 from allocator.pods.claims import Name, claim_name, pod_claims
 from allocator.pods.extended_resource_claim import SUFFIX, limit_paths, mapped_resources
@@ -16,11 +17,14 @@ from answers.model.cluster_state import ClusterState
 from findings.field_path import FieldPath, Key
 from findings.finding import Code, Finding, warning
 from findings.fitting import FittingAmount, FittingAmounts
+from findings.text import printable
 from kube.api.core import Pod
 from kube.api.extended_resources import extended_resources
+from kube.api.resource import ResourceClaim
 from kube.quantity import Quantity, format_count
 from rules.engine.engine import Target
 from translation.cluster.snapshot import TranslationSnapshot
+from translation.compiling.claims import Claim
 from translation.record.claim_sources import CLAIMS, locate_at_keys, match_claims
 from translation.record.key_fixes import RecordedTranslation, derive_claims, with_key_fixes
 
@@ -154,14 +158,47 @@ def _in_keys(
         and change.field is not None
         and change.amount is not None
     )
+    claims = match_claims(pod.spec.resource_claims or (), derive_claims(translation))
     if not amounts or len(amounts) < len(fit.changes):
-        return fit
+        words = [_at_source(change, fit, claims, entries) for change in fit.changes]
+        if not words or not all(words):
+            return fit
+        place = fit.in_all_pods or f" to fit node {one_line(fit.node)}"
+        return replace(fit, fix_in_keys=f"{', '.join(dict.fromkeys(words))}{place}")
     finding = replace(
         warning(Code.DOES_NOT_FIT_NOW, FieldPath(), "no node can satisfy this now", fit.fix),
         fitting=FittingAmounts(amounts=amounts, node="" if fit.pods else fit.node),
     )
-    claims = match_claims(pod.spec.resource_claims or (), derive_claims(translation))
     (translated,) = with_key_fixes([finding], FieldPath(), claims, translation)
     if translated.fix == fit.fix:
         return fit
     return replace(fit, fix_in_keys=f"{translated.fix}{fit.in_all_pods}")
+
+
+def _at_source(
+    change: Change, fit: ClosestFit, claims: Sequence[Claim | None], entries: Mapping[Name, int]
+) -> str:
+    """Return another choice of devices as a change of the key, or the annotation, that chose them; else empty."""
+    entry = entries.get(claim_name(fit.claims[change.position]))
+    claim = claims[entry] if entry is not None and entry < len(claims) else None
+    path = _source_of_choice(change, fit.claims[change.position], claim) if claim else None
+    match path:
+        case FieldPath(steps=("metadata", "annotations", Key(name=name))):
+            return f"write another value of annotation {printable(name)}, or remove it"
+        case FieldPath(steps=(*_, "resources", "limits", Key(name=name))):
+            return f"write another key for {printable(name)}"
+        case _:
+            return ""
+
+
+def _source_of_choice(change: Change, claim: ResourceClaim, source: Claim) -> FieldPath | None:
+    if change.kind is Kind.CONSTRAINT:
+        paths = {
+            path for field, path in source.sources.items() if field.steps[:1] == ("constraints",)
+        }
+        return paths.pop() if len(paths) == 1 else None
+    names = [request.name for request in claim.spec.devices.requests or ()]
+    if change.kind is not Kind.SELECTOR or change.request not in names:
+        return None
+    index = names.index(change.request)
+    return source.source(FieldPath.of("requests", index, "exactly", "selectors"))

@@ -202,13 +202,13 @@ def _advice(
         )
     if answer.failures:
         resources = state.node_resources()
-        yield from _failure_advice(pod, claims, answer.failures[-1], state, cluster, resources)
+        yield from _failure_advice(pod, answer.failures[-1], state, cluster, resources)
 
 
 def with_advice(
     answer: SimulationResult, pods: Iterable[Pod], state: ClusterState, cluster: Cluster
 ) -> SimulationResult:
-    """Return a simulation whose failures have the changes that help, beside those to claims.
+    """Return a simulation with advice for its failures, beside the changes to claims.
 
     Args:
         pods: The pods that were to be placed.
@@ -221,22 +221,21 @@ def with_advice(
         pod = pods_by_title.get(failure.title)
         advice: tuple[str, ...] = ()
         if pod is not None and failure.groups:
-            claims = pod_claims(pod, state.claims, state.templates)
-            advice = tuple(_failure_advice(pod, claims, failure, state, cluster, resources))
+            advice = tuple(_failure_advice(pod, failure, state, cluster, resources))
         failures.append(msgspec.structs.replace(failure, advice=advice))
     return msgspec.structs.replace(answer, failures=tuple(failures))
 
 
 def _failure_advice(
     pod: Pod,
-    claims: PodClaims,
     failure: Failure,
     state: ClusterState,
     cluster: Cluster,
     resources: Mapping[str, NodeResources],
 ) -> Iterator[str]:
-    """Yield the changes that help a pod which no node takes, beside those to its claims."""
+    """Yield advice for a pod without a node, beside the changes to its claims."""
     groups = failure.groups or ()
+    claims = pod_claims(pod, state.claims, state.templates)
     yield from node_advice(
         pod,
         claims,

@@ -9,17 +9,16 @@ from typing import Any, Final
 
 import msgspec
 
-from admission.objects import profile_findings, translation_of
+from admission.objects import profile_findings
 from admission.pods import Answer, Decision
 from allocator.features.co_tenant_config import UNIFORM_CONFIG_DRIVERS
 from allocator.model.feature_gates import Features
 from allocator.model.scheduler_support import SchedulerSupport
 from allocator.pods.claims import Name
 from answers.cluster.quota_usage import usage_beside
-from answers.manifests.findings_at_keys import at_keys
 from answers.manifests.groups import group_findings
 from answers.manifests.pod_checks import field_findings, routing_findings, with_queues
-from answers.manifests.quotas import check_quotas
+from answers.manifests.quotas import at_keys, check_quotas
 from answers.manifests.translate import (
     TEMPLATE_KIND,
     TranslatedObject,
@@ -57,7 +56,7 @@ from translation.compiling.claims import Claim
 from translation.preflight.quotas.uncounted_templates import QuotaName, find_uncounted_templates
 from translation.reading.claim_blind_objects import find_unseen_claims
 from translation.reading.custom_workloads import Path, workload_kind
-from translation.record.claim_sources import locate_at_keys, match_claims, source_path
+from translation.record.claim_sources import source_path
 
 _QUOTA: Final = "ResourceQuota"
 _CLAIM_KINDS = frozenset({"ResourceClaim", "ResourceClaimTemplate"})

@@ -1,11 +1,11 @@
 """ResourceQuotas charged with the objects of manifests, one after the other. Pure."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from msgspec.structs import replace
 
-from answers.manifests.findings_at_keys import at_keys
+from admission.objects import translation_of
 from answers.manifests.translate import TranslatedObject
 from answers.model.cluster_state import build_state
 from answers.model.findings import namespace_of
@@ -21,8 +21,10 @@ from kube.api.core import Pod, ResourceQuota
 from kube.api.resource import ResourceClaim
 from kube.api.workloads import pod_path, resolve_path
 from quotas.resource_quotas.ledger import QuotaLedger
+from translation.cluster.snapshot import TranslationSnapshot
 from translation.reading.custom_workloads import WorkloadKind, embedded_pods, workload_kind
 from translation.record.claim_sources import locate_at_keys, match_claims
+from translation.record.key_fixes import with_key_fixes
 
 EXTENDED_RESOURCES_SINCE: Final = (1, 35)
 """The first version in which claims count in quotas of extended resources.
@@ -118,3 +120,30 @@ def pods_at_a_time(kind: str, document: Mapping[str, Any]) -> int:
     spec = document.get("spec")
     number = spec.get(_REPLICAS.get(kind, ""), 1) if isinstance(spec, Mapping) else 1
     return number if isinstance(number, int) and number >= 0 else 1
+
+
+def at_keys(
+    findings: Iterable[Finding],
+    pod: Pod,
+    path: FieldPath,
+    result: TranslatedObject,
+    snapshot: TranslationSnapshot,
+) -> Iterator[Finding]:
+    """Yield findings, those about claims of the translation at the keys that requested them.
+
+    Args:
+        pod: The pod after its translation.
+        path: The path of the pod in its object.
+        snapshot: Its profiles are those in force.
+    """
+    findings = list(findings)
+    if not findings or not result.is_translated:
+        yield from findings
+        return
+    claims = match_claims(pod.spec.resource_claims or (), result.claims)
+    record = result.answer.record if result.answer is not None else None
+    if record is not None and any(finding.fitting for finding in findings):
+        translation = translation_of(record, pod, snapshot)
+        findings = list(with_key_fixes(findings, path, claims, translation))
+    for finding in findings:
+        yield locate_at_keys(finding, path, claims)

@@ -276,10 +276,10 @@ def _unplaced_paragraph(
 
 def _closest_fits(failure: Failure) -> Iterator[Row]:
     """Yield the closest fit now, and on the idle cluster if that is closer."""
-    now, idle = failure.closest_fit, failure.closest_fit_when_idle
+    now, idle = failure.helpful_fits
     if now is not None:
         yield Row(label="closest", text=now.fix)
-    if idle is not None and (now is None or idle.cost < now.cost):
+    if idle is not None:
         when_free = "once its devices are free"
         text = f"{when_free}: {idle.fix}" if idle.changes else f"{idle.fix} {when_free}"
         yield Row(label="closest", text=text)

@@ -226,7 +226,7 @@ class QuotaLedger:
         return (*findings, *self._charge_claims(accounts, request.claims, path, number))
 
     def charge_new_claims(self, namespace: str, pod: Pod) -> tuple[Finding, ...]:
-        """Charge the claims that are created for a new pod, whatever other pods its workload has.
+        """Charge the claims of a new pod, regardless of others of its workload.
 
         Returns:
             A warning for each quota that keeps one from being created.
@@ -276,7 +276,9 @@ class QuotaLedger:
                     text = f"{excess.message(times)}; {waits}"
                     finding = warning(Code.EXCEEDS_QUOTA, path.join(claim.place), text, _FIX)
                     # Lower numbers of single pods would let more of them in, not all.
-                    yield self._with_number_left(finding, claim, counting) if times == 1 else finding
+                    yield (
+                        self._with_number_left(finding, claim, counting) if times == 1 else finding
+                    )
                 if excesses:
                     break
             else:
@@ -290,7 +292,11 @@ class QuotaLedger:
         requests = claim.devices.requests or ()
         exactly = requests[0].exactly if len(requests) == 1 else None
         excesses = _excesses(accounts, self._usage_of_new(claim))
-        left = min(max(amount.hard - amount.used, ZERO) for excess in excesses for amount in excess.resources)
+        left = min(
+            max(amount.hard - amount.used, ZERO)
+            for excess in excesses
+            for amount in excess.resources
+        )
         number = left.nanos // Quantity(1).nanos
         if exactly is None or not 0 < number < (exactly.count or 1):
             return finding

@@ -63,7 +63,7 @@ class Inventory:
         self._all: tuple[PublishedDevice, ...] | None = None
         self._incomplete: set[PoolId] = set()
         self._names: dict[PoolId, PublishedNames] = {}
-        self._values: dict[DeviceField, dict[PoolId, frozenset[tuple[int, str]]]] = {}
+        self._values: dict[tuple[bytes, DeviceField], dict[PoolId, frozenset[tuple[int, str]]]] = {}
         self._devices_of: dict[str, tuple[PublishedDevice, ...]] = {}
         self._cached_selections: dict[bytes, _CachedSelection] = {}
         # Of chains that administrators wrote: those of users evict none of them.
@@ -87,21 +87,31 @@ class Inventory:
         # Most pools publish the same names.
         return reduce(or_, set(self._names.values()), PublishedNames())
 
-    def published_values(self, field: DeviceField) -> str:
-        """Return the distinct values of a field of all devices, as selectors write them.
+    def published_values(self, field: DeviceField, of_class: SelectorChain) -> str:
+        """Return the distinct values of a field of the devices of a class, as selectors write them.
+
+        Args:
+            of_class: The selectors of the class; an administrator wrote them, so there are few.
 
         Returns:
             Text; empty if no device has the field, or more than `MAX_VALUES` differ in it, as in an
             attribute that identifies them.
+
+        Raises:
+            AnswerInterrupted: As in `select`.
         """
         if not self.published_names().has(field):
             return ""
-        by_pool = self._values.setdefault(field, {})
+        by_pool = self._values.setdefault((of_class.digest, field), {})
         values: set[tuple[int, str]] = set()
         for pool, devices in self._devices.items():
             if pool not in by_pool:
+                verdicts = zip(devices, of_class.verdicts(devices), strict=True)
                 by_pool[pool] = frozenset(
-                    value for device in devices for value in _values_of(field, device)
+                    value
+                    for device, verdict in verdicts
+                    if verdict is True
+                    for value in _values_of(field, device)
                 )
             values |= by_pool[pool]
             if len(values) > MAX_VALUES:

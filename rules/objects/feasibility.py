@@ -264,7 +264,11 @@ _FIXES: Final = (
         Category.INFEASIBLE,
         "Request devices of one mode, or in separate pods (`drawbridge matrix`).",
     ),
-    (Code.JOINTLY_INFEASIBLE, Category.INFEASIBLE, "Request less in one pod."),
+    (
+        Code.JOINTLY_INFEASIBLE,
+        Category.INFEASIBLE,
+        "Drop one of the kinds of devices that no node has together, or request less in one pod.",
+    ),
     (
         Code.NO_USABLE_DEVICE,
         Category.INFEASIBLE,

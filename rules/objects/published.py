@@ -74,17 +74,20 @@ def find_unmatched_requests(claim: Claim, path: FieldPath, context: Context) -> 
                 path.join(alternative.path).child("selectors"),
                 f"0 of {of_class.number:,} published devices of class {name} match the selectors",
                 _suggest_field(alternative.request.selectors, context)
-                or _published_values(alternative.request.selectors, context),
+                or _published_values(alternative.request.selectors, device_class, context),
             )
 
 
-def _published_values(selectors: Iterable[DeviceSelector] | None, context: Context) -> str:
-    """Return the published values of the fields that selectors read; empty if they are too many."""
+def _published_values(
+    selectors: Iterable[DeviceSelector] | None, device_class: DeviceClass, context: Context
+) -> str:
+    """Return the values of the fields that selectors read on devices of a class; empty if they are too many."""
+    of_class = selector_chain(_expressions(device_class.spec.selectors))
     fields = sorted(selector_chain(_expressions(selectors)).fields or ())[:MAX_FIELDS]
     texts = [
         f"{printable(field.identifier)}: {values}"
         for field in fields
-        if field.identifier and (values := context.inventory.published_values(field))
+        if field.identifier and (values := context.inventory.published_values(field, of_class))
     ]
     return f"published are {'; '.join(texts)}" if texts else ""
 

@@ -105,9 +105,7 @@ def test_a_pod_that_waits_for_a_device_quota_is_not_called_rejected() -> None:
     two = share("two", 8000, "vision-lab")
     two["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] = 2
 
-    result = drawbridge(
-        "simulate", "-f", "-", *CLUSTER, stdin=dump_yaml([two]), COLUMNS="400"
-    )
+    result = drawbridge("simulate", "-f", "-", *CLUSTER, stdin=dump_yaml([two]), COLUMNS="400")
 
     assert "Pod vision-lab/two  not placed" in result.stdout
     assert "write nvidia.com/gpu: 1 to fit what is left of DeviceQuota vision" in result.stdout

@@ -370,7 +370,7 @@ def test_a_rejected_pod_has_its_reason_in_the_answer() -> None:
     assert "because" in text.stdout
     assert "[wrongUnit]" in text.stdout
     assert placed["node"] is None
-    assert placed["reason"].endswith("write 8192 for 8Gi, in limits and requests [wrongUnit]")
+    assert placed["reason"].endswith("write 8192 for 8Gi [wrongUnit]")
 
 
 @pytest.mark.parametrize(

@@ -98,10 +98,13 @@ def test_a_group_with_too_few_pods_waits_for_more_of_them() -> None:
     )
     call = ("-n", "team", "--snapshot", "-")
 
-    text = drawbridge("why", "pod", "train-0", *call, stdin=dump_yaml(state), COLUMNS="120").stdout
+    text = drawbridge("why", "pod", "train-0", *call, stdin=dump_yaml(state), COLUMNS="300").stdout
     waiting = drawbridge("top", "waiting", *call, "-o", "json", stdin=dump_yaml(state)).stdout
 
-    reason = "coscheduling PodGroup team/training needs 4 pods, and 2 exist"
+    reason = (
+        "coscheduling PodGroup team/training needs 4 pods, and 2 exist; create 4 (parallelism and completions of "
+        "a Job, or replicas), or write minMember: 2 in the group"
+    )
     assert f"status    pending: {reason}" in text
     assert "no place for" not in text
     assert json.loads(waiting)["waiting"] == [
@@ -121,7 +124,10 @@ def test_equal_pods_of_several_groups_wait_for_reasons_of_their_own() -> None:
     reasons = {tuple(g["pods"]): g["reason"] for g in json.loads(result.stdout)["waiting"]}
     assert reasons == {
         ("team/train-0",): "",
-        ("team/train-1",): "coscheduling PodGroup team/large needs 4 pods, and 1 exists",
+        (
+            "team/train-1",
+        ): "coscheduling PodGroup team/large needs 4 pods, and 1 exists; create 4 (parallelism "
+        "and completions of a Job, or replicas), or write minMember: 1 in the group",
     }
 
 

@@ -5,9 +5,12 @@ reads the pod and the snapshot and builds the translation record, with only the 
 `translation.record.derive` compiles claims from the record alone.
 """
 
-import msgspec
+from collections.abc import Iterator
 
-from findings.finding import Finding, has_errors
+import msgspec
+from msgspec.structs import replace
+
+from findings.finding import Code, Finding, has_errors, warning
 from translation.cluster.snapshot import TranslationOptions, TranslationSnapshot
 from translation.compiling.claims import Claim
 from translation.model.intents import LegacyPod, Variable
@@ -78,7 +81,18 @@ def translate(
         passes_through=passes_through,
     )
     if isinstance(reading, Stop):
-        return _end(reading)
+        codes = {finding.code for finding in reading.findings}
+        if not legacy.scheduler_name or Code.FOREIGN_SCHEDULER not in codes:
+            return _end(reading)
+        # A person who removes the scheduler would meet the pod's other faults one denial later.
+        moved = translate(
+            replace(legacy, scheduler_name=""),
+            namespace=namespace,
+            snapshot=snapshot,
+            options=options,
+            passes_through=passes_through,
+        )
+        return Untouched(findings=(*reading.findings, *_later_denials(moved)))
     routing = route_pod(reading)
     compilation = compile_pod(reading, routing)
     recording = record_pod(reading, routing, compilation)
@@ -104,3 +118,12 @@ def _end(stop: Stop) -> Untouched | Refused:
     if has_errors(stop.findings):
         return Refused(findings=stop.findings)
     return Untouched(findings=stop.findings)
+
+
+def _later_denials(outcome: Outcome) -> Iterator[Finding]:
+    """Yield the errors of a pod that is to be translated later, as warnings about it now."""
+    if isinstance(outcome, Refused):
+        for finding in outcome.findings:
+            if finding.is_error:
+                detail = f"once the pod is translated, it is denied: {finding.detail}"
+                yield warning(finding.code, finding.path, detail, finding.fix)

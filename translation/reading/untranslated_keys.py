@@ -141,7 +141,7 @@ def _misspelt(family: DeviceFamily, key: str, path: FieldPath, similar: str) -> 
     return warning(
         Code.UNTRANSLATED_DEVICE_KEY,
         path,
-        f"{printable(key)} is no key of {family.owner} that is translated, so it requests nothing here",
+        f"{printable(key)} is no key of {family.owner} that is translated, so the pod waits for a node that offers it",
         f"did you mean {similar}?",
     )
 

@@ -7,8 +7,9 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from findings.field_path import FieldPath
-from findings.finding import Finding
+from findings.field_path import FieldPath, Key
+from findings.finding import Code, Finding
+from findings.text import printable
 from kube.api.core import PodResourceClaim
 from translation.compiling.claims import Claim
 
@@ -50,12 +51,40 @@ def locate_at_keys(finding: Finding, pod: FieldPath, claims: Sequence[Claim | No
     translated_claims = [claim for claim in candidate_claims if claim is not None]
     if not translated_claims or len(translated_claims) < len(candidate_claims):
         return finding
+    fix = finding.fix
+    if finding.code is Code.JOINTLY_INFEASIBLE and not fix:
+        fix = _separation(translated_claims)
     return msgspec.structs.replace(
         finding,
         path=pod.join(source_path(translated_claims, finding.cause)),
+        fix=fix,
         # The place in the claim does not help an author who wrote no claim.
         cause=None,
     )
+
+
+def _separation(claims: Sequence[Claim]) -> str:
+    """Return the advice to drop the keys of one of two claims; each of them alone is feasible.
+
+    Empty for claims of one driver, of which less may be requested, and for those with a key in common.
+    """
+    if len(claims) != 2:
+        return ""
+    first, second = claims
+    keys, other_keys = _keys_of(first), _keys_of(second)
+    drivers = first.drivers.isdisjoint(second.drivers)
+    if not drivers or not keys or not other_keys or not set(keys).isdisjoint(other_keys):
+        return ""
+    names, other_names = " and ".join(keys), " and ".join(other_keys)
+    return (
+        f"drop {names}, or drop {other_names}: they come from different drivers, and no node serves both "
+        "as requested"
+    )
+
+
+def _keys_of(claim: Claim) -> tuple[str, ...]:
+    names = (path.steps[-1] for path in claim.sources.values() if path.steps)
+    return tuple(sorted({printable(name.name) for name in names if isinstance(name, Key)}))
 
 
 def source_path(claims: Sequence[Claim], field: FieldPath | None = None) -> FieldPath:

@@ -47,6 +47,7 @@ from testing.allocation.builders import (
 ATTRIBUTES = f'device.attributes["{DRIVER}"]'
 CAPACITY = f'device.capacity["{DRIVER}"]'
 LARGE = f'{CAPACITY}.memory.compareTo(quantity("40Gi")) >= 0'
+SMALLER = f"write 16Gi for 40Gi in selector {LARGE}"
 ROOT = f"{DRIVER}/root"
 GPU = classes()
 
@@ -231,20 +232,26 @@ ROWS: tuple[Row, ...] = (
         [claim(request(count=3), constraints=[match(ROOT)])],
     ),
     Row(
+        "request 2 devices",
+        "rather half of the devices than no constraint",
+        node_with(pool_of(*gpus("a", "a", "b", "b"))),
+        [claim(request(count=4), constraints=[match(ROOT)])],
+    ),
+    Row(
         "drop matchAttribute gpu.example.com/root",
         "rather no constraint than one device of four",
         node_with(pool_of(*gpus("a", "b", "c", "d"))),
         [claim(request(count=4), constraints=[match(ROOT)])],
     ),
-    Row("request memory 16Gi", "the bound of a selector", FOUR, [claim(request("r", LARGE))]),
+    Row(SMALLER, "the bound of a selector", FOUR, [claim(request("r", LARGE))]),
     Row(
-        "request memory 16Gi",
+        SMALLER,
         "the bound of a selector among conditions",
         FOUR,
         [claim(request("r", f'{ATTRIBUTES}.root == "a" && ({LARGE})'))],
     ),
     Row(
-        "request index 3",
+        f"write 3 for 9 in selector {ATTRIBUTES}.index >= 9",
         "the bound of an attribute",
         FOUR,
         [claim(request("r", f"{ATTRIBUTES}.index >= 9"))],
@@ -282,13 +289,13 @@ ROWS: tuple[Row, ...] = (
         [claim(request("a", count=2), request("b", "false"))],
     ),
     Row(
-        "request 4 devices, request memory 16Gi",
+        f"request 4 devices, {SMALLER}",
         "two changes of one request",
         FOUR,
         [claim(request("r", LARGE, count=5))],
     ),
     Row(
-        'request 4 devices, request memory 16Gi, drop selector device.attributes["gpu.example.com"].root == "c"',
+        f'request 4 devices, {SMALLER}, drop selector {ATTRIBUTES}.root == "c"',
         "three changes",
         FOUR,
         [claim(request("r", f'{LARGE} && {ATTRIBUTES}.root == "c"', count=5))],
@@ -493,4 +500,4 @@ def test_a_node_that_a_change_helps_is_found_behind_one_of_its_class_that_it_doe
     closest_fit = closest_fit_now(two, [claim(request("r", LARGE))])
 
     assert closest_fit is not None
-    assert closest_fit.fix == "request memory 16Gi to fit node node-1"
+    assert closest_fit.fix == f"{SMALLER} to fit node node-1"

@@ -214,7 +214,10 @@ def test_a_group_with_too_few_pods_waits() -> None:
 
     assert set(nodes_of(answer).values()) == {None}
     assert answer.groups[0].code == "groupIncomplete"
-    assert answer.groups[0].reason == "PodGroup default/ring needs 3 pods, and 2 exist"
+    assert answer.groups[0].reason == (
+        "PodGroup default/ring needs 3 pods, and 2 exist; create 3 (parallelism and completions of a Job, or "
+        "replicas), or write minCount: 2 in the group"
+    )
     assert {reason.code for entry in answer.nodes for reason in entry.reasons} == {
         "groupIncomplete"
     }

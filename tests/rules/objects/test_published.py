@@ -4,7 +4,8 @@ from typing import NamedTuple
 
 import pytest
 
-from allocator.model.selectors import DeviceField
+from allocator.model.requests import Expression
+from allocator.model.selectors import DeviceField, selector_chain
 from kube.api.meta import convert
 from kube.api.resource import ResourceSlice
 from rules.context.context import Context
@@ -269,9 +270,23 @@ def test_published_values_follow_the_slices() -> None:
         convert(resource_slice(device(**attributes(model=name))), ResourceSlice)
         for name in ("old", "new")
     )
+    every_device = selector_chain(())
     inventory.replace_slice(None, old)
-    assert inventory.published_values(model) == '"old"'
+    assert inventory.published_values(model, every_device) == '"old"'
 
     inventory.replace_slice(old, new)
 
-    assert inventory.published_values(model) == '"new"'
+    assert inventory.published_values(model, every_device) == '"new"'
+
+
+def test_values_are_those_of_the_class() -> None:
+    """A device of another class of the driver does not help a claim of this one."""
+    slice_ = resource_slice(
+        device("whole", **attributes(kind="gpu", model="H100")),
+        device("part", **attributes(kind="mig", model="A100")),
+    )
+    inventory = Inventory([convert(slice_, ResourceSlice)])
+    whole = f'device.attributes["{EXAMPLE}"].kind == "gpu"'
+    of_class = selector_chain((Expression(text=whole, origin=""),))
+
+    assert inventory.published_values(DeviceField(EXAMPLE, "model"), of_class) == '"H100"'

@@ -415,12 +415,12 @@ FIXES = (
     Fix(
         "two GPUs of cores beside the memory of one",
         legacy(koordinator_container(core=200, ratio=100)),
-        f"write {K}/gpu-memory-ratio: 200 for 2 GPUs, or {K}/gpu-core: 100",
+        f"write {K}/gpu-memory-ratio: 200 for 2 GPUs, or {K}/gpu-core: 100, in limits and requests",
     ),
     Fix(
         "a part of a GPU of cores, too",
         legacy(koordinator_container(core=150, ratio=50)),
-        f"write {K}/gpu-memory-ratio: 200 for 2 GPUs, or {K}/gpu-core: 100",
+        f"write {K}/gpu-memory-ratio: 200 for 2 GPUs, or {K}/gpu-core: 100, in limits and requests",
     ),
     Fix(
         "cores that the GPUs cannot divide",
@@ -435,7 +435,8 @@ FIXES = (
     Fix(
         "more GPUs than a claim has",
         legacy(koordinator_container(core=100_000, ratio=50)),
-        f"write {K}/gpu-core: 3200, {K}/gpu-memory-ratio: 3200 for 32 GPUs, or {K}/gpu-core: 100",
+        f"write {K}/gpu-core: 3200, {K}/gpu-memory-ratio: 3200 for 32 GPUs, or {K}/gpu-core: 100, "
+        "in limits and requests",
     ),
     Fix(
         "a sum, which no container wrote",

@@ -344,7 +344,7 @@ def _check_known(
                 annotation_path(annotation),
                 f"{quote_text(field)}: {quote_text(value)} does not exist, and has no effect, as in "
                 "Koordinator",
-                f"write one of {', '.join(filter(None, known_values))}",
+                f"remove {quote_text(field)}, or write {' or '.join(map(quote_text, filter(None, known_values)))}",
             )
         )
 

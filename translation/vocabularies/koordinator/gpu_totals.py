@@ -43,6 +43,8 @@ the three with npu-core are other vendors'."""
 MAX_GPUS_OF_NODE: Final = 8
 """The most GPUs of common nodes: up to it a percentage may be meant as a number of GPUs."""
 _IN_ALL: Final = " in all of the pod's containers"
+_IN_BOTH: Final = ", in limits and requests"
+"""Koordinator's pods have these keys in both, and the API server wants them equal."""
 
 
 class Totals(msgspec.Struct, frozen=True, kw_only=True):
@@ -138,7 +140,7 @@ def _more_than_counted(key: str, amount: int, count: int, totals: Totals) -> Fin
         path,
         f"{amount} percent are more than the {count * WHOLE} of {count} GPU{'s' * (count > 1)}, "
         f"which {ratio_name}: {ratio} counts as",
-        f"write {changes} for {gpus} GPUs{fewer_cores}",
+        f"write {changes} for {gpus} GPUs{fewer_cores}{_IN_BOTH}",
     )
 
 
@@ -155,7 +157,7 @@ def not_a_multiple(path: FieldPath, amount: int) -> Finding:
         Code.OUT_OF_RANGE,
         path,
         f"{amount} percent is above 100 and not a multiple of 100",
-        f"write {devices * WHOLE} for {devices} whole devices",
+        f"write {devices * WHOLE} for {devices} whole devices{_IN_BOTH}",
     )
 
 

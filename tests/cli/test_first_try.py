@@ -1,0 +1,299 @@
+"""Mistakes in manifests, mended at the first try by the words of `check` or `simulate`.
+
+Each is a mistake that a person made; the fix is applied as its words say, and nothing else is changed.
+"""
+
+from typing import Final, NamedTuple
+
+import pytest
+
+from testing.command import EXAMPLES, drawbridge
+
+SHARED: Final = EXAMPLES / "cluster" / "cluster.yaml"
+WITH_NICS: Final = EXAMPLES / "koordinator" / "cluster.yaml"
+
+KOORDINATOR: Final = """
+apiVersion: v1
+kind: Pod
+metadata: {name: tune}
+spec:
+  schedulerName: koord-scheduler
+  containers:
+  - name: main
+    image: a
+    resources:
+      requests: {koordinator.sh/gpu-core: 150, koordinator.sh/gpu-memory-ratio: 150}
+      limits: {koordinator.sh/gpu-core: 150, koordinator.sh/gpu-memory-ratio: 150}
+"""
+VOLCANO: Final = """
+apiVersion: v1
+kind: Pod
+metadata: {name: tune}
+spec:
+  schedulerName: volcano
+  containers:
+  - name: main
+    image: a
+    resources: {limits: {volcano.sh/vgpu-number: 2, volcano.sh/vgpu-memory: 16000, volcano.sh/vgpu-cores: 150}}
+"""
+JOINT: Final = """
+apiVersion: batch/v1
+kind: Job
+metadata: {name: nccl}
+spec:
+  template:
+    metadata:
+      annotations:
+        scheduling.koordinator.sh/device-joint-allocate: |
+          {"deviceTypes": ["gpu", "rdma"], "requiredScope": "SameNUMANode"}
+    spec:
+      restartPolicy: Never
+      containers:
+      - name: main
+        image: a
+        resources: {limits: {koordinator.sh/gpu: 200, koordinator.sh/rdma: 200}}
+"""
+MODEL: Final = """
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaimTemplate
+metadata: {name: big}
+spec:
+  spec:
+    devices:
+      requests:
+      - name: gpu
+        exactly:
+          deviceClassName: gpu.nvidia.com
+          selectors:
+          - cel: {expression: 'CONDITION'}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: train}
+spec:
+  resourceClaims: [{name: gpu, resourceClaimTemplateName: big}]
+  containers:
+  - name: main
+    image: a
+    resources: {claims: [{name: gpu}]}
+"""
+BY_NAME: Final = MODEL.replace(
+    "CONDITION", 'device.attributes["gpu.nvidia.com"].productName == "H100"'
+)
+BY_SIZE: Final = MODEL.replace(
+    "CONDITION", 'device.capacity["gpu.nvidia.com"].memory.compareTo(quantity("80Gi")) >= 0'
+)
+DEPLOYMENT: Final = """
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web}
+spec:
+  replicas: 3
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}}
+    spec:
+      containers:
+      - name: main
+        image: a
+        resources: {requests: {cpu: 100}, limits: {nvidia.com/gpu: 1, nvidia.com/gpumem: 10000}}
+"""
+ONE_ROOT: Final = """
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaimTemplate
+metadata: {name: direct}
+spec:
+  spec:
+    devices:
+      requests:
+      - {name: gpus, exactly: {deviceClassName: hami-core-gpu.project-hami.io, count: 4}}
+      - {name: nic, exactly: {deviceClassName: dranet}}
+      constraints:
+      - {requests: [gpus, nic], matchAttribute: resource.kubernetes.io/pcieRoot}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: reduce}
+spec:
+  resourceClaims: [{name: d, resourceClaimTemplateName: direct}]
+  containers:
+  - {name: main, image: a, resources: {claims: [{name: d}]}}
+"""
+LABELLED: Final = """
+apiVersion: v1
+kind: Pod
+metadata: {name: ocr}
+spec:
+  nodeSelector: {nvidia.com/gpu.product: NVIDIA-A100-SXM4-80GB}
+  containers:
+  - name: main
+    image: a
+    resources: {limits: {nvidia.com/gpu: 1, nvidia.com/gpumem: 1000}}
+"""
+MIG_AND_SHARE: Final = """
+apiVersion: v1
+kind: Pod
+metadata: {name: rank}
+spec:
+  containers:
+  - name: main
+    image: a
+    resources: {limits: {nvidia.com/mig-1g.10gb: 1, nvidia.com/gpumem: 4000, nvidia.com/gpucores: 20}}
+"""
+
+
+class Mistake(NamedTuple):
+    """A manifest with a mistake.
+
+    Attributes:
+        fixes: The words of a fix in the output, with the text of the manifest that they replace and
+            its replacement.
+    """
+
+    name: str
+    snapshot: object
+    manifest: str
+    fixes: tuple[tuple[str, str, str], ...]
+
+
+MISTAKES: Final = (
+    Mistake(
+        "the scheduler of a legacy system hides no other fault",
+        WITH_NICS,
+        KOORDINATOR,
+        (
+            ("remove schedulerName", "  schedulerName: koord-scheduler\n", ""),
+            (
+                "write koordinator.sh/gpu-memory-ratio: 200 for 2 GPUs, in limits and requests",
+                "gpu-memory-ratio: 150",
+                "gpu-memory-ratio: 200",
+            ),
+        ),
+    ),
+    Mistake(
+        "the scheduler of Volcano hides no other fault",
+        SHARED,
+        VOLCANO,
+        (
+            ("remove schedulerName", "  schedulerName: volcano\n", ""),
+            ("write at most 100", "vgpu-cores: 150", "vgpu-cores: 90"),
+        ),
+    ),
+    Mistake(
+        "a scope that does not exist",
+        WITH_NICS,
+        JOINT,
+        (('remove "requiredScope"', ', "requiredScope": "SameNUMANode"', ""),),
+    ),
+    Mistake(
+        "more NICs than one PCIe root has",
+        WITH_NICS,
+        JOINT.replace("SameNUMANode", "SamePCIe"),
+        (("write koordinator.sh/rdma: 100 to fit node", "rdma: 200", "rdma: 100"),),
+    ),
+    Mistake(
+        "a model that is not the whole name",
+        SHARED,
+        BY_NAME,
+        (
+            (
+                'published are productName: "NVIDIA H100 80GB HBM3" [',
+                '"H100"',
+                '"NVIDIA H100 80GB HBM3"',
+            ),
+        ),
+    ),
+    Mistake(
+        "a bound in a selector",
+        SHARED,
+        BY_SIZE,
+        (("write 81559Mi for 80Gi in selector", '"80Gi"', '"81559Mi"'),),
+    ),
+    Mistake(
+        "CPU for fewer pods",
+        SHARED,
+        DEPLOYMENT,
+        (("request cpu 28 or less to get node", "cpu: 100", "cpu: 28"),),
+    ),
+    Mistake(
+        "a constraint that half of the devices satisfy",
+        WITH_NICS,
+        ONE_ROOT,
+        (("request 2 devices in request gpus to fit node", "count: 4", "count: 2"),),
+    ),
+    Mistake(
+        "a label that no node has",
+        SHARED,
+        LABELLED,
+        (
+            (
+                "remove nvidia.com/gpu.product from nodeSelector",
+                "  nodeSelector: {nvidia.com/gpu.product: NVIDIA-A100-SXM4-80GB}\n",
+                "",
+            ),
+        ),
+    ),
+    Mistake(
+        "a MIG device and a share, without the share",
+        SHARED,
+        MIG_AND_SHARE,
+        (
+            (
+                "drop nvidia.com/gpucores and nvidia.com/gpumem, or drop nvidia.com/mig-1g.10gb",
+                ", nvidia.com/gpumem: 4000, nvidia.com/gpucores: 20",
+                "",
+            ),
+        ),
+    ),
+    Mistake(
+        "a MIG device and a share, without the MIG device",
+        SHARED,
+        MIG_AND_SHARE,
+        (("or drop nvidia.com/mig-1g.10gb", "nvidia.com/mig-1g.10gb: 1, ", ""),),
+    ),
+)
+
+
+@pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.name)
+def test_a_mistake_is_mended_by_the_words_about_it(mistake: Mistake) -> None:
+    outputs, _ = _outputs(mistake.snapshot, mistake.manifest)
+    mended = mistake.manifest
+    for words, old, new in mistake.fixes:
+        assert words in outputs, outputs
+        assert old in mended
+        mended = mended.replace(old, new)
+
+    outputs, exit_codes = _outputs(mistake.snapshot, mended)
+
+    assert exit_codes == (0, 0), outputs
+    assert "warning:" not in outputs
+
+
+def _outputs(snapshot: object, manifest: str) -> tuple[str, tuple[int, int]]:
+    """Return all words of check and simulate about a manifest, and their exit statuses."""
+    call = ("-f", "-", "--snapshot", snapshot)
+    check = drawbridge("check", *call, "--severity", "warning", stdin=manifest)
+    simulate = drawbridge("simulate", *call, stdin=manifest, COLUMNS="500")
+    words = f"{check.stdout}{simulate.stderr}{simulate.stdout}"
+    return words, (check.exit_code, simulate.exit_code)
+
+
+def test_a_choice_of_devices_is_told_in_the_key_that_made_it() -> None:
+    pod = LABELLED.replace("  nodeSelector: {nvidia.com/gpu.product: NVIDIA-A100-SXM4-80GB}\n", "")
+    keys = "nvidia.com/gpu: 1, nvidia.com/gpumem: 1000"
+    outputs, _ = _outputs(SHARED, pod.replace(keys, "nvidia.com/mig-7g.80gb: 1"))
+
+    assert "write another key for nvidia.com/mig-7g.80gb to fit node" in outputs
+    assert "drop selector" not in outputs
+
+
+def test_to_wait_is_better_than_another_kind_of_devices() -> None:
+    keys = "nvidia.com/gpu: 1, nvidia.com/gpumem: 10000"
+    replicas = DEPLOYMENT.replace("requests: {cpu: 100}, ", "").replace(
+        keys, "nvidia.com/mig-1g.5gb: 2"
+    )
+
+    outputs, _ = _outputs(SHARED, replicas)
+
+    assert "closest   fits node mig-0 unchanged once its devices are free" in outputs
+    assert "another key" not in outputs
