@@ -297,7 +297,9 @@ def build_binder(parts: Parts, state: ClusterState, writer: LeaderWriter) -> Bin
         state,
         writer,
         BinderSettings(
-            write_deadline_s=settings.write_deadline, binding_timeout_s=settings.binding_timeout
+            write_deadline_s=settings.write_deadline,
+            max_claims=settings.max_writes_in_flight,
+            binding_timeout_s=settings.binding_timeout,
         ),
         now=parts.process.clock(parts.client),
         count=parts.metrics.count_write,

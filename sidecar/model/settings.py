@@ -98,7 +98,7 @@ class SidecarSettings(ServerSettings, frozen=True, kw_only=True):
     last had ended."""
 
     write_deadline: PositiveDuration = PositiveDuration(20)
-    """The time for allocating one claim, with all attempts."""
+    """The time for allocating one claim, with all attempts, from its turn among `maxWritesInFlight`."""
 
     max_writes_in_flight: Positive = 16
     """Further writes wait. More make none faster, and hold up answers. The claims of one namespace get half

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Iterator, Seque
 from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from datetime import datetime, timedelta
 from functools import partial
+from math import ceil
 from typing import Final, NamedTuple, Protocol
 
 from allocator.pods.claims import Name, claim_name
@@ -17,6 +18,7 @@ from kube.api.meta import rfc3339
 from kube.api.resource import ResourceClaim
 from kube.errors import KubeError, NotFound
 from kube.logs import get_logger
+from process.fairness.turns import Turns
 from sidecar.commit import steps, writes
 from sidecar.commit.binding import Binding, binding_rejection, binding_state
 from sidecar.commit.group_steps import GroupPod, TakeBack, leaving_entries, next_take_back_step
@@ -34,9 +36,6 @@ dynamicresources.go, PreBind."""
 RETRY_S: Final = 0.25
 """The delay before a write that got no answer is repeated."""
 SETTLE_INTERVAL_S: Final = 1.0
-MAX_TOGETHER: Final = 16
-"""Pods of a group whose claims are written at a time; others would wait for their turn within the deadline of
-their own writes."""
 
 log = get_logger()
 
@@ -57,12 +56,15 @@ class BinderSettings(NamedTuple):
     """The time limits of a binding, in seconds.
 
     Attributes:
-        write_deadline_s: The time for the writes of one claim.
+        write_deadline_s: The time for the writes of one claim, once it has its turn.
+        max_claims: The number of claims that are written at a time; half of them for one namespace. Further ones
+            wait for their turn outside the deadline, so that what has begun ends however many wait.
         binding_timeout_s: The time for the binding conditions of all devices, from their
             allocation.
     """
 
     write_deadline_s: float
+    max_claims: int
     binding_timeout_s: float
 
 
@@ -89,6 +91,7 @@ class Binder:
         self._settings = settings
         self._now = now
         self._count = count
+        self._places = Turns(settings.max_claims, per_tenant=ceil(settings.max_claims / 2))
         self._turns: dict[str, _Turn] = {}
         # UID of a claim to the pods that are being bound with it, by UID.
         self._candidates: dict[str, dict[str, Candidate]] = {}
@@ -117,17 +120,13 @@ class Binder:
         After the first rejection no further write begins; what was written is the caller's to take back.
         """
         rejections: list[Rejection] = []
-        places = asyncio.Semaphore(MAX_TOGETHER)
 
         async def write(member: GroupPod, node: Node) -> None:
-            async with places:
-                for claim in member.claims:
-                    async with self._lock_claim(claim.uid):
-                        rejection = await self._bind_claim(
-                            member.uid, node, claim, others=rejections
-                        )
-                    if rejection is not None:
-                        rejections.append(rejection)
+            for claim in member.claims:
+                async with self._lock_claim(claim.uid):
+                    rejection = await self._bind_claim(member.uid, node, claim, others=rejections)
+                if rejection is not None:
+                    rejections.append(rejection)
 
         with ExitStack() as candidates:
             placed = [(member, node) for member in members if (node := member.node) is not None]
@@ -239,7 +238,10 @@ class Binder:
         uid = consumed.uid
         candidate = Candidate(Consumer(pod_uid, consumed.entry), node)
         try:
-            async with asyncio.timeout(self._settings.write_deadline_s):
+            async with (
+                self._places.take(consumed.name[0]),
+                asyncio.timeout(self._settings.write_deadline_s),
+            ):
                 for _ in range(MAX_CONFLICTS):
                     if others:
                         return None

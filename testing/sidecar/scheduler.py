@@ -211,7 +211,7 @@ async def sidecar_beside(
     *,
     instance: str = "instance-0",
     write_timeout_s: float = 2.0,
-    binder: Mapping[str, float] = {},
+    binder: Mapping[str, Any] = {},
     may_write: Callable[[], bool] = lambda: True,
     now: Callable[[], datetime] = lambda: NOW,
     clock: Callable[[], float] = time.monotonic,
@@ -231,7 +231,7 @@ async def sidecar_beside(
     async with server.client(timeout_s=5.0) as client:
         informers = quick_informers(client)
         recorder = quick_recorder(client)
-        times = {"write_deadline_s": 5.0, "binding_timeout_s": 5.0, **binder}
+        limits = {"write_deadline_s": 5.0, "binding_timeout_s": 5.0, **binder}
         state = ClusterState(
             informers,
             settings.features(),
@@ -242,7 +242,7 @@ async def sidecar_beside(
             held_back_limits=HeldBackLimits(
                 settings.held_back_timeout, settings.held_back_per_namespace
             ),
-            binding_timeout_s=times["binding_timeout_s"],
+            binding_timeout_s=limits["binding_timeout_s"],
             bridge_scheduler=settings.bridge_scheduler,
         )
         writer = LeaderWriter(
@@ -256,7 +256,7 @@ async def sidecar_beside(
         binder_ = Binder(
             state,
             writer,
-            BinderSettings(**times),
+            BinderSettings(**({"max_claims": settings.max_writes_in_flight} | limits)),
             now=now,
             count=metrics.count_write,
         )

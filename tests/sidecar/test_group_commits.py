@@ -11,8 +11,10 @@ import pytest
 
 from kube.api.urls import NODES, POD_GROUPS, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
 from sidecar.commit import group_barrier
-from sidecar.writes import binder, group_commits
+from sidecar.model.settings import SidecarSettings
+from sidecar.writes import group_commits
 from sidecar.writes.group_commits import Member
+from testing.allocation.builders import DRIVER
 from testing.builders import Document
 from testing.fake_api_server import Call, FakeApiServer, until
 from testing.sidecar.scheduler import (
@@ -247,18 +249,33 @@ async def test_the_claims_of_pods_that_share_one_are_written_once(tmp_path: Path
         assert len(story.sidecar.claim("gpu-x")["status"]["reservedFor"]) == len(MEMBERS)
 
 
-async def test_a_large_group_is_written_whole_where_each_write_takes_long(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_large_group_is_written_whole_where_each_write_takes_long(tmp_path: Path) -> None:
     """Its claims are written one after the other here, each within the deadline of one."""
-    monkeypatch.setattr(binder, "MAX_TOGETHER", 1)
-    async with group_of_three(tmp_path, binder={"write_deadline_s": 0.5}) as story:
+    async with group_of_three(tmp_path, binder={"write_deadline_s": 0.5, "max_claims": 1}) as story:
         story.reserve()
         overs = [story.server.delay(patches_of(name)) for name in MEMBERS]
         tasks = [story.begin(name) for name in MEMBERS]
         for number, over in enumerate(overs, start=1):
             await until(partial(story.has_allocated, number))
             await asyncio.sleep(0.3)
+            over.set()
+
+        assert verdicts(await asyncio.gather(*tasks)) == {("ok", "")}
+
+
+async def test_what_waits_behind_the_writes_of_others_does_not_lose_its_time(
+    tmp_path: Path,
+) -> None:
+    """With one write at a time the last claim's turn comes after its deadline would have ended."""
+    settings = SidecarSettings(drivers=(DRIVER,), max_writes_in_flight=1)
+    limits = {"write_deadline_s": 0.7}
+    async with group_of_three(tmp_path, settings=settings, binder=limits) as story:
+        story.reserve()
+        overs = [story.server.delay(patches_of(name)) for name in MEMBERS]
+        tasks = [story.begin(name) for name in MEMBERS]
+        for number, over in enumerate(overs, start=1):
+            await until(partial(story.has_allocated, number))
+            await asyncio.sleep(0.5)
             over.set()
 
         assert verdicts(await asyncio.gather(*tasks)) == {("ok", "")}
