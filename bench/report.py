@@ -1,5 +1,6 @@
 """Results as JSON lines, and as a table for people."""
 
+import math
 from collections.abc import Iterable
 from enum import StrEnum
 from typing import Final, TextIO
@@ -46,7 +47,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 
 def against(name: str, ours: float, anchor: float, *, at_least: float) -> Result:
     """Return the result of a comparison with a ratio that must reach a share of the anchor."""
-    ratio = ours / anchor
+    ratio = _ratio(ours, anchor)
     return Result(
         name=name,
         ours=round(ours, 3),
@@ -68,7 +69,7 @@ def within(name: str, ours: float, anchor: float, *, at_most: float) -> Result:
     """Return the result of two costs; ours may be so many times the anchor's."""
     result = against(name, ours, anchor, at_least=0)
     goal = f"at most {at_most:g} times the anchor"
-    is_met = ours / anchor <= at_most
+    is_met = _ratio(ours, anchor) <= at_most
     return structs.replace(result, goal=goal, met=is_met, better=Better.LESS)
 
 
@@ -130,6 +131,11 @@ def informative(name: str, ours: float, anchor: float) -> Result:
         goal=NO_GOAL,
         met=True,
     )
+
+
+def _ratio(ours: float, anchor: float) -> float:
+    """Return the ratio, infinite beside a time that no clock can tell from nothing."""
+    return ours / anchor if anchor else math.inf
 
 
 def _round_ratio(ratio: float) -> float:

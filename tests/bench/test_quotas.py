@@ -2,6 +2,7 @@
 
 from bench import quotas
 from bench.__main__ import OWN_SUITES
+from bench.report import within
 
 SMALL = quotas.Sizes(
     nodes=8, quotas=4, allocated=8, rounds=2, calls=4, waiting=5, quiet_s=0.5, raised=2
@@ -19,3 +20,8 @@ def test_one_of_those_that_wait_is_let_through_and_nothing_is_written_twice() ->
     assert [(result.ours, result.met) for result in gates] == [(1, True), (0, True)]
     assert [(result.ours, result.met) for result in (raised, bridge)] == [(2, True), (1, True)]
     assert memory.met, memory
+
+
+def test_a_cost_beside_one_that_no_clock_sees_is_above_every_bound() -> None:
+    """The CPU time of a process has steps of 10 ms, so that of a few decisions may be 0."""
+    assert not within("x", 1.25, 0.0, at_most=1.1).met
