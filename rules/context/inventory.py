@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from functools import reduce
 from operator import or_
-from typing import Final
+from typing import Final, Generic, TypeVar
 
 import msgspec
 
@@ -19,6 +19,8 @@ from kube.api.resource import DeviceAttribute, DeviceCapacity, ResourceSlice
 from kube.cel.scope import AnswersPending
 from kube.quantity import Format, Quantity
 from rules.model.published_names import PublishedNames, names_of_slices
+
+T = TypeVar("T")
 
 MAX_VALUES: Final = 8
 """Values of a field that are shown."""
@@ -63,7 +65,7 @@ class Inventory:
         self._all: tuple[PublishedDevice, ...] | None = None
         self._incomplete: set[PoolId] = set()
         self._names: dict[PoolId, PublishedNames] = {}
-        self._values: dict[tuple[bytes, DeviceField], dict[PoolId, frozenset[tuple[int, str]]]] = {}
+        self._values: dict[tuple[bytes, DeviceField], _CachedValues] = {}
         self._devices_of: dict[str, tuple[PublishedDevice, ...]] = {}
         self._cached_selections: dict[bytes, _CachedSelection] = {}
         # Of chains that administrators wrote: those of users evict none of them.
@@ -102,20 +104,18 @@ class Inventory:
         """
         if not self.published_names().has(field):
             return ""
-        by_pool = self._values.setdefault((of_class.digest, field), {})
-        values: set[tuple[int, str]] = set()
-        for pool, devices in self._devices.items():
-            if pool not in by_pool:
-                verdicts = zip(devices, of_class.verdicts(devices), strict=True)
-                by_pool[pool] = frozenset(
-                    value
-                    for device, verdict in verdicts
-                    if verdict is True
-                    for value in _values_of(field, device)
-                )
-            values |= by_pool[pool]
+        cached_values = self._values.get((of_class.digest, field))
+        if cached_values is None:
+            cached_values = self._values[of_class.digest, field] = _CachedValues(self._devices)
+        values = cached_values.total()
+        for pool in sorted(cached_values.missing):
             if len(values) > MAX_VALUES:
                 return ""
+            pool_values = _selected_values(field, of_class, self._devices[pool])
+            cached_values.add(pool, pool_values)
+            values |= pool_values
+        if len(values) > MAX_VALUES:
+            return ""
         return ", ".join(text for _, text in sorted(values))
 
     def is_complete_for(self, drivers: Iterable[str]) -> bool:
@@ -194,8 +194,6 @@ class Inventory:
         self._devices_of.pop(pool.driver, None)
         self._incomplete.discard(pool)
         self._names.pop(pool, None)
-        for values_by_pool in self._values.values():
-            values_by_pool.pop(pool, None)
         slices = self._slices.get(pool)
         if slices:
             self.pools[pool] = _newest(slices)
@@ -205,15 +203,17 @@ class Inventory:
         else:
             for index in (self._slices, self.pools, self._devices):
                 index.pop(pool, None)
-        for cached_selection in (
+        cached_answers: Iterable[_ByPool[Selection] | _CachedValues] = (
             *self._cached_selections.values(),
             *self._class_selections.values(),
-        ):
-            cached_selection.drop(pool, exists=bool(slices))
+            *self._values.values(),
+        )
+        for cached_answer in cached_answers:
+            cached_answer.drop(pool, exists=bool(slices))
 
 
-class _CachedSelection:
-    """The answer for a chain, pool by pool; most pools are alike and share one value.
+class _ByPool(Generic[T]):
+    """An answer pool by pool; most pools are alike and share one value.
 
     Attributes:
         missing: Pools that are not evaluated yet.
@@ -221,23 +221,27 @@ class _CachedSelection:
 
     def __init__(self, pools: Iterable[PoolId]) -> None:
         self.missing = set(pools)
-        self._by_pool: dict[PoolId, Selection] = {}
-        self._shared_values: dict[Selection, Selection] = {}
-        self._pool_counts: Counter[Selection] = Counter()
+        self._by_pool: dict[PoolId, T] = {}
+        self._shared_values: dict[T, T] = {}
+        self._pool_counts: Counter[T] = Counter()
 
-    def add(self, pool: PoolId, selection: Selection) -> None:
+    def add(self, pool: PoolId, value: T) -> None:
         self.missing.discard(pool)
-        self._by_pool[pool] = self._shared_values.setdefault(selection, selection)
-        self._pool_counts[selection] += 1
+        self._by_pool[pool] = self._shared_values.setdefault(value, value)
+        self._pool_counts[value] += 1
 
     def drop(self, pool: PoolId, *, exists: bool) -> None:
         (self.missing.add if exists else self.missing.discard)(pool)
-        selection = self._by_pool.pop(pool, None)
-        if selection is None:
+        value = self._by_pool.pop(pool, None)
+        if value is None:
             return
-        self._pool_counts[selection] -= 1
-        if not self._pool_counts[selection]:
-            del self._pool_counts[selection], self._shared_values[selection]
+        self._pool_counts[value] -= 1
+        if not self._pool_counts[value]:
+            del self._pool_counts[value], self._shared_values[value]
+
+
+class _CachedSelection(_ByPool[Selection]):
+    """The answer for a chain of selectors."""
 
     def total(self) -> Selection:
         """Return the selection over all pools, with the failure of the first device."""
@@ -252,6 +256,25 @@ class _CachedSelection:
             are_shared=bool(nonempty) and all(selection.are_shared for selection in nonempty),
             failure=min(failures, default=None),
         )
+
+
+class _CachedValues(_ByPool[frozenset[tuple[int, str]]]):
+    """The values of a field, each as the number to sort it by and as text."""
+
+    def total(self) -> frozenset[tuple[int, str]]:
+        return frozenset().union(*self._pool_counts)
+
+
+def _selected_values(
+    field: DeviceField, of_class: SelectorChain, devices: Sequence[PublishedDevice]
+) -> frozenset[tuple[int, str]]:
+    verdicts = zip(devices, of_class.verdicts(devices), strict=True)
+    return frozenset(
+        value
+        for device, verdict in verdicts
+        if verdict is True
+        for value in _values_of(field, device)
+    )
 
 
 def _values_of(field: DeviceField, device: PublishedDevice) -> Iterator[tuple[int, str]]:
