@@ -14,14 +14,13 @@ import signal
 import socket
 import ssl
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Final
+from typing import Final
 
 from e2e.access import Object
 from e2e.attackers.flood import ATTACKERS, Flood
@@ -30,9 +29,9 @@ from e2e.cluster import Cluster
 from e2e.drawbridge import CERTIFICATES, CONTROLLER, Drawbridge, install_drawbridge
 from e2e.fleet import examples_fleet
 from e2e.inventory import HAMI
-from e2e.memory_growth import grown, resident_mib
 from e2e.objects import pod
 from e2e.replicas import Replicas
+from e2e.soak_record import SoakRecord
 from e2e.translated import legacy_keys
 from e2e.users import EDITOR, PODS_ONLY, add_user
 from kube.names import REQUEST_ANNOTATION, ROTATE_ANNOTATION
@@ -69,36 +68,32 @@ SETTINGS: Final = {
 }
 
 
-class Figures:
-    """Counters of the events so far, for all threads."""
+class Figures(SoakRecord):
+    """The events so far, with the admission of honest pods."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self.counts: dict[str, int] = dict.fromkeys(
+        super().__init__(
             (
                 *("admitted", "running", "retried", "lost", "untranslated"),
                 *("hostile", "rejected", "floods"),
-            ),
-            0,
+            )
         )
         self.took_ms: list[float] = []
         self.lost: list[str] = []
-        self.memory: list[Mapping[str, int]] = []
 
-    def count(self, name: str, reason: str = "") -> None:
-        """Count something, and remember the reason of a pod's loss."""
-        with self._lock:
-            self.counts[name] += 1
-            if reason:
-                self.lost.append(reason[:300])
+    def lose(self, reason: str) -> None:
+        """Count a lost pod, and remember the reason."""
+        self.count("lost")
+        self.lost.append(reason[:300])
 
-    def percentiles(self) -> Mapping[str, float]:
-        """Return the durations of the admission of honest pods, without attempts that failed."""
+    def figures(self) -> Mapping[str, object]:
+        """Return the counters with the durations of admissions, without attempts that failed."""
         took = sorted(self.took_ms) or [0.0]
-        return {
+        percentiles = {
             f"p{part}_ms": round(took[min(len(took) - 1, len(took) * part // 100)], 1)
             for part in (50, 99)
         }
+        return {**self.counts, **percentiles}
 
 
 class Soak:
@@ -108,9 +103,7 @@ class Soak:
         self._cluster = cluster
         self._drawbridge = drawbridge
         self._replicas = replicas
-        self._ended = threading.Event()
         self._numbers = itertools.count()
-        self._began = time.monotonic()
         self.figures = Figures()
 
     def run(self, minutes: float) -> bool:
@@ -120,14 +113,14 @@ class Soak:
         with ThreadPoolExecutor(len(loops)) as threads:
             futures = [threads.submit(loop) for loop in loops]
             try:
-                self._fail_until(time.monotonic() + minutes * 60)
+                self.figures.cause(self._faults(), minutes=minutes, pause_s=FAULT_PAUSE_S)
             finally:
-                self._ended.set()
+                self.figures.ended.set()
         # Load that ended early proves nothing.
         errors = [repr(error) for future in futures if (error := future.exception())]
-        figures, larger = self.figures, grown(self.figures.memory)
+        figures, larger = self.figures, self.figures.grown()
         is_good = not (figures.counts["lost"] or figures.counts["untranslated"] or larger or errors)
-        self._print(
+        figures.print(
             "result", ok=is_good, lost_reasons=figures.lost[:5], grown=larger, errors=errors
         )
         return is_good
@@ -135,7 +128,7 @@ class Soak:
     # --- honest ----------------------------------------------------------------------------------
 
     def _create_honest(self) -> None:
-        while not self._ended.wait(HONEST_PAUSE_S):
+        while not self.figures.ended.wait(HONEST_PAUSE_S):
             name = f"honest-{next(self._numbers)}"
             keys = {"nvidia.com/gpu": 1, "nvidia.com/gpumem": 100}
             if self._is_admitted(pod(name, limits=keys)):
@@ -156,7 +149,7 @@ class Soak:
                 return True
             self.figures.count("retried")
             time.sleep(0.5)
-        self.figures.count("lost", answer.decode(errors="replace"))
+        self.figures.lose(answer.decode(errors="replace"))
         return False
 
     def _await_running(self, name: str) -> None:
@@ -167,7 +160,7 @@ class Soak:
                 self.figures.count("running")
                 return
             time.sleep(0.5)
-        self.figures.count("lost", f"not running: {answer.decode(errors='replace')[-250:]}")
+        self.figures.lose(f"not running: {answer.decode(errors='replace')[-250:]}")
 
     # --- hostile ---------------------------------------------------------------------------------
 
@@ -179,7 +172,7 @@ class Soak:
             self._visit_as_stranger,
         )
         for attack in itertools.cycle(attacks):
-            if self._ended.wait(1 / HOSTILE_PER_SECOND):
+            if self.figures.ended.wait(1 / HOSTILE_PER_SECOND):
                 return
             self.figures.count("hostile")
             with suppress(OSError):
@@ -190,7 +183,7 @@ class Soak:
         """Have one attacker after the other flood API server and webhook for a while."""
         accounts = {who: (HOSTILE, who) for who in (PODS_ONLY, EDITOR)}
         for number, attacker in enumerate(itertools.cycle(FLOODS)):
-            if self._ended.wait(FLOOD_PAUSE_S):
+            if self.figures.ended.wait(FLOOD_PAUSE_S):
                 return
             try:
                 target = target_in(
@@ -206,9 +199,9 @@ class Soak:
             except (AssertionError, KeyError, OSError, http.client.HTTPException):
                 continue  # The API server does not answer, or a configuration is being written.
             with Flood(attacker, target, per_second=FLOOD_PER_SECOND, seed=number) as flood:
-                self._ended.wait(FLOOD_S)
+                self.figures.ended.wait(FLOOD_S)
             self.figures.count("floods")
-            self._print("flood", name=attacker.name, statuses=flood.statuses)
+            self.figures.print("flood", name=attacker.name, statuses=flood.statuses)
 
     def _send(self, document: Object, plural: str = "pods") -> int:
         return self._request("POST", f"{_path(plural)}?dryRun=All", document, user="mallory")[0]
@@ -228,15 +221,6 @@ class Soak:
             return int(answer.split()[1]) if answer else 0
 
     # --- faults ----------------------------------------------------------------------------------
-
-    def _fail_until(self, deadline: float) -> None:
-        for fault in itertools.cycle(self._faults()):
-            left_s = deadline - time.monotonic()
-            time.sleep(max(0.0, min(FAULT_PAUSE_S, left_s)))
-            if left_s <= FAULT_PAUSE_S:
-                return
-            self._print("fault", name=fault.__name__.strip("_"))
-            fault()
 
     def _faults(self) -> Sequence[Callable[[], None]]:
         return (
@@ -327,19 +311,13 @@ class Soak:
             return 0, str(error).encode()
 
     def _sample(self) -> None:
-        while not self._ended.wait(SAMPLE_PAUSE_S):
-            memory = {
-                child.name: resident_mib(child)
+        while not self.figures.ended.wait(SAMPLE_PAUSE_S):
+            children = {
+                child.name: child
                 for child in tuple(self._cluster.children.values())
                 if child.name.startswith("drawbridge-") and child.record is not None
             }
-            self.figures.memory.append(memory)
-            self._print("sample", memory_mib=memory)
-
-    def _print(self, event: str, **fields: Any) -> None:
-        at_s = round(time.monotonic() - self._began, 1)
-        figures = {**self.figures.counts, **self.figures.percentiles()}
-        print(json.dumps({"event": event, "at_s": at_s, **figures, **fields}), flush=True)
+            self.figures.print("sample", memory_mib=self.figures.sample(children))
 
 
 def _path(plural: str) -> str:

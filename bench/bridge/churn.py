@@ -16,7 +16,6 @@ looked for; the drift check counts them.
 import argparse
 import asyncio
 import itertools
-import json
 import random
 import signal
 import sys
@@ -39,7 +38,7 @@ from e2e.attackers import poison
 from e2e.bridge import Bridge, doubly_held
 from e2e.cluster import Cluster
 from e2e.drawbridge import command_line
-from e2e.memory_growth import grown, resident_mib
+from e2e.soak_record import SoakRecord
 from kube.api.core import Pod
 from kube.api.own_kinds import ALLOCATOR_OWNERSHIP
 from kube.api.urls import (
@@ -95,13 +94,11 @@ class Churn:
         self._client = client
         self._nodes = range(nodes)
         self._chance = random.Random(1)
-        self._began = time.monotonic()
         self._ended = asyncio.Event()
-        self._counts = dict.fromkeys(
-            ("created", "bound", "turned_away", "lost", "changes", "looks", "doubly_held"), 0
+        self._record = SoakRecord(
+            ("created", "bound", "turned_away", "lost", "changes", "looks", "doubly_held")
         )
         self._tending = threading.Lock()
-        self._memory: list[dict[str, int]] = []
 
     async def publish(self) -> None:
         """Create nodes, devices and templates."""
@@ -118,22 +115,28 @@ class Churn:
             group.create_task(self._change_nodes())
             group.create_task(self._poison())
             group.create_task(self._sample())
-            await self._fail_for(minutes * 60)
-            self._ended.set()
+            try:
+                await asyncio.to_thread(
+                    self._record.cause, self._faults(), minutes=minutes, pause_s=FAULT_PAUSE_S
+                )
+            finally:  # The load may have failed before.
+                self._record.ended.set()
+                self._ended.set()
         await asyncio.to_thread(self._look_for_doubly_held)
-        self._print("drain")
+        self._record.print("drain")
         for resource in (PODS, RESOURCE_CLAIMS):
             await _until_done(load.remove_all, self._client, resource)
         left = await self._left()
         drift = self._metric("drift_total")
         drift_checks = self._metric("decision_duration_seconds_count", kind="drift_check")
-        larger = grown(self._memory)
-        memory_mib = max(sample[f"sidecar-{LEADER}"] for sample in self._memory)
-        faults = (self._counts["lost"], self._counts["doubly_held"], larger, *left.values(), drift)
-        has_looked = drift_checks and self._counts["looks"] > len(self._memory) / 2
+        larger = self._record.grown()
+        memory_mib = max(sample[f"sidecar-{LEADER}"] for sample in self._record.memory)
+        counts = self._record.counts
+        faults = (counts["lost"], counts["doubly_held"], larger, *left.values(), drift)
+        has_looked = drift_checks and counts["looks"] > len(self._record.memory) / 2
         is_good = bool(has_looked) and not any(faults) and memory_mib <= MEMORY_GOAL_MIB
         log = self._bridge.child("scheduler", LEADER).log.read_text(errors="replace")
-        self._print(
+        self._record.print(
             "result",
             ok=is_good,
             memory_mib=memory_mib,
@@ -161,7 +164,7 @@ class Churn:
         if life.claim is not None:
             await _create(self._client, RESOURCE_CLAIMS, life.claim)
         await _create(self._client, PODS, life.pod)
-        self._counts["created"] += 1
+        self._record.count("created")
         if life.is_bound:
             await self._await("bound", name, outcome.bound)
         elif life.is_turned_away:
@@ -177,13 +180,13 @@ class Churn:
         deadline = time.monotonic() + DECIDED_WITHIN_S
         while name not in names:
             if time.monotonic() > deadline:
-                self._counts["lost"] += 1
-                self._print(
+                self._record.count("lost")
+                self._record.print(
                     "lost", pod=name, wanted=expected, conditions=await self._conditions(name)
                 )
                 return
             await asyncio.sleep(load.PAUSE_S)
-        self._counts[expected] += 1
+        self._record.count(expected)
 
     async def _conditions(self, name: str) -> list[str]:
         try:
@@ -202,7 +205,7 @@ class Churn:
             draw = POISONS[number % len(POISONS)]
             claims = draw(CLASS, DRIVER, random.Random(f"poison/{number}"))
             documents = [*claims, *map(poison.pod_of, claims)]
-            self._print("poison", name=draw.__name__, claims=len(claims))
+            self._record.print("poison", name=draw.__name__, claims=len(claims))
             for document in documents:
                 resource = _HOSTILE_RESOURCES[document["kind"]]
                 await _create(self._client, resource, document, namespace=HOSTILE)
@@ -221,7 +224,7 @@ class Churn:
             is_replaced = change_number % REPLACED_EVERY == 0
             change = self._replace if is_replaced else changes[change_number % len(changes)]
             await _until_done(change, self._chance.choice(self._nodes), change_number)
-            self._counts["changes"] += 1
+            self._record.count("changes")
 
     async def _relabel(self, node: int, change_number: int) -> None:
         labels = {f"{DRIVER}/change": str(change_number)}
@@ -252,16 +255,6 @@ class Churn:
         await self._client.patch(resource, name, patch, PatchType.MERGE, msgspec.Raw)
 
     # --- faults ----------------------------------------------------------------------------------
-
-    async def _fail_for(self, seconds: float) -> None:
-        deadline = time.monotonic() + seconds
-        for fault in itertools.cycle(self._faults()):
-            left_s = deadline - time.monotonic()
-            await asyncio.sleep(max(0.0, min(FAULT_PAUSE_S, left_s)))
-            if left_s <= FAULT_PAUSE_S:
-                return
-            self._print("fault", name=fault.__name__.strip("_"))
-            await asyncio.to_thread(fault)
 
     def _faults(self) -> Sequence[Callable[[], None]]:
         return (
@@ -311,19 +304,20 @@ class Churn:
             child = self._bridge.child(part, LEADER)
             if child.exit_status is not None:
                 raise RuntimeError(f"the {part} that leads has ended:\n{child.tail()}")
-        memory = {
-            f"{part}-{replica}": resident_mib(self._bridge.child(part, replica))
-            for part in PARTS
-            for replica in (LEADER, OTHER)
-        }
-        self._memory.append(memory)
+        memory_mib = self._record.sample(
+            {
+                f"{part}-{replica}": self._bridge.child(part, replica)
+                for part in PARTS
+                for replica in (LEADER, OTHER)
+            }
+        )
         with suppress(AssertionError, OSError, ValueError, HTTPException):
             self._look_for_doubly_held()  # The API server may not answer.
-        self._print("sample", memory_mib=memory, holds=self._metric("holds"))
+        self._record.print("sample", memory_mib=memory_mib, holds=self._metric("holds"))
 
     def _look_for_doubly_held(self) -> None:
-        self._counts["doubly_held"] += len(doubly_held(self._cluster))
-        self._counts["looks"] += 1
+        self._record.count("doubly_held", len(doubly_held(self._cluster)))
+        self._record.count("looks")
 
     async def _left(self) -> dict[str, float]:
         """Return the promises that are left once there was time to let go of all."""
@@ -348,10 +342,6 @@ class Churn:
         except TimeoutError:
             return False
         return True
-
-    def _print(self, event: str, **fields: Any) -> None:
-        at_s = round(time.monotonic() - self._began, 1)
-        print(json.dumps({"event": event, "at_s": at_s, **self._counts, **fields}), flush=True)
 
 
 async def _create(
