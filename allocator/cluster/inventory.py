@@ -140,6 +140,8 @@ class Inventory:
     def replace_usage(self, usage: Usage) -> Change:
         """Replace the usage by another one."""
         before, self.usage = self.usage, usage
+        if usage is before:
+            return Change(nodes=())
         return self._use_changed(before.pools.keys() | usage.pools.keys(), before)
 
     def _use_changed(self, pools_in_use: Collection[PoolId], before: Usage) -> Change:

@@ -15,7 +15,7 @@ from allocator.groups.shared_pools import without_shared_devices
 from allocator.model.outcome import AttemptFailed, BudgetExhausted, DoesNotFit
 from allocator.model.plan import Plan
 from allocator.nodes.node_resources import NodeResources
-from allocator.nodes.resources_fit import has_resources
+from allocator.nodes.resources_fit import most_equal_pods
 from allocator.search.search import DEFAULT_BUDGET, allocate
 from kube.api.meta import encode
 from kube.cel.scope import current_scope
@@ -65,7 +65,9 @@ class Feasibility:
         self._question = question
         self._kinds = kinds
         self._fits: dict[Hashable, bool] = {}
-        self._most: dict[Hashable, int] = {}
+        self._most_alone: dict[Hashable, int] = {}
+        # The members of a kind that are known to find devices, and whether no more do.
+        self._most_known: dict[Hashable, tuple[int, bool]] = {}
 
     def candidates(self) -> tuple[CandidateNode, ...]:
         """Return the nodes that members may use, by name.
@@ -94,42 +96,51 @@ class Feasibility:
 
     def most(self, node: CandidateNode, kind: int, limit: int) -> int:
         """Return the number of members of one kind that fit on an empty node, up to a limit."""
-        key = (node.key, kind, limit)
-        count = self._most.get(key)
-        if count is None:
-            count = 0
-            while count < limit and self.fits(node, self._counts_of(kind, count + 1)):
-                count += 1
-            self._most[key] = count
-        return count
+        # CPU and memory differ from node to node, so they are divided and not tried; devices rarely differ.
+        return self._most_by_devices(node, kind, self._most_by_resources(node, kind, limit))
 
     def most_alone(self, node: CandidateNode, kind: int, limit: int) -> int:
         """Count members of one kind that fit on a node without the devices that other nodes see."""
-        key = (node.key, kind, limit, "alone")
-        count = self._most.get(key)
+        key = (node.key, kind, limit)
+        count = self._most_alone.get(key)
         if count is None:
             count = 0
             while count < limit and self._fits_alone(node, self._counts_of(kind, count + 1)):
                 count += 1
-            self._most[key] = count
+            self._most_alone[key] = count
         return count
-
-    def with_members(self, node: str, counts: Counts) -> NodeResources | None:
-        """Return the resources of a node with members; None if they lack some of them."""
-        resources = (self._question.resources or {}).get(node) or NodeResources()
-        for kind, count in zip(self._kinds, counts, strict=True):
-            if kind.request is None:
-                continue
-            for _ in range(count):
-                if not has_resources(kind.request, resources, self._question.from_claims):
-                    return None
-                resources = resources.with_pod(kind.request)
-        return resources
 
     def _has_resources(self, node: CandidateNode, counts: Counts) -> bool:
         if any(count and option < 0 for count, option in zip(counts, node.options, strict=True)):
             return False
-        return self._question.resources is None or self.with_members(node.name, counts) is not None
+        if self._question.resources is None:
+            return True
+        resources = self._question.resources.get(node.name) or NodeResources()
+        for kind, count in zip(self._kinds, counts, strict=True):
+            if not count or kind.request is None:
+                continue
+            if most_equal_pods(kind.request, resources, count, self._question.from_claims) < count:
+                return False
+            resources = resources.with_pods(kind.request, count)
+        return True
+
+    def _most_by_resources(self, node: CandidateNode, kind: int, limit: int) -> int:
+        if node.options[kind] < 0:
+            return 0
+        request = self._kinds[kind].request
+        if self._question.resources is None or request is None:
+            return limit
+        resources = self._question.resources.get(node.name) or NodeResources()
+        return most_equal_pods(request, resources, limit, self._question.from_claims)
+
+    def _most_by_devices(self, node: CandidateNode, kind: int, limit: int) -> int:
+        key = (node.devices, node.options, kind)
+        count, is_most = self._most_known.get(key, (0, False))
+        if count < limit and not is_most:
+            while count < limit and self._has_devices(node, self._counts_of(kind, count + 1)):
+                count += 1
+            self._most_known[key] = (count, count < limit)
+        return min(count, limit)
 
     def _has_devices(self, node: CandidateNode, counts: Counts) -> bool:
         key = (node.devices, node.options, counts)

@@ -5,6 +5,7 @@ Unlike upstream's, it chooses the devices of all members of a node together.
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from types import MappingProxyType
 from typing import Final
 
@@ -38,6 +39,7 @@ def place_greedily(
         before: Node to the number of members that are there already.
     """
     by_name = {node.name: node for node in nodes}
+    positions = {name: position for position, name in enumerate(by_name)}
     loads = {
         name: load
         for name, load in earlier.items()
@@ -47,7 +49,12 @@ def place_greedily(
         # What does not fit beside some members does not fit beside more of them.
         full: set[str] = set()
         for _ in range(count - sum(load[kind] for load in loads.values())):
-            for node in _order(nodes, _numbers(loads, before), full, arrangement):
+            numbers = _numbers(loads, before)
+            used_nodes = [
+                by_name[name]
+                for name in sorted(numbers.keys() & positions.keys(), key=positions.__getitem__)
+            ]
+            for node in _order(nodes, used_nodes, numbers, full, arrangement):
                 if feasibility.steps > limit:
                     return loads
                 load = _with_one(loads.get(node.name, (0,) * len(counts)), kind)
@@ -88,20 +95,19 @@ def in_order_of_preference(
 
 def _order(
     nodes: Sequence[CandidateNode],
+    used_nodes: Sequence[CandidateNode],
     numbers: Mapping[str, int],
     full: set[str],
     arrangement: Arrangement,
 ) -> Iterator[CandidateNode]:
-    candidates = (node for node in nodes if node.name not in full)
-    match arrangement:
-        case Arrangement.FIRST_FIT:
-            return candidates
-        case Arrangement.PACKED:
-            used_first = sorted(candidates, key=lambda node: node.name not in numbers)
-            return iter(used_first)
-        case Arrangement.SPREAD:
-            fewest_first = sorted(candidates, key=lambda node: numbers.get(node.name, 0))
-            return iter(fewest_first)
+    """Yield the nodes that are not full, one after the other, since mostly the first ones are enough."""
+    if arrangement is Arrangement.FIRST_FIT:
+        return (node for node in nodes if node.name not in full)
+    used = (node for node in used_nodes if node.name not in full)
+    unused = (node for node in nodes if node.name not in full and node.name not in numbers)
+    if arrangement is Arrangement.PACKED:
+        return chain(used, unused)
+    return chain(unused, sorted(used, key=lambda node: numbers[node.name]))
 
 
 def _numbers(loads: Mapping[str, Counts], before: Counter[str]) -> Mapping[str, int]:

@@ -81,6 +81,13 @@ class NodeResources(msgspec.Struct, frozen=True, kw_only=True):
             pods=self.pods + 1,
         )
 
+    def with_pods(self, request: PodRequest, number: int) -> "NodeResources":
+        """Return the resources with so many more equal pods."""
+        resources = self
+        for _ in range(number):
+            resources = resources.with_pod(request)
+        return resources
+
     def without_pod(self, request: PodRequest) -> "NodeResources":
         """Return the resources without one of its pods."""
         return replace(

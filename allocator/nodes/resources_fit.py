@@ -113,6 +113,36 @@ def has_resources(
     return True
 
 
+def most_equal_pods(
+    request: PodRequest, node: NodeResources, limit: int, from_claims: Collection[str] = ()
+) -> int:
+    """Return the number of equal pods, up to a limit, with room on a node for all of them together.
+
+    Args:
+        request: The request of each pod.
+        node: The node's resources.
+        from_claims: The same resources as in `insufficient_resources`.
+    """
+    allocatable = node.allocatable
+    if allocatable is None:
+        return limit
+    amounts, requested = request.amounts, node.requested
+    most = min(limit, node.max_pods - node.pods)
+    if amounts.cpu_milli > 0:
+        most = min(most, (allocatable.cpu_milli - requested.cpu_milli) // amounts.cpu_milli)
+    if amounts.memory > 0:
+        most = min(most, (allocatable.memory - requested.memory) // amounts.memory)
+    if amounts.ephemeral_storage > 0:
+        free_storage = allocatable.ephemeral_storage - requested.ephemeral_storage
+        most = min(most, free_storage // amounts.ephemeral_storage)
+    for name, amount in amounts.scalars.items():
+        if amount <= 0 or (name in from_claims and not allocatable.scalars.get(name)):
+            continue
+        free = allocatable.scalars.get(name, 0) - requested.scalars.get(name, 0)
+        most = min(most, free // amount)
+    return max(0, most)
+
+
 def _insufficient(
     request: PodRequest,
     node: NodeResources,

@@ -9,12 +9,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from allocator.nodes.amounts import ResourceAmounts
 from allocator.nodes.node_resources import NodeResources, node_resources
 from allocator.nodes.pod_requests import PodRequest, pod_request
 from allocator.nodes.resource_scores import balanced_allocation, least_allocated, most_allocated
-from allocator.nodes.resources_fit import has_resources, insufficient_resources
+from allocator.nodes.resources_fit import has_resources, insufficient_resources, most_equal_pods
 from kube.api.core import Node
 from kube.api.meta import convert
 from testing.builders import container, pod, pod_view
@@ -298,3 +300,40 @@ def test_a_pod_that_leaves_changes_nothing() -> None:
     asks = request({"cpu": 3, GPU: 2}, overhead={"memory": "5"})
     before = resources(NODE, [request({"cpu": 1, GPU: 1})])
     assert before.with_pod(asks).without_pod(asks) == before
+
+
+_amounts = st.integers(0, 6)
+
+
+def _pod_of(cpu: int, memory: int, storage: int, gpus: int) -> PodRequest:
+    return request(
+        {"cpu": cpu, "memory": memory, "ephemeral-storage": storage, GPU: gpus}
+        if gpus
+        else {"cpu": cpu}
+    )
+
+
+@given(
+    size=st.tuples(_amounts, _amounts, _amounts, _amounts, _amounts),
+    used=st.tuples(_amounts, _amounts, _amounts, _amounts),
+    asked=st.tuples(_amounts, _amounts, _amounts, _amounts),
+    limit=_amounts,
+    from_claims=st.sampled_from(((), (GPU,))),
+)
+def test_equal_pods_that_fit_one_after_the_other_are_counted_at_once(
+    size: tuple[int, ...],
+    used: tuple[int, int, int, int],
+    asked: tuple[int, int, int, int],
+    limit: int,
+    from_claims: Sequence[str],
+) -> None:
+    names = ("cpu", "memory", "ephemeral-storage", GPU, "pods")
+    node = resources(dict(zip(names, size, strict=True)), [_pod_of(*used)])
+    pod_ = _pod_of(*asked)
+
+    count, left = 0, node
+    while count < limit and has_resources(pod_, left, from_claims):
+        count, left = count + 1, left.with_pod(pod_)
+
+    assert most_equal_pods(pod_, node, limit, from_claims) == count
+    assert node.with_pods(pod_, count) == left
