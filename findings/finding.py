@@ -10,7 +10,7 @@ from enum import StrEnum
 import msgspec
 
 from findings.field_path import FieldPath
-from findings.fitting import Correction, FittingAmounts
+from findings.fitting import Correction, FittingAmounts, WiderChoices
 from kube.quantity import Quantity
 
 
@@ -431,6 +431,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
         cause: The place in the claim that the object refers to, below the claim's `devices`; None
             where the place in the object says it all.
         fitting: The fix as the numbers of claims; None where it is another than to request smaller ones.
+        widening: The fix as choices of devices in claims; None where it is another than to widen those.
         corrections: The fix as amounts in the object, all of which it takes; empty where it is another
             than to write amounts, or leaves a choice.
         reasons: The reasons against the devices, by group of nodes.
@@ -443,6 +444,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     fix: str = ""
     cause: FieldPath | None = None
     fitting: FittingAmounts | None = None
+    widening: WiderChoices | None = None
     corrections: tuple[Correction, ...] = ()
     reasons: tuple[str, ...] = ()
 

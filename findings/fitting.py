@@ -33,6 +33,29 @@ class FittingAmounts(msgspec.Struct, frozen=True, kw_only=True):
     quota: str = ""
 
 
+class Choice(msgspec.Struct, frozen=True, kw_only=True):
+    """A field of a claim that chooses among devices: selectors of a request, or the constraints.
+
+    Attributes:
+        claim: The path in the object of the claim, or of the reference to it.
+        field: The field below the claim's `devices`.
+    """
+
+    claim: FieldPath
+    field: FieldPath
+
+
+class WiderChoices(msgspec.Struct, frozen=True, kw_only=True):
+    """The choices of devices that would have to be wider for an object to fit a node.
+
+    Attributes:
+        choices: One for each field to change; never empty.
+    """
+
+    choices: tuple[Choice, ...]
+    node: str
+
+
 class Correction(msgspec.Struct, frozen=True, kw_only=True):
     """An amount that a fix writes into the object.
 

@@ -73,6 +73,20 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     amount: Quantity | None = None
 
 
+def chosen_by(change: Change, claim: ResourceClaim) -> FieldPath | None:
+    """Return the field with the choice of devices that a change widens; None for any other change.
+
+    Args:
+        claim: The claim of the change.
+    """
+    if change.kind is Kind.CONSTRAINT:
+        return FieldPath.of("constraints")
+    names = [request.name for request in claim.spec.devices.requests or ()]
+    if change.kind is not Kind.SELECTOR or change.request not in names:
+        return None
+    return FieldPath.of("requests", names.index(change.request), "exactly", "selectors")
+
+
 class ClosestFit(msgspec.Struct, frozen=True, kw_only=True):
     """Claims that fit a node, and the changes that make them fit.
 

@@ -5,9 +5,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from msgspec.structs import replace
 
 from admission.objects import recorded_translation
-from allocator.explain.closest_fit import Change, ClosestFit
+from allocator.explain.closest_fit import Change, ClosestFit, chosen_by
 from allocator.explain.failure import Failure
-from allocator.explain.relaxations import Kind
 from allocator.explain.selector import one_line
 from allocator.pods.claims import Name, claim_name, pod_claims
 from allocator.pods.extended_resource_claim import SUFFIX, limit_paths, mapped_resources
@@ -17,15 +16,18 @@ from answers.model.cluster_state import ClusterState
 from findings.field_path import FieldPath, Key
 from findings.finding import Code, Finding, warning
 from findings.fitting import FittingAmount, FittingAmounts
-from findings.text import printable
 from kube.api.core import Pod
 from kube.api.extended_resources import extended_resources
-from kube.api.resource import ResourceClaim
 from kube.quantity import Quantity, format_count
 from rules.engine.engine import Target
 from translation.cluster.snapshot import TranslationSnapshot
 from translation.compiling.claims import Claim
-from translation.record.claim_sources import CLAIMS, locate_at_keys, match_claims
+from translation.record.claim_sources import (
+    CLAIMS,
+    locate_at_keys,
+    match_claims,
+    widened_at_source,
+)
 from translation.record.key_fixes import RecordedTranslation, derive_claims, with_key_fixes
 
 
@@ -181,24 +183,5 @@ def _at_source(
     """Return another choice of devices as a change of the key, or the annotation, that chose them; else empty."""
     entry = entries.get(claim_name(fit.claims[change.position]))
     claim = claims[entry] if entry is not None and entry < len(claims) else None
-    path = _source_of_choice(change, fit.claims[change.position], claim) if claim else None
-    match path:
-        case FieldPath(steps=("metadata", "annotations", Key(name=name))):
-            return f"write another value of annotation {printable(name)}, or remove it"
-        case FieldPath(steps=(*_, "resources", "limits", Key(name=name))):
-            return f"write another key for {printable(name)}"
-        case _:
-            return ""
-
-
-def _source_of_choice(change: Change, claim: ResourceClaim, source: Claim) -> FieldPath | None:
-    if change.kind is Kind.CONSTRAINT:
-        paths = {
-            path for field, path in source.sources.items() if field.steps[:1] == ("constraints",)
-        }
-        return paths.pop() if len(paths) == 1 else None
-    names = [request.name for request in claim.spec.devices.requests or ()]
-    if change.kind is not Kind.SELECTOR or change.request not in names:
-        return None
-    index = names.index(change.request)
-    return source.source(FieldPath.of("requests", index, "exactly", "selectors"))
+    field = chosen_by(change, fit.claims[change.position])
+    return "" if claim is None or field is None else widened_at_source(claim, field)

@@ -142,7 +142,7 @@ def at_keys(
         return
     claims = match_claims(pod.spec.resource_claims or (), result.claims)
     record = result.answer.record if result.answer is not None else None
-    if record is not None and any(finding.fitting for finding in findings):
+    if record is not None and any(finding.fitting or finding.widening for finding in findings):
         translation = translation_of(record, pod, snapshot)
         findings = list(with_key_fixes(findings, path, claims, translation))
     for finding in findings:

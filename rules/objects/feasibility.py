@@ -9,12 +9,18 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from allocator.cluster.cluster import Cluster
-from allocator.explain.closest_fit import Change, ClosestFit, closest_fit_now
+from allocator.explain.closest_fit import Change, ClosestFit, chosen_by, closest_fit_now
 from allocator.explain.selector import one_line
 from allocator.model.outcome import AttemptFailed
 from findings.field_path import FieldPath, Key
 from findings.finding import Code, Finding, warning
-from findings.fitting import Correction, FittingAmount, FittingAmounts
+from findings.fitting import (
+    Choice,
+    Correction,
+    FittingAmount,
+    FittingAmounts,
+    WiderChoices,
+)
 from kube.api.core import Pod
 from kube.api.resource import DeviceClaim
 from kube.quantity import format_count
@@ -148,7 +154,7 @@ def _with_amounts(
     """Return a finding with its closest fit as amounts, and their places in the object."""
     fitting = _fitting_amounts(closest_fit, entries)
     if closest_fit is None or fitting is None:
-        return finding
+        return replace(finding, widening=_wider_choices(closest_fit, entries))
     places = [_place_of_change(change, entries[change.position]) for change in closest_fit.changes]
     corrections = tuple(
         Correction(path=place, amount=amount.amount)
@@ -196,6 +202,23 @@ def _fitting_amounts(
     if not amounts or len(amounts) < len(closest_fit.changes):
         return None
     return FittingAmounts(amounts=amounts, node=closest_fit.node)
+
+
+def _wider_choices(
+    closest_fit: ClosestFit | None, entries: Sequence[ClaimEntry]
+) -> WiderChoices | None:
+    """Return a closest fit as the choices to widen; None if it changes anything else."""
+    if closest_fit is None:
+        return None
+    choices = tuple(
+        Choice(claim=entry.path, field=field)
+        for change in closest_fit.changes
+        for entry in (entries[change.position],)
+        if (field := chosen_by(change, entry.claim)) is not None
+    )
+    if not choices or len(choices) < len(closest_fit.changes):
+        return None
+    return WiderChoices(choices=choices, node=closest_fit.node)
 
 
 def _does_not_fit_now(

@@ -3,6 +3,7 @@
 Each is a mistake that a person made; the fix is applied as its words say, and nothing else is changed.
 """
 
+from pathlib import Path
 from typing import Final, NamedTuple
 
 import pytest
@@ -52,6 +53,19 @@ spec:
       - name: main
         image: a
         resources: {limits: {koordinator.sh/gpu: 200, koordinator.sh/rdma: 200}}
+"""
+ONE_OF_EACH: Final = """
+apiVersion: v1
+kind: Pod
+metadata:
+  name: nccl
+  annotations:
+    scheduling.koordinator.sh/device-joint-allocate: '{"deviceTypes": ["gpu", "rdma"], "requiredScope": "SamePCIe"}'
+spec:
+  containers:
+  - name: main
+    image: a
+    resources: {limits: {koordinator.sh/gpu: 100, koordinator.sh/rdma: 100}}
 """
 MODEL: Final = """
 apiVersion: resource.k8s.io/v1
@@ -285,6 +299,21 @@ def test_a_choice_of_devices_is_told_in_the_key_that_made_it() -> None:
 
     assert "write another key for nvidia.com/mig-7g.80gb to fit node" in outputs
     assert "drop selector" not in outputs
+
+
+def test_a_constraint_of_an_annotation_is_dropped_where_it_was_written(tmp_path: Path) -> None:
+    cluster = tmp_path / "cluster.yaml"
+    head, *slices = WITH_NICS.read_text(encoding="utf-8").split("driver: dra.net")
+    # Each NIC is below a PCIe root without GPUs.
+    apart = (text.replace("string: pci0000:", "string: pci0001:", 4) for text in slices)
+    cluster.write_text("driver: dra.net".join((head, *apart)), encoding="utf-8")
+
+    outputs, _ = _outputs(cluster, ONE_OF_EACH)
+
+    annotation = "scheduling.koordinator.sh/device-joint-allocate"
+    words = f"remove annotation {annotation}, or change it, to fit node hami-rdma-0"
+    assert outputs.count(words) == 2, outputs
+    assert "drop matchAttribute" not in outputs
 
 
 def test_to_wait_is_better_than_another_kind_of_devices() -> None:

@@ -17,6 +17,7 @@ CLAIMS = FieldPath.of("spec", "resourceClaims")
 """The entries of a pod that refer to claims."""
 _CONTAINERS = FieldPath.of("spec", "containers")
 _REQUESTS = FieldPath.of("requests")
+_CONSTRAINTS = FieldPath.of("constraints")
 
 
 def match_claims(
@@ -85,6 +86,28 @@ def _separation(claims: Sequence[Claim]) -> str:
 def _keys_of(claim: Claim) -> tuple[str, ...]:
     names = (path.steps[-1] for path in claim.sources.values() if path.steps)
     return tuple(sorted({printable(name.name) for name in names if isinstance(name, Key)}))
+
+
+def widened_at_source(claim: Claim, field: FieldPath) -> str:
+    """Return another choice of devices as a change of the key, or the annotation, that chose them; else empty.
+
+    Args:
+        field: The `constraints` of the claim, or the selectors of one of its requests.
+    """
+    match _source_of_choice(claim, field):
+        case FieldPath(steps=("metadata", "annotations", Key(name=name))):
+            return f"remove annotation {printable(name)}, or change it,"
+        case FieldPath(steps=(*_, "resources", "limits", Key(name=name))):
+            return f"write another key for {printable(name)}"
+        case _:
+            return ""
+
+
+def _source_of_choice(claim: Claim, field: FieldPath) -> FieldPath | None:
+    if field != _CONSTRAINTS:
+        return claim.source(field)
+    paths = {path for place, path in claim.sources.items() if place.steps[:1] == field.steps}
+    return paths.pop() if len(paths) == 1 else None
 
 
 def source_path(claims: Sequence[Claim], field: FieldPath | None = None) -> FieldPath:

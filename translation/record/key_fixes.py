@@ -14,13 +14,13 @@ from msgspec.structs import replace
 
 from findings.field_path import FieldPath, Key
 from findings.finding import Finding, has_errors
-from findings.fitting import Correction, FittingAmount, FittingAmounts
+from findings.fitting import Correction, FittingAmount, FittingAmounts, WiderChoices
 from findings.text import printable
 from kube.errors import QuantityError
 from kube.quantity import ZERO, Format, Quantity
 from translation.compiling.claims import Claim
 from translation.profiles.profile import Profile
-from translation.record.claim_sources import CLAIMS
+from translation.record.claim_sources import CLAIMS, widened_at_source
 from translation.record.derive import derive
 from translation.record.record import TranslationRecord
 
@@ -86,6 +86,9 @@ def with_key_fixes(
     fixes_by_fitting: dict[FittingAmounts, tuple[KeyFix, ...]] = {}
     for finding in findings:
         fitting = finding.fitting
+        if finding.widening is not None:
+            yield _with_wider_choices(finding, finding.widening, pod, claims)
+            continue
         amounts = [_at_claim(amount, pod, claims) for amount in fitting.amounts] if fitting else []
         known_amounts = [amount for amount in amounts if amount is not None]
         if fitting is None or not known_amounts:
@@ -104,14 +107,34 @@ def with_key_fixes(
         yield replace(finding, fix=fix, corrections=corrections)
 
 
+def _with_wider_choices(
+    finding: Finding, widening: WiderChoices, pod: FieldPath, claims: Sequence[Claim | None]
+) -> Finding:
+    """Return a finding with the keys and annotations that chose devices in its fix, if all of them did."""
+    words = [
+        widened_at_source(claim, choice.field) if claim is not None else ""
+        for choice in widening.choices
+        for claim in (_claim_at(choice.claim, pod, claims),)
+    ]
+    if not all(words):
+        return finding
+    node = printable(widening.node[:_MAX_NAME])
+    return replace(finding, fix=f"{', '.join(dict.fromkeys(words))} to fit node {node}")
+
+
 def _at_claim(
     amount: FittingAmount, pod: FieldPath, claims: Sequence[Claim | None]
 ) -> tuple[Claim, FittingAmount] | None:
     """Return an amount with the translated claim that requests it; None for another claim."""
-    entry = amount.claim.relative_to(pod.join(CLAIMS))
-    index = next((step for step in entry.steps if isinstance(step, int)), None) if entry else None
-    claim = claims[index] if index is not None and index < len(claims) else None
+    claim = _claim_at(amount.claim, pod, claims)
     return None if claim is None else (claim, amount)
+
+
+def _claim_at(path: FieldPath, pod: FieldPath, claims: Sequence[Claim | None]) -> Claim | None:
+    """Return the translated claim that a path in the object refers to; None for another claim."""
+    entry = path.relative_to(pod.join(CLAIMS))
+    index = next((step for step in entry.steps if isinstance(step, int)), None) if entry else None
+    return claims[index] if index is not None and index < len(claims) else None
 
 
 def find_key_fixes(
