@@ -10,7 +10,14 @@ from enum import StrEnum
 import msgspec
 
 from findings.field_path import FieldPath
-from findings.fitting import Correction, FittingAmounts, WiderChoices
+from findings.fitting import (
+    Correction,
+    FittingAmounts,
+    Renaming,
+    Replacement,
+    Rewrite,
+    WiderChoices,
+)
 from kube.quantity import Quantity
 
 
@@ -434,6 +441,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
         widening: The fix as choices of devices in claims; None where it is another than to widen those.
         corrections: The fix as amounts in the object, all of which it takes; empty where it is another
             than to write amounts, or leaves a choice.
+        rewrites: The fix as texts in the object, all of which it takes; empty like `corrections`.
         reasons: The reasons against the devices, by group of nodes.
     """
 
@@ -446,6 +454,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     fitting: FittingAmounts | None = None
     widening: WiderChoices | None = None
     corrections: tuple[Correction, ...] = ()
+    rewrites: tuple[Rewrite, ...] = ()
     reasons: tuple[str, ...] = ()
 
     @property
@@ -474,7 +483,30 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
             msgspec.structs.replace(correction, path=relocate(correction.path))
             for correction in self.corrections
         )
-        return msgspec.structs.replace(self, path=relocate(self.path), corrections=corrections)
+        rewrites = tuple(
+            msgspec.structs.replace(rewrite, path=relocate(rewrite.path))
+            for rewrite in self.rewrites
+        )
+        return msgspec.structs.replace(
+            self, path=relocate(self.path), corrections=corrections, rewrites=rewrites
+        )
+
+    def without_edits(self) -> "Finding":
+        """Return the finding with its fix in words only, as its places are in another object."""
+        return msgspec.structs.replace(self, corrections=(), rewrites=())
+
+    def renamed_to(self, name: str) -> "Finding":
+        """Return the finding with another name for the key at its path as the fix; itself without a name."""
+        if not name:
+            return self
+        return msgspec.structs.replace(self, rewrites=(Renaming(path=self.path, name=name),))
+
+    def rewritten(self, before: str, after: str) -> "Finding":
+        """Return the finding with another text at its path as the fix; itself without a text."""
+        if not after:
+            return self
+        rewrite = Replacement(path=self.path, before=before, after=after)
+        return msgspec.structs.replace(self, rewrites=(rewrite,))
 
     def corrected_by(self, amount: Quantity) -> "Finding":
         """Return the finding with an amount at its path as the fix."""

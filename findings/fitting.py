@@ -66,3 +66,33 @@ class Correction(msgspec.Struct, frozen=True, kw_only=True):
 
     path: FieldPath
     amount: Quantity
+
+
+class Replacement(msgspec.Struct, frozen=True, kw_only=True):
+    """A text that a fix writes in place of another one.
+
+    Attributes:
+        path: The place of the text in the object.
+        before: The text that is replaced; where there is another one, nothing is.
+    """
+
+    path: FieldPath
+    before: str
+    after: str
+
+
+class Renaming(msgspec.Struct, frozen=True, kw_only=True):
+    """A key of a map that a fix spells in another way.
+
+    Attributes:
+        path: The place of the value in the object, which ends with the key. Where it is a limit, a
+            request is meant, too.
+        name: The key as it should be.
+    """
+
+    path: FieldPath
+    name: str
+
+
+Rewrite = Replacement | Renaming
+"""A fix that changes a text rather than an amount."""

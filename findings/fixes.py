@@ -1,11 +1,11 @@
-"""The decisions of `drawbridge fix`: amounts that `check` proves wrong become those that it names. Pure.
+"""The decisions of `drawbridge fix`: amounts and names that `check` finds wrong become those that it names. Pure.
 
 A fix is proved by another check of the changed objects: its finding is gone, and no object has an
 error that it did not have before. A fix may uncover a further finding, such as a memory in the right
 unit that no device has, so what it uncovers is fixed with it.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from findings.checked_object import CheckedObject
 from findings.field_path import FieldPath, Key
 from findings.finding import Code, Finding
-from findings.fitting import Correction
+from findings.fitting import Correction, Renaming, Replacement, Rewrite
 from kube.errors import QuantityError
 from kube.manifests.source import SourceObject
 from kube.quantity import Format, Quantity
@@ -34,13 +34,13 @@ _Place = tuple[Code, FieldPath]
 
 
 class AppliedFix(msgspec.Struct, frozen=True, kw_only=True):
-    """An amount that was changed.
+    """An amount, a text or the name of a key that was changed.
 
     Attributes:
         code: The code of the finding that it cures.
-        path: The place of the amount in the object.
-        before: The amount as it was written; None where there was none.
-        after: The amount as it is now.
+        path: The place in the object, with the key as it was.
+        before: The amount or the text as it was written, or the key; None where there was none.
+        after: The same as it is now.
     """
 
     code: Code
@@ -55,7 +55,7 @@ class FixedObject(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         checked: The object as it is now, with the findings that it still has.
         before: The object as it was given.
-        fixes: The fixes in the order in which they were made; of one amount only the last.
+        fixes: The fixes in the order in which they were made; of one place only the last.
     """
 
     checked: CheckedObject
@@ -139,7 +139,7 @@ def _correctable(checked: CheckedObject, *, with_warnings: bool) -> tuple[Findin
     return tuple(
         finding
         for finding in checked.findings
-        if finding.corrections
+        if (finding.corrections or finding.rewrites)
         # A larger amount that is only warned about may be right, and is in use elsewhere or unknown yet.
         and (with_warnings or finding.fitting is None or _is_final(finding))
     )
@@ -252,9 +252,18 @@ def _with_fixes(fixed: FixedObject, findings: Sequence[Finding]) -> FixedObject:
             value = _amount_like(old, amount)
             if not _has_place(source.document, path.steps):
                 continue
-            source = replace(source, document=_with_amount_at(source.document, path.steps, value))
+            source = replace(source, document=_with_value_at(source.document, path.steps, value))
             before = fixes[path].before if path in fixes else _text(old)
             fixes[path] = AppliedFix(code=finding.code, path=path, before=before, after=str(value))
+        for rewrite in _rewrites(source.document, finding.rewrites):
+            if rewrite.path in changed_paths:
+                continue
+            document = _rewritten(source.document, rewrite)
+            if document is None:
+                continue
+            changed_paths.add(rewrite.path)
+            source = replace(source, document=document)
+            fixes[rewrite.path] = _applied(finding.code, rewrite)
     checked = replace(fixed.checked, source=source)
     return replace(fixed, checked=checked, fixes=tuple(fixes.values()))
 
@@ -274,6 +283,42 @@ def _amounts(
             if old is not None and old == _quantity(_value_at(document, request)):
                 amounts.append((request, correction.amount))
     return amounts
+
+
+def _rewrites(document: Document, rewrites: Sequence[Rewrite]) -> Iterator[Rewrite]:
+    """Yield the texts to change; the name of a limit also in the requests."""
+    for rewrite in rewrites:
+        yield rewrite
+        *parents, section, key = ("", *rewrite.path.steps)
+        if isinstance(rewrite, Renaming) and section == "limits" and isinstance(key, Key):
+            request = FieldPath((*parents[1:], "requests", key))
+            if _value_at(document, request) is not None:
+                yield replace(rewrite, path=request)
+
+
+def _rewritten(document: Document, rewrite: Rewrite) -> Document | None:
+    """Return a document with another text; None where the text is not as it was."""
+    *parents, last = rewrite.path.steps
+    if isinstance(rewrite, Replacement):
+        if _value_at(document, rewrite.path) != rewrite.before:
+            return None
+        changed: Document = _with_value_at(document, rewrite.path.steps, rewrite.after)
+        return changed
+    name = last.name if isinstance(last, Key) else last
+    siblings = _value_at(document, FieldPath(tuple(parents)))
+    if not isinstance(siblings, dict) or name not in siblings or rewrite.name in siblings:
+        return None
+    renamed = {rewrite.name if key == name else key: value for key, value in siblings.items()}
+    result: Document = _with_value_at(document, parents, renamed)
+    return result
+
+
+def _applied(code: Code, rewrite: Rewrite) -> AppliedFix:
+    if isinstance(rewrite, Replacement):
+        return AppliedFix(code=code, path=rewrite.path, before=rewrite.before, after=rewrite.after)
+    last = rewrite.path.steps[-1]
+    name = last.name if isinstance(last, Key) else str(last)
+    return AppliedFix(code=code, path=rewrite.path, before=name, after=rewrite.name)
 
 
 def _value_at(document: Document, path: FieldPath) -> Any:
@@ -324,14 +369,14 @@ def _has_place(value: Any, steps: Sequence[str | int | Key]) -> bool:
     return isinstance(value or {}, dict) and _has_place((value or {}).get(name), rest)
 
 
-def _with_amount_at(value: Any, steps: Sequence[str | int | Key], amount: int | str) -> Any:
-    """Return a document with an amount at a path; maps that are missing on the way are made."""
+def _with_value_at(value: Any, steps: Sequence[str | int | Key], new: Any) -> Any:
+    """Return a document with another value at a path; maps that are missing on the way are made."""
     if not steps:
-        return amount
+        return new
     first, *rest = steps
     if isinstance(first, int):
         items = list(value)
-        items[first] = _with_amount_at(items[first], rest, amount)
+        items[first] = _with_value_at(items[first], rest, new)
         return items
     name = first.name if isinstance(first, Key) else first
-    return {**(value or {}), name: _with_amount_at((value or {}).get(name), rest, amount)}
+    return {**(value or {}), name: _with_value_at((value or {}).get(name), rest, new)}

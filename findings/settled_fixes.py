@@ -14,6 +14,7 @@ from findings.field_path import FieldPath
 from findings.finding import Code, Finding
 from findings.fitting import Correction
 from findings.fixes import MAX_ROUNDS, AppliedFix, Check, fix_objects
+from kube.errors import QuantityError
 from kube.quantity import Quantity
 
 
@@ -63,7 +64,10 @@ def _settled(finding: Finding, fixes: Mapping[FieldPath, AppliedFix]) -> Finding
     fix = fixes.get(correction.path)
     if fix is None:
         return finding
-    amount = Quantity(fix.after)
+    try:
+        amount = Quantity(fix.after)
+    except QuantityError:
+        return finding  # The place got another key or a text, which no amount replaces.
     settled = replace(finding, corrections=(Correction(path=correction.path, amount=amount),))
     if finding.code is Code.INVALID_QUANTITY and fix.code in (finding.code, Code.WRONG_UNIT):
         # The text told an amount, and its key the unit.

@@ -437,11 +437,11 @@ def _claim_findings(
         if result.is_translated:
             cause = finding.path.relative_to(_TEMPLATE_DEVICES)
             path = target.path.join(source_path([claim], cause))
-            yield msgspec.structs.replace(finding, path=path, corrections=())
+            yield msgspec.structs.replace(finding.without_edits(), path=path)
         else:
             path = target.path.child("spec", "resourceClaims")
             detail = f"{finding.path}: {finding.detail}"
-            yield msgspec.structs.replace(finding, path=path, detail=detail, corrections=())
+            yield msgspec.structs.replace(finding.without_edits(), path=path, detail=detail)
 
 
 _TEMPLATE_DEVICES: Final = FieldPath.of("spec", "spec", "devices")

@@ -187,11 +187,13 @@ class _Editor:
         """Change a mapping; its keys that do not differ stay as they are."""
         if not isinstance(node, MappingNode):
             self._refuse(node, "expected a mapping")
+        renamed = self._renamed_keys(node, old, new)
+        old = {renamed.get(key, key): value for key, value in old.items()}
         added = {key: value for key, value in new.items() if key not in old}
         if node.flow_style and (not old or old.keys() - new.keys()):
             self._replace_flow(node, new)
             return
-        entries = _entries(node)
+        entries = self._rename_keys(_entries(node), renamed)
         for key, value in old.items():
             if new.get(key, _ABSENT) == value:
                 continue
@@ -209,6 +211,31 @@ class _Editor:
         elif added:
             column = node.value[0][0].start_mark.column
             self._insert_below(_pair_end(node.value[-1], self._text), added, column)
+
+    def _renamed_keys(self, node: MappingNode, old: Document, new: Document) -> dict[str, str]:
+        """Return the keys of words where another key stands in their place, old to new."""
+        if len(old) != len(new):
+            return {}
+        entries, renamed = _entries(node), {}
+        for name, new_name in zip(old, new, strict=True):
+            if name in new or new_name in old or name not in entries or not _is_word(new[new_name]):
+                continue
+            key_node, value_node = entries[name]
+            if isinstance(key_node, ScalarNode) and isinstance(value_node, ScalarNode):
+                if self._word(key_node, new_name) is None:
+                    continue
+                renamed[name] = new_name
+        return renamed
+
+    def _rename_keys(
+        self, entries: Mapping[str, tuple[Node, Node]], renamed: Mapping[str, str]
+    ) -> dict[str, tuple[Node, Node]]:
+        """Rename keys, and return the nodes by the new names."""
+        for name, new_name in renamed.items():
+            key_node, _ = entries[name]
+            if isinstance(key_node, ScalarNode) and (word := self._word(key_node, new_name)):
+                self._add(key_node.start_mark.index, key_node.end_mark.index, word)
+        return {renamed.get(name, name): nodes for name, nodes in entries.items()}
 
     def insert_documents(
         self, number: int, start: DocumentStartEvent, documents: Sequence[Document]
@@ -277,7 +304,9 @@ class _Editor:
         """Return the text of a new word, quoted as the old one; None if the value takes more."""
         text = self._text[node.start_mark.index : node.end_mark.index]
         if isinstance(new, str) and node.style in _QUOTES and text.startswith(node.style):
-            is_simple = new.isascii() and new.isprintable() and not set(new) & {*_QUOTES, "\\"}
+            # Within single quotes nothing but these has a meaning.
+            special = {"'"} if node.style == "'" else {'"', "\\"}
+            is_simple = new.isascii() and new.isprintable() and not set(new) & special
             return f"{node.style}{new}{node.style}" if is_simple else None
         # An anchor, a tag or nothing may stand where the word is expected.
         is_plain = text == node.value != "" or text[:1] == node.style in _QUOTES

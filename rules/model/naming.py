@@ -51,13 +51,20 @@ def suggest_name(name: str, names: Iterable[str]) -> str:
     >>> suggest_name("x", ["gpu", "nic"])
     'known names: "gpu", "nic"'
     """
-    names_by_lower = {name.lower(): name for name in islice(names, MAX_COMPARED)}
+    known_names = tuple(islice(names, MAX_COMPARED))
+    closest = closest_name(name, known_names)
+    return f"did you mean {quote_text(closest)}?" if closest else list_names(known_names)
+
+
+def closest_name(name: str, names: Iterable[str]) -> str:
+    """Return the known name that a suggestion names; empty if it lists several, or none.
+
+    >>> closest_name("Gup", ["gpu", "nic"]), closest_name("x", ["gpu", "nic"])
+    ('gpu', '')
+    """
+    names_by_lower = {known_name.lower(): known_name for known_name in islice(names, MAX_COMPARED)}
     closest = _closest_name(name.lower(), names_by_lower, ALIKE)
-    return (
-        f"did you mean {quote_text(names_by_lower[closest])}?"
-        if closest
-        else list_names(names_by_lower.values())
-    )
+    return names_by_lower[closest] if closest else ""
 
 
 def find_similar_name(name: str, names: Iterable[str]) -> str:

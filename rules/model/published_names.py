@@ -13,7 +13,7 @@ import msgspec
 from allocator.model.selectors import DeviceField
 from findings.text import quote_text
 from kube.api.resource import ResourceSlice
-from rules.model.naming import MAX_COMPARED, MAX_LISTED, list_names
+from rules.model.naming import MAX_COMPARED, MAX_LISTED, find_similar_name, list_names
 
 _IDENTIFIER: Final = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 
@@ -75,6 +75,27 @@ def suggest_published_field(fields: Iterable[DeviceField] | None, names: Publish
             suggestion = _suggest(field, names)
             return f"no device has {kind} {name}" + (f"; {suggestion}" if suggestion else "")
     return ""
+
+
+def misspelt_field(
+    fields: Iterable[DeviceField] | None, names: PublishedNames
+) -> tuple[str, str] | None:
+    """Return the first identifier that no device has, and the published one of its domain that it misspells.
+
+    Args:
+        fields: The fields that selectors read; None where they may read any.
+
+    >>> names = PublishedNames(attributes=frozenset({("gpu.example.com", "productName")}))
+    >>> misspelt_field([DeviceField("gpu.example.com", "productNme")], names)
+    ('productNme', 'productName')
+    """
+    for field in fields or ():
+        if field.identifier and not names.has(field):
+            own = names.capacities if field.is_capacity else names.attributes
+            in_domain = sorted(identifier for domain, identifier in own if domain == field.domain)
+            similar = find_similar_name(field.identifier, in_domain)
+            return (field.identifier, similar) if similar else None
+    return None
 
 
 def _suggest(field: DeviceField, names: PublishedNames) -> str:

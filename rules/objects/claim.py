@@ -29,7 +29,12 @@ from rules.context.rule import (
     Scope,
     cel_for_all_alternatives,
 )
-from rules.model.naming import find_duplicates, find_malformed_names, suggest_name
+from rules.model.naming import (
+    closest_name,
+    find_duplicates,
+    find_malformed_names,
+    suggest_name,
+)
 from rules.model.requests import list_alternatives, referenced_alternatives, request_names
 from rules.objects.tolerations import (
     MAX_TOLERATIONS,
@@ -183,7 +188,7 @@ def find_unknown_requests(claim: Claim, path: FieldPath, _context: Context) -> I
                     path.join(place).child("requests", number),
                     f"the claim has no request {quote_text(name)}",
                     suggest_name(name, known_names),
-                )
+                ).rewritten(name, closest_name(name, known_names))
 
 
 def find_invalid_constraints(claim: Claim, path: FieldPath, _context: Context) -> Iterator[Finding]:

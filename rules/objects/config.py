@@ -7,6 +7,8 @@ allocated.
 from collections.abc import Iterator, Mapping
 from typing import Final
 
+from msgspec.structs import replace
+
 from allocator.model.devices import DeviceId, PublishedDevice
 from allocator.model.requests import Expression
 from allocator.model.selectors import SelectorChain, SelectorFailure, selector_chain
@@ -65,17 +67,14 @@ def find_invalid_class_parameters(
 
 def _rejections(opaque: OpaqueDeviceConfiguration | None, path: FieldPath) -> Iterator[Finding]:
     if opaque is not None:
+        parameters = path.child("parameters")
         for fault in find_faults(opaque.driver, opaque.parameters):
-            yield error(
-                Code.INVALID_CONFIG,
-                path.child("parameters").join(fault.path),
-                fault.message,
-                fault.fix,
-            )
+            finding = error(Code.INVALID_CONFIG, fault.path, fault.message, fault.fix)
+            yield replace(finding, rewrites=fault.rewrites).nested_under(parameters)
         for fault in find_doubts(opaque.driver, opaque.parameters):
             yield warning(
                 Code.INVALID_CONFIG,
-                path.child("parameters").join(fault.path),
+                parameters.join(fault.path),
                 f"{fault.message}; the releases of {opaque.driver} that are known here reject it",
                 fault.fix,
             )

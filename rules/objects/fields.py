@@ -27,7 +27,7 @@ from kube.api.resource import (
 )
 from rules.context.context import Context
 from rules.context.rule import DROPPED_ON_DECODE, Category, Rule, Scope, Subject
-from rules.model.naming import suggest_name
+from rules.model.naming import closest_name, suggest_name
 
 _GROUP: Final = "resource.k8s.io"
 _SERVED: Final = f"{_GROUP}/v1"
@@ -109,12 +109,13 @@ def find_unknown_fields(
     """Yield fields that no version has."""
     for kind, place, field, known_fields in _unknown(type(subject.view), subject.raw, path):
         if (kind, field) not in _MOVED:
+            cure = _CURES.get((kind, field))
             yield warning(
                 Code.UNKNOWN_FIELD,
                 place.child(field),
                 f"Kubernetes 1.37 has no field {quote_text(field)} here, and drops it",
-                _CURES.get((kind, field)) or suggest_name(field, known_fields),
-            )
+                cure or suggest_name(field, known_fields),
+            ).renamed_to("" if cure else closest_name(field, known_fields))
 
 
 def _unknown(

@@ -17,7 +17,12 @@ from kube.names import REQUEST_ANNOTATION
 from rules.context.claim_drivers import drivers_of_claim
 from rules.context.context import Context
 from rules.context.rule import BUILT_IN_VALIDATION, OTHER_OBJECTS, Category, PodRule, Scope, Subject
-from rules.model.naming import find_duplicates, find_similar_name, suggest_name
+from rules.model.naming import (
+    closest_name,
+    find_duplicates,
+    find_similar_name,
+    suggest_name,
+)
 
 PodSubject = Subject[Pod]
 VISIBLE_DEVICES: Final = "NVIDIA_VISIBLE_DEVICES"
@@ -57,7 +62,7 @@ def find_unknown_claims(pod: PodSubject, path: FieldPath, _context: Context) -> 
                     place.child("resources", "claims", index, "name"),
                     f"the pod has no claim {quote_text(use.name)}",
                     suggest_name(use.name, known_names) or "add it to spec.resourceClaims",
-                )
+                ).rewritten(use.name, closest_name(use.name, known_names))
 
 
 def find_unknown_requests(pod: PodSubject, path: FieldPath, context: Context) -> Iterator[Finding]:
@@ -76,7 +81,7 @@ def find_unknown_requests(pod: PodSubject, path: FieldPath, context: Context) ->
                     f"the claim has no request {quote_text(use.request)}, so the container would"
                     " never start",
                     suggest_name(use.request, known_requests),
-                )
+                ).rewritten(use.request, closest_name(use.request, known_requests))
 
 
 def find_missing_claims(pod: PodSubject, path: FieldPath, context: Context) -> Iterator[Finding]:
@@ -113,7 +118,7 @@ def find_missing_claims(pod: PodSubject, path: FieldPath, context: Context) -> I
             f"{kind} {quote_text(name)} does not exist in namespace {pod.namespace}, and the pod"
             " waits for it",
             f"did you mean {quote_text(similar)}?" if similar else "",
-        )
+        ).rewritten(name, similar)
 
 
 def find_exposed_devices(pod: PodSubject, path: FieldPath, context: Context) -> Iterator[Finding]:

@@ -11,7 +11,7 @@ from typing import Final
 from findings.field_path import FieldPath
 from findings.finding import Code, Finding, warning
 from findings.text import quote_text
-from rules.model.naming import suggest_name
+from rules.model.naming import closest_name, suggest_name
 from rules.model.recorded_pods import FIELDS, POD, POD_TEMPLATE, VERSION
 
 MAX_FINDINGS: Final = 32
@@ -40,7 +40,7 @@ def find_unknown_pod_fields(
             place.child(field),
             f"Kubernetes {VERSION[0]}.{VERSION[1]} has no field {quote_text(field)} here, and drops it{effect}",
             suggest_name(field, known_fields),
-        )
+        ).renamed_to(closest_name(field, known_fields))
 
 
 def _unknown(

@@ -4,22 +4,26 @@ Each request is evaluated alone on the whole inventory. Whether one node has eno
 together is decided by the allocator's search (`rules.objects.feasibility`).
 """
 
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Final
+
+from msgspec.structs import replace
 
 from allocator.model.requests import Expression
 from allocator.model.selectors import selector_chain
 from findings.field_path import FieldPath
 from findings.finding import Code, Finding, warning
+from findings.fitting import Replacement
 from findings.text import printable, quote_text
 from kube.api.resource import DeviceClaim, DeviceClass, DeviceSelector
 from rules.context.context import Context
 from rules.context.evidence import build_findings, decide_enforcement
 from rules.context.inventory import Selection
 from rules.context.rule import OTHER_OBJECTS, Category, ClaimRule, ClassRule, Scope, Subject
-from rules.model.naming import list_names, suggest_name
-from rules.model.published_names import suggest_published_field
+from rules.model.naming import closest_name, find_similar_name, list_names, suggest_name
+from rules.model.published_names import misspelt_field, suggest_published_field
 from rules.model.requests import (
     MAX_CHARACTERS,
     Alternative,
@@ -43,12 +47,15 @@ def find_missing_classes(claim: Claim, path: FieldPath, context: Context) -> Ite
     for alternative in list_alternatives(claim.view):
         name = alternative.request.device_class_name
         if name and name not in context.classes:
+            similar = find_similar_name(name, context.classes)
             yield warning(
                 Code.DEVICE_CLASS_MISSING,
                 path.join(alternative.path).child("deviceClassName"),
                 f"DeviceClass {quote_text(name)} does not exist",
-                list_names(sorted(context.classes)),
-            )
+                f"did you mean {quote_text(similar)}?"
+                if similar
+                else list_names(sorted(context.classes)),
+            ).rewritten(name, similar)
 
 
 def find_classes_without_devices(
@@ -69,13 +76,34 @@ def find_unmatched_requests(claim: Claim, path: FieldPath, context: Context) -> 
     for alternative, device_class, of_class in _unmatched_requests(claim, context):
         if of_class.number:
             name = quote_text(device_class.metadata.name)
-            yield warning(
+            selectors = alternative.request.selectors or ()
+            place = path.join(alternative.path).child("selectors")
+            finding = warning(
                 Code.SELECTOR_MATCHES_NOTHING,
-                path.join(alternative.path).child("selectors"),
+                place,
                 f"0 of {of_class.number:,} published devices of class {name} match the selectors",
-                _suggest_field(alternative.request.selectors, context)
-                or _published_values(alternative.request.selectors, device_class, context),
+                _suggest_field(selectors, context)
+                or _published_values(selectors, device_class, context),
             )
+            yield replace(finding, rewrites=tuple(_respelled(selectors, place, context)))
+
+
+def _respelled(
+    selectors: Sequence[DeviceSelector], path: FieldPath, context: Context
+) -> Iterator[Replacement]:
+    """Yield expressions with the name of a published field in place of one that is probably misspelt."""
+    fields = selector_chain(_expressions(selectors)).fields
+    spellings = misspelt_field(fields, context.inventory.published_names())
+    if spellings is None:
+        return
+    misspelt, right = spellings
+    word = re.compile(rf"(?<![\w-]){re.escape(misspelt)}(?![\w-])")
+    for index, selector in enumerate(selectors):
+        before = selector.cel.expression if selector.cel is not None else ""
+        after = word.sub(right, before)
+        if after != before:
+            place = path.child(index, "cel", "expression")
+            yield Replacement(path=place, before=before, after=after)
 
 
 def _published_values(
@@ -118,14 +146,17 @@ def find_failing_selectors(claim: Claim, path: FieldPath, context: Context) -> I
                 *(device_class.spec.selectors or ()),
                 *(alternative.request.selectors or ()),
             )
-            yield warning(
+            place = path.join(alternative.path).child("selectors")
+            finding = warning(
                 Code.SELECTOR_FAILS,
-                path.join(alternative.path).child("selectors"),
+                place,
                 f"the selectors error on published device {device} ({runtime_error}), so nodes with"
                 " such a device may not be usable",
                 _suggest_field(selectors, context)
                 or "check first that it exists: has(device.attributes[...].name) && ...",
             )
+            own_selectors = alternative.request.selectors or ()
+            yield replace(finding, rewrites=tuple(_respelled(own_selectors, place, context)))
 
 
 def _suggest_field(selectors: Iterable[DeviceSelector] | None, context: Context) -> str:
@@ -152,22 +183,32 @@ def find_unpublished_capacities(
             doubt="" if alternative.is_exact else "another alternative may be feasible",
         )
         for key in missing:
-            yield from build_findings(
+            published_names = sorted(selection.capacities)
+            right_name = _other_spelling(key, published_names) or closest_name(key, published_names)
+            for finding in build_findings(
                 Code.CAPACITY_NOT_PUBLISHED,
                 path.join(alternative.path).child("capacity", "requests").key(key),
                 f"0 of {selection.number:,} selected devices have a capacity {quote_text(key)}",
                 enforcement=enforcement,
-                fix=_suggest_published(key, selection.capacities),
-            )
+                fix=_suggest_published(key, published_names),
+            ):
+                yield finding.renamed_to(right_name)
 
 
 def _suggest_published(key: str, published_names: Iterable[str]) -> str:
     """Return a suggestion; a name with a domain and one without are different names."""
-    names = sorted(published_names)
-    for name in names:
-        if name.rpartition("/")[2] == key.rpartition("/")[2]:
-            return f"use {quote_text(name)}, as published"
-    return suggest_name(key, names)
+    name = _other_spelling(key, published_names)
+    return (
+        f"use {quote_text(name)}, as published"
+        if name
+        else suggest_name(key, sorted(published_names))
+    )
+
+
+def _other_spelling(key: str, published_names: Iterable[str]) -> str:
+    """Return the published name that differs in its domain only; empty without one."""
+    own = key.rpartition("/")[2]
+    return next((name for name in sorted(published_names) if name.rpartition("/")[2] == own), "")
 
 
 def find_unmatched_class(

@@ -27,7 +27,7 @@ from rules.context.rule import (
     Scope,
     SliceRule,
 )
-from rules.model.naming import find_malformed_names, suggest_name
+from rules.model.naming import closest_name, find_malformed_names, suggest_name
 from rules.objects.request_policies import find_unsatisfiable_policies
 from rules.objects.slice_fields import (
     find_invalid_fields,
@@ -194,6 +194,9 @@ def find_unknown_counters(slice_: Slice, path: FieldPath, context: Context) -> I
                     f"no slice of the pool has a counter set {quote_text(consumption.counter_set)}, so the"
                     " scheduler uses no device of the pool",
                     suggest_name(consumption.counter_set, counters_by_set),
+                ).rewritten(
+                    consumption.counter_set,
+                    closest_name(consumption.counter_set, counters_by_set),
                 )
                 continue
             counters = counters_by_set[consumption.counter_set]
@@ -214,7 +217,7 @@ def _unknown_counters(
                 path.child("counters").key(name),
                 f"the counter set has no counter {quote_text(name)}",
                 suggest_name(name, known_counters),
-            )
+            ).renamed_to(closest_name(name, known_counters))
 
 
 def _every_device(holds: str) -> str:

@@ -152,7 +152,8 @@ def _invalid(expressions: Iterator[LocatedExpression], features: Features) -> It
         fault = compile_fault(expression, environment(features))
         if fault:
             message = f"{quote_text(expression)}: {fault}"
-            yield error(Code.INVALID_SELECTOR, path, message, _suggest_fix(expression, fault))
+            invalid = error(Code.INVALID_SELECTOR, path, message, _suggest_fix(expression, fault))
+            yield invalid.rewritten(expression, _with_separate_names(expression))
 
 
 def environment(features: Features) -> Environment:
@@ -186,6 +187,12 @@ def _suggest_fix(expression: str, fault: str) -> str:
     if "must evaluate to bool" in fault:
         return "compare the value, so that the expression returns a boolean"
     return ""
+
+
+def _with_separate_names(expression: str) -> str:
+    """Return an expression with domain and name of each attribute separate; empty if they are."""
+    text = _QUALIFIED.sub(_separate_name, expression)
+    return text if text != expression else ""
 
 
 def _separate_name(qualified_name: re.Match[str]) -> str:
@@ -251,7 +258,7 @@ def _members(expressions: Iterator[LocatedExpression]) -> Iterator[Finding]:
                 f"{quote_text(qualified_name[0])}: domain and name of an attribute are separate, so this"
                 " errors on every device",
                 f"write {_separate_name(qualified_name)}",
-            )
+            ).rewritten(expression, _with_separate_names(expression))
             continue
         access = _MEMBER.search(expression)
         if access is not None:
@@ -262,7 +269,7 @@ def _members(expressions: Iterator[LocatedExpression]) -> Iterator[Finding]:
                 f"{quote_text(access[0])}: an attribute has no member {member}, so this errors on every"
                 " device",
                 f"write {attribute}",
-            )
+            ).rewritten(expression, expression.replace(access[0], attribute))
 
 
 def _reads_member(qualified_name: re.Match[str]) -> bool:

@@ -3,7 +3,13 @@
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from allocator.strategies.registry import ALLOCATES_LESS, DEFAULT, SPREADING, find_strategy
+from allocator.strategies.registry import (
+    ALL,
+    ALLOCATES_LESS,
+    DEFAULT,
+    SPREADING,
+    find_strategy,
+)
 from findings.field_path import FieldPath
 from findings.finding import Code, Finding, info, warning
 from kube.api.core import Pod
@@ -12,6 +18,7 @@ from kube.errors import FieldError
 from kube.names import STRATEGY_ANNOTATION
 from rules.context.context import Context
 from rules.context.rule import Category, ClassRule, PodRule, Rule, Scope, Subject
+from rules.model.naming import find_similar_name
 
 _FIX: Final = "Name a strategy, or remove the annotation."
 _FIX_SPREADING: Final = "Use CompactFirst or FirstFit where devices are short."
@@ -35,13 +42,14 @@ def find_unknown_strategy_of_class(
 def _find_unknown_strategy(annotations: Mapping[str, str], path: FieldPath) -> Iterator[Finding]:
     name = annotations.get(STRATEGY_ANNOTATION)
     fault = find_strategy(name.strip()) if name is not None else None
-    if isinstance(fault, FieldError):
+    if name is not None and isinstance(fault, FieldError):
+        similar = find_similar_name(name.strip(), (strategy.name for strategy in ALL))
         yield warning(
             Code.UNKNOWN_STRATEGY,
             path.child("metadata", "annotations").key(STRATEGY_ANNOTATION),
             f"{fault.message}, so {DEFAULT} is used",
-            f"use {fault.fix}",
-        )
+            f"did you mean {similar}?" if similar else f"use {fault.fix}",
+        ).rewritten(name, similar)
 
 
 def find_spreading_of_pod(

@@ -24,7 +24,7 @@ from rules.context.rule import (
     Subject,
 )
 from rules.model.engine_words import without_engine_words
-from rules.model.naming import find_duplicates, suggest_name
+from rules.model.naming import closest_name, find_duplicates, suggest_name
 
 Quota = Subject[DeviceQuota]
 
@@ -179,7 +179,7 @@ def find_limits_of_nothing(quota: Quota, path: FieldPath, context: Context) -> I
                 place.child("driver"),
                 f"driver {quote_text(limit.driver)} publishes no device",
                 suggest_name(limit.driver, drivers),
-            )
+            ).rewritten(limit.driver, closest_name(limit.driver, drivers))
             continue
         unknown = limit.classes - context.classes.keys() if context.has_all_classes else ()
         for name in sorted(unknown):
@@ -199,7 +199,7 @@ def find_limits_of_nothing(quota: Quota, path: FieldPath, context: Context) -> I
                     place.child("capacity"),
                     f"no device of driver {limit.driver} has capacity {quote_text(limit.capacity[1])}",
                     suggest_name(limit.capacity[1], sorted(names)),
-                )
+                ).rewritten(limit.capacity[1], closest_name(limit.capacity[1], sorted(names)))
         elif limit.measure is Measure.COUNTER:
             counters = {
                 name
@@ -212,7 +212,7 @@ def find_limits_of_nothing(quota: Quota, path: FieldPath, context: Context) -> I
                     place.child("counter"),
                     f"no device of driver {limit.driver} consumes counter {quote_text(limit.counter)}",
                     suggest_name(limit.counter, sorted(counters)),
-                )
+                ).rewritten(limit.counter, closest_name(limit.counter, sorted(counters)))
         if not limit.is_closed and not any(map(limit.devices.counts, devices)):
             yield _counts_nothing(
                 place.child("selectors"),

@@ -13,22 +13,28 @@ from typing import Any, Final
 import msgspec
 
 from findings.field_path import FieldPath
+from findings.fitting import Renaming, Replacement, Rewrite
 from findings.text import quote_text
 from kube.cel.quoting import quote
 from kube.errors import QuantityError
 from kube.names import GROUP
 from kube.quantity import Quantity
-from rules.model.naming import suggest_name
+from rules.model.naming import closest_name, suggest_name
 
 ROOT: Final = FieldPath()
 
 
 class Fault(msgspec.Struct, frozen=True, kw_only=True):
-    """A fault of parameters, with its path below them."""
+    """A fault of parameters, with its path below them.
+
+    Attributes:
+        rewrites: The fix as texts of the parameters; empty where it is another, or leaves a choice.
+    """
 
     path: FieldPath
     message: str
     fix: str = ""
+    rewrites: tuple[Rewrite, ...] = ()
 
 
 class Word(msgspec.Struct, frozen=True, kw_only=True):
@@ -146,6 +152,7 @@ def _of_fields(schema: Fields, value: Any, path: FieldPath) -> Iterator[Fault]:
                 path=place,
                 message="unknown field, which the driver's strict decoder rejects",
                 fix=suggest_name(name, schema.fields),
+                rewrites=_renamed(place, closest_name(name, schema.fields)),
             )
     for name in schema.required_fields:
         if name not in present:
@@ -170,6 +177,14 @@ def _of_other_strategies(
             )
 
 
+def _renamed(path: FieldPath, name: str) -> tuple[Rewrite, ...]:
+    return (Renaming(path=path, name=name),) if name else ()
+
+
+def _rewritten(path: FieldPath, before: str, after: str) -> tuple[Rewrite, ...]:
+    return (Replacement(path=path, before=before, after=after),) if after else ()
+
+
 def _of_word(schema: Word, value: Any, path: FieldPath) -> Iterator[Fault]:
     if not isinstance(value, str):
         yield _wrong_type(path, value, "text")
@@ -178,6 +193,7 @@ def _of_word(schema: Word, value: Any, path: FieldPath) -> Iterator[Fault]:
             path=path,
             message=f"unknown value {quote_text(value)}",
             fix=suggest_name(value, schema.words),
+            rewrites=_rewritten(path, value, closest_name(value, schema.words)),
         )
 
 

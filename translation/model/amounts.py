@@ -66,15 +66,13 @@ def written_amount(text: str) -> tuple[str, str]:
 
 
 def suggest_amount(text: str, *, with_unit: bool) -> str:
-    """Return the fix of a text that is not an amount: the amount that it probably means.
+    """Return the amount that a text probably means which is none; empty if it tells none.
 
     >>> suggest_amount("100GB", with_unit=True), suggest_amount("624 TFLOPS", with_unit=False)
-    ('write 100G', 'write 624')
+    ('100G', '624')
     """
     number, unit = written_amount(text)
-    if with_unit:
-        return f"write {number}{unit}" if unit else "write a quantity such as 10Gi"
-    return f"write {number}" if number else "write a number"
+    return f"{number}{unit}" if unit or not with_unit else ""
 
 
 def probable_amount(text: str) -> Quantity | None:

@@ -112,6 +112,7 @@ def _check(
             share.cores,
             f"{cores} percent is more than {cards} cards have",
             f"write at most {100 * cards}",
+            right=100 * cards,
         )
     elif cores and cores % (100 * cards) and not memory:
         reader.fail(

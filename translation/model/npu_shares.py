@@ -87,6 +87,7 @@ def _check(
             key,
             f"{count} is neither 1 nor even, and the NPUs are allocated in modules of two",
             f"write {count + 1}",
+            right=count + 1,
         )
     if cores and not reader.is_soft:
         amounts.fail(
@@ -103,6 +104,7 @@ def _check(
             f"{key}{MEMORY}",
             f"{memory} MiB is more than the {chip.memory_capacity} MiB of an NPU",
             f"write at most {chip.memory_capacity}",
+            right=chip.memory_capacity,
         )
     if count > 1 and not reader.is_soft and chip.template(memory) is not None:
         amounts.fail(

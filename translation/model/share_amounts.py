@@ -88,6 +88,7 @@ class AmountReader:
                 key,
                 f"{amount} {unit} is more than {maximum}",
                 f"write at most {maximum}",
+                right=maximum,
             )
             return None
         return amount
@@ -106,9 +107,16 @@ class AmountReader:
             return None
         return self.integer(key, MAX_MEMORY_MIB * MIB.size // unit.size, unit.name)
 
-    def fail(self, code: Code, key: str, message: str, fix: str) -> None:
-        """Add an error about a key."""
-        self._findings.append(error(code, self._container.limit_path(key), message, fix))
+    def fail(
+        self, code: Code, key: str, message: str, fix: str, *, right: int | None = None
+    ) -> None:
+        """Add an error about a key.
+
+        Args:
+            right: The one amount that the fix names; None where it leaves a choice.
+        """
+        finding = error(code, self._container.limit_path(key), message, fix)
+        self._findings.append(finding if right is None else finding.corrected_by(Quantity(right)))
 
 
 def in_bytes(amount: int, unit: Unit) -> Quantity:

@@ -223,4 +223,4 @@ def check_amounts(
                 container.child("resources", "requests").key(key),
                 f"Invalid value: {request}: must be equal to {printable(key)} limit of {limit}",
                 f"write {format_count(limit)} in both, or leave it out of requests",
-            )
+            ).corrected_by(limit)

@@ -143,7 +143,7 @@ def _misspelt(family: DeviceFamily, key: str, path: FieldPath, similar: str) -> 
         path,
         f"{printable(key)} is no key of {family.owner} that is translated, so the pod waits for a node that offers it",
         f"did you mean {similar}?",
-    )
+    ).renamed_to(similar)
 
 
 def _translated_families(

@@ -84,7 +84,7 @@ class ExpandedPod(msgspec.Struct, frozen=True, kw_only=True):
             return finding
         detail = f"{name} of {KIND} {printable(self.profile)}: {finding.detail}"
         path = annotation_path(PROFILE)
-        return msgspec.structs.replace(finding, path=path, detail=detail, corrections=())
+        return msgspec.structs.replace(finding.without_edits(), path=path, detail=detail)
 
 
 def expand_profile(

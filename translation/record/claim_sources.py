@@ -61,6 +61,7 @@ def locate_at_keys(finding: Finding, pod: FieldPath, claims: Sequence[Claim | No
         fix=fix,
         # The place in the claim does not help an author who wrote no claim.
         cause=None,
+        rewrites=(),
     )
 
 

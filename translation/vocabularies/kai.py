@@ -155,23 +155,20 @@ def _number(pod: LegacyPod, key: str, maximum: int, findings: list[Finding]) -> 
         return None
     if _NUMBER.fullmatch(text) and 0 < int(text) <= maximum:
         return int(text)
-    findings.append(
-        error(
-            Code.OUT_OF_RANGE,
-            annotation_path(key),
-            f"{quote_text(text)} is not a whole number from 1 to {maximum}",
-            _mebibytes(text) if key == MEMORY_MIB else "write a whole number",
-        )
-    )
+    message = f"{quote_text(text)} is not a whole number from 1 to {maximum}"
+    mebibytes = _mebibytes(text) if key == MEMORY_MIB else ""
+    fix = f"write a whole number{' of MiB' * (key == MEMORY_MIB)}"
+    if mebibytes:
+        fix = f"write {mebibytes}, a number of MiB"
+    finding = error(Code.OUT_OF_RANGE, annotation_path(key), message, fix)
+    findings.append(finding.rewritten(text, mebibytes))
     return None
 
 
 def _mebibytes(text: str) -> str:
-    """Return the fix of a memory: its MiB if the text has bytes with a unit, rounded up."""
+    """Return a memory as MiB if the text has bytes with a unit, rounded up; else empty."""
     number, unit = written_amount(text)
-    if not unit:
-        return "write a whole number of MiB"
-    return f"write {-(-Quantity(number + unit).nanos // Quantity('1Mi').nanos)}, a number of MiB"
+    return str(-(-Quantity(number + unit).nanos // Quantity("1Mi").nanos)) if unit else ""
 
 
 def _container(pod: LegacyPod, findings: list[Finding]) -> str | None:

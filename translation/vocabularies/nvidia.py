@@ -17,6 +17,7 @@ from typing import Final
 from findings.field_path import FieldPath
 from findings.finding import Code, Finding, error, warning
 from findings.text import quote_text
+from kube.quantity import Quantity
 from translation.model.amounts import whole_amount
 from translation.model.intents import (
     DeviceFilter,
@@ -153,7 +154,9 @@ def _intent(container: LegacyContainer, key: str) -> Intent | Finding | None:
     path = container.limit_path(key)
     if key in REPLICAS:
         if count == 0:
-            return error(Code.OUT_OF_RANGE, path, "0 replicas are not a request", "write 1")
+            return error(
+                Code.OUT_OF_RANGE, path, "0 replicas are not a request", "write 1"
+            ).corrected_by(Quantity(1))
         # Two replicas may be on one GPU and give no larger share than one.
         return _new_intent(container, DeviceKind.GPU, 1, path, replica=True)
     if key == GPU:
@@ -207,10 +210,13 @@ def _unknown_profile(key: str, path: FieldPath) -> Finding:
     text = key.removeprefix(MIG_PREFIX)
     misspelt = _MISSPELT_MIG.fullmatch(text)
     fix = "write a name such as nvidia.com/mig-1g.10gb or nvidia.com/mig-1g.10gb.me"
+    name = ""
     if misspelt is not None:
         slices, memory, suffix = misspelt.groups(default="")
-        fix = f"write {MIG_PREFIX}{slices}g.{memory}gb{suffix.lower()}"
-    return error(Code.UNKNOWN_MIG_PROFILE, path, f"{quote_text(text)} is not a MIG profile", fix)
+        name = f"{MIG_PREFIX}{slices}g.{memory}gb{suffix.lower()}"
+        fix = f"write {name}"
+    message = f"{quote_text(text)} is not a MIG profile"
+    return error(Code.UNKNOWN_MIG_PROFILE, path, message, fix).renamed_to(name)
 
 
 def _check_replicas(container: LegacyContainer, key: str) -> Iterator[Finding]:

@@ -412,14 +412,10 @@ def _amounts(pod: LegacyPod, findings: list[Finding]) -> _Amounts:
     tflops = _requested(pod, TFLOPS, findings)
     percent = None if tflops else _requested(pod, PERCENT, findings)
     if percent is not None and percent > Quantity(100):
-        findings.append(
-            error(
-                Code.OUT_OF_RANGE,
-                annotation_path(PERCENT[0] if PERCENT[0] in pod.annotations else PERCENT[1]),
-                f"{percent} is more than 100 percent",
-                "write at most 100",
-            )
-        )
+        key = PERCENT[0] if PERCENT[0] in pod.annotations else PERCENT[1]
+        message = f"{percent} is more than 100 percent"
+        finding = error(Code.OUT_OF_RANGE, annotation_path(key), message, "write at most 100")
+        findings.append(finding.rewritten(pod.annotations[key], "100"))
     return _Amounts(
         memory=None if not memory else Quantity.from_nanos(memory.nanos, Format.BINARY),
         tflops=tflops or None,
@@ -451,14 +447,15 @@ def _quantity(pod: LegacyPod, name: str, findings: list[Finding]) -> Quantity | 
     except QuantityError:
         amount = Quantity(-1)
     if amount < ZERO or (name in MEMORY and not amount.is_whole):
-        findings.append(
-            error(
-                Code.INVALID_QUANTITY,
-                annotation_path(name),
-                f"{quote_text(text)} is not an amount, so tensor-fusion would ignore it",
-                suggest_amount(text, with_unit=name in MEMORY),
-            )
+        is_memory = name in MEMORY
+        meant = suggest_amount(text, with_unit=is_memory)
+        finding = error(
+            Code.INVALID_QUANTITY,
+            annotation_path(name),
+            f"{quote_text(text)} is not an amount, so tensor-fusion would ignore it",
+            f"write {meant or ('a quantity such as 10Gi' if is_memory else 'a number')}",
         )
+        findings.append(finding.rewritten(text, meant))
         return None
     wrong = too_few_bytes(annotation_path(name), amount) if name in MEMORY else None
     findings += [] if wrong is None else [wrong]

@@ -1,4 +1,4 @@
-"""`drawbridge fix`: the amounts that `check` names, written into manifests."""
+"""`drawbridge fix`: the amounts and names that `check` names, written into manifests."""
 
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -53,13 +53,15 @@ class Output(StrEnum):
 
 
 class FixDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """An amount that was changed.
+    """An amount, a text or the name of a key that was changed.
 
     Attributes:
         file: The file of the object.
         line: The line of the object in it.
         object: `Kind/namespace/name`.
-        before: The amount as it was written; null where there was none.
+        path: The place in the object, with the key as it was.
+        before: The amount or the text as it was written, or the key; null where there was none.
+        after: The same as it is now.
     """
 
     code: str
@@ -129,8 +131,9 @@ def fix(
 ) -> None:
     """Write the fixes that check names into manifests.
 
-    Fixed are amounts with one right value: more than any device or node has becomes what fits, in
-    the key of the manifest, bytes become the unit of the key, and a limit that is missing is added.
+    Fixed is what has one right value: more than any device or node has becomes what fits, in the
+    key of the manifest, bytes become the unit of the key, and a limit that is missing is added; a
+    misspelt key, annotation, field, class or attribute gets the name that check suggests.
     A fix is proved: afterwards the finding is gone, and no object has a new error. All else stays
     as it is. Errors that are left are printed to standard error. Read-only, except for --in-place.
 

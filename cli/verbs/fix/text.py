@@ -1,4 +1,4 @@
-"""Fixes as text: a line for each amount that was changed."""
+"""Fixes as text: a line for each value that was changed."""
 
 from collections.abc import Iterator, Sequence
 
@@ -16,4 +16,4 @@ def format_fixes(objects: Sequence[FixedObject]) -> Iterator[str]:
             yield printable(f"{place}: {change} [{fix.code}]")
     fixes = sum(len(fixed.fixes) for fixed in objects)
     changed = sum(bool(fixed.fixes) for fixed in objects)
-    yield f"{count_text(len(objects), 'object')} checked: {count_text(fixes, 'amount')} fixed in {changed}"
+    yield f"{count_text(len(objects), 'object')} checked: {count_text(fixes, 'value')} fixed in {changed}"

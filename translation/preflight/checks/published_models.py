@@ -74,21 +74,24 @@ def _mig_finding(intent: Intent, mig_profile: str, profiles: Sequence[str]) -> F
     names = _names(tuple(map(quote_text, shown_profiles)), MAX_PROFILES)
     larger = (name for name in shown_profiles if _size(name) >= _size(mig_profile))
     nearest = next(larger, shown_profiles[-1])
-    return warning(
+    name = _spelled_as_key(intent, mig_profile, nearest)
+    finding = warning(
         Code.SELECTOR_MATCHES_NOTHING,
         intent.path("mig_profile"),
         f"no published device has MIG profile {quote_text(mig_profile)}, and the pod waits; published are {names}",
-        f"write {_spelled_as_key(intent, mig_profile, nearest)}",
+        f"write {name or quote_text(nearest)}",
     )
+    # A larger device is a choice, where there are several of other sizes.
+    return finding.renamed_to(name) if len(profiles) == 1 else finding
 
 
 def _spelled_as_key(intent: Intent, mig_profile: str, nearest: str) -> str:
-    """Return a profile as the pod would write it: in the name of a resource, or by itself."""
+    """Return the name of a resource as the pod would write it for a profile; empty if it names none."""
     path = intent.path("mig_profile")
     key, spelling = path.steps[-1], mig_profile.replace("+", ".")
     if isinstance(key, Key) and key.name.endswith(spelling):
         return printable(key.name.removesuffix(spelling) + nearest.replace("+", "."))
-    return quote_text(nearest)
+    return ""
 
 
 def _size(profile: str) -> tuple[int, int, str]:

@@ -5,6 +5,7 @@ pkg/device/nvidia/device.go.
 """
 
 from collections.abc import Mapping
+from difflib import get_close_matches
 from enum import StrEnum
 from typing import Final
 
@@ -26,6 +27,8 @@ from translation.vocabularies.hami.keys import (
     USE_UUID,
 )
 
+MAX_MODE: Final = 63
+"""Characters of a mode that are compared with the known ones."""
 _TRUE: Final = frozenset({"1", "t", "T", "TRUE", "true", "True"})
 """The values that Go's strconv.ParseBool parses as true."""
 
@@ -144,13 +147,13 @@ def _mode(text: str, findings: list[Finding]) -> Mode:
     # Source: checkType. The text must contain the mode of a card.
     allowed_modes = [mode for mode in Mode if mode.value in text]
     if not allowed_modes:
-        findings.append(
-            error(
-                Code.UNKNOWN_MODE,
-                annotation_path(MODE),
-                f"{quote_text(text)} contains no mode of a card",
-                f"write one of {', '.join(Mode)}",
-            )
+        nearest = get_close_matches(text[:MAX_MODE], list(Mode), n=1)
+        finding = error(
+            Code.UNKNOWN_MODE,
+            annotation_path(MODE),
+            f"{quote_text(text)} contains no mode of a card",
+            f"write {nearest[0]}" if nearest else f"write one of {', '.join(Mode)}",
         )
+        findings.append(finding.rewritten(text, nearest[0] if nearest else ""))
         return Mode.CORE
     return allowed_modes[0]

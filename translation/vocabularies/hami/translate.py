@@ -154,7 +154,8 @@ def _with_percent(finding: Finding, container: LegacyContainer, key: str) -> Fin
         return finding
     percent = amount.nanos * 100 // Quantity(1).nanos
     fix = f"write {percent} for {amount} of a GPU" if percent else "write 1 or more, in percent"
-    return msgspec.structs.replace(finding, fix=fix)
+    in_percent = msgspec.structs.replace(finding, fix=fix)
+    return in_percent.corrected_by(Quantity(percent)) if percent else in_percent
 
 
 def _check_ranges(container: LegacyContainer, amounts: _Amounts) -> Iterator[Finding]:
@@ -172,7 +173,7 @@ def _check_ranges(container: LegacyContainer, amounts: _Amounts) -> Iterator[Fin
                 path,
                 f"{amount} is more than {MAX_MEMORY_MIB} MiB",
                 f"write {largest} or less, in {_memory_unit(amounts.defaults).name}",
-            )
+            ).corrected_by(Quantity(largest))
     percent = amounts.memory_percent
     if percent is not None and percent > 100:
         yield error(

@@ -7,11 +7,14 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from findings.field_path import FieldPath, Key
 from findings.finding import Code, Finding, error, warning
+from findings.fitting import Correction
 from findings.text import printable
 from kube.api.resource import MAX_RESULTS
+from kube.quantity import Quantity
 from translation.model.intents import SPEC
 from translation.vocabularies.koordinator.keys import (
     CORE,
@@ -98,20 +101,22 @@ def _check_divisible(key: str, amount: int, count: int, totals: Totals) -> Itera
         if not totals.sets_shared and not totals.is_sum:
             yield _more_than_counted(key, amount, count, totals)
             return
-        yield error(
+        finding = error(
             Code.OUT_OF_RANGE,
             path,
             f"{amount} percent are {per_gpu} for each of {count} GPUs, at most 100",
             f"request at most {count * WHOLE}{_IN_ALL if totals.is_sum else ''}",
         )
+        yield finding if totals.is_sum else finding.corrected_by(Quantity(count * WHOLE))
     elif rest:
         multiple = (per_gpu + 1) * count
-        yield error(
+        finding = error(
             Code.OUT_OF_RANGE,
             path,
             f"{amount} percent in all of the pod's containers cannot be divided by {count} GPUs",
             f"request {multiple}{_IN_ALL if totals.is_sum else ''}, a multiple of {count}",
         )
+        yield finding if totals.is_sum else finding.corrected_by(Quantity(multiple))
 
 
 def _more_than_counted(key: str, amount: int, count: int, totals: Totals) -> Finding:
@@ -135,13 +140,21 @@ def _more_than_counted(key: str, amount: int, count: int, totals: Totals) -> Fin
     )
     counts_whole_gpus = ratio <= WHOLE or ratio % WHOLE == 0
     fewer_cores = f", or {cores_name}: {count * WHOLE}" if counts_whole_gpus else ""
-    return error(
+    finding = error(
         Code.OUT_OF_RANGE,
         path,
         f"{amount} percent are more than the {count * WHOLE} of {count} GPU{'s' * (count > 1)}, "
         f"which {ratio_name}: {ratio} counts as",
         f"write {changes} for {gpus} GPUs{fewer_cores}{_IN_BOTH}",
     )
+    if fewer_cores:
+        return finding  # Fewer cores, or more GPUs.
+    corrections = tuple(
+        Correction(path=place, amount=Quantity(values[name]))
+        for name, place in ((cores_name, path), (ratio_name, ratio_path))
+        if values[name] != old_values[name]
+    )
+    return replace(finding, corrections=corrections)
 
 
 def _key_at(path: FieldPath) -> str:
@@ -158,7 +171,7 @@ def not_a_multiple(path: FieldPath, amount: int) -> Finding:
         path,
         f"{amount} percent is above 100 and not a multiple of 100",
         f"write {devices * WHOLE} for {devices} whole devices{_IN_BOTH}",
-    )
+    ).corrected_by(Quantity(devices * WHOLE))
 
 
 def check_few_percent(totals: Totals) -> Iterator[Finding]:
