@@ -12,14 +12,8 @@ import click
 
 from cli.flags.cluster_flags import add_flags
 from cli.output.standard_error import print_notes
-from cli.reading.options import (
-    INPUT_FLAGS,
-    ClusterFlags,
-    Scope,
-    TranslationFlags,
-    pop_flags,
-    read_inputs,
-)
+from cli.reading.cluster_state import ClusterFlags, Scope
+from cli.reading.options import INPUT_FLAGS, TranslationFlags, pop_flags, read_inputs
 from kube.errors import NotEditable, ObjectFileError
 from kube.manifests.compressed import decompress
 from kube.manifests.source import CHART, KUSTOMIZATIONS, MAX_BYTES, STDIN, SourceObject

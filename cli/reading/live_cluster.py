@@ -8,7 +8,8 @@ import click
 
 from cli.flags.cluster_flags import KUBECONFIG_FLAGS, SNAPSHOT_FLAG, add_flags
 from cli.output.standard_error import print_notes
-from cli.reading.options import ClusterFlags, pop_flags, read_cluster
+from cli.reading.cluster_state import ClusterFlags
+from cli.reading.options import pop_flags, read_cluster
 
 _Command = Callable[..., Any]
 

@@ -2,24 +2,18 @@
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
-from enum import Enum, auto
 from functools import wraps
 from pathlib import Path
-from typing import Any, BinaryIO, Final, NamedTuple, TypeVar
+from typing import Any, BinaryIO, Final, TypeVar
 
 import click
 import msgspec
 
-from answers.model.findings import DEFAULT_NAMESPACE, namespace_of
 from answers.model.inputs import ClusterObjects, Inputs
-from answers.model.kinds import KINDS, STATE_KINDS, Kinds
-from answers.model.objects import InputObject, merge_objects
-from answers.model.pod_owners import FailedCreation
+from answers.model.objects import merge_objects
 from answers.model.profiles import profiles_in_force
-from answers.model.snapshot_origin import unread_kinds
 from answers.model.translation_snapshot import build_snapshot, evaluate_mappings
-from answers.model.unread import UnreadKind, unread_notes
+from answers.model.unread import unread_notes
 from cli.flags.cluster_flags import (
     CLUSTER_FLAGS,
     PROFILES_FLAG,
@@ -28,11 +22,10 @@ from cli.flags.cluster_flags import (
 from cli.flags.completion import FILE_NAME, complete_from, profile_choices
 from cli.flags.plugin import has_kubeconfig, is_plugin
 from cli.output.standard_error import print_notes
+from cli.reading.cluster_state import ClusterFlags, Scope, read_live_settings, read_state
 from cli.reading.settings import CONFIG_MAP, SharedSettings, read_settings
-from cli.reading.snapshots import read_snapshots
 from kube.manifests.reader import read_paths
 from kube.manifests.repositories import Contents, read_repositories
-from kube.manifests.source import SourceObject
 from kube.names import NAMESPACE
 from process.profiles.profile_files import load_profiles, shipped_drivers
 from translation.cluster.snapshot import DEFAULT_PROFILES, Mode, TranslationOptions
@@ -41,32 +34,6 @@ from translation.reading.arbiter import VOCABULARIES
 
 NO_CLUSTER: Final = "No cluster is given: use --snapshot FILE, or --live."
 NO_KUBECONFIG: Final = "There is no kubeconfig: set KUBECONFIG, or use --kubeconfig or --snapshot."
-
-
-class Scope(Enum):
-    """The part of a cluster's state that a command depends on."""
-
-    TRANSLATION = auto()
-    ALLOCATION = auto()
-
-    @property
-    def kinds(self) -> Kinds:
-        """The kinds to read, as a mapping from (apiVersion, kind) to the kind's view."""
-        return KINDS if self is Scope.TRANSLATION else STATE_KINDS
-
-
-class ClusterFlags(msgspec.Struct, frozen=True, kw_only=True):
-    """The flags that name objects and a cluster, as they were given."""
-
-    files: tuple[str, ...]
-    recursive: bool = False
-    exclude: tuple[str, ...] | None = None
-    snapshots: tuple[str, ...]
-    live: bool
-    offline: bool = False
-    kubeconfig: str | None
-    context: str | None
-    namespace: str | None = None
 
 
 class TranslationFlags(msgspec.Struct, frozen=True, kw_only=True):
@@ -271,12 +238,12 @@ def read_inputs(
     manifests = contents.objects
     if not manifests and not contents.unreadable:
         raise click.UsageError(f"no objects in {', '.join(map(_file_name, cluster.files))}")
-    read = _read_state(cluster, manifests, scope)
+    read = read_state(cluster, manifests, scope)
     namespace, state = read.namespace, read.objects
     notes = unread_notes(read.unread)
     is_whole = cluster.live and not any(kind.is_essential for kind in read.unread)
     if cluster.live and settings is None:
-        settings, note = asyncio.run(_read_live_settings(cluster))
+        settings, note = asyncio.run(read_live_settings(cluster))
         notes, is_whole = [*notes, *note], is_whole and not note
     notes = [*default_notes, *contents.notes, *notes]
     settings = settings or SharedSettings()
@@ -344,7 +311,7 @@ def read_cluster(flags: ClusterFlags, *, with_creations: bool = False) -> Cluste
     if not (flags.files or flags.snapshots or flags.live):
         raise click.UsageError(NO_KUBECONFIG if _is_live_by_default(flags) else NO_CLUSTER)
     manifests = read_paths(flags.files, recursive=flags.recursive)
-    read = _read_state(flags, manifests, Scope.ALLOCATION, with_creations=with_creations)
+    read = read_state(flags, manifests, Scope.ALLOCATION, with_creations=with_creations)
     objects = merge_objects(read.objects or (), manifests, read.namespace)
     return ClusterObjects(
         objects=tuple(objects),
@@ -387,75 +354,6 @@ def _with_default_cluster(flags: ClusterFlags) -> tuple[ClusterFlags, list[str]]
 
 def _file_name(path: str) -> str:
     return "standard input" if path == "-" else path
-
-
-class _ReadState(NamedTuple):
-    """The state of a cluster: its objects and version, unread kinds, the namespace and its failures."""
-
-    namespace: str
-    objects: list[InputObject] | None = None
-    unread: Sequence[UnreadKind] = ()
-    kubernetes: str = ""
-    failed_creations: Sequence[FailedCreation] = ()
-
-
-def _read_state(
-    flags: ClusterFlags,
-    manifests: Iterable[SourceObject],
-    scope: Scope,
-    *,
-    with_creations: bool = False,
-) -> _ReadState:
-    namespace = flags.namespace or DEFAULT_NAMESPACE
-    if flags.live:
-        return asyncio.run(_read_live(flags, manifests, scope, with_creations=with_creations))
-    if flags.snapshots:
-        objects, origin = read_snapshots(flags.snapshots, scope.kinds)
-        unread = unread_kinds(origin, objects, scope.kinds)
-        return _ReadState(namespace, objects, unread, origin.kubernetes_version)
-    return _ReadState(namespace)
-
-
-async def _read_live(
-    flags: ClusterFlags,
-    manifests: Iterable[SourceObject],
-    scope: Scope,
-    *,
-    with_creations: bool,
-) -> _ReadState:
-    # The client takes twice as long to import as all the rest, and files are the usual case.
-    from cli.reading.live import allocation_state, cluster_state, creation_state  # noqa: PLC0415
-    from kube.client.client import Client  # noqa: PLC0415
-    from kube.errors import Forbidden, NotFound  # noqa: PLC0415
-
-    async with await Client.from_kubeconfig(flags.kubeconfig, flags.context) as client:
-        namespace = flags.namespace or client.namespace or DEFAULT_NAMESPACE
-        namespaces = {namespace_of(manifest, namespace) for manifest in manifests} - {""}
-        state: list[InputObject] = []
-        version = ""
-        failures: list[FailedCreation] = []
-        objects, unread = await cluster_state(client, namespaces)
-        state += objects
-        if scope is Scope.ALLOCATION:
-            more_objects, more_unread = await allocation_state(client)
-            state += more_objects
-            unread += more_unread
-            if with_creations:
-                quotas, failures, more_unread = await creation_state(client, namespace)
-                state += quotas
-                unread += more_unread
-            # Without the right, objects are validated as the newest version does it.
-            with suppress(Forbidden, NotFound):
-                version = await client.version()
-        return _ReadState(namespace, state, unread, version, failures)
-
-
-async def _read_live_settings(flags: ClusterFlags) -> tuple[SharedSettings, list[str]]:
-    from cli.reading.live import live_settings  # noqa: PLC0415
-    from kube.client.client import Client  # noqa: PLC0415
-
-    async with await Client.from_kubeconfig(flags.kubeconfig, flags.context) as client:
-        return await live_settings(client)
 
 
 def translation_options(

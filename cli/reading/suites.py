@@ -10,7 +10,8 @@ import msgspec
 from allocator.model.feature_gates import GATES, Features
 from answers.model.inputs import Inputs
 from answers.model.kinds import API_VERSION
-from cli.reading.options import ClusterFlags, Scope, TranslationFlags, read_inputs
+from cli.reading.cluster_state import ClusterFlags, Scope
+from cli.reading.options import TranslationFlags, read_inputs
 from findings.finding import Code
 from kube.errors import ConfigError
 from kube.manifests.reader import read_paths

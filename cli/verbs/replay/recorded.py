@@ -14,7 +14,8 @@ from answers.model.findings import DEFAULT_NAMESPACE
 from answers.model.inputs import ClusterObjects
 from answers.recording.course import RecordedCluster, read_course
 from cli.output.standard_error import print_line
-from cli.reading.options import ClusterFlags, TranslationFlags, with_state_and_manifests
+from cli.reading.cluster_state import ClusterFlags
+from cli.reading.options import TranslationFlags, with_state_and_manifests
 from cli.reading.recordings import RecordingReader, open_recording
 from cli.reading.snapshots import is_recording_file
 from cli.verbs.replay.decided import decide_again

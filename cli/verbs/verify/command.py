@@ -45,7 +45,8 @@ from cli.reading.cluster_documents import (
     read_documents,
     reads_live,
 )
-from cli.reading.options import ClusterFlags, read_cluster, with_unread_cluster
+from cli.reading.cluster_state import ClusterFlags
+from cli.reading.options import read_cluster, with_unread_cluster
 from cli.reading.webhook_state import read_webhook
 from cli.runbooks.plan_folder import find_plan, read_plan
 from findings.text import count_text, printable, reference_text
