@@ -1,7 +1,7 @@
 """`drawbridge why`: the placement of a pod or claim, or the reason it or the pods of a workload are pending."""
 
 import shutil
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from typing import Final, NamedTuple, TypeVar
 
@@ -9,18 +9,14 @@ import click
 import msgspec
 from click.shell_completion import CompletionItem
 
-from allocator.cluster.cluster import Cluster
 from allocator.model.feature_gates import Features
-from allocator.model.outcome import Reason
 from allocator.model.scheduler_support import SchedulerSupport
-from allocator.model.usage import Usage
 from allocator.pods.claims import Name
 from answers.cluster.conflicts import describe_conflicts
 from answers.cluster.fits_in_keys import budget_fixes, with_fits_in_keys
 from answers.cluster.held_back import held_devices, kept_for_groups
 from answers.cluster.hints import hints, legacy_hints
 from answers.cluster.pending_workload import PendingPods, WorkloadStatus, group_pending_pods
-from answers.cluster.uses import describe_offers
 from answers.cluster.why import (
     BEHIND_GATE,
     Condition,
@@ -46,14 +42,12 @@ from answers.model.pod_owners import (
 from cli.flags.completion import complete_from
 from cli.flags.feature_gates import feature_gates
 from cli.flags.schedulers import policy_aware_schedulers
-from cli.output import simulate_text
-from cli.output.device_map import device_map
 from cli.output.formats import Output, format_document, text_or_document
 from cli.output.help import CLUSTER_STATE, Command
-from cli.output.layout import Paragraph, Row, drop_repeated_labels, format_paragraph
 from cli.output.standard_error import print_line
 from cli.reading.options import with_cluster
-from findings.text import count_text, printable
+from cli.verbs.why.text import Explained, format_status, format_workload, lacks_known_nodes
+from findings.text import printable
 from kube.api.core import Pod
 from kube.api.extended_resources import extended_resources
 from kube.api.meta import encode
@@ -68,20 +62,11 @@ KINDS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("claim", "claims", "resourceclaim", "resourceclaims"), "claim"),
 }
 """Names by which kubectl knows the kinds."""
-_CONSUMERS_SHOWN: Final = 5
-_HELD_SHOWN: Final = 10
 _GROUPS_EXPLAINED: Final = 5
 """Groups of pending pods of one workload that are explained; each is a search of its own."""
-_NAMES_SHOWN: Final = 3
-_FAILURES_SHOWN: Final = 3
-"""Reasons that pods are not created; old ReplicaSets have some, too."""
 
 _WEBHOOK: Final = "admission webhook "
 """The API server's words before the name of the webhook that denied a request."""
-_TRIED: Final = frozenset(
-    {"", Reason.GROUP_DOES_NOT_FIT, Reason.BUDGET_EXHAUSTED, Reason.ATTEMPT_FAILED}
-)
-"""Codes of groups that were tried on nodes; all others wait for something else."""
 
 T = TypeVar("T", Pod, ResourceClaim)
 
@@ -164,7 +149,7 @@ def why(
         click.echo(format_document(output, encode(why_answer(answer.status))))
     else:
         width = shutil.get_terminal_size().columns
-        click.echo("\n\n".join(_format_status(answer, state, width)))
+        click.echo("\n\n".join(format_status(answer, state, width)))
 
 
 class _Question(NamedTuple):
@@ -176,15 +161,7 @@ class _Question(NamedTuple):
     unread: tuple[str, ...]
 
 
-class _Explained(NamedTuple):
-    """The state of a pod or claim, the cluster with its placement, and the usage before that."""
-
-    status: ObjectStatus
-    cluster: Cluster
-    before: Usage
-
-
-def _explain(target: Pod | ResourceClaim, question: _Question) -> _Explained:
+def _explain(target: Pod | ResourceClaim, question: _Question) -> Explained:
     """Return the state of a pod or claim; a pending one is placed on a cluster of its own."""
     state, support, features, unread = question
     scheduler = scheduler_of(target, state)
@@ -206,9 +183,9 @@ def _explain(target: Pod | ResourceClaim, question: _Question) -> _Explained:
         fenced=tuple(sorted(fenced_drivers(scheduler, status.simulation, support))),
         unreadable=unread,
         # The observer's event would say that the cluster has no nodes.
-        event=None if _lacks_nodes(unread, state) else status.event,
+        event=None if lacks_known_nodes(unread, state) else status.event,
     )
-    return _Explained(status, cluster, before)
+    return Explained(status, cluster, before)
 
 
 def _with_failed_claims(
@@ -287,10 +264,10 @@ def _explain_workload(
         click.echo(format_document(output, encode(why_workload_answer(workload))))
         return
     width = shutil.get_terminal_size().columns
-    click.echo("\n\n".join(_format_workload(workload, answers, state, width)))
+    click.echo("\n\n".join(format_workload(workload, answers, state, width)))
 
 
-def _print_hints(answers: Sequence[_Explained], state: ClusterState, features: Features) -> None:
+def _print_hints(answers: Sequence[Explained], state: ClusterState, features: Features) -> None:
     """Print hints and notes on standard error, equal ones once."""
     lines: list[str] = []
     for status, *_ in answers:
@@ -334,11 +311,6 @@ def _claims_of(status: ObjectStatus, state: ClusterState) -> list[ResourceClaim]
     return [claim for name, claim in state.claims.items() if name in names]
 
 
-def _lacks_nodes(unread: Collection[str], state: ClusterState) -> bool:
-    """Return True if no node is known, only since nodes may not be listed."""
-    return "nodes" in unread and not state.nodes
-
-
 def _legacy_hints(status: ObjectStatus, state: ClusterState) -> list[str]:
     """Return hints on a pending pod that requests devices in another way than by claims."""
     pod = state.pods.get((status.namespace, status.name))
@@ -359,132 +331,3 @@ def _find(kind: str, objects: Mapping[Name, T], place: Name) -> T:
     elif near:
         fix = f"; there is {' and '.join(near)}"
     raise _NotFound(f"There is no {kind} {name} in namespace {namespace}{fix}.")
-
-
-# --- text -----------------------------------------------------------------------------------------
-
-
-def _format_workload(
-    workload: WorkloadStatus, answers: Sequence[_Explained], state: ClusterState, width: int
-) -> Iterator[str]:
-    """Yield a summary, then a block for each group of pending pods."""
-    number = workload.not_explained + sum(len(group.pods) for group in workload.pending)
-    rows = [Row(label="status", text=f"{number} of {count_text(workload.pods, 'pod')} pending")]
-    rows += [
-        Row(label="pending", text=f"{count_text(len(group.pods), 'pod')}: {_names(group.pods)}")
-        for group in workload.pending
-    ]
-    if workload.not_explained:
-        more = count_text(workload.not_explained, "pod")
-        rows.append(Row(label="pending", text=f"{more} with other requests, not explained here"))
-    rows += [Row(label="not made", text=note) for note in workload.not_created[:_FAILURES_SHOWN]]
-    rows += [Row(label="quota", text=line) for line in workload.quotas]
-    if workload.advice:
-        rows.append(Row(label="advice", text=workload.advice))
-    yield format_paragraph(
-        Paragraph(
-            title=f"{workload.kind} {workload.namespace}/{workload.name}",
-            place="",
-            rows=tuple(drop_repeated_labels(rows)),
-        ),
-        width,
-    )
-    for answer in answers:
-        yield from _format_status(answer, state, width)
-
-
-def _names(names: Sequence[str]) -> str:
-    more = len(names) - _NAMES_SHOWN
-    text = ", ".join(names[:_NAMES_SHOWN])
-    return f"{text} and {more} more" if more > 0 else text
-
-
-def _format_status(answer: _Explained, state: ClusterState, width: int) -> Iterator[str]:
-    status, cluster, before = answer
-    lacks_nodes = _lacks_nodes(status.unreadable, state)
-    yield format_paragraph(_paragraph(status, lacks_nodes=lacks_nodes), width)
-    if status.simulation is not None:
-        no_nodes = simulate_text.explain_no_nodes(status.unreadable)
-        yield from simulate_text.format_placements(
-            status.simulation, cluster, before, width, no_nodes=no_nodes
-        )
-        yield "\n".join(simulate_text.not_modelled(width))
-    elif status.node is not None and status.node in cluster.nodes:
-        lines = device_map(
-            [cluster.node_devices(status.node)],
-            before,
-            before,
-            offers=describe_offers(cluster.nodes.values()),
-        )
-        yield "\n".join(lines)
-
-
-def _paragraph(status: ObjectStatus, *, lacks_nodes: bool) -> Paragraph:
-    rows = [Row(label="requested", text=text) for text in status.requested]
-    rows.append(Row(label="status", text=_state(status, lacks_nodes=lacks_nodes)))
-    if status.scheduler is not None:
-        rows.append(Row(label="scheduler", text=status.scheduler))
-    for claim in status.claims:
-        name = f"claim {claim.name}: " if status.kind == "Pod" else ""
-        if claim.allocation is not None:
-            devices = simulate_text.devices(claim.allocation) or ("no devices",)
-            rows += [Row(label="allocated", text=f"{name}{words}") for words in devices]
-    rows += [Row(label="conflict", text=sentence) for sentence in status.conflicts]
-    rows += [Row(label="quota", text=text) for text in status.quotas]
-    rows += [Row(label="promised", text=text) for text in status.promised]
-    rows += [Row(label="advice", text=text) for text in status.advice]
-    rows += [Row(label="held back", text=text) for text in status.held_back[:_HELD_SHOWN]]
-    rows += [Row(label="kept", text=text) for text in status.kept_for_groups]
-    rows += [Row(label="missing", text=missing.object) for missing in status.missing]
-    if status.consumers:
-        more = len(status.consumers) - _CONSUMERS_SHOWN
-        text = ", ".join(status.consumers[:_CONSUMERS_SHOWN])
-        rows.append(Row(label="used by", text=f"{text} and {more} more" if more > 0 else text))
-    elif status.kind == "ResourceClaim":
-        rows.append(Row(label="used by", text="no pod"))
-    return Paragraph(
-        title=f"{status.kind} {status.namespace}/{status.name}",
-        place="",
-        rows=tuple(drop_repeated_labels(rows)),
-    )
-
-
-def _state(status: ObjectStatus, *, lacks_nodes: bool) -> str:
-    match status.condition:
-        case Condition.BOUND:
-            return f"bound to node {status.node}"
-        case Condition.FINISHED:
-            return "finished, so it uses no devices"
-        case Condition.ALLOCATED if status.node:
-            return f"allocated on node {status.node}"
-        case Condition.ALLOCATED:
-            return "allocated, usable on several nodes"
-        case Condition.PENDING:
-            return _pending(status, lacks_nodes=lacks_nodes)
-
-
-def _pending(status: ObjectStatus, *, lacks_nodes: bool) -> str:
-    answer = status.simulation
-    if status.fenced:
-        return (
-            f"pending: the bridge owns {', '.join(status.fenced)}, and the scheduler that the pod names may "
-            "not allocate its devices; create the pod again, and the webhook gives it the bridge's"
-        )
-    if status.gate is not None:
-        return f"pending behind its scheduling gate: {status.gate}"
-    if answer is not None and answer.all_placed and status.quotas:
-        return "pending: a node has the devices, but too little is left of a DeviceQuota"
-    if answer is not None and answer.all_placed and status.advice:
-        return "pending, although a node has the devices"
-    if answer is not None and answer.all_placed:
-        return (
-            "pending, although a node has the devices: the scheduler has not come to it yet, or"
-            " rejects it for something that is not modelled here"
-        )
-    if answer is not None and answer.groups and answer.groups[0].code not in _TRIED:
-        return f"pending: {answer.groups[0].reason}"
-    if answer is not None and answer.groups and answer.groups[0].reason:
-        return f"pending: no place for {answer.groups[0].title} as a whole now"
-    if lacks_nodes:
-        return "pending: whether a node can take it cannot be told, since nodes cannot be read"
-    return "pending: no node can take it now"
