@@ -56,6 +56,8 @@ class Condition(StrEnum):
     FINISHED = "finished"
     ALLOCATED = "allocated"
     PENDING = "pending"
+    REJECTED = "rejected"
+    """It is not created; only of manifests."""
 
 
 class ObjectStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,6 +84,8 @@ class ObjectStatus(msgspec.Struct, frozen=True, kw_only=True):
         fenced: Drivers that its scheduler may not allocate, since the bridge owns them; of a pending one.
         unreadable: Resources that the user may not list, such as `nodes`; the answer is as if there
             were none.
+        rejection: The reason that an object of manifests is not created; None for all others.
+        is_new: True for a pod of manifests that is as if it were just created.
     """
 
     kind: str
@@ -105,6 +109,15 @@ class ObjectStatus(msgspec.Struct, frozen=True, kw_only=True):
     gate: str | None = None
     fenced: tuple[str, ...] = ()
     unreadable: tuple[str, ...] = ()
+    rejection: str | None = None
+    is_new: bool = False
+
+
+def rejected_status(kind: str, namespace: str, name: str, reason: str) -> ObjectStatus:
+    """Return the state of an object of manifests that is not created."""
+    return ObjectStatus(
+        kind=kind, namespace=namespace, name=name, condition=Condition.REJECTED, rejection=reason
+    )
 
 
 def scheduler_of(target: Pod | ResourceClaim, state: ClusterState) -> str:
@@ -114,8 +127,14 @@ def scheduler_of(target: Pod | ResourceClaim, state: ClusterState) -> str:
     return pending[0].spec.scheduler_name if pending else ""
 
 
-def pod_status(pod: Pod, state: ClusterState, cluster: Cluster) -> ObjectStatus:
-    """Return the state of a pod; a pending one is placed on `cluster`, and so changes it."""
+def pod_status(
+    pod: Pod, state: ClusterState, cluster: Cluster, *, is_new: bool = False
+) -> ObjectStatus:
+    """Return the state of a pod; a pending one is placed on `cluster`, and so changes it.
+
+    Args:
+        is_new: The pod is of manifests, as if it were just created.
+    """
     claims = pod_claims(pod, state.claims, state.templates)
     status = ObjectStatus(
         kind="Pod",
@@ -126,6 +145,7 @@ def pod_status(pod: Pod, state: ClusterState, cluster: Cluster) -> ObjectStatus:
         claims=_claims(claims),
         missing=claims.missing,
         requested=requested_keys(pod) or describe_requests(pod, state),
+        is_new=is_new,
     )
     if not is_pending(pod):
         return status
@@ -133,10 +153,18 @@ def pod_status(pod: Pod, state: ClusterState, cluster: Cluster) -> ObjectStatus:
     gate = gate_reason(pod, state)
     event = None if answer.all_placed else pending_note(pod, state, cluster)
     quotas = _exceeded_quotas(pod, state) if gate is None else gate.quotas
-    advice = [*_advice(pod, claims, answer, state, cluster)]
+    advice = [*_uncreated_advice(pod, claims, answer, state, is_new=is_new)]
+    if answer.failures:
+        resources = state.node_resources()
+        advice += _failure_advice(pod, answer.failures[-1], state, cluster, resources)
     if gate is not None and quotas:
         advice += rollout_advice(pod, state)
-    elif gate is None and not quotas and not (answer.groups and answer.groups[0].reason):
+    elif (
+        gate is None
+        and not quotas
+        and not is_new
+        and not (answer.groups and answer.groups[0].reason)
+    ):
         advice += scheduler_advice(pod, state)
     return msgspec.structs.replace(
         status,
@@ -188,21 +216,20 @@ def _exceeded_quotas(pod: Pod, state: ClusterState) -> tuple[str, ...]:
     return Budgets(state, pods={(pod.metadata.namespace, pod.metadata.name)}).explain(pod)
 
 
-def _advice(
-    pod: Pod, claims: PodClaims, answer: SimulationResult, state: ClusterState, cluster: Cluster
+def _uncreated_advice(
+    pod: Pod, claims: PodClaims, answer: SimulationResult, state: ClusterState, *, is_new: bool
 ) -> Iterator[str]:
-    """Yield the changes that help a pending pod, beside those to its claims."""
+    """Yield the reasons that claims of a pending pod are not created."""
     uncreated = [claim for claim in claims.open if claim_name(claim) not in state.claims]
     excesses = tuple(explain_uncreated(uncreated, state.resource_quotas, state))
     yield from excesses
-    if answer.all_placed and uncreated and not excesses and pod.spec.resource_claims:
+    if is_new or excesses:
+        return
+    if answer.all_placed and uncreated and pod.spec.resource_claims:
         yield (
             f"not created yet: {count_text(len(uncreated), 'claim')} of the pod; its events name the cause, such as a "
             f"ResourceQuota that is used up (kubectl -n {pod.metadata.namespace} describe resourcequota)"
         )
-    if answer.failures:
-        resources = state.node_resources()
-        yield from _failure_advice(pod, answer.failures[-1], state, cluster, resources)
 
 
 def with_advice(

@@ -90,6 +90,7 @@ class WhyAnswer(msgspec.Struct, frozen=True, kw_only=True):
     fenced: tuple[str, ...]
     unreadable: tuple[str, ...] = ()
     event: str | None
+    rejection: str | None
 
 
 class PendingPodsAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -149,6 +150,7 @@ def why_answer(status: ObjectStatus) -> WhyAnswer:
         conflicts=status.conflicts,
         requested=status.requested,
         unreadable=status.unreadable,
+        rejection=status.rejection,
     )
 
 

@@ -185,7 +185,7 @@ def _split_by_quotas(
                 PlacedPod(
                     namespace=pod.metadata.namespace,
                     name=pod.metadata.name,
-                    reason=_describe_rejection(reasons),
+                    reason=describe_rejection(reasons),
                     waits=msgspec.UNSET if has_errors(reasons) else True,
                 )
             )
@@ -277,10 +277,10 @@ def _rejected_workloads(results: Iterable[TranslatedObject]) -> Iterator[tuple[s
             pod_path(*kind) is not None or workload_kind(*kind) is not None
         )
         if is_workload and (result.document is None or has_errors(result.findings)):
-            yield result.reference, _describe_rejection(result.findings)
+            yield result.reference, describe_rejection(result.findings)
 
 
-def _describe_rejection(findings: Sequence[Finding]) -> str:
+def describe_rejection(findings: Sequence[Finding]) -> str:
     """Return the first error of an object that is rejected, and the number of others."""
     errors = [finding for finding in findings if finding.is_error] or list(findings)
     if not errors:
@@ -293,7 +293,7 @@ def _rejected_result(
     results: Sequence[TranslatedObject], namespace: str, held_back: Iterable[PlacedPod]
 ) -> SimulationResult:
     rejections = [
-        (result.source, _describe_rejection(result.findings))
+        (result.source, describe_rejection(result.findings))
         for result in results
         if result.document is None
     ]

@@ -128,6 +128,33 @@ def with_cluster(command: _Command) -> _Command:
     return _with_cluster(command, (*CLUSTER_FLAGS, _NAMESPACE_FLAG))
 
 
+def with_cluster_and_manifests(command: _Command) -> _Command:
+    """As `with_cluster`; with manifests of `-f` the command gets `inputs`, too, else None."""
+
+    @wraps(command)
+    def run_command(**values: Any) -> None:
+        cluster = pop_flags(ClusterFlags, values)
+        translation = pop_flags(TranslationFlags, values)
+        if not cluster.files:
+            cluster_objects = read_cluster(cluster, with_creations=True)
+            print_notes(cluster_objects.notes)
+            command(cluster_objects=cluster_objects, inputs=None, **values)
+            return
+        inputs = read_inputs(cluster, translation, Scope.ALLOCATION)
+        print_notes(inputs.notes)
+        objects = merge_objects(inputs.state, inputs.manifests, inputs.namespace)
+        cluster_objects = ClusterObjects(
+            objects=tuple(objects),
+            is_live=cluster.live,
+            namespace=inputs.namespace,
+            unread=inputs.unread,
+        )
+        command(cluster_objects=cluster_objects, inputs=inputs, **values)
+
+    flags = (_files_flag(is_required=False), _RECURSIVE_FLAG, *CLUSTER_FLAGS)
+    return add_flags(run_command, (*flags, _NAMESPACE_FLAG, *_TRANSLATION_FLAGS))
+
+
 def with_whole_cluster(command: _Command) -> _Command:
     """As `with_cluster`, for commands about all namespaces."""
     return _with_cluster(command, CLUSTER_FLAGS)

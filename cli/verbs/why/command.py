@@ -23,13 +23,15 @@ from answers.cluster.why import (
     ObjectStatus,
     claim_status,
     pod_status,
+    rejected_status,
     scheduler_of,
 )
 from answers.manifests.documents import why_answer, why_workload_answer
 from answers.manifests.scheduler_views import claim_scheduler, fenced_drivers, scheduler_support
 from answers.manifests.simulate import gate_notes
+from answers.manifests.translated_target import translate_target, with_target
 from answers.model.cluster_state import ClusterState, build_state
-from answers.model.inputs import ClusterObjects
+from answers.model.inputs import ClusterObjects, Inputs
 from answers.model.kinds import STATE_KINDS
 from answers.model.objects import decode_objects
 from answers.model.pod_owners import (
@@ -45,8 +47,14 @@ from cli.flags.schedulers import policy_aware_schedulers
 from cli.output.formats import Output, format_document, text_or_document
 from cli.output.help import CLUSTER_STATE, Command
 from cli.output.standard_error import print_line
-from cli.reading.options import with_cluster
-from cli.verbs.why.text import Explained, format_status, format_workload, lacks_known_nodes
+from cli.reading.options import with_cluster_and_manifests
+from cli.verbs.why.text import (
+    Explained,
+    format_rejection,
+    format_status,
+    format_workload,
+    lacks_known_nodes,
+)
 from findings.text import printable
 from kube.api.core import Pod
 from kube.api.extended_resources import extended_resources
@@ -102,7 +110,7 @@ _complete_kinds: Final = complete_from(lambda: ("pod", "claim", "deployment", "s
     metavar="{pod|claim|WORKLOAD} NAME",
     shell_complete=_complete_kind,
 )
-@with_cluster
+@with_cluster_and_manifests
 @feature_gates
 @policy_aware_schedulers
 @text_or_document("to read, with a map of the devices")
@@ -110,6 +118,7 @@ def why(
     cluster_objects: ClusterObjects,
     features: Features,
     *,
+    inputs: Inputs | None,
     schedulers: tuple[str, ...],
     target: tuple[str, ...],
     output: str,
@@ -118,13 +127,24 @@ def why(
 
     `pod/NAME` and `claim/NAME` are accepted as well. A pending one is tried on every node, alone, on
     the cluster as it is, by the rules of its scheduler. Of a workload, such as `deploy/NAME`, the
-    pending pods are tried, those with equal requests once. Read-only.
+    pending pods are tried, those with equal requests once. A pod or workload of -f is translated
+    first, as if it were created. Read-only.
 
     Exit status: 0 when printed, 2 when there is no such object or the call is wrong.
     """
     kind, name = parse_target(target)
+    target_kind = "Pod" if kind == "pod" else kind
+    translated = None if inputs is None else translate_target(inputs, target_kind, name)
+    if translated is not None and translated.rejection:
+        namespace = cluster_objects.namespace
+        _print_rejection(
+            rejected_status(target_kind, namespace, name, translated.rejection), output
+        )
+        return
     objects, faults = decode_objects(
-        cluster_objects.objects, STATE_KINDS, cluster_objects.namespace
+        cluster_objects.objects if inputs is None else with_target(inputs, translated),
+        STATE_KINDS,
+        cluster_objects.namespace,
     )
     for fault in faults:
         print_line(fault.line())
@@ -132,15 +152,15 @@ def why(
     place = (cluster_objects.namespace, name)
     support = scheduler_support(state, features, schedulers)
     unread = tuple(sorted(cluster_objects.unread))
+    question = _Question(state, support, features, unread, is_new=translated is not None)
     if kind not in {"pod", "claim"}:
         failures = failures_of(cluster_objects.failed_creations, kind, name)
-        question = _Question(state, support, features, unread)
         _explain_workload(kind, place, question, failures, output)
         return
     target_object: Pod | ResourceClaim = (
         _find(kind, state.pods, place) if kind == "pod" else _find(kind, state.claims, place)
     )
-    answer = _explain(target_object, _Question(state, support, features, unread))
+    answer = _explain(target_object, question)
     if kind == "pod":
         failures = failures_of(cluster_objects.failed_creations, "Pod", name)
         answer = answer._replace(status=_with_failed_claims(answer.status, failures, state))
@@ -153,24 +173,30 @@ def why(
 
 
 class _Question(NamedTuple):
-    """The cluster, as the user may read it, and the behaviour of its schedulers."""
+    """The cluster, as the user may read it, and the behaviour of its schedulers.
+
+    Attributes:
+        is_new: The pods are of manifests, as if they were just created.
+    """
 
     state: ClusterState
     support: SchedulerSupport
     features: Features
     unread: tuple[str, ...]
+    is_new: bool = False
 
 
 def _explain(target: Pod | ResourceClaim, question: _Question) -> Explained:
     """Return the state of a pod or claim; a pending one is placed on a cluster of its own."""
-    state, support, features, unread = question
+    state, support, features, unread, is_new = question
     scheduler = scheduler_of(target, state)
     if isinstance(target, ResourceClaim):
         scheduler = scheduler or claim_scheduler(target, state)
     cluster = state.cluster(features, with_policies=support.evaluates_policies(scheduler))
     before = cluster.usage
     if isinstance(target, Pod):
-        status = _with_fits_in_keys(pod_status(target, state, cluster), target, state)
+        status = pod_status(target, state, cluster, is_new=is_new)
+        status = _with_fits_in_keys(status, target, state)
     else:
         status = claim_status(target, state, cluster)
     conflicts = describe_conflicts(_claims_of(status, state), state, support)
@@ -186,6 +212,14 @@ def _explain(target: Pod | ResourceClaim, question: _Question) -> Explained:
         event=None if lacks_known_nodes(unread, state) else status.event,
     )
     return Explained(status, cluster, before)
+
+
+def _print_rejection(status: ObjectStatus, output: str) -> None:
+    """Print that a pod or workload of the manifests is not created."""
+    if output != Output.TEXT:
+        click.echo(format_document(output, encode(why_answer(status))))
+    else:
+        click.echo(format_rejection(status, shutil.get_terminal_size().columns))
 
 
 def _with_failed_claims(

@@ -74,6 +74,11 @@ def _names(names: Sequence[str]) -> str:
     return f"{text} and {more} more" if more > 0 else text
 
 
+def format_rejection(status: ObjectStatus, width: int) -> str:
+    """Return the reason that a pod or workload of manifests is not created."""
+    return format_paragraph(_paragraph(status, lacks_nodes=False), width)
+
+
 def format_status(answer: Explained, state: ClusterState, width: int) -> Iterator[str]:
     """Yield the state of a pod or claim, its placement, and the map of the devices."""
     status, cluster, before = answer
@@ -131,6 +136,8 @@ def _state(status: ObjectStatus, *, lacks_nodes: bool) -> str:
             return f"bound to node {status.node}"
         case Condition.FINISHED:
             return "finished, so it uses no devices"
+        case Condition.REJECTED:
+            return f"rejected: {status.rejection}"
         case Condition.ALLOCATED if status.node:
             return f"allocated on node {status.node}"
         case Condition.ALLOCATED:
@@ -150,6 +157,8 @@ def _pending(status: ObjectStatus, *, lacks_nodes: bool) -> str:
         return f"pending behind its scheduling gate: {status.gate}"
     if answer is not None and answer.all_placed and status.quotas:
         return "pending: a node has the devices, but too little is left of a DeviceQuota"
+    if answer is not None and answer.all_placed and status.is_new and not status.advice:
+        return "not created yet: a node has the devices"
     if answer is not None and answer.all_placed and status.advice:
         return "pending, although a node has the devices"
     if answer is not None and answer.all_placed:

@@ -1,0 +1,91 @@
+"""The pods of manifests as they are created: translated, or rejected. Pure."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from answers.manifests.simulate import describe_rejection
+from answers.manifests.translate import TranslatedObject, translate_objects
+from answers.manifests.workload_pods import count_pods_of, has_countable_pods, workload_pods
+from answers.model.cluster_state import ClusterState, build_state, is_pending
+from answers.model.findings import namespace_of
+from answers.model.inputs import Inputs
+from answers.model.kinds import STATE_KINDS
+from answers.model.objects import InputObject, decode_objects, merge_objects
+from answers.model.views import decode_view
+from kube.api.core import Pod
+from kube.manifests.source import SourceObject
+
+
+class TranslatedTarget(msgspec.Struct, frozen=True, kw_only=True):
+    """A pod or workload of manifests, as it is after its review.
+
+    Attributes:
+        objects: Its templates, the object itself, and the pods of a workload that has none yet; empty
+            for a rejected one.
+        rejection: The reason it is rejected; empty if it is not.
+    """
+
+    objects: tuple[SourceObject, ...] = ()
+    rejection: str = ""
+
+
+def translate_target(inputs: Inputs, kind: str, name: str) -> TranslatedTarget | None:
+    """Return a pod or workload of the manifests after its review; None for one that exists, or is not there.
+
+    Args:
+        kind: `Pod`, or the kind of a workload.
+    """
+    source = next(
+        (
+            source
+            for source in inputs.manifests
+            if (source.kind, source.name) == (kind, name)
+            and namespace_of(source, inputs.namespace) == inputs.namespace
+        ),
+        None,
+    )
+    if source is None or not _is_new(source):
+        return None
+    (result,) = translate_objects(
+        (source,), snapshot=inputs.snapshot, options=inputs.options, namespace=inputs.namespace
+    )
+    if result.document is None:
+        return TranslatedTarget(rejection=describe_rejection(result.findings))
+    documents = (*result.templates, result.document)
+    objects = [replace(source, document=dict(document)) for document in documents]
+    if kind != "Pod":
+        before, _ = decode_objects(inputs.state, STATE_KINDS, inputs.namespace)
+        objects += _pods(result, result.document, build_state(before), inputs.namespace)
+    return TranslatedTarget(objects=tuple(objects))
+
+
+def with_target(inputs: Inputs, target: TranslatedTarget | None) -> tuple[InputObject, ...]:
+    """Return the objects of the cluster and the manifests, with a pod or workload as it is after its review."""
+    objects = merge_objects(inputs.state, inputs.manifests, inputs.namespace)
+    if target is not None:
+        objects = merge_objects(objects, target.objects, inputs.namespace)
+    return tuple(objects)
+
+
+def _is_new(source: SourceObject) -> bool:
+    """Return False for a pod that is bound or has ended, as in a dump of a cluster."""
+    view = decode_view(source.document, Pod) if source.kind == "Pod" else None
+    return not isinstance(view, Pod) or is_pending(view)
+
+
+def _pods(
+    result: TranslatedObject, document: Mapping[str, Any], state: ClusterState, namespace: str
+) -> Iterator[SourceObject]:
+    """Yield the pods of a workload without any, with the workload as their owner."""
+    source = result.source
+    if not has_countable_pods(source) or count_pods_of(source, namespace, state):
+        return
+    owner = {"kind": source.kind, "name": source.name, "controller": True}
+    if source.kind == "Deployment":
+        owner |= {"kind": "ReplicaSet", "name": f"{source.name}-"}
+    for pod in workload_pods(source, document, namespace, 0):
+        metadata = {**pod.document["metadata"], "ownerReferences": [owner]}
+        yield replace(pod, document={**pod.document, "metadata": metadata})

@@ -1,0 +1,79 @@
+"""`drawbridge why -f`: pods and workloads of manifests, translated as if they were created."""
+
+import json
+from typing import Any, Final
+
+from testing.command import CLUSTER, drawbridge
+
+PODS: Final = """
+apiVersion: v1
+kind: Pod
+metadata: {name: big}
+spec:
+  containers:
+  - {name: main, image: a, resources: {limits: {nvidia.com/gpu: 1, nvidia.com/gpumem: 200000}}}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: bytes}
+spec:
+  containers:
+  - {name: main, image: a, resources: {limits: {nvidia.com/gpu: 1, nvidia.com/gpumem: 8Gi}}}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: runs}
+spec:
+  nodeName: hami-0
+  containers:
+  - {name: main, image: a, resources: {limits: {nvidia.com/gpu: 1, nvidia.com/gpumem: 8Gi}}}
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web}
+spec:
+  replicas: 3
+  selector: {matchLabels: {a: b}}
+  template:
+    metadata: {labels: {a: b}}
+    spec:
+      containers:
+      - {name: main, image: a, resources: {limits: {nvidia.com/gpu: 1, nvidia.com/gpumem: 8000}}}
+"""
+
+
+def why(*call: str) -> Any:
+    result = drawbridge("why", *call, "-f", "-", "--snapshot", CLUSTER, stdin=PODS, COLUMNS="300")
+    assert result.exit_code == 0, result.output
+    return result
+
+
+def test_a_pod_with_legacy_keys_is_translated_and_tried() -> None:
+    output = why("pod", "big").stdout
+
+    assert "requested main: nvidia.com/gpu 1, nvidia.com/gpumem 200000" in output
+    assert "status    pending: no node can take it now" in output
+    assert "closest   write nvidia.com/gpumem: 81920 to fit node hami-1" in output
+
+
+def test_a_pod_that_would_be_denied_has_the_words_of_check() -> None:
+    output = why("pod", "bytes").stdout
+
+    assert output.startswith(
+        "Pod default/bytes\n  status    rejected: spec.containers[0].resources.limits"
+    )
+    assert "nvidia.com/gpumem counts MiB; write 8192 for 8Gi [wrongUnit]" in output
+    document = json.loads(why("pod", "bytes", "-o", "json").stdout)
+    assert document["condition"] == "rejected"
+    assert document["rejection"].endswith("[wrongUnit]")
+
+
+def test_a_pod_that_runs_is_as_it_is() -> None:
+    assert "status    bound to node hami-0" in why("pod", "runs").stdout
+
+
+def test_a_workload_stands_for_its_pods() -> None:
+    output = why("deploy/web").stdout
+
+    assert "status    3 of 3 pods pending\n" in output
+    assert "status    not created yet: a node has the devices" in output
