@@ -15,7 +15,6 @@ from kube.api.core import Pod, is_gated, is_unschedulable
 from kube.api.events import Event, ObjectReference
 from kube.collections.backoff import Backoff
 
-REASON: Final = "DevicesMissing"
 MAX_EVENTS: Final = 16
 """The number of remembered events of one pod; an older one is recorded as if it were new."""
 
@@ -210,7 +209,7 @@ class EventHistory:
         waiting.explanation, waiting.recorded_s = explanation, now_s
         return Event(
             regarding=ObjectReference.of("v1", "Pod", waiting.pod.metadata),
-            reason=REASON,
+            reason=explanation.cause,
             action=self._settings.action,
             note=explanation.note,
             identity=identity,

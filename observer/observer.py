@@ -15,6 +15,7 @@ from itertools import islice
 from typing import Any, Final, NamedTuple
 
 from allocator.model.outcome import Reason
+from allocator.nodes.idle_resources import IdleResources
 from allocator.pods.claims import Name
 from allocator.simulation import pending_pod
 from allocator.simulation.pending_pod import Explanation, PodProjection
@@ -111,6 +112,7 @@ class Observer:
         self._clock = clock
         self.history = EventHistory(settings.history())
         self._caches = SchedulerCaches(settings.features(), settings.scheduler_support())
+        self._idle_resources = IdleResources()
         self._inspected_version = -1
         self._recorded_contradictions: frozenset[Event] = frozenset()
         self._has_new_inventory = True
@@ -287,7 +289,11 @@ class Observer:
             ):
                 try:
                     explanation = pending_pod.explain_pending_pod(
-                        cluster.cluster, projection, cluster.classes, resources
+                        cluster.cluster,
+                        projection,
+                        cluster.classes,
+                        resources,
+                        self._idle_resources.of(cluster.cluster.nodes),
                     )
                 except AnswerInterrupted:
                     explanation = NOT_EVALUATED

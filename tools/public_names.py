@@ -42,6 +42,7 @@ from allocator.compatibility import lint_findings
 from allocator.compatibility.enforcement import EnforcementReason
 from allocator.model.outcome import Reason
 from allocator.pods.claims import CLAIM_NOT_FOUND, TEMPLATE_NOT_FOUND
+from allocator.simulation.pending_cause import Cause
 from allocator.strategies import registry as strategies
 from answers.cluster.bridge import BridgePlan, BridgeStatus
 from answers.cluster.inventory import Inventory
@@ -200,6 +201,7 @@ def event_reasons() -> set[str]:
     reasons |= {f"{reason.value} (translated pods)" for reason in TemplateEventReason}
     reasons |= {f"{reason.value} (mode Shadow)" for reason in ShadowEventReason}
     reasons |= {f"{reason.value} (gangs)" for reason in GangEventReason}
+    reasons |= {f"{cause.value} (pending pods)" for cause in Cause}
     for path in event_makers():
         module = import_module(".".join(path.relative_to(ROOT).with_suffix("").parts))
         reason = getattr(module, "REASON", None)

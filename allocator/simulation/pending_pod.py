@@ -1,8 +1,9 @@
 """The explanation of a pending pod, in one line: each node's shortage, and a remedy.
 
     2 nodes: 4/8 devices in use, 4/8 have memory 16Gi (< 40Gi). 1 node: node is unschedulable.
-    Devices are free on node n3, but node is unschedulable. Closest fit: request memory 16Gi (n1).
+    Closest fit: request memory 16Gi (n1).
 
+Where a node has the devices, it is named first, with what keeps the pod from it: `allocator.simulation.pending_cause`.
 The verdict is the simulation's, and the reasons are those of `allocator.explain.node`. Pods that are
 equal in all that matters have the same explanation, so it is computed once: a claim that was made
 for a pod is called by its entry in the pod, since its own name differs from pod to pod.
@@ -26,10 +27,12 @@ from allocator.model.devices import NodeDevices
 from allocator.model.outcome import Reason, Shortage
 from allocator.model.requests import PendingClaims
 from allocator.model.usage import Usage
+from allocator.nodes.node_resources import NodeResources
 from allocator.pods.claims import Missing, Name, claim_name, pod_claims
 from allocator.pods.extended_resource_claim import mapped_resources
 from allocator.search.attempt import AllocatorOptions
 from allocator.simulation.model import PlacedClaim, SimulationInput, SimulationOptions
+from allocator.simulation.pending_cause import Cause, cause_of_rejection
 from allocator.simulation.rejecting_nodes import rejecting_nodes_with_devices, rejects_pod
 from allocator.simulation.simulate import simulate_in_order
 from allocator.strategies.first_fit import FIRST_FIT
@@ -77,11 +80,13 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
         note: One line of at most MAX_NOTE bytes, without names of other namespaces.
         reasons: The codes of the reasons, sorted: a `Reason`, or one of `allocator.pods.claims`.
         kind: Equal while the same requests have the same reasons, whatever the numbers.
+        cause: The one reason that matters most.
     """
 
     note: str
     reasons: tuple[str, ...]
     kind: str
+    cause: Cause = Cause.DEVICES_MISSING
 
 
 def project_pod(
@@ -145,22 +150,27 @@ def explain_pending_pod(
     projection: PodProjection,
     classes: Mapping[str, DeviceClass],
     extended_resources: Mapping[str, str],
+    resources: Mapping[str, NodeResources] | None = None,
 ) -> Explanation | None:
-    """Explain a pending pod; None when a node has devices for it.
+    """Explain a pending pod; None when a node has devices for it, and takes it.
 
     The cluster is the same afterwards.
+
+    Args:
+        resources: Node to its CPU, memory and other counted resources; None where only devices count.
     """
     if projection.missing:
         messages = list(dict.fromkeys(missing.message for missing in projection.missing))
         codes = sorted({missing.code for missing in projection.missing})
         note = join_within(messages, MAX_NOTE - 1, "missing object")
-        return _explanation(f"{note}.", [("", code) for code in codes])
+        return _explanation(f"{note}.", [("", code) for code in codes], Cause.CLAIM_MISSING)
     summaries = _NodeSummaries()
     objects = SimulationInput(
         pods=(projection.pod,),
         known={claim_name(claim): claim for claim in projection.claims},
         classes=classes,
         extended_resources=extended_resources,
+        resources=resources,
     )
     options = SimulationOptions(strategy=FIRST_FIT, explain=summaries.explain, closest_fits=1)
     result = simulate_in_order(cluster, objects, options)
@@ -175,12 +185,13 @@ def explain_pending_pod(
         Reason.NO_DEVICES
     }
     reasons = [*summaries.reasons, *(("", code) for code in sorted(codes_of_nodes))]
-    help_ = [
-        *_free_devices(cluster, projection, extended_resources, groups),
-        *_closest_fits(failure),
-    ]
+    nodes, rejecting = _first_with_devices(cluster, projection, extended_resources, groups)
+    cause = cause_of_rejection(rejecting)
+    # What keeps the pod from devices that are free comes first.
+    head = "" if rejecting is None else _free_devices(nodes, rejecting)
+    note = _note(groups, tuple(_closest_fits(failure)), head)
     # That other nodes have no such devices is a reason only if no node has any.
-    return _explanation(_note(groups, help_), reasons or [("", Reason.NO_DEVICES)])
+    return _explanation(note, reasons or [("", Reason.NO_DEVICES)], cause)
 
 
 class _NodeSummaries:
@@ -217,18 +228,19 @@ def _class_names(pending: PendingClaims) -> str:
     return f"class {names[0]}" if len(names) == 1 else f"classes {enumerate_names(names)}"
 
 
-def _explanation(note: str, reasons: Sequence[tuple[str, str]]) -> Explanation:
+def _explanation(note: str, reasons: Sequence[tuple[str, str]], cause: Cause) -> Explanation:
     digest = sha256(encode(sorted(set(reasons)))).hexdigest()
     codes = tuple(sorted({code for _, code in reasons}))
-    return Explanation(note=note, reasons=codes, kind=digest[:16])
+    return Explanation(note=note, reasons=codes, kind=digest[:16], cause=cause)
 
 
-def _note(groups: Sequence[NodeGroup], help_: Sequence[str]) -> str:
+def _note(groups: Sequence[NodeGroup], help_: Sequence[str], head: str) -> str:
+    beginning = f"{shorten_encoded(head, _MAX_HELP)}. " if head else ""
     helping = ". ".join(shorten_encoded(sentence, _MAX_HELP) for sentence in help_)
-    room = MAX_NOTE - len(helping.encode()) - 3
+    room = MAX_NOTE - len(helping.encode()) - len(beginning.encode()) - 3
     lines = [f"{count_nodes(len(group.nodes))}: {_messages(group)}" for group in groups]
     text = join_within(lines, room, "group") or "the cluster has no nodes"
-    return f"{text}. {helping}." if helping else f"{text}."
+    return f"{beginning}{text}. {helping}." if helping else f"{beginning}{text}."
 
 
 def _messages(group: NodeGroup) -> str:
@@ -244,19 +256,23 @@ def _rank(group: NodeGroup) -> int:
     return int(any(reason.code == Reason.NO_DEVICES for reason in group.reasons))
 
 
-def _free_devices(
+def _first_with_devices(
     cluster: Cluster,
     projection: PodProjection,
     extended_resources: Mapping[str, str],
     groups: Sequence[NodeGroup],
-) -> Iterator[str]:
-    """Yield in a sentence the first nodes that have free devices, but reject the pod."""
-    for nodes, group in rejecting_nodes_with_devices(
+) -> tuple[Sequence[str], NodeGroup | None]:
+    """Return the first nodes that have free devices, but reject the pod, with their reasons; None without any."""
+    rejecting_nodes = rejecting_nodes_with_devices(
         cluster, projection.pod, projection.claims, extended_resources, groups
-    ):
-        more = f" and {len(nodes) - 1:,} more" if len(nodes) > 1 else ""
-        yield f"Devices are free on node {nodes[0]}{more}, but {_messages(group)}"
-        return
+    )
+    return next(rejecting_nodes, ((), None))
+
+
+def _free_devices(nodes: Sequence[str], group: NodeGroup) -> str:
+    """Return a sentence about nodes that have free devices, but reject the pod."""
+    more = f" and {len(nodes) - 1:,} more" if len(nodes) > 1 else ""
+    return f"Devices are free on node {nodes[0]}{more}, but {_messages(group)}"
 
 
 def _closest_fits(failure: Failure) -> Iterator[str]:

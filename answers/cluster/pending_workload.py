@@ -10,7 +10,7 @@ from allocator.declarations.read import read_declaration
 from allocator.pods.claims import allocation_of, pod_claims
 from allocator.simulation.group_attempt import obstacle
 from answers.cluster.quota_usage import gate_reason
-from answers.cluster.why import ObjectStatus, pending_note, scheduler_advice
+from answers.cluster.why import ObjectStatus, explain_pending, scheduler_advice
 from answers.model.cluster_state import ClusterState, is_pending
 from answers.model.requested_keys import requested_keys
 from kube.api.core import Pod
@@ -88,7 +88,8 @@ def waiting_reason(
     Args:
         groups: The groups of all pending pods.
     """
-    note = pending_note(pod, state, cluster)
+    explanation = explain_pending(pod, state, cluster)
+    note = None if explanation is None else explanation.note
     gate = gate_reason(pod, state)
     if gate is not None:
         parts = (gate.text, *gate.quotas, *([note] if note is not None else []))

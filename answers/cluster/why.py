@@ -1,6 +1,6 @@
 """The state of a pod or claim, and its placement if it is pending. Pure."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import Final
 
@@ -28,6 +28,7 @@ from allocator.simulation.model import (
     SimulationResult,
 )
 from allocator.simulation.node_advice import node_advice
+from allocator.simulation.pending_cause import Cause, cause_of_code
 from answers.cluster.budgets import Budgets
 from answers.cluster.quota_usage import gate_reason, promised_amounts
 from answers.cluster.uses import describe_requests
@@ -70,7 +71,8 @@ class ObjectStatus(msgspec.Struct, frozen=True, kw_only=True):
         consumers: Pods that a claim is reserved for or that name it.
         missing: Objects that a pod refers to and that do not exist.
         simulation: The placement that the search finds now; None unless the object is pending.
-        event: The message of the observer's event for a pod that no node has devices for.
+        event: The message of the observer's event for a pod that no node takes.
+        cause: The reason of that event.
         scheduler: The reason the scheduler has not bound a pending pod, in its own words.
         conflicts: Conflicts of its devices with others in use, in sentences.
         requested: The keys that a translated pod was written with: `main: nvidia.com/gpu 1`; of another
@@ -98,6 +100,7 @@ class ObjectStatus(msgspec.Struct, frozen=True, kw_only=True):
     missing: tuple[Missing, ...] = ()
     simulation: SimulationResult | None = None
     event: str | None = None
+    cause: Cause | None = None
     scheduler: str | None = None
     conflicts: tuple[str, ...] = ()
     requested: tuple[str, ...] = ()
@@ -151,7 +154,7 @@ def pod_status(
         return status
     answer = _placement(pod, state, cluster)
     gate = gate_reason(pod, state)
-    event = None if answer.all_placed else pending_note(pod, state, cluster)
+    explanation = None if answer.all_placed else explain_pending(pod, state, cluster)
     quotas = _exceeded_quotas(pod, state) if gate is None else gate.quotas
     advice = [*_uncreated_advice(pod, claims, answer, state, is_new=is_new)]
     if answer.failures:
@@ -170,13 +173,25 @@ def pod_status(
         status,
         condition=Condition.PENDING,
         simulation=answer,
-        event=event,
+        event=None if explanation is None else explanation.note,
+        cause=_cause(answer, explanation, quotas),
         advice=tuple(advice),
         scheduler=scheduler_message(pod),
         quotas=quotas,
         promised=promised_amounts(pod, state),
         gate=gate.text if gate is not None else None,
     )
+
+
+def _cause(
+    answer: SimulationResult, explanation: waiting.Explanation | None, quotas: Sequence[str]
+) -> Cause | None:
+    """Return the cause that the event about a pod names; None if nothing keeps it from a node."""
+    if quotas:
+        return Cause.DEVICE_QUOTA_EXCEEDED
+    if answer.groups and answer.groups[0].code:
+        return cause_of_code(answer.groups[0].code)
+    return None if explanation is None else explanation.cause
 
 
 def rollout_advice(pod: Pod, state: ClusterState) -> Iterator[str]:
@@ -378,14 +393,15 @@ def _users(claim: ResourceClaim, state: ClusterState) -> list[Pod]:
     ]
 
 
-def pending_note(pod: Pod, state: ClusterState, cluster: Cluster) -> str | None:
-    """Explain a pending pod's lack of devices in a line; None if a node has them, or it requests none."""
+def explain_pending(pod: Pod, state: ClusterState, cluster: Cluster) -> waiting.Explanation | None:
+    """Explain a pending pod in a line, as the observer does; None if a node takes it, or it requests no devices."""
     resources = extended_resources(state.classes.values())
     look = waiting.project_pod(pod, state.claims, state.templates, resources)
     if look is None:
         return None
-    answer = waiting.explain_pending_pod(cluster, look, state.classes, resources)
-    return answer.note if answer is not None else None
+    return waiting.explain_pending_pod(
+        cluster, look, state.classes, resources, state.node_resources()
+    )
 
 
 def _question(

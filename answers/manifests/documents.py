@@ -90,6 +90,7 @@ class WhyAnswer(msgspec.Struct, frozen=True, kw_only=True):
     fenced: tuple[str, ...]
     unreadable: tuple[str, ...] = ()
     event: str | None
+    cause: str | None
     rejection: str | None
 
 
@@ -139,6 +140,7 @@ def why_answer(status: ObjectStatus) -> WhyAnswer:
         missing=status.missing,
         simulation=_pending(status.simulation),
         event=status.event,
+        cause=status.cause,
         held_back=status.held_back,
         kept_for_groups=status.kept_for_groups,
         quotas=status.quotas,

@@ -13,6 +13,7 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from allocator.pods.claims import Name
+from allocator.simulation.pending_cause import cause_of_code
 from allocator.simulation.pending_pod import (
     Explanation,
     PodProjection,
@@ -218,7 +219,12 @@ class Explainer:
 
 def _in_short(rejection: Rejection) -> Explanation:
     """Return the words of a pod's condition as an explanation."""
-    return Explanation(note=rejection.message, reasons=(rejection.code,), kind=rejection.code)
+    return Explanation(
+        note=rejection.message,
+        reasons=(rejection.code,),
+        kind=rejection.code,
+        cause=cause_of_code(rejection.code),
+    )
 
 
 def _group(

@@ -19,17 +19,21 @@ PODS = [
 ]
 
 
-def event_note(pod: str, state: Path | str, stdin: str | None = None) -> str | None:
+def event_of(
+    pod: str, state: Path | str, stdin: str | None = None
+) -> tuple[str | None, str | None]:
+    """Return cause and message of a pod's event."""
     call = ("why", "pod", pod, "-n", "team", "--snapshot", state, "-o", "json")
     result = drawbridge(*call, stdin=stdin)
     assert result.exit_code == 0, result.output
-    event: str | None = json.loads(result.stdout)["event"]
-    return event
+    document = json.loads(result.stdout)
+    return document["cause"], document["event"]
 
 
 @pytest.mark.parametrize("pod", PODS)
 def test_the_page_shows_the_event_of_a_pod(pod: str) -> None:
-    line = f"Warning   DevicesMissing   Pod/{pod}   {event_note(pod, WAITING)}"
+    cause, note = event_of(pod, WAITING)
+    line = f"Warning   {cause}   Pod/{pod}   {note}"
 
     assert line in PAGE.read_text().splitlines()
 
@@ -41,4 +45,4 @@ def test_the_page_has_ten_examples() -> None:
 def test_a_pod_with_a_place_gets_no_explanation() -> None:
     state = dump_yaml((*STATE, claim("small", 1), using("lucky", "small")))
 
-    assert event_note("lucky", "-", stdin=state) is None
+    assert event_of("lucky", "-", stdin=state) == (None, None)

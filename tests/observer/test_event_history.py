@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from allocator.simulation.pending_pod import Explanation
-from clusterstate.event_history import REASON, EventHistory
+from clusterstate.event_history import EventHistory
 from kube.api.core import Pod, is_unschedulable
 from kube.api.events import Event
 from kube.api.meta import convert
@@ -300,5 +300,5 @@ def test_an_event_is_about_the_pod(history: EventHistory) -> None:
     event = history.record_evaluation(NAME, TAKEN, 1, 2.0)
 
     assert event is not None
-    assert (REASON, TAKEN.note) == (event.reason, event.note)
+    assert ("DevicesMissing", TAKEN.note) == (event.reason, event.note)
     assert "Pod/team/trainer" == str(event.regarding)

@@ -1,11 +1,12 @@
 """Explanations of pods, claims and workloads as text, with a map of the devices."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from allocator.cluster.cluster import Cluster
 from allocator.model.outcome import Reason
 from allocator.model.usage import Usage
+from allocator.simulation.pending_cause import Cause
 from answers.cluster.pending_workload import WorkloadStatus
 from answers.cluster.uses import describe_offers
 from answers.cluster.why import Condition, ObjectStatus
@@ -24,6 +25,11 @@ _TRIED: Final = frozenset(
     {"", Reason.GROUP_DOES_NOT_FIT, Reason.BUDGET_EXHAUSTED, Reason.ATTEMPT_FAILED}
 )
 """Codes of groups that were tried on nodes; all others wait for something else."""
+_CAUSES: Final[Mapping[Cause | None, str]] = {
+    Cause.NODE_NOT_ELIGIBLE: "pending: nodes with free devices do not take it",
+    Cause.INSUFFICIENT_RESOURCE: "pending: nodes with free devices have too little of other resources",
+    Cause.CLAIM_MISSING: "pending: a claim or template that it names does not exist",
+}
 
 
 class Explained(NamedTuple):
@@ -172,4 +178,4 @@ def _pending(status: ObjectStatus, *, lacks_nodes: bool) -> str:
         return f"pending: no place for {answer.groups[0].title} as a whole now"
     if lacks_nodes:
         return "pending: whether a node can take it cannot be told, since nodes cannot be read"
-    return "pending: no node can take it now"
+    return _CAUSES.get(status.cause, "pending: no node can take it now")

@@ -8,8 +8,10 @@ import pytest
 
 from allocator.cluster.cluster import Cluster
 from allocator.model.feature_gates import Features
+from allocator.nodes.idle_resources import IdleResources
 from allocator.pods.extended_resource_claim import mapped_resources
 from allocator.search.attempt import AllocatorOptions
+from allocator.simulation.pending_cause import Cause
 from allocator.simulation.pending_pod import (
     MAX_NOTE,
     Explanation,
@@ -91,7 +93,11 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
         looked_pod_projection = self.project(asking)
         assert looked_pod_projection is not None
         return explain_pending_pod(
-            cluster or self.cluster(), looked_pod_projection, GPU, self.extended
+            cluster or self.cluster(),
+            looked_pod_projection,
+            GPU,
+            self.extended,
+            IdleResources().of({entry.metadata.name: entry for entry in self.nodes}),
         )
 
 
@@ -122,7 +128,7 @@ ROWS = (
         ONE_LEFT,
     ),
     Row(
-        "1 node: node is unschedulable. Devices are free on node node-1, but node is unschedulable.",
+        "Devices are free on node node-1, but node is unschedulable. 1 node: node is unschedulable.",
         "the devices are free where the pod cannot go",
         World(nodes=[cordoned_node("node-1")]),
     ),
@@ -148,7 +154,7 @@ ROWS = (
     ),
     Row("the cluster has no nodes.", "no nodes", World(nodes=())),
     Row(
-        "1 node: nodeSelector requires zone=mars. Devices are free on node node-1, but nodeSelector requires zone=mars.",
+        "Devices are free on node node-1, but nodeSelector requires zone=mars. 1 node: nodeSelector requires zone=mars.",
         "a label that no node has",
         World(),
         pod("a", f"={TEMPLATE}", nodeSelector={"zone": "mars"}),
@@ -161,6 +167,59 @@ def test_answer(row: Row) -> None:
     answer_ = row.cluster_world.answer(row.asking)
 
     assert row.want == (answer_.note if answer_ is not None else None)
+
+
+class CauseRow(NamedTuple):
+    want: Cause
+    name: str
+    cluster_world: World
+    asking: Pod = TRAINER
+
+
+def large_pod(cpu: str) -> Pod:
+    resources = {"requests": {"cpu": cpu}}
+    return pod("large", f"={TEMPLATE}", containers=[{"name": "main", "resources": resources}])
+
+
+CAUSES = (
+    CauseRow(Cause.DEVICES_MISSING, "in use", ONE_LEFT),
+    CauseRow(
+        Cause.DEVICES_MISSING,
+        "in use, and the pod may not go there either",
+        World(claims=[held_claim("gpu-0")], nodes=[cordoned_node("node-1")]),
+    ),
+    CauseRow(
+        Cause.NODE_NOT_ELIGIBLE, "free on a cordoned node", World(nodes=[cordoned_node("node-1")])
+    ),
+    CauseRow(
+        Cause.NODE_NOT_ELIGIBLE,
+        "free, but no node has the label",
+        World(),
+        pod("a", f"={TEMPLATE}", nodeSelector={"zone": "mars"}),
+    ),
+    CauseRow(
+        Cause.INSUFFICIENT_RESOURCE, "free on a node without the CPU", World(), large_pod("64")
+    ),
+    CauseRow(Cause.CLAIM_MISSING, "the claim does not exist", World(), pod("a", "lost")),
+)
+
+
+@pytest.mark.parametrize("row", CAUSES, ids=lambda row: row.name)
+def test_the_cause_is_named(row: CauseRow) -> None:
+    nodes = [
+        msgspec.structs.replace(
+            entry, status=NodeStatus(allocatable={"cpu": Quantity(8), "pods": Quantity(110)})
+        )
+        for entry in row.cluster_world.nodes
+    ]
+    cluster_world = msgspec.structs.replace(row.cluster_world, nodes=nodes)
+
+    explanation = cluster_world.answer(row.asking)
+
+    assert explanation is not None
+    assert row.want == explanation.cause
+    if row.want is Cause.INSUFFICIENT_RESOURCE:
+        assert explanation.note.startswith("Devices are free on node node-1, but Insufficient cpu:")
 
 
 def test_a_pod_without_devices_is_looked_at_by_nobody() -> None:
@@ -181,7 +240,9 @@ def test_an_extended_resource_of_a_class_counts() -> None:
     assert "only 2 suitable devices, 3 requested" in answer_.note
 
 
-@pytest.mark.parametrize(("count", "reason"), [("8", None), ("9", "of a device plugin")])
+@pytest.mark.parametrize(
+    ("count", "reason"), [("8", None), ("9", "the pod requests 9, and the node has 8")]
+)
 def test_a_node_whose_device_plugin_offers_too_few_is_no_place(
     count: str, reason: str | None
 ) -> None:
@@ -198,7 +259,7 @@ def test_a_node_whose_device_plugin_offers_too_few_is_no_place(
 
     assert (answer_ is None) == (reason is None)
     if answer_ is not None:
-        assert f"1 node: too few example.com/gpu on the node, {reason}" in answer_.note
+        assert f"1 node: Insufficient example.com/gpu: {reason}" in answer_.note
         assert "Closest fit: request 2 devices (node-1)" in answer_.note
 
 
