@@ -23,8 +23,8 @@ schedulerName cannot be changed later, and a pod that was not routed would be pe
 Workloads, in the ValidatingWebhookConfiguration, if all of these are true:
 
 * No controller owns the object; the template of its owner was validated before.
-* Its pods have a device key and did not opt out, or have a translation record; or its kind is one of
-  another project, such as a PyTorchJob.
+* Its pods have an extended resource, which may be a misspelt device key, and did not opt out, or have a
+  translation record; or its kind is one of another project, such as a PyTorchJob.
 * The object or its pod template is new.
 
 Objects of DRA that people write, and pods and workloads with claims, in the same configuration: if
@@ -178,10 +178,8 @@ def workload_match_conditions(vocabularies: Iterable[Vocabulary]) -> Mapping[str
     """
     templates = [".?".join(("object", *path)) for path in VALIDATED_POD_PATHS]
     olds = [".?".join(("oldObject", *path)) for path in VALIDATED_POD_PATHS]
-    all_vocabularies = tuple(vocabularies)
     has_keys = _either(
-        _has_device_keys(all_vocabularies, templates, IMPLICIT_PREFIX),
-        *_requested_by_annotations(all_vocabularies, templates),
+        _has_extended_resource(templates), *_requested_by_annotations(vocabularies, templates)
     )
     not_opted_out = "\n&& ".join(map(_not_opted_out, templates))
     record_conditions = (f"{_annotation(template)}.hasValue()" for template in templates)
@@ -203,19 +201,20 @@ def workload_match_conditions(vocabularies: Iterable[Vocabulary]) -> Mapping[str
     }
 
 
-def object_match_conditions(vocabularies: Iterable[Vocabulary]) -> Mapping[str, str]:
+def object_match_conditions() -> Mapping[str, str]:
     """Return name to CEL expression; the API server calls the webhook if all are true.
 
     Workloads match only with claims, and if the spec of their pods is new: a Deployment that is scaled
-    requests nothing new. Pods also match with a device key, because a class may map it, and then the
-    scheduler creates a claim for it, as it does for the implicit name of a class.
+    requests nothing new. Pods also match with an extended resource, because a class may map it, and then the
+    scheduler creates a claim for it, as it does for the implicit name of a class; or because it is a device
+    key that is misspelt, of which nobody else says so.
     """
     pods = ["object", *(".?".join(("object", *path)) for path in VALIDATED_POD_PATHS)]
     olds = ["oldObject", *(".?".join(("oldObject", *path)) for path in VALIDATED_POD_PATHS)]
     spec_changes = (
         f"{pod}.?spec != {old}.?spec" for pod, old in zip(pods[1:], olds[1:], strict=True)
     )
-    keys = _has_device_keys(vocabularies, ["object"], IMPLICIT_PREFIX)
+    keys = _has_extended_resource(["object"])
     claims = _exists_condition("claim", [f"{pod}.?spec.?resourceClaims" for pod in pods], "true")
     return {
         "no-controller-owner": _NOT_OWNED,
@@ -271,6 +270,15 @@ def _has_device_keys(
     )
     # The API server bounds the cost of an expression, and every pod has amounts of cpu and memory.
     return _has_key(pods, f"{KEYS_BEGIN}{is_handled}{KEYS_END}")
+
+
+def _has_extended_resource(pods: Iterable[str]) -> str:
+    """Return the expression for: some container has an extended resource, or the implicit name of a DeviceClass.
+
+    Few pods that people write have any, and these webhooks have failurePolicy Ignore.
+    """
+    is_extended = '(key.contains("/") && !key.contains("kubernetes.io/"))'
+    return _has_key(pods, f"{is_extended} || key.startsWith({quote(IMPLICIT_PREFIX)})")
 
 
 def _has_implicit_names(pods: Iterable[str]) -> str:

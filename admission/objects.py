@@ -8,9 +8,9 @@ from typing import Final
 
 import msgspec
 
-from admission.pods import Answer, Decision
+from admission.pods import UNTOUCHED, Answer, Decision
 from findings.field_path import FieldPath
-from findings.finding import Code, Finding, has_errors, warning
+from findings.finding import Code, Finding, Severity, has_errors, warning
 from kube.api.core import Pod, ResourceRequirements
 from kube.api.meta import convert
 from kube.api.resource import (
@@ -23,10 +23,17 @@ from kube.names import REQUEST_ANNOTATION
 from rules.context.context import Context
 from rules.engine.engine import Target, validate
 from translation.cluster.profile_conflicts import check_profile
-from translation.cluster.snapshot import TranslationOptions, TranslationSnapshot
+from translation.cluster.snapshot import (
+    TranslationOptions,
+    TranslationSnapshot,
+    vocabularies_in_force,
+)
 from translation.compiling.claims import Claim
+from translation.preflight.chain.preconditions import OPT_OUTS, first_stop
+from translation.preflight.model.inputs import PodInput
 from translation.profiles.object_checks import check_spec
-from translation.reading.legacy_pod import container_paths
+from translation.reading.legacy_pod import container_paths, has_device_keys, legacy_pod
+from translation.reading.untranslated_keys import check_untranslated_keys
 from translation.record.claim_sources import locate_at_keys, match_claims
 from translation.record.key_fixes import RecordedTranslation, derive_claims, with_key_fixes
 from translation.record.record import RecordError, TranslationRecord, decode_record
@@ -117,6 +124,33 @@ def profile_findings(
     if profile is None or has_errors(findings):
         return findings
     return (*findings, *check_profile(profile, snapshot, options, shipped_drivers))
+
+
+def check_misspelt_keys(
+    target: Target, snapshot: TranslationSnapshot, options: TranslationOptions
+) -> Answer:
+    """Answer a pod with warnings about keys that are probably misspelt, if it has no other device keys.
+
+    The webhook that translates pods is called for keys that it knows, and tells of the others beside them.
+    """
+    pod = target.view
+    if not isinstance(pod, Pod) or REQUEST_ANNOTATION in pod.annotations:
+        return UNTOUCHED
+    if not target.path.is_root:
+        return UNTOUCHED  # A workload, of which its own webhook tells.
+    vocabularies = vocabularies_in_force(options, snapshot.profiles)
+    if has_device_keys(pod, vocabularies):
+        return UNTOUCHED
+    inputs = PodInput(
+        legacy=legacy_pod(pod, vocabularies),
+        namespace=target.namespace,
+        snapshot=snapshot,
+        options=options,
+    )
+    if first_stop(OPT_OUTS, inputs) is not None:
+        return UNTOUCHED
+    findings = check_untranslated_keys(pod, vocabularies, snapshot.extended_resources, options.kept)
+    return _answer(tuple(finding for finding in findings if finding.severity is Severity.WARNING))
 
 
 def answer_timeout(target: Target, context: Context, claims: Sequence[Claim] = ()) -> Answer:

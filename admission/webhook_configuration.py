@@ -134,7 +134,7 @@ def validating_configuration(
         _webhook(
             OBJECTS_WEBHOOK,
             "Ignore",
-            object_match_conditions(all_vocabularies),
+            object_match_conditions(),
             [
                 *([_translated_namespaces(mode)] if mode is Mode.OPT_IN else []),
                 _not_in(ENFORCEMENT_LABEL, "off"),

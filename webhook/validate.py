@@ -10,6 +10,7 @@ from aiohttp import web
 from admission.objects import (
     answer_timeout,
     answer_unevaluated,
+    check_misspelt_keys,
     is_settled,
     merge_answers,
     recorded_translation,
@@ -375,6 +376,10 @@ class ObjectReviewHandler:
             else ()
         )
         charge = partial(runner.charge, review.request)
-        return await evaluate_rules(
+        answer = await evaluate_rules(
             self._evaluator, target, claims, self._metrics, charge, translation=translation
         )
+        misspelt = await runner.compute(
+            http_request, review, check_misspelt_keys, target, snapshot, self._options
+        )
+        return merge_answers(answer, misspelt)

@@ -236,6 +236,29 @@ def test_a_misspelt_key_is_a_warning_with_the_right_one(key: str, want: str) -> 
     assert f"spec.containers[0].resources.limits[{key}]" == str(finding.path)
 
 
+@pytest.mark.parametrize(
+    ("key", "want"),
+    [
+        ("nvdia.com/gpu", "nvidia.com/gpu"),
+        ("nvidia.con/gpumem", "nvidia.com/gpumem"),
+        ("ndivia.com/gpucores", "nvidia.com/gpucores"),
+        ("volcano.io/vgpu-number", "volcano.sh/vgpu-number"),
+        ("example.com/gpu", None),
+        ("nvdia.com/license", None),
+        (f"nvdia.com{'m' * 60}/gpu", None),
+        ("nvdia.com/", None),
+        ("node.kubernetes.io/gpu", None),
+    ],
+)
+def test_a_key_of_a_misspelt_domain_is_a_warning(key: str, want: str | None) -> None:
+    view = pod_view(pod(container("main", {key: 1})))
+    findings = check_untranslated_keys(view)
+
+    expected_fixes = [] if want is None else [f"did you mean {want}?"]
+    assert expected_fixes == [finding.fix for finding in findings]
+    assert check_untranslated_keys(view, extended_resources=(key,)) == ()
+
+
 @pytest.mark.parametrize(("name", "want"), MISSPELT_ANNOTATIONS)
 def test_a_misspelt_annotation_is_a_warning_with_the_right_one(name: str, want: str) -> None:
     document = pod(container("main", {"nvidia.com/gpu": 1}), annotations={name: "A100"})

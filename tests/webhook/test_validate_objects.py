@@ -14,6 +14,7 @@ from kube.api.core import Node
 from kube.api.device_quota import DeviceQuota
 from kube.api.meta import convert
 from kube.api.resource import DeviceClass, ResourceClaimTemplate, ResourceSlice
+from kube.names import TRANSLATE_LABEL
 from quotas.device_quotas.allocated_usage import AllocatedUsage, QuotaObjects
 from quotas.device_quotas.book import QuotaBook
 from rules.feasibility.idle_cluster import IdleCluster
@@ -21,6 +22,7 @@ from testing.builders import (
     NAMESPACE,
     Document,
     admit,
+    container,
     gpus,
     pod,
     translation_snapshot,
@@ -146,6 +148,36 @@ async def test_a_pod_that_never_fits_is_told_what_to_write_into_its_key(
 
     fix = "write nvidia.com/gpumem: 81920 to fit node node-1"
     assert f"; {fix} (1 node: " in response["status"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("key", "right"),
+    [("nvidia.com/gpumems", "nvidia.com/gpumem"), ("nvdia.com/gpu", "nvidia.com/gpu")],
+)
+async def test_a_pod_whose_only_key_is_misspelt_is_warned(
+    key: str, right: str, start: StartEndpoint
+) -> None:
+    endpoint = await start()
+    document = pod(container("main", {key: 1}))
+
+    response = await validate_pod(endpoint, document)
+    deployed = await validate_workload(endpoint, workload(document))
+    opted_out = await validate_pod(
+        endpoint, pod(container("main", {key: 1}), labels={TRANSLATE_LABEL: "false"})
+    )
+    beside_another = await validate_pod(
+        endpoint, pod(container("main", {"nvidia.com/gpu": 1, key: 1}))
+    )
+
+    assert response["allowed"]
+    for answer in (response, deployed):
+        (text,) = answer["warnings"]
+        assert text.startswith("drawbridge[untranslatedDeviceKey]: ")
+        assert f"containers[0].resources.limits[{key}]: " in text
+        assert text.endswith(f"did you mean {right}?")
+    assert "warnings" not in opted_out
+    # The webhook that translates pods tells of it.
+    assert "warnings" not in beside_another
 
 
 async def test_a_legacy_pod_above_a_quota_is_denied_in_its_keys(start: StartEndpoint) -> None:

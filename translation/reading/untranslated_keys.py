@@ -3,6 +3,7 @@
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from difflib import get_close_matches
+from itertools import islice
 from typing import Final
 
 from findings.field_path import FieldPath
@@ -59,12 +60,15 @@ def check_untranslated_keys(
         extended_resources: Resource names that a DeviceClass maps; Kubernetes allocates these.
         kept_names: The vocabularies and resource names that stay with their device plugin.
     """
-    without_scheduler = tuple(_check_schedulers(pod, vocabularies))
+    known_names = frozenset((*extended_resources, *kept_names))
+    findings = [
+        *_check_schedulers(pod, vocabularies),
+        *_check_domains(pod, vocabularies, known_names),
+    ]
     families = find_untranslated_keys(pod, vocabularies, extended_resources, kept_names)
     if not families:
-        return without_scheduler
+        return tuple(findings)
     translated_families = _translated_families(pod, vocabularies)
-    findings: list[Finding] = list(without_scheduler)
     uncompared = MAX_COMPARED
     for family, paths in families.items():
         other_paths = dict(paths)
@@ -102,6 +106,51 @@ def _check_schedulers(pod: Pod, vocabularies: Mapping[str, Vocabulary]) -> Itera
                 "gets none",
                 "write that schedulerName, or device keys such as nvidia.com/gpu and nvidia.com/gpumem",
             )
+
+
+def _check_domains(
+    pod: Pod, vocabularies: Mapping[str, Vocabulary], known_names: frozenset[str]
+) -> Iterator[Finding]:
+    """Yield a warning about each key that is a key of a vocabulary, but for letters of its domain.
+
+    Args:
+        known_names: Resource names that stay as they are.
+    """
+    keys = {
+        key: path.child("resources", section).key(key)
+        for path, container in containers(pod)
+        for section, amounts in (("requests", container.requests), ("limits", container.limits))
+        for key in amounts
+        if not allows_overcommit(key) and key not in known_names
+    }
+    for key, path in islice(keys.items(), MAX_COMPARED):
+        is_known = any(vocabulary.handles(key) for vocabulary in vocabularies.values())
+        if is_known or _family_of_resource(key) is not None:
+            continue
+        similar = _name_of_similar_domain(key, vocabularies)
+        if similar is not None:
+            yield warning(
+                Code.UNTRANSLATED_DEVICE_KEY,
+                path,
+                f"{printable(key)} is no key that is translated, so the pod waits for a node that offers it",
+                f"did you mean {similar}?",
+            ).renamed_to(similar)
+
+
+def _name_of_similar_domain(key: str, vocabularies: Mapping[str, Vocabulary]) -> str | None:
+    """Return the name that differs in letters of its domain only; None without one."""
+    domain, _, own = key.partition("/")
+    if not own or len(domain) > MAX_SIMILAR_LENGTH:
+        return None
+    domains = {
+        other_domain: name
+        for vocabulary in vocabularies.values()
+        for name in sorted(vocabulary.keys)
+        for other_domain, _, other in (name.partition("/"),)
+        if other == own
+    }
+    nearest = get_close_matches(domain, domains, n=1, cutoff=SIMILARITY)
+    return domains[nearest[0]] if nearest else None
 
 
 def _similar_name(path: FieldPath, key: str, vocabularies: Mapping[str, Vocabulary]) -> str | None:
