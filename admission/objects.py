@@ -11,7 +11,7 @@ import msgspec
 from admission.pods import UNTOUCHED, Answer, Decision
 from findings.field_path import FieldPath
 from findings.finding import Code, Finding, Severity, has_errors, warning
-from kube.api.core import Pod, ResourceRequirements
+from kube.api.core import Pod, ResourceQuota, ResourceRequirements
 from kube.api.meta import convert
 from kube.api.resource import (
     ResourceClaim,
@@ -124,6 +124,26 @@ def profile_findings(
     if profile is None or has_errors(findings):
         return findings
     return (*findings, *check_profile(profile, snapshot, options, shipped_drivers))
+
+
+def quotas_of(
+    target: Target, snapshot: TranslationSnapshot, *, is_new: bool
+) -> tuple[ResourceQuota, ...]:
+    """Return the ResourceQuotas on devices that count the pods of an object, with their use.
+
+    Args:
+        is_new: The object is created. The pods of another one count in what is used already, so only a
+            request that is larger than all of a quota is told.
+    """
+    if not isinstance(target.view, Pod):
+        return ()  # The API server compares a claim with them itself.
+    quotas = tuple(snapshot.quota_usage.get(target.namespace, {}).values())
+    if is_new:
+        return quotas
+    return tuple(
+        msgspec.structs.replace(quota, status=msgspec.structs.replace(quota.status, used={}))
+        for quota in quotas
+    )
 
 
 def check_misspelt_keys(

@@ -30,7 +30,13 @@ from kube.api.admission import (
 from kube.api.core import Pod
 from kube.api.meta import ObjectHead, ObjectMeta, convert, decode_pruned, encode
 from kube.api.own_kinds import VALIDATED_OWN_KINDS
-from kube.api.workloads import VALIDATED_KINDS, Path, pod_path, resolve_path
+from kube.api.workloads import (
+    VALIDATED_KINDS,
+    Path,
+    pod_path,
+    pods_at_a_time,
+    resolve_path,
+)
 from kube.jsonpatch import Operation
 from kube.names import NAME
 from kube.quantity import Quantity
@@ -220,7 +226,12 @@ def decode_workloads(request: AdmissionRequest, raw: msgspec.Raw) -> tuple[Workl
         pod = convert(template, Pod)
         return (
             Workload(
-                metadata=metadata, path=path or (), template=template, pod=pod, kind_name=kind[1]
+                metadata=metadata,
+                path=path or (),
+                template=template,
+                pod=pod,
+                kind_name=kind[1],
+                pods=pods_at_a_time(kind[1], document),
             ),
         )
     except (msgspec.DecodeError, RecursionError) as fault:
@@ -245,6 +256,7 @@ def _embedded_workloads(
             kind_name=kind.kind,
             kind=kind,
             embedded=embedded,
+            pods=embedded.number,
             invalid_amounts=invalid_amounts,
         )
 
@@ -271,6 +283,7 @@ def decode_target(request: AdmissionRequest, raw: msgspec.Raw) -> Target:
             path=FieldPath.of(*(path or ())),
             metadata=convert(document, ObjectHead).metadata,
             namespace=request.namespace,
+            pods=pods_at_a_time(kind[1], document) if request.operation == "CREATE" else 1,
         )
     except (msgspec.DecodeError, RecursionError) as fault:
         raise ReviewError(f"the object under review is not a {kind[1]}: {fault}") from fault

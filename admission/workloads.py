@@ -52,6 +52,7 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
         kind_name: Its kind; empty where that is not known.
         kind: The row of a kind of another project.
         embedded: The place of its pod; None for built-in kinds.
+        pods: The number of its pods at a time.
         invalid_amounts: An error for each amount of the template that is no quantity; the view is empty then.
     """
 
@@ -62,6 +63,7 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
     kind_name: str = ""
     kind: WorkloadKind | None = None
     embedded: EmbeddedPod | None = None
+    pods: int = 1
     invalid_amounts: tuple[Finding, ...] = ()
 
     @property
@@ -181,12 +183,15 @@ def _replaced_keys(pod: Pod, vocabularies: Mapping[str, Vocabulary]) -> frozense
 # --- for the rules --------------------------------------------------------------------------------
 
 
-def workload_target(workload: Workload, namespace: str, claims: Sequence[Claim]) -> Target:
+def workload_target(
+    workload: Workload, namespace: str, claims: Sequence[Claim], *, is_new: bool
+) -> Target:
     """Return a workload for the rules, as if its pods were translated already.
 
     Args:
         namespace: The namespace of its pods.
         claims: The claims that its pods will get, or have in the template already.
+        is_new: The workload is created; pods of an updated one are replaced one by one.
     """
     pod = workload.pod
     if claims:
@@ -217,6 +222,7 @@ def workload_target(workload: Workload, namespace: str, claims: Sequence[Claim])
         path=FieldPath.of(*workload.path),
         metadata=workload.metadata,
         namespace=namespace,
+        pods=workload.pods if is_new else 1,
     )
 
 

@@ -36,10 +36,12 @@ from clusterstate.translation_projections import (
     project_limit_range,
     project_network,
     project_quota,
+    project_quota_usage,
     project_template_digest,
     project_workload_profile,
     slice_summaries,
 )
+from kube.api.core import ResourceQuota
 from kube.api.extended_resources import extended_resources
 from kube.api.ownership import owned_drivers, project_ownership
 from kube.api.policy import effective_policies
@@ -117,6 +119,8 @@ class SnapshotCache:
         )
         self._templates = subscribe(RESOURCE_CLAIM_TEMPLATES, project_template_digest)
         self._quotas = subscribe(RESOURCE_QUOTAS, project_quota, handlers=[self._mark("quotas")])
+        self._quota_usage: dict[str, dict[str, ResourceQuota]] = {}
+        subscribe(RESOURCE_QUOTAS, project_quota_usage, handlers=[self._replace_quota_usage])
         self._limit_ranges = subscribe(
             LIMIT_RANGES, project_limit_range, handlers=[self._mark("limit_ranges")]
         )
@@ -194,7 +198,9 @@ class SnapshotCache:
         }
         self._outdated = set(self._parts)
         # Templates change with every workload; a review looks them up in the store itself.
-        self._snapshot = TranslationSnapshot(profiles=profiles, templates=self._templates.store)
+        self._snapshot = TranslationSnapshot(
+            profiles=profiles, templates=self._templates.store, quota_usage=self._quota_usage
+        )
         self._required: Final[Sequence[Subscription[Any]]] = (
             self._classes,
             self._slices,
@@ -270,6 +276,19 @@ class SnapshotCache:
                 self._outdated.add(part)
 
         return mark
+
+    def _replace_quota_usage(
+        self, key: tuple[str, str], _old: ResourceQuota | None, new: ResourceQuota | None
+    ) -> None:
+        """Replace the use of a quota; a review looks it up by its namespace."""
+        namespace, name = key
+        if new is not None:
+            self._quota_usage.setdefault(namespace, {})[name] = new
+            return
+        quotas = self._quota_usage.get(namespace, {})
+        quotas.pop(name, None)
+        if not quotas:
+            self._quota_usage.pop(namespace, None)
 
     def _read_class(
         self, _key: tuple[str, str], old: DeviceClass | None, new: DeviceClass | None

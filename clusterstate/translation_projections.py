@@ -5,15 +5,16 @@ from typing import Final
 
 import msgspec
 
-from kube.api.core import LimitRange, ResourceQuota
+from kube.api.core import LimitRange, ResourceQuota, ResourceQuotaStatus
 from kube.api.foreign_quotas import ForeignQuotaObject
-from kube.api.meta import ApiStruct, decode
+from kube.api.meta import ApiStruct, ObjectMeta, decode
 from kube.api.network_attachments import NetworkAttachmentDefinition
 from kube.api.resource import ResourceClaimTemplate, ResourceSlice
 from kube.api.tensor_fusion import WorkloadProfile
 from kube.manifests.plain_yaml import PlainYamlError, load_yaml
 from kube.runtime.stores import Projection
 from quotas.resource_quotas.scopes import Quota, quota_of
+from quotas.resource_quotas.usage import is_of_devices
 from translation.cluster.snapshot import NetworkSummary, TemplateSummary, summarize_network
 from translation.compiling.claims import template_classes, template_digest
 from translation.model.limit_ranges import LimitRangeSummary, limit_range_summary
@@ -27,6 +28,23 @@ def project_quota(raw: bytes) -> Quota | None:
     """Project a ResourceQuota to the resources it counts; None if there are none."""
     quota = quota_of(decode(raw, ResourceQuota))
     return quota if quota.names else None
+
+
+def project_quota_usage(raw: bytes) -> ResourceQuota | None:
+    """Project a ResourceQuota to its amounts of devices and claims; None if it counts neither."""
+    quota = decode(raw, ResourceQuota)
+    hard = quota.status.hard or quota.spec.hard or {}
+    counted = {name: amount for name, amount in hard.items() if is_of_devices(name)}
+    if not counted:
+        return None
+    used = quota.status.used or {}
+    return ResourceQuota(
+        metadata=ObjectMeta(name=quota.metadata.name, namespace=quota.metadata.namespace),
+        spec=msgspec.structs.replace(quota.spec, hard=counted),
+        status=ResourceQuotaStatus(
+            hard=counted, used={name: used[name] for name in counted if name in used}
+        ),
+    )
 
 
 def foreign_quota_summaries(api_version: str, kind: str) -> Projection[ForeignQuotaSummary]:

@@ -13,6 +13,7 @@ from admission.objects import (
     check_misspelt_keys,
     is_settled,
     merge_answers,
+    quotas_of,
     recorded_translation,
     translation_of,
     unvalidated,
@@ -31,6 +32,7 @@ from admission.settled_fixes import settle_workload
 from admission.translation_cache import TranslationCache
 from admission.workloads import Workload, validate_workload, workload_target
 from kube.api.admission import AdmissionRequest
+from kube.api.core import ResourceQuota
 from kube.api.translation_profile import DeviceTranslationProfile
 from rules.engine.engine import Target
 from translation.cluster.snapshot import Mode, TranslationOptions, TranslationSnapshot
@@ -54,6 +56,7 @@ async def evaluate_rules(
     charge: Callable[[float], None],
     *,
     translation: RecordedTranslation | None,
+    quotas: tuple[ResourceQuota, ...] = (),
 ) -> Answer:
     """Validate an object: without the inventory if that takes too long, or not at all.
 
@@ -61,10 +64,16 @@ async def evaluate_rules(
         claims: The translated claims of its pod, whose templates may not exist yet.
         charge: Takes the CPU seconds that it took.
         translation: The translation that made the claims; None without claims.
+        quotas: The ResourceQuotas on devices in the namespace.
     """
     try:
         return await evaluator.evaluate(
-            lambda context: validate_object(target, context, claims, translation),
+            lambda context: validate_object(
+                target,
+                msgspec.structs.replace(context, resource_quotas=quotas),
+                claims,
+                translation,
+            ),
             tenant=target.namespace,
             charge=charge,
         )
@@ -228,7 +237,10 @@ class WorkloadReviewHandler:
                 and await runner.compute(http_request, review, review.needs_rules, workload)
             ):
                 evaluated_count += 1
-                target = workload_target(workload, request.namespace, of_pods.claims)
+                old = review.old_of(workload)
+                target = workload_target(
+                    workload, request.namespace, of_pods.claims, is_new=old is None
+                )
                 evaluated = await evaluate_rules(
                     self._evaluator,
                     target,
@@ -238,6 +250,7 @@ class WorkloadReviewHandler:
                     translation=translation_of(of_pods.record, workload.pod, snapshot)
                     if of_pods.record is not None
                     else None,
+                    quotas=quotas_of(target, snapshot, is_new=old is None),
                 )
                 of_pods = merge_answers(of_pods, evaluated)
             answer = _join(answer, of_pods)
@@ -377,7 +390,13 @@ class ObjectReviewHandler:
         )
         charge = partial(runner.charge, review.request)
         answer = await evaluate_rules(
-            self._evaluator, target, claims, self._metrics, charge, translation=translation
+            self._evaluator,
+            target,
+            claims,
+            self._metrics,
+            charge,
+            translation=translation,
+            quotas=quotas_of(target, snapshot, is_new=review.old is None),
         )
         misspelt = await runner.compute(
             http_request, review, check_misspelt_keys, target, snapshot, self._options

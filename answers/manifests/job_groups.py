@@ -9,9 +9,8 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from allocator.declarations.pod_group import KIND
-from answers.manifests.quotas import pods_at_a_time
 from kube.api.urls import POD_GROUPS
-from kube.api.workloads import pod_path, resolve_path
+from kube.api.workloads import pod_path, pods_at_a_time, resolve_path
 from kube.manifests.source import SourceObject
 
 _JOB: Final = ("batch/v1", "Job")

@@ -1,7 +1,7 @@
 """ResourceQuotas charged with the objects of manifests, one after the other. Pure."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
 
 from msgspec.structs import replace
 
@@ -19,7 +19,7 @@ from findings.finding import Finding
 from kube.api.conversion import CURRENT, to_current_version
 from kube.api.core import Pod, ResourceQuota
 from kube.api.resource import ResourceClaim
-from kube.api.workloads import pod_path, resolve_path
+from kube.api.workloads import pod_path, pods_at_a_time, resolve_path
 from quotas.resource_quotas.ledger import QuotaLedger
 from translation.cluster.snapshot import TranslationSnapshot
 from translation.reading.custom_workloads import WorkloadKind, embedded_pods, workload_kind
@@ -31,14 +31,6 @@ EXTENDED_RESOURCES_SINCE: Final = (1, 35)
 
 Source: pkg/quota/v1/evaluator/core/resource_claims.go of Kubernetes 1.34.4 and 1.35.4.
 """
-_REPLICAS: Final[Mapping[str, str]] = {
-    "Deployment": "replicas",
-    "ReplicaSet": "replicas",
-    "ReplicationController": "replicas",
-    "StatefulSet": "replicas",
-    "Job": "parallelism",
-}
-"""Kind of a workload to the field of its spec with the number of pods at a time."""
 
 
 def check_quotas(
@@ -113,13 +105,6 @@ def _charge_custom(
         claims = match_claims(pod.spec.resource_claims or (), result.claims)
         for finding in quota_ledger.charge_pods(namespace, pod, path, embedded.number):
             yield locate_at_keys(finding, path, claims) if result.is_translated else finding
-
-
-def pods_at_a_time(kind: str, document: Mapping[str, Any]) -> int:
-    """Return the number of pods that an object has at a time; 1 if that is unknown."""
-    spec = document.get("spec")
-    number = spec.get(_REPLICAS.get(kind, ""), 1) if isinstance(spec, Mapping) else 1
-    return number if isinstance(number, int) and number >= 0 else 1
 
 
 def at_keys(

@@ -5,11 +5,10 @@ from typing import Any, Final
 
 from allocator.declarations import volcano
 from answers.manifests.job_groups import job_group_name
-from answers.manifests.quotas import pods_at_a_time
 from answers.model.cluster_state import ClusterState
 from answers.model.pod_owners import is_made_by
 from kube.api.core import FINISHED_PHASES, Pod
-from kube.api.workloads import pod_path, resolve_path
+from kube.api.workloads import pod_path, pods_at_a_time, resolve_path
 from kube.manifests.source import SourceObject
 from translation.reading.custom_workloads import embedded_pods, workload_kind
 

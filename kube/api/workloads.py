@@ -39,6 +39,15 @@ VALIDATED_POD_PATHS: Final[tuple[Path, ...]] = tuple(
 )
 """The distinct paths of their pod templates."""
 
+_REPLICAS: Final[Mapping[str, str]] = {
+    "Deployment": "replicas",
+    "ReplicaSet": "replicas",
+    "ReplicationController": "replicas",
+    "StatefulSet": "replicas",
+    "Job": "parallelism",
+}
+"""Kind of a workload to the field of its spec with the number of pods at a time."""
+
 
 def pod_path(api_version: str, kind: str) -> Path | None:
     """Return the path of the pod or pod template in a kind; None for other kinds.
@@ -72,3 +81,10 @@ def replace_at(document: Mapping[str, Any], path: Path, value: Any) -> Any:
         return value
     field, *rest = path
     return {**document, field: replace_at(document[field], tuple(rest), value)}
+
+
+def pods_at_a_time(kind: str, document: Mapping[str, Any]) -> int:
+    """Return the number of pods that an object has at a time; 1 if that is unknown."""
+    spec = document.get("spec")
+    number = spec.get(_REPLICAS.get(kind, ""), 1) if isinstance(spec, Mapping) else 1
+    return number if isinstance(number, int) and number >= 0 else 1

@@ -9,9 +9,8 @@ from typing import Final
 
 import msgspec
 
-from answers.manifests.quotas import pods_at_a_time
 from kube.api.core import FINISHED_PHASES
-from kube.api.workloads import DAEMON_SET, pod_path, resolve_path
+from kube.api.workloads import DAEMON_SET, pod_path, pods_at_a_time, resolve_path
 from kube.manifests.source import SourceObject
 
 _ENDED: Final = frozenset({"Complete", "Failed"})

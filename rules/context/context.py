@@ -7,6 +7,7 @@ import msgspec
 from allocator.cluster.cluster import Cluster
 from allocator.model.feature_gates import Features
 from allocator.model.scheduler_support import SchedulerSupport
+from kube.api.core import ResourceQuota
 from kube.api.policy import DeviceCompatibilityPolicy
 from kube.api.resource import DeviceClaim, DeviceClass
 from kube.names import SCHEDULER_NAME
@@ -52,6 +53,8 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
         owned_drivers: Drivers that the bridge allocates in place of kube-scheduler.
         bridge_scheduler: schedulerName of the bridge, which pods get whose claims are of owned drivers.
         quota_book: DeviceQuotas, and what allocated claims use of them; None without quotas.
+        resource_quotas: The ResourceQuotas on devices in the object's namespace, with their use; empty where
+            others charge them, as with files.
     """
 
     classes: Mapping[str, DeviceClass] = {}
@@ -78,3 +81,4 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
     owned_drivers: frozenset[str] = frozenset()
     bridge_scheduler: str = SCHEDULER_NAME
     quota_book: QuotaBook | None = None
+    resource_quotas: tuple[ResourceQuota, ...] = ()

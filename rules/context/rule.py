@@ -75,11 +75,13 @@ class Subject(msgspec.Struct, Generic[T_co], frozen=True, kw_only=True):
         view: The typed view.
         raw: The parsed document, with the fields that the view drops.
         namespace: Namespace of the object; empty for a cluster-scoped one.
+        pods: The number of new pods that a pod stands for; more than one of a workload.
     """
 
     view: T_co
     raw: Mapping[str, Any] = {}
     namespace: str = ""
+    pods: int = 1
 
 
 Validate = Callable[[Subject[T], FieldPath, Context], Iterable[Finding]]

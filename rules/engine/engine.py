@@ -51,6 +51,7 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
         path: The path from the object to `view`.
         metadata: Metadata of the object.
         namespace: Namespace of the object; empty for a cluster-scoped one.
+        pods: The number of new pods at a time; of a workload that is created, those of its spec.
     """
 
     view: ApiStruct
@@ -58,6 +59,7 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
     path: FieldPath = FieldPath()
     metadata: ObjectMeta = ObjectMeta()
     namespace: str = ""
+    pods: int = 1
 
     @property
     def is_controlled(self) -> bool:
@@ -110,7 +112,7 @@ def _scopes(target: Target) -> Iterator[tuple[Scope, Subject[Any], FieldPath]]:
     """Yield the scopes of an object, with subject and path."""
 
     def subject(view: ApiStruct) -> Subject[Any]:
-        return Subject(view=view, raw=target.raw, namespace=target.namespace)
+        return Subject(view=view, raw=target.raw, namespace=target.namespace, pods=target.pods)
 
     whole = subject(target.view)
     yield Scope.HEAD, whole, target.path

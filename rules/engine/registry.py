@@ -25,7 +25,7 @@ from rules.objects import (
 )
 from rules.objects import compatibility_policy as compatibility
 from rules.ownership import node_pools
-from rules.quotas import device_quota, excesses
+from rules.quotas import device_quota, excesses, resource_quotas
 
 RULES: Final[tuple[Rule[Any], ...]] = (
     *fields.RULES,
@@ -44,6 +44,7 @@ RULES: Final[tuple[Rule[Any], ...]] = (
     *published.RULES,
     *feasibility.RULES,
     *excesses.RULES,
+    *resource_quotas.RULES,
     *co_tenant_config.RULES,
     # Last, since only an evaluation shows that one takes too long.
     *costly_selectors.RULES,

@@ -286,6 +286,30 @@ def _within_what_is_left(finding: Finding, excess: Excess, claims: _Claims) -> F
     )
 
 
+def _find_full_for_all(claims: _Claims, pods: int) -> Iterator[Finding]:
+    """Yield limits that have enough left for one pod of a workload, and too little for all of them.
+
+    A claim that the pods share is charged once.
+    """
+    if not claims.entries or not are_selectors_short([entry.claim for entry in claims.entries]):
+        return
+    book, namespace = claims.book, claims.namespace
+    devices = [entry.claim.spec.devices for entry in claims.entries]
+    own = [entry.claim.spec.devices for entry in claims.entries if entry.existing is None]
+    of_one = book.least_charges(namespace, devices)
+    of_next = book.least_charges(namespace, own)
+    of_all = {account: of_one[account] + of_next[account] * (pods - 1) for account in of_one}
+    told = {excess.account for excess in book.ledger.excesses(of_one)}
+    for excess in book.ledger.excesses(of_all):
+        if excess.account not in told:
+            yield warning(
+                Code.DEVICE_QUOTA_FULL,
+                joint_path(claims.entries, claims.whole),
+                f"{excess.message} for {pods} pods; where the quota is enforced, some of them wait",
+                "wait until other pods of the tenant end, request less, or raise the DeviceQuota",
+            )
+
+
 def _least_charge(request: DeviceRequest, excess: Excess, claims: _Claims) -> int:
     devices = DeviceClaim(requests=(request,))
     return claims.book.estimates(devices, (excess.account,))[excess.account].total.least
@@ -330,6 +354,8 @@ def _validate_pod(
     whole = path.child("spec", "resourceClaims")
     claims = _Claims(entries, whole, pod.namespace, book, context)
     yield from _findings(code, claims, is_pod=path.is_root)
+    if code is Code.DEVICE_QUOTA_FULL and pod.pods > 1:
+        yield from _find_full_for_all(claims, pod.pods)
     yield from _find_by_keys(code, pod, path, context, book)
 
 

@@ -39,7 +39,7 @@ def answer_of_workload(document: Document) -> Answer:
         pod=pod_view(document),
         kind_name="Deployment",
     )
-    target = workload_target(workload, NAMESPACE, outcome.claims)
+    target = workload_target(workload, NAMESPACE, outcome.claims, is_new=True)
     translation = translation_of(outcome.record, workload.pod, SNAPSHOT)
     return validate_object(target, context(), outcome.claims, translation)
 

@@ -27,6 +27,7 @@ from kube.api.urls import (
     WORKLOAD_PROFILES,
     Resource,
 )
+from kube.quantity import Quantity
 from quotas.resource_quotas.scopes import Quota
 from testing.builders import EXAMPLE, Document, driver_slice, nvidia_gpu, profiles
 from testing.fake_api_server import FakeApiServer, quick_informers, running, until
@@ -209,6 +210,33 @@ async def test_a_snapshot_has_everything_that_a_translation_reads(
         assert {("n", "w"): ProfileSummary(annotations=stands_for)} == snapshot.workload_profiles
         (size,) = snapshot.facts[NVIDIA][DeviceKind.GPU].sizes or ()
         assert str(size.size) == "80Gi"
+
+
+async def test_the_use_of_quotas_on_devices_is_followed_without_a_new_snapshot(
+    server: FakeApiServer,
+) -> None:
+    def document(used: str) -> Document:
+        amounts = {"requests.nvidia.com/gpu": "4", "requests.cpu": "8"}
+        return {
+            "metadata": {"name": "gpus", "namespace": "a"},
+            "spec": {"hard": amounts},
+            "status": {"hard": amounts, "used": {**amounts, "requests.nvidia.com/gpu": used}},
+        }
+
+    async with caching(server) as snapshots:
+        server.put(RESOURCE_QUOTAS, document("1"))
+        await until(lambda: bool(snapshots.snapshot().quotas))
+        before = snapshots.snapshot()
+        server.put(RESOURCE_QUOTAS, document("3"))
+        left = Quantity(3)
+        await until(
+            lambda: before.quota_usage["a"]["gpus"].status.used == {"requests.nvidia.com/gpu": left}
+        )
+
+        # A new snapshot would cost every cached translation, with each pod that starts.
+        assert snapshots.snapshot() is before
+        server.remove(RESOURCE_QUOTAS, "gpus", "a")
+        await until(lambda: before.quota_usage == {})
 
 
 ELASTIC_QUOTA: Final = NAMESPACE_QUOTA_RESOURCES["scheduling.sigs.k8s.io/v1alpha1", "ElasticQuota"]

@@ -10,6 +10,7 @@ from typing import Final
 
 import msgspec
 
+from kube.api.core import ResourceQuota
 from kube.api.network_attachments import RESOURCE_NAME, NetworkAttachmentDefinition
 from kube.api.policy import DeviceCompatibilityPolicy
 from kube.collections.latest import keep_latest
@@ -134,6 +135,8 @@ class TranslationSnapshot(msgspec.Struct, frozen=True, kw_only=True):
             tolerations of their keys itself.
         consumable_capacity: The feature gate DRAConsumableCapacity is on, so that claims can request
             parts of devices.
+        quota_usage: Namespace to the ResourceQuotas on devices by name, with their use. It changes with
+            every pod, so it is a live view, and no translation reads it.
     """
 
     profiles: Mapping[str, Profile]
@@ -158,6 +161,7 @@ class TranslationSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     workload_profiles: Mapping[tuple[str, str], ProfileSummary] = {}
     node_taints: NodeTaints | None = None
     consumable_capacity: bool = True
+    quota_usage: Mapping[str, Mapping[str, ResourceQuota]] = {}
 
     def is_opted_in(self, namespace: str, labels: Mapping[str, str]) -> bool:
         """Return True if labels ask for the translation of a pod.

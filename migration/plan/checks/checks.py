@@ -6,8 +6,7 @@ from typing import Any, Final
 
 import msgspec
 
-from answers.manifests.quotas import pods_at_a_time
-from kube.api.workloads import DAEMON_SET
+from kube.api.workloads import DAEMON_SET, pods_at_a_time
 from kube.manifests.source import SourceObject
 from kube.names import TRANSLATE_LABEL, TRANSLATE_SELECTED
 from migration.assessment.outcomes import CREATED_AGAIN

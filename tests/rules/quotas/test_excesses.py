@@ -3,6 +3,7 @@
 from typing import Any, Final, NamedTuple
 
 import pytest
+from msgspec.structs import replace
 
 from allocator.model.feature_gates import Features
 from clusterstate.kinds import Kind
@@ -298,3 +299,28 @@ def test_quotas_and_namespaces_come_and_go() -> None:
 
     cache.apply({Kind.QUOTA: {("", "validated"): None}})
     assert cache.context().quota_book is None
+
+
+@pytest.mark.parametrize(
+    ("entry", "pods", "needed"),
+    [
+        ({"name": "own", "resourceClaimTemplateName": "two"}, 1, None),
+        ({"name": "own", "resourceClaimTemplateName": "two"}, 2, "4 devices needed"),
+        # All pods share it, so it is charged once.
+        ({"name": "shared", "resourceClaimName": "two"}, 3, None),
+    ],
+)
+def test_all_pods_of_a_new_workload_count(entry: Document, pods: int, needed: str | None) -> None:
+    there = context({**DEVICES, "max": "4"}, claims=HOLDER)
+    templates = {(NAMESPACE, "two"): convert(PAIR, ResourceClaim).spec.devices}
+    there = replace(there, templates=templates)
+    view, path = convert(pod(entry), Pod), FieldPath.of("spec", "template")
+    target = Target(view=view, raw=pod(entry), path=path, namespace=NAMESPACE, pods=pods)
+
+    messages = [finding.message for finding in validate(target, there)]
+
+    told = (
+        f"DeviceQuota validated, limit devices: {needed}, 3 devices of 4 devices left for {pods} pods; "
+        "where the quota is enforced, some of them wait"
+    )
+    assert messages == ([] if needed is None else [told])
