@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from promql_parser import AggregateExpr, BinaryExpr, Expr, VectorSelector, parse, walk
 
 _METRIC: Final = re.compile(r"([a-z_:][a-z0-9_:]*)(?: (\w+))?(?: \{(.*)\})?")
-_SCRAPED: Final = frozenset({"instance", "job", "namespace", "pod", "le"})
+_SCRAPED: Final = frozenset({"cluster", "instance", "job", "namespace", "pod", "le"})
 """Labels that a scrape, or a histogram, adds."""
 _SUFFIXES: Final = ("_bucket", "_count", "_sum")
 

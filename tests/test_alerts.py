@@ -132,11 +132,26 @@ def test_the_panels_do_not_overlap_and_their_numbers_are_unique() -> None:
 def test_the_dashboard_asks_only_the_source_that_a_person_chose() -> None:
     document = json.loads((ROOT / PATH).read_text())
 
-    (variable,) = document["templating"]["list"]
+    variable, *choices = document["templating"]["list"]
     assert (variable["name"], variable["type"]) == ("datasource", "datasource")
+    assert {"${datasource}"} == {choice["datasource"]["uid"] for choice in choices}
     for panel in document["panels"]:
         if panel["type"] != "row":
             assert panel["datasource"] == {"type": "prometheus", "uid": "${datasource}"}
+
+
+def test_every_panel_is_about_the_chosen_clusters_and_namespaces() -> None:
+    document = json.loads((ROOT / PATH).read_text())
+    choices = [entry["name"] for entry in document["templating"]["list"][1:]]
+    targets = [target for panel in document["panels"] for target in panel.get("targets", ())]
+
+    assert choices == ["cluster", "namespace"]
+    for target in targets:
+        series = re.findall(
+            r"\b(?:drawbridge|workqueue|controller_runtime|leader_election)_\w+", target["expr"]
+        )
+        for choice in choices:
+            assert target["expr"].count(f'{choice}=~"${choice}"') == len(series) > 0
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,17 @@
 """The dashboard for Grafana, from a table of panels."""
 
 import json
+import re
 from typing import Any, Final, NamedTuple
 
 PATH: Final = "manifests/dashboards/drawbridge.json"
 _WIDTH: Final = 24
 _HEIGHT: Final = 7
+_SERIES: Final = re.compile(
+    r"\b((?:drawbridge|workqueue|controller_runtime|leader_election)_[a-z0-9_]+)(\{)?"
+)
+_CHOICES: Final = {"cluster": "Cluster", "namespace": "Namespace"}
+"""Labels of what is scraped that people choose by, to the title of the choice."""
 
 
 class Panel(NamedTuple):
@@ -231,12 +237,41 @@ def dashboard() -> str:
                     "type": "datasource",
                     "query": "prometheus",
                     "label": "Prometheus",
-                }
+                },
+                *(_choice(label, title) for label, title in _CHOICES.items()),
             ]
         },
         "panels": _panels(),
     }
     return json.dumps(document, indent=1) + "\n"
+
+
+def _choice(label: str, title: str) -> dict[str, Any]:
+    """Return a choice among the values of a label; all of them, and series without the label, unless somebody chooses."""
+    return {
+        "name": label,
+        "type": "query",
+        "datasource": {"type": "prometheus", "uid": "${datasource}"},
+        "query": f"label_values(drawbridge_build_info, {label})",
+        "label": title,
+        "refresh": 2,
+        "includeAll": True,
+        "allValue": ".*",
+        "multi": True,
+        "current": {"text": "All", "value": "$__all"},
+    }
+
+
+def _chosen(expression: str) -> str:
+    """Return an expression about the chosen series.
+
+    >>> _chosen("min(drawbridge_ca_bundle_current)")
+    'min(drawbridge_ca_bundle_current{cluster=~"$cluster", namespace=~"$namespace"})'
+    """
+    matchers = ", ".join(f'{label}=~"${label}"' for label in _CHOICES)
+    return _SERIES.sub(
+        lambda match: f"{match[1]}{{{matchers}{', ' if match[2] else '}'}", expression
+    )
 
 
 def _panels() -> list[dict[str, Any]]:
@@ -267,7 +302,7 @@ def _panel(panel: Panel, number: int, place: dict[str, int]) -> dict[str, Any]:
         "datasource": {"type": "prometheus", "uid": "${datasource}"},
         "fieldConfig": {"defaults": {"unit": panel.unit}, "overrides": []},
         "targets": [
-            {"refId": chr(ord("A") + index), "expr": expression, "legendFormat": legend}
+            {"refId": chr(ord("A") + index), "expr": _chosen(expression), "legendFormat": legend}
             for index, (legend, expression) in enumerate(panel.queries.items())
         ],
     }
