@@ -137,6 +137,17 @@ def test_an_amount_that_a_fix_names_is_admitted(vocabulary: str, data: st.DataOb
     check_fixes(data.draw(amounts_of(KEYS[vocabulary])))
 
 
+@pytest.mark.parametrize("vocabulary", KEYS)
+@given(st.data())
+def test_drawbridge_fix_writes_an_amount_that_leaves_no_choice(
+    vocabulary: str, data: st.DataObject
+) -> None:
+    for finding in errors(requesting(data.draw(amounts_of(KEYS[vocabulary])))):
+        alternatives = list(readings(finding))
+        if len(alternatives) == 1 and not re.search(r",? or ", finding.fix):
+            assert finding.corrections or finding.rewrites, finding.advice
+
+
 @pytest.mark.parametrize("other", ["gpu-memory-ratio", "gpu-memory", "gpu.shared"])
 def test_fixes_of_pairs_of_koordinator(other: str) -> None:
     ratio = {"koordinator.sh/gpu-memory-ratio": "50"} if other == "gpu.shared" else {}
