@@ -57,6 +57,12 @@ SOURCES = (
         FieldPath.of("requests", 0, "exactly", "count"),
     ),
     Source(
+        "all selectors of a request come from the annotation that made them",
+        "metadata.annotations[nvidia.com/use-gpuuuid]",
+        pod(gpus(1, mem=1000), annotations={"nvidia.com/use-gpuuuid": "GPU-a"}),
+        FieldPath.of("requests", 0, "exactly", "selectors"),
+    ),
+    Source(
         "an amount of memory comes from its key",
         f"{LIMITS}[nvidia.com/gpumem]",
         pod(gpus(1, mem=1000)),

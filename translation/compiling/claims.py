@@ -88,7 +88,17 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
                 yield index, alternative["deviceClassName"]
 
     def source(self, field: FieldPath) -> FieldPath | None:
-        """Return the path in the pod of the key that requested a field or its nearest parent."""
+        """Return the path in the pod of the key that requested a field or its nearest parent.
+
+        All items of a list, such as the selectors of a request, may come from one place.
+        """
+        of_items = {
+            path
+            for place, path in self.sources.items()
+            if place.steps[:-1] == field.steps and isinstance(place.steps[-1], int)
+        }
+        if len(of_items) == 1 and field not in self.sources:
+            return of_items.pop()
         for length in range(len(field.steps), 0, -1):
             path = self.sources.get(FieldPath(field.steps[:length]))
             if path is not None:
