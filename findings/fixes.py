@@ -297,7 +297,7 @@ def _rewrites(document: Document, rewrites: Sequence[Rewrite]) -> Iterator[Rewri
 
 
 def _rewritten(document: Document, rewrite: Rewrite) -> Document | None:
-    """Return a document with another text; None where the text is not as it was."""
+    """Return a document with another text; None if the document has a different text to replace."""
     *parents, last = rewrite.path.steps
     if isinstance(rewrite, Replacement):
         if _value_at(document, rewrite.path) != rewrite.before:

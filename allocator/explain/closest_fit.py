@@ -74,11 +74,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def chosen_by(change: Change, claim: ResourceClaim) -> FieldPath | None:
-    """Return the field with the choice of devices that a change widens; None for any other change.
-
-    Args:
-        claim: The claim of the change.
-    """
+    """Return the field of a change's claim with the choice of devices that it widens; None for other changes."""
     if change.kind is Kind.CONSTRAINT:
         return FieldPath.of("constraints")
     names = [request.name for request in claim.spec.devices.requests or ()]

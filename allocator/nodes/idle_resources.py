@@ -1,4 +1,4 @@
-"""The resources of nodes without their pods, for those who do not know the pods."""
+"""The resources of nodes without their pods."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -31,8 +31,8 @@ class IdleResources:
             nodes: The nodes by name.
         """
         self._counted = {
-            name: known
-            if (known := self._counted.get(name)) is not None and known.node is node
+            name: counted
+            if (counted := self._counted.get(name)) is not None and counted.node is node
             else _Counted(node, node_resources(with_unnamed_resources(node)))
             for name, node in nodes.items()
         }

@@ -1,4 +1,4 @@
-"""The cause that a pod is pending, in one word: the devices, or what keeps the pod from nodes that have them."""
+"""The causes of pending pods: missing devices, or other obstacles between a pod and free devices."""
 
 from collections.abc import Mapping
 from enum import StrEnum
@@ -58,7 +58,7 @@ def cause_of_code(code: str) -> Cause:
 
 
 def cause_of_rejection(group: NodeGroup | None) -> Cause:
-    """Return the cause by the reasons of nodes whose devices are free; by none, the devices are missing."""
+    """Return the cause by the reasons of nodes with free devices; without such nodes, the devices are missing."""
     if group is None:
         return Cause.DEVICES_MISSING
     codes = {reason.code for reason in group.reasons}

@@ -25,6 +25,7 @@ from answers.manifests.translate import (
     build_template,
     translate_objects,
 )
+from answers.manifests.workload_pods import count_new_pods
 from answers.model.cluster_state import ClusterState, build_state, is_pending
 from answers.model.findings import ObjectFinding, namespace_of
 from answers.model.inputs import Inputs
@@ -173,6 +174,7 @@ def check_objects(
     context = build_context(inputs, results, features, policy_aware_schedulers, version)
     vocabularies = vocabularies_in_force(inputs.options, inputs.snapshot.profiles)
     quotas = check_quotas(inputs, results, version)
+    pods = count_new_pods(inputs, [result.source for result in results])
     uncounted_templates = find_uncounted_templates(inputs.snapshot, inputs.options)
     groups = group_findings(inputs)
     manifest_templates = {
@@ -188,7 +190,7 @@ def check_objects(
                 (
                     *field_findings(result, version),
                     *_translation_findings(result),
-                    *_rule_findings(result, context, inputs, manifest_templates),
+                    *_rule_findings(result, context, inputs, manifest_templates, number),
                     *quota_findings,
                     *_profile_findings(result.source, inputs),
                     *_mapping_findings(result.source, inputs),
@@ -198,7 +200,7 @@ def check_objects(
                 )
             ),
         )
-        for result, quota_findings in zip(track(results), quotas, strict=False)
+        for result, quota_findings, number in zip(track(results), quotas, pods, strict=False)
     ]
 
 
@@ -348,12 +350,17 @@ def _mapping_findings(source: SourceObject, inputs: Inputs) -> Iterator[Finding]
 
 
 def _rule_findings(
-    result: TranslatedObject, context: Context, inputs: Inputs, manifest_templates: Collection[Name]
+    result: TranslatedObject,
+    context: Context,
+    inputs: Inputs,
+    manifest_templates: Collection[Name],
+    pods: int,
 ) -> Iterator[Finding]:
     """Yield the findings of rules on an object after its translation.
 
     Args:
         manifest_templates: Templates of the manifests, which have findings of their own.
+        pods: The number of new pods that a workload stands for.
     """
     place = namespace_of(result.source, inputs.namespace)
     kind = workload_kind(result.source.api_version, result.source.kind)
@@ -364,6 +371,7 @@ def _rule_findings(
     target = _target(result.source, result.document or result.source.document, place)
     if target is None:
         return
+    target = msgspec.structs.replace(target, pods=pods)
     located_findings = original_paths(validate(target, context), result.source)
     findings = list(_at_keys(with_queues(located_findings, target), target, result, inputs))
     findings += routing_findings(target, context, result.claims)

@@ -1,11 +1,15 @@
 """The pods that workloads of manifests will have, and those that they have already. Pure."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from allocator.declarations import volcano
 from answers.manifests.job_groups import job_group_name
-from answers.model.cluster_state import ClusterState
+from answers.model.cluster_state import ClusterState, build_state
+from answers.model.findings import namespace_of
+from answers.model.inputs import Inputs
+from answers.model.kinds import STATE_KINDS
+from answers.model.objects import decode_objects
 from answers.model.pod_owners import is_made_by
 from kube.api.core import FINISHED_PHASES, Pod
 from kube.api.workloads import pod_path, pods_at_a_time, resolve_path
@@ -122,6 +126,18 @@ def count_pods_of(source: SourceObject, namespace: str, state: ClusterState) -> 
         for (pod_namespace, _), pod in state.pods.items()
         if pod_namespace == namespace
     )
+
+
+def count_new_pods(inputs: Inputs, sources: Sequence[SourceObject]) -> list[int]:
+    """Return for each object the number of pods at a time that it adds to the cluster; 1 for others."""
+    before, _ = decode_objects(inputs.state, STATE_KINDS, inputs.namespace)
+    state = build_state(before)
+    return [
+        1
+        if count_pods_of(source, namespace_of(source, inputs.namespace), state)
+        else pods_at_a_time(source.kind, source.document)
+        for source in sources
+    ]
 
 
 def _is_made_by(pod: Pod, source: SourceObject) -> bool:

@@ -62,7 +62,7 @@ def read_state(
     *,
     with_creations: bool = False,
 ) -> ReadState:
-    """Return the state of a cluster, or none of it where the flags name no cluster.
+    """Return the state of a cluster; without objects if the flags name no cluster.
 
     Args:
         manifests: Objects in whose namespaces the cluster is read, too.
@@ -113,7 +113,7 @@ async def _read_live(
 
 
 async def read_live_settings(flags: ClusterFlags) -> tuple[SharedSettings, list[str]]:
-    """Return the settings of the cluster's processes, and notes on what could not be read."""
+    """Return the settings of the cluster's processes, and notes on unreadable ones."""
     from cli.reading.live import live_settings  # noqa: PLC0415
     from kube.client.client import Client  # noqa: PLC0415
 

@@ -213,7 +213,7 @@ class _Editor:
             self._insert_below(_pair_end(node.value[-1], self._text), added, column)
 
     def _renamed_keys(self, node: MappingNode, old: Document, new: Document) -> dict[str, str]:
-        """Return the keys of words where another key stands in their place, old to new."""
+        """Return the keys of words that are replaced by another key in the same place, old to new."""
         if len(old) != len(new):
             return {}
         entries, renamed = _entries(node), {}

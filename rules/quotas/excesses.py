@@ -299,9 +299,9 @@ def _find_full_for_all(claims: _Claims, pods: int) -> Iterator[Finding]:
     of_one = book.least_charges(namespace, devices)
     of_next = book.least_charges(namespace, own)
     of_all = {account: of_one[account] + of_next[account] * (pods - 1) for account in of_one}
-    told = {excess.account for excess in book.ledger.excesses(of_one)}
+    exceeded_by_one = {excess.account for excess in book.ledger.excesses(of_one)}
     for excess in book.ledger.excesses(of_all):
-        if excess.account not in told:
+        if excess.account not in exceeded_by_one:
             yield warning(
                 Code.DEVICE_QUOTA_FULL,
                 joint_path(claims.entries, claims.whole),

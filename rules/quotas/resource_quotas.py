@@ -26,7 +26,7 @@ from rules.context.rule import OTHER_OBJECTS, Category, Rule, Scope, Subject
 
 
 class _Objects(NamedTuple):
-    """The objects that a quota counts by; what is in use is in its status."""
+    """The objects that a quota counts by; its status has the use."""
 
     classes: Mapping[str, DeviceClass]
     templates: Mapping[Name, ResourceClaimTemplate]

@@ -587,3 +587,23 @@ def test_check_charges_pods_that_keep_their_keys(mebibytes: int, code: str) -> N
 
     codes = {finding["code"] for finding in json.loads(result.stdout)["findings"]}
     assert {found for found in codes if "Quota" in found} == ({code} if code else set())
+
+
+@pytest.mark.parametrize(("replicas", "is_told"), [(1, False), (12, True)])
+def test_all_pods_of_a_workload_count_in_a_budget(replicas: int, is_told: bool) -> None:
+    pod = share("web", 6000)
+    spec = {
+        "replicas": replicas,
+        "selector": {"matchLabels": {"a": "b"}},
+        "template": {"metadata": {"labels": {"a": "b"}}, "spec": pod["spec"]},
+    }
+    metadata = {"name": "web", "namespace": "vision"}
+    deployment = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": spec}
+
+    result = drawbridge(
+        "check", "-f", "-", *CLUSTER, "-f", QUOTA / "vision.yaml", stdin=dump_yaml([deployment])
+    )
+
+    assert (
+        "for 12 pods; where the quota is enforced, some of them wait" in result.stdout
+    ) == is_told

@@ -1,4 +1,4 @@
-"""Pods and workloads whose devices exceed what a ResourceQuota leaves are warned about when they are applied."""
+"""Warnings about pods and workloads with more devices than a ResourceQuota has left."""
 
 from typing import Any, Final
 

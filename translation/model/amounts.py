@@ -66,7 +66,7 @@ def written_amount(text: str) -> tuple[str, str]:
 
 
 def suggest_amount(text: str, *, with_unit: bool) -> str:
-    """Return the amount that a text probably means which is none; empty if it tells none.
+    """Return the amount that a malformed text probably means; empty if it tells none.
 
     >>> suggest_amount("100GB", with_unit=True), suggest_amount("624 TFLOPS", with_unit=False)
     ('100G', '624')
