@@ -60,7 +60,6 @@ FIXES: Final[Mapping[str, str]] = {
     "privilegedShare": "Remove privileged, or request whole devices.",
     "quotaNotCounted": "Let a ResourceQuota count the DeviceClass; drawbridge quota prints one.",
     "duplicateResource": "Stop the device plugin on this node.",
-    "exceedsQuota": "Request less, or raise the ResourceQuota.",
     "invalidGroup": "Write the name of a PodGroup, and a whole number of pods from 1 on.",
     "groupMinimumDiffers": "Write one number on all pods of the group.",
     "groupNotFound": "Create the PodGroup that the message names, with the number of pods that it needs.",

@@ -454,7 +454,10 @@ def test_a_pod_that_waits_for_cpu_alone_says_so() -> None:
             "message": "0/2 nodes are available: 2 Insufficient cpu.",
         }
     ]
-    assert status["event"] is None  # The observer's is about devices.
+    assert status["cause"] == "InsufficientResource"
+    assert status["event"].startswith(
+        "Devices are free on node node-a and 1 more, but Insufficient"
+    )
 
 
 # --- advice ---------------------------------------------------------------------------------------
