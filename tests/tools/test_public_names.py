@@ -128,6 +128,7 @@ def test_metrics_are_made_in_modules_of_that_name() -> None:
 
 def test_every_reason_of_an_event_is_listed() -> None:
     enumerated = {
+        "clusterstate/event_history.py",
         "controllers/audit/report.py",
         "controllers/groups/events.py",
         "controllers/policies/events.py",
