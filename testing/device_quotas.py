@@ -1,7 +1,7 @@
 """DeviceQuotas as tests write them: `quota(capacity_limit("memory", "80Gi"))`."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from kube.api.device_quota import (
     CountedClaims,
@@ -14,6 +14,15 @@ from kube.api.device_quota import (
 from kube.api.meta import LabelSelector, ObjectMeta
 from kube.quantity import Quantity
 from testing.allocation.builders import DRIVER, selectors
+
+_TEN: Final = "[0, 1, 2, 3, 4, 5, 6, 7, 8, 9]"
+_THOUSAND: Final = f"{_TEN}.all(a, {_TEN}.all(b, {_TEN}.all(c, a + b + c >= 0)))"
+COSTLY_SELECTOR: Final = (
+    f"{' && '.join([_THOUSAND] * 8)} && device.attributes['gpu.example.com'].index < 0"
+)
+"""Costs a tenth of what Kubernetes allows; a limit may evaluate it on some 200 devices."""
+ENDLESS_SELECTOR: Final = f"{_TEN}.all(d, {_THOUSAND})"
+"""Compiles, and takes more iterations than the engine has."""
 
 
 def device_limit(most: str | int, name: str = "devices", **fields: Any) -> QuotaLimit:

@@ -42,6 +42,8 @@ class ConditionReason(StrEnum):
     ACCEPTED = "Accepted"
     INVALID_SELECTOR = "InvalidSelector"
     """A selector does not compile; its limit lets nothing through."""
+    SELECTOR_BUDGET_SPENT = "SelectorBudgetSpent"
+    """The selectors of a limit take too many steps for the devices there are; it lets nothing through."""
     ENFORCED = "Enforced"
     AUDIT = "Audit"
     """The quota only reports."""
@@ -105,10 +107,11 @@ def accepted_condition(limits: Iterable[Limit]) -> ConditionState:
     if not faults:
         return ConditionState(type_, "True", ConditionReason.ACCEPTED, "every limit is evaluated")
     texts = [f"{fault.path}: {fault.why}" for fault in faults]
+    is_spent = all(fault.is_spent for fault in faults)
     return ConditionState(
         type_,
         "False",
-        ConditionReason.INVALID_SELECTOR,
+        ConditionReason.SELECTOR_BUDGET_SPENT if is_spent else ConditionReason.INVALID_SELECTOR,
         f"{_list(texts)}; a limit that cannot be evaluated lets nothing through",
     )
 

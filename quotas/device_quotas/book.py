@@ -139,6 +139,7 @@ class QuotaBook:
             for pool in self._published.replace_slice(name, slice_)
         ]
         self._charges.forget()
+        self.tenants.renew_filters()
         self._charge_again(
             self._open.union(*(self._of_pool.get(pool, set()) for pool in set(pools)))
         )

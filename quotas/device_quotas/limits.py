@@ -1,7 +1,8 @@
 """The limits of DeviceQuotas, compiled: the devices and requests that count, and their measure.
 
 Selectors are administrators' expressions, so they are evaluated in place, once for each projection of a
-device. Whatever cannot be evaluated counts: a limit whose expression does not compile lets nothing through.
+device. Whatever cannot be evaluated counts: a limit whose expression does not compile, or takes more steps for
+the devices there are than a limit may, lets nothing through.
 """
 
 from collections.abc import Hashable, Iterable
@@ -28,6 +29,8 @@ from kube.cel.scope import current_scope
 from kube.errors import CelError, InvalidSelector, UnsupportedSelector
 from kube.quantity import Quantity
 
+MAX_STEPS: Final = 200_000
+"""Steps of the selectors of one limit for all devices that differ: half a second."""
 _MAX_CACHED: Final = 65536
 """Verdicts that a filter caches; beyond that the cache is cleared."""
 
@@ -62,17 +65,24 @@ class Measured(Protocol):
 
 
 class LimitFault(msgspec.Struct, frozen=True, kw_only=True):
-    """The fault of a selector, independent of the device."""
+    """The fault of a selector, independent of the device.
+
+    Attributes:
+        is_spent: It compiles, and takes too many steps for all devices.
+    """
 
     path: FieldPath
     why: str
+    is_spent: bool = False
 
 
 class DeviceFilter:
-    """The devices that a limit counts. Immutable but for its cache of verdicts.
+    """The devices that a limit counts. Immutable but for its cache of verdicts, and for its fault.
 
     Attributes:
-        fault: The first selector that does not compile; None if all do.
+        fault: The first selector that does not compile, or all of them once they have taken too many steps;
+            None while they can be evaluated. It stays until the quota is another one.
+        counts_all: Every device counts.
         failure: The message of a selector that failed on a device; empty if none has.
     """
 
@@ -91,16 +101,19 @@ class DeviceFilter:
                 self._selectors.append(compiled)
             elif self.fault is None:
                 self.fault = compiled
+        self.counts_all: Final = self.fault is not None or not self._selectors
+        self._path = path
         self._fields = referenced_fields(self._selectors)
         self._verdicts: dict[Hashable, bool] = {}
+        self._steps = 0
+        self._has_gone_devices = False
 
-    @property
-    def counts_all(self) -> bool:
-        """Return True if every device counts."""
-        return self.fault is not None or not self._selectors
+    def renew(self) -> None:
+        """Take note that devices are others now, so that some verdicts may be of devices that are gone."""
+        self._has_gone_devices = bool(self._verdicts)
 
     def counts(self, device: PublishedDevice) -> bool:
-        """Return True if a device counts; one that a selector fails on does.
+        """Return True if a device counts; one that no selector can be evaluated on does.
 
         Raises:
             AnswerInterrupted: The budget of the answer does not last for the evaluation.
@@ -110,18 +123,38 @@ class DeviceFilter:
         key = projection(device, self._fields)
         verdict = self._verdicts.get(key)
         if verdict is None:
-            if len(self._verdicts) >= _MAX_CACHED:
-                self._verdicts.clear()
+            if not self._may_evaluate():
+                return True
             verdict = self._verdicts[key] = self._evaluate(device)
         return verdict
 
+    def _may_evaluate(self) -> bool:
+        """Return True if the selectors have steps left for another device."""
+        if self.fault is not None:
+            return False
+        is_spent = self._steps >= MAX_STEPS
+        if is_spent and not self._has_gone_devices:
+            # Verdicts stay, so that a claim is charged the same before and after.
+            why = f"takes more than {MAX_STEPS} steps for the {len(self._verdicts)} devices that differ"
+            self.fault = LimitFault(path=self._path, why=why, is_spent=True)
+            return False
+        if is_spent or len(self._verdicts) >= _MAX_CACHED:
+            self._verdicts.clear()
+            self._steps, self._has_gone_devices = 0, False
+        return True
+
     def _evaluate(self, device: PublishedDevice) -> bool:
+        view = device_view(device.id.driver, device.device)
         for selector in self._selectors:
-            current_scope().meter.count(1 + selector.charge // COST_PER_STEP)
+            steps = 1 + selector.charge // COST_PER_STEP
+            self._steps += steps
+            current_scope().meter.count(steps)
             try:
-                if not selector.matches(device_view(device.id.driver, device.device)):
+                if not selector.matches(view):
                     return False
             except CelError as error:
+                if isinstance(error, UnsupportedSelector) and not view.unsupported:
+                    self.fault = LimitFault(path=self._path, why=str(error), is_spent=True)
                 self.failure = f"device {device.id}: {error}"
         return True
 

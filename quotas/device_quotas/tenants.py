@@ -104,6 +104,12 @@ class Tenants:
             self._selected[quota_name].add(name)
         return before != after
 
+    def renew_filters(self) -> None:
+        """Take note that devices are others now."""
+        for limits in self.limits.values():
+            for limit in limits:
+                limit.devices.renew()
+
     @property
     def drivers(self) -> frozenset[str]:
         """Return the drivers that some quota limits."""

@@ -231,10 +231,19 @@ def _counts_nothing(path: FieldPath, why: str, fix: str) -> Finding:
 
 
 def find_failing_selectors(quota: Quota, path: FieldPath, context: Context) -> Iterator[Finding]:
-    """Yield selectors that error on a published device, so that it counts."""
+    """Yield selectors that error on a published device, so that it counts, or take too many steps for all."""
     for index, limit in enumerate(_compiled_limits(quota)):
         for device in context.inventory.devices_of(limit.driver):
             limit.devices.counts(device)
+            fault = limit.devices.fault
+            if fault is not None and fault.is_spent:
+                yield warning(
+                    Code.SELECTOR_FAILS,
+                    path.join(fault.path),
+                    f"{fault.why}; limit {quote_text(limit.name)} would let nothing through",
+                    "read fewer attributes, and none that every device has another value of",
+                )
+                break
             if limit.devices.failure:
                 yield warning(
                     Code.SELECTOR_FAILS,

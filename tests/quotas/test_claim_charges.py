@@ -27,7 +27,15 @@ from testing.allocation.builders import (
     result,
     slice_of,
 )
-from testing.device_quotas import capacity_limit, claim_limit, counter_limit, device_limit, quota
+from testing.device_quotas import (
+    COSTLY_SELECTOR,
+    ENDLESS_SELECTOR,
+    capacity_limit,
+    claim_limit,
+    counter_limit,
+    device_limit,
+    quota,
+)
 
 A100 = device("gpu-0", capacity={"memory": "40Gi"}, attributes={"model": "A100"})
 H100 = device("gpu-1", capacity={"memory": "80Gi"}, attributes={"model": "H100"})
@@ -221,6 +229,50 @@ def test_a_device_on_which_a_selector_fails_counts() -> None:
 
     assert in_units(limit, total.most) == "1"
     assert "gpu-0" in limit.devices.failure
+
+
+def indexed_devices(count: int) -> list[Device]:
+    return [device(f"gpu-{index}", attributes={"index": index}) for index in range(count)]
+
+
+def test_selectors_that_take_too_many_steps_close_the_limit() -> None:
+    limit = limit_of(device_limit(400, where=COSTLY_SELECTOR))
+    devices = PublishedDevices([slice_of(*indexed_devices(210))]).devices
+
+    counted = [limit.devices.counts(device) for device in devices]
+
+    assert limit.is_closed
+    assert limit.available_max == 0
+    assert limit.devices.fault is not None
+    assert limit.devices.fault.is_spent
+    assert str(limit.devices.fault.path) == "spec.limits[0].selectors"
+    assert limit.devices.fault.why == "takes more than 200000 steps for the 202 devices that differ"
+    # Devices that were evaluated are charged as before.
+    assert counted == [False] * 202 + [True] * 8
+    assert [limit.devices.counts(device) for device in devices] == counted
+
+
+def test_a_selector_without_end_closes_the_limit() -> None:
+    limit = limit_of(device_limit(4, where=ENDLESS_SELECTOR))
+
+    assert not limit.is_closed
+    assert limit.devices.counts(PublishedDevices([slice_of(A100)]).devices[0])
+    assert limit.is_closed
+    assert limit.devices.fault is not None
+    assert limit.devices.fault.is_spent
+    assert limit.devices.fault.why == "Iteration budget exceeded"
+
+
+def test_devices_that_are_gone_take_no_steps() -> None:
+    limit = limit_of(device_limit(400, where=COSTLY_SELECTOR))
+    devices = PublishedDevices([slice_of(*indexed_devices(300))]).devices
+
+    counted = [limit.devices.counts(device) for device in devices[:150]]
+    limit.devices.renew()
+    counted += [limit.devices.counts(device) for device in devices[150:]]
+
+    assert not limit.is_closed
+    assert counted == [False] * 300
 
 
 def test_the_newest_slice_describes_a_device() -> None:

@@ -19,7 +19,14 @@ from kube.api.resource import AllocationResult, DeviceAllocationResult
 from kube.cel.scope import AnswerInterrupted, Meter, evaluating
 from quotas.device_quotas.book import CountedClaim, QuotaBook
 from testing.allocation.builders import DRIVER, claim, classes, device, request, result, slice_of
-from testing.device_quotas import capacity_limit, claim_limit, counter_limit, device_limit, quota
+from testing.device_quotas import (
+    COSTLY_SELECTOR,
+    capacity_limit,
+    claim_limit,
+    counter_limit,
+    device_limit,
+    quota,
+)
 
 NOW = "2026-11-24T13:00:00Z"
 SMALL = device("small", capacity={"memory": "40Gi"})
@@ -196,6 +203,25 @@ def test_every_driver_of_a_quota_has_to_be_covered() -> None:
     assert message(written, "Enforced") == (
         "other schedulers allocate nic.example.com; nothing holds pods back"
     )
+
+
+def test_selectors_that_take_too_many_steps_are_not_accepted() -> None:
+    filled = book(quota(device_limit(400, where=COSTLY_SELECTOR)))
+    devices = [device(f"gpu-{index}", attributes={"index": index}) for index in range(210)]
+    filled.replace_slices({"b": slice_of(*devices)})
+    put(filled, "waiting", is_let_through=False)
+
+    written = status(filled)
+
+    assert conditions(written)["Accepted"] == "False SelectorBudgetSpent"
+    assert message(written, "Accepted") == (
+        "spec.limits[0].selectors: takes more than 200000 steps for the 202 devices that differ; "
+        "a limit that cannot be evaluated lets nothing through"
+    )
+    assert [
+        excess.message
+        for excess in filled.excesses_of_claims("default", [claim(request()).spec.devices])
+    ] == ["DeviceQuota team, limit devices cannot be evaluated, so it lets nothing through"]
 
 
 def test_an_audit_enforces_nothing() -> None:

@@ -5,11 +5,29 @@ from typing import NamedTuple
 import pytest
 
 from rules.context.context import Context
-from testing.rule_cases import Document, cel, device_quota, finding_lines, findings_of, limit
+from testing.device_quotas import COSTLY_SELECTOR
+from testing.rule_cases import (
+    Document,
+    attributes,
+    cel,
+    device,
+    device_quota,
+    finding_lines,
+    findings_of,
+    limit,
+    resource_slice,
+)
 from testing.rule_contexts import GPUS, context
 
 _LIMIT = "spec.limits[0]"
 _NAMESPACES = {"a": {"team": "vision"}, "b": {}}
+
+MANY = resource_slice(
+    *(
+        device(f"gpu-{index}", **attributes(index=index), capacity={"memory": {"value": "1Gi"}})
+        for index in range(210)
+    )
+)
 
 
 class Case(NamedTuple):
@@ -52,6 +70,12 @@ CASES = (
         "a selector that errors on a device",
         device_quota(limit(selectors=[cel('device.attributes["gpu.example.com"].index == 1')])),
         (f"warning selectorFails {_LIMIT}.selectors",),
+    ),
+    Case(
+        "a selector that takes too many steps for all devices",
+        device_quota(limit(selectors=[cel(COSTLY_SELECTOR)])),
+        (f"warning selectorFails {_LIMIT}.selectors",),
+        context(MANY),
     ),
     Case(
         "a label that a namespace has",
