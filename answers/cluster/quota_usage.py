@@ -26,6 +26,9 @@ from quotas.gates.waiting_note import OWNED, waiting_note
 MAX_CONSUMERS: Final = 3
 """Namespaces in one sentence."""
 _TOO_LITTLE: Final = "too little is left of a DeviceQuota"
+_NEVER: Final = (
+    "it needs more than a DeviceQuota ever allows, so it gets through only if the quota is raised"
+)
 _HAS_ROOM: Final = "the DeviceQuotas have room for it, and the controllers remove the gate"
 
 
@@ -35,10 +38,12 @@ class GateReason(NamedTuple):
     Attributes:
         text: The reason in a sentence.
         quotas: Limits of which too little is left, with who uses them, in sentences.
+        is_final: It is kept whatever others release.
     """
 
     text: str
     quotas: tuple[str, ...] = ()
+    is_final: bool = False
 
 
 def build_usage(state: ClusterState, features: Features) -> QuotaUsage:
@@ -148,8 +153,12 @@ def gate_reason(pod: Pod, state: ClusterState) -> GateReason | None:
                 with_consumers(excess, ledger) if isinstance(excess, Excess) else excess.message
                 for excess in waiting.excesses
             )
-            text = _TOO_LITTLE if sentences else waiting_note(waiting, ledger)
-            return GateReason(text, sentences)
+            if not sentences:
+                return GateReason(waiting_note(waiting, ledger))
+            is_final = not all(
+                isinstance(excess, Excess) and not excess.is_final for excess in waiting.excesses
+            )
+            return GateReason(_NEVER if is_final else _TOO_LITTLE, sentences, is_final)
         case Undecided() as undecided:
             return GateReason(undecided.value)
         case None:
@@ -200,8 +209,10 @@ def _owners(
 
 
 def with_consumers(excess: Excess, ledger: DeviceQuotaLedger) -> str:
-    """Return an excess with the namespaces that use most of the limit."""
+    """Return an excess with the amount that is missing, and the namespaces that use most of the limit."""
     limit = excess.account.limit
+    missing = "" if excess.is_final else f", {limit.in_words(excess.missing)} missing"
+    message = excess.message + missing
     parts = sorted(
         ((part.committed, name) for name, part in ledger.by_namespace(excess.account)),
         key=lambda entry: (-entry[0], entry[1]),
@@ -211,4 +222,4 @@ def with_consumers(excess: Excess, ledger: DeviceQuotaLedger) -> str:
         for amount, name in parts[:MAX_CONSUMERS]
     )
     more = f" and {len(parts) - MAX_CONSUMERS} more" if len(parts) > MAX_CONSUMERS else ""
-    return f"{excess.message}; in use: {consumers}{more}" if consumers else excess.message
+    return f"{message}; in use: {consumers}{more}" if consumers else message

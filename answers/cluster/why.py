@@ -82,7 +82,9 @@ class ObjectStatus(msgspec.Struct, frozen=True, kw_only=True):
         quotas: DeviceQuotas of which too little is left for a pending pod, in sentences.
         promised: DeviceQuotas that a pending pod was let through by, so that it uses them up, in sentences.
         advice: Changes of a pending pod or of the cluster that help it, beside the closest fit, in sentences.
-        gate: The reason why the scheduling gate of DeviceQuotas holds a pending pod back; None without it.
+        gate: The reason why the scheduling gate of DeviceQuotas holds a pending pod back, or the pod of a
+            pending claim; None without it.
+        is_final: It waits for a DeviceQuota whatever others release.
         fenced: Drivers that its scheduler may not allocate, since the bridge owns them; of a pending one.
         unreadable: Resources that the user may not list, such as `nodes`; the answer is as if there
             were none.
@@ -110,6 +112,7 @@ class ObjectStatus(msgspec.Struct, frozen=True, kw_only=True):
     promised: tuple[str, ...] = ()
     advice: tuple[str, ...] = ()
     gate: str | None = None
+    is_final: bool = False
     fenced: tuple[str, ...] = ()
     unreadable: tuple[str, ...] = ()
     rejection: str | None = None
@@ -180,6 +183,7 @@ def pod_status(
         quotas=quotas,
         promised=promised_amounts(pod, state),
         gate=gate.text if gate is not None else None,
+        is_final=gate is not None and gate.is_final,
     )
 
 
@@ -375,8 +379,15 @@ def claim_status(claim: ResourceClaim, state: ClusterState, cluster: Cluster) ->
     if allocation is not None:
         return status
     first = next((pod for pod in users if is_pending(pod)), None)
+    gate = None if first is None else gate_reason(first, state)
     if first is not None:
         answer = _placement(first, state, cluster)
+        status = msgspec.structs.replace(
+            status,
+            quotas=_exceeded_quotas(first, state) if gate is None else gate.quotas,
+            gate=gate.text if gate is not None else None,
+            is_final=gate is not None and gate.is_final,
+        )
     else:
         question = _question(state, claims=(claim,))
         answer = simulation.simulate_in_order(cluster, question, SimulationOptions(closest_fits=1))

@@ -6,6 +6,7 @@ from typing import Any, Final, NamedTuple
 from answers.model.findings import reference
 from findings.text import printable
 from kube.manifests.source import SourceObject
+from kube.names import QUOTA_GATE
 
 Spec = Mapping[str, Any]
 """The `spec` of a pod as written; any value may be of a wrong type."""
@@ -59,13 +60,20 @@ def _has_preferred_node_affinity(spec: Spec) -> bool:
     return bool(node_affinity.get("preferredDuringSchedulingIgnoredDuringExecution"))
 
 
+def _has_gates(spec: Spec) -> bool:
+    """Return True if a pod has scheduling gates; the DeviceQuotas behind ours are modelled."""
+    return any(
+        _mapping(gate).get("name") != QUOTA_GATE for gate in _list(spec.get("schedulingGates"))
+    )
+
+
 FEATURES: Final = (
     UnmodelledFeature("host ports", _has_host_ports),
     UnmodelledFeature("volumes", _has_volumes),
     UnmodelledFeature("affinity between pods", _has_pod_affinity),
     UnmodelledFeature("preferred node affinity", _has_preferred_node_affinity),
     UnmodelledFeature("topology spread", lambda spec: bool(spec.get("topologySpreadConstraints"))),
-    UnmodelledFeature("scheduling gates", lambda spec: bool(spec.get("schedulingGates"))),
+    UnmodelledFeature("scheduling gates", _has_gates),
 )
 NOT_MODELLED: Final = tuple(feature.name for feature in FEATURES)
 """The checks of a scheduler that nothing here does."""

@@ -10,7 +10,7 @@ from allocator.features.co_tenant_config import UNIFORM_CONFIG_DRIVERS, find_con
 from allocator.model.feature_gates import Features
 from allocator.model.gated_pools import find_gated_pools, find_mixed_pools
 from allocator.model.usage import Usage
-from allocator.pods.claims import allocation_of, claim_name
+from allocator.pods.claims import Name, allocation_of, claim_name
 from allocator.simulation.model import PlacedClaim, PlacedPod, SimulationInput, SimulationResult
 from answers.cluster.budgets import Budgets
 from answers.cluster.fits_in_keys import findings_in_keys
@@ -123,9 +123,11 @@ def build_request(inputs: Inputs) -> SimulationRequest:
     admitted, held_back = _split_by_quotas(
         pending, claims, (budgets, quota_ledger), inputs.snapshot
     )
+    unallocated = [claim for claim in claims if allocation_of(claim) is None]
+    waiting_claims = _claims_of_waiting(pending, held_back.pods)
     question = SimulationInput(
         pods=admitted,
-        claims=tuple(claim for claim in claims if allocation_of(claim) is None),
+        claims=tuple(claim for claim in unallocated if claim_name(claim) not in waiting_claims),
         known=state.claims,
         templates=state.templates,
         classes=state.classes,
@@ -135,7 +137,10 @@ def build_request(inputs: Inputs) -> SimulationRequest:
         question=question,
         state=state,
         findings=(*faults, *collect_findings(results), *own_faults, *held_back.findings),
-        rejections=_rejected_result(results, inputs.namespace, held_back.pods),
+        rejections=_with_claims(
+            _rejected_result(results, inputs.namespace, held_back.pods),
+            [claim for claim in unallocated if claim_name(claim) in waiting_claims],
+        ),
         workloads=tuple(
             result.reference
             for result in results
@@ -193,6 +198,31 @@ def _split_by_quotas(
             budgets.charge(pod)
             within.append(pod)
     return tuple(within), _HeldBack(tuple(held_back), tuple(findings))
+
+
+def _claims_of_waiting(pods: Iterable[Pod], held_back: Iterable[PlacedPod]) -> frozenset[Name]:
+    """Return the claims that only pods name which a quota holds back, so that nobody allocates them."""
+    names = {(pod.namespace, pod.name) for pod in held_back}
+    waiting: set[Name] = set()
+    others: set[Name] = set()
+    for pod in pods:
+        place = (pod.metadata.namespace, pod.metadata.name)
+        claims = waiting if place in names else others
+        claims |= {
+            (pod.metadata.namespace, entry.resource_claim_name)
+            for entry in pod.spec.resource_claims or ()
+            if entry.resource_claim_name
+        }
+    return frozenset(waiting - others)
+
+
+def _with_claims(result: SimulationResult, claims: Iterable[ResourceClaim]) -> SimulationResult:
+    """Return a result with claims that are not allocated."""
+    unplaced = [
+        PlacedClaim(namespace=claim.metadata.namespace, name=claim.metadata.name)
+        for claim in claims
+    ]
+    return msgspec.structs.replace(result, claims=(*result.claims, *unplaced))
 
 
 def _without_quota(result: TranslatedObject, findings: tuple[Finding, ...]) -> TranslatedObject:
@@ -281,12 +311,13 @@ def _rejected_workloads(results: Iterable[TranslatedObject]) -> Iterator[tuple[s
 
 
 def describe_rejection(findings: Sequence[Finding]) -> str:
-    """Return the first error of an object that is rejected, and the number of others."""
-    errors = [finding for finding in findings if finding.is_error] or list(findings)
-    if not errors:
+    """Return the first error of an object that is rejected, or reason of one that waits, and how many more."""
+    errors = [finding for finding in findings if finding.is_error]
+    shown = errors or findings
+    if not shown:
         return "it was rejected"
-    more = count_text(len(errors) - 1, "more error")
-    return finding_text(errors[0]) + (f" and {more}" if len(errors) > 1 else "")
+    more = count_text(len(shown) - 1, "more error" if errors else "more reason")
+    return finding_text(shown[0]) + (f" and {more}" if len(shown) > 1 else "")
 
 
 def _rejected_result(

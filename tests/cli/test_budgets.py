@@ -172,15 +172,15 @@ def test_a_pending_pod_is_told_which_budget_it_exceeds(
     assert len(quotas) == number
     for sentence in quotas:
         assert sentence == (
-            "DeviceQuota vision, limit memory: 28Gi of memory needed, 24Gi of memory of 80Gi of memory left; "
-            "in use: vision 48Gi, vision-lab 8Gi"
+            "DeviceQuota vision, limit memory: 28Gi of memory needed, 24Gi of memory of 80Gi of memory left, "
+            "4Gi of memory missing; in use: vision 48Gi, vision-lab 8Gi"
         )
 
 
 def test_the_text_does_not_blame_the_scheduler_for_a_budget(tmp_path: Path) -> None:
     text = why(tmp_path, *of_bridge(*pending("28Gi")), form="text")
 
-    assert "too little is left of a" in text
+    assert "waits for a DeviceQuota: a node has the devices, but too little is" in text
     assert "has not come to it yet" not in text
 
 
@@ -393,14 +393,16 @@ def test_a_gated_pod_with_a_mapped_key_is_told_its_quota(tmp_path: Path) -> None
 
     gpus, _, memory = sorted(quotas)
     assert gpus == (
-        "DeviceQuota vision, limit gpus: 2 devices needed, 1 device of 4 devices left; "
-        "in use: vision 2, vision-lab 1"
+        "DeviceQuota vision, limit gpus: 2 devices needed, 1 device of 4 devices left, "
+        "1 device missing; in use: vision 2, vision-lab 1"
     )
     assert memory == (
         "DeviceQuota vision, limit memory: 160Gi of memory needed, 24Gi of memory of 80Gi of memory left; "
         "in use: vision 48Gi, vision-lab 8Gi"
     )
-    assert gate == "too little is left of a DeviceQuota"
+    assert gate == (
+        "it needs more than a DeviceQuota ever allows, so it gets through only if the quota is raised"
+    )
 
 
 def of_replica_set(document: Document, name: str, hash_: str, **spec: str) -> Document:
@@ -510,7 +512,7 @@ def test_a_gated_pod_that_names_another_scheduler_is_told_that_the_bridge_decide
 def test_the_text_names_the_gate(tmp_path: Path) -> None:
     text = why(tmp_path, gated(claim="absent"), form="text")
 
-    assert "pending behind its scheduling gate: claim absent does not exist" in text
+    assert "pending, behind its scheduling gate: claim absent does not exist" in text
 
 
 def test_keys_that_a_class_maps_are_placed_within_the_budget_only() -> None:
@@ -569,8 +571,8 @@ def test_a_gated_pod_with_legacy_keys_is_told_its_quota(tmp_path: Path) -> None:
 
     assert quotas == [
         (
-            "DeviceQuota vision, limit memory: 28Gi of memory needed, 24Gi of memory of 80Gi of memory left; "
-            "in use: vision 48Gi, vision-lab 8Gi"
+            "DeviceQuota vision, limit memory: 28Gi of memory needed, 24Gi of memory of 80Gi of memory left, "
+            "4Gi of memory missing; in use: vision 48Gi, vision-lab 8Gi"
         )
     ]
 

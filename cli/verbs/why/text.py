@@ -86,11 +86,16 @@ def format_rejection(status: ObjectStatus, width: int) -> str:
 
 
 def format_status(answer: Explained, state: ClusterState, width: int) -> Iterator[str]:
-    """Yield the state of a pod or claim, its placement, and the map of the devices."""
+    """Yield the state of a pod or claim, its placement, and the map of the devices.
+
+    The placement of one that waits for a DeviceQuota is a condition, and in no map.
+    """
     status, cluster, before = answer
     lacks_nodes = lacks_known_nodes(status.unreadable, state)
     yield format_paragraph(_paragraph(status, lacks_nodes=lacks_nodes), width)
-    if status.simulation is not None:
+    if _waits_for_quota(status) and status.simulation is not None and status.simulation.all_placed:
+        yield "\n".join(simulate_text.not_modelled(width))
+    elif status.simulation is not None:
         no_nodes = simulate_text.explain_no_nodes(status.unreadable)
         yield from simulate_text.format_placements(
             status.simulation, cluster, before, width, no_nodes=no_nodes
@@ -118,6 +123,7 @@ def _paragraph(status: ObjectStatus, *, lacks_nodes: bool) -> Paragraph:
             rows += [Row(label="allocated", text=f"{name}{words}") for words in devices]
     rows += [Row(label="conflict", text=sentence) for sentence in status.conflicts]
     rows += [Row(label="quota", text=text) for text in status.quotas]
+    rows += [Row(label="then", text=text) for text in _conditional_placement(status)]
     rows += [Row(label="promised", text=text) for text in status.promised]
     rows += [Row(label="advice", text=text) for text in status.advice]
     rows += [Row(label="held back", text=text) for text in status.held_back[:_HELD_SHOWN]]
@@ -134,6 +140,27 @@ def _paragraph(status: ObjectStatus, *, lacks_nodes: bool) -> Paragraph:
         place="",
         rows=tuple(drop_repeated_labels(rows)),
     )
+
+
+def _waits_for_quota(status: ObjectStatus) -> bool:
+    """Return True if a DeviceQuota keeps a pod from being placed, or its gate is still there."""
+    return status.gate is not None or bool(status.quotas)
+
+
+def _conditional_placement(status: ObjectStatus) -> Iterator[str]:
+    """Yield the placement of a pod that waits for a DeviceQuota, in a sentence."""
+    answer = status.simulation
+    if answer is None or not answer.all_placed or status.is_final or not _waits_for_quota(status):
+        return
+    for pod in answer.pods:
+        parts = [
+            text
+            for claim in answer.claims
+            if claim.allocation is not None
+            for text in simulate_text.devices(claim.allocation)
+        ]
+        gets = f", with {'; '.join(parts)}" if parts else ""
+        yield f"once let through it would be placed on node {pod.node}, as the cluster is now{gets}"
 
 
 def _state(status: ObjectStatus, *, lacks_nodes: bool) -> str:
@@ -160,9 +187,11 @@ def _pending(status: ObjectStatus, *, lacks_nodes: bool) -> str:
             "not allocate its devices; create the pod again, and the webhook gives it the bridge's"
         )
     if status.gate is not None:
-        return f"pending behind its scheduling gate: {status.gate}"
+        what = "waits for a DeviceQuota" if status.quotas else "pending"
+        whose = "its" if status.kind == "Pod" else "its pod's"
+        return f"{what}, behind {whose} scheduling gate: {status.gate}"
     if answer is not None and answer.all_placed and status.quotas:
-        return "pending: a node has the devices, but too little is left of a DeviceQuota"
+        return "waits for a DeviceQuota: a node has the devices, but too little is left of the quota"
     if answer is not None and answer.all_placed and status.is_new and not status.advice:
         return "not created yet: a node has the devices"
     if answer is not None and answer.all_placed and status.advice:

@@ -1,0 +1,112 @@
+"""Pods that wait for a DeviceQuota: their placement is a condition, and never what happens next."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from kube.manifests.dump import dump_yaml
+from kube.names import QUOTA_GATE
+from testing.command import drawbridge
+from tests.cli.test_budgets import CLUSTER, Document, of_bridge, pending, share, simulate
+
+
+def gated(memory: str) -> tuple[Document, Document]:
+    """A claim, and its pod behind the gate."""
+    claim, pod = pending(memory)
+    pod["spec"]["schedulingGates"] = [{"name": QUOTA_GATE}]
+    return claim, pod
+
+
+def explained(tmp_path: Path, kind: str, *documents: Document) -> str:
+    """Return what `why` says of it, in one line."""
+    file = tmp_path / "pending.yaml"
+    file.write_text(dump_yaml(documents))
+    result = drawbridge("why", kind, "next", "-n", "vision", *CLUSTER, "--snapshot", file)
+    assert result.exit_code == 0, result.stderr
+    return " ".join(result.stdout.split())
+
+
+@pytest.mark.parametrize("kind", ["pod", "claim"])
+def test_the_wait_comes_first_and_the_placement_is_a_condition(kind: str, tmp_path: Path) -> None:
+    text = explained(tmp_path, kind, *gated("28Gi"))
+
+    assert "status waits for a DeviceQuota, behind its" in text
+    assert "4Gi of memory missing; in use: vision 48Gi, vision-lab 8Gi" in text
+    assert text.index("4Gi of memory missing") < text.index("once let through it would be placed")
+    assert "once let through it would be placed on node hami-0, as the cluster is now" in text
+    assert "allocated" not in text
+
+
+def test_a_pod_of_the_bridge_waits_likewise(tmp_path: Path) -> None:
+    text = explained(tmp_path, "pod", *of_bridge(*pending("28Gi")))
+
+    assert "status waits for a DeviceQuota: a node has the devices" in text
+    assert "once let through it would be placed on node hami-0" in text
+    assert "allocated" not in text
+
+
+def test_a_pod_with_room_is_placed_once_the_gate_is_gone(tmp_path: Path) -> None:
+    text = explained(tmp_path, "pod", *gated("16Gi"))
+
+    assert "the DeviceQuotas have room for it, and the controllers remove the gate" in text
+    assert "once let through it would be placed on node hami-0" in text
+    assert "allocated" not in text
+
+
+def test_a_pod_that_never_gets_through_has_no_placement(tmp_path: Path) -> None:
+    text = explained(tmp_path, "pod", *gated("50Gi"))
+
+    assert "it gets through only if the quota is raised" in text
+    assert "once let through" not in text
+    assert "allocated" not in text
+
+
+def test_a_pod_that_fits_nowhere_is_told_that_too(tmp_path: Path) -> None:
+    claim, pod = gated("28Gi")
+    pod["spec"]["nodeSelector"] = {"zone": "elsewhere"}
+
+    text = explained(tmp_path, "pod", claim, pod)
+
+    assert "4Gi of memory missing" in text
+    assert "Pod vision/next not placed" in text
+
+
+def test_the_claim_of_a_pod_that_waits_is_not_placed_alone() -> None:
+    claim, pod = gated("28Gi")
+    call = ("simulate", "-f", "-", *CLUSTER, "-o", "json")
+
+    result = drawbridge(*call, stdin=dump_yaml((claim, pod)))
+
+    answer = json.loads(result.stdout)
+    assert [(entry["name"], entry["allocation"]) for entry in answer["claims"]] == [("next", None)]
+    assert "scheduling gates" not in result.stderr
+
+
+def test_a_claim_that_another_pod_gets_is_placed_with_that() -> None:
+    claim, pod = pending("16Gi")
+    other = {**pod, "metadata": {**pod["metadata"], "name": "other"}}
+    other_claim = {**claim, "metadata": {**claim["metadata"], "name": "large"}}
+    other_claim["spec"] = pending("28Gi")[0]["spec"]
+    other["spec"] = {
+        **pod["spec"],
+        "resourceClaims": [
+            *pod["spec"]["resourceClaims"],
+            {"name": "large", "resourceClaimName": "large"},
+        ],
+    }
+
+    placed, _ = simulate(claim, other_claim, pod, other)
+
+    assert placed == {"next": True, "other": False}
+
+
+def test_reasons_of_one_that_waits_are_no_errors() -> None:
+    pods = (share("first", 1024), share("second", 28 * 1024))
+
+    result = drawbridge("simulate", "-f", "-", *CLUSTER, stdin=dump_yaml(pods))
+
+    text = " ".join(result.stdout.split())
+    assert "Pod vision/second not placed" in text
+    assert "more error" not in text
+    assert "[deviceQuotaFull] and 1 more reason" in text
