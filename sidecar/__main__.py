@@ -207,6 +207,7 @@ class Leadership:
             self.state,
             self._writer,
             holder=process.identity,
+            scheduler_name=settings.bridge_scheduler,
             problem=self.problem,
             keeps=lambda: self.service.keeps,
             now=process.clock(client),

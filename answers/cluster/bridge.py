@@ -32,7 +32,7 @@ from kube.api.ownership import (
     owned_drivers,
 )
 from kube.api.policy import Condition
-from kube.names import DEFAULT_SCHEDULER_NAME, FENCE, HOLDER_FENCE, SCHEDULER_NAME
+from kube.names import DEFAULT_SCHEDULER_NAME, FENCE, HOLDER_FENCE
 from rules.context.claim_drivers import drivers_of_class
 from rules.context.context import Context
 from rules.context.inventory import Inventory
@@ -146,6 +146,7 @@ class BridgeStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 def context_of(state: ClusterState) -> Context:
     """Return the context that the drivers of claims and classes depend on."""
     return Context(
+        bridge_scheduler=state.bridge_scheduler,
         classes=state.classes,
         inventory=Inventory(state.slices),
         claims={name: claim.spec.devices for name, claim in state.claims.items()},
@@ -298,7 +299,7 @@ def _misplaced_pods(
         drivers = drivers_of_pod(pod, namespace, context).drivers.all
         scheduler = pod.spec.scheduler_name or DEFAULT_SCHEDULER_NAME
         needs_bridge = bool(drivers & set(drivers_of_bridge))
-        if drivers & set(changed_drivers) and needs_bridge != (scheduler == SCHEDULER_NAME):
+        if drivers & set(changed_drivers) and needs_bridge != (scheduler == state.bridge_scheduler):
             yield PendingPod(
                 namespace=namespace, name=name, scheduler=scheduler, controller=_controller(pod)
             )
@@ -355,7 +356,7 @@ def bridge_status(state: ClusterState, objects: BridgeObjects) -> BridgeStatus:
         incomplete=tuple(sorted(incomplete)),
         mixed_classes=tuple(mixed_classes(context, drivers_of_bridge))[:MAX_LISTED],
         waiting_pods=sum(
-            is_pending(pod) and pod.spec.scheduler_name == SCHEDULER_NAME
+            is_pending(pod) and pod.spec.scheduler_name == state.bridge_scheduler
             for pod in state.pods.values()
         ),
     )

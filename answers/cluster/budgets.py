@@ -21,7 +21,6 @@ from kube.api.ownership import owned_drivers
 from quotas.device_quotas.book import QuotaBook
 from quotas.device_quotas.ledger import DeviceQuotaLedger, Entry, Stage
 from quotas.device_quotas.tenants import Account
-from quotas.gates.counted_objects import is_of_bridge
 from rules.context.context import Context
 from rules.context.rule import Subject
 from rules.feasibility.idle_cluster import IdleCluster
@@ -42,6 +41,7 @@ class Budgets:
         """
         self._context: Context | None = None
         self._owned = owned_drivers(state.ownerships)
+        self._bridge_scheduler = state.bridge_scheduler
         if not state.quotas:
             return
         book = usage_beside(state, Features(), pods=pods, claims=claims).book
@@ -79,7 +79,7 @@ class Budgets:
         A pod of another scheduler without the gate is let through, so no quota holds it back.
         """
         ledger = self._ledger
-        if ledger is None or not is_of_bridge(pod):
+        if ledger is None or pod.spec.scheduler_name != self._bridge_scheduler:
             return ()
         charges: dict[Account, int] = {}
         for of_claim in self._charges(pod).values():

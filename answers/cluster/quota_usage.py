@@ -63,7 +63,7 @@ def build_usage(state: ClusterState, features: Features) -> QuotaUsage:
         if group is not None:
             usage.groups.replace_pod_group(group, known_pod_group(pod_group, group.system))
     for key, pod in state.pods.items():
-        usage.replace_pod(key, counted_pod(_with_uid(pod)))
+        usage.replace_pod(key, counted_pod(_with_uid(pod), state.bridge_scheduler))
     owned = owned_drivers(state.ownerships)
     users, members = _users_by_name(state), _members_by_group(state)
     for key, claim in state.claims.items():
@@ -72,7 +72,12 @@ def build_usage(state: ClusterState, features: Features) -> QuotaUsage:
         counted = usage.book.claim(key)
         # Without a pod that is known, nobody says that it waits, and files have claims without the status of
         # pods; where the bridge owns drivers it may be a claim of its pods, to which nothing is promised.
-        is_let_through = any(map(usage.is_let_through, pods)) or not (pods or owned)
+        counted_pods = [
+            usage.pods[place]
+            for pod in pods
+            if (place := (pod.metadata.namespace, pod.metadata.name)) in usage.pods
+        ]
+        is_let_through = any(map(usage.is_let_through, counted_pods)) or not (pods or owned)
         if counted is not None:
             usage.book.put_claim(key, counted._replace(is_let_through=is_let_through))
     for entry in tuple(usage.book.outstanding):

@@ -40,7 +40,7 @@ from kube.api.core import Pod
 from kube.api.extended_resources import extended_resources
 from kube.api.ownership import not_serving
 from kube.api.resource import ResourceClaim
-from kube.names import DEFAULT_SCHEDULER_NAME, SCHEDULER_NAME
+from kube.names import DEFAULT_SCHEDULER_NAME
 from quotas.resource_quotas.obstacles import explain_uncreated
 
 _USERS_SHOWN: Final = 5
@@ -223,7 +223,7 @@ def scheduler_advice(pod: Pod, state: ClusterState) -> Iterator[str]:
     if name in {"", DEFAULT_SCHEDULER_NAME} or scheduler_message(pod) is not None:
         return
     sentence = f"its scheduler {printable(name)} has not tried it yet, or does not run"
-    if name == SCHEDULER_NAME:
+    if name == state.bridge_scheduler:
         condition = not_serving(state.ownerships)
         if condition is not None and condition.message:
             sentence = f"its scheduler {name} allocates nothing: {printable(condition.message)}"

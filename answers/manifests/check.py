@@ -237,7 +237,7 @@ def build_context(
     everything = merge_objects(inputs.state, (*inputs.manifests, *templates), inputs.namespace)
     state = build_state(decode_objects(everything, STATE_KINDS, inputs.namespace)[0])
     support = SchedulerSupport(policy_aware=frozenset(policy_aware_schedulers))
-    cache = RuleCache(features, support=support)
+    cache = RuleCache(features, support=support, bridge_scheduler=state.bridge_scheduler)
     cache.apply(_changes_to(state))
     components = inputs.snapshot.claim_unaware_components
     facts = ClusterFacts(

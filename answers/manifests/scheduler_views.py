@@ -45,6 +45,7 @@ def scheduler_support(
         policy_aware=frozenset(policy_aware_schedulers),
         compatibility_groups=features.compatibility_groups,
         owned_drivers=owned_drivers(state.ownerships),
+        bridge_scheduler=state.bridge_scheduler,
     )
 
 

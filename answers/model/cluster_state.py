@@ -22,7 +22,7 @@ from answers.model.objects import NamespacedObject, of_kind
 from kube.api.core import FINISHED_PHASES, Namespace, Node, Pod, ResourceQuota
 from kube.api.device_quota import DeviceQuota
 from kube.api.meta import ApiStruct, ObjectMeta
-from kube.api.ownership import AllocatorOwnership, driver_settings
+from kube.api.ownership import AllocatorOwnership, bridge_scheduler, driver_settings
 from kube.api.policy import DeviceCompatibilityPolicy, effective_policies
 from kube.api.resource import (
     DeviceClass,
@@ -62,6 +62,11 @@ class ClusterState(msgspec.Struct, frozen=True, kw_only=True):
     quotas: tuple[DeviceQuota, ...] = ()
     resource_quotas: tuple[ResourceQuota, ...] = ()
     namespaces: Mapping[str, Mapping[str, str]] = {}
+
+    @property
+    def bridge_scheduler(self) -> str:
+        """Return the schedulerName of the bridge."""
+        return bridge_scheduler(self.ownerships)
 
     def groups(self, waiting: Sequence[Pod]) -> PodGroups:
         """Return the groups of pods that wait for a node; the state's own are theirs if they run."""

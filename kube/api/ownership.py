@@ -24,7 +24,7 @@ from kube.api.schema import (
     name,
     text,
 )
-from kube.names import GROUP
+from kube.names import GROUP, SCHEDULER_NAME
 
 VERSION: Final = "v1alpha1"
 API_VERSION: Final = f"{GROUP}/{VERSION}"
@@ -240,6 +240,7 @@ class AllocatorOwnershipStatus(ApiStruct, frozen=True, kw_only=True):
         observed_generation: The generation of the spec that this is about.
         conditions: Serving: a bridge leads and allocates for the drivers.
         holder: Identity of the process that led last, as in the Lease.
+        scheduler_name: schedulerName of the pods that the bridge places.
         drivers: Each owned driver, as the leading process sees it.
         held_back: Devices of pods that were deleted by force. Nobody gets them until the driver says
             that they are free, or until the time has come.
@@ -250,6 +251,7 @@ class AllocatorOwnershipStatus(ApiStruct, frozen=True, kw_only=True):
     observed_generation: int = 0
     conditions: tuple[Condition, ...] | None = None
     holder: str = ""
+    scheduler_name: str = ""
     drivers: tuple[OwnedDriverStatus, ...] | None = None
     held_back: tuple[HeldBackClaim, ...] | None = None
     kept_for_groups: tuple[KeptGroup, ...] | None = None
@@ -295,6 +297,7 @@ SCHEMA: Final = LABEL_SELECTOR.join(
                 "observedGeneration": COUNT,
                 "conditions": CONDITIONS,
                 "holder": _SUBDOMAIN,
+                "schedulerName": _SUBDOMAIN,
                 "drivers": entries_by_key("name", most=MAX_DRIVERS),
                 "heldBack": entries_by_key("claimUID", "podUID", most=MAX_HELD_BACK),
                 "keptForGroups": entries_by_key("groupUID", most=MAX_KEPT_GROUPS),
@@ -399,6 +402,14 @@ def node_pools(driver: OwnedDriver) -> tuple[NodePool, ...]:
         )
         for pool in driver.pools or ()
     )
+
+
+def bridge_scheduler(ownerships: Iterable[AllocatorOwnership]) -> str:
+    """Return the schedulerName of the bridge: as it reports, or the usual one."""
+    for ownership in ownerships:
+        if ownership.metadata.name == OWNERSHIP and ownership.status is not None:
+            return ownership.status.scheduler_name or SCHEDULER_NAME
+    return SCHEDULER_NAME
 
 
 def owned_drivers(ownerships: Iterable[AllocatorOwnership]) -> frozenset[str]:

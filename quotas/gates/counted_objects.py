@@ -99,9 +99,7 @@ def counted_pod(pod: Pod, bridge_scheduler: str = SCHEDULER_NAME) -> Pod | None:
             init_containers=init_containers,
             resource_claims=spec.resource_claims,
             node_name=spec.node_name,
-            scheduler_name=SCHEDULER_NAME
-            if spec.scheduler_name == bridge_scheduler
-            else spec.scheduler_name,
+            scheduler_name=_scheduler_of(spec, bridge_scheduler),
             scheduling_gates=spec.scheduling_gates,
             scheduling_group=spec.scheduling_group,
             priority=spec.priority,
@@ -111,6 +109,13 @@ def counted_pod(pod: Pod, bridge_scheduler: str = SCHEDULER_NAME) -> Pod | None:
             extended_resource_claim_status=status.extended_resource_claim_status,
         ),
     )
+
+
+def _scheduler_of(spec: PodSpec, bridge_scheduler: str) -> str:
+    """Return the usual name for the bridge, and nothing for a scheduler that only has that name."""
+    if spec.scheduler_name == bridge_scheduler:
+        return SCHEDULER_NAME
+    return "" if spec.scheduler_name == SCHEDULER_NAME else spec.scheduler_name
 
 
 def is_gated(pod: Pod) -> bool:

@@ -38,6 +38,7 @@ class Report(NamedTuple):
         held_back: Devices that nobody gets for now.
         kept: Groups of pods that devices are kept for.
         settings: The settings that decisions are made with, of the drivers that have any.
+        scheduler_name: schedulerName of the pods that it places.
     """
 
     holder: str
@@ -47,6 +48,7 @@ class Report(NamedTuple):
     held_back: Collection[HeldBackClaim]
     kept: Collection[KeptGroup] = ()
     settings: Collection[OwnedDriver] = ()
+    scheduler_name: str = ""
 
 
 def complete_pools(slices: Iterable[ResourceSlice]) -> Mapping[str, bool]:
@@ -92,6 +94,7 @@ def ownership_status(
         observed_generation=generation,
         conditions=(_condition(overall, before.conditions or (), generation, time),),
         holder=report.holder,
+        scheduler_name=report.scheduler_name,
         drivers=drivers[:MAX_DRIVERS] or None,
         held_back=_reported_claims(report.held_back) or None,
         kept_for_groups=tuple(report.kept) or None,

@@ -47,6 +47,7 @@ class OwnershipReporter:
         writer: Writer,
         *,
         holder: str,
+        scheduler_name: str,
         problem: Callable[[], str],
         keeps: Callable[[], Iterable[Keep]],
         now: Callable[[], datetime],
@@ -57,6 +58,7 @@ class OwnershipReporter:
         Args:
             writer: Writes the status.
             holder: Identity of this process.
+            scheduler_name: schedulerName of the pods that the bridge places.
             problem: Returns why no call is answered; empty if calls are.
             keeps: Returns the devices that are kept for groups.
             now: The wall clock.
@@ -66,6 +68,7 @@ class OwnershipReporter:
         self._state = state
         self._writer = writer
         self._holder = holder
+        self._scheduler_name = scheduler_name
         self._problem = problem
         self._keeps = keeps
         self._now = now
@@ -127,6 +130,7 @@ class OwnershipReporter:
             held_back=self._state.held_back.claims.values(),
             kept=[kept_group(keep) for keep in self._keeps()],
             settings=self._state.driver_settings,
+            scheduler_name=self._scheduler_name,
         )
 
     def _complete_pools(self) -> Mapping[str, bool]:

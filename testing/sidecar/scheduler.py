@@ -287,6 +287,7 @@ async def sidecar_beside(
             state,
             writer,
             holder=HOLDER,
+            scheduler_name=settings.bridge_scheduler,
             problem=sidecar.problem,
             keeps=lambda: service.keeps,
             now=now,

@@ -87,7 +87,8 @@ async def test_owned_drivers_are_served_while_the_fence_keeps_others_out(
         publish(server, "node-1")
         put_claim(server, "gpu-a")
         pod = put_pod(server, "a", "gpu-a")
-        async with sidecar_beside(server, tmp_path, SidecarSettings()) as sidecar:
+        settings = SidecarSettings(bridge_scheduler="theirs")
+        async with sidecar_beside(server, tmp_path, settings) as sidecar:
             await until(lambda: bool(reported_status(server)))
             scheduler = FakeScheduler(sidecar.socket)
             await scheduler.hello()
@@ -99,6 +100,7 @@ async def test_owned_drivers_are_served_while_the_fence_keeps_others_out(
             await until(lambda: reported_status(server)["conditions"][0]["reason"] != "NotReady")
             status = reported_status(server)
             assert (status["holder"], status["observedGeneration"]) == (HOLDER, 1)
+            assert status["schedulerName"] == "theirs"
             known = reasons(status)
             assert {name: known[name] for name in expected} == expected
             if is_served:
@@ -280,6 +282,7 @@ async def test_what_the_api_server_drops_is_written_once(tmp_path: Path) -> None
                 sidecar.state,
                 writer,
                 holder=HOLDER,
+                scheduler_name="theirs",
                 problem=lambda: problems[0],
                 keeps=lambda: (),
                 now=lambda: datetime(2026, 11, 25, tzinfo=UTC),
