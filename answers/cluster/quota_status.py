@@ -4,18 +4,20 @@ It is computed from quotas, namespaces, devices and claims as they are, and not 
 that it needs no controller. Only whether gates hold pods back is read there.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Final
 
 import msgspec
 
 from answers.model.cluster_state import ClusterState
+from findings.text import printable
+from kube.api.core import NAMESPACE_NAME
 from kube.api.device_quota import DeviceQuota
 from kube.api.ownership import owned_drivers
 from quotas.device_quotas.book import QuotaBook
 from quotas.device_quotas.ledger import Stage
 from quotas.device_quotas.limit_sums import sums_of
-from quotas.device_quotas.limits import Limit
+from quotas.device_quotas.limits import Limit, compile_limits
 from quotas.gates.usage import QuotaUsage as ClusterUsage
 
 BRIDGE: Final = "bridge"
@@ -95,6 +97,32 @@ class QuotaUsage(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 def unknown_namespaces(state: ClusterState) -> tuple[str, ...]:
     """Return the namespaces of claims that no quota counts, since their labels are not known; sorted."""
     return tuple(sorted({namespace for namespace, _ in state.claims} - set(state.namespaces)))
+
+
+def unenforced_notes(
+    state: ClusterState, namespaces: Collection[str] | None = None
+) -> Iterator[str]:
+    """Yield in a sentence which limits of a quota nobody enforces, though the quota says to.
+
+    Args:
+        namespaces: Only quotas that select one of these; None for all quotas.
+    """
+    owned = owned_drivers(state.ownerships)
+    for quota in sorted(state.quotas, key=lambda quota: quota.metadata.name):
+        selects = quota.spec.namespace_selector.matches
+        if namespaces is not None and not any(
+            selects(state.namespaces.get(name, {NAMESPACE_NAME: name})) for name in namespaces
+        ):
+            continue
+        names = [
+            limit.name
+            for limit in compile_limits(quota)
+            if limit.is_enforced and _held_back_by(limit, quota, owned) == NOBODY
+        ]
+        if names:
+            noun = "limits" if len(names) > 1 else "limit"
+            place = f"DeviceQuota {quota.metadata.name}, {noun} {', '.join(names)}"
+            yield f"{printable(place)}: {_HELD_BACK[NOBODY]}"
 
 
 def quota_usages(state: ClusterState, usage: ClusterUsage) -> tuple[QuotaUsage, ...]:

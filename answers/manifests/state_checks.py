@@ -2,10 +2,12 @@
 
 from collections.abc import Collection, Iterator
 
+from answers.cluster.quota_status import unenforced_notes
+from answers.model.cluster_state import build_state
 from answers.model.findings import ObjectFinding, namespace_of, reference
 from answers.model.inputs import Inputs
-from answers.model.kinds import FOREIGN_QUOTA_KINDS
-from answers.model.objects import decode_objects, of_kind
+from answers.model.kinds import FOREIGN_QUOTA_KINDS, STATE_KINDS
+from answers.model.objects import decode_objects, merge_objects, of_kind
 from kube.api.foreign_quotas import ForeignQuotaObject
 from translation.cluster.snapshot import vocabularies_in_force
 from translation.preflight.quotas.uncounted_templates import find_uncounted_templates
@@ -35,6 +37,15 @@ def check_state(inputs: Inputs) -> tuple[ObjectFinding, ...]:
         ),
         *_foreign_quotas(inputs, places),
     )
+
+
+def quota_notes(inputs: Inputs) -> Iterator[str]:
+    """Yield in a sentence which DeviceQuotas of the manifests' namespaces nobody enforces."""
+    if inputs.knows_cluster:
+        objects = merge_objects(inputs.state, inputs.manifests, inputs.namespace)
+        state = build_state(decode_objects(objects, STATE_KINDS, inputs.namespace)[0])
+        places = {namespace_of(source, inputs.namespace) for source in inputs.manifests}
+        yield from unenforced_notes(state, places)
 
 
 def _foreign_quotas(inputs: Inputs, places: Collection[str]) -> Iterator[ObjectFinding]:

@@ -8,7 +8,16 @@ import pytest
 from kube.manifests.dump import dump_yaml
 from kube.names import QUOTA_GATE
 from testing.command import drawbridge
-from tests.cli.test_budgets import CLUSTER, Document, of_bridge, pending, share, simulate
+from tests.cli.test_budgets import (
+    CLUSTER,
+    OWNERSHIP,
+    QUOTA,
+    Document,
+    of_bridge,
+    pending,
+    share,
+    simulate,
+)
 
 
 def gated(memory: str) -> tuple[Document, Document]:
@@ -110,3 +119,39 @@ def test_reasons_of_one_that_waits_are_no_errors() -> None:
     assert "Pod vision/second not placed" in text
     assert "more error" not in text
     assert "[deviceQuotaFull] and 1 more reason" in text
+
+
+_UNENFORCED = (
+    "note: DeviceQuota vision, limits gpus, memory: Enforced=False, nobody holds pods back"
+)
+
+
+@pytest.mark.parametrize("owned", [False, True])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("check", "-f", QUOTA / "pods.yaml"),
+        ("simulate", "-f", QUOTA / "pods.yaml"),
+        ("why", "pod", "next", "-n", "vision"),
+        ("assess",),
+    ],
+    ids=lambda words: words[0],
+)
+def test_commands_say_that_nobody_enforces_a_quota(
+    words: tuple[str | Path, ...], *, owned: bool, tmp_path: Path
+) -> None:
+    file = tmp_path / "state.yaml"
+    file.write_text(dump_yaml((*gated("28Gi"), *([OWNERSHIP] if owned else []))))
+
+    result = drawbridge(*words, *CLUSTER, "--snapshot", file)
+
+    assert (_UNENFORCED in result.stderr) != owned
+
+
+def test_a_quota_of_other_namespaces_is_not_named(tmp_path: Path) -> None:
+    file = tmp_path / "pod.yaml"
+    file.write_text(dump_yaml((share("a", 1024, "audio"),)))
+
+    result = drawbridge("check", "-f", file, *CLUSTER)
+
+    assert _UNENFORCED not in result.stderr

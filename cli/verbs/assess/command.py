@@ -8,10 +8,15 @@ from typing import Any, Final, TypeVar
 import click
 import msgspec
 
+from answers.cluster.quota_status import unenforced_notes
+from answers.model.cluster_state import build_state
 from answers.model.findings import DEFAULT_NAMESPACE
+from answers.model.kinds import STATE_KINDS
+from answers.model.objects import decode_objects
 from cli.output.formats import Output, Report, format_document, text_or_document
 from cli.output.help import Command
 from cli.output.progress import LongRun
+from cli.output.standard_error import print_line
 from cli.reading.cluster_documents import ClusterDocuments, with_documents
 from cli.verbs.assess.page import format_assess_page
 from cli.verbs.assess.text import format_assessment, format_csv, format_residue
@@ -131,6 +136,9 @@ def assess(documents: ClusterDocuments, output: str, *, reports_residue: bool, q
     Exit status: 0 when nothing blocks a migration, 1 when something does (with --residue, when
     something is left), 2 when the call is wrong.
     """
+    objects, _ = decode_objects(documents.objects, STATE_KINDS, DEFAULT_NAMESPACE)
+    for note in unenforced_notes(build_state(objects)):
+        print_line(f"note: {note}")
     residue = _find_residue(documents) if reports_residue else None
     if output == HTML:
         details = _assess(

@@ -13,7 +13,7 @@ import msgspec
 from allocator.model.feature_gates import Features
 from answers.manifests.check import CheckReport, build_report, check_objects
 from answers.manifests.second_check import check_again
-from answers.manifests.state_checks import check_state
+from answers.manifests.state_checks import check_state, quota_notes
 from answers.model.findings import FindingDocument
 from answers.model.inputs import Inputs
 from answers.model.kubernetes_version import Version
@@ -175,6 +175,8 @@ def check(
     if not run.is_interrupted:
         recheck = partial(check_again, inputs, features, schedulers, kubernetes)
         results = settle_fixes(results, recheck)
+    for note in quota_notes(inputs):
+        print_line(f"note: {note}")
     report = build_report(results, check_state(inputs), ignored_codes, Severity(severity))
     _print_report(report, output, stdin_name, limit, Severity(fail_on))
     sys.exit(_exit_status(inputs, report, Severity(fail_on), is_interrupted=run.is_interrupted))

@@ -20,6 +20,7 @@ from allocator.strategies.strategy import Strategy
 from answers.cluster.fits_in_keys import with_fits_in_keys
 from answers.cluster.hints import hints
 from answers.cluster.inventory import list_plugin_resources
+from answers.cluster.quota_status import unenforced_notes
 from answers.cluster.why import with_advice
 from answers.manifests.documents import simulation_answer
 from answers.manifests.removal import RemovedPod, remove_pods
@@ -182,6 +183,7 @@ def simulate(
         *gate_notes(state.slices, features),
         *views.notes,
         *contradiction_notes(cluster.usage),
+        *unenforced_notes(state, {pod.namespace for pod in answer.pods}),
     )
     _print_notes(request, answer, (*notes, *_removal_notes(removed_pods)))
     for note in decisive_notes(request, compares=strategy is not None):

@@ -17,6 +17,7 @@ from answers.cluster.fits_in_keys import budget_fixes, with_fits_in_keys
 from answers.cluster.held_back import held_devices, kept_for_groups
 from answers.cluster.hints import hints, legacy_hints
 from answers.cluster.pending_workload import PendingPods, WorkloadStatus, group_pending_pods
+from answers.cluster.quota_status import unenforced_notes
 from answers.cluster.why import (
     BEHIND_GATE,
     Condition,
@@ -309,6 +310,8 @@ def _print_hints(answers: Sequence[Explained], state: ClusterState, features: Fe
         lines += [f"hint: {hint}" for hint in _legacy_hints(status, state)]
     if any(answer.status.condition is Condition.PENDING for answer in answers):
         lines += [f"note: {note}" for note in gate_notes(state.slices, features)]
+        namespaces = {answer.status.namespace for answer in answers}
+        lines += [f"note: {note}" for note in unenforced_notes(state, namespaces)]
     for line in dict.fromkeys(lines):
         print_line(line)
 
