@@ -29,7 +29,7 @@ class QuotaCollector(Collector):
         self._promised_since: dict[Hashable, float] = {}
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the usage, the largest amount and the oldest promise of each limit."""
+        """Yield the usage, the largest amount, the alert and the oldest promise of each limit."""
         usage = GaugeMetricFamily(
             "drawbridge_device_quota_usage",
             "Amount that is charged to a limit of a DeviceQuota, by state: used, promised or waiting.",
@@ -41,6 +41,12 @@ class QuotaCollector(Collector):
             "together.",
             labels=("quota", "limit"),
         )
+        reached = GaugeMetricFamily(
+            "drawbridge_device_quota_threshold_reached",
+            "1 if more of a limit of a DeviceQuota is used or promised than its alertThresholdPercent, in some "
+            "namespace where each has its own amount.",
+            labels=("quota", "limit"),
+        )
         book = self._usage.book
         for quota, limits in sorted(book.tenants.limits.items()):
             for limit in limits:
@@ -49,11 +55,14 @@ class QuotaCollector(Collector):
                 total = sums.total
                 whole = limit.max.nanos * len(sums.by_account)
                 most.add_metric((quota, limit.name), whole / _NANOS)
+                is_above = any(True for _ in sums.above_threshold)
+                reached.add_metric((quota, limit.name), float(is_above))
                 for stage in Stage:
                     amount = getattr(total, stage.value)
                     usage.add_metric((quota, limit.name, stage.value), amount / _NANOS)
         yield usage
         yield most
+        yield reached
         yield self._oldest_promises()
 
     def _oldest_promises(self) -> Metric:

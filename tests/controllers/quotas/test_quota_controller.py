@@ -241,7 +241,7 @@ async def test_a_quota_that_is_gone_is_forgotten(server: FakeApiServer) -> None:
     async with controlled(server) as (feed, _):
         await until(lambda: summary(server) == "4 of 4 devices left")
         collector = QuotaCollector(feed.usage)
-        assert sum(len(family.samples) for family in collector.collect()) == 4
+        assert sum(len(family.samples) for family in collector.collect()) == 5
 
         server.remove(DEVICE_QUOTAS, "team")
 
