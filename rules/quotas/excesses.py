@@ -16,9 +16,9 @@ from findings.field_path import FieldPath
 from findings.finding import Code, Finding, error, warning
 from findings.fitting import FittingAmount, FittingAmounts
 from kube.api.core import Pod
-from kube.api.resource import DeviceClaim, DeviceRequest
+from kube.api.resource import DeviceClaim, DeviceRequest, DeviceSubRequest, ExactDeviceRequest
 from kube.cel.device import qualify_name
-from kube.quantity import ZERO, Quantity
+from kube.quantity import ZERO, Format, Quantity
 from quotas.device_quotas.book import CapBreach, QuotaBook
 from quotas.device_quotas.charges import ONE
 from quotas.device_quotas.ledger import Excess
@@ -42,6 +42,7 @@ from rules.context.rule import (
 )
 from rules.feasibility.enforcement import Enforcement
 
+_MEBIBYTE: Final = Quantity("1Mi")
 _COUNTED: Final = frozenset({Measure.DEVICES, Measure.CLAIMS})
 """Measures in which a device that is published later is charged the same."""
 
@@ -161,9 +162,13 @@ def _most_for_field(
     if place.amount is None:
         return None
     if limit.measure is Measure.CAPACITY and not is_per_device:
-        exactly = place.request.exactly
-        number = 1 if exactly is None or exactly.count is None else exactly.count
-        most = Quantity.from_nanos(most.nanos // max(number, 1), most.format)
+        only_form = _only_form(place.request)
+        number = 1 if only_form is None or only_form.count is None else only_form.count
+        each = most.nanos // max(number, 1)
+        if most.format is Format.BINARY and each > _MEBIBYTE.nanos:
+            # An uneven part of it would be rounded up, and exceed the limit.
+            each -= each % _MEBIBYTE.nanos
+        most = Quantity.from_nanos(each, most.format)
     if limit.measure is Measure.DEVICES:
         most = Quantity(most.nanos // ONE)
     return most if place.amount > most else None
@@ -175,7 +180,7 @@ def _place(
     path = FieldPath.of("requests", index)
     exactly = request.exactly
     if exactly is None:
-        return _Place(entry, request, path)
+        return _alternative_place(entry, path, request, limit)
     path = path.child("exactly")
     if limit.measure is Measure.CAPACITY and exactly.capacity is not None:
         for name, amount in (exactly.capacity.requests or {}).items():
@@ -185,6 +190,30 @@ def _place(
     if limit.measure is Measure.DEVICES and exactly.count is not None and not is_per_device:
         return _Place(entry, request, path.child("count"), Quantity(exactly.count))
     return _Place(entry, request, path)
+
+
+def _alternative_place(
+    entry: ClaimEntry, path: FieldPath, request: DeviceRequest, limit: Limit
+) -> _Place:
+    """Return the place of the first alternative that names an amount of the limit's capacity."""
+    if limit.measure is Measure.CAPACITY:
+        for index, alternative in enumerate(request.first_available or ()):
+            amounts = (alternative.capacity.requests if alternative.capacity else None) or {}
+            for name, amount in amounts.items():
+                if qualify_name(name, limit.driver) == limit.capacity:
+                    field = path.child("firstAvailable", index, "capacity", "requests").key(name)
+                    # Of several alternatives each has an amount of its own.
+                    is_only = _only_form(request) is not None
+                    return _Place(entry, request, field, amount if is_only else None, name)
+    return _Place(entry, request, path)
+
+
+def _only_form(request: DeviceRequest) -> ExactDeviceRequest | DeviceSubRequest | None:
+    """Return the only form of a request; None if it has alternatives."""
+    if request.exactly is not None:
+        return request.exactly
+    alternatives = request.first_available or ()
+    return alternatives[0] if len(alternatives) == 1 else None
 
 
 def _located(code: Code, place: _Place, message: str, fix: str) -> Finding:
@@ -212,12 +241,17 @@ def _with_amount(
 
 def _with_field(place: _Place, amount: Quantity) -> DeviceRequest:
     """Return a request with another amount in its field."""
-    exactly = place.request.exactly
-    if exactly is None or exactly.capacity is None or not place.capacity:
-        return replace(place.request, exactly=exactly and replace(exactly, count=int(amount)))
-    amounts = {**(exactly.capacity.requests or {}), place.capacity: amount}
-    capacity = replace(exactly.capacity, requests=amounts)
-    return replace(place.request, exactly=replace(exactly, capacity=capacity))
+    form = _only_form(place.request)
+    if form is None:
+        return place.request
+    if form.capacity is None or not place.capacity:
+        changed_form = replace(form, count=int(amount))
+    else:
+        amounts = {**(form.capacity.requests or {}), place.capacity: amount}
+        changed_form = replace(form, capacity=replace(form.capacity, requests=amounts))
+    if isinstance(changed_form, ExactDeviceRequest):
+        return replace(place.request, exactly=changed_form)
+    return replace(place.request, first_available=(changed_form,))
 
 
 def _with_doubt(finding: Finding, limit: Limit, claims: _Claims) -> Finding:

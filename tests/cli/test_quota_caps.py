@@ -1,0 +1,77 @@
+"""The caps of a DeviceQuota on one request and one device, in the keys that a pod was written with."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from kube.manifests.dump import dump_yaml
+from testing.command import drawbridge
+from tests.cli.test_budgets import QUOTA
+
+Document = dict[str, Any]
+GPU, MEMORY, PERCENT = "nvidia.com/gpu", "nvidia.com/gpumem", "nvidia.com/gpumem-percentage"
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Path:
+    """The cluster of the example, with 40Gi for a request and 20Gi for a device of it."""
+    documents = list(yaml.safe_load_all((QUOTA / "cluster.yaml").read_text()))
+    (quota,) = (document for document in documents if document["kind"] == "DeviceQuota")
+    (memory,) = (limit for limit in quota["spec"]["limits"] if limit["name"] == "memory")
+    memory |= {"perRequest": "40Gi", "perDevice": "20Gi"}
+    file = tmp_path / "cluster.yaml"
+    file.write_text(dump_yaml(documents))
+    return file
+
+
+def pod_spec(limits: dict[str, int | str]) -> Document:
+    return {"containers": [{"name": "main", "image": "a", "resources": {"limits": limits}}]}
+
+
+def breaches(cluster: Path, document: Document) -> list[tuple[str, str]]:
+    """Return path and fix of each error about a cap."""
+    call = ("check", "-f", "-", "--snapshot", cluster, "-o", "json")
+    findings = json.loads(drawbridge(*call, stdin=dump_yaml([document])).stdout)["findings"]
+    return [
+        (finding["path"], finding["fix"])
+        for finding in findings
+        if (finding["severity"], finding["code"]) == ("error", "exceedsPerRequestQuota")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("limits", "key", "fix"),
+    [
+        ({GPU: 1, MEMORY: 30000}, MEMORY, "20480"),
+        # 40Gi of three devices is no whole number of mebibytes.
+        ({GPU: 3, MEMORY: 15000}, MEMORY, "13653"),
+        ({GPU: 1, PERCENT: 50}, PERCENT, "25"),
+        ({"koordinator.sh/gpu-memory": "30Gi"}, "koordinator.sh/gpu-memory", "20Gi"),
+        (
+            {"volcano.sh/vgpu-number": 1, "volcano.sh/vgpu-memory": 30000},
+            "volcano.sh/vgpu-memory",
+            "20480",
+        ),
+    ],
+)
+def test_a_cap_names_the_key_and_the_most_for_it(
+    limits: dict[str, int | str], key: str, fix: str, cluster: Path
+) -> None:
+    metadata = {"name": "a", "namespace": "vision"}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": pod_spec(limits)}
+    template = {"metadata": {"labels": {"app": "a"}}, "spec": pod_spec(limits)}
+    selector = {"matchLabels": {"app": "a"}}
+    deployment = {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": metadata,
+        "spec": {"selector": selector, "template": template},
+    }
+
+    place, words = f"spec.containers[0].resources.limits[{key}]", f"write {key}: {fix}"
+
+    assert breaches(cluster, pod) == [(place, words)]
+    assert breaches(cluster, deployment) == [(f"spec.template.{place}", words)]
