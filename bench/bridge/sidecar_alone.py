@@ -20,6 +20,7 @@ from bench.processes import fill, running_process, until_true
 from bench.report import Result, below
 from kube.api.urls import DEVICE_QUOTAS, NAMESPACES, PODS, RESOURCE_CLAIMS
 from kube.manifests.dump import dump_yaml
+from kube.names import SCHEDULER_NAME
 from sidecar.model.protocol import PREFIX
 from testing.device_quotas import capacity_limit, device_limit, quota
 from testing.fake_api_server import FakeApiServer
@@ -106,7 +107,10 @@ def put_pod(server: FakeApiServer, claim_: Document, number: int) -> Document:
     server.put(RESOURCE_CLAIMS, {**claim_, "metadata": metadata})
     pod = {
         "metadata": {"name": name, "namespace": "default", "uid": f"uid-{number}"},
-        "spec": {"resourceClaims": [{"name": "devices", "resourceClaimName": name}]},
+        "spec": {
+            "schedulerName": SCHEDULER_NAME,
+            "resourceClaims": [{"name": "devices", "resourceClaimName": name}],
+        },
         "status": {"phase": "Pending"},
     }
     return server.put(PODS, pod)

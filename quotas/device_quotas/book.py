@@ -156,14 +156,16 @@ class QuotaBook:
             if entry is not None:
                 self.ledger.put(key, entry._replace(stage=claim.stage))
             return
-        self.remove_claim(key)
+        if before is not None:
+            self.remove_claim(key)
         self._claims[key] = claim
         self._of_namespace[claim.namespace].add(key)
         for pool in _pools(claim):
             self._of_pool[pool].add(key)
         if claim.allocation is None and claim.legacy_pod is None:
             self._open.add(key)
-        self._charge_again([key])
+        self._outstanding[key] = None
+        self.charge(key)
 
     def remove_claim(self, key: Hashable) -> None:
         """Release the charges of a claim that is gone."""
@@ -258,6 +260,10 @@ class QuotaBook:
             if account.limit.is_enforced:
                 breaches += _breaches(account.limit, charge.request, charge.device)
         return (*breaches, *self.ledger.excesses(totals, besides=besides, also=also))
+
+    def largest_amount(self, limit: Limit) -> int:
+        """Return the most that one device, or a share of it, is charged with, in nano-units."""
+        return self._published.largest_amount(limit)
 
     def bounds(
         self,
@@ -382,7 +388,11 @@ class QuotaBook:
         """
         claim = self._claims[key]
         current_scope().meter.charge(1)
-        with evaluating(tenant=claim.namespace):
+        if claim.allocation is None and claim.legacy_pod is None:
+            with evaluating(tenant=claim.namespace):
+                self._charge(key, claim)
+        else:
+            # No expression of the claim's author is evaluated.
             self._charge(key, claim)
         self._outstanding.pop(key, None)
 
@@ -415,8 +425,7 @@ class QuotaBook:
                 spec, _, mapped = claim.legacy_pod
                 amount = legacy_charge(spec, account.limit, mapped)
             elif claim.allocation is not None:
-                charge = self._charges.charge_of(devices_held, account.limit)
-                amount, is_known = charge.total, charge.is_complete
+                amount, is_known = self._charges.total_of(devices_held, account.limit)
             else:
                 amount = self._charges.estimate(claim.devices, account.limit).total.most
             if amount or not is_known:

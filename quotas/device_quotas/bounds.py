@@ -5,7 +5,7 @@ from typing import Final, NamedTuple
 
 from allocator.model.amount_bound import AmountBound, Counted
 from allocator.model.devices import PublishedDevice
-from quotas.device_quotas.charges import amount_of
+from quotas.device_quotas.amounts import amount_of
 from quotas.device_quotas.limits import DeviceFilter, Limit, Measure
 
 _COUNTED: Final[Mapping[Measure, Counted]] = {

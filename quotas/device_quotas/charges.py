@@ -20,7 +20,6 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
 from typing import Final, NamedTuple
 
-from allocator.model.amount_bound import capacity_amount
 from allocator.model.consumption import Consumption, capacity_consumption
 from allocator.model.devices import DeviceId, PublishedDevice
 from allocator.model.feature_gates import Features
@@ -40,11 +39,10 @@ from kube.api.resource import (
 )
 from kube.cel.scope import current_scope
 from kube.quantity import Quantity
-from quotas.device_quotas.limits import Limit, Measure, Measured
+from quotas.device_quotas.amounts import ONE, amount_of, capacity_of
+from quotas.device_quotas.limits import Limit, Measure
 from quotas.device_quotas.published import PublishedDevices, node_of
 
-ONE: Final = 10**9
-"""A device, or a claim, in nano-units."""
 _MAX_CACHED: Final = 16384
 _ANY_NODE: Final = ""
 _STEPS_PER_DEVICE: Final = 2
@@ -189,22 +187,12 @@ class ClaimCharges:
         total, is_complete = 0, True
         by_request: dict[str, int] = defaultdict(int)
         by_device: dict[DeviceId, int] = defaultdict(int)
-        for device_taken in devices:
-            if device_taken.id.driver != limit.driver:
-                continue
-            # The class of a request that is not in the spec is unknown, so it counts.
-            if device_taken.device_class and not limit.counts_class(device_taken.device_class):
-                continue
-            if device_taken.device is not None and not limit.devices.counts(device_taken.device):
-                continue
-            amount = _amount_taken(device_taken, limit)
-            if amount is None:
-                amount, is_complete = self._largest_published(limit), False
-            if limit.measure is Measure.COUNTER and device_taken.id in by_device:
-                continue  # Counters are consumed once by a device, whatever the number of its shares.
-            total += amount
-            by_request[device_taken.request] += amount
-            by_device[device_taken.id] += amount
+        for device_taken, amount in self._counted_devices(devices, limit):
+            charge = self._largest_published(limit) if amount is None else amount
+            is_complete &= amount is not None
+            total += charge
+            by_request[device_taken.request] += charge
+            by_device[device_taken.id] += charge
         if limit.measure is Measure.CLAIMS:
             total = min(total, ONE)
         return Charge(
@@ -213,6 +201,36 @@ class ClaimCharges:
             device=max(by_device.values(), default=0),
             is_complete=is_complete,
         )
+
+    def total_of(self, devices: Iterable[TakenDevice], limit: Limit) -> tuple[int, bool]:
+        """Return the total of `charge_of`, and True if it is complete."""
+        total, is_complete = 0, True
+        for _, amount in self._counted_devices(devices, limit):
+            if amount is None:
+                total, is_complete = total + self._largest_published(limit), False
+            else:
+                total += amount
+        return min(total, ONE) if limit.measure is Measure.CLAIMS else total, is_complete
+
+    def _counted_devices(
+        self, devices: Iterable[TakenDevice], limit: Limit
+    ) -> Iterator[tuple[TakenDevice, int | None]]:
+        """Yield the devices that count, with their amounts; None where only slices told it."""
+        has_counters = limit.measure is Measure.COUNTER
+        seen: set[DeviceId] = set()
+        for device_taken in devices:
+            if device_taken.id.driver != limit.driver:
+                continue
+            # The class of a request that is not in the spec is unknown, so it counts.
+            if device_taken.device_class and not limit.counts_class(device_taken.device_class):
+                continue
+            if device_taken.device is not None and not limit.devices.counts(device_taken.device):
+                continue
+            if has_counters:
+                if device_taken.id in seen:
+                    continue  # A device consumes counters once, whatever the number of its shares.
+                seen.add(device_taken.id)
+            yield device_taken, _amount_taken(device_taken, limit)
 
     def _request(self, request: DeviceRequest, limit: Limit) -> Estimate:
         """Return the charge of a request: between those of its alternatives."""
@@ -324,38 +342,10 @@ def devices_of_plan(choices: Iterable[Choice]) -> Sequence[TakenDevice]:
 def _amount_taken(device_taken: TakenDevice, limit: Limit) -> int | None:
     """Return the charge for a device or share; None if only its slice would tell."""
     if limit.measure is Measure.CAPACITY and device_taken.consumed is not None:
-        return _of_capacity(device_taken.consumed, limit)
+        return capacity_of(device_taken.consumed, limit)
     if limit.measure in {Measure.DEVICES, Measure.CLAIMS}:
         return ONE
     return None if device_taken.device is None else amount_of(device_taken.device, {}, limit)
-
-
-def amount_of(device: PublishedDevice, consumed: Mapping[str, Quantity], limit: Measured) -> int:
-    """Return the charge for a device, or for a share with this consumption.
-
-    Args:
-        consumed: The consumption; empty for all of the device.
-    """
-    match limit.measure:
-        case Measure.DEVICES | Measure.CLAIMS:
-            return ONE
-        case Measure.CAPACITY:
-            if consumed and device.device.allow_multiple_allocations:
-                return _of_capacity(consumed, limit)
-            capacity = device.device.capacity or {}
-            return _of_capacity({name: amount.value for name, amount in capacity.items()}, limit)
-        case Measure.COUNTER:
-            return sum(
-                max(0, counter.value.nanos)
-                for consumption in device.device.consumes_counters or ()
-                for name, counter in (consumption.counters or {}).items()
-                if name == limit.counter
-            )
-
-
-def _of_capacity(amounts: Mapping[str, Quantity], limit: Measured) -> int:
-    """Return the amount of the limit's capacity, by either form of its name; 0 without one."""
-    return capacity_amount(amounts, limit.capacity, limit.driver)
 
 
 def _chain(request: Request, device_class: DeviceClass) -> SelectorChain:

@@ -35,6 +35,9 @@ class Totals(NamedTuple):
         return self.used + self.promised
 
 
+NO_TOTALS: Final = Totals()
+
+
 class Entry(NamedTuple):
     """The charges of a claim.
 
@@ -94,10 +97,7 @@ class DeviceQuotaLedger:
     def __init__(self) -> None:
         """Begin without entries."""
         self._entries: dict[Hashable, Entry] = {}
-        self._totals: dict[Account, dict[Stage, int]] = {}
-        # The sums of what is used and promised, which every decision reads.
-        self._committed: dict[Account, int] = {}
-        self._by_namespace: dict[Account, dict[str, dict[Stage, int]]] = {}
+        self._sums: dict[Account, _AccountSums] = {}
         self._incomplete: dict[Account, int] = {}
 
     def put(self, key: Hashable, entry: Entry) -> None:
@@ -129,12 +129,15 @@ class DeviceQuotaLedger:
 
     def totals(self, account: Account) -> Totals:
         """Return the sums of an account."""
-        return _totals(self._totals.get(account, {}))
+        sums = self._sums.get(account)
+        return NO_TOTALS if sums is None else sums.total.totals
 
     def by_namespace(self, account: Account) -> Iterator[tuple[str, Totals]]:
         """Yield the namespaces that are charged to an account, and their part."""
-        for namespace, sums in self._by_namespace.get(account, {}).items():
-            yield namespace, _totals(sums)
+        sums = self._sums.get(account)
+        if sums is not None:
+            for namespace, part in sums.by_namespace.items():
+                yield namespace, part.totals
 
     def is_complete(self, account: Account) -> bool:
         """Return True if the amounts of all devices in use are known."""
@@ -186,7 +189,8 @@ class DeviceQuotaLedger:
         return [entry for key in keys if (entry := self._entries.get(key))]
 
     def _sum_committed(self, account: Account, ignored_entries: Sequence[Entry]) -> int:
-        committed = self._committed.get(account, 0)
+        sums = self._sums.get(account)
+        committed = 0 if sums is None else sums.total.used + sums.total.promised
         if not ignored_entries:
             return committed
         return committed - sum(
@@ -196,29 +200,59 @@ class DeviceQuotaLedger:
         )
 
     def _count(self, entry: Entry, sign: int) -> None:
+        """Add an entry to the sums, or with -1 take it away."""
+        stage, namespace = entry.stage, entry.namespace
         for account, amount in entry.charges.items():
-            _add(self._totals.setdefault(account, {}), entry.stage, sign * amount)
-            if entry.stage is not Stage.WAITING:
-                self._committed[account] = self._committed.get(account, 0) + sign * amount
-            by_namespace = self._by_namespace.setdefault(account, {})
-            sums = by_namespace.setdefault(entry.namespace, {})
-            _add(sums, entry.stage, sign * amount)
-            if not any(sums.values()):
-                del by_namespace[entry.namespace]
-            if not by_namespace:
-                del self._by_namespace[account], self._totals[account]
-                self._committed.pop(account, None)
+            sums = self._sums.get(account)
+            if sums is None:
+                sums = self._sums[account] = _AccountSums()
+            change = sign * amount
+            sums.total.add(stage, change)
+            part = sums.by_namespace.get(namespace)
+            if part is None:
+                part = sums.by_namespace[namespace] = _Sums()
+            part.add(stage, change)
+            if part.is_zero:
+                del sums.by_namespace[namespace]
+                if not sums.by_namespace:
+                    del self._sums[account]
             if not entry.is_complete:
                 self._incomplete[account] = self._incomplete.get(account, 0) + sign
 
 
-def _add(sums: dict[Stage, int], stage: Stage, amount: int) -> None:
-    sums[stage] = sums.get(stage, 0) + amount
+class _Sums:
+    """The sums of an account, or of a namespace's part, which every charge changes."""
+
+    __slots__ = ("promised", "used", "waiting")
+
+    def __init__(self) -> None:
+        self.used = self.promised = self.waiting = 0
+
+    def add(self, stage: Stage, amount: int) -> None:
+        """Add an amount at a stage; it may be negative."""
+        if stage is Stage.USED:
+            self.used += amount
+        elif stage is Stage.PROMISED:
+            self.promised += amount
+        else:
+            self.waiting += amount
+
+    @property
+    def is_zero(self) -> bool:
+        """Return True if nothing is left of them."""
+        return not (self.used or self.promised or self.waiting)
+
+    @property
+    def totals(self) -> Totals:
+        """Return them as they are now."""
+        return Totals(used=self.used, promised=self.promised, waiting=self.waiting)
 
 
-def _totals(sums: Mapping[Stage, int]) -> Totals:
-    return Totals(
-        used=sums.get(Stage.USED, 0),
-        promised=sums.get(Stage.PROMISED, 0),
-        waiting=sums.get(Stage.WAITING, 0),
-    )
+class _AccountSums:
+    """The sums of an account, of all namespaces together and of each."""
+
+    __slots__ = ("by_namespace", "total")
+
+    def __init__(self) -> None:
+        self.total = _Sums()
+        self.by_namespace: dict[str, _Sums] = {}

@@ -1,9 +1,15 @@
 """The devices that ResourceSlices publish, as charges of quotas need them."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import Final
 
 from allocator.model.devices import DeviceId, PoolId, PublishedDevice
 from kube.api.resource import ResourceSlice
+from quotas.device_quotas.amounts import amount_of
+from quotas.device_quotas.limits import Measured
+
+_MAX_MEASURES: Final = 64
+"""Measures of limits whose largest amount is kept up to date."""
 
 
 class PublishedDevices:
@@ -20,6 +26,7 @@ class PublishedDevices:
         self._devices: dict[PoolId, Sequence[PublishedDevice]] = {}
         self._newest: dict[PoolId, Mapping[str, PublishedDevice]] = {}
         self._all: Sequence[PublishedDevice] | None = None
+        self._largest: dict[tuple[object, ...], _LargestAmount] = {}
         for slice_ in slices:
             self._store(slice_.metadata.name, slice_)
         for pool in self._slices:
@@ -31,6 +38,8 @@ class PublishedDevices:
         for pool in pools:
             self._collect(pool)
         self._all = None
+        for largest in self._largest.values():
+            largest.outdated |= pools
         return pools
 
     @property
@@ -43,6 +52,22 @@ class PublishedDevices:
     def find(self, device: DeviceId) -> PublishedDevice | None:
         """Return the device as the newest slice publishes it; None if none does."""
         return self._newest.get(PoolId(device.driver, device.pool), {}).get(device.device)
+
+    def largest_amount(self, measured: Measured) -> int:
+        """Return the most that a device of the limit's driver is charged with, whatever its selectors say.
+
+        No share is charged with more than its device.
+        """
+        key = (measured.driver, measured.measure, measured.capacity, measured.counter)
+        largest = self._largest.get(key)
+        if largest is None:
+            if len(self._largest) >= _MAX_MEASURES:
+                self._largest.clear()
+            largest = self._largest[key] = _LargestAmount()
+            largest.outdated |= self._devices.keys()
+        if largest.outdated:
+            largest.update(self._devices, measured)
+        return largest.amount
 
     def _store(self, name: str, slice_: ResourceSlice | None) -> frozenset[PoolId]:
         pools: set[PoolId] = set()
@@ -72,6 +97,41 @@ class PublishedDevices:
             for device in slice_.spec.devices or ()
         )
         self._newest[pool] = {device.id.device: device for device in self._devices[pool]}
+
+
+class _LargestAmount:
+    """The largest amount of a device by some measure, and that of each pool.
+
+    Attributes:
+        amount: The largest of all pools.
+        outdated: The pools that have changed since.
+    """
+
+    def __init__(self) -> None:
+        self.amount = 0
+        self.outdated: set[PoolId] = set()
+        self._of_pool: dict[PoolId, int] = {}
+
+    def update(
+        self, devices: Mapping[PoolId, Sequence[PublishedDevice]], measured: Measured
+    ) -> None:
+        """Take the pools that have changed."""
+        # Devices of a cluster differ in little but their names, and readers share equal capacities.
+        amounts: dict[Hashable, int] = {}
+        for pool in self.outdated:
+            self._of_pool.pop(pool, None)
+            if pool.driver != measured.driver:
+                continue
+            for published_device in devices.get(pool, ()):
+                device = published_device.device
+                shape = (id(device.capacity), id(device.consumes_counters))
+                amount = amounts.get(shape)
+                if amount is None:
+                    amount = amounts[shape] = amount_of(published_device, {}, measured)
+                if amount > self._of_pool.get(pool, 0):
+                    self._of_pool[pool] = amount
+        self.outdated.clear()
+        self.amount = max(self._of_pool.values(), default=0)
 
 
 def node_of(published_device: PublishedDevice) -> str | None:

@@ -19,8 +19,8 @@ from kube.api.core import Pod
 from kube.api.resource import DeviceClaim, DeviceRequest, DeviceSubRequest, ExactDeviceRequest
 from kube.cel.device import qualify_name
 from kube.quantity import ZERO, Format, Quantity
+from quotas.device_quotas.amounts import ONE
 from quotas.device_quotas.book import CapBreach, QuotaBook
-from quotas.device_quotas.charges import ONE
 from quotas.device_quotas.ledger import Excess
 from quotas.device_quotas.limits import Limit, Measure
 from rules.context.claim_entries import (

@@ -214,9 +214,10 @@ class _Question:
         # Of a hundred nodes in an answer most share a plan.
         self._owned: dict[int, bool] = {}
         self._budget = SearchBudget(snapshot.cluster.costs, ANSWER_STEPS)
+        # Far below its limits, as most tenants are, no node is charged.
         self._affordable = (
             None
-            if tenant is None
+            if tenant is None or tenant.is_ample(pending)
             else AffordableNodes(pending, strategy, snapshot, tenant, self._budget)
         )
 

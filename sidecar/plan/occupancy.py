@@ -11,7 +11,12 @@ from allocator.model.devices import PoolId
 from allocator.model.feature_gates import Features
 from allocator.model.usage import Usage, with_claim
 from allocator.pods.claims import Name, allocation_of, claim_name
-from kube.api.resource import DeviceRequestAllocationResult, ResourceClaim
+from kube.api.resource import (
+    AllocationResult,
+    DeviceAllocationResult,
+    DeviceRequestAllocationResult,
+    ResourceClaim,
+)
 from quotas.device_quotas.book import CountedClaim, QuotaBook
 from quotas.device_quotas.tenants import Account
 
@@ -97,8 +102,12 @@ def without_claims(
 
 
 def counted_claim(claim: ResourceClaim) -> CountedClaim:
-    """Return an allocated claim as quotas count it."""
-    return CountedClaim(claim.metadata.namespace, claim.spec.devices, allocation_of(claim))
+    """Return an allocated claim as quotas count it, the same once it is written."""
+    allocation = allocation_of(claim)
+    if allocation is not None:
+        devices = DeviceAllocationResult(results=allocation.devices.results)
+        allocation = AllocationResult(devices=devices)
+    return CountedClaim(claim.metadata.namespace, claim.spec.devices, allocation)
 
 
 def _results(claim: ResourceClaim) -> Sequence[DeviceRequestAllocationResult]:

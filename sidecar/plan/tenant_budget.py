@@ -10,7 +10,9 @@ from typing import Final, NamedTuple
 from allocator.model.amount_bound import AmountBound
 from allocator.model.devices import NodeDevices, PublishedDevice
 from allocator.model.plan import Plan
+from allocator.model.requests import PendingClaims, Request
 from kube.api.core import Pod
+from kube.api.resource import MAX_RESULTS
 from kube.collections.least_recently_used import LeastRecentlyUsed
 from quotas.device_quotas.book import CapBreach, QuotaBook
 from quotas.device_quotas.bounds import ChargedProperties, charge_form, charged_properties
@@ -140,6 +142,26 @@ class TenantBudget:
         self._profile = _profiles.get(properties) or _new_profile(properties)
         self.forms: Final = self._profile.forms
 
+    def is_ample(self, pending: PendingClaims) -> bool:
+        """Return True if claims keep within the budget and all caps, whatever devices they get."""
+        return all(self._is_ample(account, pending) for account in self.accounts)
+
+    def _is_ample(self, account: Account, pending: PendingClaims) -> bool:
+        limit = account.limit
+        largest = self._quotas.largest_amount(limit)
+        if limit.per_device is not None and largest > limit.per_device.nanos:
+            return False
+        total = 0
+        for requests in pending.requests:
+            amounts = [largest * max(map(_most_devices, forms)) for forms in requests]
+            if limit.per_request is not None and max(amounts, default=0) > limit.per_request.nanos:
+                return False
+            # A claim is counted once, and no share of it more often.
+            total += sum(amounts)
+        return total <= 0 or total <= self._quotas.ledger.left(
+            account, besides=self._occupancy.released, also=self._occupancy.charged
+        )
+
     def charges(self, plan: Plan) -> PlanCharges:
         """Return the charges of a plan; those of an answer about many nodes are remembered."""
         return self._profile.charges(plan, self.accounts, self._quotas)
@@ -235,6 +257,13 @@ _profiles: Final = LeastRecentlyUsed[tuple[ChargedProperties, ...], ChargeProfil
 def _new_profile(properties: tuple[ChargedProperties, ...]) -> ChargeProfile:
     profile = _profiles[properties] = ChargeProfile(properties)
     return profile
+
+
+def _most_devices(request: Request) -> int:
+    """Return the most devices that a request may get."""
+    if request.admin:
+        return 0
+    return MAX_RESULTS if request.all_devices else min(request.count, MAX_RESULTS)
 
 
 def _distance(excesses: Excesses) -> tuple[int, int, str]:

@@ -61,8 +61,14 @@ class QuotaChanges(NamedTuple):
     @property
     def is_cheap(self) -> bool:
         """Return True if they are applied within a few milliseconds."""
-        *others, claims, pods = self.objects
-        return not self.begins_anew and not any(others) and len(claims) + len(pods) <= MAX_CHEAP
+        count = len(self.objects.claims) + len(self.objects.pods)
+        return not (self.begins_anew or self.has_inventory) and count <= MAX_CHEAP
+
+    @property
+    def has_inventory(self) -> bool:
+        """Return True if more has changed than claims and pods."""
+        *others, _claims, _pods = self.objects
+        return any(others)
 
 
 def promised_names(pod: Pod | None) -> frozenset[Name]:
@@ -128,9 +134,11 @@ class QuotaCharges:
         objects = changes.objects
         for pod_name, pod in objects.pods.items():
             self._promised.replace_pod(pod_name, pod)
-        self._put_inventory(self.book, objects)
+        if changes.has_inventory:
+            self._put_inventory(self.book, objects)
         self._put_claims(self.book, objects.claims)
-        self._charge_pods(objects.classes, objects.pods)
+        if objects.classes or objects.pods:
+            self._charge_pods(objects.classes, objects.pods)
         self._charge_outstanding(self.book)
 
     def _put_inventory(self, book: QuotaBook, objects: QuotaObjects) -> None:

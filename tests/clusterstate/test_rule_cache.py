@@ -21,7 +21,7 @@ from kube.api.ownership import OWNERSHIP, AllocatorOwnership, AllocatorOwnership
 from kube.api.policy import Scope
 from kube.api.resource import ResourceClaim, ResourceClaimTemplate, ResourceClaimTemplateSpec
 from kube.names import DEFAULT_SCHEDULER_NAME
-from quotas.device_quotas.charges import ONE
+from quotas.device_quotas.amounts import ONE
 from quotas.device_quotas.ledger import Totals
 from rules.engine.engine import Target, validate
 from rules.feasibility.enforcement import Enforcement, EnforcementSettings

@@ -10,7 +10,8 @@ from kube.api.device_quota import QuotaLimit
 from kube.api.resource import Device, DeviceRequest, DeviceRequestAllocationResult, ResourceSlice
 from kube.cel.scope import BudgetSpent, Meter, evaluating
 from kube.quantity import Quantity
-from quotas.device_quotas.charges import ONE, ClaimCharges
+from quotas.device_quotas.amounts import ONE
+from quotas.device_quotas.charges import ClaimCharges
 from quotas.device_quotas.limits import Limit, compile_limits
 from quotas.device_quotas.published import PublishedDevices
 from testing.allocation.builders import (
@@ -273,6 +274,30 @@ def test_devices_that_are_gone_take_no_steps() -> None:
 
     assert not limit.is_closed
     assert counted == [False] * 300
+
+
+def test_the_largest_amount_follows_the_slices() -> None:
+    published = PublishedDevices([slice_of(A100, name="a", pool="a")])
+    memory = limit_of(capacity_limit("memory", "1Ti", where="false"))
+    slices = limit_of(counter_limit("slices", 9))
+
+    def largest() -> tuple[str, str]:
+        return (
+            in_units(memory, published.largest_amount(memory)),
+            in_units(slices, published.largest_amount(slices)),
+        )
+
+    assert largest() == ("40Gi", "0")
+    published.replace_slice("b", slice_of(H100, name="b", pool="b"))
+    part = device("part", consumes("set-0", slices=3))
+    published.replace_slice("c", slice_of(part, name="c", pool="c"))
+    assert largest() == ("80Gi", "3")
+    published.replace_slice("b", slice_of(A100, name="b", pool="b"))
+    published.replace_slice("c", None)
+    assert largest() == ("40Gi", "0")
+    published.replace_slice("d", slice_of(SHARED, name="d", pool="d", driver="other.example.com"))
+    assert largest() == ("40Gi", "0")
+    assert published.largest_amount(limit_of(device_limit(1))) == ONE
 
 
 def test_the_newest_slice_describes_a_device() -> None:

@@ -375,6 +375,64 @@ def test_a_limit_of_another_driver_costs_no_search_of_single_nodes(
     assert ["node-1", "node-2"] == names(find_nodes(pod("gpu"), other))
 
 
+AMPLE = {
+    "memory": ("80Gi", "79Gi"),
+    "two of them": ("160Gi", "159Gi"),
+    "per request": ("160Gi", "159Gi"),
+    "per device": ("80Gi", "79Gi"),
+    "all devices": (32, 31),
+    "all claims": (1, 0),
+    "the largest alternative": (2, 1),
+}
+"""What is asked for, with the least amount that is enough for any devices, and one that is not."""
+
+
+def limit_for(case: str, amount: str | int) -> QuotaLimit:
+    match case:
+        case "per request":
+            return capacity_limit("memory", "999Gi", per_request=str(amount))
+        case "per device":
+            return capacity_limit("memory", "999Gi", per_device=str(amount))
+        case "all claims":
+            return claim_limit(amount)
+        case "all devices" | "the largest alternative":
+            return device_limit(amount)
+        case _:
+            return capacity_limit("memory", amount)
+
+
+@pytest.mark.parametrize("is_enough", [True, False])
+@pytest.mark.parametrize("case", AMPLE)
+def test_a_tenant_far_below_its_limits_is_charged_for_no_node(
+    case: str, *, is_enough: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where cards differ, each node would be searched by itself; here none may be."""
+    monkeypatch.setattr(affordable_nodes, "MAX_OWN_SEARCHES", 0)
+    requests = {
+        "two of them": [request(count=2)],
+        "per request": [request(count=2)],
+        "all devices": [request(count=None)],
+        "the largest alternative": [
+            first_of("gpu", alternative("two", count=2), alternative("one", count=1))
+        ],
+    }.get(case, [request()])
+    # A node's own plan is known to be within the budget only where its cards are charged alike.
+    mixed = [on(name, LARGE, SMALL) for name in ("node-1", "node-2")]
+    other = capacity_limit("memory", "9999Gi", "mixed")
+    enough, too_little = AMPLE[case]
+    limit = limit_for(case, enough if is_enough else too_little)
+
+    outcome = find_nodes(pod("gpu"), cluster(limit, other, requests=requests, slices=mixed))
+
+    assert isinstance(outcome, Fits) is is_enough
+
+
+def test_a_closed_limit_is_never_far_away() -> None:
+    closed = device_limit(99, where="device.attributes[")
+
+    assert rejected(find_nodes(pod("gpu"), cluster(closed))).code is Code.EXCEEDS_DEVICE_QUOTA
+
+
 # --- preemption -----------------------------------------------------------------------------------
 
 
