@@ -172,7 +172,7 @@ chaos: setup ## schedules of the allocation protocol, faults that are planted in
 	  DRAWBRIDGE_E2E_GROUP_KILLS=20 DRAWBRIDGE_E2E_GROUP_ROUNDS="$(or $(GROUP_ROUNDS),200)" \
 	  DRAWBRIDGE_E2E_GROUP_JOBS=8 DRAWBRIDGE_E2E_GANGS=24 \
 	  $(PYTEST) $(UNIT) -m e2e $(patsubst %,e2e/test_bridge_%.py,until_full many_nodes waiting) \
-	  e2e/test_placement_of_pods.py e2e/test_quota_bridge.py e2e/test_quota_gates.py \
+	  e2e/test_placement_of_pods.py e2e/test_quota_bridge.py e2e/test_quota_bridge_killed.py e2e/test_quota_gates.py \
 	  e2e/test_group_bridge.py e2e/test_group_commit_bridge.py e2e/test_group_starvation.py e2e/test_group_adopted.py \
 	  e2e/test_group_gangs.py e2e/test_group_jobs.py)
 
