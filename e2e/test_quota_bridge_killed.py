@@ -114,7 +114,7 @@ def test_nobody_is_there_for_a_while(stage: Owned) -> None:
 
 
 def restart_api_server(stage: Owned) -> None:
-    """Kill the API server, and wait until the next one answers, whatever of ours has ended beside it."""
+    """Kill the API server, and wait for the next one; processes of ours may have ended beside it."""
     stage.cluster.restart("kube-apiserver")
     stage.cluster.wait_until(
         lambda: stage.cluster.kubectl("get", "--raw", "/readyz", check=False).stdout == "ok",
@@ -131,13 +131,13 @@ def apply_pods(stage: Owned) -> list[str]:
 
 
 def _has_decided(stage: Owned) -> Callable[[], bool]:
-    """Return whether a pod was given nodes since now."""
+    """Return a check for a further pod with nodes."""
     before = stage.bridge.calls("prefilter", "fits", REPLICA)
     return lambda: stage.bridge.calls("prefilter", "fits", REPLICA) > before
 
 
 def _has_written(stage: Owned, began: int) -> Callable[[], bool]:
-    """Return whether a claim was written with devices since a place in the log."""
+    """Return a check for a claim written with devices, since a place in the log."""
     return lambda: any(map(_devices, stored_claims(stage.cluster, began)))
 
 

@@ -102,7 +102,7 @@ def unknown_namespaces(state: ClusterState) -> tuple[str, ...]:
 def unenforced_notes(
     state: ClusterState, namespaces: Collection[str] | None = None
 ) -> Iterator[str]:
-    """Yield in a sentence which limits of a quota nobody enforces, though the quota says to.
+    """Yield the limits of quotas without anybody to enforce them, in sentences.
 
     Args:
         namespaces: Only quotas that select one of these; None for all quotas.

@@ -201,7 +201,7 @@ def _split_by_quotas(
 
 
 def _claims_of_waiting(pods: Iterable[Pod], held_back: Iterable[PlacedPod]) -> frozenset[Name]:
-    """Return the claims that only pods name which a quota holds back, so that nobody allocates them."""
+    """Return the claims of pods held back by a quota, without those of other pods, too."""
     names = {(pod.namespace, pod.name) for pod in held_back}
     waiting: set[Name] = set()
     others: set[Name] = set()
@@ -311,13 +311,13 @@ def _rejected_workloads(results: Iterable[TranslatedObject]) -> Iterator[tuple[s
 
 
 def describe_rejection(findings: Sequence[Finding]) -> str:
-    """Return the first error of an object that is rejected, or reason of one that waits, and how many more."""
+    """Return the first error of a rejected object, or the first reason of a waiting one, and the number of others."""
     errors = [finding for finding in findings if finding.is_error]
-    shown = errors or findings
-    if not shown:
+    reasons = errors or findings
+    if not reasons:
         return "it was rejected"
-    more = count_text(len(shown) - 1, "more error" if errors else "more reason")
-    return finding_text(shown[0]) + (f" and {more}" if len(shown) > 1 else "")
+    more = count_text(len(reasons) - 1, "more error" if errors else "more reason")
+    return finding_text(reasons[0]) + (f" and {more}" if len(reasons) > 1 else "")
 
 
 def _rejected_result(

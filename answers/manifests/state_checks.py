@@ -40,7 +40,7 @@ def check_state(inputs: Inputs) -> tuple[ObjectFinding, ...]:
 
 
 def quota_notes(inputs: Inputs) -> Iterator[str]:
-    """Yield in a sentence which DeviceQuotas of the manifests' namespaces nobody enforces."""
+    """Yield the DeviceQuotas of the manifests' namespaces without anybody to enforce them, in sentences."""
     if inputs.knows_cluster:
         objects = merge_objects(inputs.state, inputs.manifests, inputs.namespace)
         state = build_state(decode_objects(objects, STATE_KINDS, inputs.namespace)[0])

@@ -5,8 +5,7 @@ from typing import Final, NamedTuple
 
 from allocator.model.amount_bound import AmountBound, Counted
 from allocator.model.devices import PublishedDevice
-from quotas.device_quotas.amounts import amount_of
-from quotas.device_quotas.limits import DeviceFilter, Limit, Measure
+from quotas.device_quotas.limits import DeviceFilter, Limit, Measure, amount_of
 
 _COUNTED: Final[Mapping[Measure, Counted]] = {
     Measure.DEVICES: Counted.EACH_TIME,

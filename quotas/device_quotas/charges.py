@@ -39,8 +39,7 @@ from kube.api.resource import (
 )
 from kube.cel.scope import current_scope
 from kube.quantity import Quantity
-from quotas.device_quotas.amounts import ONE, amount_of, capacity_of
-from quotas.device_quotas.limits import Limit, Measure
+from quotas.device_quotas.limits import ONE, Limit, Measure, amount_of, capacity_of
 from quotas.device_quotas.published import PublishedDevices, node_of
 
 _MAX_CACHED: Final = 16384
@@ -215,9 +214,9 @@ class ClaimCharges:
     def _counted_devices(
         self, devices: Iterable[TakenDevice], limit: Limit
     ) -> Iterator[tuple[TakenDevice, int | None]]:
-        """Yield the devices that count, with their amounts; None where only slices told it."""
+        """Yield the counted devices with their amounts; None for an amount known from slices alone."""
         has_counters = limit.measure is Measure.COUNTER
-        seen: set[DeviceId] = set()
+        consuming: set[DeviceId] = set()
         for device_taken in devices:
             if device_taken.id.driver != limit.driver:
                 continue
@@ -227,9 +226,9 @@ class ClaimCharges:
             if device_taken.device is not None and not limit.devices.counts(device_taken.device):
                 continue
             if has_counters:
-                if device_taken.id in seen:
+                if device_taken.id in consuming:
                     continue  # A device consumes counters once, whatever the number of its shares.
-                seen.add(device_taken.id)
+                consuming.add(device_taken.id)
             yield device_taken, _amount_taken(device_taken, limit)
 
     def _request(self, request: DeviceRequest, limit: Limit) -> Estimate:

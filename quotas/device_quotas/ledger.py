@@ -221,7 +221,7 @@ class DeviceQuotaLedger:
 
 
 class _Sums:
-    """The sums of an account, or of a namespace's part, which every charge changes."""
+    """The sums of an account, or of a namespace's part, changed in place by every charge."""
 
     __slots__ = ("promised", "used", "waiting")
 

@@ -5,12 +5,13 @@ device. Whatever cannot be evaluated counts: a limit whose expression does not c
 the devices there are than a limit may, lets nothing through.
 """
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Mapping
 from enum import StrEnum
 from typing import Final, Protocol
 
 import msgspec
 
+from allocator.model.amount_bound import capacity_amount
 from allocator.model.devices import PublishedDevice
 from allocator.model.selectors import projection, referenced_fields
 from findings.field_path import FieldPath
@@ -31,6 +32,8 @@ from kube.quantity import Quantity
 
 MAX_STEPS: Final = 200_000
 """Steps of the selectors of one limit for all devices that differ: half a second."""
+ONE: Final = 10**9
+"""A device, or a claim, in nano-units."""
 _MAX_CACHED: Final = 65536
 """Verdicts that a filter caches; beyond that the cache is cleared."""
 
@@ -224,6 +227,34 @@ class Limit(msgspec.Struct, frozen=True, kw_only=True, eq=False):
                 return f"{amount} device" if nanos == 10**9 else f"{amount} devices"
             case Measure.CLAIMS:
                 return f"{amount} claim" if nanos == 10**9 else f"{amount} claims"
+
+
+def amount_of(device: PublishedDevice, consumed: Mapping[str, Quantity], limit: Measured) -> int:
+    """Return the charge for a device, or for a share with this consumption.
+
+    Args:
+        consumed: The consumption; empty for all of the device.
+    """
+    match limit.measure:
+        case Measure.DEVICES | Measure.CLAIMS:
+            return ONE
+        case Measure.CAPACITY:
+            if consumed and device.device.allow_multiple_allocations:
+                return capacity_of(consumed, limit)
+            capacity = device.device.capacity or {}
+            return capacity_of({name: amount.value for name, amount in capacity.items()}, limit)
+        case Measure.COUNTER:
+            return sum(
+                max(0, counter.value.nanos)
+                for consumption in device.device.consumes_counters or ()
+                for name, counter in (consumption.counters or {}).items()
+                if name == limit.counter
+            )
+
+
+def capacity_of(amounts: Mapping[str, Quantity], limit: Measured) -> int:
+    """Return the amount of the limit's capacity, by either form of its name; 0 without one."""
+    return capacity_amount(amounts, limit.capacity, limit.driver)
 
 
 def compile_limits(quota: DeviceQuota) -> tuple[Limit, ...]:

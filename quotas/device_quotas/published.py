@@ -5,8 +5,7 @@ from typing import Final
 
 from allocator.model.devices import DeviceId, PoolId, PublishedDevice
 from kube.api.resource import ResourceSlice
-from quotas.device_quotas.amounts import amount_of
-from quotas.device_quotas.limits import Measured
+from quotas.device_quotas.limits import Measured, amount_of
 
 _MAX_MEASURES: Final = 64
 """Measures of limits whose largest amount is kept up to date."""
@@ -54,7 +53,7 @@ class PublishedDevices:
         return self._newest.get(PoolId(device.driver, device.pool), {}).get(device.device)
 
     def largest_amount(self, measured: Measured) -> int:
-        """Return the most that a device of the limit's driver is charged with, whatever its selectors say.
+        """Return the largest charge for a device of the limit's driver, without regard to the limit's selectors.
 
         No share is charged with more than its device.
         """

@@ -19,10 +19,9 @@ from kube.api.core import Pod
 from kube.api.resource import DeviceClaim, DeviceRequest, DeviceSubRequest, ExactDeviceRequest
 from kube.cel.device import qualify_name
 from kube.quantity import ZERO, Format, Quantity
-from quotas.device_quotas.amounts import ONE
 from quotas.device_quotas.book import CapBreach, QuotaBook
 from quotas.device_quotas.ledger import Excess
-from quotas.device_quotas.limits import Limit, Measure
+from quotas.device_quotas.limits import ONE, Limit, Measure
 from rules.context.claim_entries import (
     ClaimEntry,
     are_selectors_short,
@@ -164,11 +163,11 @@ def _most_for_field(
     if limit.measure is Measure.CAPACITY and not is_per_device:
         only_form = _only_form(place.request)
         number = 1 if only_form is None or only_form.count is None else only_form.count
-        each = most.nanos // max(number, 1)
-        if most.format is Format.BINARY and each > _MEBIBYTE.nanos:
+        nanos = most.nanos // max(number, 1)
+        if most.format is Format.BINARY and nanos > _MEBIBYTE.nanos:
             # An uneven part of it would be rounded up, and exceed the limit.
-            each -= each % _MEBIBYTE.nanos
-        most = Quantity.from_nanos(each, most.format)
+            nanos -= nanos % _MEBIBYTE.nanos
+        most = Quantity.from_nanos(nanos, most.format)
     if limit.measure is Measure.DEVICES:
         most = Quantity(most.nanos // ONE)
     return most if place.amount > most else None

@@ -143,7 +143,7 @@ class TenantBudget:
         self.forms: Final = self._profile.forms
 
     def is_ample(self, pending: PendingClaims) -> bool:
-        """Return True if claims keep within the budget and all caps, whatever devices they get."""
+        """Return True if claims keep within the budget and all caps with any devices."""
         return all(self._is_ample(account, pending) for account in self.accounts)
 
     def _is_ample(self, account: Account, pending: PendingClaims) -> bool:

@@ -28,7 +28,7 @@ from allocator.pods.claims import Name, allocation_of, claim_name
 from kube.api.device_quota import QuotaLimit
 from kube.api.resource import ResourceClaim
 from quotas.device_quotas.book import QuotaBook
-from quotas.device_quotas.amounts import ONE
+from quotas.device_quotas.limits import ONE
 from sidecar.commit import ledger, steps
 from sidecar.commit.steps import ClaimWrite
 from sidecar.commit.writes import consumers

@@ -1,4 +1,4 @@
-"""A bridge whose schedulerName is not the usual one: its AllocatorOwnership tells commands."""
+"""A bridge with another schedulerName than the usual one, as its AllocatorOwnership tells commands."""
 
 import json
 from pathlib import Path
@@ -15,7 +15,7 @@ THEIRS = "our-scheduler"
 
 
 def cluster_of(tmp_path: Path, scheduler: str, *documents: Document) -> tuple[str | Path, ...]:
-    """The example's cluster, of which a bridge with this name owns the driver."""
+    """The example's cluster, with a bridge of this name as the driver's owner."""
     file = tmp_path / "state.yaml"
     ownership = {**OWNERSHIP, "status": {"schedulerName": scheduler} if scheduler else {}}
     file.write_text(dump_yaml((ownership, *documents)))

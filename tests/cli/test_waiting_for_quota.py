@@ -1,4 +1,4 @@
-"""Pods that wait for a DeviceQuota: their placement is a condition, and never what happens next."""
+"""Pods that wait for a DeviceQuota: their placement is a condition, and not the next step."""
 
 import json
 from pathlib import Path
@@ -28,7 +28,7 @@ def gated(memory: str) -> tuple[Document, Document]:
 
 
 def explained(tmp_path: Path, kind: str, *documents: Document) -> str:
-    """Return what `why` says of it, in one line."""
+    """Return the answer of `why` about it, in one line."""
     file = tmp_path / "pending.yaml"
     file.write_text(dump_yaml(documents))
     result = drawbridge("why", kind, "next", "-n", "vision", *CLUSTER, "--snapshot", file)

@@ -21,8 +21,8 @@ from kube.api.ownership import OWNERSHIP, AllocatorOwnership, AllocatorOwnership
 from kube.api.policy import Scope
 from kube.api.resource import ResourceClaim, ResourceClaimTemplate, ResourceClaimTemplateSpec
 from kube.names import DEFAULT_SCHEDULER_NAME
-from quotas.device_quotas.amounts import ONE
 from quotas.device_quotas.ledger import Totals
+from quotas.device_quotas.limits import ONE
 from rules.engine.engine import Target, validate
 from rules.feasibility.enforcement import Enforcement, EnforcementSettings
 from rules.feasibility.high_water_mark import DriverStock, HighWaterMark

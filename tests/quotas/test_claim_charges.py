@@ -10,9 +10,8 @@ from kube.api.device_quota import QuotaLimit
 from kube.api.resource import Device, DeviceRequest, DeviceRequestAllocationResult, ResourceSlice
 from kube.cel.scope import BudgetSpent, Meter, evaluating
 from kube.quantity import Quantity
-from quotas.device_quotas.amounts import ONE
 from quotas.device_quotas.charges import ClaimCharges
-from quotas.device_quotas.limits import Limit, compile_limits
+from quotas.device_quotas.limits import ONE, Limit, compile_limits
 from quotas.device_quotas.published import PublishedDevices
 from testing.allocation.builders import (
     allocated_claim,

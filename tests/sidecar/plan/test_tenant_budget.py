@@ -384,7 +384,7 @@ AMPLE = {
     "all claims": (1, 0),
     "the largest alternative": (2, 1),
 }
-"""What is asked for, with the least amount that is enough for any devices, and one that is not."""
+"""Requests, each with the least amount that is enough for any devices, and an amount that is not."""
 
 
 def limit_for(case: str, amount: str | int) -> QuotaLimit:
@@ -406,7 +406,7 @@ def limit_for(case: str, amount: str | int) -> QuotaLimit:
 def test_a_tenant_far_below_its_limits_is_charged_for_no_node(
     case: str, *, is_enough: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where cards differ, each node would be searched by itself; here none may be."""
+    """Without the shortcut each node is searched by itself, since its cards differ; here none may be."""
     monkeypatch.setattr(affordable_nodes, "MAX_OWN_SEARCHES", 0)
     requests = {
         "two of them": [request(count=2)],
