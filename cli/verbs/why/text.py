@@ -191,7 +191,9 @@ def _pending(status: ObjectStatus, *, lacks_nodes: bool) -> str:
         whose = "its" if status.kind == "Pod" else "its pod's"
         return f"{what}, behind {whose} scheduling gate: {status.gate}"
     if answer is not None and answer.all_placed and status.quotas:
-        return "waits for a DeviceQuota: a node has the devices, but too little is left of the quota"
+        return (
+            "waits for a DeviceQuota: a node has the devices, but too little is left of the quota"
+        )
     if answer is not None and answer.all_placed and status.is_new and not status.advice:
         return "not created yet: a node has the devices"
     if answer is not None and answer.all_placed and status.advice:

@@ -375,7 +375,7 @@ def test_a_limit_of_another_driver_costs_no_search_of_single_nodes(
     assert ["node-1", "node-2"] == names(find_nodes(pod("gpu"), other))
 
 
-AMPLE = {
+AMPLE: dict[str, tuple[str | int, str | int]] = {
     "memory": ("80Gi", "79Gi"),
     "two of them": ("160Gi", "159Gi"),
     "per request": ("160Gi", "159Gi"),
