@@ -136,6 +136,7 @@ class Arrived:
         self.group = group
         self.waiting: dict[str, tuple[float, Candidate]] = {}
         self.nodes = list(group.placed)
+        self._names: set[str] = set()
 
     @property
     def is_complete(self) -> bool:
@@ -155,6 +156,11 @@ class Arrived:
         """Return True if a pod has no node yet."""
         return _name(candidate) in self.waiting
 
+    def is_placed(self, candidate: Candidate) -> bool:
+        """Return True if a pod has a node."""
+        return _name(candidate) in self._names and not self.waits(candidate)
+
     def add(self, candidate: Candidate, second: float) -> None:
         """Take a pod that arrives, or waits already."""
+        self._names.add(_name(candidate))
         self.waiting.setdefault(_name(candidate), (second, candidate))

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from allocator.cluster.verdicts import NodePlans
 from allocator.model.devices import PublishedDevice
@@ -20,8 +20,22 @@ MAX_SHAPES: Final = 16
 """Shapes of failed pods that are compared, the most frequent ones."""
 
 
+class FailedShape(NamedTuple):
+    """Pods that failed and are alike.
+
+    Attributes:
+        candidate: One of them.
+        count: Their number.
+        quota: The reason, where a quota held them back; else empty.
+    """
+
+    candidate: Candidate
+    count: int
+    quota: str = ""
+
+
 def idle_reasons(
-    state: ReplayState, failed: Sequence[tuple[Candidate, int]], strategy: Strategy
+    state: ReplayState, failed: Sequence[FailedShape], strategy: Strategy
 ) -> Mapping[str, int]:
     """Return the number of idle devices by reason: a resource that the node lacks, or one of those above.
 
@@ -29,13 +43,14 @@ def idle_reasons(
 
     Args:
         state: The cluster at the end.
-        failed: The pods that failed, one of each shape with the number of all.
+        failed: The pods that failed.
         strategy: The strategy whose verdicts are known.
     """
     idle = _idle_devices(state)
     votes: dict[str, Counter[str]] = {name: Counter() for name in idle}
-    shapes = [entry for entry in failed if entry[0].pending is not None]
-    for candidate, count in sorted(shapes, key=lambda entry: -entry[1])[:MAX_SHAPES]:
+    shapes = [shape for shape in failed if shape.candidate.pending is not None]
+    for shape in sorted(shapes, key=lambda shape: -shape.count)[:MAX_SHAPES]:
+        candidate = shape.candidate
         assert candidate.pending is not None
         try:
             plans = state.cluster.node_plans(
@@ -44,9 +59,9 @@ def idle_reasons(
         except AttemptFailed:
             continue
         for name, devices in idle.items():
-            reason = _reason(state, candidate, plans, name, devices)
+            reason = _reason(state, shape, plans, name, devices)
             if reason is not None:
-                votes[name][reason] += count
+                votes[name][reason] += shape.count
     reasons: Counter[str] = Counter()
     for name, devices in idle.items():
         own = votes[name]
@@ -57,12 +72,13 @@ def idle_reasons(
 
 def _reason(
     state: ReplayState,
-    candidate: Candidate,
+    shape: FailedShape,
     plans: NodePlans,
     node: str,
     devices: Sequence[PublishedDevice],
 ) -> str | None:
     """Return the reason a pod does not use idle devices of a node; None if it asks for none of them."""
+    candidate = shape.candidate
     if candidate.eligible is not None and node not in candidate.eligible:
         return None
     if plans.fitting(node) is None:
@@ -70,6 +86,8 @@ def _reason(
     lacks = state.lacks(candidate, (node,))
     if lacks:
         return min(lacks)
+    if shape.quota:
+        return shape.quota
     return None if candidate.pod.group is None else GROUP_DOES_NOT_FIT
 
 

@@ -20,6 +20,7 @@ class RecordedPod(msgspec.Struct, frozen=True, kw_only=True):
         claims: The claims with which it ran there, allocated.
         unmodelled: The features of the pod that a replay does not model, such as `podAffinity`.
         is_fixed: No scheduler placed it.
+        held_by_quotas_s: Seconds before its arrival in which the gate of DeviceQuotas alone held it back.
     """
 
     replay: ReplayPod
@@ -28,6 +29,20 @@ class RecordedPod(msgspec.Struct, frozen=True, kw_only=True):
     claims: tuple[ResourceClaim, ...] = ()
     unmodelled: tuple[str, ...] = ()
     is_fixed: bool = False
+    held_by_quotas_s: float = 0.0
+
+    @property
+    def without_quotas(self) -> ReplayPod:
+        """The pod as it would have arrived if no DeviceQuota had held it back."""
+        earlier, replayed = self.held_by_quotas_s, self.replay
+        if not earlier or replayed.arrival is None:
+            return replayed
+        departure = replayed.departure
+        return msgspec.structs.replace(
+            replayed,
+            arrival=replayed.arrival - earlier,
+            departure=None if departure is None else departure - earlier,
+        )
 
 
 class Bound(msgspec.Struct, frozen=True, kw_only=True):
@@ -96,6 +111,11 @@ class Course(msgspec.Struct, frozen=True, kw_only=True):
     def arriving(self) -> tuple[ReplayPod, ...]:
         """The pods that came, or waited when the recording began."""
         return tuple(pod.replay for pod in self.pods if not pod.node)
+
+    @property
+    def arriving_without_quotas(self) -> tuple[ReplayPod, ...]:
+        """The pods that came, as they would have if no DeviceQuota had held them back."""
+        return tuple(pod.without_quotas for pod in self.pods if not pod.node)
 
     @property
     def changes(self) -> tuple[Changed, ...]:

@@ -11,6 +11,7 @@ from allocator.replay.bridge import BridgeScheduler
 from allocator.replay.fragmentation import FragmentationScheduler, TwoStepScheduler
 from allocator.replay.groups import Arrived
 from allocator.replay.profiles import DEFAULT_PROFILES, SchedulerProfiles
+from allocator.replay.quotas import Obstacle, Quotas
 from allocator.replay.recorded import Changed, Course
 from allocator.replay.results import StrategyResult, Tally, failure_reason
 from allocator.replay.scheduler import STOCK, STOCK_MOST_ALLOCATED, Scheduler, StockScheduler
@@ -58,6 +59,7 @@ def replay(
     profiles: SchedulerProfiles = DEFAULT_PROFILES,
     recorder: Recorder | None = None,
     course: Course | None = None,
+    quotas: Quotas | None = None,
 ) -> StrategyResult:
     """Place pods with a strategy, and return the result.
 
@@ -72,6 +74,8 @@ def replay(
         recorder: Samples the replay while it runs.
         course: The recording of which the pods are, with the order of arrivals: pods that run when it begins leave,
             nodes come and go, and its end is that of the replay. None without one.
+        quotas: The quotas that hold pods back, charged with the pods that run before; they change with the replay.
+            None for none.
     """
     scheduler = _schedulers(profiles)[name](TieBreaker(seed))
     return replay_with(
@@ -84,6 +88,7 @@ def replay(
         options=options,
         recorder=recorder,
         course=course,
+        quotas=quotas,
     )
 
 
@@ -98,9 +103,10 @@ def replay_with(
     options: AllocatorOptions = _OPTIONS,
     recorder: Recorder | None = None,
     course: Course | None = None,
+    quotas: Quotas | None = None,
 ) -> StrategyResult:
     """Place pods with a scheduler, and return the result under a name; arguments as of `replay`."""
-    run = _Run(ReplayState(inventory, options), scheduler, recorder)
+    run = _Run(ReplayState(inventory, options), scheduler, recorder, quotas)
     arrivals = in_order(pods, order, seed + _ORDER_SEED)
     if order is Order.ARRIVAL:
         run.over_time(arrivals, course)
@@ -136,11 +142,18 @@ class _Running(NamedTuple):
 class _Run:
     """The pods that arrived so far."""
 
-    def __init__(self, state: ReplayState, scheduler: Scheduler, recorder: Recorder | None) -> None:
+    def __init__(
+        self,
+        state: ReplayState,
+        scheduler: Scheduler,
+        recorder: Recorder | None,
+        quotas: Quotas | None,
+    ) -> None:
         self.state = state
         self.tally = Tally()
         self._scheduler = scheduler
         self._recorder = recorder
+        self._quotas = quotas
         self._running: list[_Running] = []
         # Sorted by priority, then by arrival.
         self._waiting: list[tuple[int, int, float, Candidate]] = []
@@ -157,7 +170,7 @@ class _Run:
         candidate = self._candidate(pod)
         is_placed = candidate is None or self._place(candidate, arrival=0.0, now=0.0)
         # The pods of a group wait for further ones.
-        if candidate is not None and not is_placed and candidate.pod.group is None:
+        if candidate is not None and not is_placed and not self._waits_in_group(candidate):
             self._count_failed(candidate)
         self._record(0.0)
 
@@ -189,7 +202,7 @@ class _Run:
             self._record(now)
         self._leave_until(float("inf") if course is None else course.until)
         for _, _, _, candidate in self._waiting:
-            if candidate.pod.group is None:
+            if not self._waits_in_group(candidate):
                 self._count_failed(candidate)
 
     def _start(self, course: Course) -> None:
@@ -207,6 +220,8 @@ class _Run:
     def _change(self, event: Changed) -> None:
         """Take over changed nodes, slices and classes, and try those that wait again."""
         self.state.change(event.nodes, event.slices, event.classes)
+        if self._quotas is not None:
+            self._quotas.change(event.slices, event.classes)
         waiting, self._waiting = self._waiting, []
         for priority, number, arrival, before in waiting:
             candidate = self._candidate(before.pod)
@@ -224,6 +239,8 @@ class _Run:
             while self._running and self._running[0].departure == second:
                 gone = heapq.heappop(self._running)
                 self.state.remove(gone.candidate, gone.node, gone.claims)
+                if self._quotas is not None:
+                    self._quotas.release(gone.candidate.pod.pod, gone.claims)
             self._retry(second)
 
     def _retry(self, now: float) -> None:
@@ -231,8 +248,8 @@ class _Run:
         waiting = []
         for entry in sorted(self._waiting, key=lambda entry: entry[:2]):
             _, _, arrival, candidate = entry
-            if not self._waits(candidate):
-                continue  # It was placed with another pod of its group.
+            if self._is_placed_with_group(candidate):
+                continue
             gives_up = candidate.pod.gives_up
             if gives_up is not None and gives_up <= now:
                 self._count_failed(candidate)
@@ -240,9 +257,19 @@ class _Run:
                 waiting.append(entry)
         self._waiting = waiting
 
-    def _waits(self, candidate: Candidate) -> bool:
+    def _is_placed_with_group(self, candidate: Candidate) -> bool:
+        """Return True if a pod got its node when another pod of its group was tried."""
         group = candidate.pod.group
-        return group is None or self._groups[group.name].waits(candidate)
+        return group is not None and (
+            group.name in self._groups and self._groups[group.name].is_placed(candidate)
+        )
+
+    def _waits_in_group(self, candidate: Candidate) -> bool:
+        """Return True if a pod waits with others of its group, so that it is counted with them."""
+        group = candidate.pod.group
+        return group is not None and (
+            group.name in self._groups and self._groups[group.name].waits(candidate)
+        )
 
     def _candidate(self, pod: ReplayPod) -> Candidate | None:
         try:
@@ -252,6 +279,10 @@ class _Run:
             return None
 
     def _count_failed(self, candidate: Candidate) -> None:
+        obstacle = self._obstacle(candidate)
+        if obstacle is not None:
+            self.tally.count_failed(obstacle.reason, candidate)
+            return
         try:
             reason = failure_reason(candidate, self.state, self._scheduler.strategy)
         except AttemptFailed:
@@ -261,9 +292,14 @@ class _Run:
     def _place(self, candidate: Candidate, *, arrival: float, now: float) -> bool:
         """Place a pod if it fits, or its group; a pod that waited leaves as much later."""
         group = candidate.pod.group
+        if not self._waits_in_group(candidate) and self._is_held_back(candidate):
+            return False
         if group is not None:
             arrived = self._groups.setdefault(group.name, Arrived(group))
             arrived.add(candidate, arrival)
+            if self._quotas is not None:
+                # What is let through and waits for others of its group is promised to it.
+                self._quotas.charge(candidate.pod.pod, candidate.pod.claims)
             for since, place in arrived.try_all(self.state, self._scheduler):
                 self._count_placed(*place, arrival=since, now=now)
             return not arrived.waits(candidate)
@@ -278,6 +314,18 @@ class _Run:
         self._count_placed(candidate, placement.node, claims, arrival=arrival, now=now)
         return True
 
+    def _is_held_back(self, candidate: Candidate) -> bool:
+        """Return True if a quota has too little left for a pod, and count that."""
+        obstacle = self._obstacle(candidate)
+        if obstacle is not None:
+            self.tally.count_held(candidate.pod, obstacle)
+        return obstacle is not None
+
+    def _obstacle(self, candidate: Candidate) -> Obstacle | None:
+        if self._quotas is None:
+            return None
+        return self._quotas.obstacle(candidate.pod.pod, candidate.pod.claims)
+
     def _count_placed(
         self,
         candidate: Candidate,
@@ -287,7 +335,9 @@ class _Run:
         arrival: float,
         now: float,
     ) -> None:
-        self.tally.count_placed(now - arrival)
+        self.tally.count_placed(now - arrival, candidate.pod)
+        if self._quotas is not None:
+            self._quotas.charge(candidate.pod.pod, claims)
         departure = candidate.pod.departure
         if departure is not None:
             self._number += 1

@@ -8,7 +8,8 @@ import msgspec
 
 from allocator.model.devices import Pool
 from allocator.model.usage import DeviceUse, PoolUse
-from allocator.replay.idle import idle_reasons
+from allocator.replay.idle import FailedShape, idle_reasons
+from allocator.replay.quotas import QUOTA_REASONS, HeldPods, Obstacle
 from allocator.replay.scheduler import Placement
 from allocator.replay.state import ReplayState
 from allocator.replay.workload import Candidate, ReplayPod
@@ -67,6 +68,24 @@ class WaitingSeconds(msgspec.Struct, frozen=True, kw_only=True):
     p99: float
 
 
+class HeldBack(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The pods of a namespace that a quota held back.
+
+    Attributes:
+        quota: The quota and its limit, such as `DeviceQuota vision, limit memory`.
+        namespace: The namespace of the pods.
+        pods: Pods for which it had too little left when they were tried.
+        placed: Those that were placed later.
+        waiting_seconds: Their waiting times.
+    """
+
+    quota: str
+    namespace: str
+    pods: int
+    placed: int
+    waiting_seconds: WaitingSeconds
+
+
 class StrategyResult(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The result of one strategy with one seed.
 
@@ -80,6 +99,7 @@ class StrategyResult(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         idle_because: Reason to number of devices that are wholly idle at the end.
         second_attempts: Pods that were tried with all nodes after none of the answer's fitted.
         waiting_seconds: Waiting times.
+        held_back: The pods that quotas held back; empty without quotas.
         cpu_seconds: CPU time of the replay, as the caller measured it.
     """
 
@@ -92,6 +112,7 @@ class StrategyResult(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     idle_because: Mapping[str, int]
     second_attempts: int
     waiting_seconds: WaitingSeconds
+    held_back: tuple[HeldBack, ...] = ()
     cpu_seconds: float = 0.0
 
 
@@ -102,18 +123,25 @@ class Tally:
         self._placed = 0
         self._second_attempts = 0
         self._failed: Counter[str] = Counter()
-        self._shapes: dict[Hashable, tuple[Candidate, int]] = {}
+        self._shapes: dict[tuple[Hashable, str], FailedShape] = {}
         self._waits: list[float] = []
+        self._held = HeldPods()
 
     @property
     def placed(self) -> int:
         """Pods that were placed until now."""
         return self._placed
 
-    def count_placed(self, waited: float) -> None:
-        """Count a pod that was placed after some seconds."""
+    def count_placed(self, waited: float, pod: ReplayPod | None = None) -> None:
+        """Count a pod that was placed after some seconds; with the pod where quotas may have held it back."""
         self._placed += 1
         self._waits.append(waited)
+        if pod is not None:
+            self._held.place(pod.pod, waited)
+
+    def count_held(self, pod: ReplayPod, obstacle: Obstacle) -> None:
+        """Count a pod that a quota holds back."""
+        self._held.hold(pod.pod, obstacle.quota)
 
     def count_attempt(self, placement: Placement) -> None:
         """Count the scheduling cycles of a pod."""
@@ -123,8 +151,10 @@ class Tally:
         """Count a pod that was never placed; without a candidate if its claims are invalid."""
         self._failed[reason] += 1
         if candidate is not None:
-            first, count = self._shapes.get(candidate.shape, (candidate, 0))
-            self._shapes[candidate.shape] = first, count + 1
+            quota = reason if reason in QUOTA_REASONS else ""
+            key = candidate.shape, quota
+            first = self._shapes.get(key, FailedShape(candidate, 0, quota))
+            self._shapes[key] = first._replace(count=first.count + 1)
 
     def result(
         self,
@@ -153,8 +183,17 @@ class Tally:
             devices=devices,
             idle_because=idle_reasons(state, tuple(self._shapes.values()), strategy),
             second_attempts=self._second_attempts,
-            waiting_seconds=WaitingSeconds(
-                p50=_percentile(self._waits, 50), p99=_percentile(self._waits, 99)
+            waiting_seconds=_waiting_seconds(self._waits),
+            held_back=tuple(
+                HeldBack(
+                    quota=quota,
+                    namespace=namespace,
+                    pods=len(waits),
+                    placed=len(known),
+                    waiting_seconds=_waiting_seconds(known),
+                )
+                for (quota, namespace), waits in self._held.waits.items()
+                for known in [[wait for wait in waits if wait is not None]]
             ),
         )
 
@@ -249,6 +288,10 @@ def _allocated(use: DeviceUse | None, name: str, total: int) -> int:
 
 def _amount(nanos: int) -> float:
     return nanos // _NANOS if nanos % _NANOS == 0 else nanos / _NANOS
+
+
+def _waiting_seconds(waits: Sequence[float]) -> WaitingSeconds:
+    return WaitingSeconds(p50=_percentile(waits, 50), p99=_percentile(waits, 99))
 
 
 def _percentile(values: Sequence[float], percent: int) -> float:

@@ -19,10 +19,11 @@ from answers.recording.lines import Change, Decisions, Entry, Gap, Mark, Moment
 from answers.recording.projection import MIRROR
 from answers.recording.views import Fields, read_change
 from findings.text import count_text
-from kube.api.core import FINISHED_PHASES, Node, Pod
+from kube.api.core import FINISHED_PHASES, Namespace, Node, Pod
 from kube.api.meta import ApiStruct
 from kube.api.resource import DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice
 from kube.errors import ObjectFileError
+from kube.names import QUOTA_GATE
 
 UNREPLAYED: Final = ("DeviceTaintRule", "DeviceCompatibilityPolicy", "AllocatorOwnership")
 """Kinds of which a replay takes the first state for the whole time."""
@@ -37,7 +38,7 @@ class RecordedCluster(msgspec.Struct, frozen=True, kw_only=True):
     """A recording.
 
     Attributes:
-        state: The cluster when it begins.
+        state: The cluster when it begins, with all namespaces that it ever had.
         course: The events after the first state.
         notes: The parts of it that are not replayed, or not known.
         has_decisions: The log of the bridge's sidecar is in it.
@@ -69,6 +70,7 @@ class _Life:
         node: The node on which it ran in the first state.
         bound: The second in which it was bound.
         left: The second in which it ended.
+        held_since: The second from which on only the gate of DeviceQuotas kept it from being placed.
     """
 
     def __init__(self, pod: Pod, arrival: float, unmodelled: tuple[str, ...]) -> None:
@@ -79,6 +81,20 @@ class _Life:
         self.bound: float | None = None
         self.left: float | None = None
         self.is_fixed = False
+        self.held_since: float | None = None
+
+    @property
+    def held_by_quotas_s(self) -> float:
+        """The seconds before its arrival in which only the gate of DeviceQuotas held it back."""
+        return 0.0 if self.held_since is None else max(0.0, self.arrival - self.held_since)
+
+    def note_gates(self, pod: Pod, second: float) -> None:
+        """Take in the gates of a pod at a moment."""
+        names = {gate.name for gate in pod.spec.scheduling_gates or ()}
+        if names == {QUOTA_GATE} and self.held_since is None:
+            self.held_since = second
+        elif names and names != {QUOTA_GATE}:
+            self.held_since = None
 
 
 def read_course(entries: Iterable[Entry], source: str) -> RecordedCluster:
@@ -116,6 +132,7 @@ class _Reading:
         self._events: list[Event] = []
         self._gaps: list[Gap] = []
         self._unreplayed: Counter[str] = Counter()
+        self._namespaces: dict[str, Mapping[str, str]] = {}
         self._shared: frozenset[Name] = frozenset()
         self._until = 0.0
         self._is_ended = self._has_decisions = False
@@ -149,6 +166,8 @@ class _Reading:
             self._current_claims.pop(claim_name(before), None)
         elif isinstance(after, ResourceClaimTemplate):
             self._templates[key.namespace, key.name] = after
+        elif isinstance(after, Namespace):
+            self._namespaces[key.name] = after.metadata.labels or {}
         if self.first is None:
             return
         if isinstance(after, Pod) or isinstance(before, Pod):
@@ -191,6 +210,7 @@ class _Reading:
 
     def _add_life(self, key: ObjectKey, pod: Pod, second: float) -> _Life:
         life = _Life(pod, second, _unmodelled(pod, self._state[key]))
+        life.note_gates(pod, second)
         self._of[key.namespace, key.name] = len(self._lives)
         self._lives.append(life)
         return life
@@ -212,6 +232,7 @@ class _Reading:
             life = self._add_life(key, pod, second)
         if _is_gated(life.pod) and not _is_gated(pod):
             life.arrival = second
+        life.note_gates(pod, second)
         life.pod = pod
         if is_running(pod) and life.bound is None:
             life.bound = second
@@ -264,7 +285,7 @@ class _Reading:
             until=self._until,
         )
         return RecordedCluster(
-            state=first,
+            state=msgspec.structs.replace(first, namespaces=self._namespaces),
             course=course,
             notes=tuple(self._notes(left_out)),
             has_decisions=self._has_decisions,
@@ -337,6 +358,7 @@ class _Reading:
             claims=self._first_claims(pod, first) if life.node else (),
             unmodelled=(*life.unmodelled, *_preempting(pod)),
             is_fixed=life.is_fixed,
+            held_by_quotas_s=life.held_by_quotas_s,
         )
 
     def _first_claims(self, pod: Pod, first: ClusterState) -> tuple[ResourceClaim, ...]:

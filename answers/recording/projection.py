@@ -44,6 +44,8 @@ def project(document: Mapping[str, Any]) -> Mapping[str, Any]:
         case "Node":
             fields["spec"] = _only(spec or {}, _NODE_SPEC)
             fields["status"] = _only(status or {}, _NODE_STATUS)
+        case "Namespace":
+            pass  # Its labels count, with which quotas select it.
         case "ResourceClaim":
             fields["spec"], fields["status"] = spec, _only(status or {}, _CLAIM_STATUS)
         case _:

@@ -21,7 +21,7 @@ from kube.runtime.stores import Key
 
 RECORDED: Final = (
     *("Node", "DeviceClass", "ResourceSlice", "DeviceTaintRule", "DeviceCompatibilityPolicy"),
-    *("AllocatorOwnership", "ResourceClaimTemplate", "ResourceClaim", "Pod"),
+    *("AllocatorOwnership", "Namespace", "ResourceClaimTemplate", "ResourceClaim", "Pod"),
 )
 """The kinds that allocation reads."""
 NEEDED: Final = frozenset({"Node", "Pod"})

@@ -19,6 +19,7 @@ from allocator.replay.scheduler import STOCK, STOCK_MOST_ALLOCATED
 from allocator.replay.timeline import Recorder
 from allocator.replay.workload import Inventory, Order, ReplayPod
 from allocator.search.attempt import AllocatorOptions
+from answers.manifests.replay_quotas import GivenQuotas, ReplayQuotas
 from answers.model.cluster_state import ClusterState, is_running
 from kube.api.extended_resources import extended_resources
 from kube.api.ownership import driver_settings
@@ -79,6 +80,8 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
         profiles: The scores of nodes that the schedulers use.
         course: The recorded events of the cluster; None without a recording.
         recorded_inventory: The cluster without nodes that were added.
+        state: The cluster before the first pod, with all of its objects.
+        quotas: The quotas that hold pods back; None for none.
     """
 
     pods: Sequence[ReplayPod]
@@ -89,6 +92,8 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     profiles: SchedulerProfiles
     course: Course | None = None
     recorded_inventory: Inventory
+    state: ClusterState
+    quotas: GivenQuotas | None = None
 
 
 def build_question(
@@ -100,6 +105,7 @@ def build_question(
     profiles: SchedulerProfiles = DEFAULT_PROFILES,
     added: Sequence[tuple[int, str]] = (),
     course: Course | None = None,
+    quotas: GivenQuotas | None = None,
 ) -> Question:
     """Return the common input of all replays of these pods on a cluster.
 
@@ -111,6 +117,7 @@ def build_question(
         profiles: The scores of nodes that the schedulers use.
         added: Numbers of nodes to add, each with the name of a node that they are like.
         course: The recorded events after the state; None without a recording.
+        quotas: The quotas that hold pods back; None for none.
 
     Raises:
         UnknownNode: There is no node of such a name.
@@ -127,6 +134,8 @@ def build_question(
         options=msgspec.structs.replace(options, consumer_limits=limits),
         stock_options=state.rules(features, with_policies=False),
         profiles=profiles,
+        state=state,
+        quotas=quotas,
     )
 
 
@@ -153,6 +162,7 @@ def run_job(job: Job, question: Question, recorder: Recorder | None = None) -> S
         profiles=question.profiles,
         recorder=recorder,
         course=question.course,
+        quotas=_charged(question),
     )
 
 
@@ -190,6 +200,14 @@ def has_capacities(question: Question) -> bool:
         for slice_ in question.inventory.slices
         for device in slice_.spec.devices or ()
     )
+
+
+def _charged(question: Question) -> ReplayQuotas | None:
+    """Return the quotas with the use of the first pod's moment; those of added nodes count from there on."""
+    if question.quotas is None:
+        return None
+    state = msgspec.structs.replace(question.state, slices=question.inventory.slices)
+    return ReplayQuotas(question.quotas, state)
 
 
 def _with_nodes(inventory: Inventory, added: Sequence[tuple[int, str]]) -> Inventory:

@@ -18,6 +18,7 @@ from allocator.replay.results import StrategyResult
 from allocator.replay.timeline import Recorder
 from allocator.replay.workload import Order
 from answers.manifests.replay_pods import ArrivingPods
+from answers.manifests.replay_quotas import GivenQuotas
 from answers.model.inputs import ClusterObjects, Inputs
 from answers.recording.course import RecordedCluster
 from cli.flags.completion import FILE_NAME, complete_list_from
@@ -41,6 +42,7 @@ from cli.verbs.replay.answer import (
 from cli.verbs.replay.arriving import DEFAULT_DEMAND, read_arriving
 from cli.verbs.replay.page import Course, cells_of_a_map, format_replay_page
 from cli.verbs.replay.parameters import AddedNodes, Percentage, StrategyNames
+from cli.verbs.replay.quotas import read_quotas
 from cli.verbs.replay.recorded import recorded_order, recorded_pods, with_recording
 from cli.verbs.replay.text import format_percent, format_results
 from sidecar.replay.decisions import DecidedAgain
@@ -55,6 +57,8 @@ drawbridge replay --live --pods pods.csv --strategy stock,CompactFirst --order s
 drawbridge replay --snapshot cluster.json.gz --pods from-snapshot --demand 130% --add-nodes 10=node-a
 # with the pods of a recording of drawbridge record
 drawbridge replay --snapshot day.json.gz --strategy stock,FragmentationAware
+# the same with a quota: who would have waited?
+drawbridge replay --snapshot day.json.gz --strategy stock --quota quota.yaml
 # in CI
 drawbridge replay --snapshot cluster.json.gz --pods pods.csv --strategy stock --check-below 90
 """
@@ -93,6 +97,15 @@ def _check_number(
     multiple=True,
     metavar="N=NODE",
     help="Add N nodes like NODE, with devices of their own. Repeatable.",
+)
+@click.option(
+    "--quota",
+    "quota_files",
+    type=FILE_NAME,
+    multiple=True,
+    metavar="PATH",
+    help="DeviceQuotas and ResourceQuotas that hold pods back, with Namespaces for the labels that they select. "
+    "Without it no quota counts. Repeatable.",
 )
 @scheduler_config("The stock scheduler and the bridge score nodes by its profiles.")
 @with_recording
@@ -141,6 +154,7 @@ def replay(
     pods_file: str | None,
     demand: float | None,
     added: tuple[tuple[int, str], ...],
+    quota_files: tuple[str, ...],
     scoring_profiles: Mapping[str, ScoringProfile],
     strategy_lists: tuple[tuple[str, ...], ...],
     order: str,
@@ -160,20 +174,22 @@ def replay(
     Exit status: 0 when replayed, 1 below --check-below, 2 when the call or the CSV is wrong, 130 when
     ^C ended it before all replays were done; those that were done are printed.
     """
+    quotas = read_quotas(quota_files)
     if recorded is not None:
-        arriving = recorded_pods(recorded)
+        arriving = recorded_pods(recorded, has_quotas=quotas is not None)
         order = recorded_order(order)
     else:
         arriving = read_arriving(cluster_objects, inputs, pods_file, demand)
-    for note in arriving.notes:
+    for note in (*arriving.notes, *(() if quotas is None else quotas.notes(arriving.state))):
         print_line(f"note: {note}")
     pods = arriving.pods
     question = _build_question(
         arriving,
         Order(order),
         choose_profiles(scoring_profiles),
-        added,
-        None if recorded is None else recorded.course,
+        added=added,
+        course=None if recorded is None else recorded.course,
+        quotas=quotas,
     )
     if check_below is not None and not has_capacities(question):
         raise click.UsageError("--check-below needs devices with a capacity, and there are none.")
@@ -211,8 +227,10 @@ def _build_question(
     arriving: ArrivingPods,
     order: Order,
     profiles: SchedulerProfiles,
+    *,
     added: Sequence[tuple[int, str]],
     course: RecordedCourse | None,
+    quotas: GivenQuotas | None,
 ) -> Question:
     """Return the input common to all replays; a wrong name of a node ends the program."""
     try:
@@ -224,6 +242,7 @@ def _build_question(
             profiles=profiles,
             added=added,
             course=course,
+            quotas=quotas,
         )
     except UnknownNode as error:
         raise click.BadParameter(str(error), param_hint="'--add-nodes'") from None

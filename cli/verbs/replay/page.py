@@ -65,6 +65,8 @@ def format_replay_page(
         section("Strategies", _results(results)),
         section("Pods that failed, and idle devices", _reasons(results)),
     ]
+    if any(result.held_back for result in results):
+        parts.append(section("Pods that a quota held back", _held(results)))
     if agreement is not None:
         parts.insert(2, section("Recorded", lines(format_agreement(agreement))))
     if courses:
@@ -122,6 +124,24 @@ def _reasons(results: Iterable[StrategyResult]) -> Markup:
         for result in results
     )
     return table("Reasons", ("strategy", "seed", "pods failed by", "devices idle because"), rows)
+
+
+def _held(results: Iterable[StrategyResult]) -> Markup:
+    rows = (
+        row(
+            result.name,
+            result.seed,
+            held.quota,
+            held.namespace,
+            held.pods,
+            held.placed,
+            f"{held.waiting_seconds.p50:g} s, {held.waiting_seconds.p99:g} s",
+        )
+        for result in results
+        for held in result.held_back
+    )
+    head = ("strategy", "seed", "quota", "namespace", "pods", "placed later")
+    return table("Held back", (*head, "waiting time of these, p50 and p99"), rows)
 
 
 def _place(sample: Sample, order: Order) -> float:

@@ -75,13 +75,17 @@ def _is_empty(name: str) -> bool:
     return path.is_file() and not path.stat().st_size
 
 
-def recorded_pods(recorded: RecordedCluster) -> ArrivingPods:
+def recorded_pods(recorded: RecordedCluster, *, has_quotas: bool = False) -> ArrivingPods:
     """Return the pods of a recording, and its first state.
+
+    Args:
+        has_quotas: Other quotas count in the replay, so pods arrive before recorded ones let them through.
 
     Raises:
         click.UsageError: No pod came while it was recorded.
     """
-    pods = recorded.course.arriving
+    course = recorded.course
+    pods = course.arriving_without_quotas if has_quotas else course.arriving
     if not pods:
         raise click.UsageError("No pod came while the cluster was recorded.")
     return ArrivingPods(pods=pods, state=recorded.state, notes=recorded.notes)

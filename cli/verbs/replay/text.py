@@ -15,6 +15,8 @@ NOT_MODELLED = (
     "preemption, autoscaling."
 )
 
+_HELD = ("PODS", "PLACED LATER", "WAIT P50", "P99")
+
 
 def format_results(
     results: Sequence[StrategyResult],
@@ -50,6 +52,10 @@ def format_results(
     reasons = "\n".join(_reasons(results))
     if reasons:
         parts.append(f"Pods that failed, by reason\n{reasons}")
+    held = [row for result in results for row in _held(result)]
+    if held:
+        table = format_table(("STRATEGY", "QUOTA", "NAMESPACE", *_HELD), held)
+        parts.append(f"Pods that a quota held back\n{table}")
     idle = "\n".join(_idle(results))
     if idle:
         parts.append(f"Idle devices, by what keeps pods that failed from them\n{idle}")
@@ -119,6 +125,16 @@ def _reasons(results: Sequence[StrategyResult]) -> Iterator[str]:
         if result.failed_by:
             counts = ", ".join(f"{reason} {count}" for reason, count in result.failed_by.items())
             yield f"  {_label(result)}: {printable(counts)}"
+
+
+def _held(result: StrategyResult) -> Iterator[Sequence[object]]:
+    for held in result.held_back:
+        waiting = held.waiting_seconds
+        waits = ("-", "-") if not held.placed else (f"{waiting.p50:g} s", f"{waiting.p99:g} s")
+        yield (
+            *(_label(result), printable(held.quota), printable(held.namespace)),
+            *(held.pods, held.placed, *waits),
+        )
 
 
 def _idle(results: Sequence[StrategyResult]) -> Iterator[str]:
