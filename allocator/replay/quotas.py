@@ -39,7 +39,7 @@ class Quotas(Protocol):
         """Charge a pod, in place of any earlier charge; claims without an allocation with the most they may get."""
         ...
 
-    def release(self, pod: Pod, claims: Sequence[ResourceClaim]) -> None:
+    def release(self, pod: Pod) -> None:
         """Take back the charge of a pod that left."""
         ...
 

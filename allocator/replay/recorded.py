@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from allocator.model.slice_index import SliceChange
+from allocator.pods.claims import Name
 from allocator.replay.workload import ReplayPod
 from kube.api.core import Node
 from kube.api.resource import DeviceClass, ResourceClaim
@@ -21,6 +22,7 @@ class RecordedPod(msgspec.Struct, frozen=True, kw_only=True):
         unmodelled: The features of the pod that a replay does not model, such as `podAffinity`.
         is_fixed: No scheduler placed it.
         held_by_quotas_s: Seconds before its arrival in which the gate of DeviceQuotas alone held it back.
+        claim_of: Name in `spec.resourceClaims` to the claim as it came, for a pod whose keys were translated.
     """
 
     replay: ReplayPod
@@ -30,6 +32,7 @@ class RecordedPod(msgspec.Struct, frozen=True, kw_only=True):
     unmodelled: tuple[str, ...] = ()
     is_fixed: bool = False
     held_by_quotas_s: float = 0.0
+    claim_of: Mapping[str, ResourceClaim] = {}
 
     @property
     def without_quotas(self) -> ReplayPod:
@@ -116,6 +119,15 @@ class Course(msgspec.Struct, frozen=True, kw_only=True):
     def arriving_without_quotas(self) -> tuple[ReplayPod, ...]:
         """The pods that came, as they would have if no DeviceQuota had held them back."""
         return tuple(pod.without_quotas for pod in self.pods if not pod.node)
+
+    @property
+    def running_claims(self) -> Mapping[Name, Sequence[ResourceClaim]]:
+        """The allocated claims of each pod that ran when it began, by the pod's namespace and name."""
+        return {
+            (pod.replay.pod.metadata.namespace, pod.replay.pod.metadata.name): pod.claims
+            for pod in self.pods
+            if pod.node
+        }
 
     @property
     def changes(self) -> tuple[Changed, ...]:

@@ -40,6 +40,9 @@ STRATEGIES: Final = (STOCK, STOCK_MOST_ALLOCATED, *(strategy.name for strategy i
 INVALID_CLAIM: Final = "invalidClaim"
 """The reason of a pod whose claims are invalid on every node."""
 
+DENIED: Final = "denied"
+"""The reason of a pod that the webhook would deny, with another driver or after a migration."""
+
 ATTEMPT_FAILED: Final = "attemptFailed"
 """The reason of a pod whose attempt ends in an error, as when a selector fails on a device."""
 
@@ -240,7 +243,7 @@ class _Run:
                 gone = heapq.heappop(self._running)
                 self.state.remove(gone.candidate, gone.node, gone.claims)
                 if self._quotas is not None:
-                    self._quotas.release(gone.candidate.pod.pod, gone.claims)
+                    self._quotas.release(gone.candidate.pod.pod)
             self._retry(second)
 
     def _retry(self, now: float) -> None:
@@ -272,6 +275,10 @@ class _Run:
         )
 
     def _candidate(self, pod: ReplayPod) -> Candidate | None:
+        """Return a pod that is ready to be placed; None for one that fails at once, which is counted."""
+        if pod.is_denied:
+            self.tally.count_failed(DENIED)
+            return None
         try:
             return self.state.candidate(pod)
         except AttemptFailed:

@@ -15,6 +15,8 @@ from allocator.replay.state import ReplayState
 from allocator.replay.workload import Candidate, ReplayPod
 from allocator.strategies.strategy import Strategy
 
+NOT_PLACED: Final = "notPlaced"
+"""The reason of a pod that could run: it was behind a scheduling gate, or deleted before there was a place."""
 _NANOS: Final = 10**9
 """Nano-units of a quantity."""
 
@@ -202,7 +204,7 @@ def failure_reason(candidate: Candidate, state: ReplayState, strategy: Strategy)
     """Return the reason a pod fits nowhere.
 
     Of several reasons that of the most nodes counts: `noEligibleNode`, `noDevices` where no eligible node has
-    devices, else the resource that those with devices lack.
+    devices, else the resource that those with devices lack; `notPlaced` where one has all.
 
     Args:
         candidate: The pod.
@@ -219,9 +221,11 @@ def failure_reason(candidate: Candidate, state: ReplayState, strategy: Strategy)
         eligible = [name for name in eligible if plans.fitting(name) is not None]
         if not eligible:
             return "noDevices"
+    if any(state.fits(candidate, name) for name in eligible):
+        return NOT_PLACED
     lacks = state.lacks(candidate, eligible)
     # The first by name of those that equally many nodes lack.
-    return min(lacks, key=lambda name: (-lacks[name], name), default="noDevices")
+    return min(lacks, key=lambda name: (-lacks[name], name), default=NOT_PLACED)
 
 
 def _requested_capacities(pods: Iterable[ReplayPod]) -> Sequence[str]:

@@ -60,6 +60,7 @@ class ReplayPod(msgspec.Struct, frozen=True, kw_only=True):
         departure: The second in which it leaves if it never waits; None if it stays.
         gives_up: The second from which it waits no longer; None if it waits until the end.
         group: The group that it belongs to; None for a pod by itself.
+        is_denied: It is not created, since the webhook would deny it.
     """
 
     pod: Pod
@@ -69,6 +70,7 @@ class ReplayPod(msgspec.Struct, frozen=True, kw_only=True):
     departure: float | None = None
     gives_up: float | None = None
     group: ReplayGroup | None = None
+    is_denied: bool = False
 
     @property
     def name(self) -> str:

@@ -57,12 +57,18 @@ class GivenQuotas(msgspec.Struct, frozen=True, kw_only=True):
 class ReplayQuotas:
     """Quotas, charged with the pods of a cluster, and then with those that come and go."""
 
-    def __init__(self, given: GivenQuotas, state: ClusterState) -> None:
+    def __init__(
+        self,
+        given: GivenQuotas,
+        state: ClusterState,
+        claims_of: Mapping[Name, Sequence[ResourceClaim]] | None = None,
+    ) -> None:
         """Charge the pods that run, and the claims that are allocated.
 
         Args:
             given: The quotas.
             state: The cluster before the first pod.
+            claims_of: The allocated claims of the pods that run, by namespace and name; None where the pods say.
         """
         self._book = QuotaBook(Features())
         self._classes = dict(state.classes)
@@ -83,7 +89,11 @@ class ReplayQuotas:
                 self._meet(claim.metadata.namespace)
                 self._book.put_claim(key, _counted(claim))
         for pod in filter(is_running, state.pods.values()):
-            own = pod_claims(pod, state.claims, state.templates).held
+            own: Sequence[ResourceClaim]
+            if claims_of is None:
+                own = pod_claims(pod, state.claims, state.templates).held
+            else:
+                own = claims_of.get(_name(pod), ())
             self._take(pod, tuple(map(claim_name, own)))
             self._charge_keys(pod, own)
             self._resource_usage.charge(pod, own)
@@ -109,7 +119,7 @@ class ReplayQuotas:
 
     def charge(self, pod: Pod, claims: Sequence[ResourceClaim]) -> None:
         """Charge a pod, in place of any earlier charge; claims without an allocation with the most they may get."""
-        self.release(pod, claims)
+        self.release(pod)
         namespace, name = pod.metadata.namespace, pod.metadata.name
         keys = tuple((namespace, name, number) for number in range(len(claims)))
         self._meet(namespace)
@@ -119,7 +129,7 @@ class ReplayQuotas:
         self._charge_keys(pod, claims)
         self._resource_usage.charge(pod, claims)
 
-    def release(self, pod: Pod, claims: Sequence[ResourceClaim]) -> None:
+    def release(self, pod: Pod) -> None:
         """Take back the charge of a pod that left; of a claim that several use, with the last of them."""
         for key in self._keys_of.pop(_name(pod), ()):
             self._users[key] -= 1

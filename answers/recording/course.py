@@ -23,7 +23,7 @@ from kube.api.core import FINISHED_PHASES, Namespace, Node, Pod
 from kube.api.meta import ApiStruct
 from kube.api.resource import DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice
 from kube.errors import ObjectFileError
-from kube.names import QUOTA_GATE
+from kube.names import QUOTA_GATE, REQUEST_ANNOTATION
 
 UNREPLAYED: Final = ("DeviceTaintRule", "DeviceCompatibilityPolicy", "AllocatorOwnership")
 """Kinds of which a replay takes the first state for the whole time."""
@@ -359,7 +359,18 @@ class _Reading:
             unmodelled=(*life.unmodelled, *_preempting(pod)),
             is_fixed=life.is_fixed,
             held_by_quotas_s=life.held_by_quotas_s,
+            claim_of=dict(self._claims_by_entry(pod)),
         )
+
+    def _claims_by_entry(self, pod: Pod) -> Iterator[tuple[str, ResourceClaim]]:
+        """Yield the entries of a translated pod's claims, with the claims as they came."""
+        for entry in (
+            pod.spec.resource_claims or () if REQUEST_ANNOTATION in pod.annotations else ()
+        ):
+            spec = msgspec.structs.replace(pod.spec, resource_claims=(entry,))
+            alone = msgspec.structs.replace(pod, spec=spec)
+            claims = pod_claims(alone, self._claims, self._templates)
+            yield from ((entry.name, unallocated(claim)) for claim in (*claims.held, *claims.open))
 
     def _first_claims(self, pod: Pod, first: ClusterState) -> tuple[ResourceClaim, ...]:
         """Return the claims of a pod that ran in the first state and that no other pod uses."""

@@ -8,10 +8,14 @@ from typing import Any, Final
 
 from answers.model.redaction import redact
 from kube.names import GROUP
+from translation.reading.legacy_pod import READ_ANNOTATIONS
 
 MIRROR: Final = "kubernetes.io/config.mirror"
 """The annotation of a pod that a kubelet runs from a file; no scheduler places it."""
-_ANNOTATIONS: Final = (f"{GROUP}/", "resource.kubernetes.io/", MIRROR)
+HAMI_REGISTER: Final = "hami.io/node-nvidia-register"
+"""The annotation of a node in which HAMi registers its cards."""
+_ANNOTATIONS: Final = (f"{GROUP}/", "resource.kubernetes.io/")
+_NAMED_ANNOTATIONS: Final = READ_ANNOTATIONS | {MIRROR, HAMI_REGISTER}
 _METADATA: Final = ("name", "namespace", "uid", "labels", "ownerReferences", "creationTimestamp")
 _NODE_SPEC: Final = ("taints", "unschedulable")
 _NODE_STATUS: Final = ("allocatable", "declaredFeatures")
@@ -63,7 +67,7 @@ def _metadata(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
     annotations = {
         name: value
         for name, value in (metadata.get("annotations") or {}).items()
-        if name.startswith(_ANNOTATIONS)
+        if name.startswith(_ANNOTATIONS) or name in _NAMED_ANNOTATIONS
     }
     return {**fields, "annotations": annotations} if annotations else fields
 

@@ -132,7 +132,7 @@ def assess_workload(
     if not has_template:
         workload = _with_device_pods(workload, vocabularies)
     objects = (owner,) if has_template and owner is not None else workload.pods
-    source_object = next((_as_created(source, snapshot) for source in objects), None)
+    source_object = next((as_created(source, snapshot) for source in objects), None)
     if source_object is None:
         return None
     pod = _pod_of(source_object)
@@ -146,7 +146,7 @@ def assess_workload(
         and all(map(mappable_names.has, sorted(legacy.keys())))
         and not _has_other_scheduler(workload.pods, options)
     )
-    result = _translate(
+    result = translate_adopted(
         source_object, _without_quotas(snapshot) if is_whole else snapshot, options, namespace
     )
     findings = _sort_findings(result.findings)
@@ -298,7 +298,7 @@ def _unmapped_keys(
     return {key: " or ".join(classes) for key in missing} if classes else {}
 
 
-def _translate(
+def translate_adopted(
     source_object: SourceObject,
     snapshot: TranslationSnapshot,
     options: TranslationOptions,
@@ -326,7 +326,7 @@ def _translate(
     return msgspec.structs.replace(adopted_object, findings=(*foreign, *adopted_object.findings))
 
 
-def _as_created(source: SourceObject, snapshot: TranslationSnapshot) -> SourceObject:
+def as_created(source: SourceObject, snapshot: TranslationSnapshot) -> SourceObject:
     """Return a live object as its author wrote it: without a node, a status, and claims of a translation."""
     document = copy.deepcopy(source.document)
     document.pop("status", None)

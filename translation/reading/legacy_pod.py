@@ -29,7 +29,7 @@ CONVERTED_LABELS: Final = {CONVERTED: "true"}
 """Labels that other converters set on the pods that they converted."""
 
 _Value = TypeVar("_Value")
-_ANNOTATIONS: Final = frozenset(
+READ_ANNOTATIONS: Final = frozenset(
     {
         MIRROR_ANNOTATION,
         NETWORKS,
@@ -126,7 +126,8 @@ def legacy_pod(pod: Pod, vocabularies: Mapping[str, Vocabulary] = VOCABULARIES) 
         ),
         # CNI attaches no network to a pod in the network of its node.
         annotations=_select_named(
-            pod.annotations, _ANNOTATIONS - {NETWORKS} if pod.spec.host_network else _ANNOTATIONS
+            pod.annotations,
+            READ_ANNOTATIONS - {NETWORKS} if pod.spec.host_network else READ_ANNOTATIONS,
         ),
         labels=_select_named(pod.labels, _LABELS),
         node_selector={

@@ -21,6 +21,7 @@ from allocator.replay.workload import Inventory, Order, ReplayPod
 from allocator.search.attempt import AllocatorOptions
 from answers.manifests.replay_quotas import GivenQuotas, ReplayQuotas
 from answers.model.cluster_state import ClusterState, is_running
+from answers.recording.course import RecordedCluster
 from kube.api.extended_resources import extended_resources
 from kube.api.ownership import driver_settings
 from kube.api.resource import ResourceSlice
@@ -79,7 +80,8 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
         stock_options: The features and policies that kube-scheduler evaluates.
         profiles: The scores of nodes that the schedulers use.
         course: The recorded events of the cluster; None without a recording.
-        recorded_inventory: The cluster without nodes that were added.
+        recorded_course: The recorded events as they happened, where `course` is what would have been; else the same.
+        recorded_inventory: The recorded cluster, without nodes that were added.
         state: The cluster before the first pod, with all of its objects.
         quotas: The quotas that hold pods back; None for none.
     """
@@ -91,6 +93,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     stock_options: AllocatorOptions
     profiles: SchedulerProfiles
     course: Course | None = None
+    recorded_course: Course | None = None
     recorded_inventory: Inventory
     state: ClusterState
     quotas: GivenQuotas | None = None
@@ -106,6 +109,7 @@ def build_question(
     added: Sequence[tuple[int, str]] = (),
     course: Course | None = None,
     quotas: GivenQuotas | None = None,
+    happened: RecordedCluster | None = None,
 ) -> Question:
     """Return the common input of all replays of these pods on a cluster.
 
@@ -118,6 +122,7 @@ def build_question(
         added: Numbers of nodes to add, each with the name of a node that they are like.
         course: The recorded events after the state; None without a recording.
         quotas: The quotas that hold pods back; None for none.
+        happened: The recording as it was, where state and course are what would have been; None where they are it.
 
     Raises:
         UnknownNode: There is no node of such a name.
@@ -125,12 +130,18 @@ def build_question(
     options = state.rules(features, UNIFORM_CONFIG_DRIVERS)
     limits = consumer_limits(driver_settings(state.ownerships))
     inventory = _inventory(state, features)
+    prepared = None if course is None else _prepared(course, state, features)
+    recorded_inventory, recorded_course = inventory, prepared
+    if happened is not None:
+        recorded_inventory = _inventory(happened.state, features)
+        recorded_course = _prepared(happened.course, happened.state, features)
     return Question(
         pods=pods,
         order=order,
         inventory=_with_nodes(inventory, added),
-        recorded_inventory=inventory,
-        course=None if course is None else _prepared(course, state, features),
+        recorded_inventory=recorded_inventory,
+        recorded_course=recorded_course,
+        course=prepared,
         options=msgspec.structs.replace(options, consumer_limits=limits),
         stock_options=state.rules(features, with_policies=False),
         profiles=profiles,
@@ -168,10 +179,10 @@ def run_job(job: Job, question: Question, recorder: Recorder | None = None) -> S
 
 def compare_recorded(question: Question) -> Agreement | None:
     """Return the recorded placements beside the scores of the stock scheduler; None without a recording."""
-    if question.course is None:
+    if question.recorded_course is None:
         return None
     return compare(
-        question.course,
+        question.recorded_course,
         question.recorded_inventory,
         question.stock_options,
         question.profiles.stock,
@@ -207,7 +218,8 @@ def _charged(question: Question) -> ReplayQuotas | None:
     if question.quotas is None:
         return None
     state = msgspec.structs.replace(question.state, slices=question.inventory.slices)
-    return ReplayQuotas(question.quotas, state)
+    claims_of = None if question.course is None else question.course.running_claims
+    return ReplayQuotas(question.quotas, state, claims_of)
 
 
 def _with_nodes(inventory: Inventory, added: Sequence[tuple[int, str]]) -> Inventory:

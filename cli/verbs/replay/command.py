@@ -40,6 +40,7 @@ from cli.verbs.replay.answer import (
     run_job,
 )
 from cli.verbs.replay.arriving import DEFAULT_DEMAND, read_arriving
+from cli.verbs.replay.moved import MomentType
 from cli.verbs.replay.page import Course, cells_of_a_map, format_replay_page
 from cli.verbs.replay.parameters import AddedNodes, Percentage, StrategyNames
 from cli.verbs.replay.quotas import read_quotas
@@ -107,6 +108,14 @@ def _check_number(
     help="DeviceQuotas and ResourceQuotas that hold pods back, with Namespaces for the labels that they select. "
     "Without it no quota counts. Repeatable.",
 )
+@click.option(
+    "--migrated-at",
+    type=MomentType(),
+    metavar="TIME",
+    help="With a recording, the moment of a migration: from then on nodes offer their devices by DRA drivers, pods that "
+    "run with device keys start anew with claims, and those that come are translated. A time in RFC 3339, or one since "
+    "the beginning, such as 90m. Another --profile alone: from the beginning.",
+)
 @scheduler_config("The stock scheduler and the bridge score nodes by its profiles.")
 @with_recording
 @click.option(
@@ -150,6 +159,7 @@ def replay(
     *,
     inputs: Inputs | None,
     recorded: RecordedCluster | None,
+    happened: RecordedCluster | None,
     decided: DecidedAgain | None,
     pods_file: str | None,
     demand: float | None,
@@ -190,6 +200,7 @@ def replay(
         added=added,
         course=None if recorded is None else recorded.course,
         quotas=quotas,
+        happened=happened,
     )
     if check_below is not None and not has_capacities(question):
         raise click.UsageError("--check-below needs devices with a capacity, and there are none.")
@@ -231,6 +242,7 @@ def _build_question(
     added: Sequence[tuple[int, str]],
     course: RecordedCourse | None,
     quotas: GivenQuotas | None,
+    happened: RecordedCluster | None,
 ) -> Question:
     """Return the input common to all replays; a wrong name of a node ends the program."""
     try:
@@ -243,6 +255,7 @@ def _build_question(
             added=added,
             course=course,
             quotas=quotas,
+            happened=happened,
         )
     except UnknownNode as error:
         raise click.BadParameter(str(error), param_hint="'--add-nodes'") from None

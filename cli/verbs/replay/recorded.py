@@ -15,10 +15,11 @@ from answers.model.inputs import ClusterObjects
 from answers.recording.course import RecordedCluster, read_course
 from cli.output.standard_error import print_line
 from cli.reading.cluster_state import ClusterFlags
-from cli.reading.options import TranslationFlags, with_state_and_manifests
+from cli.reading.options import TranslationFlags, pop_flags, with_state_and_manifests
 from cli.reading.recordings import RecordingReader, open_recording
 from cli.reading.snapshots import is_recording_file
 from cli.verbs.replay.decided import decide_again
+from cli.verbs.replay.moved import move_recorded
 from kube.errors import ObjectFileError
 
 RECORDED_PODS: Final = "recorded"
@@ -28,27 +29,47 @@ _Command = Callable[..., Any]
 
 
 def with_recording(command: _Command) -> _Command:
-    """As `with_state_and_manifests`; with a recording, and no other pods, the command gets `recorded` and `decided`, else None."""
+    """As `with_state_and_manifests`; with a recording, and no other pods, the command gets `recorded` and `decided`, else None.
+
+    With another driver, or a migration at another moment, `recorded` is what would have been, and `happened` what was from
+    that moment on; `happened` is None without.
+    """
     otherwise = with_state_and_manifests(command)
 
     @wraps(otherwise)
     def run_command(**values: Any) -> None:
         recording = _find_recording(values)
         if recording is None:
-            otherwise(recorded=None, decided=None, **values)
+            if values.pop("migrated_at") is not None:
+                raise click.UsageError(
+                    "--migrated-at needs the file of drawbridge record, as --snapshot."
+                )
+            otherwise(recorded=None, happened=None, decided=None, **values)
             return
         if values["demand"] is not None:
             raise click.UsageError("--demand needs --pods from-snapshot.")
         cluster = read_course(recording.entries(), recording.name)
-        for name in (*ClusterFlags.__struct_fields__, *TranslationFlags.__struct_fields__):
-            values.pop(name, None)
+        pop_flags(ClusterFlags, values)
+        moved = move_recorded(
+            cluster,
+            recording.header.started_at,
+            values.pop("migrated_at"),
+            pop_flags(TranslationFlags, values),
+        )
         if unreadable := ", ".join(recording.header.unreadable):
             print_line(f"note: {unreadable} could not be listed, and count as if there were none")
         nothing = ClusterObjects(objects=(), namespace=DEFAULT_NAMESPACE)
         decided = None
         if cluster.has_decisions:
             decided = decide_again(recording.entries(), recording.name)
-        command(cluster_objects=nothing, inputs=None, recorded=cluster, decided=decided, **values)
+        command(
+            cluster_objects=nothing,
+            inputs=None,
+            recorded=cluster if moved is None else moved.moved,
+            happened=None if moved is None else moved.happened,
+            decided=decided,
+            **values,
+        )
 
     return run_command
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from allocator.replay.agreement import RECORDED, Agreement
-from allocator.replay.results import StrategyResult
+from allocator.replay.results import CapacityUse, StrategyResult
 from allocator.replay.workload import Order
 from cli.output.layout import format_table
 from cli.verbs.replay.answer import first_capacity
@@ -34,16 +34,21 @@ def format_results(
         agreement: The recorded placements, for pods of a recording; None for others.
         decided: The recorded decisions of the bridge, made again; None if none were recorded.
     """
+    capacity = next(filter(None, map(first_capacity, results)), None)
+    recorded_capacity = None if agreement is None else first_capacity(agreement.outcome)
+    differs = recorded_capacity is not None and _capacity_name(recorded_capacity) != _capacity_name(
+        capacity
+    )
     if agreement is not None:
         results = (agreement.outcome, *results)
-    capacity = next(filter(None, map(first_capacity, results)), None)
+    capacity = capacity or recorded_capacity
     head = ["STRATEGY", "SEED", "PLACED", "FAILED", "ALLOCATED", "IN USE", "IDLE", "2ND TRY"]
     waits = order is Order.ARRIVAL
     head += ["WAIT P50", "P99"] * waits
     subtitle = f"{count_text(pods, 'pod')} in the order {order.value}"
     if capacity is not None:
-        name = printable(f"{capacity.name} of {capacity.driver}")
-        subtitle += f". ALLOCATED: the share of {name} at the end"
+        others = f", {RECORDED} of {_capacity_name(recorded_capacity)}" if differs else ""
+        subtitle += f". ALLOCATED: the share of {_capacity_name(capacity)} at the end{others}"
     parts = [subtitle, format_table(head, (_row(result, waits=waits) for result in results))]
     if agreement is not None:
         parts.append("\n".join(format_agreement(agreement)))
@@ -60,6 +65,10 @@ def format_results(
     if idle:
         parts.append(f"Idle devices, by what keeps pods that failed from them\n{idle}")
     return "\n\n".join((*parts, NOT_MODELLED))
+
+
+def _capacity_name(capacity: CapacityUse | None) -> str:
+    return "" if capacity is None else printable(f"{capacity.name} of {capacity.driver}")
 
 
 def format_agreement(agreement: Agreement) -> Iterator[str]:
