@@ -14,6 +14,7 @@ from allocator.replay.scheduler import Placement
 from allocator.replay.state import ReplayState
 from allocator.replay.workload import Candidate, ReplayPod
 from allocator.strategies.strategy import Strategy
+from kube.quantity import ZERO
 
 NOT_PLACED: Final = "notPlaced"
 """The reason of a pod that could run: it was behind a scheduling gate, or deleted before there was a place."""
@@ -239,7 +240,9 @@ def _requested_capacities(pods: Iterable[ReplayPod]) -> Sequence[str]:
             for request in claim.spec.devices.requests or ():
                 exactly = request.exactly
                 if exactly is not None and exactly.capacity is not None:
-                    names |= dict.fromkeys(exactly.capacity.requests or {})
+                    amounts = exactly.capacity.requests or {}
+                    # A driver may want an amount to be named of which the pod needs nothing.
+                    names |= dict.fromkeys(name for name in amounts if amounts[name] > ZERO)
     return list(names)
 
 

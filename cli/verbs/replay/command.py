@@ -60,6 +60,8 @@ drawbridge replay --snapshot cluster.json.gz --pods from-snapshot --demand 130% 
 drawbridge replay --snapshot day.json.gz --strategy stock,FragmentationAware
 # the same with a quota: who would have waited?
 drawbridge replay --snapshot day.json.gz --strategy stock --quota quota.yaml
+# had we moved on Tuesday, what would have been placed?
+drawbridge replay --snapshot day.json.gz --strategy CompactFirst --migrated-at 2026-11-17T08:30:00Z
 # in CI
 drawbridge replay --snapshot cluster.json.gz --pods pods.csv --strategy stock --check-below 90
 """

@@ -56,9 +56,9 @@ def format_replay_page(
         version: The program's version, for the line below the title; may be empty.
         agreement: The recorded placements, for pods of a recording; None for others.
     """
+    capacity = next(filter(None, map(first_capacity, results)), None)
     if agreement is not None:
         results = (agreement.outcome, *results)
-    capacity = next(filter(None, map(first_capacity, results)), None)
     name = f"{capacity.name} of {capacity.driver}" if capacity is not None else "devices in use"
     parts: list[Child] = [
         tiles(_tiles(results, pods)),
