@@ -21,6 +21,7 @@ from answers.recording.lines import (
 from testing.command import drawbridge
 from testing.fake_api_server import FakeApiServer, until
 from testing.kubeconfig import kubeconfig_of
+from testing.recorder import TIMEOUT_S, recorder_beside
 from testing.sidecar.scheduler import (
     FakeScheduler,
     Sidecar,
@@ -33,20 +34,20 @@ from testing.sidecar.scheduler import (
 Document = dict[str, Any]
 
 
-async def recorded(folder: Path, name: str, *, pods: int) -> Result:
+async def recorded(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, name: str, *, pods: int
+) -> Result:
     """Return the result of a recorder beside a sidecar that places so many pods."""
     async with FakeApiServer() as server:
         publish(server, "node-a", "node-b", "node-c")
         async with sidecar_beside(server, folder) as sidecar:
             scheduler = FakeScheduler(sidecar.socket)
             await scheduler.hello()
-            file = folder / name
-            call = ("record", "-o", file, "--kubeconfig", kubeconfig_of(server, folder))
-            options = ("--context", "here", "--for", "6s", "--decisions", sidecar.socket)
-            async with asyncio.TaskGroup() as group:
-                task = group.create_task(asyncio.to_thread(drawbridge, *call, *options))
+            options = ("--decisions", sidecar.socket)
+            recorder = recorder_beside(server, folder, monkeypatch, *options, output=name)
+            async with recorder as running:
                 await place(server, sidecar, scheduler, pods)
-            return task.result()
+            return running.result
 
 
 async def place(
@@ -55,7 +56,7 @@ async def place(
     """Have pods decided about once decisions are logged."""
     service = sidecar.service
     assert service is not None
-    await until(lambda: service.decisions.is_followed)
+    await until(lambda: service.decisions.is_followed, timeout_s=TIMEOUT_S)
     for number in range(pods):
         put_claim(server, f"pod-{number}")
         pod = put_pod(server, f"pod-{number}", f"pod-{number}")
@@ -63,8 +64,10 @@ async def place(
         scheduler.reserve(pod, answer["nodes"][0]["name"])
 
 
-async def test_decisions_are_recorded_and_made_again(tmp_path: Path) -> None:
-    result = await recorded(tmp_path, "day.json.gz", pods=4)
+async def test_decisions_are_recorded_and_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    result = await recorded(tmp_path, monkeypatch, "day.json.gz", pods=4)
 
     assert result.exit_code == 0, result.output
     # Devices are chosen when the next pod comes.
@@ -79,8 +82,10 @@ async def test_decisions_are_recorded_and_made_again(tmp_path: Path) -> None:
     assert (decisions["sameAnswers"], decisions["samePlacements"]) == (4, 3)
 
 
-async def test_a_decision_that_comes_out_otherwise_is_named(tmp_path: Path) -> None:
-    await recorded(tmp_path, "day.json", pods=2)
+async def test_a_decision_that_comes_out_otherwise_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await recorded(tmp_path, monkeypatch, "day.json", pods=2)
     file = tmp_path / "day.json"
     changed = file.read_text().replace('"nodes":3,"digest":"', '"nodes":3,"digest":"0', 1)
     file.write_text(changed)
@@ -92,8 +97,10 @@ async def test_a_decision_that_comes_out_otherwise_is_named(tmp_path: Path) -> N
     assert "  the others, by cause: other 1\n  other: default/pod-0: 3 nodes from " in answer.stdout
 
 
-async def test_without_a_decision_the_recorder_says_so(tmp_path: Path) -> None:
-    result = await recorded(tmp_path, "day.json", pods=0)
+async def test_without_a_decision_the_recorder_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    result = await recorded(tmp_path, monkeypatch, "day.json", pods=0)
     assert (
         "note: no decision of the bridge: its sidecar made none, or does not lead" in result.stderr
     )

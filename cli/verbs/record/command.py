@@ -138,7 +138,7 @@ async def _record(
                 bridge = DecisionFollower(decisions, follower.write_decisions)
 
             async def until_end() -> None:
-                await _wait_end(duration)
+                await wait_end(duration)
                 if bridge is not None and follower.is_complete:
                     await bridge.read()
 
@@ -162,7 +162,7 @@ def _print_first_state(objects: int) -> None:
     print_line(f"recording: {count_text(objects, 'object')} in the first state; ^C ends it")
 
 
-async def _wait_end(duration: float | None) -> None:
+async def wait_end(duration: float | None) -> None:
     """Return after a time, or at SIGINT or SIGTERM."""
     ended = asyncio.Event()
     loop = asyncio.get_running_loop()
