@@ -34,7 +34,7 @@ from bench import (
     validation,
     views,
 )
-from bench.bridge import failover, group_throughput, sidecar_alone
+from bench.bridge import failover, group_throughput, plain_pods, sidecar_alone
 from bench.bridge.measure import Anchor, Options
 from bench.bridge.measure import measure as measure_bridge
 from bench.bridge.scenarios import SCENARIOS
@@ -65,6 +65,7 @@ OWN_SUITES = {
     "sidecar": sidecar_alone.measure,
     "failover": failover.measure,
     "group-throughput": group_throughput.measure,
+    "plain-pods": plain_pods.measure,
     "quota-gates": quota_gates.measure,
     "quotas": quotas.measure,
     "scale": scale.measure,

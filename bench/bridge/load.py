@@ -66,6 +66,10 @@ def pods_of(scenario: Scenario, count: int, scheduler: str, prefix: str) -> list
     templates = list(scenario.requests)
     documents = []
     for number in range(count):
+        if not templates:
+            name = f"{prefix}-{number:05d}"
+            documents.append(pod(name, requests=scenario.amounts, schedulerName=scheduler))
+            continue
         template = templates[number % len(templates)]
         if scenario.has_nowhere and number % NOWHERE_EVERY == 0:
             template = NOWHERE_TEMPLATE
@@ -93,7 +97,8 @@ async def schedule(client: Client, pods: Sequence[Object], *, timeout_s: float) 
     nowhere = {
         document["metadata"]["name"]
         for document in pods
-        if document["spec"]["resourceClaims"][0]["resourceClaimTemplateName"] == NOWHERE_TEMPLATE
+        for entry in document["spec"].get("resourceClaims", ())
+        if entry["resourceClaimTemplateName"] == NOWHERE_TEMPLATE
     }
     count = len(pods) - len(nowhere)
     async with following(client) as outcome:

@@ -1,6 +1,6 @@
 """The requests of pods and the devices in a comparison of schedulers."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from e2e import inventory
@@ -31,6 +31,8 @@ class Scenario(NamedTuple):
         pods_per_node: The least number of pods that fit on an empty node.
         is_full: Pods take the last `FREE_SHARE` of the devices.
         has_nowhere: One pod of `NOWHERE_EVERY` asks for devices that no node has.
+        amounts: What pods request, where `requests` is empty and they have no claims.
+        at_least: The goal for pods per second beside the other side; None for that of the size of the cluster.
     """
 
     name: str
@@ -39,6 +41,8 @@ class Scenario(NamedTuple):
     pods_per_node: int
     is_full: bool = False
     has_nowhere: bool = False
+    amounts: Mapping[str, str] = {}
+    at_least: float | None = None
 
 
 def device_class() -> Object:
@@ -159,6 +163,17 @@ SCENARIOS: Final = {
         Scenario("20 % fit nowhere", gpus, {"one": _ONE}, _GPUS, has_nowhere=True),
     )
 }
+
+
+PLAIN: Final = Scenario(
+    "pods without claims",
+    _shared_gpus,
+    {},
+    pods_per_node=100,
+    amounts={"cpu": "500m", "memory": "1Gi"},
+    at_least=0.97,
+)
+"""Pods that the sidecar is not asked about; it ranks nodes for them by what they cost the usual pods."""
 
 
 def fill_claims(nodes: Sequence[str]) -> list[Object]:
