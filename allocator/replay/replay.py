@@ -288,6 +288,7 @@ class _Run:
     def _count_failed(self, candidate: Candidate) -> None:
         obstacle = self._obstacle(candidate)
         if obstacle is not None:
+            self.tally.count_held(candidate.pod, obstacle)
             self.tally.count_failed(obstacle.reason, candidate)
             return
         try:
