@@ -107,7 +107,7 @@ def device_quota(namespace: str, devices: int) -> Object:
 def allocated(result: Mapping[str, Any], driver: str, capacity: str) -> float:
     """Return the amount of a capacity that is allocated at the end."""
     amounts = [
-        entry["allocated"]
+        float(entry["allocated"])
         for entry in result["capacities"]
         if (entry["driver"], entry["name"]) == (driver, capacity)
     ]

@@ -25,12 +25,12 @@ class FailedShape(NamedTuple):
 
     Attributes:
         candidate: One of them.
-        count: Their number.
+        pods: Their number.
         quota: The reason, where a quota held them back; else empty.
     """
 
     candidate: Candidate
-    count: int
+    pods: int
     quota: str = ""
 
 
@@ -49,7 +49,7 @@ def idle_reasons(
     idle = _idle_devices(state)
     votes: dict[str, Counter[str]] = {name: Counter() for name in idle}
     shapes = [shape for shape in failed if shape.candidate.pending is not None]
-    for shape in sorted(shapes, key=lambda shape: -shape.count)[:MAX_SHAPES]:
+    for shape in sorted(shapes, key=lambda shape: -shape.pods)[:MAX_SHAPES]:
         candidate = shape.candidate
         assert candidate.pending is not None
         try:
@@ -61,7 +61,7 @@ def idle_reasons(
         for name, devices in idle.items():
             reason = _reason(state, shape, plans, name, devices)
             if reason is not None:
-                votes[name][reason] += shape.count
+                votes[name][reason] += shape.pods
     reasons: Counter[str] = Counter()
     for name, devices in idle.items():
         own = votes[name]

@@ -157,7 +157,7 @@ class Tally:
             quota = reason if reason in QUOTA_REASONS else ""
             key = candidate.shape, quota
             first = self._shapes.get(key, FailedShape(candidate, 0, quota))
-            self._shapes[key] = first._replace(count=first.count + 1)
+            self._shapes[key] = first._replace(pods=first.pods + 1)
 
     def result(
         self,

@@ -40,7 +40,9 @@ class _Later:
                 self._later.append(event)
             else:
                 self._take(event)
-        self._left_at = {event.number: event.second for event in self._later if _is_left(event)}
+        self._left_at = {
+            event.number: event.second for event in self._later if isinstance(event, Left)
+        }
 
     def _take(self, event: Event) -> None:
         match event:
@@ -133,10 +135,6 @@ class _Later:
             classes=self._classes,
             slices=tuple(self._slices.values()),
         )
-
-
-def _is_left(event: Event) -> bool:
-    return isinstance(event, Left)
 
 
 def _bound(pod: Pod, node: str) -> Pod:

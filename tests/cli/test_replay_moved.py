@@ -1,7 +1,7 @@
 """`drawbridge replay` of a recording with a migration at another moment, or with another driver."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,17 +19,27 @@ Document = dict[str, Any]
 HAMI = "hami-core-gpu.project-hami.io"
 
 
-def legacy(name: str, *, on: str = "", cpu: str = "1", **keys: object) -> Document:
-    """Return a pod with device keys: `gpu` and `gpumem` are names of nvidia.com."""
-    limits = {f"nvidia.com/{key}": str(amount) for key, amount in keys.items()}
+def legacy(
+    name: str,
+    keys: Mapping[str, object] | None = None,
+    *,
+    on: str = "",
+    cpu: str = "1",
+    gpu: object = 0,
+    gpumem: int = 0,
+) -> Document:
+    """Return a pod with device keys, names of nvidia.com."""
+    requested = {"gpu": gpu, "gpumem": gpumem, **(keys or {})}
+    limits = {f"nvidia.com/{key}": str(amount) for key, amount in requested.items() if amount}
     document = pod(name, cpu, on=on)
     document["spec"]["containers"][0]["resources"]["limits"] = limits
     return document
 
 
-def coming(at: float, name: str, on: str, **keys: object) -> list[Entry]:
+def coming(at: float, name: str, on: str, *, gpu: int = 0, gpumem: int = 0) -> list[Entry]:
     """Return the changes of a pod with device keys that comes, and is bound a second later."""
-    first, bound = legacy(name, **keys), legacy(name, on=on, **keys)
+    first = legacy(name, gpu=gpu, gpumem=gpumem)
+    bound = legacy(name, on=on, gpu=gpu, gpumem=gpumem)
     return [put(at, first), put(at + 1, bound, "spec")]
 
 
@@ -283,7 +293,7 @@ def test_a_share_becomes_a_whole_device_of_a_driver_that_shares_none(tmp_path: P
 
 
 def test_what_a_driver_cannot_express_is_denied(tmp_path: Path) -> None:
-    entries = [put(10, legacy("part", **{"mig-1g.10gb": 1})), *coming(20, "whole", "node-a", gpu=1)]
+    entries = [put(10, legacy("part", {"mig-1g.10gb": 1})), *coming(20, "whole", "node-a", gpu=1)]
     path = write(tmp_path / "day.json", [*entries, END], state=[plugin_node("node-a")])
 
     outcome = drawbridge(

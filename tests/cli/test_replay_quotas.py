@@ -163,9 +163,9 @@ def test_pods_that_run_before_are_charged(tmp_path: Path) -> None:
 
 
 def test_a_pod_that_a_recorded_quota_held_back_comes_when_it_was_created(tmp_path: Path) -> None:
-    gated = {"schedulingGates": [{"name": QUOTA_GATE}]}
+    gates = [{"name": QUOTA_GATE}]
     status = {"conditions": [{"type": "PodScheduled", "reason": "SchedulingGated"}]}
-    first = {**pod("a", claims=["a-gpu"], **gated), "status": status}
+    first = {**pod("a", claims=["a-gpu"], schedulingGates=gates), "status": status}
     through = {**pod("a", claims=["a-gpu"]), "status": {"conditions": []}}
     own = with_device(10, "a")[0]
     path = write(

@@ -40,7 +40,7 @@ LEGACY: Final = (
     legacy("many", gpu=9),
     legacy("share", gpu=1, gpumem=3000),
     legacy("share", on="node-b", gpu=1, gpumem=3000),
-    legacy("part", on="node-b", **{"mig-1g.5gb": 1}),
+    legacy("part", {"mig-1g.5gb": 1}, on="node-b"),
     legacy("wrong", gpu="1500m"),
 )
 legacy_steps: Final = st.lists(
