@@ -1,4 +1,4 @@
-"""`drawbridge record` in a thread beside a test, which ends it when what it asserts is written."""
+"""`drawbridge record` in a thread beside a test, ended by the test."""
 
 import asyncio
 import threading

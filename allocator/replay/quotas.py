@@ -29,7 +29,7 @@ class Obstacle(NamedTuple):
 
 
 class Quotas(Protocol):
-    """Quotas with the use of them, which changes as pods come and go."""
+    """Quotas and their use, changed by pods that come and go."""
 
     def obstacle(self, pod: Pod, claims: Sequence[ResourceClaim]) -> Obstacle | None:
         """Return the first quota that has too little left for a pod; None if all let it through."""

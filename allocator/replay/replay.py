@@ -153,7 +153,7 @@ class _Run:
         quotas: Quotas | None,
     ) -> None:
         self.state = state
-        self.tally = Tally()
+        self.tally = Tally(has_quotas=quotas is not None)
         self._scheduler = scheduler
         self._recorder = recorder
         self._quotas = quotas
@@ -205,7 +205,7 @@ class _Run:
             self._record(now)
         self._leave_until(float("inf") if course is None else course.until)
         for _, _, _, candidate in self._waiting:
-            if not self._waits_in_group(candidate):
+            if not self._waits_in_group(candidate) and not self._is_placed_with_group(candidate):
                 self._count_failed(candidate)
 
     def _start(self, course: Course) -> None:
@@ -275,7 +275,7 @@ class _Run:
         )
 
     def _candidate(self, pod: ReplayPod) -> Candidate | None:
-        """Return a pod that is ready to be placed; None for one that fails at once, which is counted."""
+        """Return a pod that is ready to be placed; count one that fails at once, and return None."""
         if pod.is_denied:
             self.tally.count_failed(DENIED)
             return None

@@ -89,6 +89,20 @@ class HeldBack(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     waiting_seconds: WaitingSeconds
 
 
+class Gain(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The difference that added nodes make to one strategy.
+
+    Attributes:
+        pods: Pods that were placed, more than without them.
+        devices_in_use: Devices in use at the end, more than without them.
+        allocated: The amount of the first capacity that is allocated, more than without them; 0 without capacities.
+    """
+
+    pods: int
+    devices_in_use: int
+    allocated: float
+
+
 class StrategyResult(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The result of one strategy with one seed.
 
@@ -102,7 +116,8 @@ class StrategyResult(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         idle_because: Reason to number of devices that are wholly idle at the end.
         second_attempts: Pods that were tried with all nodes after none of the answer's fitted.
         waiting_seconds: Waiting times.
-        held_back: The pods that quotas held back; empty without quotas.
+        held_back: The pods that quotas held back; unset without quotas.
+        gain: The difference that added nodes make; unset if none were added.
         cpu_seconds: CPU time of the replay, as the caller measured it.
     """
 
@@ -115,20 +130,27 @@ class StrategyResult(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     idle_because: Mapping[str, int]
     second_attempts: int
     waiting_seconds: WaitingSeconds
-    held_back: tuple[HeldBack, ...] = ()
+    held_back: tuple[HeldBack, ...] | msgspec.UnsetType = msgspec.UNSET
+    gain: Gain | msgspec.UnsetType = msgspec.UNSET
     cpu_seconds: float = 0.0
 
 
 class Tally:
     """The counts of a replay while it runs."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, has_quotas: bool = False) -> None:
+        """Begin with nothing.
+
+        Args:
+            has_quotas: True if quotas hold pods back.
+        """
+        self._has_quotas = has_quotas
         self._placed = 0
         self._second_attempts = 0
         self._failed: Counter[str] = Counter()
         self._shapes: dict[tuple[Hashable, str], FailedShape] = {}
         self._waits: list[float] = []
-        self._held = HeldPods()
+        self._held_pods = HeldPods()
 
     @property
     def placed(self) -> int:
@@ -136,15 +158,20 @@ class Tally:
         return self._placed
 
     def count_placed(self, waited: float, pod: ReplayPod | None = None) -> None:
-        """Count a pod that was placed after some seconds; with the pod where quotas may have held it back."""
+        """Count a pod that was placed after some seconds.
+
+        Args:
+            waited: The seconds.
+            pod: The pod, for the pods that quotas held back; None where there are no quotas.
+        """
         self._placed += 1
         self._waits.append(waited)
         if pod is not None:
-            self._held.place(pod.pod, waited)
+            self._held_pods.place(pod.pod, waited)
 
     def count_held(self, pod: ReplayPod, obstacle: Obstacle) -> None:
         """Count a pod that a quota holds back."""
-        self._held.hold(pod.pod, obstacle.quota)
+        self._held_pods.hold(pod.pod, obstacle.quota)
 
     def count_attempt(self, placement: Placement) -> None:
         """Count the scheduling cycles of a pod."""
@@ -187,18 +214,23 @@ class Tally:
             idle_because=idle_reasons(state, tuple(self._shapes.values()), strategy),
             second_attempts=self._second_attempts,
             waiting_seconds=_waiting_seconds(self._waits),
-            held_back=tuple(
+            held_back=self._held_back() if self._has_quotas else msgspec.UNSET,
+        )
+
+    def _held_back(self) -> tuple[HeldBack, ...]:
+        rows = []
+        for (quota, namespace), waits in self._held_pods.waits.items():
+            placed_waits = [wait for wait in waits if wait is not None]
+            rows.append(
                 HeldBack(
                     quota=quota,
                     namespace=namespace,
                     pods=len(waits),
-                    placed=len(known),
-                    waiting_seconds=_waiting_seconds(known),
+                    placed=len(placed_waits),
+                    waiting_seconds=_waiting_seconds(placed_waits),
                 )
-                for (quota, namespace), waits in self._held.waits.items()
-                for known in [[wait for wait in waits if wait is not None]]
-            ),
-        )
+            )
+        return tuple(rows)
 
 
 def failure_reason(candidate: Candidate, state: ReplayState, strategy: Strategy) -> str:

@@ -59,20 +59,20 @@ class ReplayQuotas:
 
     def __init__(
         self,
-        given: GivenQuotas,
+        quotas: GivenQuotas,
         state: ClusterState,
         claims_of: Mapping[Name, Sequence[ResourceClaim]] | None = None,
     ) -> None:
         """Charge the pods that run, and the claims that are allocated.
 
         Args:
-            given: The quotas.
+            quotas: The quotas.
             state: The cluster before the first pod.
             claims_of: The allocated claims of the pods that run, by namespace and name; None where the pods say.
         """
         self._book = QuotaBook(Features())
         self._classes = dict(state.classes)
-        self._resource_usage = RunningUsage(given.resource_quotas, state.classes)
+        self._resource_usage = RunningUsage(quotas.resource_quotas, state.classes)
         self._keys_of: dict[Name, tuple[Hashable, ...]] = {}
         self._users: Counter[Hashable] = Counter()
         for name, device_class in state.classes.items():
@@ -80,9 +80,9 @@ class ReplayQuotas:
         self._book.replace_slices(
             {slice_.metadata.name or str(n): slice_ for n, slice_ in enumerate(state.slices)}
         )
-        for name, labels in {**state.namespaces, **given.namespaces}.items():
+        for name, labels in {**state.namespaces, **quotas.namespaces}.items():
             self._book.replace_namespace(name, {NAMESPACE_NAME: name, **labels})
-        for quota in given.device_quotas:
+        for quota in quotas.device_quotas:
             self._book.replace_quota(quota.metadata.name, quota)
         for key, claim in state.claims.items():
             if allocation_of(claim) is not None:
@@ -161,7 +161,7 @@ class ReplayQuotas:
         self._users.update(keys)
 
     def _charge_keys(self, pod: Pod, claims: Sequence[ResourceClaim]) -> None:
-        """Charge a pod without claims for what it requests by keys."""
+        """Charge a pod without claims for its device keys."""
         if not claims:
             devices = LegacyPod(pod.spec, is_running=True, mapped=self._mapped(pod))
             counted = CountedClaim(pod.metadata.namespace, DeviceClaim(), legacy_pod=devices)
@@ -185,5 +185,5 @@ def _name(pod: Pod) -> Name:
 
 
 def _keys(pod: Pod) -> Hashable:
-    """Return the key of what a pod has by keys."""
+    """Return the key of a pod's charge for device keys."""
     return ("keys", *_name(pod))

@@ -85,7 +85,7 @@ class _Life:
 
     @property
     def held_by_quotas_s(self) -> float:
-        """The seconds before its arrival in which only the gate of DeviceQuotas held it back."""
+        """The seconds behind the gate of DeviceQuotas alone, before its arrival."""
         return 0.0 if self.held_since is None else max(0.0, self.arrival - self.held_since)
 
     def note_gates(self, pod: Pod, second: float) -> None:

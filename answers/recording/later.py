@@ -1,4 +1,4 @@
-"""A recording from a later moment on: the pods that ran then, and what came after. Pure."""
+"""A recording from a later moment on: its pods at that moment, and all later events. Pure."""
 
 from collections.abc import Mapping
 
@@ -14,7 +14,7 @@ from kube.api.resource import DeviceClass, ResourceClaim, ResourceSlice
 
 
 def begin_at(recorded: RecordedCluster, second: float) -> RecordedCluster:
-    """Return a recording as if it had begun in a second; the seconds of what came after stay."""
+    """Return a recording as if it had begun in a second; later events keep their seconds."""
     return _Later(recorded, second).cluster() if second > 0 else recorded
 
 

@@ -31,7 +31,7 @@ SETTINGS: Final[dict[str, Any]] = {
 
 
 class _Informed(Ours):
-    """The bridge, whose plugin has heard of the usual pods."""
+    """The bridge with a plugin that knows the usual pods."""
 
     def start(self) -> None:
         super().start()
@@ -39,7 +39,7 @@ class _Informed(Ours):
 
 
 def measure() -> Iterator[Result]:
-    """Yield pods per second of both sides, and where the time goes."""
+    """Yield pods per second of both sides, and the parts of each pod's time."""
     options = Options(nodes=(NODES,), pods=PODS, rounds=ROUNDS)
     with (
         tempfile.TemporaryDirectory() as folder,

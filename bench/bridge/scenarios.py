@@ -31,7 +31,7 @@ class Scenario(NamedTuple):
         pods_per_node: The least number of pods that fit on an empty node.
         is_full: Pods take the last `FREE_SHARE` of the devices.
         has_nowhere: One pod of `NOWHERE_EVERY` asks for devices that no node has.
-        amounts: What pods request, where `requests` is empty and they have no claims.
+        amounts: The CPU and memory of pods without claims, where `requests` is empty.
         at_least: The goal for pods per second beside the other side; None for that of the size of the cluster.
     """
 

@@ -119,10 +119,10 @@ class OfferedDevices:
     def _evaluate(self, names: Iterable[str]) -> Mapping[str, NodeOffer]:
         """Return the slices of nodes; none for those that are gone."""
         names = tuple(names)
-        wanted = {*names}
+        evaluated = {*names}
         by_node: dict[str, list[ResourceSlice]] = {}
         for slice_ in self._published.values():
-            if slice_.spec.node_name in wanted:
+            if slice_.spec.node_name in evaluated:
                 by_node.setdefault(slice_.spec.node_name or "", []).append(slice_)
         present = [self._nodes[name] for name in names if name in self._nodes]
         offers = dict.fromkeys(names, NodeOffer())
@@ -141,7 +141,7 @@ class OfferedDevices:
         return offers
 
     def _moved_offer(self, node: str, moved: Mapping[str, Sequence[LegacyDevice]]) -> NodeOffer:
-        """Return what a node offers instead of the devices of recorded drivers, which are given by their new driver."""
+        """Return the offer of a node in place of the devices of recorded drivers, given by their new driver."""
         slices: dict[str, ResourceSlice] = {}
         for driver, legacy in moved.items():
             devices = NodeDevices(node=node, source=Source.DRA, legacy=tuple(legacy))

@@ -178,7 +178,7 @@ class _Move:
         return msgspec.structs.replace(pod, replay=replayed, node="", claims=(), is_fixed=True)
 
     def _events(self, order: list[int], restarted: set[int]) -> Iterator[Event]:
-        """Yield what happened, with the pods that start anew bound at once where they ran."""
+        """Yield the recorded events; pods that start anew are bound at once to their node."""
         places = {number: place for place, number in enumerate(order)}
         pods = self._before.course.pods
         for number in sorted(restarted):
@@ -254,7 +254,7 @@ def _changes(changes: Iterable[Changed], offered: OfferedDevices) -> Iterator[Ch
 
 
 def _snapshot(state: ClusterState, profiles: Mapping[str, Profile]) -> TranslationSnapshot:
-    """Return a snapshot in which every pod is translated, whatever classes map."""
+    """Return a snapshot without resource names that classes map, so that every pod is translated."""
     objects = [
         *(_viewed("ResourceSlice", slice_) for slice_ in state.slices),
         *(_viewed("DeviceClass", class_) for class_ in state.classes.values()),

@@ -56,7 +56,7 @@ class PodTranslator:
     """
 
     def __init__(self, snapshot: TranslationSnapshot, options: TranslationOptions) -> None:
-        """Translate with a snapshot in which no class maps a resource name."""
+        """Translate with a snapshot without resource names that classes map."""
         self.unrestored = 0
         self._snapshot = snapshot
         self._options = options
@@ -83,10 +83,10 @@ class PodTranslator:
         if shape.denial:
             return TranslatedPod(pod=pod, denial=shape.denial)
         entries = {entry.name for entry in shape.pod.spec.resource_claims or ()}
-        kept = _own_claims(recorded, entries)
+        own_claims = _own_claims(recorded, entries)
         return TranslatedPod(
             pod=msgspec.structs.replace(shape.pod, metadata=metadata),
-            claims=(*shape.claims, *map(unallocated, kept)),
+            claims=(*shape.claims, *map(unallocated, own_claims)),
         )
 
     def _shape(self, key: bytes, namespace: str) -> _Shape:

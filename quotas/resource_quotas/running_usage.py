@@ -1,4 +1,4 @@
-"""ResourceQuotas charged with pods that come and go, and their claims: what leaves is taken back.
+"""ResourceQuotas charged with pods that come and go, and their claims.
 
 Of the amounts of pods those are counted that a replay knows: pods, requests of CPU, memory, ephemeral storage and
 extended resources, and of claims their number and their devices by class.
@@ -68,7 +68,7 @@ class _Charge(NamedTuple):
 
 
 class RunningUsage:
-    """The ResourceQuotas of all namespaces, and what pods use of them."""
+    """The ResourceQuotas of all namespaces, and their use by pods."""
 
     def __init__(self, quotas: Iterable[ResourceQuota], classes: Mapping[str, DeviceClass]) -> None:
         """Begin without pods.
@@ -84,7 +84,7 @@ class RunningUsage:
         self._charges: dict[Name, Sequence[_Charge]] = {}
 
     def replace_classes(self, classes: Mapping[str, DeviceClass]) -> None:
-        """Take other DeviceClasses; what is charged stays as it is."""
+        """Take other DeviceClasses; earlier charges stay as they are."""
         self._classes = classes
 
     def excess(self, pod: Pod, claims: Sequence[ResourceClaim]) -> str:
@@ -104,7 +104,7 @@ class RunningUsage:
             account.add(usage, 1)
 
     def release(self, pod: Pod) -> None:
-        """Take back what a pod was charged with."""
+        """Take back the charge of a pod."""
         for account, usage in self._charges.pop(_name(pod), ()):
             account.add(usage, -1)
 
@@ -149,8 +149,8 @@ def _pod_usage(pod: Pod) -> Usage:
         EPHEMERAL_STORAGE: Quantity(amounts.ephemeral_storage),
     }
     requests = {f"{REQUESTS}{name}": amount for name, amount in native.items()}
-    one = Quantity(1)
-    return {PODS: one, _COUNT_PODS: one, **native, **requests, **pod_usage(pod)}
+    pod_count = Quantity(1)
+    return {PODS: pod_count, _COUNT_PODS: pod_count, **native, **requests, **pod_usage(pod)}
 
 
 def _add(sums: dict[str, Quantity], usage: Usage) -> None:

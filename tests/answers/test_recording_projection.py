@@ -51,7 +51,10 @@ def test_a_pod_keeps_what_places_it_and_nothing_that_a_snapshot_leaves_out() -> 
         "metadata": {
             "name": "train",
             "namespace": "team",
-            "annotations": {"drawbridge.internal/strategy": "BestFit"},
+            "annotations": {
+                "drawbridge.internal/strategy": "BestFit",
+                "hami.io/gpu-scheduler-policy": "binpack",
+            },
         },
         "spec": {
             "nodeName": "node-a",

@@ -511,7 +511,7 @@ def test_a_cluster_without_running_pods_has_no_mix(tmp_path: Path) -> None:
     result = asked("--pods", "from-snapshot", folder=tmp_path)
 
     assert (result.exit_code, result.stdout) == (2, "")
-    assert "There are no pods to place." in result.stderr
+    assert "No pod that requests devices by a claim runs in this cluster" in result.stderr
 
 
 def test_added_nodes_bring_devices_and_cpu(tmp_path: Path) -> None:
@@ -524,6 +524,22 @@ def test_added_nodes_bring_devices_and_cpu(tmp_path: Path) -> None:
     assert placed() == (4, 4)
     assert placed("--add-nodes", "2=node-b") == (8, 8)
     assert placed("--add-nodes", "1=node-a", "--add-nodes", "1=node-a") == (8, 8)
+
+
+def test_a_result_tells_what_added_nodes_bring(tmp_path: Path) -> None:
+    text = rows(*(f"p{number},3,gpu,milli=600" for number in range(12)))
+    flags = ("--add-nodes", "2=node-b")
+
+    (as_it_is,) = results(text, folder=tmp_path)
+    (entry,) = results(text, *flags, folder=tmp_path)
+    shown = replay(text, "--strategy", "stock", *flags, folder=tmp_path).stdout
+    page = replay(text, "--strategy", "stock", *flags, "-o", "html", folder=tmp_path).stdout
+
+    assert "gain" not in as_it_is
+    assert entry["gain"] == {"pods": 4, "devicesInUse": 4, "allocated": 2400.0}
+    assert "MORE PODS  MORE IN USE\n" in shown
+    assert "  +4         +4\n" in shown
+    assert "+4 pods, +4 devices in use" in page
 
 
 def test_idle_devices_have_a_reason(tmp_path: Path) -> None:

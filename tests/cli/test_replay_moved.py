@@ -53,7 +53,7 @@ def plugin_node(name: str, gpus: int = 2, cpu: int = 8) -> Document:
 
 
 def hami_node(name: str, gpus: int = 2) -> Document:
-    """Return a node whose cards HAMi shares."""
+    """Return a node with cards that HAMi shares."""
     document = node(name, cpu=8)
     document["status"]["allocatable"]["nvidia.com/gpu"] = str(10 * gpus)
     cards = [

@@ -1,4 +1,4 @@
-"""What would have been: any recording with quotas, from any moment on, and after a migration at any moment."""
+"""Laws of any recording with quotas, from any moment on, and after a migration at any moment."""
 
 import random
 from collections.abc import Sequence
@@ -169,7 +169,7 @@ def test_with_quotas_each_pod_is_placed_or_has_failed(
     result = run_job(Job(strategy=strategy, seed=0), question)
 
     assert result.pods.placed + result.pods.failed == len(pods)
-    held = sum(row.pods - row.placed for row in result.held_back)
+    held = sum(row.pods - row.placed for row in result.held_back or ())
     by_quota = sum(result.failed_by.get(name, 0) for name in ("deviceQuota", "resourceQuota"))
     assert by_quota <= held
 

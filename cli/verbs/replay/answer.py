@@ -14,7 +14,7 @@ from allocator.replay.agreement import Agreement, compare
 from allocator.replay.profiles import DEFAULT_PROFILES, SchedulerProfiles
 from allocator.replay.recorded import Changed, Course, Event
 from allocator.replay.replay import replay
-from allocator.replay.results import CapacityUse, StrategyResult
+from allocator.replay.results import CapacityUse, Gain, StrategyResult
 from allocator.replay.scheduler import STOCK, STOCK_MOST_ALLOCATED
 from allocator.replay.timeline import Recorder
 from allocator.replay.workload import Inventory, Order, ReplayPod
@@ -84,6 +84,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
         recorded_inventory: The recorded cluster, without nodes that were added.
         state: The cluster before the first pod, with all of its objects.
         quotas: The quotas that hold pods back; None for none.
+        inventory_as_it_is: The cluster without nodes that were added; None if none were.
     """
 
     pods: Sequence[ReplayPod]
@@ -97,6 +98,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     recorded_inventory: Inventory
     state: ClusterState
     quotas: GivenQuotas | None = None
+    inventory_as_it_is: Inventory | None = None
 
 
 def build_question(
@@ -147,6 +149,7 @@ def build_question(
         profiles=profiles,
         state=state,
         quotas=quotas,
+        inventory_as_it_is=inventory if added else None,
     )
 
 
@@ -175,6 +178,22 @@ def run_job(job: Job, question: Question, recorder: Recorder | None = None) -> S
         course=question.course,
         quotas=_charged(question),
     )
+
+
+def with_gain(result: StrategyResult, job: Job, question: Question) -> StrategyResult:
+    """Return a result beside that without the added nodes; the result itself if none were added."""
+    if question.inventory_as_it_is is None:
+        return result
+    as_it_is = run_job(
+        job, msgspec.structs.replace(question, inventory=question.inventory_as_it_is)
+    )
+    after, before = first_capacity(result), first_capacity(as_it_is)
+    gain = Gain(
+        pods=result.pods.placed - as_it_is.pods.placed,
+        devices_in_use=result.devices.in_use - as_it_is.devices.in_use,
+        allocated=(after.allocated if after else 0.0) - (before.allocated if before else 0.0),
+    )
+    return msgspec.structs.replace(result, gain=gain)
 
 
 def compare_recorded(question: Question) -> Agreement | None:

@@ -53,8 +53,15 @@ def read_arriving(
         arriving = ArrivingPods(pods=csv_pods, state=build_state(objects))
         if pods_file == FROM_SNAPSHOT:
             arriving = drawn_pods(arriving.state, DEFAULT_DEMAND if demand is None else demand)
-    if not arriving.pods and pods_file in {None, FROM_SNAPSHOT}:
-        raise click.UsageError("There are no pods to place.")
+    if not arriving.pods and pods_file == FROM_SNAPSHOT:
+        raise click.UsageError(
+            "No pod that requests devices by a claim runs in this cluster, so none can be drawn from: give pods by "
+            "--pods FILE.csv, or manifests by -f."
+        )
+    if not arriving.pods and pods_file is None:
+        raise click.UsageError(
+            "There are no pods to place: none of the manifests has one without a node."
+        )
     return arriving
 
 

@@ -38,6 +38,7 @@ from cli.verbs.replay.answer import (
     list_jobs,
     results_below,
     run_job,
+    with_gain,
 )
 from cli.verbs.replay.arriving import DEFAULT_DEMAND, read_arriving
 from cli.verbs.replay.moved import MomentType
@@ -99,7 +100,7 @@ def _check_number(
     type=AddedNodes(),
     multiple=True,
     metavar="N=NODE",
-    help="Add N nodes like NODE, with devices of their own. Repeatable.",
+    help="Add N nodes like NODE, with devices of their own, and tell what they bring. Repeatable.",
 )
 @click.option(
     "--quota",
@@ -216,7 +217,7 @@ def replay(
             recorder = None
             if output == HTML and job.seed == 0:
                 recorder = Recorder(pods, cells_of_a_map(len(jobs) // seeds))
-            results.append(_timed(job, question, recorder))
+            results.append(with_gain(_timed(job, question, recorder), job, question))
             if recorder is not None:
                 courses.append(
                     Course(result=results[-1], samples=recorder.samples, maps=recorder.maps)

@@ -53,7 +53,7 @@ def move_recorded(
     moment: datetime | float | None,
     flags: TranslationFlags,
 ) -> MovedCluster | None:
-    """Return a recording with a migration; None where the flags ask for none.
+    """Return a recording with a migration; None without flags for one.
 
     Args:
         recorded: The recording.

@@ -66,7 +66,7 @@ def format_replay_page(
         section("Pods that failed, and idle devices", _reasons(results)),
     ]
     if any(result.held_back for result in results):
-        parts.append(section("Pods that a quota held back", _held(results)))
+        parts.append(section("Pods that a quota held back", _held_back(results)))
     if agreement is not None:
         parts.insert(2, section("Recorded", lines(format_agreement(agreement))))
     if courses:
@@ -88,7 +88,13 @@ def _tiles(results: Sequence[StrategyResult], pods: int) -> Iterator[tuple[str, 
     yield "replays", sum(result.name != RECORDED for result in results)
 
 
-def _results(results: Iterable[StrategyResult]) -> Markup:
+def _gain(result: StrategyResult) -> str:
+    gain = result.gain
+    return "-" if not gain else f"{gain.pods:+} pods, {gain.devices_in_use:+} devices in use"
+
+
+def _results(results: Sequence[StrategyResult]) -> Markup:
+    has_gain = any(result.gain for result in results)
     rows = []
     for result in results:
         capacity = first_capacity(result)
@@ -104,11 +110,13 @@ def _results(results: Iterable[StrategyResult]) -> Markup:
                 result.devices.whole_idle,
                 result.second_attempts,
                 f"{waiting.p50:g} s, {waiting.p99:g} s",
+                *([_gain(result)] if has_gain else ()),
             )
         )
     head = (
         *("strategy", "seed", "placed", "failed", "allocated", "devices in use", "wholly idle"),
         *("second attempts", "waiting time, p50 and p99"),
+        *(["added nodes bring"] if has_gain else ()),
     )
     return table("Strategies", head, rows)
 
@@ -126,19 +134,19 @@ def _reasons(results: Iterable[StrategyResult]) -> Markup:
     return table("Reasons", ("strategy", "seed", "pods failed by", "devices idle because"), rows)
 
 
-def _held(results: Iterable[StrategyResult]) -> Markup:
+def _held_back(results: Iterable[StrategyResult]) -> Markup:
     rows = (
         row(
             result.name,
             result.seed,
-            held.quota,
-            held.namespace,
-            held.pods,
-            held.placed,
-            f"{held.waiting_seconds.p50:g} s, {held.waiting_seconds.p99:g} s",
+            entry.quota,
+            entry.namespace,
+            entry.pods,
+            entry.placed,
+            f"{entry.waiting_seconds.p50:g} s, {entry.waiting_seconds.p99:g} s",
         )
         for result in results
-        for held in result.held_back
+        for entry in result.held_back or ()
     )
     head = ("strategy", "seed", "quota", "namespace", "pods", "placed later")
     return table("Held back", (*head, "waiting time of these, p50 and p99"), rows)

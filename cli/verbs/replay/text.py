@@ -45,11 +45,20 @@ def format_results(
     head = ["STRATEGY", "SEED", "PLACED", "FAILED", "ALLOCATED", "IN USE", "IDLE", "2ND TRY"]
     waits = order is Order.ARRIVAL
     head += ["WAIT P50", "P99"] * waits
+    has_gain = any(result.gain for result in results)
+    head += ["MORE PODS", "MORE IN USE"] * has_gain
     subtitle = f"{count_text(pods, 'pod')} in the order {order.value}"
     if capacity is not None:
         others = f", {RECORDED} of {_capacity_name(recorded_capacity)}" if differs else ""
         subtitle += f". ALLOCATED: the share of {_capacity_name(capacity)} at the end{others}"
-    parts = [subtitle, format_table(head, (_row(result, waits=waits) for result in results))]
+    rows = [
+        (*_row(result, waits=waits), *(_gain(result) if has_gain else ())) for result in results
+    ]
+    parts = [subtitle, format_table(head, rows)]
+    if has_gain:
+        parts.append(
+            "MORE PODS, MORE IN USE: what the added nodes bring, beside the same pods without them"
+        )
     if agreement is not None:
         parts.append("\n".join(format_agreement(agreement)))
     if decided is not None:
@@ -57,9 +66,9 @@ def format_results(
     reasons = "\n".join(_reasons(results))
     if reasons:
         parts.append(f"Pods that failed, by reason\n{reasons}")
-    held = [row for result in results for row in _held(result)]
-    if held:
-        table = format_table(("STRATEGY", "QUOTA", "NAMESPACE", *_HELD), held)
+    held_rows = [row for result in results for row in _held_rows(result)]
+    if held_rows:
+        table = format_table(("STRATEGY", "QUOTA", "NAMESPACE", *_HELD), held_rows)
         parts.append(f"Pods that a quota held back\n{table}")
     idle = "\n".join(_idle(results))
     if idle:
@@ -125,6 +134,12 @@ def _row(result: StrategyResult, *, waits: bool) -> Sequence[object]:
     )
 
 
+def _gain(result: StrategyResult) -> Sequence[str]:
+    if not result.gain:
+        return "-", "-"
+    return f"{result.gain.pods:+}", f"{result.gain.devices_in_use:+}"
+
+
 def _label(result: StrategyResult) -> str:
     return RECORDED if result.name == RECORDED else f"{result.name}, seed {result.seed}"
 
@@ -136,13 +151,13 @@ def _reasons(results: Sequence[StrategyResult]) -> Iterator[str]:
             yield f"  {_label(result)}: {printable(counts)}"
 
 
-def _held(result: StrategyResult) -> Iterator[Sequence[object]]:
-    for held in result.held_back:
-        waiting = held.waiting_seconds
-        waits = ("-", "-") if not held.placed else (f"{waiting.p50:g} s", f"{waiting.p99:g} s")
+def _held_rows(result: StrategyResult) -> Iterator[Sequence[object]]:
+    for entry in result.held_back or ():
+        waiting = entry.waiting_seconds
+        waits = ("-", "-") if not entry.placed else (f"{waiting.p50:g} s", f"{waiting.p99:g} s")
         yield (
-            *(_label(result), printable(held.quota), printable(held.namespace)),
-            *(held.pods, held.placed, *waits),
+            *(_label(result), printable(entry.quota), printable(entry.namespace)),
+            *(entry.pods, entry.placed, *waits),
         )
 
 
