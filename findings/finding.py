@@ -176,6 +176,8 @@ class Code(StrEnum):
     """The share gets more than was requested: devices divide memory in steps, and some need cores."""
     ALLOCATION_IGNORED = "allocationIgnored"
     """An annotation assigns devices by number, as in a restored pod; the scheduler allocates anew."""
+    GPUS_IN_PARTS = "gpusInParts"
+    """Pods have a part of a GPU each by time slicing or MPS, and a DRA driver would give each a whole one."""
     HOST_NETWORK_NIC = "hostNetworkNic"
     """A pod in the host's network requests a NIC, which its driver could not move into the pod."""
     KEPT_BESIDE_CLAIMS = "keptBesideClaims"

@@ -1,5 +1,6 @@
 """The inventory of a cluster: devices by driver, free capacity, DeviceClasses, problems. Pure."""
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
@@ -31,6 +32,8 @@ from kube.api.resource import DeviceClass, ResourceClaim, ResourceSlice
 from kube.quantity import ZERO, Quantity
 from translation.cluster.snapshot import WideMapping
 from translation.reading.arbiter import owner_of
+from translation.vocabularies.hami.keys import NODE_REGISTER
+from translation.vocabularies.nvidia import GPU, REPLICAS_LABEL
 
 _UUID: Final = "uuid"
 _PARENT: Final = "parentUUID"
@@ -104,11 +107,13 @@ class PluginResource(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         nodes: The number of nodes that offer some of it.
         allocatable: The sum over these nodes.
+        nodes_in_parts: Those of them that offer each device several times: by time slicing, MPS or HAMi.
     """
 
     resource: str
     nodes: int
     allocatable: Quantity
+    nodes_in_parts: int = msgspec.field(name="nodesInParts", default=0)
 
 
 class Inventory(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -240,14 +245,26 @@ def devices_of_pool(pool: Pool) -> Iterator[PublishedDevice]:
 def list_plugin_resources(nodes: Iterable[Node]) -> Iterator[PluginResource]:
     """Yield the offers of nodes under names that are translated, by name."""
     amounts: dict[str, list[Quantity]] = {}
+    in_parts = Counter[str]()
     for node in nodes:
         for name in device_plugin_resources(node):
             if owner_of(name) is not None:
                 amounts.setdefault(name, []).append((node.status.allocatable or {})[name])
+                in_parts[name] += _offers_parts(node, name)
     for name, of_nodes in sorted(amounts.items()):
         yield PluginResource(
-            resource=name, nodes=len(of_nodes), allocatable=sum(of_nodes, start=ZERO)
+            resource=name,
+            nodes=len(of_nodes),
+            allocatable=sum(of_nodes, start=ZERO),
+            nodes_in_parts=in_parts[name],
         )
+
+
+def _offers_parts(node: Node, name: str) -> bool:
+    """Return True if a node offers each device of a name several times."""
+    if name == GPU and NODE_REGISTER in (node.metadata.annotations or {}):
+        return True
+    return node.labels.get(f"{name}{REPLICAS_LABEL}", "") not in {"", "0", "1"}
 
 
 # --- drivers --------------------------------------------------------------------------------------

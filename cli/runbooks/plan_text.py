@@ -33,25 +33,30 @@ def format_plan(plan: Plan, width: int) -> str:
         text = "the search for waves was interrupted: the scripts refuse to run; plan again"
         rows.append(Row(label="incomplete", text=text))
     nodes = sum(len(wave.nodes) for wave in plan.waves)
-    rows.append(
-        Row(
-            label="total",
-            text=f"{count_text(nodes, 'node')} in {count_text(len(plan.waves), 'wave')}",
-        )
+    held_nodes = len({entry.object for entry in plan.held if entry.object.startswith("Node//")})
+    all_nodes = (
+        f"{nodes} of {count_text(nodes + held_nodes, 'node')}"
+        if held_nodes
+        else count_text(nodes, "node")
     )
+    text = f"{all_nodes} in {count_text(len(plan.waves), 'wave')}{f', {held_nodes} held' if held_nodes else ''}"
+    rows.append(Row(label="total", text=text))
     return "\n\n".join(
         part for part in (table, format_rows(drop_repeated_labels(rows), width)) if part
     )
 
 
 def _held_rows(entries: Iterable[Held]) -> Iterator[Row]:
-    """Yield the objects without a wave; objects with one reason are named together."""
+    """Yield the objects without a wave; those with one reason are named together, and a fix stands once."""
     names_by_reason: dict[tuple[str, str], list[str]] = {}
     for entry in entries:
         name = reference_text(entry.object).removesuffix("/")
         names_by_reason.setdefault((entry.reason, entry.fix), []).append(name)
+    reasons_by_fix: dict[str, list[str]] = {}
     for (reason, fix), names in names_by_reason.items():
-        yield Row(label="held", text=f"{_join_names(tuple(names))}: {reason}")
+        reasons_by_fix.setdefault(fix, []).append(f"{_join_names(tuple(names))}: {reason}")
+    for fix, reasons in reasons_by_fix.items():
+        yield from (Row(label="held", text=text) for text in reasons)
         if fix:
             yield Row(label="fix", text=fix)
 

@@ -276,6 +276,22 @@ finish_work() {
   trap 'stopped; exit 130' INT
 }
 
+# Return when no PodDisruptionBudget holds the drain of the cordoned node $1. All arguments are nodes that are
+# uncordoned if one does.
+check_budgets() {
+  local status=0
+  waiting_nodes=("$@")
+  trap 'give_up "${waiting_nodes[@]}"; exit 130' INT
+  drawbridge verify --live "--node=$1" --budgets --wait=5m || status="$?"
+  if [ "$status" -ne 0 ]; then
+    printf 'a PodDisruptionBudget holds the drain of %s, see above: let it allow an eviction first\n' "$1" >&2
+    give_up "$@"
+    if [ "$status" -eq 130 ]; then exit 130; fi
+    exit 1
+  fi
+  trap 'stopped; exit 130' INT
+}
+
 # Return whether the pods of $1, which ask not to be evicted, may be created again; stop if nobody says so.
 may_restart() {
   local answer=abort

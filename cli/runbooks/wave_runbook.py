@@ -245,11 +245,12 @@ def _node_parts(
 
 
 def _wait_lines(nodes: Sequence[PlannedNode], reason: str) -> Iterator[str]:
-    """Yield the commands that cordon a node and those after it, and wait for the work of the first."""
+    """Yield the commands that cordon a node and those after it, and wait for the work and the budgets of the first."""
     names = [node.name for node in nodes]
     yield reason
     yield command("kubectl", "cordon", *names)
     yield command("finish_work", *names)
+    yield command("check_budgets", *names)
 
 
 def _bare_pod_lines(waiting: Iterable[PlannedWork]) -> Iterator[str]:

@@ -14,6 +14,7 @@ from allocator.model.feature_gates import Features
 from allocator.pods.claims import Name
 from answers.cluster.device_classes import select_devices
 from answers.cluster.devices import Device, list_devices, published_devices
+from answers.manifests.pod_checks import QUEUE_NAME
 from answers.model.cluster_state import ClusterState, build_state
 from answers.model.findings import reference
 from answers.model.kinds import STATE_KINDS
@@ -24,8 +25,22 @@ from kube.api.core import Node
 from kube.api.resource import DeviceClass
 from kube.manifests.source import SourceObject
 from kube.names import TRANSLATE_LABEL
-from migration.assessment.assumed import assume_inventory, find_target, whole_device_keys
-from migration.assessment.blockers import Blocker, check_device_quotas, find_blockers
+from migration.assessment.assumed import (
+    assume_inventory,
+    find_target,
+    whole_device_keys,
+    without_nodes,
+)
+from migration.assessment.blockers import (
+    Blocker,
+    check_device_quotas,
+    check_parts,
+    find_blockers,
+    pods_in_parts,
+    reduced,
+    sliced_nodes,
+    with_parts,
+)
 from migration.assessment.capacity import Capacity, place_workloads, release_claims
 from migration.assessment.gates import EXTENDED_RESOURCE, check_shares, has_gate
 from migration.assessment.node_devices import NodeDevices, read_nodes, unknown_device_keys
@@ -44,12 +59,21 @@ from migration.assessment.replaced_lines import (
 from migration.assessment.what_if import MAX_TRACED, find_unserved, trace_first_pods
 from migration.assessment.workloads import group_workloads
 from rules.context.inventory import Inventory
+from translation.cluster.component_statements import Component
 from translation.cluster.snapshot import TranslationOptions, vocabularies_in_force
 from translation.model.intents import Vocabulary
 from translation.profiles.profile import Profile
 from translation.reading.claim_blind_objects import find_named_keys
 
 _DEVICE: Final = ("scheduling.koordinator.sh/v1alpha1", "Device")
+
+
+_KARPENTER_LABEL: Final = "karpenter.sh/"
+_KUEUE_GROUP: Final = "kueue.x-k8s.io/"
+_DEPLOYMENTS: Final = {
+    "karpenter": Component.KARPENTER,
+    "kueue-controller-manager": Component.KUEUE,
+}
 
 
 class AssessedCluster(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,6 +90,8 @@ class AssessedCluster(msgspec.Struct, frozen=True, kw_only=True):
             which no line can be added, each with the reason.
         replaced_lines: Lines of ResourceQuotas that a migration removes, since DeviceQuotas count both sides.
         unknown_devices: Node to what its device plugins offer, for nodes whose devices are not known.
+        sliced: Nodes that offer each device several times, with the number; none where each of their pods may get a
+            whole one.
     """
 
     workloads: tuple[AssessedWorkload, ...]
@@ -76,6 +102,7 @@ class AssessedCluster(msgspec.Struct, frozen=True, kw_only=True):
     quotas_left: Mapping[str, Mapping[str, str]] = {}
     replaced_lines: tuple[ReplacedLines, ...] = ()
     unknown_devices: Mapping[str, tuple[str, ...]] = {}
+    sliced: Mapping[str, int] = {}
 
 
 class Assessment(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,6 +118,8 @@ class Assessment(msgspec.Struct, frozen=True, kw_only=True):
         quotas_left: The lines without one for claims, as in `AssessedCluster`.
         replaced_lines: The lines to remove, as in `AssessedCluster`.
         unknown_devices: The devices that are not known, as in `AssessedCluster`.
+        components: The components of others that are seen in the cluster.
+        kept: Vocabularies and resource names that stay with their device plugin.
     """
 
     workloads: tuple[AssessedWorkload, ...]
@@ -104,6 +133,8 @@ class Assessment(msgspec.Struct, frozen=True, kw_only=True):
     quotas_left: Mapping[str, Mapping[str, str]] = {}
     replaced_lines: tuple[ReplacedLines, ...] = ()
     unknown_devices: Mapping[str, tuple[str, ...]] = {}
+    components: frozenset[Component] = frozenset()
+    kept: tuple[str, ...] = ()
 
     def totals(self) -> dict[str, int]:
         """Return the number of workloads of each outcome."""
@@ -153,12 +184,13 @@ def assess(
         gates=gates,
         converts_quotas=converts_quotas,
     )
-    return complete_assessment(
+    assessment = complete_assessment(
         cluster,
         _build_allocator(cluster),
         _readers(objects, vocabularies_in_force(options, profiles), namespace),
         unreadable=unreadable,
     )
+    return _with_surroundings(assessment, objects, options)
 
 
 def assess_in_detail(
@@ -198,7 +230,18 @@ def assess_in_detail(
         unreadable=unreadable,
     )
     devices = list_devices(published_devices(allocator), allocator.usage, cluster.state.claims)
-    return DetailedAssessment(assessment=assessment, devices=devices, traces=traces)
+    return DetailedAssessment(
+        assessment=_with_surroundings(assessment, objects, options), devices=devices, traces=traces
+    )
+
+
+def _with_surroundings(
+    assessment: Assessment, objects: Iterable[SourceObject], options: TranslationOptions
+) -> Assessment:
+    """Return an assessment with the components that are seen, and the keys that are kept."""
+    return msgspec.structs.replace(
+        assessment, components=present_components(objects), kept=tuple(sorted(options.kept))
+    )
 
 
 def complete_assessment(
@@ -215,8 +258,9 @@ def complete_assessment(
             afterwards.
         readers: The readers for the assessment.
     """
+    in_parts = pods_in_parts(cluster.workloads, cluster.state.pods, cluster.sliced)
     capacity = place_workloads(
-        cluster.workloads,
+        reduced(cluster.workloads, in_parts),
         allocator,
         cluster.state.classes,
         usable_classes(cluster.state.classes, allocator),
@@ -246,6 +290,7 @@ def complete_assessment(
             unread_nodes=[node.node for node in cluster.nodes if node.is_unreadable],
             unserved=unserved,
         ),
+        *check_parts(cluster.sliced, in_parts),
         *check_shares(cluster.workloads, cluster.version),
         *check_device_quotas(cluster.workloads, cluster.state),
     )
@@ -294,6 +339,7 @@ def assess_cluster(
     version: str = "",
     gates: Mapping[str, bool] = {},
     converts_quotas: bool = True,
+    gives_whole: bool = False,
 ) -> AssessedCluster:
     """Return the workloads and the nodes of a cluster, with an inventory for all of them.
 
@@ -303,6 +349,7 @@ def assess_cluster(
         version: The API server's version; empty if it is not known.
         gates: The feature gates for `has_gate`.
         converts_quotas: Evaluate pods as if the lines of `quota convert` were applied, and replaced lines removed.
+        gives_whole: Each pod on a node that offers each device several times may get a whole one.
     """
     replaced_lines = find_replaced_lines(objects, namespace)
     remaining = without_replaced_lines(objects, replaced_lines, namespace)
@@ -319,7 +366,11 @@ def assess_cluster(
         whole_device_keys(profiles.values()),
     )
     target_of = partial(find_target, profiles=profiles, drivers=options.profiles)
-    assumed_inventory = assume_inventory(nodes, target_of, frozenset(state.classes))
+    sliced = {} if gives_whole else sliced_nodes(nodes)
+    # Nobody knows which of the devices are free that pods have parts of.
+    assumed_inventory = without_nodes(
+        assume_inventory(nodes, target_of, frozenset(state.classes)), sliced
+    )
     whole: list[SourceObject] = [*objects, *assumed_inventory]
     snapshot, _ = build_snapshot(
         profiles,
@@ -366,6 +417,7 @@ def assess_cluster(
         ]
         if assessed_workload is not None
     )
+    workloads = tuple(with_parts(workloads, pods_in_parts(workloads, assumed_state.pods, sliced)))
     left_namespaces = native_namespaces(workloads)
     return AssessedCluster(
         workloads=workloads,
@@ -382,7 +434,26 @@ def assess_cluster(
         },
         replaced_lines=replaced_lines,
         unknown_devices=unknown_device_keys(state.nodes, {node.node for node in nodes}),
+        sliced=sliced,
     )
+
+
+def present_components(objects: Iterable[SourceObject]) -> frozenset[Component]:
+    """Return the components that are seen: by labels of nodes and queued workloads, by kinds, by their Deployments."""
+    present = {Component.KUBERNETES}
+    for source in objects:
+        metadata = source.document.get("metadata")
+        labels = metadata.get("labels") if isinstance(metadata, Mapping) else None
+        names = labels if isinstance(labels, Mapping) else {}
+        if source.kind == "Deployment" and source.name in _DEPLOYMENTS:
+            present.add(_DEPLOYMENTS[source.name])
+        if QUEUE_NAME in names or source.api_version.startswith(_KUEUE_GROUP):
+            present.add(Component.KUEUE)
+        if source.kind == "Node" and any(
+            isinstance(name, str) and name.startswith(_KARPENTER_LABEL) for name in names
+        ):
+            present.add(Component.KARPENTER)
+    return frozenset(present)
 
 
 def usable_classes(classes: Mapping[str, DeviceClass], cluster: Cluster) -> frozenset[str]:

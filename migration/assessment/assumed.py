@@ -4,7 +4,7 @@ The devices of a node without ResourceSlices become slices in the layout of the 
 them, as its profile names attributes and capacities. Each object carries an annotation that says so.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -122,6 +122,11 @@ def assume_inventory(
         if name not in known_classes
     ]
     return [*classes, *slices]
+
+
+def without_nodes(objects: Iterable[SourceObject], names: Collection[str]) -> list[SourceObject]:
+    """Return assumed objects without the slices of some nodes."""
+    return [source for source in objects if source.document["spec"].get("nodeName") not in names]
 
 
 def _slices(node: str, driver: str, devices: list[Mapping[str, Any]]) -> Iterator[SourceObject]:

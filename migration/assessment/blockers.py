@@ -1,7 +1,7 @@
 """The problems to solve before a cluster can move."""
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Final
 
@@ -11,7 +11,8 @@ from answers.cluster.budgets import Budgets
 from answers.manifests.pod_checks import EVICTED, QUEUE_NAME
 from answers.model.cluster_state import ClusterState
 from answers.model.kubernetes_version import OLDEST_KUBERNETES, format_version, parse_version
-from findings.finding import Code, Finding
+from findings.field_path import FieldPath
+from findings.finding import Code, Finding, info
 from findings.text import count_text
 from kube.api.core import Node, Pod
 from kube.api.workloads import resolve_path
@@ -22,8 +23,9 @@ from migration.assessment.capacity import (
     build_templates,
     release_claims,
 )
-from migration.assessment.node_devices import REGISTER
+from migration.assessment.node_devices import NodeDevices
 from migration.assessment.outcomes import AssessedWorkload, Outcome
+from translation.vocabularies.hami.keys import NODE_REGISTER
 
 OLDEST_NVIDIA_DRIVER: Final = 580
 """Source: NVIDIA's DRA driver for GPUs, prerequisites of release 25.12."""
@@ -36,10 +38,19 @@ NEEDED: Final = (
     "resourceclaims",
 )
 """Resources without which nobody knows what a cluster has."""
-UNREAD_REGISTER: Final = f"the annotation {REGISTER} cannot be read"
+UNREAD_REGISTER: Final = f"the annotation {NODE_REGISTER} cannot be read"
 READ_REGISTER: Final = "HAMi's device plugin writes it every 30 seconds: look at its log on the node, then take the snapshot again"
 DRIVER_LABELS: Final = ("nvidia.com/cuda.driver-version.major", "nvidia.com/cuda.driver.major")
 """Labels of GPU feature discovery; the second is the older name."""
+
+
+TIME_SLICING: Final = "--time-slicing"
+WHOLE: Final = "whole"
+FIX: Final = (
+    "take the sharing out of the device plugin's configuration for these nodes, so that each pod has a whole GPU before "
+    "the migration; or let the pods request a share with its memory (nvidia.com/gpu with nvidia.com/gpumem), and HAMi "
+    f"serve these nodes; or plan with {TIME_SLICING} {WHOLE}, if each pod may get a whole one"
+)
 
 
 class Blocker(msgspec.Struct, frozen=True, kw_only=True):
@@ -293,3 +304,80 @@ def _is_queued(workload: AssessedWorkload, pods: list[Pod]) -> bool:
         if isinstance(labels, Mapping) and QUEUE_NAME in labels:
             return True
     return any(QUEUE_NAME in pod.labels for pod in pods[:1])
+
+
+# --- parts of devices -----------------------------------------------------------------------------
+
+
+def sliced_nodes(nodes: Iterable[NodeDevices]) -> dict[str, int]:
+    """Return the nodes that offer each device several times, with the number of times.
+
+    Source: NVIDIA/k8s-device-plugin, api/config/v1 (sharing.timeSlicing, sharing.mps): without `renameByDefault` a part
+    has the resource name of a whole device, and its node the label `nvidia.com/gpu.replicas`.
+    """
+    return {node.node: node.replicas for node in nodes if node.replicas > 1}
+
+
+def times_text(counts: Iterable[int]) -> str:
+    """Return the times that devices are offered, such as `4 times`."""
+    numbers = sorted(set(counts))
+    return f"{' or '.join(map(str, numbers))} times"
+
+
+def pods_in_parts(
+    workloads: Iterable[AssessedWorkload],
+    pods: Mapping[tuple[str, str], Pod],
+    sliced: Mapping[str, int],
+) -> dict[str, int]:
+    """Return workload, as `Kind/namespace/name`, to the number of its pods that have a part of a device.
+
+    Args:
+        workloads: The cluster's workloads.
+        pods: The pods by namespace and name.
+        sliced: The nodes that offer each device several times.
+    """
+    numbers = {
+        workload.key.reference: sum(
+            name in pods and pods[name].spec.node_name in sliced for name in workload.members
+        )
+        for workload in workloads
+        if workload.result is not None
+    }
+    return {reference: number for reference, number in numbers.items() if number}
+
+
+def check_parts(sliced: Mapping[str, int], in_parts: Mapping[str, int]) -> Iterator[Blocker]:
+    """Yield a blocker for the pods that have a part of a GPU each, since a DRA driver gives each a whole one."""
+    if in_parts:
+        yield Blocker(
+            code=Code.GPUS_IN_PARTS.value,
+            message=f"{count_text(sum(in_parts.values()), 'pod')} on {count_text(len(sliced), 'node')} have a part of a "
+            f"GPU each: the device plugin offers every one {times_text(sliced.values())} under the name of whole ones (time "
+            "slicing or MPS), and with claims each pod would get a whole one; they are not placed here, and plan holds their "
+            "nodes",
+            fix=FIX,
+            objects=tuple(in_parts),
+        )
+
+
+def with_parts(
+    workloads: Iterable[AssessedWorkload], in_parts: Mapping[str, int]
+) -> Iterator[AssessedWorkload]:
+    """Yield workloads, those of pods with a part of a device each with a finding."""
+    for workload in workloads:
+        number = in_parts.get(workload.key.reference)
+        if number is None:
+            yield workload
+            continue
+        text = f"{count_text(number, 'pod')} of it have a part of a GPU each, and would get a whole one"
+        finding = info(Code.GPUS_IN_PARTS, FieldPath.of(), text, fix=FIX)
+        yield msgspec.structs.replace(workload, findings=(*workload.findings, finding))
+
+
+def reduced(
+    workloads: Sequence[AssessedWorkload], in_parts: Mapping[str, int]
+) -> Iterator[AssessedWorkload]:
+    """Yield workloads without the pods that have a part of a device each."""
+    for workload in workloads:
+        number = in_parts.get(workload.key.reference, 0)
+        yield msgspec.structs.replace(workload, pods=workload.pods - number) if number else workload

@@ -19,14 +19,16 @@ from kube.quantity import ZERO, Quantity
 from translation.reading.arbiter import NICS, VOCABULARIES
 from translation.reading.claim_blind_objects import MAX_KEYS
 from translation.reading.untranslated_keys import is_device_key
+from translation.vocabularies.hami.keys import NODE_REGISTER
 from translation.vocabularies.nvidia import MIG_PREFIX
 
-REGISTER: Final = "hami.io/node-nvidia-register"
 PRODUCT: Final = "nvidia.com/gpu.product"
 MEMORY: Final = "nvidia.com/gpu.memory"
-COUNT: Final = "nvidia.com/gpu.count"
 GPU: Final = "nvidia.com/gpu"
-REPLICAS: Final = "nvidia.com/gpu.replicas"
+COUNT: Final = ".count"
+"""The end of the label with the number of devices of a resource name, such as `nvidia.com/gpu.count`."""
+REPLICAS: Final = ".replicas"
+"""The end of the label with the number of times that each of them is offered."""
 SHARING: Final = "nvidia.com/gpu.sharing-strategy"
 MAX_PER_NODE: Final = 1024
 """Devices of one node that are read; a node has tens, and an annotation is anybody's."""
@@ -143,19 +145,19 @@ def _node(
         if source is Source.HAMI and not (node.status.allocatable or {}).get(GPU, ZERO):
             legacy = ()  # HAMi has left the node, and its annotation stays.
         source = Source.MIXED if legacy else Source.DRA
-    is_plugin = source is Source.DEVICE_PLUGIN and any(device.key == GPU for device in legacy)
+    keys = {device.key for device in legacy} if source is Source.DEVICE_PLUGIN else set[str]()
     return NodeDevices(
         node=name,
         source=source,
         legacy=legacy,
         published=device_count,
-        replicas=read_replicas(node.labels) if is_plugin else 1,
+        replicas=max((read_replicas(node.labels, key) for key in keys), default=1),
     )
 
 
-def read_replicas(labels: Mapping[str, str]) -> int:
-    """Return the number of times that a device plugin offers each GPU of a node; 1 by default."""
-    text = labels.get(REPLICAS, "")
+def read_replicas(labels: Mapping[str, str], key: str = GPU) -> int:
+    """Return the number of times that a device plugin offers each device of a name; 1 by default."""
+    text = labels.get(f"{key}{REPLICAS}", "")
     is_number = text.isascii() and text.isdigit() and len(text) < 10
     return max(1, int(text)) if is_number else 1
 
@@ -186,7 +188,7 @@ def unknown_device_keys(
 
 def _hami(node: Node) -> tuple[LegacyDevice, ...] | None:
     """Return the devices of HAMi's annotation; None if it is malformed."""
-    text = (node.metadata.annotations or {}).get(REGISTER, "")
+    text = (node.metadata.annotations or {}).get(NODE_REGISTER, "")
     if not text.strip():
         return ()
     try:
@@ -245,10 +247,12 @@ def _device_plugin(node: Node, whole_device_keys: Sequence[str]) -> Iterator[Leg
         count = min(int(amount), MAX_PER_NODE)
         labels = node.labels
         is_gpu = key == GPU
-        physical = labels.get(COUNT, "")
-        if is_gpu and physical.isascii() and physical.isdigit():
-            # With time slicing the plugin offers each GPU several times.
+        physical = labels.get(f"{key}{COUNT}", "")
+        # With time slicing the plugin offers each device several times.
+        if physical.isascii() and physical.isdigit():
             count = min(count, int(physical))
+        else:
+            count = -(-count // read_replicas(labels, key))
         memory = labels.get(MEMORY, "") if is_gpu else ""
         for index in range(count):
             yield LegacyDevice(

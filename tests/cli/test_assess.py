@@ -846,7 +846,8 @@ def test_nodes_of_unknown_devices_and_of_gpus_in_parts_are_named(tmp_path: Path)
     }
     text = " ".join(drawbridge("assess", "--snapshot", tmp_path / "cluster.yaml").stdout.split())
     assert (
-        "1 node offers each GPU 4 times: pods that had a part of one there get a whole one" in text
+        "1 node offers each GPU 4 times (time slicing or MPS): plan holds them, since with claims each pod would get "
+        "a whole one" in text
     )
     assert "1 node with nvidia.com/gpu.shared: which devices a DRA driver would publish" in text
 
@@ -883,3 +884,41 @@ def test_a_line_that_a_device_quota_counts_with_claims_blocks_nothing(tmp_path: 
     assert words in " ".join(text.split())
     assert words in page
     assert outcomes(json.loads(today)) == {"Deployment/team/share": ("refused", 1)}
+
+
+def test_only_components_of_the_cluster_are_named(tmp_path: Path) -> None:
+    """A cluster without Karpenter and Kueue got statements about both."""
+    objects = [plugin_node("gpu-0"), workload("Deployment", "web", {GPU: "1"})]
+
+    def native_row(*more: dict[str, Any]) -> str:
+        assess(tmp_path, *objects, *more)
+        text = drawbridge("assess", "--snapshot", tmp_path / "cluster.yaml").stdout
+        return " ".join(text.partition("  native ")[2].partition("  capacity")[0].split())
+
+    queue = {
+        "apiVersion": "kueue.x-k8s.io/v1beta2",
+        "kind": "LocalQueue",
+        "metadata": {"name": "q"},
+    }
+    karpenter = plugin_objects("gpu-1", 4, **{"karpenter.sh/nodepool": "gpus"})
+    assert [name for name in ("Karpenter", "Kueue") if name in native_row()] == []
+    assert "Kueue (0.19)" in native_row(queue)
+    assert "Karpenter (1.14)" in native_row(karpenter)
+    assert "Kubernetes (1.37)" in native_row()
+
+
+def test_assess_says_what_translation_keep_leaves(tmp_path: Path) -> None:
+    settings = tmp_path / "settings.yaml"
+    settings.write_text("translation: {keep: [rdma, nvidia.com/sriov_rdma]}\n")
+    (tmp_path / "cluster.yaml").write_text(dump_yaml([plugin_node("gpu-0")]))
+    call = ("assess", "--snapshot", tmp_path / "cluster.yaml", "--settings", settings)
+
+    text = " ".join(drawbridge(*call).stdout.split())
+    answer = json.loads(drawbridge(*call, "-o", "json").stdout)
+    page = drawbridge(*call, "-o", "html").stdout
+
+    assert (
+        "kept translation.keep leaves nvidia.com/sriov_rdma, rdma with their device plugin" in text
+    )
+    assert ["nvidia.com/sriov_rdma", "rdma"] == answer["kept"]
+    assert "translation.keep leaves nvidia.com/sriov_rdma, rdma" in page

@@ -52,6 +52,7 @@ WITHOUT_EXAMPLE = frozenset(
         "gpuDiscoveryNodeLabel",
         "gpuSharingNodeLabel",
         "grantedWhereRejected",
+        "gpusInParts",
         "groupPriorityDiffers",
         "groupSchedulerDiffers",
         "groupSchedulerUnknown",

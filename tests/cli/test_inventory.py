@@ -432,6 +432,6 @@ def test_what_device_plugins_offer_is_named_where_no_slice_is() -> None:
     text = inventory(*nodes).stdout
 
     assert answer["pluginResources"] == [
-        {"resource": "nvidia.com/gpu", "nodes": 2, "allocatable": "16"}
+        {"resource": "nvidia.com/gpu", "nodes": 2, "allocatable": "16", "nodesInParts": 0}
     ]
     assert "Offered by device plugins\n  nvidia.com/gpu: 16 on 2 nodes\n" in text

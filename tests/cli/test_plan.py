@@ -615,16 +615,17 @@ def test_a_switch_drains_labels_waits_and_opts_in(tmp_path: Path) -> None:
     switch = commands(script(tmp_path, "switch", folder="hami"))
 
     begin = switch.index("kubectl cordon hami-1")
-    assert switch[begin : begin + 6] == [
+    assert switch[begin : begin + 7] == [
         "kubectl cordon hami-1",
         "finish_work hami-1",
+        "check_budgets hami-1",
         "kubectl drain hami-1 --ignore-daemonsets --delete-emptydir-data --timeout=30m",
         f"kubectl label node hami-1 --overwrite {HAMI_DRIVER} gpu=off",
         "drawbridge verify --live --node=hami-1 --expect-devices=2 --wait=10m",
         "kubectl uncordon hami-1",
     ]
     opted_in = ("namespace/team", {"drawbridge.internal/translate": (None, "true")})
-    assert [opted_in] == changes(switch[begin + 6])
+    assert [opted_in] == changes(switch[begin + 7])
     assert "kubectl rollout restart --namespace=team deployment/web" in switch
 
 
@@ -658,7 +659,7 @@ def wave_questions(tmp_path: Path) -> list[str]:
 def test_scripts_ask_with_the_settings_of_the_plan(tmp_path: Path) -> None:
     settings = tmp_path / "settings.yaml"
     settings.write_text("translation: {profiles: {hami: gpu.drawbridge.internal}}\n")
-    planned(tmp_path, FLEET, "--wave-nodes", 2, "--settings", settings)
+    planned(tmp_path, FLEET, "--wave-nodes", 2, "--spare-nodes", 0, "--settings", settings)
 
     questions = wave_questions(tmp_path)
     assert len(questions) == 2 + 1 + 2 + 1 + 4
@@ -679,7 +680,7 @@ def test_scripts_ask_with_the_profiles_of_the_plan(tmp_path: Path) -> None:
     directory.mkdir()
     (directory / "gpu.yaml").write_bytes(b"# of this cluster\r\n" + shipped)
     (directory / "notes.txt").write_text("no profile")
-    planned(tmp_path, FLEET, "--wave-nodes", 2, "--profiles", directory)
+    planned(tmp_path, FLEET, "--wave-nodes", 2, "--spare-nodes", 0, "--profiles", directory)
 
     questions = wave_questions(tmp_path)
     assert len(questions) == 2 + 1 + 2 + 1 + 4
@@ -1091,7 +1092,7 @@ def tree(folder: Path) -> dict[str, str]:
 def test_a_plan_is_the_same_each_time_and_replaces_an_older_one(tmp_path: Path) -> None:
     call(tmp_path, FLEET, "--wave-nodes", 1)
     first = tree(tmp_path / "plan")
-    call(tmp_path, FLEET, "--wave-nodes", 4)
+    call(tmp_path, FLEET, "--wave-nodes", 4, "--spare-nodes", 0)
     assert "wave-4/switch.sh" not in tree(tmp_path / "plan")
 
     call(tmp_path, FLEET, "--wave-nodes", 1)
@@ -1158,3 +1159,16 @@ def test_a_node_is_held_whose_register_cannot_be_read(tmp_path: Path) -> None:
 
     assert {name for nodes, _ in waves(plan) for name in nodes} == {"hami-1", "hami-2"}
     assert "hami.io/node-nvidia-register" in held_objects(plan)["Node//hami-0"]
+
+
+def test_the_total_says_of_how_many_nodes_and_a_fix_stands_once(tmp_path: Path) -> None:
+    objects = [*FLEET, *workload("late", {GPU: "1"}, ["gpu-1"], namespace="research")]
+    strict = [budget("research", name, maxUnavailable=0) for name in ("train", "late")]
+    for entry in strict:
+        entry["metadata"]["name"] = entry["spec"]["selector"]["matchLabels"]["app"]
+
+    lines = call(tmp_path, [*objects, *strict]).stdout.splitlines()
+
+    (total,) = [line for line in lines if line.lstrip().startswith("total")]
+    assert "total 2 of 4 nodes in 2 waves, 2 held" == " ".join(total.split())
+    assert 1 == sum("raise maxUnavailable" in line for line in lines)

@@ -463,21 +463,3 @@ def test_a_node_whose_devices_no_plan_knows_is_named(tmp_path: Path) -> None:
 
     assert {"Node//npu", "Node//ts"} == held.keys()
     assert "its device plugin offers nvidia.com/gpu.shared, and" in held["Node//ts"]
-
-
-@pytest.mark.parametrize(("replicas", "is_named"), [("4", True), ("1", False), ("x", False)])
-def test_gpus_that_are_offered_several_times_are_named(
-    tmp_path: Path, replicas: str, *, is_named: bool
-) -> None:
-    """A pod that had a part of one gets a whole one."""
-    labels = {
-        "nvidia.com/gpu.replicas": replicas,
-        "nvidia.com/gpu.sharing-strategy": "mps",
-        "nvidia.com/gpu.count": "4",
-    }
-    nodes = [plugin_node("gpu-0", 16, **labels), plugin_node("gpu-1"), namespace("team")]
-
-    plan = planned(tmp_path, [*nodes, *workload("web", {GPU: "1"}, ["gpu-1"])])
-
-    notes = str([wave["notes"] for wave in plan["waves"]])
-    assert is_named is ("offers each GPU 4 times (nvidia.com/gpu.sharing-strategy is mps)" in notes)

@@ -10,7 +10,8 @@ import pytest
 from kube.manifests.source import SourceObject
 from migration.assessment.assess import assess_cluster
 from migration.plan.search.other_pods import PodName
-from migration.plan.search.placement import Placement, Placer, PodKey, Stage
+from migration.plan.search.placement import Placement, Placer
+from migration.plan.search.stage import PodKey, Stage
 from process.profiles.profile_files import load_profiles
 from testing.migration import GPU, namespace, node, plugin_node, workload
 from testing.plan import planned, script

@@ -239,7 +239,7 @@ def test_a_plan_goes_on_where_a_namespace_has_moved_in_part(tmp_path: Path) -> N
 
 
 def test_the_table_says_who_may_use_what_is_free(tmp_path: Path) -> None:
-    result = call(tmp_path, one_namespace(16, 4, 38), "--wave-nodes", 4)
+    result = call(tmp_path, one_namespace(16, 4, 38), "--wave-nodes", 4, "--spare-nodes", 0)
 
     head, first, *_ = result.stdout.splitlines()
     (*_, free_keys, free_claims) = head.partition("EVICTED PODS  ")[2].split("  ")
@@ -278,16 +278,61 @@ def test_without_a_node_to_spare_it_is_held_and_says_how_to_do_without(tmp_path:
 
 def test_a_node_to_spare_is_one_that_its_pods_may_use(tmp_path: Path) -> None:
     """Elsewhere enough devices are free, and the node selector of the pods does not take them there."""
-    nodes = [
-        plugin_node("a-0", pool="a"),
-        *(plugin_node(f"b-{number}", 8, pool="b") for number in range(4)),
-    ]
-    objects = [*nodes, *workload("web", {GPU: "2"}, ["a-0"], nodeSelector={"pool": "a"})]
+    nodes = [in_pool(hami_node(name), name[0]) for name in ("a-0", "a-1", "b-0", "b-1", "b-2")]
+    web = workload("web", SHARE, ["a-0"], nodeSelector={"pool": "a"})
 
-    held = held_objects(planned(tmp_path, objects, "--wave-nodes", 1, "--spare-nodes", 1))
+    held = held_objects(planned(tmp_path, [*nodes, *web], "--wave-nodes", 1, "--spare-nodes", 1))
 
-    assert {f"Node//{name}" for name in ("a-0", "b-0", "b-1", "b-2", "b-3")} <= held.keys()
-    assert "1 of Deployment/team/web, once a-0 is lost" in held["Node//b-0"]
+    assert {"Node//a-0", "Node//a-1"} <= held.keys()
+    assert "1 of Deployment/team/web, once a-" in held["Node//a-0"]
+
+
+def in_pool(node: dict[str, Any], pool: str) -> dict[str, Any]:
+    node["metadata"]["labels"]["pool"] = pool
+    return node
+
+
+def test_a_loss_that_leaves_pods_without_devices_today_holds_nothing(tmp_path: Path) -> None:
+    """The migration makes it no worse, and every other node was held for it."""
+    nodes = [in_pool(hami_node(name), name[0]) for name in ("a-0", "b-0", "b-1", "b-2")]
+    full = workload("full", WHOLE, ["a-0", "a-0"], namespace="full", nodeSelector={"pool": "a"})
+    web = workload("web", SHARE, ["b-0"], nodeSelector={"pool": "b"})
+
+    plan = planned(tmp_path, [*nodes, *full, *web], "--spare-nodes", 1)
+
+    assert {"Node//a-0", "Namespace//full"} <= held_objects(plan).keys()
+    assert ["b-1", "b-2"] == sorted(name for names, _ in waves(plan) for name in names)
+    first, *_ = plan["waves"]
+    assert any(
+        "the loss of a-0 would leave pods without devices" in note for note in first["notes"]
+    )
+
+
+def test_by_default_waves_have_a_node_to_spare_where_nothing_is_held_for_it(tmp_path: Path) -> None:
+    """A namespace that could move as a whole moves in parts, so that each side can lose a node."""
+    roomy = planned(tmp_path, one_namespace(16, 4, 38), "--wave-nodes", 4)
+    same = planned(tmp_path, one_namespace(16, 4, 38), "--wave-nodes", 4, "--spare-nodes", 1)
+    tight = planned(tmp_path, one_namespace(3, 2, 3), "--wave-nodes", 2)
+
+    assert roomy["waves"] == same["waves"]
+    assert not any("no node to spare" in note for wave in roomy["waves"] for note in wave["notes"])
+    assert {} == held_objects(tight)
+    assert any("no node to spare" in note for wave in tight["waves"] for note in wave["notes"])
+
+
+def test_a_node_without_which_none_can_be_spared_makes_no_wave_of_others_small(
+    tmp_path: Path,
+) -> None:
+    """It has no pods, so it is the first that is tried with others: all waves were single nodes."""
+    nodes = [hami_node("a-0"), hami_node("a-1"), *(plugin_node(f"p-{n}") for n in range(8))]
+    share = workload("share", WHOLE, ["a-1"], namespace="team")
+    busy = workload("busy", {GPU: "1"}, [f"p-{n}" for n in range(8)], namespace="web")
+
+    plan = planned(tmp_path, [*nodes, *share, *busy], "--wave-nodes", 4)
+
+    assert {} == held_objects(plan)
+    sizes = [len(names) for names, _ in waves(plan)]
+    assert [4, 4, 1, 1] == sizes
 
 
 def limited(team: str) -> list[dict[str, Any]]:
@@ -328,7 +373,16 @@ def test_devices_beside_those_of_a_rejected_pod_are_not_free(tmp_path: Path) -> 
 def test_a_script_names_what_its_wave_moves(tmp_path: Path) -> None:
     """It said `then 0 namespaces`, and the table called evicted pods moved."""
     fleet = ROOT / "examples" / "migration" / "fleet.yaml"
-    options = ("--wave-nodes", 2, "--keep-free", 10, "--gpu-operator", "v26.3.1")
+    options = (
+        "--wave-nodes",
+        2,
+        "--keep-free",
+        10,
+        "--gpu-operator",
+        "v26.3.1",
+        "--spare-nodes",
+        0,
+    )
 
     result = drawbridge("plan", "--snapshot", fleet, *options, "-o", tmp_path / "plan")
 

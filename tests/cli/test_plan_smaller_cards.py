@@ -76,6 +76,10 @@ def test_pods_that_may_get_smaller_cards_have_a_note(
 
     assert note.startswith("pods of Deployment/team/infer may get smaller cards")
     assert "run on cards of 80Gi today, and fit hami-0 with cards of 40Gi" in note
+    assert (
+        "give them the node selector cards=large, which their nodes have and these have not,"
+        in note
+    )
 
 
 def test_no_script_restarts_a_job_for_smaller_cards(tmp_path: Path) -> None:

@@ -180,7 +180,7 @@ async def test_no_answer_is_no(migration: Migration) -> None:
 
 
 async def test_a_record_says_who_is_where_and_since_when(migration: Migration) -> None:
-    await migration.wave("next", kill="9 before")
+    await migration.wave("next", kill="10 before")
 
     record = migration.record
     assert ("1", "drain/hami-2", "hami-2", "begun", "4", "11") == tuple(
@@ -229,7 +229,7 @@ async def test_another_cluster_is_refused(migration: Migration) -> None:
 
 
 async def test_a_second_operator_is_refused(migration: Migration) -> None:
-    await migration.wave("next", kill="9 before")
+    await migration.wave("next", kill="10 before")
     before = migration.cluster.calls.read_text()
     migration.account = "bob"
 
@@ -248,7 +248,7 @@ async def test_a_second_operator_is_refused(migration: Migration) -> None:
 async def test_another_plan_is_refused_unless_it_replaces_one_between_waves(
     migration: Migration,
 ) -> None:
-    await migration.wave("next", kill="9 before")
+    await migration.wave("next", kill="10 before")
     script = migration.plan / "wave-1" / "switch.sh"
     text = script.read_text()
     script.write_text(text + "# edited\n")
@@ -336,7 +336,7 @@ async def test_without_a_namespace_the_message_names_it(migration: Migration) ->
 
 
 async def test_a_failed_step_ends_the_call_and_is_repeated(migration: Migration) -> None:
-    result = await migration.wave("next", kill="9 before")
+    result = await migration.wave("next", kill="10 before")
 
     assert 1 == result.exit_code
     assert "stopped: wave-1/switch.sh, step drain/hami-2, ended with status" in result.stderr
@@ -418,7 +418,7 @@ HOSTILE: Final = "$(touch pwned)\n; kubectl delete node hami-0 #\x1b[31m"
 async def test_nothing_that_is_run_comes_from_the_config_map(
     migration: Migration, data: dict[str, str], message: str
 ) -> None:
-    await migration.wave("next", kill="9 before")
+    await migration.wave("next", kill="10 before")
     before = migration.cluster.calls.read_text()
     migration.overwrite(**data)
 
@@ -433,7 +433,7 @@ async def test_nothing_that_is_run_comes_from_the_config_map(
 
 
 async def test_keys_that_nobody_knows_and_times_change_nothing(migration: Migration) -> None:
-    await migration.wave("next", kill="9 before")
+    await migration.wave("next", kill="10 before")
     migration.overwrite(
         when=HOSTILE, script="/bin/sh", command="reboot", nodes="900", **{"a.b": "c"}
     )

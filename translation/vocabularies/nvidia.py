@@ -53,6 +53,10 @@ DISCOVERY_PREFIX: Final = "nvidia.com/"
 """The prefix of node labels that GPU feature discovery sets."""
 SHARED_PRODUCT: Final = "-SHARED"
 """The suffix of the product name on nodes whose device plugin shares GPUs."""
+SHARING_STRATEGY: Final = "nvidia.com/gpu.sharing-strategy"
+"""The node label that says how a device plugin shares GPUs: `none`, `time-slicing` or `mps`."""
+REPLICAS_LABEL: Final = ".replicas"
+"""The end of the node label with the number of times that a device plugin offers each device of a name."""
 
 TABLE: Final[Table] = (
     limit(
@@ -104,7 +108,8 @@ TABLE: Final[Table] = (
     node_label(
         f"{DISCOVERY_PREFIX}*",
         KeyOutcome.WARNED,
-        "nodes of a DRA driver do not have such a value",
+        "it is of nodes where `nvidia.com/gpu` is a part of a GPU; the claim gets a whole one, and nodes of a DRA driver do "
+        "not have the value",
         case=f"value ends in `{SHARED_PRODUCT}`",
     ),
 )

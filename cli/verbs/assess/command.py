@@ -85,6 +85,7 @@ class AssessmentDocument(msgspec.Struct, frozen=True, kw_only=True, rename="came
 
     Attributes:
         unknown_devices: Node to what its device plugins offer, for nodes whose devices are not known.
+        kept: Vocabularies and resource names that stay with their device plugin (`translation.keep`).
     """
 
     kubernetes_version: str
@@ -99,6 +100,7 @@ class AssessmentDocument(msgspec.Struct, frozen=True, kw_only=True, rename="came
     quotas_left: Mapping[str, Mapping[str, str]] = {}
     replaced_lines: tuple[ReplacedLines, ...] = ()
     unknown_devices: Mapping[str, tuple[str, ...]] = {}
+    kept: tuple[str, ...] = ()
     residue: tuple[Blocker, ...] | msgspec.UnsetType = msgspec.UNSET
 
 
@@ -245,5 +247,6 @@ def build_document(
         quotas_left=assessment.quotas_left,
         replaced_lines=assessment.replaced_lines,
         unknown_devices=assessment.unknown_devices,
+        kept=assessment.kept,
         residue=msgspec.UNSET if residue is None else tuple(residue),
     )

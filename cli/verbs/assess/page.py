@@ -23,7 +23,7 @@ from cli.html.page import (
     with_code,
 )
 from cli.output.translate_text import result_paragraph
-from cli.verbs.assess.text import NATIVE_COSTS, QUOTAS_STEP, next_step
+from cli.verbs.assess.text import QUOTAS_STEP, native_costs, next_step
 from findings.text import count_text, reference_text
 from migration.assessment.assess import DetailedAssessment
 from migration.assessment.blockers import Blocker
@@ -85,8 +85,19 @@ def format_assess_page(
         ),
         _quotas(assessment.quotas_to_convert, assessment.quotas_left, assessment.replaced_lines),
         _fixes(assessment.workloads),
-        section("What native costs", element("p", with_code(f"{NATIVE_COSTS}.")))
+        section(
+            "What native costs", element("p", with_code(f"{native_costs(assessment.components)}."))
+        )
         if assessment.totals()[Outcome.NATIVE.value]
+        else None,
+        section(
+            "Kept",
+            element(
+                "p",
+                f"translation.keep leaves {', '.join(assessment.kept)} with their device plugin.",
+            ),
+        )
+        if assessment.kept
         else None,
         section("Workloads", _workloads(details, profiles, ids)),
         section("Nodes", _nodes(details, ids), note=_nodes_note(details)),

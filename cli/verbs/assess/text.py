@@ -3,7 +3,7 @@
 import csv
 import io
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Final
 
 from cli.output.layout import Row, drop_repeated_labels, format_rows, format_table
@@ -12,7 +12,7 @@ from migration.assessment.assess import Assessment
 from migration.assessment.blockers import Blocker
 from migration.assessment.outcomes import AssessedWorkload, Outcome
 from migration.assessment.replaced_lines import replaced_text
-from translation.cluster.component_statements import NATIVE_COSTS as NATIVE_STATEMENTS
+from translation.cluster.component_statements import NATIVE_COSTS, Component
 
 SHOWN: Final = 5
 """Objects of a blocker or a loss that the text names."""
@@ -26,20 +26,23 @@ _MEANINGS: Final = {
 }
 
 
-NATIVE_COSTS: Final = (
-    "; ".join(statement.sentence for statement in NATIVE_STATEMENTS)
-    + "; translation.native: translate gives them claims of a translation"
-)
-"""The losses of pods that Kubernetes serves by a mapped resource name.
-
-They are compared with pods with claims of their own.
-"""
 QUOTAS_STEP: Final = (
     "`drawbridge quota convert` prints them, the runbooks of `drawbridge plan` apply them, and the "
     "outcomes are as if they were applied (--quotas as-they-are: as they are)"
 )
 _NEXT: Final = "drawbridge plan -o FOLDER, with the same --snapshot or --live"
 _NEXT_BLOCKED: Final = "remove what blocks, and assess a new snapshot; drawbridge plan -o FOLDER names what is held until then"
+
+
+def native_costs(components: Collection[Component]) -> str:
+    """Return the losses of pods that Kubernetes serves by a mapped resource name, beside claims of their own.
+
+    Args:
+        components: The components that the cluster has; nothing is said of others.
+    """
+    sentences = [entry.sentence for entry in NATIVE_COSTS if entry.component in components]
+    step = "translation.native: translate gives them claims of a translation"
+    return "; ".join((*sentences, step))
 
 
 def format_assessment(assessment: Assessment, width: int) -> str:
@@ -86,6 +89,9 @@ def _rows(assessment: Assessment) -> Iterator[Row]:
     yield from _nodes(assessment)
     yield from _outcomes(assessment)
     yield from _losses(assessment.workloads)
+    if assessment.kept:
+        text = f"translation.keep leaves {', '.join(assessment.kept)} with their device plugin: pods keep these keys"
+        yield Row(label="kept", text=text)
     yield from _quotas(assessment)
     yield from _readers(assessment)
     yield from _capacity(assessment)
@@ -115,7 +121,7 @@ def _outcomes(assessment: Assessment) -> Iterator[Row]:
             text = f"{totals[outcome.value]} {outcome.value}: {_MEANINGS[outcome]}"
             yield Row(label="workloads", text=text)
     if totals[Outcome.NATIVE.value]:
-        yield Row(label="native", text=NATIVE_COSTS)
+        yield Row(label="native", text=native_costs(assessment.components))
 
 
 def next_step(assessment: Assessment) -> str:
@@ -172,8 +178,8 @@ def _nodes(assessment: Assessment) -> Iterator[Row]:
     for times, number in sorted(Counter(node.replicas for node in assessment.nodes).items()):
         if times > 1:
             text = (
-                f"{count_text(number, 'node')} offer{'s' if number == 1 else ''} each GPU {times} times: pods that had "
-                "a part of one there get a whole one"
+                f"{count_text(number, 'node')} offer{'s' if number == 1 else ''} each GPU {times} times (time slicing or "
+                "MPS): plan holds them, since with claims each pod would get a whole one"
             )
             yield Row(label="nodes", text=text)
     for keys, number in sorted(Counter(assessment.unknown_devices.values()).items()):

@@ -184,7 +184,12 @@ def _suggestions(suggestions: Sequence[Suggestion]) -> Iterator[str]:
 def _plugin_resources(resources: Sequence[PluginResource]) -> Iterator[str]:
     for offered in resources:
         amount, nodes = format_amount(offered.allocatable), count_text(offered.nodes, "node")
-        yield f"{offered.resource}: {amount} on {nodes}"
+        parts = (
+            f", {offered.nodes_in_parts} of them in parts of devices"
+            if offered.nodes_in_parts
+            else ""
+        )
+        yield f"{offered.resource}: {amount} on {nodes}{parts}"
     if resources:
         yield "drawbridge assess: what becomes of the pods that use them"
 

@@ -70,9 +70,14 @@ def _problems(inventory: Inventory) -> Iterator[Markup]:
             "Offered by device plugins",
             table(
                 "Resource names of device plugins; drawbridge assess tells what becomes of their pods",
-                ("Resource", "Nodes", "Amount"),
+                ("Resource", "Nodes", "Amount", "In parts on"),
                 (
-                    row(offered.resource, offered.nodes, format_amount(offered.allocatable))
+                    row(
+                        offered.resource,
+                        offered.nodes,
+                        format_amount(offered.allocatable),
+                        offered.nodes_in_parts,
+                    )
                     for offered in inventory.plugin_resources
                 ),
             ),

@@ -23,6 +23,7 @@ from cli.runbooks.plan_text import format_plan
 from cli.verbs.plan.page import format_plan_page
 from kube.errors import ConfigError
 from kube.manifests.dump import dump_yaml
+from migration.assessment.blockers import TIME_SLICING, WHOLE
 from migration.plan.facts.confirmed import DRIVER_FLAG, NONE, OPERATOR_FLAG, Confirmation
 from migration.plan.facts.environment import KUSTOMIZE
 from migration.plan.facts.vendors import is_operator_version
@@ -102,8 +103,17 @@ class _Percentage(click.IntRange):
     metavar="N",
     default=None,
     help="Nodes that may be lost after every wave, of those with device plugins and of those with DRA "
-    "drivers, the largest ones of all and of those that the same pods may use: all pods find devices on the "
-    "others. Without it a note names the waves after which none may.",
+    "drivers, the largest ones of all and of those that the same pods may use: no more pods lack devices then "
+    "than today, or nodes are held. By default one, and where that is impossible a note in place of it.",
+)
+@click.option(
+    TIME_SLICING,
+    "time_slicing",
+    type=click.Choice(["hold", WHOLE]),
+    default="hold",
+    show_default=True,
+    help="Whether nodes whose device plugin offers each GPU several times are held, or switched, so that each pod "
+    "with a part of a GPU gets a whole one.",
 )
 @click.option(
     "-o",
@@ -132,6 +142,7 @@ def plan(
     plugin_label: str,
     form: str,
     spare_nodes: int | None,
+    time_slicing: str,
     folder: Path | None,
     page: Path | None,
 ) -> None:
@@ -163,6 +174,7 @@ def plan(
         server=documents.server,
         plugin_label=_checked_label(plugin_label),
         form=form if form == KUSTOMIZE else "",
+        gives_whole=time_slicing == WHOLE,
     )
     policy = Policy(
         wave_nodes=wave_nodes,

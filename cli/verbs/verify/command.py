@@ -53,7 +53,7 @@ from findings.text import count_text, printable, reference_text
 from kube.client.client import Client
 from kube.errors import ConfigError, KubeError
 from migration.assessment.assumed import whole_device_keys
-from migration.plan.checks.before import check_before, check_work
+from migration.plan.checks.before import check_before, check_budgets, check_work
 from migration.plan.checks.checks import (
     Check,
     State,
@@ -85,6 +85,7 @@ NEEDED: Final = frozenset({"resourceclaims", "resourceslices", "pods"})
 _NOT_RIGHT: Final = frozenset({State.WAITING, State.FAILED})
 NODE_KINDS: Final = ("Node", "ResourceSlice", "DeviceTranslationProfile")
 """The kinds that a check of one node reads; a large cluster has many more objects."""
+BUDGET_KINDS: Final = ("Node", "Pod", "PodDisruptionBudget")
 WORK_KINDS: Final = ("Node", "Pod", "Job", "PersistentVolumeClaim", "PersistentVolume")
 FIRST_POLL_S: Final = 0.5
 POLL_S: Final = 5.0
@@ -139,6 +140,11 @@ def _with_profiles(command: Callable[..., None]) -> Callable[..., None]:
     help="With --wave, check that the wave may begin; with --node, that no pod of it would lose its work.",
 )
 @click.option(
+    "--budgets",
+    is_flag=True,
+    help="With --node, check that no PodDisruptionBudget holds its drain.",
+)
+@click.option(
     "--webhook",
     is_flag=True,
     help="Check that the webhook is called; with --wave, only that it translates pods of the wave's "
@@ -169,6 +175,7 @@ def verify(
     audit_log: str | None,
     wave: str | None,
     before: bool,
+    budgets: bool,
     webhook: bool,
     node: str | None,
     expect_devices: int | None,
@@ -189,7 +196,7 @@ def verify(
         question
         for question in (
             _ask_webhook(wave) if webhook else _ask_wave(wave, before=before),
-            _ask_node(node, expect_devices, before=before),
+            _ask_node(node, expect_devices, before=before, budgets=budgets),
         )
         if question
     ]
@@ -197,8 +204,10 @@ def verify(
         raise click.UsageError("--wave, --node, --audit-log and -f are mutually exclusive.")
     if before and (webhook or not questions):
         raise click.UsageError("--before requires --wave or --node, and not --webhook.")
-    if expect_devices is not None and (node is None or before):
-        raise click.UsageError("--expect-devices requires --node, and not --before.")
+    if budgets and (node is None or before):
+        raise click.UsageError("--budgets requires --node, and not --before.")
+    if expect_devices is not None and (node is None or before or budgets):
+        raise click.UsageError("--expect-devices requires --node, and not --before or --budgets.")
     if wait is not None and (not questions or cluster_flags.snapshots):
         raise click.UsageError("--wait requires --wave, --node or --webhook, and a live cluster.")
     if webhook and cluster_flags.snapshots:
@@ -391,18 +400,22 @@ def _check_cluster(
         namespace=DEFAULT_NAMESPACE,
         version=documents.version,
         gates=documents.gates,
+        gives_whole=bool(plan.time_slicing),
     )
     return check_before(plan, wave, view, lambda wave: drain_answer(question, wave, plan.keep_free))
 
 
-def _ask_node(node: str | None, expected: int | None, *, before: bool) -> Question | None:
+def _ask_node(
+    node: str | None, expected: int | None, *, before: bool, budgets: bool
+) -> Question | None:
     """Return the question about a node; None without one."""
     if node is None:
         return None
-    if before:
+    if before or budgets:
+        kinds, check = (WORK_KINDS, check_work) if before else (BUDGET_KINDS, check_budgets)
         return Question(
-            WORK_KINDS,
-            lambda documents, _: check_work(
+            kinds,
+            lambda documents, _: check(
                 node, view_cluster(documents.objects, DEFAULT_NAMESPACE, documents.unreadable)
             ),
         )

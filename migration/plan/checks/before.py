@@ -47,6 +47,7 @@ from migration.plan.model.plan import Plan, PlannedNode, Wave
 
 DAEMON_SETS: Final = "daemonsets"
 PODS: Final = "pods"
+BUDGETS: Final = "poddisruptionbudgets"
 
 
 def check_before(
@@ -136,13 +137,7 @@ def _check_unswitched(node: PlannedNode, view: ClusterView) -> Check:
 def _check_drain(node: str, view: ClusterView) -> Iterator[Check]:
     """Yield the checks that would stop a drain."""
     reference = f"Node//{node}"
-    for budget, pod in view.evidence.blocking_budgets(node):
-        name = f"PodDisruptionBudget {budget.namespace}/{budget.name}"
-        yield failed_check(reference, f"{name} never allows the eviction of pod {pod.name}")
-    for budget, pod in view.evidence.exhausted_budgets(node):
-        if budget.allowed > 0:
-            name = f"PodDisruptionBudget {budget.namespace}/{budget.name}"
-            yield waiting_check(reference, f"{name} allows no eviction of pod {pod.name} now")
+    yield from _check_budgets(node, view)
     yield from _work_notes(node, view)
     bare = [f"{pod.namespace}/{pod.name}" for pod in view.evidence.bare_pods(node)]
     if bare:
@@ -150,6 +145,16 @@ def _check_drain(node: str, view: ClusterView) -> Iterator[Check]:
             reference,
             f"nothing creates {join_names(bare)} again, and kubectl drain stops at such pods",
         )
+
+
+def _check_budgets(node: str, view: ClusterView) -> Iterator[Check]:
+    """Yield the PodDisruptionBudgets that would hold a drain."""
+    reference = f"Node//{node}"
+    for budget, pod in view.evidence.blocking_budgets(node):
+        yield failed_check(reference, budget.never_text.format(f"of pod {pod.name}"))
+    for budget, pod in view.evidence.exhausted_budgets(node):
+        if budget.allowed > 0:
+            yield waiting_check(reference, budget.now_text.format(f"of pod {pod.name}"))
 
 
 def _check_environment(plan: Plan, wave: Wave, view: ClusterView) -> Iterator[Check]:
@@ -291,6 +296,18 @@ def check_work(node: str, view: ClusterView) -> WaveAnswer:
         if work.waits
     ]
     nothing = ok_check(reference, "no pod would lose its work")
+    return WaveAnswer(wave=None, checks=tuple(checks) or (nothing,))
+
+
+def check_budgets(node: str, view: ClusterView) -> WaveAnswer:
+    """Check that no PodDisruptionBudget holds the drain of a node."""
+    reference = f"Node//{node}"
+    checks = list(_check_budgets(node, view))
+    if view.find("Node", node) is None:
+        checks = [failed_check(reference, "there is no such node")]
+    elif unread := sorted({PODS, BUDGETS} & set(view.unreadable)):
+        checks = [failed_check(reference, f"{join_names(unread)} could not be read")]
+    nothing = ok_check(reference, "no PodDisruptionBudget holds its drain")
     return WaveAnswer(wave=None, checks=tuple(checks) or (nothing,))
 
 

@@ -18,6 +18,7 @@ from answers.manifests.pod_checks import QUEUE_NAME
 from kube.api.workloads import DAEMON_SET
 from kube.manifests.source import SourceObject
 from kube.names import FIELD_MANAGERS, TRANSLATE_LABEL, TRANSLATE_SELECTED
+from migration.assessment.blockers import FIX
 from migration.assessment.node_devices import Source
 from migration.plan.facts.vendors import (
     NVIDIA,
@@ -31,6 +32,7 @@ from migration.plan.model.plan import Held, Plan, PlannedNode, Wave, is_name
 from translation.cluster.component_statements import Component, Statement, Topic, statements_about
 from translation.model.intents import Vocabulary
 from translation.reading.claim_blind_objects import MAX_KEYS, find_named_keys
+from translation.vocabularies.nvidia import SHARED_SUFFIX
 
 SCALE_DOWN_DISABLED: Final = "cluster-autoscaler.kubernetes.io/scale-down-disabled"
 DO_NOT_DISRUPT: Final = "karpenter.sh/do-not-disrupt"
@@ -363,7 +365,14 @@ def held_unknown_devices(keys_of: Mapping[str, Sequence[str]]) -> Iterator[Held]
         keys_of: Node to what its device plugins offer.
     """
     for name, keys in keys_of.items():
-        if is_name(name):
+        if is_name(name) and all(key.endswith(SHARED_SUFFIX) for key in keys):
+            yield Held(
+                object=f"Node//{name}",
+                reason=f"its device plugin offers {', '.join(keys)}, and which devices a DRA driver would publish is not "
+                "known: parts of devices by time slicing or MPS are published by none that NVIDIA has",
+                fix=FIX,
+            )
+        elif is_name(name):
             yield Held(
                 object=f"Node//{name}",
                 reason=f"its device plugin offers {', '.join(keys)}, and which devices a DRA driver would publish is "

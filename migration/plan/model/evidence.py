@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
+from findings.text import count_text, printable
 from kube.api.core import FINISHED_PHASES
 from kube.api.node_selector import (
     NodeSelector,
@@ -53,6 +54,7 @@ class Disruptions(msgspec.Struct, frozen=True, kw_only=True):
         allowed: The number of pods that its spec allows to be evicted when all of them are ready.
         now: The number of pods that may be evicted at this moment according to the API server; None
             if it does not report one.
+        limit: The limit of its spec, with the number of its pods.
     """
 
     namespace: str
@@ -60,6 +62,21 @@ class Disruptions(msgspec.Struct, frozen=True, kw_only=True):
     selector: NodeSelector | None
     allowed: int
     now: int | None
+    limit: str = ""
+
+    @property
+    def never_text(self) -> str:
+        """The text about pods that it never lets go, with a place for them."""
+        return f"{self._title} never allows the eviction {{}}: {self.limit}"
+
+    @property
+    def now_text(self) -> str:
+        """The text about pods that it does not let go at this moment, with a place for them."""
+        return f"{self._title} allows no eviction {{}} now: disruptionsAllowed 0, {self.limit}"
+
+    @property
+    def _title(self) -> str:
+        return f"PodDisruptionBudget {self.namespace}/{self.name}"
 
     def covers(self, pod: RunningPod) -> bool:
         """Return True if the budget counts a pod; without a selector it counts all."""
@@ -206,6 +223,7 @@ def _budgets(
         yield msgspec.structs.replace(
             budget,
             allowed=_allowed(spec, number),
+            limit=_limit_text(spec, number),
             now=now if isinstance(now, int) and not isinstance(now, bool) else None,
         )
 
@@ -215,6 +233,14 @@ def _allowed(spec: Mapping[str, Any], number: int) -> int:
     if "maxUnavailable" in spec:
         return _amount(spec["maxUnavailable"], number)
     return number - _amount(spec.get("minAvailable", 1), number)
+
+
+def _limit_text(spec: Mapping[str, Any], number: int) -> str:
+    """Return the limit of a budget as text, such as `minAvailable 3 of its 3 pods`."""
+    field = "maxUnavailable" if "maxUnavailable" in spec else "minAvailable"
+    value = spec.get(field, 1)
+    amount = value if isinstance(value, int | str) else "?"
+    return printable(f"{field} {amount} of its {count_text(number, 'pod')}")
 
 
 def _amount(value: object, number: int) -> int:

@@ -346,6 +346,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         managed: Object that is changed, as `Kind/namespace/name`, to what manages it.
         proposals: The proposals that a person has to confirm before anything is run.
         spare_nodes: The number of nodes of each side that may be lost after a wave.
+        time_slicing: `whole` where each pod that has a part of a GPU may get a whole one; else empty.
         complete: The search for waves was not interrupted; a plan that is not may not be run.
     """
 
@@ -367,6 +368,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     plugin_label: str = ""
     managed: Mapping[str, str] = {}
     spare_nodes: int = 0
+    time_slicing: str = ""
     complete: bool = True
     quota_effects: Mapping[str, tuple[str, ...]] = {}
     quota_lines: Mapping[str, QuotaLines] = {}

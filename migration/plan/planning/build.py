@@ -13,6 +13,7 @@ from migration.assessment.blockers import (
     OLDEST_NVIDIA_DRIVER,
     READ_REGISTER,
     UNREAD_REGISTER,
+    WHOLE,
     Blocker,
     check_readable,
     check_version,
@@ -72,9 +73,10 @@ from migration.plan.model.plan import (
 )
 from migration.plan.search.device_map import WaveDetails
 from migration.plan.search.moments import Candidate, Policy
-from migration.plan.search.placement import Placer, Stage
+from migration.plan.search.placement import Placer
 from migration.plan.search.smaller_cards import with_smaller_cards
-from migration.plan.search.unmovable import held_by_daemon_sets, held_by_pods
+from migration.plan.search.stage import Stage
+from migration.plan.search.unmovable import held_by_daemon_sets, held_by_pods, held_sliced, pods_on
 from migration.plan.search.wave_pods import (
     daemon_sets_by_node,
     replaced_pods,
@@ -113,6 +115,7 @@ class PlanQuestion(msgspec.Struct, frozen=True, kw_only=True):
         server: The address of the API server; empty when it is not known.
         plugin_label: The label that keeps the device plugin from a node, as in the plan.
         form: The plan's `format`.
+        gives_whole: Each pod that has a part of a GPU today may get a whole one.
     """
 
     objects: tuple[SourceObject, ...]
@@ -126,6 +129,7 @@ class PlanQuestion(msgspec.Struct, frozen=True, kw_only=True):
     server: str = ""
     plugin_label: str = ""
     form: str = ""
+    gives_whole: bool = False
 
 
 class BuiltPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -154,7 +158,11 @@ class _Prepared(msgspec.Struct, frozen=True, kw_only=True):
 
     def planner(self, policy: Policy) -> Planner:
         """Return the planner of the cluster."""
-        placer = Placer(self.cluster, replaced_pods(self.evidence, self.cluster.workloads))
+        placer = Placer(
+            self.cluster,
+            replaced_pods(self.evidence, self.cluster.workloads),
+            pods_on(self.cluster.sliced, self.live_nodes, self.groups),
+        )
         divisible = divisible_workloads(self.groups.values())
         return Planner(
             self.cluster, self.live_nodes, placer, policy, self.bound_pods, divisible=divisible
@@ -192,6 +200,7 @@ def build_plan(question: PlanQuestion, policy: Policy, progress: PlanProgress) -
     blocked += held_by_pods(candidates, prepared.cluster.workloads, live_nodes, prepared.evidence)
     blocked += held_by_daemon_sets(candidates)
     blocked += held_unknown_devices(prepared.cluster.unknown_devices)
+    blocked += held_sliced(prepared.cluster.sliced)
     names = {entry.object for entry in blocked}
     work = read_work(prepared.objects, question.namespace)
     candidates = [
@@ -219,6 +228,7 @@ def build_plan(question: PlanQuestion, policy: Policy, progress: PlanProgress) -
         wave_nodes=policy.wave_nodes,
         keep_free=policy.keep_free,
         spare_nodes=policy.spare_nodes,
+        time_slicing=WHOLE if question.gives_whole else "",
         complete=waves.complete,
         gpu_operator=operator,
         driver_release=releases.driver,
@@ -301,6 +311,7 @@ def _prepare(question: PlanQuestion) -> _Prepared:
         namespace=question.namespace,
         version=question.version,
         gates=question.gates,
+        gives_whole=question.gives_whole,
     )
     usage = used_devices(cluster.workloads)
     converted = convert_plan_quotas(
@@ -353,7 +364,7 @@ def _candidates(
             blocked.append(
                 Held(object=f"Node//{node.node}", reason=UNREAD_REGISTER, fix=READ_REGISTER)
             )
-        if node.source is None or not node.legacy:
+        if node.source is None or not node.legacy or node.node in prepared.cluster.sliced:
             continue
         own = labels.get(node.node, {})
         reference = f"Node//{node.node}"

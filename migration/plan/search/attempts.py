@@ -7,6 +7,7 @@ from typing import Final
 import msgspec
 
 from migration.assessment.equivalence import NodeGroup
+from migration.plan.search.losses import NodeLosses
 from migration.plan.search.moments import (
     Attempt,
     Candidate,
@@ -17,8 +18,9 @@ from migration.plan.search.moments import (
     stage_after,
 )
 from migration.plan.search.parts import Part
-from migration.plan.search.placement import Placement, Placer, PodKey, Stage
+from migration.plan.search.placement import Placement, Placer
 from migration.plan.search.sizes import largest_fitting, numbers_to_try, share_of_wave
+from migration.plan.search.stage import PodKey, Stage
 
 _TRIED_ALONE: Final = 32
 """Nodes that are tried one by one where the first ones do not fit."""
@@ -28,8 +30,6 @@ _TRIED_OF_GROUP: Final = 3
 """Those of them of one group."""
 _TRIED_PARTS: Final = 16
 """Parts that are tried one by one where the first ones do not fit."""
-_GROUPS: Final = 32
-"""Groups of nodes of each side whose loss is tried."""
 _FREE_DEVICES: Final = (
     "free devices for these pods first: scale down, add a node, or wait for Jobs to end; then plan again "
     "from a new snapshot"
@@ -49,19 +49,22 @@ class WaveSearch:
         obstacle: The last one that was met; None where all fitted.
     """
 
-    def __init__(self, placer: Placer, policy: Policy, stops: Callable[[], bool]) -> None:
+    def __init__(
+        self, placer: Placer, policy: Policy, losses: NodeLosses, stops: Callable[[], bool]
+    ) -> None:
         """Prepare the search.
 
         Args:
             placer: Places the pods.
             policy: The sizes of waves.
+            losses: The losses of nodes that waves are tried with.
             stops: A function that returns true to give up the search.
         """
         self.obstacle: Obstacle | None = None
         self._placer = placer
         self._policy = policy
         self._stops = stops
-        self._devices = placer.device_counts()
+        self._losses = losses
         self._groups = placer.node_groups()
         self._native = frozenset(pod.key.workload for pod in placer.pods if not pod.has_claims)
 
@@ -77,7 +80,7 @@ class WaveSearch:
             attempt = self._try(moment, (), len(moment.parts))
             if attempt is not None or self._stops():
                 return attempt and self._with_losses(moment, attempt)
-        for nodes in _rounds(ordered):
+        for nodes in _rounds(ordered, with_work=not self._policy.leaves_work):
             attempt = self._find_among(moment, nodes)
             if attempt is not None and not attempt.parts:
                 attempt = self._with_one_part(moment, attempt)
@@ -114,6 +117,7 @@ class WaveSearch:
         attempt = self._try_size(moment, ordered, size)
         if attempt is None and size > 1 and not self._stops():
             self._note(met)
+            ordered = self._spared_first(moment, ordered)
             chosen = self._drainable(moment, ordered, met)
             ordered = [*chosen, *(entry for entry in ordered if entry not in chosen)]
             size, too_large = max(1, len(chosen)), max(1, len(chosen)) + 1
@@ -154,6 +158,35 @@ class WaveSearch:
                 entry.node.name,
             ),
         )
+
+    def _spared_first(self, moment: Moment, ordered: list[Candidate]) -> list[Candidate]:
+        """Return the nodes, those of groups without a node to spare last.
+
+        The first node of such a group leaves none to spare even alone. It would be in every wave that is tried, and make
+        it a single other one.
+        """
+        if not self._policy.spare_nodes:
+            return ordered
+        leaves_spare: dict[NodeGroup, bool] = {}
+        for entry in ordered:
+            if self._stops():
+                break
+            group = self._groups[entry.node.name]
+            if group not in leaves_spare:
+                leaves_spare[group] = self._leaves_spare(moment, entry)
+        return sorted(
+            ordered, key=lambda entry: not leaves_spare.get(self._groups[entry.node.name], True)
+        )
+
+    def _leaves_spare(self, moment: Moment, entry: Candidate) -> bool:
+        """Return False if a node alone is drained well, and its switch leaves none to spare."""
+        names = frozenset({entry.node.name})
+        during, obstacle = self._drain(moment, names)
+        if obstacle is not None:
+            return True
+        stage = stage_after(moment.stage, names, ())
+        after = self._placer.place(stage, during.after(moment.placement))
+        return not any(self._losses.find(moment, stage, after))
 
     def _drainable(
         self, moment: Moment, ordered: Sequence[Candidate], met: dict[str, Obstacle]
@@ -213,8 +246,8 @@ class WaveSearch:
             return attempt
         names = frozenset(entry.node.name for entry in attempt.nodes)
         stage = stage_after(moment.stage, names, attempt.parts)
-        losses = self._losses(moment, stage, attempt.after, 1)
-        return msgspec.structs.replace(attempt, without_spare=tuple(side for side, _, _ in losses))
+        losses = self._losses.find(moment, stage, attempt.after)
+        return msgspec.structs.replace(attempt, without_spare=tuple(loss.side for loss in losses))
 
     def explain(self, moment: Moment, node: Candidate) -> Obstacle | None:
         """Return the obstacle to a wave of one node; None if it fits."""
@@ -399,53 +432,27 @@ class WaveSearch:
         self, moment: Moment, stage: Stage, after: Placement, when: tuple[str, tuple[str, ...]]
     ) -> Obstacle | None:
         """Return the obstacle to losing a side's largest nodes; None if all pods find devices."""
-        number = self._policy.spare_nodes
-        for _, lost, missing in self._losses(moment, stage, after, number) if number else ():
-            problem = (
-                f"{_without_devices(missing)}, once {join_names(lost)} is lost, and "
-                f"--spare-nodes {number} asks for them"
-            )
+        if not self._policy.spare_nodes:
+            return None
+        for loss in self._losses.find(moment, stage, after):
+            problem = f"{_without_devices(loss.missing)}, once {join_names(loss.nodes)} is lost"
             return Obstacle(moment=when[0], nodes=when[1], problem=problem, fix=_SPARE_LESS)
         return None
 
-    def _losses(
-        self, moment: Moment, stage: Stage, after: Placement, number: int
-    ) -> Iterator[tuple[str, list[str], frozenset[PodKey]]]:
-        """Yield each side that cannot lose the largest nodes of a group, with these, and the pods without devices."""
-        used = Counter(after.nodes.values())
-        for title, is_switched in (("device plugins", False), ("DRA drivers", True)):
-            side = [name for name in self._devices if (name in stage.switched) is is_switched]
-            # Of equal nodes one with many pods is the greater loss.
-            side.sort(key=lambda name: (-self._devices[name], -used[name], name))
-            tried: set[tuple[str, ...]] = set()
-            for nodes in (side, *self._grouped(side)):
-                lost = tuple(sorted(nodes[:number]))
-                if lost in tried or not any(used[name] for name in lost):
-                    continue
-                tried.add(lost)
-                without = msgspec.structs.replace(stage, draining=frozenset(lost))
-                missing = self._placer.place(without, after).unplaced - moment.pending
-                if missing:
-                    yield title, list(lost), missing
-                    break
 
-    def _grouped(self, side: Sequence[str]) -> list[list[str]]:
-        """Return the nodes of a side by group, in order: free devices on others are of no use to their pods."""
-        groups: dict[NodeGroup, list[str]] = {}
-        for name in side:
-            groups.setdefault(self._groups[name], []).append(name)
-        return list(groups.values())[:_GROUPS]
-
-
-def _rounds(ordered: Sequence[Candidate]) -> Iterator[list[Candidate]]:
+def _rounds(ordered: Sequence[Candidate], *, with_work: bool) -> Iterator[list[Candidate]]:
     """Yield the nodes to make a wave of, until one fits: those without work, those with work, all.
 
     What is switched or opted in beside a node with work would wait for that.
+
+    Args:
+        ordered: The nodes.
+        with_work: Nodes with work are among those that get a wave.
     """
-    without_work = [entry for entry in ordered if not entry.has_work]
-    with_work = [entry for entry in ordered if entry.has_work]
-    yield from (nodes for nodes in (without_work, with_work) if nodes)
-    if without_work and with_work:
+    free = [entry for entry in ordered if not entry.has_work]
+    busy = [entry for entry in ordered if entry.has_work and with_work]
+    yield from (nodes for nodes in (free, busy) if nodes)
+    if free and busy:
         yield list(ordered)
 
 

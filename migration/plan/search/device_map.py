@@ -9,7 +9,8 @@ import msgspec
 
 from migration.plan.search.moments import Attempt, Moment
 from migration.plan.search.other_pods import PodName
-from migration.plan.search.placement import Placement, PodKey
+from migration.plan.search.placement import Placement
+from migration.plan.search.stage import PodKey
 
 
 class NodeState(StrEnum):

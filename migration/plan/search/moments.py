@@ -7,7 +7,8 @@ import msgspec
 
 from migration.plan.model.plan import PlannedNode
 from migration.plan.search.parts import Part
-from migration.plan.search.placement import Placement, PodKey, Stage
+from migration.plan.search.placement import Placement
+from migration.plan.search.stage import PodKey, Stage
 
 _SHOWN: Final = 3
 """Objects that a reason names."""
@@ -32,14 +33,17 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
         wave_nodes: The most nodes of a wave.
         keep_free: Percentage of devices that stay without a consumer.
         spare_nodes: Nodes that may be lost after a wave, of those with device plugins and of those with
-            DRA drivers, the largest ones of all and of each group; all pods find devices on the others.
-        notes_loss: A wave after which one node cannot be lost has a note.
+            DRA drivers, the largest ones of all and of each group; no more pods lack devices then than today.
+        notes_loss: A wave after which one node cannot be lost has a note. Such waves come after others, where that
+            makes none wait for work.
+        leaves_work: Nodes with work have no wave.
     """
 
     wave_nodes: int
     keep_free: int
     spare_nodes: int = 0
     notes_loss: bool = False
+    leaves_work: bool = False
 
 
 class Obstacle(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,7 +7,7 @@ allocator's search.
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 
@@ -21,7 +21,7 @@ from allocator.simulation.simulate import simulate_in_order
 from answers.cluster.device_classes import select_devices
 from answers.cluster.devices import DeviceState, device_state, published_devices
 from answers.model.cluster_state import ClusterState
-from kube.api.core import Node, Pod
+from kube.api.core import Node
 from kube.api.resource import ResourceClaim, ResourceClaimStatus, ResourceClaimTemplate
 from kube.api.workloads import DAEMON_SET
 from migration.assessment.assess import AssessedCluster
@@ -34,9 +34,9 @@ from migration.assessment.capacity import (
 )
 from migration.assessment.equivalence import NodeGroup, bound_pod, group_nodes, pod_shape
 from migration.assessment.outcomes import AssessedWorkload, Outcome
-from migration.plan.model.plan import RESTARTED_KINDS
 from migration.plan.search.free_devices import FreeDevices
 from migration.plan.search.other_pods import OtherPods, PodName
+from migration.plan.search.stage import PlannedPod, PodKey, Stage
 
 _OPEN: Final = "simulated-open"
 """Label of nodes that take pods."""
@@ -46,62 +46,6 @@ _SWITCHED: Final = "dra"
 _LEGACY: Final = "legacy"
 _BATCH: Final = 64
 """Pods that are placed before it is seen which of them have found a node."""
-
-
-class PodKey(NamedTuple):
-    """A pod of a workload, by its number."""
-
-    workload: str
-    number: int
-
-
-class PlannedPod(msgspec.Struct, frozen=True, kw_only=True):
-    """A pod that is to be placed.
-
-    Attributes:
-        has_claims: It has claims once its namespace is opted in, or it is; else Kubernetes serves it wherever
-            there are devices.
-        is_pinned: A DaemonSet's, whose place is its node. Its namespace may be opted in while its node has a
-            device plugin: it is not restarted there. It cannot stay with device keys on a switched node.
-    """
-
-    key: PodKey
-    namespace: str
-    pod: Pod
-    has_claims: bool
-    is_pinned: bool
-
-    @property
-    def outlives_opt_in(self) -> bool:
-        """Return True if nothing creates it again with its namespace's label, as a Job's pod, until its node is drained."""
-        return self.is_pinned or self.key.workload.partition("/")[0] not in RESTARTED_KINDS
-
-
-class Stage(msgspec.Struct, frozen=True, kw_only=True):
-    """A moment of a migration; other nodes with devices have a device plugin.
-
-    Attributes:
-        switched: Nodes with a DRA driver.
-        draining: Nodes that take no pods.
-        closed: Nodes whose pods stay, and that take no others: nobody knows which of their devices are free,
-            since pods that would be rejected use some.
-        opted_in: Namespaces whose pods get claims.
-        selected: Workloads, as `Kind/namespace/name`, of other namespaces whose pods get claims.
-        labels: Node to the labels that a switch gives it.
-    """
-
-    switched: frozenset[str]
-    draining: frozenset[str] = frozenset()
-    closed: frozenset[str] = frozenset()
-    opted_in: frozenset[str]
-    selected: frozenset[str] = frozenset()
-    labels: Mapping[str, Mapping[str, str]]
-
-    def moves(self, pod: PlannedPod) -> bool:
-        """Return True if a pod has claims by now."""
-        return pod.has_claims and (
-            pod.namespace in self.opted_in or pod.key.workload in self.selected
-        )
 
 
 class Placement(msgspec.Struct, frozen=True, kw_only=True):
@@ -151,13 +95,19 @@ class Placer:
     """
 
     def __init__(
-        self, cluster: AssessedCluster, evicted: Iterable[PodName] = (), *, reuses: bool = True
+        self,
+        cluster: AssessedCluster,
+        evicted: Iterable[PodName] = (),
+        left_out: Mapping[PodKey, tuple[str, str]] = {},
+        *,
+        reuses: bool = True,
     ) -> None:
         """Prepare the pods of all workloads that can be placed.
 
         Args:
             cluster: The cluster with the inventory of all nodes.
             evicted: Pods without devices that get another node when theirs is drained; others stay.
+            left_out: Pods that stay as they are, with namespace and name.
             reuses: The allocator of a stage is changed for the next one, with its verdicts; else it is
                 built anew for each stage, which has the same answers.
         """
@@ -170,11 +120,15 @@ class Placer:
             if workload.result is not None and class_names(workload) <= classes
         ]
         # Pods that are not placed anew, such as those that would be refused, keep their claims.
-        placed_pods = frozenset(pod for workload in workloads for pod in workload.members)
+        placed_pods = frozenset(
+            pod for workload in workloads for pod in workload.members
+        ).difference(left_out.values())
         claims = release_claims(state.claims, placed_pods)
         resources = state.node_resources(placed_pods)
         self._state: ClusterState = msgspec.structs.replace(state, claims=claims)
-        pods = (pod for workload in workloads for pod in _pods_of(workload))
+        pods = (
+            pod for workload in workloads for pod in _pods_of(workload) if pod.key not in left_out
+        )
         self.pods = tuple(islice(pods, MAX_ALL_PODS))
         self.not_counted = tuple(
             workload.key.reference

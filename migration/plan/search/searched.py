@@ -34,6 +34,15 @@ class SearchedWaves(msgspec.Struct, frozen=True, kw_only=True):
         """Return the nodes of all waves."""
         return frozenset(entry.node.name for _, attempt in self.waves for entry in attempt.nodes)
 
+    def keeps_spare(self) -> bool:
+        """Return True if a node of each side may be lost after every wave."""
+        return not any(attempt.without_spare for _, attempt in self.waves)
+
+    def parts_without_spare(self) -> tuple[Part, ...]:
+        """Return the parts before the first wave without a node to spare; else those that are left."""
+        parts = (moment.parts for moment, attempt in self.waves if attempt.without_spare)
+        return next(parts, self.end.parts)
+
     def begin_parts(self) -> tuple[Part, ...]:
         """Return the parts before the first wave."""
         return self.waves[0][0].parts if self.waves else self.end.parts

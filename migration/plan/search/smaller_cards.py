@@ -23,6 +23,13 @@ from migration.plan.search.unmovable import with_labels
 from translation.compiling.claims import Claim
 
 _MEMORY: Final = "memory"
+_OF_CARDS: Final = (
+    "nvidia.com/gpu.product",
+    "node.koordinator.sh/gpu-model",
+    "nvidia.com/gpu.memory",
+)
+"""Labels of nodes that tell their cards."""
+_HOSTNAME: Final = "kubernetes.io/hostname"
 
 
 class _Nodes(NamedTuple):
@@ -34,11 +41,16 @@ class _Nodes(NamedTuple):
 
 
 class _Smaller(NamedTuple):
-    """The nodes with smaller cards, the size of their smallest card, and that of the largest one in use."""
+    """The nodes with smaller cards, the size of their smallest card, and that of the largest one in use.
+
+    Attributes:
+        label: A label that the nodes in use have, and those with smaller cards have not; empty without one.
+    """
 
     nodes: Sequence[str]
     size: Quantity
     used: Quantity
+    label: str
 
 
 def with_smaller_cards(
@@ -77,11 +89,16 @@ def with_smaller_cards(
 
 
 def _note(reference: str, smaller: _Smaller) -> str:
+    selector = (
+        f"the node selector {smaller.label}, which their nodes have and these have not,"
+        if smaller.label
+        else "a node selector, by a label that you give their nodes,"
+    )
     return (
         f"pods of {reference} may get smaller cards: they request whole cards or a percentage, run on cards of "
         f"{smaller.used} today, and fit {join_names(smaller.nodes)} with cards of {smaller.size} as soon as these have "
-        "the same driver; another system has kept them from these nodes so far; give them a node selector, such as "
-        "nvidia.com/gpu.product, before this wave, or request an amount of memory"
+        f"the same driver; another system has kept them from these nodes so far; give them {selector} "
+        "before this wave, or request an amount of memory"
     )
 
 
@@ -113,7 +130,24 @@ def _smaller(
         and min(own_sizes) < max(used)
         and counted_rejection(free, with_labels(nodes.stored[entry.name], entry.labels)) is None
     }
-    return _Smaller(sorted(sizes), min(sizes.values()), max(used)) if sizes else None
+    if not sizes:
+        return None
+    label = _own_label(nodes, [node.node for node in own_nodes], sizes)
+    return _Smaller(sorted(sizes), min(sizes.values()), max(used), label)
+
+
+def _own_label(nodes: _Nodes, own: Iterable[str], others: Iterable[str]) -> str:
+    """Return a label that some nodes have, and no other node, and that no wave changes; empty without one."""
+    changed = {key for node in nodes.planned for key in node.labels}
+    labels = [set(nodes.stored[name].labels.items()) for name in own]
+    foreign = set[tuple[str, str]]().union(*(nodes.stored[name].labels.items() for name in others))
+    common = labels[0].intersection(*labels) - foreign
+    pairs = sorted(
+        (key not in _OF_CARDS, key, value)
+        for key, value in common
+        if key not in changed and key != _HOSTNAME
+    )
+    return f"{pairs[0][1]}={pairs[0][2]}" if pairs else ""
 
 
 def _sizes(node: NodeDevices) -> list[Quantity]:

@@ -10,13 +10,16 @@ from findings.finding import Code
 from kube.api.core import Node
 from kube.api.workloads import DAEMON_SET
 from migration.assessment.assess import AssessedCluster
+from migration.assessment.blockers import FIX, times_text
 from migration.assessment.capacity import class_names
 from migration.assessment.equivalence import selected_labels
 from migration.assessment.outcomes import AssessedWorkload, Outcome
+from migration.assessment.workloads import Workload
 from migration.plan.model.evidence import Evidence
-from migration.plan.model.plan import Held
+from migration.plan.model.plan import Held, is_name
 from migration.plan.search.moments import Candidate, join_names
-from migration.plan.search.placement import Placer, Stage
+from migration.plan.search.placement import Placer
+from migration.plan.search.stage import PodKey, Stage
 
 _ADD_REPLICA: Final = "raise maxUnavailable, lower minAvailable, or add a replica"
 _BY_HAND: Final = frozenset({Code.POD_TEMPLATE_NOT_READ})
@@ -39,6 +42,14 @@ _SELECT_OTHERS: Final = (
 _BOUND: Final = (
     "its pods have a PersistentVolume of their node, and would get claims: between the switch of the node and their "
     "claims they could run nowhere"
+)
+_IN_PARTS: Final = (
+    "its pods have a part of a GPU each on nodes that offer every one {} under the name of whole ones, and a DRA driver "
+    "would give each a whole one"
+)
+_SLICED: Final = (
+    "its device plugin offers each GPU {} (time slicing or MPS), and a DRA driver would give a whole one to each pod that "
+    "has a part of one"
 )
 _RUNS_BOUND: Final = "pods of {} run on it with a PersistentVolume of it, and would get claims"
 _MOVE_VOLUME: Final = (
@@ -86,8 +97,8 @@ def held_by_pods(
         reference, name = f"Node//{entry.node.name}", entry.node.name
         blocking = next(evidence.blocking_budgets(name), None)
         if blocking is not None:
-            budget, pod = blocking
-            text = f"PodDisruptionBudget {budget.namespace}/{budget.name} never allows the eviction of pod {pod.name}"
+            budget, _ = blocking
+            text = budget.never_text.format("of its pods there")
             yield Held(object=reference, reason=text, fix=_ADD_REPLICA)
         elif name in stuck:
             workload = stuck[name]
@@ -129,12 +140,14 @@ class Unmovable(NamedTuple):
     Attributes:
         reason: The reason it does not.
         on_node: The same of a node that its pods run on, with a place for the names of workloads.
+        nodes: The nodes that are held for it; None for all that its pods run on.
     """
 
     workload: AssessedWorkload
     reason: str
     on_node: str
     fix: str
+    nodes: frozenset[str] | None = None
 
 
 def unserved_workload(workload: AssessedWorkload) -> Unmovable:
@@ -229,6 +242,56 @@ def bound_workloads(
             and not workload.members.isdisjoint(pods)
         ):
             yield Unmovable(workload, _BOUND, _RUNS_BOUND, _MOVE_VOLUME)
+
+
+def sliced_workloads(
+    workloads: Iterable[AssessedWorkload],
+    nodes_of: Mapping[str, Iterable[str]],
+    sliced: Mapping[str, int],
+) -> Iterator[Unmovable]:
+    """Yield the workloads with pods that have a part of a GPU each, and would get a whole one.
+
+    Args:
+        workloads: The cluster's workloads.
+        nodes_of: Workload to the nodes of its pods.
+        sliced: The nodes that offer each GPU several times, with the number.
+    """
+    for workload in workloads:
+        own = [name for name in nodes_of[workload.key.reference] if name in sliced]
+        if own and workload.result is not None:
+            times = times_text(sliced[name] for name in own)
+            yield Unmovable(
+                workload, _IN_PARTS.format(times), _SLICED.format(times), FIX, nodes=frozenset()
+            )
+
+
+def held_sliced(sliced: Mapping[str, int]) -> Iterator[Held]:
+    """Yield the nodes that offer each GPU several times."""
+    for name, times in sliced.items():
+        if is_name(name):
+            text = _SLICED.format(times_text([times]))
+            yield Held(object=f"Node//{name}", reason=text, fix=FIX)
+
+
+def pods_on(
+    nodes: Collection[str],
+    nodes_of: Mapping[str, Sequence[str]],
+    groups: Mapping[str, Workload],
+) -> dict[PodKey, tuple[str, str]]:
+    """Return the pods of some nodes, with namespace and name.
+
+    Args:
+        nodes: The nodes.
+        nodes_of: Workload to the nodes of its pods, in the order of their numbers.
+        groups: Workload, as `Kind/namespace/name`, to its pods in the same order.
+    """
+    return {
+        PodKey(reference, number): (group.key.namespace, group.pods[number].name)
+        for reference, own in nodes_of.items()
+        for number, node in enumerate(own)
+        if node in nodes
+        for group in [groups[reference]]
+    }
 
 
 def held_unmovable(

@@ -22,7 +22,7 @@ from migration.plan.model.plan import PlannedDaemonSet, PlannedWork, PlannedWork
 from migration.plan.search.device_map import Course, Leaving, NodeState, WaveDetails
 from migration.plan.search.moments import Candidate, join_names
 from migration.plan.search.other_pods import PodName
-from migration.plan.search.placement import PodKey
+from migration.plan.search.stage import PodKey
 from translation.vocabularies.hami.keys import OWN_KEYS
 
 
@@ -201,6 +201,7 @@ def with_pods(
         ),
         notes=(
             *wave.notes,
+            *_budget_notes(wave, evidence),
             *_work_notes(work),
             *_restart_notes(planned),
             *_daemon_notes(wave, groups),
@@ -209,15 +210,27 @@ def with_pods(
     )
 
 
+def _budget_notes(wave: Wave, evidence: Evidence) -> Iterator[str]:
+    """Yield a note on each PodDisruptionBudget that allows no eviction of pods of a wave's nodes today."""
+    pods: dict[str, list[str]] = {}
+    for node in wave.nodes:
+        for budget, pod in evidence.exhausted_budgets(node.name):
+            pods.setdefault(budget.now_text, []).append(f"{pod.name} on {node.name}")
+    for text, names in pods.items():
+        yield (
+            f"{text.format(f'of pod {join_names(names)}')}: see that all its pods are ready, or add a replica; preflight.sh stops at "
+            "it, and switch.sh after five minutes"
+        )
+
+
 def _work_notes(work: Sequence[PlannedWork]) -> Iterator[str]:
-    """Yield a note on each node with pods that its switch waits for, since they would lose work."""
-    for node in dict.fromkeys(item.node for item in work):
-        names = [item.pod.partition("/")[2] for item in work if item.node == node and item.waits]
-        if names:
-            yield (
-                f"node {node}: {count_text(len(names), 'pod')} would lose work: {join_names(names)}; switch.sh waits "
-                "for them, or asks, see work in plan.yaml"
-            )
+    """Yield a note on the pods that the switch of their node waits for, since they would lose work."""
+    pods = [f"{item.pod.partition('/')[2]} on {item.node}" for item in work if item.waits]
+    if pods:
+        yield (
+            f"{count_text(len(pods), 'pod')} would lose work: {join_names(pods)}; switch.sh waits for them, or asks, see "
+            "work in plan.yaml"
+        )
 
 
 def _with_restart(workload: PlannedWorkload, groups: Mapping[str, Workload]) -> PlannedWorkload:
@@ -271,39 +284,45 @@ def _daemon_notes(wave: Wave, groups: Mapping[str, Workload]) -> Iterator[str]:
 
 
 def with_strays(wave: Wave, details: WaveDetails, cluster: AssessedCluster) -> Wave:
-    """Return a wave with a note on pods of whole GPUs that may get a node of HAMi.
+    """Return a wave with notes on pods of whole GPUs that may get a node that offers parts of GPUs.
 
-    HAMi offers shares under the resource name of whole GPUs, and kube-scheduler looks at the name. On a node of a
-    device plugin such pods run today; HAMi's webhook does not know them, or they would have its scheduler.
+    HAMi and time slicing offer these under the resource name of whole GPUs, and kube-scheduler looks at the name. On a
+    node of a device plugin such pods run today; HAMi's webhook does not know them, or they would have its scheduler.
 
     Args:
         wave: The wave.
         details: The pods that it evicts, and the systems of nodes while they are drained.
         cluster: The cluster.
     """
-    of_hami = {entry.node for entry in cluster.nodes if entry.source is Source.HAMI}
     during = details.during
-    sharing = [
-        node
-        for node in cluster.state.nodes
-        if (name := node.metadata.name) in of_hami
-        and name in during
+    of_hami = {
+        name
+        for entry in cluster.nodes
+        if entry.source is Source.HAMI
+        and (name := entry.node) in during
         and during[name].state is NodeState.PLUGIN
-    ]
-    names = [
-        workload.key.reference
-        for workload in cluster.workloads
-        if workload.key.reference in details.evicted
-        and any(_may_stray(cluster.state.pods.get(name), sharing) for name in workload.members)
-    ]
-    if not names:
-        return wave
-    nodes = join_names([node.metadata.name for node in sharing])
-    note = (
-        f"evicted pods of {join_names(names)} may get a node of HAMi ({nodes}), which offers shares under the name of "
-        f"{GPU}: give them a node selector, or taint those nodes, first; see strayWorkloads in plan.yaml"
-    )
-    return msgspec.structs.replace(wave, notes=(*wave.notes, note), stray_workloads=tuple(names))
+    }
+    strays: set[str] = set()
+    for names, place, offered in (
+        (of_hami, "of HAMi", "shares"),
+        (cluster.sliced.keys(), "with time slicing", "parts of GPUs"),
+    ):
+        sharing = [node for node in cluster.state.nodes if node.metadata.name in names]
+        own = [
+            workload.key.reference
+            for workload in cluster.workloads
+            if workload.key.reference in details.evicted
+            and any(_may_stray(cluster.state.pods.get(name), sharing) for name in workload.members)
+        ]
+        if own:
+            nodes = join_names(sorted(node.metadata.name for node in sharing))
+            note = (
+                f"evicted pods of {join_names(own)} may get a node {place} ({nodes}), which offers {offered} under the "
+                f"name of {GPU}: give them a node selector, or taint those nodes, first; see strayWorkloads in plan.yaml"
+            )
+            wave = msgspec.structs.replace(wave, notes=(*wave.notes, note))
+            strays.update(own)
+    return msgspec.structs.replace(wave, stray_workloads=tuple(sorted(strays)))
 
 
 def with_kept_keys(wave: Wave, workloads: Iterable[AssessedWorkload]) -> Wave:

@@ -8,8 +8,7 @@ Namespaces move as a whole where they can. Only those that do not fit are divide
 node is switched only if its devices are of use to somebody afterwards.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import groupby
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Final, Protocol
 
 import msgspec
@@ -17,23 +16,20 @@ import msgspec
 from migration.assessment.assess import AssessedCluster
 from migration.assessment.outcomes import AssessedWorkload, Outcome
 from migration.plan.model.plan import (
-    FreeDevicesReport,
     Held,
-    PartialNamespace,
     PlannedNode,
-    PlannedWorkload,
     Wave,
 )
 from migration.plan.search.attempts import WaveSearch
 from migration.plan.search.couplings import with_couplings
 from migration.plan.search.device_map import WaveDetails, wave_details
+from migration.plan.search.losses import NodeLosses
 from migration.plan.search.moments import (
     Attempt,
     Candidate,
     Moment,
     Obstacle,
     Policy,
-    stage_after,
 )
 from migration.plan.search.parts import (
     Part,
@@ -42,22 +38,20 @@ from migration.plan.search.parts import (
     servable_parts,
     whole_namespaces,
 )
-from migration.plan.search.placement import Placement, Placer, PodKey, Stage
+from migration.plan.search.placement import Placement, Placer
 from migration.plan.search.searched import SearchedWaves, held_objects
+from migration.plan.search.stage import PodKey, Stage
 from migration.plan.search.unmovable import (
     Unmovable,
     bound_workloads,
     deselected_workloads,
     held_unmovable,
+    sliced_workloads,
     unserved_workload,
     without_devices,
 )
-from migration.plan.search.wave_pods import waiting_notes
+from migration.plan.search.wave_report import WaveReports, unplaced_pods
 
-_NO_SPARE: Final = (
-    "after it no node to spare of those with {}: were one lost, pods would have no devices; "
-    "--spare-nodes 1 plans with one"
-)
 _EXPLAINED: Final = 64
 """Held nodes that are tried by themselves for a reason of their own."""
 
@@ -118,6 +112,14 @@ class Planner:
         self._workloads = cluster.workloads
         self._placer = placer
         self._policy = policy
+        self._policies: tuple[Policy, ...] = (policy,)
+        if policy.notes_loss:
+            spare = msgspec.structs.replace(policy, spare_nodes=1, notes_loss=False)
+            self._policies = (
+                *(msgspec.structs.replace(entry, leaves_work=True) for entry in (spare, policy)),
+                *(spare, policy),
+            )
+        self._losses = NodeLosses.none(placer)
         self._sources = {node.node: node.source for node in cluster.nodes}
         self._live_nodes = live_nodes
         self._unmovable: Collection[str] = ()
@@ -153,7 +155,10 @@ class Planner:
         )
         unmovable = {entry.workload.key.reference: entry for entry in self.unmovable(stage)}
         self._unmovable = unmovable.keys()
-        nodes_of = {name: self._nodes_of(entry.workload) for name, entry in unmovable.items()}
+        nodes_of = {
+            name: self._nodes_of(entry.workload) if entry.nodes is None else entry.nodes
+            for name, entry in unmovable.items()
+        }
         own_nodes = frozenset[str]().union(*nodes_of.values())
         unmovable_held = tuple(held_unmovable(unmovable, nodes_of, candidates, namespaces))
         stage = msgspec.structs.replace(stage, closed=stage.closed | own_nodes)
@@ -166,17 +171,20 @@ class Planner:
             self._divisible,
         )
         begin = self._begin(stage, candidates, parts)
-        search = self._search(begin, progress)
-        waiting = {part.namespace for part in search.end.parts}
-        divided = divide(parts, waiting, self._workloads, start.selected, self._divisible)
-        if len(divided) > len(parts) and not progress.stops():
-            in_parts = self._search(msgspec.structs.replace(begin, parts=divided), progress)
-            search = self._better(search, in_parts)
+        self._losses = NodeLosses.today(self._placer, begin, self._policies[0].spare_nodes)
+        search = self._search_in_parts(begin, start.selected, self._policies, progress)
+        if len(self._policies) > 1 and (search.end.nodes or search.end.parts):
+            # A node to spare is kept only where nothing is held for it.
+            without = self._search_in_parts(begin, start.selected, (self._policy,), progress)
+            search = self._better(search, without)
         useful = self._without_useless_nodes(begin, search, progress)
+        reports = WaveReports(
+            self._placer, self._workloads, self._policy.wave_nodes, self._losses.today_note()
+        )
         return Waves(
             waves=with_couplings(
                 [
-                    self._wave(number, moment, attempt, useful.switched())
+                    reports.wave(number, moment, attempt, useful.switched())
                     for number, (moment, attempt) in enumerate(useful.waves, start=1)
                 ],
                 self._serving,
@@ -201,7 +209,7 @@ class Planner:
 
     def misfit(self, stage: Stage, draining: frozenset[str]) -> str:
         """Explain that pods find no devices while nodes are drained; empty if all do."""
-        search = WaveSearch(self._placer, self._policy, lambda: False)
+        search = WaveSearch(self._placer, self._policy, self._losses, lambda: False)
         obstacle = search.check_drain(self._begin(stage, (), ()), draining)
         return obstacle.reason if obstacle is not None else ""
 
@@ -209,7 +217,7 @@ class Planner:
         """Return the pods without devices that find no place while nodes are drained, as `Pod/namespace/name`."""
         before = self._begin(stage, (), ()).placement
         during = self._placer.place(msgspec.structs.replace(stage, draining=draining), before)
-        return self._unplaced(before, during)
+        return unplaced_pods(self._placer, before, during)
 
     def unmovable(self, stage: Stage) -> Iterator[Unmovable]:
         """Yield the workloads with running pods that never move: no node would serve or take them, or one node alone."""
@@ -225,15 +233,10 @@ class Planner:
             for entry in (
                 *bound_workloads(self._workloads, self._bound, stage, self._live_nodes),
                 *deselected_workloads(self._cluster, self._placer, stage.labels),
+                *sliced_workloads(self._workloads, self._live_nodes, self._cluster.sliced),
             )
         }
         yield from (entry for name, entry in others.items() if name not in unserved)
-
-    def _unplaced(self, before: Placement, during: Placement) -> tuple[str, ...]:
-        evicted = self._placer.others.evicted(before.others, during.others)
-        return tuple(
-            f"Pod/{name.namespace}/{name.name}" for name in sorted(evicted) if not evicted[name]
-        )
 
     def _begin(
         self, stage: Stage, candidates: Sequence[Candidate], parts: tuple[Part, ...]
@@ -256,25 +259,57 @@ class Planner:
         live = self._live.nodes
         return {key: live[key] for key in sorted(placement.unplaced) if key in live}
 
-    def _search(self, moment: Moment, progress: PlanProgress) -> SearchedWaves:
-        search = WaveSearch(self._placer, self._policy, progress.stops)
+    def _search_in_parts(
+        self,
+        begin: Moment,
+        selected: Collection[str],
+        policies: Sequence[Policy],
+        progress: PlanProgress,
+    ) -> SearchedWaves:
+        """Return the better waves of two: of whole namespaces, and of namespaces in parts.
+
+        Args:
+            begin: The moment before the first wave.
+            selected: Workloads that have claims already.
+            policies: The policies, as of `_search`.
+            progress: Follows the search.
+        """
+        search = self._search(begin, policies, progress)
+        waiting = {part.namespace for part in search.parts_without_spare()}
+        divided = divide(begin.parts, waiting, self._workloads, selected, self._divisible)
+        if len(divided) > len(begin.parts) and not progress.stops():
+            in_parts = msgspec.structs.replace(begin, parts=divided)
+            search = self._better(search, self._search(in_parts, policies, progress))
+        return search
+
+    def _search(
+        self, moment: Moment, policies: Sequence[Policy], progress: PlanProgress
+    ) -> SearchedWaves:
+        """Return the waves of the first policy, followed by those of the next ones."""
         total = len(moment.nodes)
         waves: list[tuple[Moment, Attempt]] = []
-        while (moment.nodes or moment.parts) and not progress.stops():
-            attempt = search.find(moment)
-            if attempt is None:
-                return SearchedWaves(waves=tuple(waves), end=moment, obstacle=search.obstacle)
-            waves.append((moment, attempt))
-            moment = moment.following(attempt)
-            if attempt.nodes:
-                progress(total - len(moment.nodes))
-        return SearchedWaves(waves=tuple(waves), end=moment, obstacle=None)
+        obstacle: Obstacle | None = None
+        for policy in policies:
+            if policy.leaves_work and not any(entry.has_work for entry in moment.nodes):
+                continue
+            obstacle = None
+            search = WaveSearch(self._placer, policy, self._losses, progress.stops)
+            while (moment.nodes or moment.parts) and not progress.stops():
+                attempt = search.find(moment)
+                if attempt is None:
+                    obstacle = search.obstacle
+                    break
+                waves.append((moment, attempt))
+                moment = moment.following(attempt)
+                if attempt.nodes:
+                    progress(total - len(moment.nodes))
+        return SearchedWaves(waves=tuple(waves), end=moment, obstacle=obstacle)
 
     def _own_obstacles(
         self, begin: Moment, search: SearchedWaves, progress: PlanProgress
     ) -> dict[str, Obstacle | None]:
         """Return object to the obstacle to a wave of it alone after all waves, for the first ones without a wave."""
-        alone = WaveSearch(self._placer, self._policy, progress.stops)
+        alone = WaveSearch(self._placer, self._policy, self._losses, progress.stops)
         switched = search.switched()
         left = [entry for entry in begin.nodes if entry.node.name not in switched][:_EXPLAINED]
         namespaces = list(dict.fromkeys(part.namespace for part in search.end.parts))[:_EXPLAINED]
@@ -286,14 +321,14 @@ class Planner:
             },
         }
 
-    def _better(self, whole: SearchedWaves, in_parts: SearchedWaves) -> SearchedWaves:
-        """Return the search that leaves fewer pods without claims, then that with more nodes."""
+    def _better(self, first: SearchedWaves, second: SearchedWaves) -> SearchedWaves:
+        """Return the search that leaves fewer pods without claims, then that with more nodes, then with one to spare."""
 
-        def rank(search: SearchedWaves) -> tuple[int, int]:
+        def rank(search: SearchedWaves) -> tuple[int, int, bool]:
             left = sum(workload.pods for workload in self._left_behind(search.end.stage))
-            return -left, len(search.switched())
+            return -left, len(search.switched()), search.keeps_spare()
 
-        return in_parts if rank(in_parts) > rank(whole) else whole
+        return second if rank(second) > rank(first) else first
 
     # --- nodes in vain ----------------------------------------------------------------------------
 
@@ -313,7 +348,7 @@ class Planner:
             nodes=tuple(entry for entry in begin.nodes if entry.node.name not in useless),
             parts=search.begin_parts(),
         )
-        again = self._search(rest, progress)
+        again = self._search(rest, self._policies, progress)
         again = msgspec.structs.replace(again, obstacle=search.obstacle or again.obstacle)
         is_useful = not self._useless_nodes(begin, again) & again.switched()
         if is_useful and len(again.end.parts) <= len(search.end.parts):
@@ -325,7 +360,7 @@ class Planner:
         )
         end = search.waves[last][0] if last < len(search.waves) else search.end
         useful = tuple(entry for entry in end.nodes if entry.node.name not in useless)
-        further = self._search(msgspec.structs.replace(end, nodes=useful), progress)
+        further = self._search(msgspec.structs.replace(end, nodes=useful), self._policies, progress)
         return SearchedWaves(
             waves=(*search.waves[:last], *further.waves),
             end=further.end,
@@ -401,96 +436,3 @@ class Planner:
         """Return True if all pods of a workload run on some nodes now."""
         keys = (PodKey(workload.key.reference, number) for number in range(workload.pods))
         return all(self._live.nodes.get(key) in nodes for key in keys)
-
-    # --- what is reported -------------------------------------------------------------------------
-
-    def _wave(
-        self, number: int, moment: Moment, attempt: Attempt, switched: frozenset[str]
-    ) -> Wave:
-        nodes = tuple(entry.node for entry in attempt.nodes)
-        names = {node.name for node in nodes}
-        namespaces = tuple(part.namespace for part in attempt.parts if part.completes)
-        partial = tuple(_partial_namespaces(attempt.parts, namespaces))
-        labelled = {name for part in attempt.parts for name in part.workloads}
-        selective = {reference.split("/")[1] for reference in moment.stage.selected}
-        touched = {*namespaces, *(entry.namespace for entry in partial)}
-        after = stage_after(moment.stage, names, attempt.parts)
-        waiting = self._placer.waiting_nodes(after, attempt.after)
-        during = attempt.during or moment.placement
-        return Wave(
-            wave=number,
-            nodes=nodes,
-            namespaces=namespaces,
-            partial_namespaces=partial,
-            formerly_selective=tuple(sorted(touched & selective)),
-            workloads=tuple(
-                self._planned(
-                    namespaces,
-                    labelled,
-                    moment.stage.selected,
-                    waiting,
-                    evicted={
-                        key.workload
-                        for key, node in moment.placement.nodes.items()
-                        if node in names
-                    },
-                )
-            ),
-            moved_pods=sum(node in names for node in moment.placement.nodes.values()),
-            free_before=sum(moment.placement.free),
-            free_after=sum(attempt.after.free),
-            free_for_keys=FreeDevicesReport(
-                before=moment.placement.free.for_keys, after=attempt.after.free.for_keys
-            ),
-            free_for_claims=FreeDevicesReport(
-                before=moment.placement.free.for_claims, after=attempt.after.free.for_claims
-            ),
-            evicted_others=len(self._placer.others.evicted(moment.placement.others, during.others)),
-            unplaced_pods=self._unplaced(moment.placement, during),
-            split=0 < len(nodes) < min(self._policy.wave_nodes, len(moment.nodes)),
-            notes=tuple(
-                dict.fromkeys(
-                    (
-                        *(obstacle.note for obstacle in attempt.obstacles),
-                        *(_NO_SPARE.format(side) for side in attempt.without_spare),
-                        *(note for entry in attempt.nodes for note in entry.notes),
-                        *waiting_notes(waiting, namespaces, switched),
-                    )
-                )
-            ),
-        )
-
-    def _planned(
-        self,
-        namespaces: Collection[str],
-        labelled: Collection[str],
-        selected: Collection[str],
-        waiting: Mapping[str, tuple[str, ...]],
-        *,
-        evicted: Collection[str],
-    ) -> Iterator[PlannedWorkload]:
-        """Yield the workloads with pods that change: those with a label, the rest of namespaces, native ones evicted."""
-        for workload in self._workloads:
-            reference = workload.key.reference
-            is_labelled = reference in labelled and workload.key.namespace not in namespaces
-            is_rest = workload.key.namespace in namespaces and reference not in selected
-            if workload.outcome is Outcome.NATIVE:
-                is_rest = reference in evicted
-            if workload.result is not None and (is_labelled or is_rest):
-                yield PlannedWorkload(
-                    object=reference,
-                    pods=workload.pods,
-                    outcome=workload.outcome.value,
-                    labelled=is_labelled,
-                    waiting=waiting.get(reference, ()),
-                )
-
-
-def _partial_namespaces(
-    parts: Iterable[Part], whole: Collection[str]
-) -> Iterator[PartialNamespace]:
-    """Yield the namespaces that a wave moves a part of, with the moved workloads."""
-    chosen = [part for part in parts if part.namespace not in whole]
-    for namespace, members in groupby(chosen, key=lambda part: part.namespace):
-        workloads = tuple(name for part in members for name in part.workloads)
-        yield PartialNamespace(namespace=namespace, workloads=workloads)

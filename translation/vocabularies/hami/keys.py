@@ -52,6 +52,10 @@ OPT_OUT: Final = "hami.io/webhook"
 CONVERTED: Final = "hami.io/dra"
 
 
+NODE_REGISTER: Final = "hami.io/node-nvidia-register"
+"""The node annotation in which HAMi registers NVIDIA GPUs."""
+
+
 OWN_KEYS: Final = (MEMORY_MIB, MEMORY_PERCENT, CORES_PERCENT, PRIORITY)
 """Keys that only HAMi has; `COUNT` is also the device plugin's."""
 

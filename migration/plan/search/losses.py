@@ -1,0 +1,116 @@
+"""The pods that find no devices once a node is lost, beside those that the same loss would leave today. Pure."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
+
+import msgspec
+
+from migration.assessment.equivalence import NodeGroup
+from migration.plan.search.moments import Moment, join_names
+from migration.plan.search.placement import Placement, Placer
+from migration.plan.search.stage import PodKey, Stage
+
+_GROUPS: Final = 32
+"""Groups of nodes of each side whose loss is tried."""
+_TODAY: Final = (
+    "no node to spare today: the loss of {} would leave pods without devices before the first wave, too; the waves leave "
+    "no more of them without"
+)
+
+
+class Loss(NamedTuple):
+    """The loss of the largest nodes of a side, or of a group of it.
+
+    Attributes:
+        side: The side, as text.
+        missing: The pods without devices then.
+    """
+
+    side: str
+    nodes: tuple[str, ...]
+    missing: frozenset[PodKey]
+
+
+class NodeLosses:
+    """The losses of nodes, compared with those of today."""
+
+    def __init__(
+        self, placer: Placer, number: int, missing_today: Mapping[tuple[str, ...], int]
+    ) -> None:
+        """Take the losses of today.
+
+        Args:
+            placer: Places the pods.
+            number: The number of nodes that are lost together.
+            missing_today: The nodes of a loss to the number of pods without devices then, before the first wave.
+        """
+        self._placer = placer
+        self._number = number
+        self._devices = placer.device_counts()
+        self._groups = placer.node_groups()
+        self._lost_today = tuple(nodes for nodes, missing in missing_today.items() if missing)
+        self._today: dict[NodeGroup, int] = {}
+        for nodes, missing in missing_today.items():
+            for group in self._groups_of(nodes):
+                self._today[group] = max(self._today.get(group, 0), missing)
+
+    @classmethod
+    def none(cls, placer: Placer) -> "NodeLosses":
+        """Return losses of no nodes."""
+        return cls(placer, 0, {})
+
+    @classmethod
+    def today(cls, placer: Placer, begin: Moment, number: int) -> "NodeLosses":
+        """Return the losses of some nodes together, compared with those at the moment before the first wave."""
+        if not number:
+            return cls.none(placer)
+        tried = cls(placer, number, {}).tried(begin, begin.stage, begin.placement)
+        return cls(placer, number, {loss.nodes: len(loss.missing) for loss in tried})
+
+    def today_note(self) -> str:
+        """Return a note on today's losses that leave pods without devices; empty if none does."""
+        lost = list(dict.fromkeys(name for nodes in self._lost_today for name in nodes))
+        return _TODAY.format(join_names(lost)) if lost else ""
+
+    def find(self, moment: Moment, stage: Stage, after: Placement) -> Iterator[Loss]:
+        """Yield the first loss of each side that leaves more pods without devices than it would today.
+
+        Args:
+            moment: The moment before a wave.
+            stage: The stage after it.
+            after: The placement after it.
+        """
+        sides: set[str] = set()
+        for loss in self.tried(moment, stage, after):
+            allowed = sum(self._today.get(group, 0) for group in self._groups_of(loss.nodes))
+            if loss.side not in sides and len(loss.missing) > allowed:
+                sides.add(loss.side)
+                yield loss
+
+    def tried(self, moment: Moment, stage: Stage, after: Placement) -> Iterator[Loss]:
+        """Yield all losses at a stage, also those that every pod outlives; the arguments are those of `find`."""
+        used = Counter(after.nodes.values())
+        for title, is_switched in (("device plugins", False), ("DRA drivers", True)):
+            side = [name for name in self._devices if (name in stage.switched) is is_switched]
+            # Of equal nodes one with many pods is the greater loss.
+            side.sort(key=lambda name: (-self._devices[name], -used[name], name))
+            tried: set[tuple[str, ...]] = set()
+            for nodes in (side, *self._grouped(side)):
+                lost = tuple(sorted(nodes[: self._number]))
+                if lost in tried or not any(used[name] for name in lost):
+                    continue
+                tried.add(lost)
+                without = msgspec.structs.replace(stage, draining=frozenset(lost))
+                missing = self._placer.place(without, after).unplaced - moment.pending
+                yield Loss(title, lost, missing)
+
+    def _grouped(self, side: Sequence[str]) -> list[list[str]]:
+        """Return the nodes of a side by group, in order: free devices on others are of no use to their pods."""
+        groups: dict[NodeGroup, list[str]] = {}
+        for name in side:
+            groups.setdefault(self._groups[name], []).append(name)
+        return list(groups.values())[:_GROUPS]
+
+    def _groups_of(self, nodes: Sequence[str]) -> Sequence[NodeGroup]:
+        return list(dict.fromkeys(self._groups[name] for name in nodes))

@@ -1,0 +1,147 @@
+"""The waves of a plan, as a search has found them. Pure."""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
+from typing import Final
+
+from migration.assessment.outcomes import AssessedWorkload, Outcome
+from migration.plan.model.plan import FreeDevicesReport, PartialNamespace, PlannedWorkload, Wave
+from migration.plan.search.moments import Attempt, Moment, stage_after
+from migration.plan.search.parts import Part
+from migration.plan.search.placement import Placement, Placer
+from migration.plan.search.wave_pods import waiting_notes
+
+_NO_SPARE: Final = (
+    "after it no node to spare of those with {}: were one lost, more pods would have no devices than today; "
+    "--spare-nodes 1 holds what cannot have one"
+)
+
+
+class WaveReports:
+    """The waves as they stand in a plan."""
+
+    def __init__(
+        self,
+        placer: Placer,
+        workloads: Sequence[AssessedWorkload],
+        wave_nodes: int,
+        first_note: str,
+    ) -> None:
+        """Prepare the reports.
+
+        Args:
+            placer: Has placed the pods.
+            workloads: The cluster's workloads.
+            wave_nodes: The most nodes of a wave.
+            first_note: A note on the first wave; empty for none.
+        """
+        self._placer = placer
+        self._workloads = workloads
+        self._wave_nodes = wave_nodes
+        self._first_note = first_note
+
+    def wave(self, number: int, moment: Moment, attempt: Attempt, switched: frozenset[str]) -> Wave:
+        """Return a wave of the plan.
+
+        Args:
+            number: Its number.
+            moment: The moment before it.
+            attempt: Its nodes and parts.
+            switched: The nodes of all waves.
+        """
+        nodes = tuple(entry.node for entry in attempt.nodes)
+        names = {node.name for node in nodes}
+        namespaces = tuple(part.namespace for part in attempt.parts if part.completes)
+        partial = tuple(_partial_namespaces(attempt.parts, namespaces))
+        labelled = {name for part in attempt.parts for name in part.workloads}
+        selective = {reference.split("/")[1] for reference in moment.stage.selected}
+        touched = {*namespaces, *(entry.namespace for entry in partial)}
+        after = stage_after(moment.stage, names, attempt.parts)
+        waiting = self._placer.waiting_nodes(after, attempt.after)
+        during = attempt.during or moment.placement
+        return Wave(
+            wave=number,
+            nodes=nodes,
+            namespaces=namespaces,
+            partial_namespaces=partial,
+            formerly_selective=tuple(sorted(touched & selective)),
+            workloads=tuple(
+                self._planned(
+                    namespaces,
+                    labelled,
+                    moment.stage.selected,
+                    waiting,
+                    evicted={
+                        key.workload
+                        for key, node in moment.placement.nodes.items()
+                        if node in names
+                    },
+                )
+            ),
+            moved_pods=sum(node in names for node in moment.placement.nodes.values()),
+            free_before=sum(moment.placement.free),
+            free_after=sum(attempt.after.free),
+            free_for_keys=FreeDevicesReport(
+                before=moment.placement.free.for_keys, after=attempt.after.free.for_keys
+            ),
+            free_for_claims=FreeDevicesReport(
+                before=moment.placement.free.for_claims, after=attempt.after.free.for_claims
+            ),
+            evicted_others=len(self._placer.others.evicted(moment.placement.others, during.others)),
+            unplaced_pods=unplaced_pods(self._placer, moment.placement, during),
+            split=0 < len(nodes) < min(self._wave_nodes, len(moment.nodes)),
+            notes=tuple(
+                dict.fromkeys(
+                    (
+                        *(obstacle.note for obstacle in attempt.obstacles),
+                        *(_NO_SPARE.format(side) for side in attempt.without_spare),
+                        *(note for entry in attempt.nodes for note in entry.notes),
+                        *waiting_notes(waiting, namespaces, switched),
+                        *([self._first_note] if number == 1 and self._first_note else ()),
+                    )
+                )
+            ),
+        )
+
+    def _planned(
+        self,
+        namespaces: Collection[str],
+        labelled: Collection[str],
+        selected: Collection[str],
+        waiting: Mapping[str, tuple[str, ...]],
+        *,
+        evicted: Collection[str],
+    ) -> Iterator[PlannedWorkload]:
+        """Yield the workloads with pods that change: those with a label, the rest of namespaces, native ones evicted."""
+        for workload in self._workloads:
+            reference = workload.key.reference
+            is_labelled = reference in labelled and workload.key.namespace not in namespaces
+            is_rest = workload.key.namespace in namespaces and reference not in selected
+            if workload.outcome is Outcome.NATIVE:
+                is_rest = reference in evicted
+            if workload.result is not None and (is_labelled or is_rest):
+                yield PlannedWorkload(
+                    object=reference,
+                    pods=workload.pods,
+                    outcome=workload.outcome.value,
+                    labelled=is_labelled,
+                    waiting=waiting.get(reference, ()),
+                )
+
+
+def _partial_namespaces(
+    parts: Iterable[Part], whole: Collection[str]
+) -> Iterator[PartialNamespace]:
+    """Yield the namespaces that a wave moves a part of, with the moved workloads."""
+    chosen = [part for part in parts if part.namespace not in whole]
+    for namespace, members in groupby(chosen, key=lambda part: part.namespace):
+        workloads = tuple(name for part in members for name in part.workloads)
+        yield PartialNamespace(namespace=namespace, workloads=workloads)
+
+
+def unplaced_pods(placer: Placer, before: Placement, during: Placement) -> tuple[str, ...]:
+    """Return the pods without devices that a drain evicts, and that find no place, as `Pod/namespace/name`."""
+    evicted = placer.others.evicted(before.others, during.others)
+    return tuple(
+        f"Pod/{name.namespace}/{name.name}" for name in sorted(evicted) if not evicted[name]
+    )

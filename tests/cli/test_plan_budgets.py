@@ -1,0 +1,143 @@
+"""`drawbridge plan` and its scripts: PodDisruptionBudgets that hold a drain are named, and no script hangs at them."""
+
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kube.manifests.dump import dump_yaml
+from testing.command import drawbridge
+from testing.migration import SHARE, budget, hami_node, workload
+from testing.plan import Objects, call, held_objects, planned, script
+
+EXHAUSTED = {"minAvailable": 1, "status": {"disruptionsAllowed": 0}}
+NOW = (
+    "PodDisruptionBudget team/budget allows no eviction of pod web-0{} now: disruptionsAllowed 0, minAvailable 1 of its "
+    "2 pods"
+)
+
+
+def fleet(**limits: Any) -> Objects:
+    status = limits.pop("status", {})
+    nodes = [hami_node(f"h-{number}") for number in range(4)]
+    web = workload("web", SHARE, ["h-0", "h-1"])
+    return [*nodes, *web, {**budget(**limits), "status": status}]
+
+
+@pytest.mark.parametrize(
+    ("limits", "text"),
+    [
+        ({"minAvailable": 2}, "minAvailable 2 of its 2 pods"),
+        ({"minAvailable": "100%"}, "minAvailable 100% of its 2 pods"),
+        ({"maxUnavailable": 0}, "maxUnavailable 0 of its 2 pods"),
+    ],
+)
+def test_a_held_node_says_which_limit_holds_it(
+    tmp_path: Path, limits: dict[str, Any], text: str
+) -> None:
+    plan = planned(tmp_path, fleet(**limits))
+
+    assert {"Node//h-0", "Node//h-1"} <= held_objects(plan).keys()
+    reason = "PodDisruptionBudget team/budget never allows the eviction of its pods there: "
+    assert reason + text == held_objects(plan)["Node//h-0"]
+    (fix,) = {entry["fix"] for entry in plan["held"] if entry["object"] == "Node//h-0"}
+    assert "raise maxUnavailable, lower minAvailable, or add a replica" == fix
+
+
+def test_a_wave_names_the_budgets_that_allow_no_eviction_today(tmp_path: Path) -> None:
+    plan = planned(tmp_path, fleet(**EXHAUSTED))
+
+    notes = {
+        note for wave in plan["waves"] for note in wave["notes"] if "PodDisruptionBudget" in note
+    }
+    assert any(NOW.format(" on h-0") in note for note in notes), notes
+    assert all("switch.sh after five minutes" in note for note in notes)
+
+
+def test_a_drain_is_tried_once_budgets_were_looked_at_and_not_for_ever(tmp_path: Path) -> None:
+    """`kubectl drain --dry-run=server` without a timeout tries an eviction again as long as a budget refuses it."""
+    planned(tmp_path, fleet(**EXHAUSTED))
+
+    preflight = script(tmp_path, "preflight").splitlines()
+    (drain,) = [number for number, line in enumerate(preflight) if "kubectl drain" in line]
+    (before,) = [number for number, line in enumerate(preflight) if "--before" in line]
+    assert before < drain
+    assert "--timeout=5m" in preflight[drain]
+    switch = script(tmp_path, "switch", wave=2)
+    assert switch.index("check_budgets h-") < switch.index("kubectl drain")
+
+
+@pytest.mark.parametrize(
+    ("limits", "status", "text"),
+    [
+        ({"minAvailable": 1}, 0, "no PodDisruptionBudget holds its drain"),
+        ({"minAvailable": 2}, 1, "never allows the eviction of pod web-0: minAvailable 2 of its 2"),
+        (EXHAUSTED, 1, NOW.format("")),
+    ],
+)
+def test_verify_names_the_budgets_of_a_node(
+    tmp_path: Path, limits: dict[str, Any], status: int, text: str
+) -> None:
+    file = tmp_path / "now.yaml"
+    file.write_text(dump_yaml(fleet(**limits)))
+
+    result = drawbridge("verify", "--snapshot", file, "--node", "h-0", "--budgets")
+
+    assert status == result.exit_code, result.output
+    assert text in " ".join(result.stdout.split())
+
+
+def test_verify_of_a_node_without_readable_budgets_lets_no_drain_begin(tmp_path: Path) -> None:
+    origin = {
+        "apiVersion": "cli.drawbridge.internal/v1",
+        "kind": "Snapshot",
+        "metadata": {"name": "cluster"},
+        "unreadable": ["poddisruptionbudgets"],
+    }
+    file = tmp_path / "now.yaml"
+    file.write_text(dump_yaml([origin, *fleet()]))
+
+    result = drawbridge("verify", "--snapshot", file, "--node", "h-0", "--budgets")
+
+    assert 1 == result.exit_code
+    assert "poddisruptionbudgets could not be read" in result.stdout
+
+
+@pytest.mark.parametrize("flags", [("--budgets",), ("--node", "a", "--budgets", "--before")])
+def test_budgets_are_those_of_a_node(tmp_path: Path, flags: tuple[str, ...]) -> None:
+    file = tmp_path / "now.yaml"
+    file.write_text(dump_yaml(fleet()))
+
+    result = drawbridge("verify", "--snapshot", file, *flags)
+
+    assert 2 == result.exit_code
+    assert "--budgets requires --node" in result.stderr
+
+
+def test_switch_stops_at_a_budget_and_uncordons(tmp_path: Path) -> None:
+    assert call(tmp_path, fleet(minAvailable=1), "--wave-nodes", 2).exit_code in (0, 1)
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    for program in ("kubectl", "helm", "drawbridge"):
+        (programs / program).write_text(
+            f'#!/bin/sh\necho {program} "$@" >> {tmp_path}/calls\n'
+            'case "$*" in *--budgets*) exit 1;; esac\n'
+        )
+        (programs / program).chmod(0o755)
+    environment = {"PATH": f"{programs}:{os.environ['PATH']}"}
+
+    ran = subprocess.run(
+        [tmp_path / "plan" / "wave-1" / "switch.sh"],
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert 1 == ran.returncode
+    assert "a PodDisruptionBudget holds the drain of h-" in ran.stderr
+    assert "given up; uncordoned: h-" in ran.stderr
+    assert "kubectl drain" not in (tmp_path / "calls").read_text()

@@ -1,0 +1,168 @@
+"""`drawbridge assess` and `plan`: parts of GPUs by time slicing or MPS, as opposed to whole ones."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kube.manifests.dump import dump_yaml
+from testing.command import drawbridge
+from testing.migration import GPU, SHARE, hami_node, namespace, node, plugin_node, workload
+from testing.plan import Objects, held_objects, planned, waves
+
+HELD = (
+    "its device plugin offers each GPU 4 times (time slicing or MPS), and a DRA driver would give a whole one to each pod "
+    "that has a part of one"
+)
+SLICED = {"nvidia.com/gpu.replicas": "4", "nvidia.com/gpu.count": "4"}
+
+
+def sliced_node(name: str, **labels: str) -> dict[str, Any]:
+    """Return a node with four GPUs, offered as sixteen by its device plugin."""
+    return plugin_node(name, 16, **{**SLICED, **labels})
+
+
+def fleet() -> Objects:
+    """Return a cluster with more pods than GPUs on the nodes that share them, and one on another node."""
+    notebooks = workload("nb", {GPU: "1"}, ["ts-0"] * 6 + ["ts-1"] * 6, namespace="lab")
+    web = workload("web", {GPU: "1"}, ["gpu-0"])
+    nodes = [sliced_node("ts-0"), sliced_node("ts-1"), plugin_node("gpu-0"), plugin_node("gpu-1")]
+    return [*nodes, namespace("team"), namespace("lab"), *notebooks, *web]
+
+
+def assessed(tmp_path: Path, objects: Objects) -> dict[str, Any]:
+    file = tmp_path / "cluster.yaml"
+    file.write_text(dump_yaml(objects))
+    answer: dict[str, Any] = json.loads(
+        drawbridge("assess", "--snapshot", file, "-o", "json").stdout
+    )
+    return answer
+
+
+def test_a_plan_holds_the_nodes_and_says_how_to_go_on(tmp_path: Path) -> None:
+    """They were whole GPUs: of twelve pods on eight of them four waited, and the others got a whole one each."""
+    plan = planned(tmp_path, fleet())
+
+    held = held_objects(plan)
+    assert HELD == held["Node//ts-0"] == held["Node//ts-1"]
+    assert {"Node//ts-0", "Node//ts-1", "Deployment/lab/nb"} == held.keys()
+    (fix,) = {entry["fix"] for entry in plan["held"]}
+    assert "--time-slicing whole" in fix
+    assert ["gpu-0", "gpu-1"] == sorted(name for names, _ in waves(plan) for name in names)
+
+
+def test_pods_in_parts_use_no_devices_of_other_nodes(tmp_path: Path) -> None:
+    """Four of them took the devices of gpu-1 in the simulation, so the evicted pod found none there."""
+    plan = planned(tmp_path, fleet(), "--wave-nodes", 1)
+
+    assert 7 == plan["waves"][0]["freeForKeys"]["before"]
+
+
+def test_whole_gpus_for_parts_are_given_on_demand_only(tmp_path: Path) -> None:
+    notebooks = workload("nb", {GPU: "1"}, ["ts-0"], namespace="lab")
+    objects = [sliced_node("ts-0"), plugin_node("gpu-0"), namespace("lab"), *notebooks]
+
+    plan = planned(tmp_path, objects, "--time-slicing", "whole")
+
+    assert "whole" == plan["timeSlicing"]
+    assert {} == held_objects(plan)
+    notes = str([wave["notes"] for wave in plan["waves"]])
+    assert "offers each GPU 4 times (nvidia.com/gpu.sharing-strategy is not set): pods" in notes
+
+
+def test_a_translated_workload_holds_its_namespace(tmp_path: Path) -> None:
+    """A restart would give each of its pods a claim for a whole GPU."""
+    settings = tmp_path / "settings.yaml"
+    settings.write_text("translation: {native: translate}\n")
+
+    plan = planned(tmp_path, fleet(), "--settings", settings)
+
+    held = held_objects(plan)
+    assert "Deployment/lab/nb cannot move" in held["Namespace//lab"]
+    assert "Namespace//team" not in held
+
+
+@pytest.mark.parametrize("replicas", ["1", "0", "x", ""])
+def test_nodes_that_offer_each_gpu_once_move(tmp_path: Path, replicas: str) -> None:
+    nodes: list[dict[str, Any]] = [plugin_node("gpu-0"), plugin_node("gpu-1"), namespace("team")]
+    for entry in nodes[:2]:
+        entry["metadata"]["labels"]["nvidia.com/gpu.replicas"] = replicas
+
+    plan = planned(tmp_path, [*nodes, *workload("web", {GPU: "1"}, ["gpu-1"])])
+
+    assert {} == held_objects(plan)
+
+
+def test_assess_names_the_pods_and_places_the_others(tmp_path: Path) -> None:
+    answer = assessed(tmp_path, fleet())
+
+    (blocker,) = answer["blockers"]
+    assert "gpusInParts" == blocker["code"]
+    assert ["Deployment/lab/nb"] == blocker["objects"]
+    assert blocker["message"].startswith("12 pods on 2 nodes have a part of a GPU each")
+    assert (1, 1) == (answer["capacity"]["placed"], answer["capacity"]["pods"])
+    codes = {entry["object"]: entry["codes"] for entry in answer["workloads"]}
+    assert {"Deployment/lab/nb": ["gpusInParts"], "Deployment/team/web": []} == codes
+
+
+@pytest.mark.parametrize(
+    ("resource", "labels", "devices"),
+    [
+        (GPU, {"nvidia.com/gpu.replicas": "4", "nvidia.com/gpu.count": "4"}, 4),
+        (GPU, {"nvidia.com/gpu.replicas": "4"}, 4),
+        ("nvidia.com/mig-1g.10gb", {"nvidia.com/mig-1g.10gb.replicas": "4"}, 4),
+    ],
+)
+def test_devices_are_counted_once(
+    tmp_path: Path, resource: str, labels: dict[str, str], devices: int
+) -> None:
+    """Without the label of the count, and of MIG devices, each part was a device."""
+    answer = assessed(tmp_path, [node("ts-0", {resource: "16"}, labels, {})])
+
+    (entry,) = answer["nodes"]
+    assert (devices, 4) == (entry["devices"], entry["replicas"])
+
+
+def test_whole_gpus_may_stray_to_nodes_that_offer_parts(tmp_path: Path) -> None:
+    plan = planned(tmp_path, [*fleet(), *workload("other", {GPU: "1"}, ["gpu-1"])])
+
+    notes = [note for wave in plan["waves"] for note in wave["notes"]]
+    stray = (
+        "may get a node with time slicing (ts-0, ts-1), which offers parts of GPUs under the name"
+    )
+    assert any(stray in note for note in notes)
+
+
+def test_inventory_says_where_devices_are_offered_in_parts(tmp_path: Path) -> None:
+    """Sixteen parts of four GPUs were sixteen GPUs."""
+    file = tmp_path / "cluster.yaml"
+    file.write_text(dump_yaml([*fleet(), hami_node("h"), *workload("s", SHARE, ["h"])]))
+
+    text = drawbridge("inventory", "--snapshot", file).stdout
+
+    assert "nvidia.com/gpu: 60 on 5 nodes, 3 of them in parts of devices" in text
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "is_told"),
+    [
+        ("nvidia.com/gpu.product", "Tesla-T4-SHARED", True),
+        ("nvidia.com/gpu.replicas", "4", True),
+        ("nvidia.com/gpu.sharing-strategy", "time-slicing", True),
+        ("nvidia.com/gpu.sharing-strategy", "none", False),
+        ("nvidia.com/gpu.replicas", "1", False),
+    ],
+)
+def test_a_pod_that_selects_such_nodes_is_told_that_its_claim_gets_a_whole_gpu(
+    tmp_path: Path, key: str, value: str, *, is_told: bool
+) -> None:
+    (_, pod) = workload("nb", {GPU: "1"}, [""], nodeSelector={key: value})
+    del pod["spec"]["nodeName"], pod["metadata"]["ownerReferences"]
+    file = tmp_path / "pod.yaml"
+    file.write_text(dump_yaml([pod]))
+
+    text = drawbridge("check", "-f", file).stdout
+
+    told = "nvidia.com/gpu is a part of one; the claim gets a whole one" in " ".join(text.split())
+    assert is_told is told, text
