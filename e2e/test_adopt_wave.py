@@ -231,7 +231,17 @@ def test_killed_in_every_step_a_plan_ends_and_goes_back(story: WaveStory, tmp_pa
         taken = tmp_path / "cluster.json.gz"
         for words in (
             ("snapshot", "-o", taken),
-            ("plan", "--snapshot", taken, "--wave-nodes", "2", "-o", story.plan),
+            (
+                "plan",
+                "--snapshot",
+                taken,
+                "--wave-nodes",
+                "2",
+                "--spare-nodes",
+                "0",
+                "-o",
+                story.plan,
+            ),
         ):
             made = command_line(cluster, *words)
             assert made.returncode == 0, made.stdout + made.stderr
