@@ -109,9 +109,12 @@ def readme(plan: Plan) -> str:
     lines += _readme_work(plan)
     if plan.held:
         lines += ["", "Not part of any wave:", ""]
+        names: dict[tuple[str, str], list[str]] = {}
+        for entry in plan.held:
+            names.setdefault((entry.reason, entry.fix), []).append(reference_text(entry.object))
         lines += [
-            f"- {_cell(reference_text(entry.object))}: {_cell(entry.reason)}. Fix: {_cell(entry.fix)}"
-            for entry in plan.held
+            f"- {_cell(', '.join(objects))}: {_cell(reason)}. Fix: {_cell(fix)}"
+            for (reason, fix), objects in names.items()
         ]
     return "\n".join(lines) + "\n"
 

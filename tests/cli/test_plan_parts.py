@@ -1,6 +1,7 @@
 """`drawbridge plan`: namespaces that move in parts, nodes in vain, and nodes to spare."""
 
 import itertools
+import random
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -395,3 +396,34 @@ def test_a_script_names_what_its_wave_moves(tmp_path: Path) -> None:
     assert "# Wave 3 of 3: 2 nodes to DRA." in heads[1]
     assert "EVICTED PODS" in result.stdout
     assert "| evicted pods |" in (tmp_path / "plan" / "README.md").read_text()
+
+
+def crowded(seed: int) -> Objects:
+    """Return three nodes of HAMi with two of three shares in use, by pods of three namespaces."""
+    chance = random.Random(seed)
+    nodes = [f"h{number}" for number in range(3)]
+    free = {name: [4] * 4 for name in nodes}
+    objects: list[dict[str, Any]] = [hami_node(name, 4) for name in nodes]
+    left, number = 31, 0
+    while left > 0:
+        size, places = chance.choice((1, 1, 2)), []
+        for _ in range(min(chance.choice((1, 2, 3)), max(1, left // size))):
+            node = chance.choice([name for name in nodes if max(free[name]) >= size])
+            card = next(index for index, amount in enumerate(free[node]) if amount >= size)
+            free[node][card] -= size
+            left -= size
+            places.append(node)
+        amount = {GPU: "1", "nvidia.com/gpumem": str(10000 * size)}
+        objects += workload(f"s{number}", amount, places, namespace=f"team-{number % 3}")
+        number += 1
+    return [*objects, *(namespace(f"team-{team}") for team in range(3))]
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_nothing_is_held_for_a_node_to_spare_by_default(tmp_path: Path, seed: int) -> None:
+    """What moves as a whole without a node to spare was divided, and did not fit then."""
+    objects = crowded(seed)
+
+    without = held_objects(planned(tmp_path, objects, "--spare-nodes", 0))
+
+    assert without.keys() == held_objects(planned(tmp_path, objects)).keys()

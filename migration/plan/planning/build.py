@@ -242,7 +242,7 @@ def build_plan(question: PlanQuestion, policy: Policy, progress: PlanProgress) -
         plugins=kept_away(prepared.objects, operator, [entry.node for entry in candidates]),
         waves=tuple(
             with_smaller_cards(
-                _complete_wave(prepared, wave, details, own_work),
+                _complete_wave(prepared, wave, details, own_work, waves.waves),
                 waves.waves,
                 prepared.cluster,
                 live_nodes,
@@ -273,13 +273,17 @@ def build_plan(question: PlanQuestion, policy: Policy, progress: PlanProgress) -
 
 
 def _complete_wave(
-    prepared: _Prepared, wave: Wave, details: WaveDetails, work: tuple[PlannedWork, ...]
+    prepared: _Prepared,
+    wave: Wave,
+    details: WaveDetails,
+    work: tuple[PlannedWork, ...],
+    waves: Sequence[Wave],
 ) -> Wave:
     """Return a wave with its pods and the notes on them."""
     cluster, groups = prepared.cluster, prepared.groups
     wave = with_uncounted_quotas(wave, prepared.quotas, cluster.workloads)
     wave = with_rollouts_above_budget(wave, cluster.replaced_lines, cluster.workloads, groups)
-    wave = with_pods(wave, work, prepared.evidence, groups)
+    wave = with_pods(wave, work, prepared.evidence, groups, earlier=waves[: wave.wave - 1])
     wave = with_kept_keys(wave, cluster.workloads)
     return with_strays(wave, details, cluster)
 

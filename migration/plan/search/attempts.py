@@ -47,6 +47,7 @@ class WaveSearch:
 
     Attributes:
         obstacle: The last one that was met; None where all fitted.
+        lacks_spare: True if the last call of `find` met one for want of a node to spare.
     """
 
     def __init__(
@@ -61,6 +62,7 @@ class WaveSearch:
             stops: A function that returns true to give up the search.
         """
         self.obstacle: Obstacle | None = None
+        self.lacks_spare = False
         self._placer = placer
         self._policy = policy
         self._stops = stops
@@ -70,7 +72,7 @@ class WaveSearch:
 
     def find(self, moment: Moment) -> Attempt | None:
         """Return the largest wave that fits; None without any, and if the search is to stop."""
-        self.obstacle = None
+        self.obstacle, self.lacks_spare = None, False
         if not moment.nodes:
             attempt = self._try(moment, (), len(moment.parts))
             return attempt or self._with_one_part(moment, None)
@@ -435,6 +437,7 @@ class WaveSearch:
         if not self._policy.spare_nodes:
             return None
         for loss in self._losses.find(moment, stage, after):
+            self.lacks_spare = True
             problem = f"{_without_devices(loss.missing)}, once {join_names(loss.nodes)} is lost"
             return Obstacle(moment=when[0], nodes=when[1], problem=problem, fix=_SPARE_LESS)
         return None

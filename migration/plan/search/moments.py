@@ -46,6 +46,16 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     leaves_work: bool = False
 
 
+def with_spare(policy: Policy) -> Policy:
+    """Return a policy by which each wave keeps a node to spare, in place of a note on those without one."""
+    return msgspec.structs.replace(policy, spare_nodes=1, notes_loss=False)
+
+
+def without_spare(policy: Policy) -> Policy:
+    """Return the policy that `with_spare` was made of."""
+    return msgspec.structs.replace(policy, spare_nodes=0, notes_loss=True)
+
+
 class Obstacle(msgspec.Struct, frozen=True, kw_only=True):
     """The reason nodes and namespaces do not fit.
 

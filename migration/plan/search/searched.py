@@ -24,15 +24,21 @@ class SearchedWaves(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         end: The moment after the last wave.
         obstacle: The obstacle to the next wave; None if everything has a wave.
+        lacked_spare: Something was tried in vain for want of a node to spare.
     """
 
     waves: tuple[tuple[Moment, Attempt], ...]
     end: Moment
     obstacle: Obstacle | None
+    lacked_spare: bool = False
 
     def switched(self) -> frozenset[str]:
         """Return the nodes of all waves."""
         return frozenset(entry.node.name for _, attempt in self.waves for entry in attempt.nodes)
+
+    def is_whole(self) -> bool:
+        """Return True if every node and every part has a wave."""
+        return not self.end.nodes and not self.end.parts
 
     def keeps_spare(self) -> bool:
         """Return True if a node of each side may be lost after every wave."""

@@ -176,6 +176,8 @@ def with_pods(
     work: tuple[PlannedWork, ...],
     evidence: Evidence,
     groups: Mapping[str, Workload],
+    *,
+    earlier: Sequence[Wave],
 ) -> Wave:
     """Return a wave with the pods that lose work, those that run to their end, and notes on both.
 
@@ -184,6 +186,7 @@ def with_pods(
         work: The pods of its nodes that lose something when they are evicted.
         evidence: All pods of the cluster.
         groups: Workload, as `Kind/namespace/name`, to its owner and its pods.
+        earlier: The waves before it.
     """
     planned = tuple(_with_restart(workload, groups) for workload in wave.workloads)
     ending = {
@@ -201,7 +204,7 @@ def with_pods(
         ),
         notes=(
             *wave.notes,
-            *_budget_notes(wave, evidence),
+            *_budget_notes(wave, evidence, earlier),
             *_work_notes(work),
             *_restart_notes(planned),
             *_daemon_notes(wave, groups),
@@ -210,11 +213,22 @@ def with_pods(
     )
 
 
-def _budget_notes(wave: Wave, evidence: Evidence) -> Iterator[str]:
-    """Yield a note on each PodDisruptionBudget that allows no eviction of pods of a wave's nodes today."""
+def _budget_notes(wave: Wave, evidence: Evidence, earlier: Sequence[Wave]) -> Iterator[str]:
+    """Yield a note on each PodDisruptionBudget that allows no eviction of pods of a wave's nodes today.
+
+    Those that an earlier wave met are not named again: they allow some by now, or that wave has stopped.
+    """
+    met = {
+        budget.now_text
+        for entry in earlier
+        for node in entry.nodes
+        for budget, _ in evidence.exhausted_budgets(node.name)
+    }
     pods: dict[str, list[str]] = {}
     for node in wave.nodes:
         for budget, pod in evidence.exhausted_budgets(node.name):
+            if budget.now_text in met:
+                continue
             pods.setdefault(budget.now_text, []).append(f"{pod.name} on {node.name}")
     for text, names in pods.items():
         yield (

@@ -30,6 +30,8 @@ from migration.plan.search.moments import (
     Moment,
     Obstacle,
     Policy,
+    with_spare,
+    without_spare,
 )
 from migration.plan.search.parts import (
     Part,
@@ -114,7 +116,7 @@ class Planner:
         self._policy = policy
         self._policies: tuple[Policy, ...] = (policy,)
         if policy.notes_loss:
-            spare = msgspec.structs.replace(policy, spare_nodes=1, notes_loss=False)
+            spare = with_spare(policy)
             self._policies = (
                 *(msgspec.structs.replace(entry, leaves_work=True) for entry in (spare, policy)),
                 *(spare, policy),
@@ -173,7 +175,7 @@ class Planner:
         begin = self._begin(stage, candidates, parts)
         self._losses = NodeLosses.today(self._placer, begin, self._policies[0].spare_nodes)
         search = self._search_in_parts(begin, start.selected, self._policies, progress)
-        if len(self._policies) > 1 and (search.end.nodes or search.end.parts):
+        if search.lacked_spare and len(self._policies) > 1 and not search.is_whole():
             # A node to spare is kept only where nothing is held for it.
             without = self._search_in_parts(begin, start.selected, (self._policy,), progress)
             search = self._better(search, without)
@@ -274,12 +276,17 @@ class Planner:
             policies: The policies, as of `_search`.
             progress: Follows the search.
         """
-        search = self._search(begin, policies, progress)
-        waiting = {part.namespace for part in search.parts_without_spare()}
-        divided = divide(begin.parts, waiting, self._workloads, selected, self._divisible)
-        if len(divided) > len(begin.parts) and not progress.stops():
-            in_parts = msgspec.structs.replace(begin, parts=divided)
-            search = self._better(search, self._search(in_parts, policies, progress))
+        whole = search = self._search(begin, policies, progress)
+        waiting = [{part.namespace for part in whole.end.parts}]
+        if len(policies) > 1:
+            waiting.append({part.namespace for part in whole.parts_without_spare()})
+        tried = len(begin.parts)
+        for namespaces in waiting:
+            divided = divide(begin.parts, namespaces, self._workloads, selected, self._divisible)
+            if len(divided) > tried and not progress.stops():
+                tried = len(divided)
+                in_parts = msgspec.structs.replace(begin, parts=divided)
+                search = self._better(search, self._search(in_parts, policies, progress))
         return search
 
     def _search(
@@ -289,21 +296,30 @@ class Planner:
         total = len(moment.nodes)
         waves: list[tuple[Moment, Attempt]] = []
         obstacle: Obstacle | None = None
+        lacked_spare = False
+        fails_alike: Policy | None = None
         for policy in policies:
             if policy.leaves_work and not any(entry.has_work for entry in moment.nodes):
+                continue
+            if policy == fails_alike:
                 continue
             obstacle = None
             search = WaveSearch(self._placer, policy, self._losses, progress.stops)
             while (moment.nodes or moment.parts) and not progress.stops():
                 attempt = search.find(moment)
+                lacked_spare |= search.lacks_spare
                 if attempt is None:
                     obstacle = search.obstacle
+                    # Where no node to spare was missed, nothing fits without one, either.
+                    fails_alike = None if search.lacks_spare else without_spare(policy)
                     break
                 waves.append((moment, attempt))
                 moment = moment.following(attempt)
                 if attempt.nodes:
                     progress(total - len(moment.nodes))
-        return SearchedWaves(waves=tuple(waves), end=moment, obstacle=obstacle)
+        return SearchedWaves(
+            waves=tuple(waves), end=moment, obstacle=obstacle, lacked_spare=lacked_spare
+        )
 
     def _own_obstacles(
         self, begin: Moment, search: SearchedWaves, progress: PlanProgress
