@@ -162,6 +162,20 @@ def read_replicas(labels: Mapping[str, str], key: str = GPU) -> int:
     return max(1, int(text)) if is_number else 1
 
 
+def labels_without_sharing(labels: Mapping[str, str]) -> dict[str, str]:
+    """Return the labels of a node that change once its device plugin shares no devices any more."""
+    changed = {
+        key: "1"
+        for key in labels
+        if key.endswith(REPLICAS) and read_replicas(labels, key.removesuffix(REPLICAS)) > 1
+    }
+    if labels.get(PRODUCT, "").endswith(_SHARED):
+        changed[PRODUCT] = labels[PRODUCT].removesuffix(_SHARED)
+    if labels.get(SHARING, "none") != "none":
+        changed[SHARING] = "none"
+    return changed
+
+
 def unknown_device_keys(
     nodes: Iterable[Node], planned_nodes: Collection[str]
 ) -> dict[str, tuple[str, ...]]:

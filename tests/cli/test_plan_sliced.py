@@ -71,6 +71,19 @@ def test_whole_gpus_for_parts_are_given_on_demand_only(tmp_path: Path) -> None:
     assert "offers each GPU 4 times (nvidia.com/gpu.sharing-strategy is not set): pods" in notes
 
 
+def test_a_pod_that_selects_the_shared_product_has_no_node_after_the_switch(tmp_path: Path) -> None:
+    """Its node has the product without -SHARED once the plugin is gone."""
+    product = {"nvidia.com/gpu.product": "Tesla-T4-SHARED"}
+    notebooks = workload("nb", {GPU: "1"}, ["ts-0"], namespace="lab", nodeSelector=product)
+    objects = [sliced_node("ts-0", **product), plugin_node("gpu-0"), namespace("lab"), *notebooks]
+
+    plan = planned(tmp_path, objects, "--time-slicing", "whole")
+
+    reason = held_objects(plan)["Deployment/lab/nb"]
+    assert "its pods select nodes by nvidia.com/gpu.product=Tesla-T4-SHARED" in reason
+    assert [["gpu-0"]] == [names for names, _ in waves(plan)]
+
+
 def test_a_translated_workload_holds_its_namespace(tmp_path: Path) -> None:
     """A restart would give each of its pods a claim for a whole GPU."""
     settings = tmp_path / "settings.yaml"

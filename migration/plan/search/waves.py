@@ -14,6 +14,7 @@ from typing import Final, Protocol
 import msgspec
 
 from migration.assessment.assess import AssessedCluster
+from migration.assessment.node_devices import labels_without_sharing
 from migration.assessment.outcomes import AssessedWorkload, Outcome
 from migration.plan.model.plan import (
     Held,
@@ -150,7 +151,12 @@ class Planner:
             start: The nodes and namespaces that are switched and opted in already.
             progress: Follows the search.
         """
-        labels = {entry.node.name: entry.node.labels for entry in candidates}
+        own_labels = {node.metadata.name: node.labels for node in self._cluster.state.nodes}
+        labels = {
+            name: {**labels_without_sharing(own_labels.get(name, {})), **entry.node.labels}
+            for entry in candidates
+            for name in [entry.node.name]
+        }
         progress.expect(len(candidates))
         stage = msgspec.structs.replace(
             start, labels={**start.labels, **labels}, closed=self._closed_nodes()
