@@ -46,11 +46,12 @@ DRIVER_LABELS: Final = ("nvidia.com/cuda.driver-version.major", "nvidia.com/cuda
 
 TIME_SLICING: Final = "--time-slicing"
 WHOLE: Final = "whole"
-FIX: Final = (
+STOP_SHARING: Final = (
     "take the sharing out of the device plugin's configuration for these nodes, so that each pod has a whole GPU before "
     "the migration; or let the pods request a share with its memory (nvidia.com/gpu with nvidia.com/gpumem), and HAMi "
-    f"serve these nodes; or plan with {TIME_SLICING} {WHOLE}, if each pod may get a whole one"
+    "serve these nodes"
 )
+FIX: Final = f"{STOP_SHARING}; or plan with {TIME_SLICING} {WHOLE}, if each pod may get a whole one"
 
 
 class Blocker(msgspec.Struct, frozen=True, kw_only=True):

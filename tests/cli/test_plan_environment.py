@@ -27,7 +27,7 @@ from testing.migration import (
     plugin_node,
     workload,
 )
-from testing.plan import changes, held_objects
+from testing.plan import changes, document, held_objects
 from translation.cluster.component_statements import Component, Topic, statements_about
 
 Objects = Sequence[Mapping[str, Any]]
@@ -463,3 +463,6 @@ def test_a_node_whose_devices_no_plan_knows_is_named(tmp_path: Path) -> None:
 
     assert {"Node//npu", "Node//ts"} == held.keys()
     assert "its device plugin offers nvidia.com/gpu.shared, and" in held["Node//ts"]
+    fixes = {entry["object"]: entry["fix"] for entry in document(tmp_path)["held"]}
+    assert fixes["Node//ts"].startswith("take the sharing out of the device plugin's configuration")
+    assert fixes["Node//npu"].startswith("install the driver and switch the node by hand")

@@ -18,7 +18,7 @@ from answers.manifests.pod_checks import QUEUE_NAME
 from kube.api.workloads import DAEMON_SET
 from kube.manifests.source import SourceObject
 from kube.names import FIELD_MANAGERS, TRANSLATE_LABEL, TRANSLATE_SELECTED
-from migration.assessment.blockers import FIX
+from migration.assessment.blockers import STOP_SHARING
 from migration.assessment.node_devices import Source
 from migration.plan.facts.vendors import (
     NVIDIA,
@@ -370,7 +370,7 @@ def held_unknown_devices(keys_of: Mapping[str, Sequence[str]]) -> Iterator[Held]
                 object=f"Node//{name}",
                 reason=f"its device plugin offers {', '.join(keys)}, and which devices a DRA driver would publish is not "
                 "known: parts of devices by time slicing or MPS are published by none that NVIDIA has",
-                fix=FIX,
+                fix=STOP_SHARING,
             )
         elif is_name(name):
             yield Held(
