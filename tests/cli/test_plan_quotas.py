@@ -298,7 +298,20 @@ def test_a_rollout_that_needs_more_than_the_budget_is_told(
     notes = plan["waves"][_wave_of(plan, "team") - 1]["notes"]
     told = [note for note in notes if "both count in DeviceQuota team" in note]
     assert bool(told) == is_told
-    assert all(note.startswith("Deployment/team/web: ") for note in told)
+    assert all(note.startswith("rollouts of Deployment/team/web start") for note in told)
+
+
+def test_many_rollouts_of_one_quota_are_one_note(tmp_path: Path) -> None:
+    """They were a note each, eighty in a rehearsal."""
+    objects = [hami_node("hami-0"), hami_node("hami-1"), namespace("team"), _quota()]
+    for number in range(5):
+        objects += workload(f"web-{number}", SHARE, ["hami-0"])
+
+    plan = planned(tmp_path, [*objects, _device_quota({"name": GPU})])
+
+    notes = plan["waves"][_wave_of(plan, "team") - 1]["notes"]
+    (note,) = [note for note in notes if "both count in DeviceQuota team" in note]
+    assert "Deployment/team/web-2 and 2 more start a pod" in note
 
 
 def test_a_rollout_of_pods_without_the_key_of_the_line_needs_no_budget(tmp_path: Path) -> None:
@@ -317,5 +330,5 @@ def test_a_rollout_of_pods_without_the_key_of_the_line_needs_no_budget(tmp_path:
 
     assert [entry["lines"] for entry in plan["replacedLines"]] == [["requests.nvidia.com/gpumem"]]
     notes = [note for wave in plan["waves"] for note in wave["notes"]]
-    told = [note.split(": ")[0] for note in notes if "both count in DeviceQuota team" in note]
-    assert told == ["Deployment/team/share"]
+    (told,) = [note for note in notes if "both count in DeviceQuota team" in note]
+    assert told.startswith("rollouts of Deployment/team/share start a pod")

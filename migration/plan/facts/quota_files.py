@@ -1,7 +1,7 @@
 """The ResourceQuotas of a plan, as files below `quotas/`. Pure."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -62,6 +62,10 @@ def quota_lines(quotas: Iterable[ConvertedQuota]) -> dict[str, QuotaLines]:
             doubled=tuple(effect.line for effect in quota.effects) if added else (),
         )
     return lines
+
+
+_SHOWN: Final = 3
+"""Workloads that a note names."""
 
 
 class PlanQuotas(NamedTuple):
@@ -145,7 +149,7 @@ def with_rollouts_above_budget(
     workloads: Iterable[AssessedWorkload],
     groups: Mapping[str, Workload],
 ) -> Wave:
-    """Return a wave with a note on each rollout that needs budget for one pod more than it has.
+    """Return a wave with a note on the rollouts that need budget for one pod more than they have.
 
     A gated pod is not ready, and the pods that hold the budget stay until it is: neither would end. A line for
     keys and one for claims left twice the room.
@@ -158,7 +162,7 @@ def with_rollouts_above_budget(
     """
     entries = tuple(replaced_lines)
     keys = {workload.key.reference: workload.keys for workload in workloads}
-    notes = []
+    deployments: dict[tuple[str, ...], list[str]] = {}
     for workload in wave.workloads:
         kind, namespace, _ = workload.object.split("/", 2)
         owner = groups[workload.object].owner if workload.object in groups else None
@@ -173,12 +177,20 @@ def with_rollouts_above_budget(
             for quota in entry.device_quotas
         }
         if quotas and workload.is_restarted and _keeps_all_pods(mapping_at(owner.document, "spec")):
-            names = ", ".join(sorted(quotas))
-            notes.append(
-                f"{reference_text(workload.object)}: its rollout starts a pod before one ends (maxUnavailable is 0), "
-                f"and both count in DeviceQuota {names}: leave room for one more pod, or set maxUnavailable: 1"
+            deployments.setdefault(tuple(sorted(quotas)), []).append(
+                reference_text(workload.object)
             )
+    notes = tuple(
+        f"rollouts of {_first_names(names)} start a pod before one ends (maxUnavailable is 0), and both count in "
+        f"DeviceQuota {', '.join(own_quotas)}: leave room for one more pod, or set maxUnavailable: 1"
+        for own_quotas, names in deployments.items()
+    )
     return msgspec.structs.replace(wave, notes=(*wave.notes, *notes))
+
+
+def _first_names(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return f"{', '.join(names[:_SHOWN])}{more}"
 
 
 def _keeps_all_pods(spec: Mapping[str, Any]) -> bool:

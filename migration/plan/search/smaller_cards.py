@@ -47,7 +47,7 @@ class _Smaller(NamedTuple):
         label: A label that the nodes in use have, and those with smaller cards have not; empty without one.
     """
 
-    nodes: Sequence[str]
+    nodes: tuple[str, ...]
     size: Quantity
     used: Quantity
     label: str
@@ -59,7 +59,7 @@ def with_smaller_cards(
     cluster: AssessedCluster,
     live_nodes: Mapping[str, Iterable[str]],
 ) -> Wave:
-    """Return a wave with a note on each of its workloads with smaller cards ahead.
+    """Return a wave with notes on its workloads with smaller cards ahead.
 
     Args:
         wave: The wave.
@@ -74,28 +74,29 @@ def with_smaller_cards(
     )
     assessed = {workload.key.reference: workload for workload in cluster.workloads}
     workloads: list[PlannedWorkload] = []
-    notes: list[str] = []
+    names: dict[_Smaller, list[str]] = {}
     for entry in wave.workloads:
         own = frozenset(live_nodes[entry.object])
         smaller = _smaller(assessed[entry.object], nodes, cluster.state.pods, own)
         if smaller is None:
             workloads.append(entry)
             continue
-        notes.append(_note(entry.object, smaller))
+        names.setdefault(smaller, []).append(entry.object)
         loss = f"they may get cards of {smaller.size}, and have cards of {smaller.used} today"
         losses = (*entry.losses, loss) if entry.is_restarted else entry.losses
         workloads.append(msgspec.structs.replace(entry, losses=losses))
+    notes = (_note(own, smaller) for smaller, own in names.items())
     return msgspec.structs.replace(wave, workloads=tuple(workloads), notes=(*wave.notes, *notes))
 
 
-def _note(reference: str, smaller: _Smaller) -> str:
+def _note(references: Sequence[str], smaller: _Smaller) -> str:
     selector = (
         f"the node selector {smaller.label}, which their nodes have and these have not,"
         if smaller.label
         else "a node selector, by a label that you give their nodes,"
     )
     return (
-        f"pods of {reference} may get smaller cards: they request whole cards or a percentage, run on cards of "
+        f"pods of {join_names(references)} may get smaller cards: they request whole cards or a percentage, run on cards of "
         f"{smaller.used} today, and fit {join_names(smaller.nodes)} with cards of {smaller.size} as soon as these have "
         f"the same driver; another system has kept them from these nodes so far; give them {selector} "
         "before this wave, or request an amount of memory"
@@ -133,7 +134,7 @@ def _smaller(
     if not sizes:
         return None
     label = _own_label(nodes, [node.node for node in own_nodes], sizes)
-    return _Smaller(sorted(sizes), min(sizes.values()), max(used), label)
+    return _Smaller(tuple(sorted(sizes)), min(sizes.values()), max(used), label)
 
 
 def _own_label(nodes: _Nodes, own: Iterable[str], others: Iterable[str]) -> str:
