@@ -282,7 +282,7 @@ check_budgets() {
   local status=0
   waiting_nodes=("$@")
   trap 'give_up "${waiting_nodes[@]}"; exit 130' INT
-  drawbridge verify --live "--node=$1" --budgets --wait=5m || status="$?"
+  drawbridge verify --live "--node=$1" --budgets --wait=10m || status="$?"
   if [ "$status" -ne 0 ]; then
     printf 'a PodDisruptionBudget holds the drain of %s, see above: let it allow an eviction first\n' "$1" >&2
     give_up "$@"

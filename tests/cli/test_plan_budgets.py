@@ -53,7 +53,7 @@ def test_a_wave_names_the_budgets_that_allow_no_eviction_today(tmp_path: Path) -
         note for wave in plan["waves"] for note in wave["notes"] if "PodDisruptionBudget" in note
     }
     assert any(NOW.format(" on h-0") in note for note in notes), notes
-    assert all("switch.sh after five minutes" in note for note in notes)
+    assert all("switch.sh after ten minutes" in note for note in notes)
 
 
 def test_a_drain_is_tried_once_budgets_were_looked_at_and_not_for_ever(tmp_path: Path) -> None:

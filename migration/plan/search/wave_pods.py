@@ -233,7 +233,7 @@ def _budget_notes(wave: Wave, evidence: Evidence, earlier: Sequence[Wave]) -> It
     for text, names in pods.items():
         yield (
             f"{text.format(f'of pod {join_names(names)}')}: see that all its pods are ready, or add a replica; preflight.sh stops at "
-            "it, and switch.sh after five minutes"
+            "it, and switch.sh after ten minutes"
         )
 
 
