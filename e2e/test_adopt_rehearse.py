@@ -121,7 +121,7 @@ def test_a_plan_is_rehearsed_wave_by_wave_and_no_other_cluster_is_asked(
     print(result.stdout)
     assert [] == answer["findings"]
     assert [] == [run for run in answer["scripts"] if run["status"]]
-    assert (3, 3, 5) == (answer["waves"], answer["wavesDone"], answer["nodes"])
+    assert (5, 5, 5) == (answer["waves"], answer["wavesDone"], answer["nodes"])
     assert any("helm upgrade" in text for text in answer["notRehearsed"])
     assert 0 == result.returncode
     assert [] == connections

@@ -421,7 +421,7 @@ def crowded(seed: int) -> Objects:
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_nothing_is_held_for_a_node_to_spare_by_default(tmp_path: Path, seed: int) -> None:
-    """What moves as a whole without a node to spare was divided, and did not fit then."""
+    """Namespaces that move as a whole without a node to spare were divided, and did not fit then."""
     objects = crowded(seed)
 
     without = held_objects(planned(tmp_path, objects, "--spare-nodes", 0))

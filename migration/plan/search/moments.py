@@ -47,7 +47,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def with_spare(policy: Policy) -> Policy:
-    """Return a policy by which each wave keeps a node to spare, in place of a note on those without one."""
+    """Return a policy that keeps a node to spare in each wave, in place of a note."""
     return msgspec.structs.replace(policy, spare_nodes=1, notes_loss=False)
 
 
