@@ -21,6 +21,7 @@ def restart_lines(wave: Wave, *, with_claims: bool) -> Iterator[str]:
     """
     targets: dict[str, list[str]] = {}
     asking: list[PlannedWorkload] = []
+    left: list[PlannedWorkload] = []
     for workload in wave.workloads:
         if not workload.is_restarted or workload.labelled or workload.on_delete:
             continue
@@ -29,18 +30,32 @@ def restart_lines(wave: Wave, *, with_claims: bool) -> Iterator[str]:
         if workload.asks:
             asking.append(workload)
             continue
+        if with_claims and workload.selector:
+            left.append(workload)
+            continue
         kind, namespace, name = workload.object.split("/", 2)
         targets.setdefault(namespace, []).append(f"{ROLLED_OUT[kind]}/{name}")
-    if targets:
+    if targets or left:
         yield "# Only workloads whose pods change are restarted; Jobs run out, CronJobs change with their next run."
+    if left:
+        yield "# Pods that a drain has made come again have device keys already: their quota may have no room for one more."
+    yield from (_restart_line(workload, with_claims=with_claims) for workload in left)
     for namespace, names in targets.items():
         words = ("kubectl", "rollout", "restart", f"--namespace={namespace}")
         yield " \\\n  ".join((command(*words), *map(quoted, names)))
     for workload in asking:
-        kind, namespace, name = workload.object.split("/", 2)
-        words = ("kubectl", "rollout", "restart", f"--namespace={namespace}")
-        yield from asked_lines(workload, command(*words, f"{ROLLED_OUT[kind]}/{name}"))
+        yield from asked_lines(workload, _restart_line(workload, with_claims=with_claims))
     yield from _deleted_lines(wave, "claims" if with_claims else "keys")
+
+
+def _restart_line(workload: PlannedWorkload, *, with_claims: bool) -> str:
+    """Return the command for the restart of a workload; the way back needs a pod with claims."""
+    kind, namespace, name = workload.object.split("/", 2)
+    target = f"{ROLLED_OUT[kind]}/{name}"
+    if with_claims and workload.selector:
+        owner = _OWNERS.get(kind, f"{kind}/{name} ")
+        return command("restart_with_claims", target, namespace, workload.selector, owner)
+    return command("kubectl", "rollout", "restart", f"--namespace={namespace}", target)
 
 
 def _deleted_lines(wave: Wave, devices: str) -> Iterator[str]:

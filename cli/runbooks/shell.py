@@ -208,6 +208,17 @@ recreate_pods() {
   done <<<"$pods"
 }
 
+# Restart $1 in the namespace $2 if a pod of it has claims. $3 selects its pods, and their owner begins with $4.
+restart_with_claims() {
+  local pods
+  pods="$(print_pods "$2" "$3" "$4")"
+  if grep -q -E -e ' claims( (True|False|Unknown))?$' <<<"$pods"; then
+    kubectl rollout restart "--namespace=$2" "$1"
+  else
+    printf '%s: no pod has claims\n' "$2/$1"
+  fi
+}
+
 # Wait until all rollouts have ended: a workload, its namespace and the selector of its pods for each.
 wait_for_rollouts() {
   local pods left late='' end=$((SECONDS + most_seconds))

@@ -99,7 +99,7 @@ def test_a_way_back_waits_for_the_pods_that_it_restarted(tmp_path: Path) -> None
     wave, _ = moving(tmp_path, objects("StatefulSet", {}))
 
     lines = [line.strip() for line in script(tmp_path, "rollback", wave["wave"]).splitlines()]
-    restart = lines.index("kubectl rollout restart --namespace=team \\")
+    restart = lines.index("restart_with_claims statefulset/web team app=web 'StatefulSet/web '")
     wait = lines.index("wait_for_rollouts \\")
     assert restart < wait
     assert "statefulset/web team app=web" == lines[wait + 1]
@@ -142,6 +142,10 @@ class Scripts:
     def show(self, **pods: str) -> None:
         for name, line in pods.items():
             (self._pods / name).write_text(line)
+
+    def calls(self) -> str:
+        """Return the calls of the last run."""
+        return self._calls.read_text()
 
     def run(self, phase: str, **environment: str) -> tuple[int, list[str], str]:
         """Return the status, the deleted pods, and standard error."""
@@ -204,3 +208,26 @@ def test_a_way_back_names_the_pods_that_are_not_back(tmp_path: Path) -> None:
     assert 1 == status
     assert "team/deployment/web is not back; not yet: b c\n" in told
     assert "stopped at: wait for team/deployment/web" in told
+
+
+@pytest.mark.parametrize(
+    ("pods", "is_restarted"),
+    [
+        ({"web-0": "claims True", "web-1": "claims True"}, True),
+        ({"web-0": "claims False", "web-1": "keys True"}, True),
+        ({"web-0": "claims", "web-1": "keys True"}, True),
+        ({"web-0": "keys True", "web-1": "keys True"}, False),
+        ({"web-0": "claims ending", "web-1": "keys True"}, False),
+    ],
+)
+def test_a_way_back_restarts_nothing_that_a_drain_has_given_keys_already(
+    tmp_path: Path, pods: Mapping[str, str], *, is_restarted: bool
+) -> None:
+    """The rollout of a full quota waited for ever for room for one more pod, and the rollback failed."""
+    scripts = Scripts(tmp_path, "StatefulSet", {})
+    scripts.show(**{name: f"StatefulSet/web {state}" for name, state in pods.items()})
+
+    status, _, text = scripts.run("rollback", STATUS="0")
+
+    assert 0 == status, text
+    assert is_restarted is ("rollout restart --namespace=team statefulset/web" in scripts.calls())
