@@ -299,6 +299,16 @@ WARNED = (
         ("NVIDIA_VISIBLE_DEVICES in the manifest may expose GPUs that are not in the claim",),
     ),
     Loss(
+        "a misspelt key alone, which the webhook for pods does not see",
+        asking({"nvidia.com/gpumems": 1000}),
+        (f"{BELOW_SPEC}[nvidia.com/gpumems]: ",),
+    ),
+    Loss(
+        "a key of a misspelt domain",
+        asking({"nvdia.com/gpu": 1}),
+        ("did you mean nvidia.com/gpu?",),
+    ),
+    Loss(
         "a node label of shared GPUs",
         share(nodeSelector={"nvidia.com/gpu.product": "A100-SHARED"}),
         ('nodeSelector[nvidia.com/gpu.product]: "A100-SHARED" is a label of nodes whose device',),
@@ -353,6 +363,31 @@ def test_what_is_lost_is_told_in_one_line_each(cluster: Access, workshop: str, c
     assert all(line.startswith("Warning: drawbridge[") for line in lines)
     for text in case.warnings:
         assert any(text in line for line in lines), output.stderr
+
+
+def test_a_workload_is_told_what_a_quota_has_left(cluster: Access, namespace: str) -> None:
+    line = "requests.nvidia.com/gpu"
+    metadata = {"name": "gpus", "namespace": namespace}
+    quota = {
+        "apiVersion": "v1",
+        "kind": "ResourceQuota",
+        "metadata": metadata,
+        "spec": {"hard": {line: "2"}},
+    }
+    cluster.apply([quota])
+    cluster.wait_for(
+        "resourcequotas",
+        "gpus",
+        namespace,
+        until=lambda stored: line in stored.get("status", {}).get("used", {}),
+    )
+    workload = deployment("web", pod("pod", limits={GPU: 1}), replicas=3)
+
+    def told() -> bool:
+        output = cluster.kubectl(*_dry_run(namespace), input=stream(workload))
+        return "requested 3 by 3 pods, used 0, hard 2" in output.stderr
+
+    cluster.wait_until(told, "the webhook has seen the quota")
 
 
 def test_what_is_right_is_silent(cluster: Access, workshop: str) -> None:
