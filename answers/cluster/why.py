@@ -44,10 +44,10 @@ from kube.names import DEFAULT_SCHEDULER_NAME
 from quotas.resource_quotas.obstacles import explain_uncreated
 
 _USERS_SHOWN: Final = 5
-BEHIND_GATE: Final = (
+UNTIL_ROOM: Final = (
     "wait until other pods of the tenant end, request less, or raise the DeviceQuota"
 )
-"""The way out for a pod behind its scheduling gate if no smaller amount is known to fit."""
+"""The way out for a pod that waits for a DeviceQuota if no smaller amount is known to fit."""
 
 
 class Condition(StrEnum):

@@ -55,6 +55,24 @@ def test_a_pod_of_the_bridge_waits_likewise(tmp_path: Path) -> None:
     assert "allocated" not in text
 
 
+@pytest.mark.parametrize("is_gated", [True, False])
+def test_one_device_too_many_is_advised_to_wait(tmp_path: Path, *, is_gated: bool) -> None:
+    claim, pod = gated("1Gi") if is_gated else of_bridge(*pending("1Gi"))[:2]
+    others = [claim]
+    for number in range(2):
+        other = {**claim, "metadata": {**claim["metadata"], "name": f"claim-{number}"}}
+        others.append(other)
+    pod["spec"]["resourceClaims"] = [
+        {"name": f"gpu-{number}", "resourceClaimName": other["metadata"]["name"]}
+        for number, other in enumerate(others)
+    ]
+
+    text = explained(tmp_path, "pod", pod, *others, *([] if is_gated else [OWNERSHIP]))
+
+    assert "3 devices needed, 1 device of 4 devices left, 2 devices missing" in text
+    assert "advice wait until other pods of the tenant end, request less" in text
+
+
 def test_a_pod_with_room_is_placed_once_the_gate_is_gone(tmp_path: Path) -> None:
     text = explained(tmp_path, "pod", *gated("16Gi"))
 

@@ -19,7 +19,7 @@ from answers.cluster.hints import hints, legacy_hints
 from answers.cluster.pending_workload import PendingPods, WorkloadStatus, group_pending_pods
 from answers.cluster.quota_status import unenforced_notes
 from answers.cluster.why import (
-    BEHIND_GATE,
+    UNTIL_ROOM,
     Condition,
     ObjectStatus,
     claim_status,
@@ -246,8 +246,8 @@ def _with_fits_in_keys(status: ObjectStatus, pod: Pod, state: ClusterState) -> O
         return status
     snapshot = TranslationSnapshot(profiles=load_profiles())
     fixes = budget_fixes(pod, state, snapshot) if status.quotas else ()
-    if status.gate is not None and status.quotas and not fixes:
-        fixes = (BEHIND_GATE,)
+    if status.quotas and not fixes:
+        fixes = (UNTIL_ROOM,)
     return msgspec.structs.replace(
         status,
         simulation=with_fits_in_keys(status.simulation, (pod,), state, snapshot),
