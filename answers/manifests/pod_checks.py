@@ -17,7 +17,7 @@ from rules.engine.engine import Target
 from rules.model.recorded_pods import VERSION
 from rules.objects.pod_fields import find_unknown_pod_fields
 from translation.compiling.claims import Claim
-from translation.reading.custom_workloads import value_at
+from translation.reading.custom_workloads import Shape, value_at, workload_kind
 
 QUEUE_NAME: Final = "kueue.x-k8s.io/queue-name"
 EVICTED: Final = "; Kueue evicts a workload whose pods wait for longer than the timeout of its waitForPodsReady, where that is on"
@@ -32,6 +32,9 @@ def field_findings(result: TranslatedObject, version: Version | None) -> Iterato
     if version is not None and version > VERSION:
         return
     source = result.source
+    custom = workload_kind(source.api_version, source.kind)
+    if custom is not None and not (custom.shape is Shape.TEMPLATE and custom.has_pod_fields):
+        return  # Its fields beside those of a pod are in the schema of the kind.
     path = pod_path(source.api_version, source.kind)
     places: list[Sequence[str | int]] = [place for place, _ in result.pods]
     for place in places if path is None else [path]:

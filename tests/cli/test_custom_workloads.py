@@ -327,3 +327,37 @@ def test_a_kind_that_keeps_its_keys_loses_no_toleration() -> None:
     }
 
     assert ["podTemplateNotRead"] == [finding["code"] for finding in answer(document)["findings"]]
+
+
+def unknown_fields(document: Mapping[str, Any]) -> list[str]:
+    """The places of fields that check takes for unknown to Kubernetes."""
+    result = drawbridge("check", "-f", "-", "-o", "json", stdin=dump_yaml([document]))
+    return [
+        finding["path"]
+        for finding in msgspec.json.decode(result.stdout)["findings"]
+        if finding["code"] == "unknownField"
+    ]
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        kind
+        for kind in WORKLOAD_KINDS
+        if kind.shape is not Shape.TEMPLATE or not kind.has_pod_fields
+    ],
+    ids=lambda kind: kind.kind,
+)
+def test_fields_of_a_kind_that_are_none_of_a_pod_are_not_unknown(kind: WorkloadKind) -> None:
+    document = workload_of(kind, {**SHARE, "containerConcurrency": 1})
+
+    assert [] == unknown_fields(document)
+
+
+def test_a_field_that_a_pod_template_of_a_kind_does_not_have_is_unknown() -> None:
+    kind = WORKLOAD_KINDS[0]
+
+    places = unknown_fields(workload_of(kind, {**SHARE, "containerConcurrency": 1}))
+
+    assert all(place.endswith(".template.spec.containerConcurrency") for place in places)
+    assert 2 == len(places)

@@ -44,6 +44,7 @@ class WorkloadKind(msgspec.Struct, frozen=True, kw_only=True):
             for a kind whose objects make no pods. Fewer than paths: the others have one.
         has_claims: Its templates may have claims, so that they are translated in files.
         container_paths: The paths of single containers; its controller makes a pod of each.
+        has_pod_fields: Its pods have the fields of Kubernetes' pods, and no others.
         caution: The other uses of the keys by its controller, and advice; for a kind without claims
             the reason. Empty if there is nothing to say.
     """
@@ -57,6 +58,7 @@ class WorkloadKind(msgspec.Struct, frozen=True, kw_only=True):
     namespaced: bool = True
     has_claims: bool = True
     container_paths: tuple[tuple[str, ...], ...] = ()
+    has_pod_fields: bool = True
     caution: str = ""
 
 
@@ -281,6 +283,7 @@ WORKLOAD_KINDS: Final[tuple[WorkloadKind, ...]] = (
         resource="services",
         paths=(("spec", "template"),),
         has_claims=False,
+        has_pod_fields=False,
     ),
     WorkloadKind(
         api_versions=("serving.knative.dev/v1",),
@@ -288,6 +291,7 @@ WORKLOAD_KINDS: Final[tuple[WorkloadKind, ...]] = (
         resource="configurations",
         paths=(("spec", "template"),),
         has_claims=False,
+        has_pod_fields=False,
     ),
     WorkloadKind(
         api_versions=("serving.kserve.io/v1beta1",),
