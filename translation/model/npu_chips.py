@@ -61,6 +61,15 @@ class NpuChip(
         sufficient = (template for template in self.templates if template.memory >= memory)
         return min(sufficient, key=lambda template: template.memory, default=None)
 
+    def template_of_cores(self, ai_core: int) -> NpuTemplate | None:
+        """Return the smallest template with that number of cores; None if there is none.
+
+        >>> CHIPS["Ascend310P"].template_of_cores(2).memory
+        6144
+        """
+        equal = (template for template in self.templates if template.ai_core == ai_core)
+        return min(equal, key=lambda template: template.memory, default=None)
+
     def percent_of_cores(self, ai_core: int) -> int:
         """Return cores as a percentage of all, rounded down, at least 1."""
         return max(1, min(100, ai_core * 100 // self.ai_core))

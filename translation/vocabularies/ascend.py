@@ -3,14 +3,19 @@
 Amounts are per NPU. Without the annotation `huawei.com/vnpu-mode: hami-core` HAMi makes virtual NPUs of
 templates, which the driver does not: a share is limited in software, with the amounts of the template.
 
+Huawei's own device plugin has names of virtual NPUs, too, such as huawei.com/Ascend310P-4c.3cpu; these
+are rejected, because an amount of them is no number of NPUs.
+
 Source: Project-HAMi/HAMi v2.10, pkg/device/ascend/device.go; Project-HAMi/HAMi-DRA 052848d,
-pkg/config/dra_device.go; Project-HAMi/ascend-dra-driver dc1db52, cmd/ascend-dra-kubeletplugin.
+pkg/config/dra_device.go; Project-HAMi/ascend-dra-driver dc1db52, cmd/ascend-dra-kubeletplugin;
+Ascend/mind-cluster, component/ascend-device-plugin/pkg/common/constants.go, Core1 to Core16.
 Not translated: the modules of two NPUs of a SuperPod, which no driver publishes; the number is even.
 """
 
+import re
 from typing import Final
 
-from findings.finding import Code, Finding, has_errors, warning
+from findings.finding import Code, Finding, error, has_errors, warning
 from findings.text import printable, quote_text
 from translation.model.init_containers import check_sidecars
 from translation.model.intents import (
@@ -24,7 +29,7 @@ from translation.model.intents import (
     annotation_path,
 )
 from translation.model.keys import KeyOutcome, Table, annotation, annotations, limit
-from translation.model.npu_chips import CHIPS
+from translation.model.npu_chips import CHIPS, NpuChip
 from translation.model.npu_shares import CORES, MEMORY, SOFT_MODE, ShareReader, read_share
 from translation.model.share_amounts import (
     MIB,
@@ -39,6 +44,8 @@ PREFIX: Final = "huawei.com/Ascend"
 DOMAIN: Final = "huawei.com/"
 USE_TYPE: Final = "hami.io/use-nputype"
 MODE: Final = "huawei.com/vnpu-mode"
+_VIRTUAL: Final = re.compile(r"-([0-9]{1,3})c(\.[0-9a-z.]*)?")
+"""The end of a name of virtual NPUs: their cores, and often their CPUs and memory."""
 TABLE: Final[Table] = (
     limit(
         f"{PREFIX}*",
@@ -47,6 +54,14 @@ TABLE: Final[Table] = (
         "N distinct NPUs, the whole of each without an amount. The driver does not publish which chip "
         "a name means, so any is accepted, with a warning; a profile may say it. Of a SuperPod "
         "(`Ascend910C`) 1 is 2, and another odd number is rejected",
+    ),
+    limit(
+        f"{PREFIX}*",
+        "virtual NPUs",
+        KeyOutcome.REFUSED,
+        "virtual NPUs of Huawei's own device plugin, of that many cores: write the key of the chip with "
+        "`-memory`",
+        case="a number of cores at the end, as in `-2c` or `-4c.3cpu`",
     ),
     limit(
         f"{PREFIX}*{MEMORY}",
@@ -108,7 +123,10 @@ def translate(pod: LegacyPod) -> Translation:
     intents: list[Intent] = []
     for container in pod.containers:
         for key in sorted(container.limits):
-            if not key.endswith((MEMORY, CORES)):
+            virtual = _VIRTUAL.search(key)
+            if virtual is not None and virtual.end() == len(key):
+                findings += _check_virtual(pod, container, key, virtual)
+            elif not key.endswith((MEMORY, CORES)):
                 intents += _intents(pod, container, key, models, findings)
             elif key.removesuffix(MEMORY).removesuffix(CORES) not in container.limits:
                 message = f"{printable(key)} requests no NPU without the key of its chip"
@@ -117,6 +135,30 @@ def translate(pod: LegacyPod) -> Translation:
     findings = with_pod_findings(intents, pod_findings, findings)
     findings += check_sidecars(intents, pod.containers)
     return Translation(intents=tuple(intents), findings=tuple(findings))
+
+
+def _check_virtual(
+    pod: LegacyPod, container: LegacyContainer, key: str, name: re.Match[str]
+) -> list[Finding]:
+    """Return an error about a key of virtual NPUs; none for an amount of zero."""
+    if not container.limits[key]:
+        return []
+    cores = int(name[1])
+    chip_key = key[: name.start()]
+    chip = _chip(pod, chip_key)
+    template = None if chip is None else chip.template_of_cores(cores)
+    amount = "in MiB" if template is None else str(template.memory)
+    message = f"counts virtual NPUs of {cores} cores, and the driver makes none of templates"
+    fix = (
+        f"write {printable(chip_key)}: 1 and {printable(chip_key)}{MEMORY}: {amount}, or keep the device "
+        "plugin for this pod"
+    )
+    return [error(Code.CANNOT_EXPRESS, container.limit_path(key), message, fix)]
+
+
+def _chip(pod: LegacyPod, key: str) -> NpuChip | None:
+    name = key.removeprefix(DOMAIN)
+    return pod.choices.ascend_chips.get(name, CHIPS.get(name))
 
 
 def _intents(
@@ -132,7 +174,7 @@ def _intents(
         ShareReader(
             container=container,
             key=key,
-            chip=pod.choices.ascend_chips.get(chip, CHIPS.get(chip)),
+            chip=_chip(pod, key),
             is_soft=pod.annotations.get(MODE) == SOFT_MODE,
             findings=faults,
         )

@@ -2,14 +2,19 @@
 
 The names, the DeviceClass of each, how devices are selected and what a container misses are data: the
 `resources` of devices of kind `device` in translation/profiles, and in the profiles of a cluster. So a
-device plugin needs no Python here. A name that no profile has is not read.
+device plugin needs no Python here. A name that no profile has is not read. HAMi's annotations choose
+devices among those of AMD and of Neuron.
 
-Source of each name: the profile that has it.
+Source of each name: the profile that has it; of annotations: Project-HAMi/HAMi v2.10,
+pkg/device/amd/device.go and pkg/device/awsneuron/device.go, and its documentation of version 2.8.
 """
 
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Iterator, Mapping
+from typing import Final, NamedTuple
 
+import msgspec
+
+from findings.field_path import FieldPath
 from findings.finding import Code, Finding, error
 from kube.quantity import ZERO
 from translation.model.amounts import requested_amounts
@@ -21,8 +26,19 @@ from translation.model.intents import (
     LegacyPod,
     Translation,
     Vocabulary,
+    annotation_path,
 )
-from translation.model.keys import KeyOutcome, Place, Table, limit, names, prefixes
+from translation.model.keys import (
+    KeyOutcome,
+    Place,
+    Table,
+    annotation,
+    annotations,
+    limit,
+    names,
+    prefixes,
+)
+from translation.model.share_amounts import list_items, listed_devices, lower_ascii
 
 NAME: Final = "resources"
 TPU: Final = "google.com/tpu"
@@ -31,6 +47,16 @@ _PARTITIONS: Final = (
     "N partitions of class `gpu.amd.com` whose `partitionProfile` is the name after the slash"
 )
 
+_AMD: Final = "amd.com/"
+_NEURON: Final = "aws.amazon.com/"
+_UUIDS: Final = {
+    f"{_AMD}use-gpu-uuid": f"{_AMD}nouse-gpu-uuid",
+    f"{_NEURON}use-neuron-uuid": f"{_NEURON}nouse-neuron-uuid",
+    f"{_NEURON}use-gpuuuid": f"{_NEURON}nouse-gpuuuid",
+}
+"""Annotations with the only devices to those with excluded ones; the last are of older versions."""
+_USE_TYPE: Final = f"{_AMD}use-gputype"
+_NO_USE_TYPE: Final = f"{_AMD}nouse-gputype"
 TABLE: Final[Table] = (
     limit("amd.com/gpu", "devices", KeyOutcome.COUNT, _WHOLE.format("gpu.amd.com")),
     *(
@@ -106,6 +132,17 @@ TABLE: Final[Table] = (
         )
         for name in ("npu", "*")
     ),
+    annotation(_USE_TYPE, KeyOutcome.SELECTOR, "the product name contains one of the items"),
+    annotation(_NO_USE_TYPE, KeyOutcome.SELECTOR, "the product name contains none of the items"),
+    *(
+        annotation(
+            name,
+            KeyOutcome.REFUSED,
+            "HAMi's identifiers of devices, which the driver does not publish",
+        )
+        for pair in _UUIDS.items()
+        for name in pair
+    ),
 )
 
 
@@ -113,13 +150,18 @@ def translate(pod: LegacyPod) -> Translation:
     """Translate the devices that each container requests, one intent per name."""
     intents: list[Intent] = []
     findings: list[Finding] = []
+    selections = [_selection(pod, domain) for domain in (_AMD, _NEURON)]
     for container in pod.containers:
         for key, count in requested_amounts(container):
             if isinstance(count, Finding):
                 findings.append(count)
             else:
-                intents.append(_intent(container, key, count))
+                selection = next((s for s in selections if key.startswith(s.domain)), _EVERY_DEVICE)
+                intents.append(_intent(container, key, count, selection))
     findings += _check_together(pod)
+    for selection in selections:
+        if any(str(intent.filter.resource).startswith(selection.domain) for intent in intents):
+            findings += selection.faults
     return Translation(intents=tuple(intents), findings=tuple(findings))
 
 
@@ -141,14 +183,58 @@ def _check_together(pod: LegacyPod) -> Iterator[Finding]:
         )
 
 
-def _intent(container: LegacyContainer, key: str, count: int) -> Intent:
+class _Selection(NamedTuple):
+    """The devices of a vendor that annotations of a pod choose.
+
+    Attributes:
+        paths: Aspect of the filter to its annotation.
+    """
+
+    domain: str
+    filter: DeviceFilter = DeviceFilter()
+    paths: Mapping[str, FieldPath] = {}
+    faults: tuple[Finding, ...] = ()
+
+
+_EVERY_DEVICE: Final = _Selection(domain="")
+
+
+def _selection(pod: LegacyPod, domain: str) -> _Selection:
+    """Return the devices of a vendor that the annotations of a pod choose."""
+    names_in_pod = {name for name in pod.annotations if name.startswith(domain)}
+    if not names_in_pod:
+        return _Selection(domain=domain)
+    faults: list[Finding] = []
+    use = next((name for name in _UUIDS if name in names_in_pod), "")
+    no_use = next((name for name in _UUIDS.values() if name in names_in_pod), "")
+    names_of_aspects = {"uuids": use, "not_uuids": no_use}
+    models: tuple[str, ...] | None = None
+    not_models: tuple[str, ...] = ()
+    if domain == _AMD:
+        names_of_aspects |= {"models": _USE_TYPE, "not_models": _NO_USE_TYPE}
+        models = listed_devices(pod.annotations, _USE_TYPE, faults)
+        not_models = list_items(pod.annotations.get(_NO_USE_TYPE, ""))
+    return _Selection(
+        domain=domain,
+        filter=DeviceFilter(
+            models=None if models is None else tuple(map(lower_ascii, models)),
+            not_models=tuple(map(lower_ascii, not_models)),
+            uuids=listed_devices(pod.annotations, use, faults),
+            not_uuids=list_items(pod.annotations.get(no_use, "")),
+        ),
+        paths={aspect: annotation_path(name) for aspect, name in names_of_aspects.items() if name},
+        faults=tuple(faults),
+    )
+
+
+def _intent(container: LegacyContainer, key: str, count: int, selection: _Selection) -> Intent:
     return Intent(
         container=container.name,
         kind=DeviceKind.DEVICE,
         count=count,
         exclusive=True,
-        filter=DeviceFilter(resource=key),
-        paths={"count": container.limit_path(key)},
+        filter=msgspec.structs.replace(selection.filter, resource=key),
+        paths={"count": container.limit_path(key), **selection.paths},
     )
 
 
@@ -157,6 +243,7 @@ VOCABULARY: Final = Vocabulary(
     table=TABLE,
     keys=names(TABLE, Place.LIMIT),
     key_prefixes=prefixes(TABLE, Place.LIMIT),
+    annotations=annotations(TABLE),
     takes_names=True,
     translate=translate,
 )

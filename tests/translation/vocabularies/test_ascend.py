@@ -106,6 +106,9 @@ REFUSED: Final = (
     (asking("Ascend910B3", 1, memory=16384, core=20),
      f"invalidCombination {LIMITS}[huawei.com/Ascend910B3-core]"),
     (asking("Ascend910B3", 1, memory=70000), f"outOfRange {LIMITS}[huawei.com/Ascend910B3-memory]"),
+    (asking("Ascend310P-2c", 2), f"cannotExpress {LIMITS}[huawei.com/Ascend310P-2c]"),
+    (asking("Ascend910-10c.3cpu.16g.ndvpp", 1),
+     f"cannotExpress {LIMITS}[huawei.com/Ascend910-10c.3cpu.16g.ndvpp]"),
     (asking("Ascend910C", 3), f"outOfRange {LIMITS}[huawei.com/Ascend910C]"),
     (asking("Ascend910C", 3, mode=SOFT), f"outOfRange {LIMITS}[huawei.com/Ascend910C]"),
 )  # fmt: skip
@@ -117,6 +120,25 @@ def test_what_hami_refuses_in_a_mode_is_refused(document: Document, want: str) -
 
     assert isinstance(outcome, Refused)
     assert f"error {want}" in finding_texts(outcome.findings)
+
+
+@pytest.mark.parametrize(
+    ("chip", "want"),
+    [
+        ("Ascend310P-2c", "huawei.com/Ascend310P: 1 and huawei.com/Ascend310P-memory: 6144"),
+        ("Ascend910-2c", "huawei.com/Ascend910: 1 and huawei.com/Ascend910-memory: in MiB"),
+    ],
+)
+def test_the_fix_of_a_virtual_npu_has_the_memory_of_its_template(chip: str, want: str) -> None:
+    (finding,) = translation_outcome(asking(chip, 1)).findings
+
+    assert want in finding.fix
+
+
+def test_no_virtual_npus_are_none() -> None:
+    both = {"huawei.com/Ascend310P-2c": 0, "huawei.com/Ascend310P": 1}
+
+    assert 1 == request_of(pod(container("main", both)))["count"]
 
 
 def test_the_templates_of_a_cluster_are_recorded_where_they_matter() -> None:

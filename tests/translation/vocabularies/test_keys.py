@@ -355,6 +355,11 @@ SOFT: Final = {"huawei.com/vnpu-mode": "hami-core"}
 ASCEND_ROWS: Final = (
     amount("huawei.com/Ascend*", 2, 1),
     Example(
+        "huawei.com/Ascend* (a number of cores at the end, as in `-2c` or `-4c.3cpu`)",
+        asks(limits={"huawei.com/Ascend310P-2c": 1}),
+        asks(limits={"huawei.com/Ascend310P": 1}),
+    ),
+    Example(
         "huawei.com/Ascend*-memory", asks(limits=NPU), asks(limits={"huawei.com/Ascend310P": 1})
     ),
     Example(
@@ -516,7 +521,16 @@ def rejected(row: str) -> Example:
     return amount(row, 1, 0)
 
 
+AMD: Final = {"amd.com/gpu": 1}
 RESOURCES_ROWS: Final = (
+    annotation("amd.com/use-gputype", "MI300X", AMD),
+    annotation("amd.com/nouse-gputype", "MI210", AMD),
+    *(annotation(f"amd.com/{use}-gpu-uuid", "AMD-0", AMD) for use in ("use", "nouse")),
+    *(
+        annotation(f"aws.amazon.com/{use}-{name}", "node-AWSNeuron-0", {"aws.amazon.com/neuron": 1})
+        for use in ("use", "nouse")
+        for name in ("neuron-uuid", "gpuuuid")
+    ),
     *(
         amount(row, 2, 1)
         for row in (
