@@ -17,6 +17,7 @@ from kube.api.core import Pod
 from kube.api.meta import decode
 from kube.api.urls import PODS
 from kube.runtime.informers import InformerFactory
+from translation.model.device_families import UNKNOWN
 from translation.model.intents import Vocabulary
 from translation.reading.untranslated_keys import find_untranslated_keys, may_have_device_keys
 
@@ -123,6 +124,8 @@ def _family_keys(
     pod: Pod, vocabularies: Mapping[str, Vocabulary], kept_names: Collection[str]
 ) -> Iterator[FamilyKeys]:
     for family, paths in find_untranslated_keys(pod, vocabularies, kept_names=kept_names).items():
+        if family is UNKNOWN:
+            continue  # The text of a pod does not tell these names from others.
         # Replicas have the same keys.
         keys = tuple(sys.intern(key) for key in sorted(paths)[:MAX_KEYS])
         yield FamilyKeys(family.owner, family.advice, keys)

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import pytest
 
-from testing.builders import Document, finding_codes, pod, pod_view
+from testing.builders import Document, container, finding_codes, pod, pod_view
 from translation.reading.untranslated_keys import check_untranslated_requests
 
 
@@ -22,6 +22,9 @@ CASES = (
     Case("no limit", {"example.com/card": 1}, {}, ("error limitRequired",)),
     Case("huge pages", {"hugepages-2Mi": "2Mi"}, {"hugepages-2Mi": "4Mi"}, ("error limitDiffers",)),
     Case("what may be overcommitted", {"cpu": 1, "kubernetes.io/batch": 1}, {"cpu": 2}, ()),
+    Case("a name without a domain", {}, {"gpu": 1}, ("error invalidObject",)),
+    Case("it in both", {"gpu": 1}, {"gpu": 1}, ("error invalidObject", "error invalidObject")),
+    Case("what Kubernetes has", {"memory": 1}, {"ephemeral-storage": 1, "hugepages-1Gi": 0}, ()),
     Case("a key that is translated", {"nvidia.com/gpu": 1}, {"nvidia.com/gpu": 2}, ()),
 )
 
@@ -33,3 +36,13 @@ def test_a_request_of_a_resource_that_stays(case: Case) -> None:
     )
 
     assert finding_codes(tuple(check_untranslated_requests(pod_view(document)))) == list(case.codes)
+
+
+def test_devices_of_the_whole_pod_are_rejected_as_the_api_server_does() -> None:
+    document = pod(container("main"))
+    document["spec"]["resources"] = {"limits": {"cpu": 1, "google.com/tpu": 4, "hugepages-2Mi": 0}}
+
+    (finding,) = check_untranslated_requests(pod_view(document))
+
+    assert "spec.resources.limits[google.com/tpu]" == str(finding.path)
+    assert "Unsupported value" in finding.message

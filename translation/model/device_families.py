@@ -3,6 +3,7 @@
 Source: the documentation and code of the device plugins and schedulers that are named here.
 """
 
+import re
 from typing import Final
 
 import msgspec
@@ -49,6 +50,11 @@ FAMILIES: Final[tuple[DeviceFamily, ...]] = (
         advice=_keys_advice("amd.com/gpu, or a partition such as amd.com/cpx_nps4"),
     ),
     DeviceFamily(
+        owner="Xilinx's FPGA device plugin, or InAccel",
+        resources=("xilinx.com/*", "xilinx/*"),
+        advice=_PLUGIN,
+    ),
+    DeviceFamily(
         owner="AWS's Neuron device plugin",
         resources=("aws.amazon.com/neuron*",),
         advice=_keys_advice("aws.amazon.com/neuron"),
@@ -91,6 +97,21 @@ FAMILIES: Final[tuple[DeviceFamily, ...]] = (
         advice="write aliyun.com/gpu-mem and aliyun.com/gpu-core.percentage, which are translated",
     ),
     DeviceFamily(
+        owner="Alibaba Cloud's PPU device plugin",
+        resources=("aliyun.com/ppu*", "alibabacloud.com/ppu*"),
+        advice=_PLUGIN,
+    ),
+    DeviceFamily(
+        owner="Google's retired API of Cloud TPUs",
+        resources=("cloud-tpus.google.com/*",),
+        advice=_keys_advice("google.com/tpu"),
+    ),
+    DeviceFamily(
+        owner="Elastic GPU",
+        resources=("elasticgpu.io/*", "gpushare.provisioner.elasticgpu.io/*"),
+        advice=_HAMI_KEYS,
+    ),
+    DeviceFamily(
         owner="Tencent Cloud's GPU sharing",
         resources=("tencent.com/*", "tke.cloud.tencent.com/*"),
         advice="write tencent.com/vcuda-core or tke.cloud.tencent.com/qgpu-core, which are translated",
@@ -104,6 +125,7 @@ FAMILIES: Final[tuple[DeviceFamily, ...]] = (
     DeviceFamily(
         owner="Volcano Engine's device plugins",
         resources=("vke.volcengine.com/*",),
+        annotations=("k8s.volcengine.com/pod-networks",),
         advice="if it is a NIC, such as vke.volcengine.com/rdma, list the name under resources in a "
         "profile; otherwise keep the device plugin running",
     ),
@@ -156,7 +178,7 @@ FAMILIES: Final[tuple[DeviceFamily, ...]] = (
     ),
     DeviceFamily(
         owner="Iluvatar's device plugin, or HAMi",
-        resources=("iluvatar.ai/*",),
+        resources=("iluvatar.ai/*", "iluvatar.com/*"),
         annotations=("iluvatar.ai/*",),
         advice=_PLUGIN,
     ),
@@ -194,6 +216,15 @@ FAMILIES: Final[tuple[DeviceFamily, ...]] = (
         advice="to use DRA, install IBM's driver for Spyre and request its DeviceClass",
     ),
     DeviceFamily(
+        owner="the container runtime (CDI, NRI), which injects devices by annotation",
+        annotations=(
+            *("cdi.k8s.io/*", "nvidia.cdi.k8s.io/*", "devices.nri.io/*"),
+            *("devices.gke.io/*", "devices.noderesource.dev/*"),
+        ),
+        advice="remove it where the pod's claims give these devices: the runtime injects them whatever "
+        "the pod requests",
+    ),
+    DeviceFamily(
         owner="HAMi",
         annotations=("hami.io/*",),
         advice="remove the annotation, or select the devices with one that is translated",
@@ -209,6 +240,37 @@ FAMILIES: Final[tuple[DeviceFamily, ...]] = (
 """The families in order of precedence: a key belongs to the first with a pattern that matches
 it."""
 
+UNKNOWN: Final = DeviceFamily(
+    owner="a device plugin that is not known here",
+    advice="where a DRA driver has these devices, list the name under resources in its profile; otherwise "
+    "keep the device plugin running",
+)
+"""The family of resource names of devices, by their words, whose domain is in no other."""
+_OF_KUBERNETES: Final = re.compile(r"(.*\.)?k(ubernete|8)s\.io")
+_DEVICE_WORDS: Final = re.compile(
+    "gpu|fpga|rdma|sr-?iov|accelerat|infiniband|neuron|vfio|vdpa|netdev|dpdk|"
+    r"(^|[^a-z0-9])([nptvxdil]pu|[dgmh]cu|mlu|mig|nic|vf|hca|ib|roce|device|card)s?[0-9]*([^a-z0-9]|$)",
+    re.IGNORECASE,
+)
+MAX_NAME: Final = 317
+"""Characters of the longest resource name: a domain of 253, and a name of 63."""
+
+
+def has_device_words(resource: str) -> bool:
+    """Return True if a resource name of an unknown domain says that it counts devices.
+
+    >>> [*map(has_device_words, ("acme.example/gpu", "acme.example/license", "node.k8s.io/gpu", "gpu"))]
+    [True, False, False, False]
+    """
+    domain, slash, _ = resource.partition("/")
+    return (
+        bool(slash)
+        and len(resource) <= MAX_NAME
+        and _OF_KUBERNETES.fullmatch(domain) is None
+        and _DEVICE_WORDS.search(resource) is not None
+    )
+
+
 BOOKKEEPING: Final[tuple[str, ...]] = (
     *("hami.io/vgpu-node", "hami.io/vgpu-time", "hami.io/bind-phase", "hami.io/bind-time"),
     *("hami.io/vgpu-mig-allocations", "hami.io/*-devices-to-allocate"),
@@ -217,6 +279,7 @@ BOOKKEEPING: Final[tuple[str, ...]] = (
     *("tensor-fusion.ai/gpu-ids", "tensor-fusion.ai/index", "tensor-fusion.ai/gang-*-members"),
     *("tensor-fusion.ai/effective-hard-sm-percent", "tensor-fusion.ai/partition-uuids"),
     *("tensor-fusion.ai/gang-group-key", "tensor-fusion.ai/pod-counter-key"),
+    *("amd.com/gpu-index", "amd.com/predicate-*"),
 )
 """Annotations that a scheduler writes on a pod when it gives it devices, where `*` is any text.
 

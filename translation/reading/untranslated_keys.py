@@ -7,12 +7,18 @@ from itertools import islice
 from typing import Final
 
 from findings.field_path import FieldPath
-from findings.finding import Code, Finding, info, warning
-from findings.text import printable
-from kube.api.core import Pod
+from findings.finding import Code, Finding, error, info, warning
+from findings.text import printable, quote_text
+from kube.api.core import Container, Pod
 from kube.api.extended_resources import allows_overcommit
 from kube.names import REQUEST_ANNOTATION
-from translation.model.device_families import BOOKKEEPING, FAMILIES, DeviceFamily
+from translation.model.device_families import (
+    BOOKKEEPING,
+    FAMILIES,
+    UNKNOWN,
+    DeviceFamily,
+    has_device_words,
+)
 from translation.model.intents import Vocabulary
 from translation.model.keys import ANY, Place, names
 from translation.reading import arbiter
@@ -29,7 +35,6 @@ MAX_COMPARED: Final = 16
 """Keys of a pod that are compared with the names that vocabularies read."""
 SIMILARITY: Final = 0.8
 """Part of the letters of two names that are equal where one is probably a misspelling."""
-
 _DIGIT: Final = re.compile(r"[0-9]")
 _SEPARATORS: Final = re.compile(r"[-_.]")
 _BESIDE_TRANSLATED: Final = (
@@ -45,6 +50,10 @@ _BOOKKEEPING: Final = re.compile(
     "|".join(re.escape(pattern).replace(re.escape(ANY), ".*") for pattern in BOOKKEEPING), re.DOTALL
 )
 _ANNOTATIONS_PATH: Final = FieldPath.of("metadata", "annotations")
+_POD_RESOURCES: Final = FieldPath.of("spec", "resources")
+_STANDARD: Final = frozenset({"cpu", "memory", "ephemeral-storage"})
+_STANDARD_PREFIX: Final = "hugepages-"
+"""The resources of Kubernetes itself, which have no domain."""
 
 
 def check_untranslated_keys(
@@ -61,18 +70,16 @@ def check_untranslated_keys(
         kept_names: The vocabularies and resource names that stay with their device plugin.
     """
     known_names = frozenset((*extended_resources, *kept_names))
-    findings = [
-        *_check_schedulers(pod, vocabularies),
-        *_check_domains(pod, vocabularies, known_names),
-    ]
+    misspelt_domains = dict(_check_domains(pod, vocabularies, known_names))
+    findings = [*_check_schedulers(pod, vocabularies), *misspelt_domains.values()]
     families = find_untranslated_keys(pod, vocabularies, extended_resources, kept_names)
     if not families:
         return tuple(findings)
     translated_families = _translated_families(pod, vocabularies)
     uncompared = MAX_COMPARED
     for family, paths in families.items():
-        other_paths = dict(paths)
-        for key, path in paths.items():
+        other_paths = {key: path for key, path in paths.items() if key not in misspelt_domains}
+        for key, path in tuple(other_paths.items()):
             if not uncompared or len(findings) >= MAX_KEYS:
                 break
             uncompared -= 1
@@ -110,8 +117,8 @@ def _check_schedulers(pod: Pod, vocabularies: Mapping[str, Vocabulary]) -> Itera
 
 def _check_domains(
     pod: Pod, vocabularies: Mapping[str, Vocabulary], known_names: frozenset[str]
-) -> Iterator[Finding]:
-    """Yield a warning about each key that is a key of a vocabulary, but for letters of its domain.
+) -> Iterator[tuple[str, Finding]]:
+    """Yield each key that is a key of a vocabulary, but for letters of its domain, with a warning.
 
     Args:
         known_names: Resource names that stay as they are.
@@ -125,16 +132,15 @@ def _check_domains(
     }
     for key, path in islice(keys.items(), MAX_COMPARED):
         is_known = any(vocabulary.handles(key) for vocabulary in vocabularies.values())
-        if is_known or _family_of_resource(key) is not None:
+        if is_known or _RESOURCES.family(key) is not None:
             continue
         similar = _name_of_similar_domain(key, vocabularies)
         if similar is not None:
-            yield warning(
-                Code.UNTRANSLATED_DEVICE_KEY,
-                path,
-                f"{printable(key)} is no key that is translated, so the pod waits for a node that offers it",
-                f"did you mean {similar}?",
-            ).renamed_to(similar)
+            message = f"{printable(key)} is no key that is translated, so the pod waits for a node that offers it"
+            finding = warning(
+                Code.UNTRANSLATED_DEVICE_KEY, path, message, f"did you mean {similar}?"
+            )
+            yield key, finding.renamed_to(similar)
 
 
 def _name_of_similar_domain(key: str, vocabularies: Mapping[str, Vocabulary]) -> str | None:
@@ -219,6 +225,8 @@ def find_untranslated_keys(
 ) -> Mapping[DeviceFamily, Mapping[str, FieldPath]]:
     """Return the keys of each device family that are not translated, with their first paths.
 
+    Keys of no family that name devices are in the family `UNKNOWN`.
+
     Args:
         vocabularies: The vocabularies that `check_untranslated_keys` takes.
         extended_resources: The extended resources that `check_untranslated_keys` takes.
@@ -234,7 +242,9 @@ def find_untranslated_keys(
 def check_untranslated_requests(
     pod: Pod, vocabularies: Mapping[str, Vocabulary] = VOCABULARIES
 ) -> Iterator[Finding]:
-    """Yield an error for each request of a resource that no translation removes, and the API server rejects.
+    """Yield an error for each resource that no translation removes, and the API server rejects.
+
+    The messages are those of the API server.
 
     Args:
         vocabularies: Extended by the resource names in profiles; their keys are checked before they
@@ -248,6 +258,43 @@ def check_untranslated_requests(
             and not any(vocabulary.handles(key) for vocabulary in vocabularies.values())
         }
         yield from check_amounts(path, faulty_requests, container.limits)
+        yield from _check_names(path, container)
+    yield from _check_pod_resources(pod)
+
+
+def _check_names(path: FieldPath, container: Container) -> Iterator[Finding]:
+    """Yield an error for each name without a domain that is not of Kubernetes.
+
+    Source: k8s.io/kubernetes v1.37.1, pkg/apis/core/validation, ValidateContainerResourceName.
+    """
+    for section, amounts in (("limits", container.limits), ("requests", container.requests)):
+        for key in amounts:
+            if "/" not in key and not key.startswith(_STANDARD_PREFIX) and key not in _STANDARD:
+                yield error(
+                    Code.INVALID_OBJECT,
+                    path.child("resources", section).key(key),
+                    f"Invalid value: {quote_text(key)}: must be a standard resource type or fully qualified",
+                    "write the whole name of the resource, such as nvidia.com/gpu",
+                )
+
+
+def _check_pod_resources(pod: Pod) -> Iterator[Finding]:
+    """Yield an error for each device key in the resources of the whole pod, where containers have them.
+
+    Source: k8s.io/kubernetes v1.37.1, pkg/apis/core/validation, validatePodResourceName.
+    """
+    resources = pod.spec.resources
+    if resources is None:
+        return
+    for section, amounts in (("limits", resources.limits), ("requests", resources.requests)):
+        for key in amounts or ():
+            if "/" in key:
+                yield error(
+                    Code.INVALID_OBJECT,
+                    _POD_RESOURCES.child(section).key(key),
+                    f'Unsupported value: {quote_text(key)}: supported values: "cpu", "hugepages-", "memory"',
+                    "request it in the resources of the container that uses it",
+                )
 
 
 def is_device_key(resource: str) -> bool:
@@ -306,7 +353,9 @@ def _companions(pod: Pod) -> frozenset[str]:
 
 def _family_of_resource(name: str) -> DeviceFamily | None:
     # The resources of Kubernetes itself have no domain.
-    return _RESOURCES.family(name) if "/" in name else None
+    if "/" not in name:
+        return None
+    return _RESOURCES.family(name) or (UNKNOWN if has_device_words(name) else None)
 
 
 def _family_of_annotation(name: str) -> DeviceFamily | None:
