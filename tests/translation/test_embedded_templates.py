@@ -40,6 +40,62 @@ CASES = (
     ),
     Case("a spec like a pod's", ((NOT_READ, "spec"),), SHARE["spec"]),
     Case(
+        "a placeholder for an amount",
+        ((NOT_READ, "spec.template"),),
+        {"template": pod(container("main", {"nvidia.com/gpu": "$GPUS"}))},
+    ),
+    Case(
+        "a GPU without a domain, and names with one",
+        (
+            (NOT_READ, "spec.services.Worker.resources"),
+            (
+                "untranslatedDeviceKey",
+                "spec.services.Worker.resources.limits[vke.volcengine.com/rdma]",
+            ),
+        ),
+        {
+            "services": {
+                "Worker": {
+                    "resources": {
+                        "limits": {
+                            "cpu": "8",
+                            "gpu": "1",
+                            "custom": {"vke.volcengine.com/rdma": "1"},
+                        }
+                    }
+                }
+            }
+        },
+    ),
+    Case(
+        "the GPU of a SparkApplication",
+        ((NOT_READ, "spec.executor.gpu"),),
+        {"executor": {"cores": 4, "gpu": {"name": "nvidia.com/gpu", "quantity": 1}}},
+    ),
+    Case(
+        "devices of a virtual machine",
+        (
+            ("untranslatedDeviceKey", "spec.domain.devices.gpus[0]"),
+            ("untranslatedDeviceKey", "spec.domain.devices.hostDevices[0]"),
+        ),
+        {
+            "domain": {
+                "devices": {
+                    "gpus": [{"name": "a", "deviceName": "nvidia.com/GA102GL_A10"}],
+                    "hostDevices": [{"name": "b", "deviceName": "acme.example/gpu"}],
+                }
+            }
+        },
+    ),
+    Case(
+        "a name of no device", (), {"resources": {"limits": {"cpu": 1, "example.com/license": 1}}}
+    ),
+    Case(
+        "a quota of a queue is no request",
+        (),
+        {"resourceGroups": [{"resources": [{"name": "nvidia.com/gpu", "nominalQuota": 8}]}]},
+    ),
+    Case(
         "a key that is not translated",
         (
             (

@@ -13,6 +13,7 @@ from findings.finding import Code, Finding, info
 from findings.text import printable
 from kube.api.core import Pod
 from kube.api.meta import convert
+from translation.model.device_families import has_device_words
 from translation.model.intents import Vocabulary
 from translation.reading.arbiter import VOCABULARIES
 from translation.reading.legacy_pod import containers, device_keys
@@ -24,6 +25,7 @@ MAX_TEMPLATES: Final = 8
 MAX_KEYS: Final = 5
 """Keys that are named in one finding."""
 _CONTAINER_FIELDS: Final = ("initContainers", "containers")
+_SECTIONS: Final = ("limits", "requests")
 
 
 def check_embedded_templates(
@@ -46,7 +48,10 @@ def check_embedded_templates(
         keys = {
             key
             for _, container in containers(template.pod)
-            for key in device_keys(container, vocabularies)
+            for key in (
+                *device_keys(container, vocabularies),
+                *filter(_names_device_without_domain, {**container.limits, **container.requests}),
+            )
         }
         if keys:
             findings.append(_finding(template, keys))
@@ -64,14 +69,21 @@ _RESOURCES: Final = FieldPath.of("spec", "containers", 0, "resources")
 
 
 class _Template(NamedTuple):
-    """A pod template, or a container's resources, reduced to the fields that request devices."""
+    """A pod template, or a container's resources, reduced to the fields that request devices.
+
+    Attributes:
+        is_name: The object has the name of a device in a field of its own, not in resources.
+    """
 
     path: FieldPath
     pod: Pod
     is_whole: bool = True
+    is_name: bool = False
 
     def place(self, path: FieldPath) -> FieldPath:
         """Return the path in the object of a path in the pod."""
+        if self.is_name:
+            return self.path
         if self.is_whole:
             return self.path.join(path)
         return self.path.join(path.relative_to(_RESOURCES) or FieldPath())
@@ -95,6 +107,11 @@ def _templates(document: Mapping[str, Any]) -> Iterator[_Template]:
             count += 1
             yield _Template(path, pod, is_whole=False)
             continue
+        pod = _pod_of_device(value)
+        if pod is not None:
+            count += 1
+            yield _Template(path, pod, is_whole=False, is_name=True)
+            continue
         children = value.items() if isinstance(value, dict) else enumerate(value)
         pending += reversed(
             [
@@ -113,38 +130,89 @@ def _pod_of(value: Any) -> Pod | None:
     metadata = value.get("metadata")
     annotations = metadata.get("annotations") if isinstance(metadata, dict) else None
     lists = {field: spec.get(field) for field in _CONTAINER_FIELDS}
-    reduced_pod = {
-        "metadata": {"annotations": annotations or {}},
-        "spec": {
+    return _converted(
+        {
             field: [_reduced_container(container) for container in containers]
             for field, containers in lists.items()
             if isinstance(containers, list)
         },
-    }
-    try:
-        return convert(reduced_pod, Pod)
-    except msgspec.ValidationError:
-        return None
+        annotations,
+    )
 
 
 def _pod_of_resources(value: Any) -> Pod | None:
-    """Return a pod with resources as those of its container; None if the value is something else."""
-    if not isinstance(value, dict) or not any(
-        isinstance(amounts, dict) and any(is_device_key(key) for key in amounts if type(key) is str)
-        for amounts in (value.get("limits"), value.get("requests"))
+    """Return a pod with resources as those of its container; None if the value is something else.
+
+    Source: ai-dynamo/dynamo, deploy/cloud/operator/api/dynamo/common, Resources, of which `custom` has
+    the names with a domain.
+    """
+    if not isinstance(value, dict):
+        return None
+    amounts = {section: value.get(section) for section in _SECTIONS}
+    names = {
+        section: [
+            *_names(amount),
+            *_names(amount.get("custom") if isinstance(amount, dict) else ()),
+        ]
+        for section, amount in amounts.items()
+    }
+    if not any(
+        is_device_key(name) or _names_device_without_domain(name)
+        for section_names in names.values()
+        for name in section_names
     ):
         return None
-    try:
-        return convert({"spec": {"containers": [_reduced_container({"resources": value})]}}, Pod)
-    except msgspec.ValidationError:
+    return _converted({"containers": [_container_of(names)]})
+
+
+def _pod_of_device(value: Any) -> Pod | None:
+    """Return a pod with the device that a field names; None if the value is something else.
+
+    Source: kubeflow/spark-operator, api/v1beta2, GPUSpec; kubevirt/kubevirt, api/core/v1, GPU and HostDevice.
+    """
+    if not isinstance(value, dict):
         return None
+    name = value.get("name" if isinstance(value.get("quantity"), int) else "deviceName")
+    if not isinstance(name, str) or not (
+        is_device_key(name) or ("deviceName" in value and "/" in name)
+    ):
+        return None
+    return _converted({"containers": [_container_of({"limits": [name]})]})
+
+
+def _names(amounts: object) -> Iterable[str]:
+    """Return the names in amounts that may be placeholders."""
+    if not isinstance(amounts, dict):
+        return ()
+    return [
+        name
+        for name, amount in amounts.items()
+        if type(name) is str and not isinstance(amount, dict | list)
+    ]
+
+
+def _names_device_without_domain(name: str) -> bool:
+    """Return True for a name such as `gpu`, whose domain a controller knows."""
+    return "/" not in name and has_device_words(f"/{name}")
 
 
 def _reduced_container(container: Any) -> Mapping[str, Any]:
     resources = container.get("resources") if isinstance(container, dict) else None
     resources = resources if isinstance(resources, dict) else {}
-    amounts = {section: resources.get(section) or {} for section in ("limits", "requests")}
+    return _container_of({section: _names(resources.get(section)) for section in _SECTIONS})
+
+
+def _container_of(names: Mapping[str, Iterable[str]]) -> Mapping[str, Any]:
+    """Return a container with some resources, whose amounts may be placeholders and are not read."""
+    amounts = {section: dict.fromkeys(names_of, 1) for section, names_of in names.items()}
     return {"name": "", "resources": amounts}
+
+
+def _converted(spec: Mapping[str, Any], annotations: object = None) -> Pod | None:
+    try:
+        return convert({"metadata": {"annotations": annotations or {}}, "spec": spec}, Pod)
+    except msgspec.ValidationError:
+        return None
 
 
 def _finding(template: _Template, keys: Iterable[str]) -> Finding:
