@@ -20,7 +20,12 @@ from translation.model.intents import LegacyContainer, LegacyPod, Vocabulary
 from translation.reading import arbiter
 from translation.reading.arbiter import VOCABULARIES
 from translation.vocabularies.hami.keys import CONVERTED, OPT_OUT
-from translation.vocabularies.nvidia import DISCOVERY_PREFIX, PLUGIN_VARIABLES, VISIBLE_DEVICES
+from translation.vocabularies.nvidia import (
+    DISCOVERY_PREFIX,
+    NODE_LABELS,
+    PLUGIN_VARIABLES,
+    VISIBLE_DEVICES,
+)
 
 MIRROR_ANNOTATION: Final = "kubernetes.io/config.mirror"
 OPT_OUT_LABELS: Final = {TRANSLATE_LABEL: "false"}
@@ -133,7 +138,7 @@ def legacy_pod(pod: Pod, vocabularies: Mapping[str, Vocabulary] = VOCABULARIES) 
         node_selector={
             label: text
             for label, text in sorted((pod.spec.node_selector or {}).items())
-            if label.startswith(DISCOVERY_PREFIX)
+            if label.startswith(DISCOVERY_PREFIX) or label in NODE_LABELS
         },
         node_name=pod.spec.node_name,
         scheduler_name=pod.spec.scheduler_name,

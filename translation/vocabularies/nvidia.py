@@ -51,12 +51,20 @@ PLUGIN_VARIABLES: Final = ("NVIDIA_GDRCOPY", "NVIDIA_GDS", "NVIDIA_MOFED")
 """Variables that request further device nodes from the device plugin."""
 DISCOVERY_PREFIX: Final = "nvidia.com/"
 """The prefix of node labels that GPU feature discovery sets."""
+PRODUCT: Final = "nvidia.com/gpu.product"
 SHARED_PRODUCT: Final = "-SHARED"
 """The suffix of the product name on nodes whose device plugin shares GPUs."""
+MIG_PRODUCT: Final = "-MIG-"
+"""The text before a profile in the product name on nodes whose device plugin calls MIG devices GPUs."""
 SHARING_STRATEGY: Final = "nvidia.com/gpu.sharing-strategy"
 """The node label that says how a device plugin shares GPUs: `none`, `time-slicing` or `mps`."""
 REPLICAS_LABEL: Final = ".replicas"
 """The end of the node label with the number of times that a device plugin offers each device of a name."""
+GKE_PARTITION: Final = "cloud.google.com/gke-gpu-partition-size"
+GKE_STRATEGY: Final = "cloud.google.com/gke-gpu-sharing-strategy"
+GKE_CLIENTS: Final = "cloud.google.com/gke-max-shared-clients-per-gpu"
+NODE_LABELS: Final = frozenset({GKE_PARTITION, GKE_STRATEGY, GKE_CLIENTS})
+"""Labels of GKE's nodes that change what `nvidia.com/gpu` means there."""
 
 TABLE: Final[Table] = (
     limit(
@@ -111,6 +119,26 @@ TABLE: Final[Table] = (
         "it is of nodes where `nvidia.com/gpu` is a part of a GPU; the claim gets a whole one, and nodes of a DRA driver do "
         "not have the value",
         case=f"value ends in `{SHARED_PRODUCT}`",
+    ),
+    *(
+        node_label(
+            name,
+            KeyOutcome.WARNED,
+            "`nvidia.com/gpu` is a MIG device on such nodes, and the claim gets a whole GPU",
+            case=case,
+        )
+        for name, case in (
+            (f"{DISCOVERY_PREFIX}*", f"a product with `{MIG_PRODUCT}`"),
+            (GKE_PARTITION, ""),
+        )
+    ),
+    *(
+        node_label(
+            name,
+            KeyOutcome.WARNED,
+            "`nvidia.com/gpu` is a part of a GPU on such nodes, and the claim gets a whole one",
+        )
+        for name in (SHARING_STRATEGY, GKE_STRATEGY, GKE_CLIENTS)
     ),
 )
 

@@ -188,6 +188,20 @@ NVIDIA_ROWS: Final = (
         asks(limits=GPU, nodeSelector={"nvidia.com/gpu.product": "A100-SHARED"}),
         asks(limits=GPU),
     ),
+    Example(
+        "nvidia.com/* (a product with `-MIG-`)",
+        asks(limits=GPU, nodeSelector={"nvidia.com/gpu.product": "A100-MIG-1g.5gb"}),
+        asks(limits=GPU),
+    ),
+    *(
+        Example(name, asks(limits=GPU, nodeSelector={name: text}), asks(limits=GPU))
+        for name, text in (
+            ("nvidia.com/gpu.sharing-strategy", "mps"),
+            ("cloud.google.com/gke-gpu-partition-size", "1g.5gb"),
+            ("cloud.google.com/gke-gpu-sharing-strategy", "time-sharing"),
+            ("cloud.google.com/gke-max-shared-clients-per-gpu", "3"),
+        )
+    ),
 )
 
 HAMI_ROWS: Final = (
@@ -827,6 +841,13 @@ def test_every_name_that_a_vocabulary_knows_has_its_row(vocabulary: Vocabulary) 
     assert set(vocabulary.foreign) == set(keys.names(table, Place.FOREIGN))
 
 
+GKE: Final = (
+    "cloud.google.com/gke-gpu-partition-size",
+    "cloud.google.com/gke-gpu-sharing-strategy",
+    "cloud.google.com/gke-max-shared-clients-per-gpu",
+)
+
+
 def test_what_a_translation_may_look_at_has_its_row() -> None:
     """The view of a pod holds nothing else, so nothing else can have an outcome."""
     table = [row for vocabulary in VOCABULARIES.values() for row in vocabulary.table]
@@ -839,7 +860,7 @@ def test_what_a_translation_may_look_at_has_its_row() -> None:
         env=dict.fromkeys(known[Place.VARIABLE] | {"OTHER"}, "a"),
         annotations=dict.fromkeys(known[Place.ANNOTATION] | {"other"}, "a"),
         labels=dict.fromkeys(known[Place.LABEL] | {"other"}, "a"),
-        nodeSelector={"nvidia.com/a": "a", "other.example/a": "a"},
+        nodeSelector={"nvidia.com/a": "a", "other.example/a": "a", **dict.fromkeys(GKE, "a")},
     )
 
     view = legacy_pod(pod_view(everything))
@@ -847,7 +868,7 @@ def test_what_a_translation_may_look_at_has_its_row() -> None:
     assert set(view.annotations) <= known[Place.ANNOTATION]
     assert set(view.labels) <= known[Place.LABEL]
     assert set(view.containers[0].environment) <= known[Place.VARIABLE]
-    assert {"nvidia.com/a"} == set(view.node_selector)
+    assert {"nvidia.com/a", *GKE} == set(view.node_selector)
 
 
 OURS: Final = {
