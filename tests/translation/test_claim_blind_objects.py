@@ -33,6 +33,11 @@ class Case(NamedTuple):
 
 CASES = (
     Case("a quota on a key", of_kind("ResourceQuota", hard={f"requests.{GPU}": "4"}), "spec.hard"),
+    Case(
+        "a quota of HAMi's scheduler",
+        of_kind("ResourceQuota", hard={f"limits.{MEMORY}": "4000"}),
+        "spec.hard",
+    ),
     Case("a quota on CPU", of_kind("ResourceQuota", hard={"requests.cpu": "4", "pods": "9"})),
     Case(
         "a quota on a key and on the class",

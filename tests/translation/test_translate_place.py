@@ -1,6 +1,6 @@
 """Preflight checks of the cluster: quotas, classes, templates, node labels."""
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import pytest
 
@@ -9,6 +9,7 @@ from testing.builders import (
     HAMI,
     NAMESPACE,
     Document,
+    container,
     finding_texts,
     gpus,
     koordinator_container,
@@ -54,6 +55,7 @@ def counting(*hard: str) -> Quota:
 
 
 WHOLE_QUOTA = "gpu.nvidia.com.deviceclass.resource.k8s.io/devices"
+SHARE_QUOTA = "hami-core-gpu.project-hami.io.deviceclass.resource.k8s.io/devices"
 
 QUOTAS = (
     Case("a quota on another key", pod(gpus(1)), (), quotas("requests.cpu", "pods")),
@@ -133,6 +135,18 @@ QUOTAS = (
         pod(gpus(1, mem=10)),
         (f"error quotaNotCounted {MEM}",),
         quotas("requests.nvidia.com/gpumem"),
+    ),
+    Case(
+        "a quota that HAMi's scheduler counts",
+        pod(gpus(1, mem=10)),
+        (f"error quotaNotCounted {GPU}", f"error quotaNotCounted {MEM}"),
+        quotas("limits.nvidia.com/gpu", "limits.nvidia.com/gpumem", "limits.cpu"),
+    ),
+    Case(
+        "it with the replacement of its devices",
+        pod(gpus(1, mem=10)),
+        (f"error quotaNotCounted {MEM}",),
+        quotas("limits.nvidia.com/gpu", "limits.nvidia.com/gpumem", SHARE_QUOTA),
     ),
     Case(
         "every key and quota is told",
@@ -265,6 +279,7 @@ def labelled(**labels: str) -> Document:
     )
 
 
+GKE_PARTITION: Final = "cloud.google.com/gke-gpu-partition-size"
 NODE_LABELS = (
     Case(
         "a label of GPU feature discovery",
@@ -277,6 +292,27 @@ NODE_LABELS = (
         ("warning gpuSharingNodeLabel spec.nodeSelector[nvidia.com/gpu.product]",),
     ),
     Case("another label", pod(gpus(1), nodeSelector={"zone": "a-SHARED"})),
+    Case(
+        "nodes whose plugin calls MIG devices GPUs",
+        labelled(gpu_product="NVIDIA-A100-SXM4-40GB-MIG-1g.5gb"),
+        ("warning gpuSharingNodeLabel spec.nodeSelector[nvidia.com/gpu.product]",),
+    ),
+    Case(
+        "a product with MIG in its name",
+        labelled(gpu_product="NVIDIA-MIG-READY"),
+        ("info gpuDiscoveryNodeLabel spec.nodeSelector[nvidia.com/gpu.product]",),
+    ),
+    Case(
+        "a partition of GKE beside its MIG devices",
+        pod(
+            container("main", {"nvidia.com/mig-1g.5gb": 1}), nodeSelector={GKE_PARTITION: "1g.5gb"}
+        ),
+    ),
+    Case(
+        "a partition of GKE",
+        pod(gpus(1), nodeSelector={GKE_PARTITION: "1g.5gb"}),
+        (f"warning gpuSharingNodeLabel spec.nodeSelector[{GKE_PARTITION}]",),
+    ),
 )
 
 

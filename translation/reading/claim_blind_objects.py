@@ -31,6 +31,8 @@ MAX_KEYS: Final = 5
 
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9.-]{0,252}/[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _REQUESTS: Final = "requests."
+_LIMITS: Final = "limits."
+"""The prefix that HAMi's scheduler reads in a ResourceQuota."""
 _CLASS_SUFFIX: Final = ".deviceclass.resource.k8s.io/devices"
 
 
@@ -95,7 +97,7 @@ def find_resource_names(spec: object, group: str) -> frozenset[str]:
 def _resource_names(spec: object) -> Iterator[tuple[str, FieldPath]]:
     """Yield each possible resource name, with its place."""
     for path, text in _texts(FieldPath.of("spec"), spec):
-        for name in _NAME.findall(text.removeprefix(_REQUESTS)[:MAX_TEXT]):
+        for name in _NAME.findall(text.removeprefix(_REQUESTS).removeprefix(_LIMITS)[:MAX_TEXT]):
             yield name, path
 
 

@@ -5,7 +5,7 @@ from typing import Final
 
 from findings.field_path import FieldPath
 from findings.finding import Code, Finding, error, warning
-from quotas.resource_quotas.scopes import REQUESTS, devices_of_class
+from quotas.resource_quotas.scopes import REQUESTS, Quota, devices_of_class
 from translation.cluster.snapshot import QuotaPolicy, TranslationOptions, TranslationSnapshot
 from translation.model.intents import LegacyPod, Vocabulary
 from translation.preflight.model.inputs import PreflightInput
@@ -21,6 +21,11 @@ from translation.preflight.quotas.coverage import (
 from translation.preflight.quotas.dimensions import counts_amounts
 from translation.record.derive import Readings
 
+LIMITS: Final = "limits."
+"""Prefix of the quota resource that HAMi's scheduler counts; Kubernetes counts no devices under it.
+
+Source: Project-HAMi/HAMi v2.10, pkg/device/quota.go, managedQuotaName.
+"""
 AMOUNT_FIX: Final = (
     "no ResourceQuota counts memory or compute of claims, and a DeviceQuota does: drawbridge quota convert prints "
     "one; then remove the line; translation.quota: warn admits the pods, and gives this limit up"
@@ -61,13 +66,11 @@ def check_quotas(inputs: PreflightInput) -> Iterator[Finding]:
         names = uncounted(key)
         fix = AMOUNT_FIX if is_amount else _count_fix(names or (), has_selectors=has_selectors)
         for name, quota in counting if is_amount or names is not None else ():
-            if f"{REQUESTS}{key}" in quota.names and not counts_claims(
-                quota, key, classes, snapshot
-            ):
-                message = (
-                    f"ResourceQuota {name} counts requests.{key}, which does not include claims"
+            line = _line_without_claims(quota, key, classes, snapshot)
+            if line:
+                yield finding(
+                    Code.QUOTA_NOT_COUNTED, path, f"ResourceQuota {name} counts {line}", fix
                 )
-                yield finding(Code.QUOTA_NOT_COUNTED, path, message, fix)
     for name, quota in counting:
         for key in sorted(quota.counted_keys() - {key for key, _ in own}):
             names = uncounted(key)
@@ -82,6 +85,17 @@ def check_quotas(inputs: PreflightInput) -> Iterator[Finding]:
                     f"{driver}, and does not include claims",
                     _count_fix(names, has_selectors=has_selectors),
                 )
+
+
+def _line_without_claims(
+    quota: Quota, key: str, classes: Collection[str], snapshot: TranslationSnapshot
+) -> str:
+    """Return the line of a quota that counts a key and no claims of it; empty for none."""
+    if f"{REQUESTS}{key}" in quota.names and not counts_claims(quota, key, classes, snapshot):
+        return f"{REQUESTS}{key}, which does not include claims"
+    if f"{LIMITS}{key}" in quota.names:
+        return f"{LIMITS}{key} by HAMi's scheduler, which does not see claims"
+    return ""
 
 
 def _classes_of_key(
