@@ -216,7 +216,7 @@ FAMILIES: Final[tuple[DeviceFamily, ...]] = (
         advice="to use DRA, install IBM's driver for Spyre and request its DeviceClass",
     ),
     DeviceFamily(
-        owner="the container runtime (CDI, NRI), which injects devices by annotation",
+        owner="the device injection of container runtimes (CDI, NRI)",
         annotations=(
             *("cdi.k8s.io/*", "nvidia.cdi.k8s.io/*", "devices.nri.io/*"),
             *("devices.gke.io/*", "devices.noderesource.dev/*"),
