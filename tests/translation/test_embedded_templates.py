@@ -168,3 +168,38 @@ def test_the_search_ends() -> None:
     wide: Document = {"spec": {"values": [{} for _ in range(MAX_VALUES)], "template": SHARE}}
 
     assert () == check_embedded_templates(wide)
+
+
+TEXT = """
+spec:
+  containers:
+  - name: $NAME
+    resources:
+      limits:
+        "nvidia.com/gpu": $GPUS
+        cpu: 8
+      requests: {{nvidia.com/gpu: {count}, amd.com/gpu: 1}}
+    nodeSelector:
+      nvidia.com/gpu.count: "8"
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "want"),
+    [
+        (TEXT, "(amd.com/gpu, nvidia.com/gpu)"),
+        ("limits:\n  cpu: 1\nnvidia.com/gpu: 1", ""),
+        ("nvidia.com/gpu.product: A100\nkey: limits", ""),
+        ("limits:\n- {}\n" * 9 + "x" * 2**17, ""),
+        (3, ""),
+    ],
+    ids=["a template", "another place", "labels", "long", "no text"],
+)
+def test_a_text_of_a_config_map_names_its_keys(text: object, want: str) -> None:
+    document = {"apiVersion": "v1", "kind": "ConfigMap", "data": {"job.yaml": text}}
+
+    findings = check_embedded_templates(document)
+
+    assert ["data[job.yaml]"] * bool(want) == [str(finding.path) for finding in findings]
+    assert all(want in finding.message for finding in findings)
+    assert () == check_embedded_templates({**document, "kind": "Secret"})

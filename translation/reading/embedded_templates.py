@@ -3,7 +3,8 @@
 Where a kind keeps its templates is not known, so the search is generic and bounded.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -24,6 +25,12 @@ MAX_VALUES: Final = 20_000
 MAX_TEMPLATES: Final = 8
 MAX_KEYS: Final = 5
 """Keys that are named in one finding."""
+MAX_TEXT: Final = 64 * 1024
+"""Characters of a text in a ConfigMap that are searched."""
+_SECTION: Final = re.compile(r"""([ ]*)["']?(?:limits|requests)["']?:(.{0,1000})""")
+"""The line that begins limits or requests in YAML; its entries may follow in the same line."""
+_ENTRY: Final = re.compile(r"""([ ]*)["']?([A-Za-z0-9._/-]{1,317})""")
+_NAMES_IN_LINE: Final = re.compile(r"[a-z0-9.-]{1,253}/[A-Za-z0-9._-]{1,63}")
 _CONTAINER_FIELDS: Final = ("initContainers", "containers")
 _SECTIONS: Final = ("limits", "requests")
 
@@ -61,7 +68,46 @@ def check_embedded_templates(
                 template.pod, vocabularies, mapped_names, kept_names
             )
         )
+    findings += _check_texts(document)
     return tuple(findings)
+
+
+def _check_texts(document: Mapping[str, Any]) -> Iterator[Finding]:
+    """Yield a finding for each text of a ConfigMap with device keys, such as a template in YAML."""
+    data = document.get("data")
+    if document.get("kind") != "ConfigMap" or not isinstance(data, dict):
+        return
+    count = 0
+    for name, text in data.items():
+        keys = sorted(set(_keys_of_text(text))) if isinstance(text, str) else []
+        if keys and isinstance(name, str):
+            count += 1
+            yield info(
+                Code.POD_TEMPLATE_NOT_READ,
+                FieldPath.of("data").key(name),
+                f"contains a text with device keys ({_listed(keys)}) that is not translated here; "
+                "pods that are made of it are translated when they are created",
+            )
+        if count == MAX_TEMPLATES:
+            return
+
+
+def _keys_of_text(text: str) -> Iterator[str]:
+    """Yield the device keys in the limits and requests of a text in YAML, which may have placeholders."""
+    indent = None
+    for line in text[:MAX_TEXT].splitlines():
+        start = _SECTION.match(line)
+        if start is not None:
+            indent = len(start[1])
+            yield from filter(is_device_key, _NAMES_IN_LINE.findall(start[2]))
+            continue
+        entry = _ENTRY.match(line)
+        if entry is None:
+            continue
+        if indent is None or len(entry[1]) <= indent:
+            indent = None
+        elif is_device_key(entry[2]):
+            yield entry[2]
 
 
 _RESOURCES: Final = FieldPath.of("spec", "containers", 0, "resources")
@@ -216,13 +262,16 @@ def _converted(spec: Mapping[str, Any], annotations: object = None) -> Pod | Non
 
 
 def _finding(template: _Template, keys: Iterable[str]) -> Finding:
-    sorted_keys = sorted(keys)
-    key_names = ", ".join(map(printable, sorted_keys[:MAX_KEYS]))
-    more = f" and {len(sorted_keys) - MAX_KEYS} more" if len(sorted_keys) > MAX_KEYS else ""
+    key_names = _listed(sorted(keys))
     return info(
         Code.POD_TEMPLATE_NOT_READ,
         template.path,
         f"contains {'a pod template' if template.is_whole else 'resources'} with device keys "
-        f"({key_names}{more}) that {'is' if template.is_whole else 'are'} not translated here; its pods "
+        f"({key_names}) that {'is' if template.is_whole else 'are'} not translated here; its pods "
         "are translated when they are created",
     )
+
+
+def _listed(keys: Sequence[str]) -> str:
+    more = f" and {len(keys) - MAX_KEYS} more" if len(keys) > MAX_KEYS else ""
+    return f"{', '.join(map(printable, keys[:MAX_KEYS]))}{more}"
