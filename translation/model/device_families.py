@@ -112,6 +112,12 @@ FAMILIES: Final[tuple[DeviceFamily, ...]] = (
         advice=_HAMI_KEYS,
     ),
     DeviceFamily(
+        owner="Tencent's RDMA device plugin",
+        resources=("tencent.com/rdma",),
+        advice="list the name under resources in a profile of a driver for NICs, such as dra.net; otherwise "
+        "keep the device plugin running",
+    ),
+    DeviceFamily(
         owner="Tencent Cloud's GPU sharing",
         resources=("tencent.com/*", "tke.cloud.tencent.com/*"),
         advice="write tencent.com/vcuda-core or tke.cloud.tencent.com/qgpu-core, which are translated",
