@@ -37,7 +37,13 @@ COMMANDS: Final[Sequence[tuple[str, Sequence[str]]]] = (
 
 
 SILENT: Final = "device keys left without a word"
-WHOLE_POD: Final = frozenset({Code.FOREIGN_SCHEDULER.value, Code.OPTED_OUT.value})
+WHOLE_POD: Final = frozenset(
+    code.value
+    for code in (
+        *(Code.FOREIGN_SCHEDULER, Code.OPTED_OUT),
+        *(Code.NODE_NAME_SET, Code.ALREADY_CONVERTED),
+    )
+)
 """Codes of findings that say why nothing of a pod is translated."""
 MAX_KINDS: Final = 40
 """Characters of the column."""

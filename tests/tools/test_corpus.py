@@ -1,11 +1,13 @@
 """The corpus run: the outputs that count as a fault, and those that do not."""
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from kube.manifests.dump import dump_yaml
-from testing.builders import gpus, pod
+from testing.builders import container, gpus, pod
 from tools import corpus
 
 GOOD = dump_yaml([pod(gpus(1, mem=3000, cores=30))])
@@ -84,9 +86,25 @@ def test_a_device_key_of_another_system_has_its_word(tmp_path: Path) -> None:
 def test_a_device_key_without_a_word_is_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "good.yaml").write_text(GOOD)
     monkeypatch.setattr(corpus, "is_device_key", lambda key: key == "cpu")
-    text = GOOD.replace("nvidia.com/gpu", "cpu")
-    (tmp_path / "good.yaml").write_text(text)
+    (tmp_path / "good.yaml").write_text(dump_yaml([pod(container("main", {"cpu": 1}))]))
 
     assert ["cpu"] == corpus.silent_keys(tmp_path / "good.yaml")
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        pod(gpus(1), nodeName="node-a"),
+        pod(gpus(1), labels={"hami.io/dra": "true"}),
+        pod(gpus(1), schedulerName="other"),
+    ],
+    ids=["bound", "converted", "another scheduler"],
+)
+def test_a_finding_on_the_whole_pod_is_a_word_on_its_keys(
+    tmp_path: Path, document: Mapping[str, Any]
+) -> None:
+    path = tmp_path / "pod.yaml"
+    path.write_text(dump_yaml([document]))
+
+    assert [] == corpus.silent_keys(path)

@@ -85,7 +85,7 @@ def _check_texts(document: Mapping[str, Any]) -> Iterator[Finding]:
             yield info(
                 Code.POD_TEMPLATE_NOT_READ,
                 FieldPath.of("data").key(name),
-                f"contains a text with device keys ({_listed(keys)}) that is not translated here; "
+                f"contains a text with device keys ({_first_keys(keys)}) that is not translated here; "
                 "pods that are made of it are translated when they are created",
             )
         if count == MAX_TEMPLATES:
@@ -93,7 +93,7 @@ def _check_texts(document: Mapping[str, Any]) -> Iterator[Finding]:
 
 
 def _keys_of_text(text: str) -> Iterator[str]:
-    """Yield the device keys in the limits and requests of a text in YAML, which may have placeholders."""
+    """Yield the device keys in the limits and requests of a text in YAML, possibly with placeholders."""
     indent = None
     for line in text[:MAX_TEXT].splitlines():
         start = _SECTION.match(line)
@@ -238,7 +238,7 @@ def _names(amounts: object) -> Iterable[str]:
 
 
 def _names_device_without_domain(name: str) -> bool:
-    """Return True for a name such as `gpu`, whose domain a controller knows."""
+    """Return True for a device name without a domain, such as `gpu`; its controller knows the domain."""
     return "/" not in name and has_device_words(f"/{name}")
 
 
@@ -249,7 +249,7 @@ def _reduced_container(container: Any) -> Mapping[str, Any]:
 
 
 def _container_of(names: Mapping[str, Iterable[str]]) -> Mapping[str, Any]:
-    """Return a container with some resources, whose amounts may be placeholders and are not read."""
+    """Return a container with some resources, each with an amount of 1: theirs may be placeholders."""
     amounts = {section: dict.fromkeys(names_of, 1) for section, names_of in names.items()}
     return {"name": "", "resources": amounts}
 
@@ -262,7 +262,7 @@ def _converted(spec: Mapping[str, Any], annotations: object = None) -> Pod | Non
 
 
 def _finding(template: _Template, keys: Iterable[str]) -> Finding:
-    key_names = _listed(sorted(keys))
+    key_names = _first_keys(sorted(keys))
     return info(
         Code.POD_TEMPLATE_NOT_READ,
         template.path,
@@ -272,6 +272,6 @@ def _finding(template: _Template, keys: Iterable[str]) -> Finding:
     )
 
 
-def _listed(keys: Sequence[str]) -> str:
+def _first_keys(keys: Sequence[str]) -> str:
     more = f" and {len(keys) - MAX_KEYS} more" if len(keys) > MAX_KEYS else ""
     return f"{', '.join(map(printable, keys[:MAX_KEYS]))}{more}"

@@ -280,7 +280,7 @@ def _check_names(path: FieldPath, container: Container) -> Iterator[Finding]:
 
 
 def _check_pod_resources(pod: Pod) -> Iterator[Finding]:
-    """Yield an error for each device key in the resources of the whole pod, where containers have them.
+    """Yield an error for each device key in the resources of the whole pod.
 
     Source: k8s.io/kubernetes v1.37.1, pkg/apis/core/validation, validatePodResourceName.
     """
