@@ -24,7 +24,7 @@ from kube.errors import ObjectFileError
 from kube.manifests.reader import read_objects
 from kube.manifests.source import SUFFIXES
 from kube.names import REQUEST_ANNOTATION
-from translation.reading.untranslated_keys import is_device_key
+from translation.reading.untranslated_keys import is_probable_device_key
 
 CLUSTER: Final = Path(__file__).parent.parent / "examples" / "cluster" / "cluster.yaml"
 COMMANDS: Final[Sequence[tuple[str, Sequence[str]]]] = (
@@ -206,7 +206,7 @@ def _device_keys(value: object) -> Iterator[str]:
         for section in ("limits", "requests"):
             amounts = resources.get(section)
             for key, amount in amounts.items() if isinstance(amounts, dict) else ():
-                if str(amount) != "0" and is_device_key(key):
+                if str(amount) != "0" and is_probable_device_key(key):
                     yield key
     for item in value.values():
         yield from _device_keys(item)

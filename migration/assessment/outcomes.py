@@ -31,7 +31,7 @@ from translation.model.intents import LegacyPod, Vocabulary
 from translation.reading.arbiter import requests_devices
 from translation.reading.custom_workloads import CUSTOM_RESOURCES
 from translation.reading.legacy_pod import containers, legacy_pod
-from translation.reading.untranslated_keys import is_device_key
+from translation.reading.untranslated_keys import is_probable_device_key
 
 _OF_THE_CLUSTER: Final = frozenset(
     {
@@ -226,7 +226,7 @@ def _has_device_keys(source: SourceObject, vocabularies: Mapping[str, Vocabulary
     if pod is None:
         return False
     return any(
-        is_device_key(key) for _, container in containers(pod) for key in container.limits
+        is_probable_device_key(key) for _, container in containers(pod) for key in container.limits
     ) or requests_devices(legacy_pod(pod, vocabularies), vocabularies)
 
 

@@ -31,7 +31,12 @@ CASES = (
         pod(
             container(
                 "main",
-                {"acme.example/process": 1, "batch.kubernetes.io/card": 1, "node.k8s.io/gpu": 1},
+                {
+                    "devices.kubevirt.io/kvm": 1,
+                    "acme.example/process": 1,
+                    "batch.kubernetes.io/card": 1,
+                    "node.k8s.io/gpu": 1,
+                },
             )
         ),
     ),
@@ -44,7 +49,7 @@ CASES = (
         for key in (
             *("acme.example/gpu", "acme.example/vGPU2", "gpu.acme.example/shared", "acme/npu"),
             *("acme.example/sriov_net_a", "acme.example/pf0_vfs", "acme.example/hpc-nic2"),
-            *("devices.acme.example/kvm", "xilinx/aws-vu9p-f1", "iluvatar.com/gpu"),
+            *("acme.example/card", "xilinx/aws-vu9p-f1", "iluvatar.com/gpu"),
             *("cloud-tpus.google.com/v2", "alibabacloud.com/ppu", "elasticgpu.io/gpu-core"),
         )
     ),

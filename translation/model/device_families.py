@@ -255,7 +255,7 @@ UNKNOWN: Final = DeviceFamily(
 _OF_KUBERNETES: Final = re.compile(r"(.*\.)?k(ubernete|8)s\.io")
 _DEVICE_WORDS: Final = re.compile(
     "gpu|fpga|rdma|sr-?iov|accelerat|infiniband|neuron|vfio|vdpa|netdev|dpdk|"
-    r"(^|[^a-z0-9])([nptvxdil]pu|[dgmh]cu|mlu|mig|nic|vf|hca|ib|roce|device|card)s?[0-9]*([^a-z0-9]|$)",
+    r"(^|[^a-z0-9])([nptvxdil]pu|[dgmh]cu|mlu|mig|nic|vf|hca|ib|roce|card)s?[0-9]*([^a-z0-9]|$)",
     re.IGNORECASE,
 )
 MAX_NAME: Final = 317

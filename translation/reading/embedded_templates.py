@@ -18,7 +18,7 @@ from translation.model.device_families import has_device_words
 from translation.model.intents import Vocabulary
 from translation.reading.arbiter import VOCABULARIES
 from translation.reading.legacy_pod import containers, device_keys
-from translation.reading.untranslated_keys import check_untranslated_keys, is_device_key
+from translation.reading.untranslated_keys import check_untranslated_keys, is_probable_device_key
 
 MAX_VALUES: Final = 20_000
 """Objects and lists that are searched in one document."""
@@ -99,14 +99,14 @@ def _keys_of_text(text: str) -> Iterator[str]:
         start = _SECTION.match(line)
         if start is not None:
             indent = len(start[1])
-            yield from filter(is_device_key, _NAMES_IN_LINE.findall(start[2]))
+            yield from filter(is_probable_device_key, _NAMES_IN_LINE.findall(start[2]))
             continue
         entry = _ENTRY.match(line)
         if entry is None:
             continue
         if indent is None or len(entry[1]) <= indent:
             indent = None
-        elif is_device_key(entry[2]):
+        elif is_probable_device_key(entry[2]):
             yield entry[2]
 
 
@@ -203,7 +203,7 @@ def _pod_of_resources(value: Any) -> Pod | None:
         for section, amount in amounts.items()
     }
     if not any(
-        is_device_key(name) or _names_device_without_domain(name)
+        is_probable_device_key(name) or _names_device_without_domain(name)
         for section_names in names.values()
         for name in section_names
     ):
@@ -220,7 +220,7 @@ def _pod_of_device(value: Any) -> Pod | None:
         return None
     name = value.get("name" if isinstance(value.get("quantity"), int) else "deviceName")
     if not isinstance(name, str) or not (
-        is_device_key(name) or ("deviceName" in value and "/" in name)
+        is_probable_device_key(name) or ("deviceName" in value and "/" in name)
     ):
         return None
     return _converted({"containers": [_container_of({"limits": [name]})]})

@@ -305,7 +305,16 @@ def is_device_key(resource: str) -> bool:
     (True, True, False)
     """
     handled = any(vocabulary.handles(resource) for vocabulary in VOCABULARIES.values())
-    return handled or _family_of_resource(resource) is not None
+    return handled or _RESOURCES.family(resource) is not None
+
+
+def is_probable_device_key(resource: str) -> bool:
+    """Return True for a device key, and for a resource name of another domain with words of devices.
+
+    >>> is_probable_device_key("nvidia.com/gpu"), is_probable_device_key("acme.example/gpu")
+    (True, True)
+    """
+    return is_device_key(resource) or has_device_words(resource)
 
 
 def may_have_device_keys(raw: bytes) -> bool:
