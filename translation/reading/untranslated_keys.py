@@ -193,11 +193,10 @@ def _letters(name: str) -> str:
 
 def _misspelt(family: DeviceFamily, key: str, path: FieldPath, similar: str) -> Finding:
     """Return the warning about a key that is probably misspelt."""
-    owner = "" if family is UNKNOWN else f" of {family.owner}"
     return warning(
         Code.UNTRANSLATED_DEVICE_KEY,
         path,
-        f"{printable(key)} is no key{owner} that is translated, so the pod waits for a node that offers it",
+        f"{printable(key)} is no key of {family.owner} that is translated, so the pod waits for a node that offers it",
         f"did you mean {similar}?",
     ).renamed_to(similar)
 
