@@ -112,6 +112,9 @@ def translate(pod: LegacyPod) -> Translation:
                 f"{cores} percent is not a multiple of {CORE_STEP}",
                 f"write a multiple of {CORE_STEP}",
             )
+        elif cores and memory is None and MEMORY in container.limits:
+            # The reader has reported the amount.
+            continue
         elif cores and not memory:
             reader.fail(
                 Code.INVALID_COMBINATION,

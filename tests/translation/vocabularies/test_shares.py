@@ -183,6 +183,11 @@ REJECTED = (
         (f"invalidCombination {LIMITS}[aliyun.com/gpu-core.percentage]",),
     ),
     Rejected(
+        "cores of Alibaba's beside memory in bytes",
+        {"aliyun.com/gpu-mem": "8Gi", "aliyun.com/gpu-core.percentage": 30},
+        (f"wrongUnit {LIMITS}[aliyun.com/gpu-mem]",),
+    ),
+    Rejected(
         "cores between two steps",
         {"aliyun.com/gpu-mem": 3, "aliyun.com/gpu-core.percentage": 7},
         (f"outOfRange {LIMITS}[aliyun.com/gpu-core.percentage]",),
