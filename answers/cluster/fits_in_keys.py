@@ -1,6 +1,7 @@
 """The closest fits of a simulation in the keys of pods, translated or mapped by DeviceClasses. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import product
 
 from msgspec.structs import replace
 
@@ -18,6 +19,7 @@ from findings.finding import Code, Finding, warning
 from findings.fitting import FittingAmount, FittingAmounts
 from kube.api.core import Pod
 from kube.api.extended_resources import extended_resources
+from kube.api.resource import Device, ResourceSlice
 from kube.quantity import Quantity, format_count
 from rules.engine.engine import Target
 from translation.cluster.snapshot import TranslationSnapshot
@@ -106,8 +108,10 @@ def _failure_in_keys(
     entries = _entries_by_claim(pod, state)
     return replace(
         failure,
-        closest_fit=_in_keys(failure.closest_fit, pod, entries, translation),
-        closest_fit_when_idle=_in_keys(failure.closest_fit_when_idle, pod, entries, translation),
+        closest_fit=_in_keys(failure.closest_fit, pod, entries, translation, state.slices),
+        closest_fit_when_idle=_in_keys(
+            failure.closest_fit_when_idle, pod, entries, translation, state.slices
+        ),
     )
 
 
@@ -148,7 +152,11 @@ def _entries_by_claim(pod: Pod, state: ClusterState) -> dict[Name, int]:
 
 
 def _in_keys(
-    fit: ClosestFit | None, pod: Pod, entries: Mapping[Name, int], translation: RecordedTranslation
+    fit: ClosestFit | None,
+    pod: Pod,
+    entries: Mapping[Name, int],
+    translation: RecordedTranslation,
+    slices: Iterable[ResourceSlice],
 ) -> ClosestFit | None:
     """Return a closest fit with words that name keys, if it lowers numbers of translated claims."""
     if fit is None:
@@ -162,7 +170,8 @@ def _in_keys(
     )
     claims = match_claims(pod.spec.resource_claims or (), derive_claims(translation))
     if not amounts or len(amounts) < len(fit.changes):
-        words = [_at_source(change, fit, claims, entries) for change in fit.changes]
+        counts = _counts_on_node(fit.node, slices, translation)
+        words = [_at_source(change, fit, claims, entries, counts) for change in fit.changes]
         if not words or not all(words):
             return fit
         place = fit.in_all_pods or f" to fit node {one_line(fit.node)}"
@@ -177,11 +186,56 @@ def _in_keys(
     return replace(fit, fix_in_keys=f"{translated.fix}{fit.in_all_pods}")
 
 
+def _counts_on_node(
+    node: str, slices: Iterable[ResourceSlice], translation: RecordedTranslation
+) -> dict[str, int]:
+    """Return for each key that requests all devices of a node the one number that all of them publish."""
+    devices_by_driver: dict[str, list[Device]] = {}
+    for slice_ in slices:
+        if slice_.spec.node_name == node:
+            devices_by_driver.setdefault(slice_.spec.driver, []).extend(slice_.spec.devices or ())
+    keys = {key for container in translation.record.containers for key in container.limits}
+    counts: dict[str, int] = {}
+    for profile in translation.profiles.values():
+        for key, device_profile in product(sorted(keys), profile.devices.values()):
+            match = device_profile.find_resource(key)
+            if match is None or not isinstance(match[1].count_attribute, str):
+                continue
+            domain, identifier = profile.qualified_name(match[1].count_attribute)
+            numbers = {
+                _integer(device, domain, identifier, profile.driver)
+                for device in devices_by_driver.get(profile.driver, ())
+            }
+            number = numbers.pop() if len(numbers) == 1 else None
+            if number is not None:
+                counts[key] = number
+    return counts
+
+
+def _integer(device: Device, domain: str, identifier: str, driver: str) -> int | None:
+    attributes = device.attributes or {}
+    attribute = attributes.get(f"{domain}/{identifier}")
+    if attribute is None and domain == driver:
+        attribute = attributes.get(identifier)
+    return None if attribute is None else attribute.int_
+
+
 def _at_source(
-    change: Change, fit: ClosestFit, claims: Sequence[Claim | None], entries: Mapping[Name, int]
+    change: Change,
+    fit: ClosestFit,
+    claims: Sequence[Claim | None],
+    entries: Mapping[Name, int],
+    counts: Mapping[str, int],
 ) -> str:
     """Return another choice of devices as a change of the key, or the annotation, that chose them; else empty."""
     entry = entries.get(claim_name(fit.claims[change.position]))
     claim = claims[entry] if entry is not None and entry < len(claims) else None
     field = chosen_by(change, fit.claims[change.position])
-    return "" if claim is None or field is None else widened_at_source(claim, field)
+    if claim is None or field is None:
+        return ""
+    source = claim.source(field)
+    key = _key_of(source) if source is not None and source.steps else ""
+    # The amount of such a key selects the devices by their number.
+    if key in counts:
+        return f"write {one_line(key)}: {counts[key]}"
+    return widened_at_source(claim, field)

@@ -301,6 +301,18 @@ def test_a_choice_of_devices_is_told_in_the_key_that_made_it() -> None:
     assert "drop selector" not in outputs
 
 
+def test_chips_that_a_node_gives_only_together_are_told_with_their_number() -> None:
+    snapshot = EXAMPLES / "accelerators" / "cluster.yaml"
+    limits = VOLCANO[VOLCANO.index("{limits: ") :].strip()
+    manifest = VOLCANO.replace("  schedulerName: volcano\n", "")
+    three = manifest.replace(limits, "{limits: {google.com/tpu: 3}}")
+    outputs, _ = _outputs(snapshot, three)
+    _, exit_codes = _outputs(snapshot, three.replace("tpu: 3", "tpu: 8"))
+
+    assert "write google.com/tpu: 8 to fit node tpu-0" in outputs
+    assert exit_codes == (0, 0)
+
+
 def test_a_constraint_of_an_annotation_is_dropped_where_it_was_written(tmp_path: Path) -> None:
     cluster = tmp_path / "cluster.yaml"
     head, *slices = WITH_NICS.read_text(encoding="utf-8").split("driver: dra.net")
