@@ -29,6 +29,20 @@ class PendingPods(msgspec.Struct, frozen=True, kw_only=True):
     status: ObjectStatus
 
 
+class PodsTogether(msgspec.Struct, frozen=True, kw_only=True):
+    """The placement of all pods of a workload of manifests, one beside the other.
+
+    Attributes:
+        pods: The number of the pods.
+        placed: The number of those that get a place.
+        reason: The reason that the first of the others gets none; empty without any.
+    """
+
+    pods: int
+    placed: int
+    reason: str = ""
+
+
 class WorkloadStatus(msgspec.Struct, frozen=True, kw_only=True):
     """The pending pods of a workload.
 
@@ -39,6 +53,7 @@ class WorkloadStatus(msgspec.Struct, frozen=True, kw_only=True):
         not_created: The reasons that pods could not be created, in the API server's words.
         quotas: The ResourceQuotas that may be one, in sentences; empty without such pods.
         advice: The way out for such pods; empty without quotas.
+        together: The placement of all its pods; None of pods that exist.
     """
 
     kind: str
@@ -50,6 +65,7 @@ class WorkloadStatus(msgspec.Struct, frozen=True, kw_only=True):
     not_created: tuple[str, ...] = ()
     quotas: tuple[str, ...] = ()
     advice: str = ""
+    together: PodsTogether | None = None
 
 
 def group_pending_pods(pods: Iterable[Pod], state: ClusterState) -> tuple[tuple[Pod, ...], ...]:

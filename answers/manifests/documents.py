@@ -6,7 +6,7 @@ from allocator.explain.failure import NodeResult
 from allocator.explain.trace import PlacementTrace
 from allocator.pods.claims import Missing
 from allocator.simulation.model import PlacedClaim, PlacedGroup, PlacedPod, SimulationResult
-from answers.cluster.pending_workload import WorkloadStatus
+from answers.cluster.pending_workload import PodsTogether, WorkloadStatus
 from answers.cluster.why import ObjectStatus
 from answers.manifests.removal import RemovedPod
 
@@ -113,6 +113,7 @@ class WhyWorkloadAnswer(msgspec.Struct, frozen=True, kw_only=True):
     not_created: tuple[str, ...] = msgspec.field(name="notCreated")
     quotas: tuple[str, ...]
     advice: str
+    together: PodsTogether | None
 
 
 def simulation_answer(result: SimulationResult) -> SimulationAnswer:
@@ -171,6 +172,7 @@ def why_workload_answer(workload: WorkloadStatus) -> WhyWorkloadAnswer:
         not_created=workload.not_created,
         quotas=workload.quotas,
         advice=workload.advice,
+        together=workload.together,
     )
 
 

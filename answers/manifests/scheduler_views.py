@@ -57,6 +57,18 @@ def routed_pods(pods: Iterable[Pod], state: ClusterState) -> tuple[Pod, ...]:
     return tuple(_with_scheduler(pod, context) for pod in pods)
 
 
+def routed_question(question: SimulationInput, state: ClusterState) -> SimulationInput:
+    """Return a question with its routed pods, their groups, and the resources of the nodes."""
+    pods = routed_pods(question.pods, state)
+    return msgspec.structs.replace(
+        question,
+        known=state.claims,
+        pods=pods,
+        groups=state.groups(pods),
+        resources=state.node_resources(),
+    )
+
+
 def claim_scheduler(claim: ResourceClaim, state: ClusterState) -> str:
     """Return the scheduler that alone can allocate a claim; empty if the pods decide."""
     return scheduler_of_claim(claim.spec.devices, routing_context(state))

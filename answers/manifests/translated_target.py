@@ -26,10 +26,12 @@ class TranslatedTarget(msgspec.Struct, frozen=True, kw_only=True):
         objects: Its templates, the object itself, and the pods of a workload that has none yet; empty
             for a rejected one.
         rejection: The reason it is rejected; empty if it is not.
+        has_pods: It is a workload without pods, so that all of its pods are among the objects.
     """
 
     objects: tuple[SourceObject, ...] = ()
     rejection: str = ""
+    has_pods: bool = False
 
 
 def translate_target(inputs: Inputs, kind: str, name: str) -> TranslatedTarget | None:
@@ -58,7 +60,8 @@ def translate_target(inputs: Inputs, kind: str, name: str) -> TranslatedTarget |
     objects = [replace(source, document=dict(document)) for document in documents]
     if kind != "Pod":
         before, _ = decode_objects(inputs.state, STATE_KINDS, inputs.namespace)
-        objects += _pods(result, result.document, build_state(before), inputs.namespace)
+        pods = list(_pods(result, result.document, build_state(before), inputs.namespace))
+        return TranslatedTarget(objects=(*objects, *pods), has_pods=bool(pods))
     return TranslatedTarget(objects=tuple(objects))
 
 

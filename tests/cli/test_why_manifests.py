@@ -75,5 +75,60 @@ def test_a_pod_that_runs_is_as_it_is() -> None:
 def test_a_workload_stands_for_its_pods() -> None:
     output = why("deploy/web").stdout
 
-    assert "status    3 of 3 pods pending\n" in output
-    assert "status    not created yet: a node has the devices" in output
+    assert "status    not created yet: all 3 pods get a place\n" in output
+    assert "status    not created yet: it would be placed on node hami-0" in output
+    assert json.loads(why("deploy/web", "-o", "json").stdout)["together"] == {
+        "pods": 3,
+        "placed": 3,
+        "reason": "",
+    }
+
+
+SIX: Final = """
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: six}
+spec:
+  replicas: 6
+  selector: {matchLabels: {a: b}}
+  template:
+    metadata: {labels: {a: b}}
+    spec:
+      containers:
+      - {name: main, image: a, resources: {limits: {nvidia.com/gpu: 1}}}
+"""
+SHARES: Final = """
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: shares, namespace: vision}
+spec:
+  replicas: 3
+  selector: {matchLabels: {a: b}}
+  template:
+    metadata: {labels: {a: b}}
+    spec:
+      containers:
+      - name: main
+        image: a
+        resources: {limits: {nvidia.com/gpu: 1, nvidia.com/gpumem: 12000, nvidia.com/gpucores: 30}}
+"""
+
+
+def test_pods_of_a_workload_are_placed_beside_each_other() -> None:
+    call = ("-f", "-", "--snapshot", CLUSTER)
+    output = drawbridge("why", "deploy/six", *call, stdin=SIX, COLUMNS="900").stdout
+
+    assert (
+        "status    not created yet: 4 of 6 pods get a place; 2 do not beside the others: 1 node: "
+        "4/4 devices in use" in output
+    )
+    assert "status    not created yet: it would be placed on node nvidia-0" in output
+    assert "4 of 6 pods placed" in drawbridge("simulate", *call, stdin=SIX).stdout
+
+
+def test_a_device_quota_counts_the_pods_of_a_workload_one_after_the_other() -> None:
+    call = ("why", "deploy/shares", "-n", "vision", "-f", "-", "--snapshot")
+    output = drawbridge(*call, "examples/quota/cluster.yaml", stdin=SHARES, COLUMNS="900").stdout
+
+    assert "1 of 3 pods get a place; 2 do not beside the others: spec.containers[0]" in output
+    assert "DeviceQuota vision, limit gpus: 1 device needed, 0 devices of 4" in output

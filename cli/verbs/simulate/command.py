@@ -24,7 +24,7 @@ from answers.cluster.quota_status import unenforced_notes
 from answers.cluster.why import with_advice
 from answers.manifests.documents import simulation_answer
 from answers.manifests.removal import RemovedPod, remove_pods
-from answers.manifests.scheduler_views import build_views, routed_pods, scheduler_support
+from answers.manifests.scheduler_views import build_views, routed_question, scheduler_support
 from answers.manifests.simulate import (
     SimulationRequest,
     build_request,
@@ -132,17 +132,8 @@ def simulate(
     names = [_removed_name(text, inputs.namespace) for text in removed_names]
     _check_removed(names, request.state)
     state, removed_pods = remove_pods(request.state, names)
-    pods = routed_pods(request.question.pods, state)
     request = msgspec.structs.replace(
-        request,
-        state=state,
-        question=msgspec.structs.replace(
-            request.question,
-            known=state.claims,
-            pods=pods,
-            groups=state.groups(pods),
-            resources=state.node_resources(),
-        ),
+        request, state=state, question=routed_question(request.question, state)
     )
     # With --node the answer is that of one call of upstream's allocator.
     drivers = UNIFORM_CONFIG_DRIVERS if node is None else ()

@@ -16,7 +16,12 @@ from answers.cluster.conflicts import describe_conflicts
 from answers.cluster.fits_in_keys import budget_fixes, with_fits_in_keys
 from answers.cluster.held_back import held_devices, kept_for_groups
 from answers.cluster.hints import hints, legacy_hints
-from answers.cluster.pending_workload import PendingPods, WorkloadStatus, group_pending_pods
+from answers.cluster.pending_workload import (
+    PendingPods,
+    PodsTogether,
+    WorkloadStatus,
+    group_pending_pods,
+)
 from answers.cluster.quota_status import unenforced_notes
 from answers.cluster.why import (
     UNTIL_ROOM,
@@ -31,6 +36,7 @@ from answers.manifests.documents import why_answer, why_workload_answer
 from answers.manifests.scheduler_views import claim_scheduler, fenced_drivers, scheduler_support
 from answers.manifests.simulate import gate_notes
 from answers.manifests.translated_target import translate_target, with_target
+from answers.manifests.workload_placement import place_workload
 from answers.model.cluster_state import ClusterState, build_state
 from answers.model.inputs import ClusterObjects, Inputs
 from answers.model.kinds import STATE_KINDS
@@ -129,7 +135,7 @@ def why(
     `pod/NAME` and `claim/NAME` are accepted as well. A pending one is tried on every node, alone, on
     the cluster as it is, by the rules of its scheduler. Of a workload, such as `deploy/NAME`, the
     pending pods are tried, those with equal requests once. A pod or workload of -f is translated
-    first, as if it were created. Read-only.
+    first, as if it were created; of a workload's pods, all are placed, too. Read-only.
 
     Exit status: 0 when printed, 2 when there is no such object or the call is wrong.
     """
@@ -153,7 +159,11 @@ def why(
     place = (cluster_objects.namespace, name)
     support = scheduler_support(state, features, schedulers)
     unread = tuple(sorted(cluster_objects.unread))
-    question = _Question(state, support, features, unread, is_new=translated is not None)
+    together = None
+    if inputs is not None and translated is not None and translated.has_pods:
+        together = place_workload(inputs, kind, name, features, schedulers)
+    is_new = translated is not None
+    question = _Question(state, support, features, unread, is_new, together)
     if kind not in {"pod", "claim"}:
         failures = failures_of(cluster_objects.failed_creations, kind, name)
         _explain_workload(kind, place, question, failures, output)
@@ -178,6 +188,7 @@ class _Question(NamedTuple):
 
     Attributes:
         is_new: The pods are of manifests, as if they were just created.
+        together: The placement of all pods of a workload of manifests; None of others.
     """
 
     state: ClusterState
@@ -185,11 +196,12 @@ class _Question(NamedTuple):
     features: Features
     unread: tuple[str, ...]
     is_new: bool = False
+    together: PodsTogether | None = None
 
 
 def _explain(target: Pod | ResourceClaim, question: _Question) -> Explained:
     """Return the state of a pod or claim; a pending one is placed on a cluster of its own."""
-    state, support, features, unread, is_new = question
+    state, support, features, unread, is_new, _ = question
     scheduler = scheduler_of(target, state)
     if isinstance(target, ResourceClaim):
         scheduler = scheduler or claim_scheduler(target, state)
@@ -293,6 +305,7 @@ def _explain_workload(
         ),
         quotas=quotas if is_of_quota else (),
         advice=ADVICE if is_of_quota and quotas else "",
+        together=question.together,
     )
     _print_hints(answers, state, question.features)
     if output != Output.TEXT:

@@ -7,7 +7,7 @@ from allocator.cluster.cluster import Cluster
 from allocator.model.outcome import Reason
 from allocator.model.usage import Usage
 from allocator.simulation.pending_cause import Cause
-from answers.cluster.pending_workload import WorkloadStatus
+from answers.cluster.pending_workload import PodsTogether, WorkloadStatus
 from answers.cluster.uses import describe_offers
 from answers.cluster.why import Condition, ObjectStatus
 from answers.model.cluster_state import ClusterState
@@ -50,7 +50,9 @@ def format_workload(
 ) -> Iterator[str]:
     """Yield a summary, then a block for each group of pending pods."""
     number = workload.not_explained + sum(len(group.pods) for group in workload.pending)
-    rows = [Row(label="status", text=f"{number} of {count_text(workload.pods, 'pod')} pending")]
+    together = workload.together
+    text = f"{number} of {count_text(workload.pods, 'pod')} pending"
+    rows = [Row(label="status", text=text if together is None else _new_pods(together))]
     rows += [
         Row(label="pending", text=f"{count_text(len(group.pods), 'pod')}: {_names(group.pods)}")
         for group in workload.pending
@@ -72,6 +74,23 @@ def format_workload(
     )
     for answer in answers:
         yield from format_status(answer, state, width)
+
+
+def _new_pods(together: PodsTogether) -> str:
+    """Return how many pods of manifests get a place beside the others."""
+    pods = count_text(together.pods, "pod")
+    verb = "gets" if together.pods == 1 else "get"
+    if together.placed == together.pods:
+        whole = "the 1 pod gets" if together.pods == 1 else f"all {pods} get"
+        return f"not created yet: {whole} a place"
+    if not together.placed:
+        return f"not created yet: 0 of {pods} {verb} a place: {together.reason}"
+    without = together.pods - together.placed
+    does = "does" if without == 1 else "do"
+    return (
+        f"not created yet: {together.placed} of {pods} {verb} a place; "
+        f"{without} {does} not beside the others: {together.reason}"
+    )
 
 
 def _names(names: Sequence[str]) -> str:
@@ -195,7 +214,8 @@ def _pending(status: ObjectStatus, *, lacks_nodes: bool) -> str:
             "waits for a DeviceQuota: a node has the devices, but too little is left of the quota"
         )
     if answer is not None and answer.all_placed and status.is_new and not status.advice:
-        return "not created yet: a node has the devices"
+        nodes = [pod.node for pod in answer.pods if pod.node]
+        return f"not created yet: it would be placed on node {nodes[0]}"
     if answer is not None and answer.all_placed and status.advice:
         return "pending, although a node has the devices"
     if answer is not None and answer.all_placed:
