@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from answers.manifests.quotas import check_quotas
 from answers.manifests.simulate import describe_rejection
 from answers.manifests.translate import TranslatedObject, translate_objects
 from answers.manifests.workload_pods import count_pods_of, has_countable_pods, workload_pods
@@ -13,8 +14,10 @@ from answers.model.cluster_state import ClusterState, build_state, is_pending
 from answers.model.findings import namespace_of
 from answers.model.inputs import Inputs
 from answers.model.kinds import STATE_KINDS
+from answers.model.kubernetes_version import parse_version
 from answers.model.objects import InputObject, decode_objects, merge_objects
 from answers.model.views import decode_view
+from findings.finding import has_errors
 from kube.api.core import Pod
 from kube.manifests.source import SourceObject
 
@@ -54,6 +57,9 @@ def translate_target(inputs: Inputs, kind: str, name: str) -> TranslatedTarget |
     (result,) = translate_objects(
         (source,), snapshot=inputs.snapshot, options=inputs.options, namespace=inputs.namespace
     )
+    (excesses,) = check_quotas(inputs, (result,), parse_version(inputs.kubernetes))
+    if has_errors(excesses):
+        return TranslatedTarget(rejection=describe_rejection((*result.findings, *excesses)))
     if result.document is None:
         return TranslatedTarget(rejection=describe_rejection(result.findings))
     documents = (*result.templates, result.document)

@@ -1,7 +1,10 @@
 """`drawbridge why -f`: pods and workloads of manifests, translated as if they were created."""
 
 import json
+from pathlib import Path
 from typing import Any, Final
+
+import pytest
 
 from testing.command import CLUSTER, drawbridge
 
@@ -132,3 +135,37 @@ def test_a_device_quota_counts_the_pods_of_a_workload_one_after_the_other() -> N
 
     assert "1 of 3 pods get a place; 2 do not beside the others: spec.containers[0]" in output
     assert "DeviceQuota vision, limit gpus: 1 device needed, 0 devices of 4" in output
+
+
+WHOLE: Final = """
+apiVersion: v1
+kind: Pod
+metadata: {name: whole}
+spec:
+  containers:
+  - {name: main, image: a, resources: {limits: {nvidia.com/gpu: 1}}}
+"""
+FULL_QUOTA: Final = """
+apiVersion: v1
+kind: ResourceQuota
+metadata: {name: gpus, namespace: default}
+spec: {hard: {requests.nvidia.com/gpu: "2"}}
+status: {hard: {requests.nvidia.com/gpu: "2"}, used: {requests.nvidia.com/gpu: "2"}}
+"""
+
+
+@pytest.mark.parametrize("target", ["pod/whole", "deploy/six"])
+def test_a_resource_quota_rejects_a_pod_and_the_pods_of_a_workload(
+    target: str, tmp_path: Path
+) -> None:
+    state = tmp_path / "quota.yaml"
+    state.write_text(FULL_QUOTA)
+    output = drawbridge(
+        *("why", target, "-f", "-", "--snapshot", CLUSTER, "--snapshot", str(state)),
+        stdin=f"{WHOLE}---{SIX}",
+        COLUMNS="900",
+    ).stdout
+
+    assert "status    rejected: spec." in output
+    assert "exceeds ResourceQuota gpus: requests.nvidia.com/gpu: requested" in output
+    assert "[exceedsQuota]" in output
