@@ -11,9 +11,11 @@ import msgspec
 from allocator.model.feature_gates import Features
 from allocator.pods.claims import Name, allocation_of, is_pod_group, pod_group_name
 from answers.model.cluster_state import ClusterState
+from findings.text import printable
 from kube.api.core import Pod
 from kube.api.ownership import owned_drivers
 from kube.api.resource import ResourceClaim
+from kube.names import QUOTA_GATE
 from kube.quantity import Quantity
 from quotas.device_quotas.ledger import DeviceQuotaLedger, Excess, Stage
 from quotas.device_quotas.tenants import Account
@@ -142,9 +144,9 @@ def promised_amounts(pod: Pod, state: ClusterState) -> tuple[str, ...]:
 
 
 def gate_reason(pod: Pod, state: ClusterState) -> GateReason | None:
-    """Return the reason the gate of a pod is kept; None for a pod without it, and without quotas."""
+    """Return the reason a scheduling gate of a pod is kept; None without gates, or with that of quotas and no quota."""
     if not is_gated(pod) or not state.quotas:
-        return None
+        return _foreign_gate(pod)
     usage = build_usage(state, Features())
     key = (pod.metadata.namespace, pod.metadata.name)
     if key not in usage.pods:
@@ -168,6 +170,16 @@ def gate_reason(pod: Pod, state: ClusterState) -> GateReason | None:
             return GateReason(undecided.value)
         case None:
             return GateReason(_HAS_ROOM)
+
+
+def _foreign_gate(pod: Pod) -> GateReason | None:
+    """Return the gates of a pod that other controllers than those of DeviceQuotas remove."""
+    gates = [gate.name for gate in pod.spec.scheduling_gates or () if gate.name != QUOTA_GATE]
+    if not gates:
+        return None
+    more = f" and {len(gates) - 1} more" if len(gates) > 1 else ""
+    whose = "whose controllers remove them" if more else "which its controller removes"
+    return GateReason(f"{printable(gates[0])}{more}, {whose}")
 
 
 def _with_uid(pod: Pod) -> Pod:

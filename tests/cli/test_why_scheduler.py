@@ -170,3 +170,18 @@ async def test_an_event_about_a_claim_that_exists_by_now_is_past(
     assert made["advice"] == [
         "the event FailedResourceClaimCreation is past: the claims of the pod exist by now"
     ]
+
+
+def test_a_scheduling_gate_of_another_controller_is_named() -> None:
+    gates = [{"name": "kueue.x-k8s.io/admission"}]
+    pod = using("pending", "one", schedulingGates=gates)
+    state = dump_yaml((device_class(), *NODES_WITH_DEVICES, pod, claim("one")))
+    call = ("why", "pod", "pending", "-n", "team", "--snapshot", "-")
+
+    output = drawbridge(*call, stdin=state, COLUMNS="200").stdout
+
+    assert (
+        "status    pending, behind its scheduling gate: kueue.x-k8s.io/admission, "
+        "which its controller removes\n" in output
+    )
+    assert "then      once let through it would be placed on node a" in output

@@ -77,7 +77,7 @@ def format_workload(
 
 
 def _new_pods(together: PodsTogether) -> str:
-    """Return how many pods of manifests get a place beside the others."""
+    """Count the pods of manifests that get a place beside the others, in a sentence."""
     pods = count_text(together.pods, "pod")
     verb = "gets" if together.pods == 1 else "get"
     if together.placed == together.pods:
