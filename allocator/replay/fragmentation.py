@@ -88,7 +88,7 @@ class TwoStepScheduler:
         """Return the node for a pod."""
         pending = candidate.pending
         if pending is None:
-            return self._plain.choose(candidate, state)
+            return self._choose_plain(candidate, state)
         if self._usual.learn(candidate):
             self.strategy = InTwoSteps(self._base, self._usual.strategy)
         plans = state.cluster.node_plans(
@@ -102,6 +102,15 @@ class TwoStepScheduler:
         node = _best_node(candidate, state, scores, self._profiles, self._ties)
         plan = own_plan(pending, plans, node, state, self.strategy)
         return Placement(node=node, plan=plan)
+
+    def _choose_plain(self, candidate: Candidate, state: ReplayState) -> Placement:
+        """Return the node for a pod without devices: of those looked at, one by its cost to the usual pods."""
+        looked_at = frozenset(self._plain.feasible(candidate, state, None))
+        ratings = self._usual.ratings(candidate, state, None)
+        ranks = dict(ranked(entry for entry in ratings if entry[1] in looked_at))
+        if not ranks:
+            return Placement()
+        return Placement(node=_best_node(candidate, state, ranks, self._profiles, self._ties))
 
 
 def _best_node(

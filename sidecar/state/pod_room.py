@@ -20,6 +20,7 @@ from allocator.nodes.headroom import Headroom
 from allocator.nodes.node_changes import NodeChanges
 from allocator.nodes.pod_requests import pod_request
 from allocator.strategies.capacity_weights import NO_WEIGHTS, CapacityWeights
+from allocator.strategies.first_fit import FIRST_FIT
 from allocator.strategies.fragmentation_aware import FRAGMENTATION_AWARE, FragmentationAware
 from allocator.strategies.kind_counts import WHOLE, KindCounts
 from allocator.strategies.pod_kinds import DeviceDemand, PodKind, demands_of
@@ -193,11 +194,11 @@ class PodRoom:
         return True
 
     def look(self, snapshot: Snapshot) -> None:
-        """Take in the news for the scheduler; nothing if FragmentationAware is not the default strategy."""
+        """Take in the news for the scheduler; nothing with FirstFit as the default strategy."""
         orders = snapshot.room.orders
-        is_default = snapshot.default_strategy == FRAGMENTATION_AWARE.name
+        ranks_plain_pods = snapshot.default_strategy != FIRST_FIT.name
         # With other kinds than a moment ago the snapshot is out of date.
-        if is_default and orders is not None and orders.strategy is self._strategy:
+        if ranks_plain_pods and orders is not None and orders.strategy is self._strategy:
             self.told.look(orders.losses)
 
     # --- for decisions ----------------------------------------------------------------------------

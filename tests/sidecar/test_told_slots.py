@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from sidecar.model.settings import SidecarSettings, UsualPod
 from testing.allocation.builders import DRIVER
 from testing.builders import Document
@@ -69,9 +71,18 @@ async def test_a_plugin_that_has_something_else_is_told_everything(tmp_path: Pat
         assert (whole["since"], whole["nodes"]) == (0, {"node-a": 0})
 
 
-async def test_nothing_is_told_with_another_strategy_or_to_an_older_plugin(tmp_path: Path) -> None:
-    async with scene(tmp_path, {"node-a": 1}, settings("CompactFirst")) as cluster:
-        await cluster.ask()
+@pytest.mark.parametrize("strategy", ["CompactFirst", "LowLoadFirst", "BestFit"])
+async def test_all_strategies_that_choose_nodes_tell_them(strategy: str, tmp_path: Path) -> None:
+    async with scene(tmp_path, {"node-a": 1}, settings(strategy)) as cluster:
+        await cluster.ask(headroom=changes(1, left("node-a", 64)))
+        whole = await told(cluster, 0)
+        assert whole is not None
+        assert whole["nodes"] == {"node-a": 0}
+
+
+async def test_nothing_is_told_with_first_fit_or_to_an_older_plugin(tmp_path: Path) -> None:
+    async with scene(tmp_path, {"node-a": 1}, settings("FirstFit")) as cluster:
+        await cluster.ask(headroom=changes(1, left("node-a", 64)))
         assert await told(cluster, 0) is None
     async with scene(tmp_path, {"node-a": 1}, settings()) as cluster:
         await cluster.ask()

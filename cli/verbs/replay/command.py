@@ -179,8 +179,8 @@ def replay(
 
     The snapshot is the cluster before the first pod, with the CPU and memory that its pods leave. A
     strategy places as the bridge does with it; stock and stock-most-allocated place as kube-scheduler
-    does alone, without policies. FragmentationAware places pods without devices as well, which the
-    bridge does not ask it about. The first capacity is the first that a pod requests. With the file
+    does alone, without policies. All strategies of the bridge but FirstFit rank nodes for
+    pods without devices, too. The first capacity is the first that a pod requests. With the file
     of drawbridge record, its pods come and leave as they did, and what happened is compared with the
     scores of stock. Recorded decisions of the bridge are made again, and compared. Read-only.
 
