@@ -312,7 +312,9 @@ class _RequestRelaxations:
             cost = sum(_EVICTING_TAINT if _evicts(taint) else _TAINT for taint in blocking)
             tolerations = tuple(map(_toleration, blocking))
             names = enumerate_names([_taint_name(taint) for taint in blocking])
-            yield [Option(cost, f"tolerate taint {names}", self._tolerating(tolerations))]
+            yield [
+                Option(cost, f"let the claim tolerate taint {names}", self._tolerating(tolerations))
+            ]
 
     def _conditions(self) -> Iterator[list[Option]]:
         """Yield options for each condition of the request's own selectors."""

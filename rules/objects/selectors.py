@@ -36,6 +36,7 @@ from rules.context.rule import (
     Subject,
     cel_for_all_alternatives,
 )
+from rules.model.cel_spellings import cel_spellings
 from rules.model.engine_words import without_engine_words
 from rules.model.requests import MAX_CHARACTERS, list_alternatives
 
@@ -182,8 +183,8 @@ def _suggest_fix(expression: str, fault: str) -> str:
         return f'compare quantities with x.compareTo(quantity("1Gi")) {comparison[1]} 0'
     if "device.name" in expression or "device.pool" in expression:
         return "a selector can read driver, attributes, capacity and allowMultipleAllocations"
-    if "token recognition error at: '=" in fault:
-        return "compare with =="
+    if "Syntax error" in fault:
+        return "; ".join(cel_spellings(expression))
     if "must evaluate to bool" in fault:
         return "compare the value, so that the expression returns a boolean"
     return ""

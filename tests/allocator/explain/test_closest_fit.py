@@ -185,25 +185,25 @@ ROWS: tuple[Row, ...] = (
         ],
     ),
     Row(
-        "tolerate taint ill=hot:NoSchedule",
+        "let the claim tolerate taint ill=hot:NoSchedule",
         "a taint",
         node_with(pool_of(device(taints=(ILL,)))),
         [claim(request())],
     ),
     Row(
-        "tolerate taint ill=hot:NoSchedule and old:NoSchedule",
+        "let the claim tolerate taint ill=hot:NoSchedule and old:NoSchedule",
         "two taints of one device",
         node_with(pool_of(device(taints=(ILL, taint("old"))))),
         [claim(request())],
     ),
     Row(
-        "tolerate taint new:NoSchedule",
+        "let the claim tolerate taint new:NoSchedule",
         "the device with fewer taints",
         node_with(pool_of(device(taints=(ILL, taint("old"))), device("b", taints=(taint("new"),)))),
         [claim(request())],
     ),
     Row(
-        "tolerate taint new:NoSchedule",
+        "let the claim tolerate taint new:NoSchedule",
         "rather a taint that keeps away than one that evicts",
         node_with(
             pool_of(
