@@ -93,6 +93,11 @@ def consuming_pods(claim: ResourceClaim) -> Iterator[ObjectReference]:
             )
 
 
+def pod_place(pod: Pod) -> Name:
+    """Return namespace and name of a pod."""
+    return pod.metadata.namespace, pod.metadata.name
+
+
 def pod_name(pod: Pod) -> str:
     """Return the name of a pod, or its generateName."""
     return pod.metadata.name or pod.metadata.generate_name

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple, Protocol
 
 from allocator.model.slice_index import SliceChange
-from allocator.pods.claims import Name
+from allocator.pods.claims import Name, pod_place
 from kube.api.core import Pod
 from kube.api.resource import DeviceClass, ResourceClaim
 
@@ -59,12 +59,12 @@ class HeldPods:
 
     def hold(self, pod: Pod, quota: str) -> None:
         """Note a pod that waits for a quota."""
-        self._quota_of.setdefault(_name(pod), quota)
+        self._quota_of.setdefault(pod_place(pod), quota)
 
     def place(self, pod: Pod, waited_s: float) -> None:
         """Note the wait of a pod that was placed, if a quota held it back."""
-        if _name(pod) in self._quota_of:
-            self._waits[_name(pod)] = waited_s
+        if pod_place(pod) in self._quota_of:
+            self._waits[pod_place(pod)] = waited_s
 
     @property
     def waits(self) -> Mapping[tuple[str, str], Sequence[float | None]]:
@@ -73,7 +73,3 @@ class HeldPods:
         for name, quota in self._quota_of.items():
             waits.setdefault((quota, name[0]), []).append(self._waits.get(name))
         return dict(sorted(waits.items()))
-
-
-def _name(pod: Pod) -> Name:
-    return pod.metadata.namespace, pod.metadata.name

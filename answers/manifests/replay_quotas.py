@@ -11,7 +11,7 @@ import msgspec
 
 from allocator.model.feature_gates import Features
 from allocator.model.slice_index import SliceChange
-from allocator.pods.claims import Name, allocation_of, claim_name, pod_claims
+from allocator.pods.claims import Name, allocation_of, claim_name, pod_claims, pod_place
 from allocator.pods.extended_resource_claim import mapped_resources
 from allocator.replay.quotas import DEVICE_QUOTA, RESOURCE_QUOTA, Obstacle
 from answers.model.cluster_state import ClusterState, is_running
@@ -93,7 +93,7 @@ class ReplayQuotas:
             if claims_of is None:
                 own = pod_claims(pod, state.claims, state.templates).held
             else:
-                own = claims_of.get(_name(pod), ())
+                own = claims_of.get(pod_place(pod), ())
             self._take(pod, tuple(map(claim_name, own)))
             self._charge_keys(pod, own)
             self._resource_usage.charge(pod, own)
@@ -131,7 +131,7 @@ class ReplayQuotas:
 
     def release(self, pod: Pod) -> None:
         """Take back the charge of a pod that left; of a claim that several use, with the last of them."""
-        for key in self._keys_of.pop(_name(pod), ()):
+        for key in self._keys_of.pop(pod_place(pod), ()):
             self._users[key] -= 1
             if not self._users[key]:
                 del self._users[key]
@@ -157,7 +157,7 @@ class ReplayQuotas:
             self._resource_usage.replace_classes(classes)
 
     def _take(self, pod: Pod, keys: tuple[Hashable, ...]) -> None:
-        self._keys_of[_name(pod)] = keys
+        self._keys_of[pod_place(pod)] = keys
         self._users.update(keys)
 
     def _charge_keys(self, pod: Pod, claims: Sequence[ResourceClaim]) -> None:
@@ -180,10 +180,6 @@ def _counted(claim: ResourceClaim) -> CountedClaim:
     return CountedClaim(claim.metadata.namespace, claim.spec.devices, allocation_of(claim))
 
 
-def _name(pod: Pod) -> Name:
-    return pod.metadata.namespace, pod.metadata.name
-
-
 def _keys(pod: Pod) -> Hashable:
     """Return the key of a pod's charge for device keys."""
-    return ("keys", *_name(pod))
+    return ("keys", *pod_place(pod))

@@ -24,7 +24,6 @@ from clusterstate.published_gates import CONSUMABLE_CAPACITY
 from kube.api.core import Node
 from kube.api.resource import DeviceClass
 from kube.manifests.source import SourceObject
-from kube.names import TRANSLATE_LABEL
 from migration.assessment.assumed import (
     assume_inventory,
     find_target,
@@ -49,6 +48,7 @@ from migration.assessment.outcomes import (
     Outcome,
     assess_workload,
     native_namespaces,
+    translating_every_pod,
 )
 from migration.assessment.quota_conversion import convert_quotas, with_converted_quotas
 from migration.assessment.replaced_lines import (
@@ -392,16 +392,7 @@ def assess_cluster(
     )
     # Without mapped names every pod is translated, so that all can be placed by their claims; the
     # drivers are still to be installed.
-    snapshot = msgspec.structs.replace(
-        snapshot,
-        extended_resources={},
-        classes=None,
-        # Of a namespace that moves in parts the other pods are to follow.
-        namespaces={
-            name: {**labels, TRANSLATE_LABEL: "true"} if snapshot.is_selective(name) else labels
-            for name, labels in snapshot.namespaces.items()
-        },
-    )
+    snapshot = translating_every_pod(snapshot)
     workloads = tuple(
         assessed_workload
         for workload in group_workloads(objects, namespace)

@@ -18,7 +18,7 @@ from findings.finding import Code, Finding, Severity, info
 from kube.api.core import Pod
 from kube.api.workloads import pod_path, resolve_path
 from kube.manifests.source import SourceObject
-from kube.names import DEFAULT_SCHEDULER_NAME
+from kube.names import DEFAULT_SCHEDULER_NAME, TRANSLATE_LABEL
 from migration.assessment.workloads import OwnerKey, Workload, group_workloads
 from translation.cluster.native_allocation import is_native
 from translation.cluster.snapshot import (
@@ -324,6 +324,19 @@ def translate_adopted(
         [source_object], snapshot=snapshot, options=adopting, namespace=namespace
     )
     return msgspec.structs.replace(adopted_object, findings=(*foreign, *adopted_object.findings))
+
+
+def translating_every_pod(snapshot: TranslationSnapshot) -> TranslationSnapshot:
+    """Return a snapshot without mapped keys, and with all pods of namespaces that move in parts."""
+    return msgspec.structs.replace(
+        snapshot,
+        extended_resources={},
+        classes=None,
+        namespaces={
+            name: {**labels, TRANSLATE_LABEL: "true"} if snapshot.is_selective(name) else labels
+            for name, labels in snapshot.namespaces.items()
+        },
+    )
 
 
 def as_created(source: SourceObject, snapshot: TranslationSnapshot) -> SourceObject:

@@ -23,7 +23,8 @@ from findings.text import count_text
 from kube.api.core import Namespace
 from kube.api.meta import ApiStruct, ObjectMeta
 from kube.manifests.source import ViewedObject
-from kube.names import REQUEST_ANNOTATION, TRANSLATE_LABEL
+from kube.names import REQUEST_ANNOTATION
+from migration.assessment.outcomes import translating_every_pod
 from migration.replay.devices import OfferedDevices
 from migration.replay.pods import PodTranslator, TranslatedPod
 from translation.cluster.snapshot import TranslationOptions, TranslationSnapshot
@@ -269,15 +270,7 @@ def _snapshot(state: ClusterState, profiles: Mapping[str, Profile]) -> Translati
         ),
     ]
     snapshot, _ = build_snapshot(profiles, (), objects, namespace=DEFAULT_NAMESPACE)
-    return msgspec.structs.replace(
-        snapshot,
-        extended_resources={},
-        classes=None,
-        namespaces={
-            name: {**labels, TRANSLATE_LABEL: "true"} if snapshot.is_selective(name) else labels
-            for name, labels in snapshot.namespaces.items()
-        },
-    )
+    return translating_every_pod(snapshot)
 
 
 def _viewed(kind: str, value: ApiStruct) -> ViewedObject:

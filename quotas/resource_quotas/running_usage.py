@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from allocator.nodes.amounts import CPU, EPHEMERAL_STORAGE, MEMORY, PODS
 from allocator.nodes.pod_requests import pod_request
-from allocator.pods.claims import Name
+from allocator.pods.claims import Name, pod_place
 from allocator.pods.extended_resource_claim import ANNOTATION
 from kube.api.core import Pod, ResourceQuota
 from kube.api.resource import DeviceClass, ResourceClaim
@@ -99,13 +99,13 @@ class RunningUsage:
         """Charge a pod and its claims, in place of any earlier charge."""
         self.release(pod)
         charges = tuple(self._charges_of(pod, claims))
-        self._charges[_name(pod)] = charges
+        self._charges[pod_place(pod)] = charges
         for account, usage in charges:
             account.add(usage, 1)
 
     def release(self, pod: Pod) -> None:
         """Take back the charge of a pod."""
-        for account, usage in self._charges.pop(_name(pod), ()):
+        for account, usage in self._charges.pop(pod_place(pod), ()):
             account.add(usage, -1)
 
     def _charges_of(self, pod: Pod, claims: Sequence[ResourceClaim]) -> Iterator[_Charge]:
@@ -156,7 +156,3 @@ def _pod_usage(pod: Pod) -> Usage:
 def _add(sums: dict[str, Quantity], usage: Usage) -> None:
     for name, amount in usage.items():
         sums[name] = sums[name] + amount if name in sums else amount
-
-
-def _name(pod: Pod) -> Name:
-    return pod.metadata.namespace, pod.metadata.name
