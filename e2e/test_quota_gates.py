@@ -580,6 +580,7 @@ def test_pods_with_keys_and_claims_share_one_budget_while_a_namespace_moves(
     cluster.kubectl(
         "patch", "node", "gates-node", "--subresource=status", "--type=merge", "-p", offer
     )
+    with_old_key = partial(pod, limits={OLD_KEY: "1"})
     line = f"requests.{OLD_KEY}"
     quota = {
         "apiVersion": "v1",
@@ -593,7 +594,7 @@ def test_pods_with_keys_and_claims_share_one_budget_while_a_namespace_moves(
         team.wait_enforced()
 
         def old_pod(name: str) -> None:
-            status, answer = team.post(pod(name, limits={OLD_KEY: "1"}))
+            status, answer = team.post(with_old_key(name))
             assert status == http.client.CREATED, answer
             assert is_gated(answer)
 
@@ -611,6 +612,11 @@ def test_pods_with_keys_and_claims_share_one_budget_while_a_namespace_moves(
         removal = json.dumps({"spec": {"hard": {line: None}}})
         words = ("patch", "resourcequota", "old", "-n", team.namespace, "--type=merge", "-p")
         cluster.kubectl(*words, removal)
+        # The API server counts by a status of the ResourceQuota that its controller writes later.
+        cluster.wait_until(
+            lambda: team.post(with_old_key("old-3"), dry_run=True)[0] == http.client.CREATED,
+            "the old line counts no more",
+        )
         old_pod("old-3")
         team.wait_events("old-3")
 
