@@ -26,7 +26,7 @@ from e2e.migration import (
 from e2e.objects import deployment, pod
 from e2e.stand_in import StandIn
 
-OPERANDS: Final = "nvidia.com/gpu.deploy.operands"
+DEVICE_PLUGIN: Final = "nvidia.com/gpu.deploy.device-plugin"
 HAMI_LABEL: Final = ("drawbridge.internal/dra-driver", inventory.HAMI)
 PACKED: Final = 20
 """Pods that HAMi's scheduler puts on a node before it takes the next one, as with its policy binpack."""
@@ -234,7 +234,9 @@ def packed_node(counts: Mapping[str, int]) -> str:
 def _offered(name: str, labels: Mapping[str, str]) -> dict[str, str]:
     kind = kind_of_node(name)
     is_off = (
-        labels.get("gpu") != "on" if kind is NodeKind.SHARED else labels.get(OPERANDS) == "false"
+        labels.get("gpu") != "on"
+        if kind is NodeKind.SHARED
+        else labels.get(DEVICE_PLUGIN) == "false"
     )
     return {key: "0" if is_off else str(amount) for key, amount in offered_amounts(kind).items()}
 

@@ -772,25 +772,21 @@ def operator(version: str) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize(
-    ("version", "label", "has_note"),
-    [
-        ("v26.7.0", "nvidia.com/gpu.deploy.operands=false", False),
-        ("v26.3.1", "nvidia.com/gpu.deploy.device-plugin=false", True),
-        ("v25.10.0", "nvidia.com/gpu.deploy.device-plugin=false", True),
-    ],
-)
-def test_the_plugin_is_switched_off_as_the_operators_version_wants(
-    tmp_path: Path, version: str, label: str, *, has_note: bool
+@pytest.mark.parametrize("version", ["v26.7.0", "v26.3.1", "v25.10.0"])
+def test_the_operator_keeps_its_plugin_alone_from_switched_nodes(
+    tmp_path: Path, version: str
 ) -> None:
     planned(tmp_path, [plugin_node("gpu-0"), operator(version)], "--gpu-operator", version)
 
     switch = script(tmp_path, "switch")
 
+    # The label of all operands would take the GPU driver from the node, too.
+    label = "nvidia.com/gpu.deploy.device-plugin=false"
     assert (
         f"kubectl label node gpu-0 --overwrite nvidia.com/dra-kubelet-plugin=true {label}" in switch
     )
-    assert has_note is ("issue 2288" in switch)
+    assert "gpu.deploy.operands" not in switch
+    assert "issue 2288" in switch
     prepare = (tmp_path / "plan" / "prepare.sh").read_text()
     assert "NODE_LABEL_FOR_GPU_POD_EVICTION" in prepare
     assert " --set=nvidiaDriverRoot=/run/nvidia/driver " in prepare

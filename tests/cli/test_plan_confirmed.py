@@ -166,7 +166,7 @@ def test_with_none_a_release_is_installed_and_the_plugin_is_kept_away(tmp_path: 
     prepare = text(tmp_path, "prepare.sh")
     assert "helm upgrade --install dra-driver-nvidia-gpu" in prepare
     assert "change_object daemonset/nvidia-device-plugin-daemonset kube-system" in prepare
-    assert "gpu.deploy.operands" not in text(tmp_path, "wave-1/switch.sh")
+    assert "gpu.deploy.device-plugin" not in text(tmp_path, "wave-1/switch.sh")
 
 
 @pytest.mark.parametrize(

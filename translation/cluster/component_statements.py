@@ -160,9 +160,9 @@ _OTHERS: Final = (
     (Component.OPENCOST, _Row(Topic.COST, "released until 2026-09", "reads the series of requested nvidia.com/gpu, which "
      "translated pods do not have: GPU cost reads zero",
      "opencost/opencost pkg/costmodel/allocation.go:30 (2024-10), issue 3828")),
-    (Component.GPU_OPERATOR, _Row(Topic.TWO_SYSTEMS, "26.7", "ClusterPolicy and GPUCluster exclude each other by the "
-     "documents, and a migration in place is not supported; the code allows both, one per node",
-     "NVIDIA/gpu-operator documents 26.7, pull request 2571", "", Evidence.DOCUMENT)),
+    (Component.GPU_OPERATOR, _Row(Topic.TWO_SYSTEMS, "26.7", "ClusterPolicy and GPUCluster exclude each other: while both are "
+     "there, no node gets its labels; a migration in place is not supported",
+     "NVIDIA/gpu-operator documents 26.7, v26.7.0 controllers/nodelabeling_controller.go")),
     (Component.GPU_OPERATOR, _Row(Topic.NATIVE, "26.7", "the DeviceClass of GPUCluster does not map nvidia.com/gpu",
      "NVIDIA/gpu-operator issue 2859", "", Evidence.THREAD)),
     (Component.NVIDIA_DRIVER, _Row(Topic.TWO_SYSTEMS, "released until 2026-08", "device plugin and DRA driver may run in "

@@ -3,9 +3,10 @@
 A DRA driver must not share a node with the device plugin of the same devices, so the plugin leaves a
 node when the driver comes, and both follow labels.
 
-Sources: NVIDIA/gpu-operator docs 26.7 (ClusterPolicy and GPUCluster exclude each other; a node label
-keeps operands away), pull request 2575 (`gpu.deploy.operands` keeps the GPU driver), issues 2288 (the
-label of one operand may be set back) and 2686 (the validator waits); Project-HAMi/HAMi charts/hami
+Sources: NVIDIA/gpu-operator docs 26.7 (ClusterPolicy and GPUCluster exclude each other), v26.7.0
+controllers/state_manager.go (`gpu.deploy.operands=false` takes the GPU driver, the container toolkit and GPU
+feature discovery from a node, too; pull request 2575, which kept the driver, is in no release), issues 2288 (the
+label of one operand may be set back) and 2550 (the validator waits); Project-HAMi/HAMi charts/hami
 (`gpu=on` chooses nodes); kubernetes-sigs/dra-driver-nvidia-gpu deployments/helm (a node selector chooses
 nodes).
 """
@@ -31,10 +32,8 @@ DRIVER_LABEL: Final = f"{GROUP}/dra-driver"
 _OWN_LABELS: Final = {NVIDIA: (NVIDIA_LABEL, "true"), f"gpu.{GROUP}": (f"{GROUP}/driver", "true")}
 HAMI_LABEL: Final = "gpu"
 OPERATOR_PREFIX: Final = "nvidia.com/gpu.deploy."
-OPERANDS: Final = f"{OPERATOR_PREFIX}operands"
 DEVICE_PLUGIN: Final = f"{OPERATOR_PREFIX}device-plugin"
-OPERANDS_SINCE: Final = (26, 7)
-"""The first release of the GPU Operator whose label for all operands keeps the GPU driver."""
+"""The label of one operand. That of all operands would take the GPU driver from the node."""
 
 _PLUGINS: Final = ("k8s-device-plugin", "nvidia-device-plugin", "gpu-device-plugin")
 _DISCOVERY: Final = "feature-discovery"
@@ -99,7 +98,7 @@ def switch_labels(
     if source is Source.HAMI:
         switched[HAMI_LABEL] = "off"
     if _has_operator(labels, source, names, operator):
-        switched[OPERANDS if _keeps_driver(operator) else DEVICE_PLUGIN] = "false"
+        switched[DEVICE_PLUGIN] = "false"
     return switched
 
 
@@ -107,11 +106,11 @@ def node_notes(
     labels: Mapping[str, str], source: Source, drivers: Iterable[str], operator: str
 ) -> Iterator[str]:
     """Yield notes for a person before a node is switched; arguments as in `switch_labels`."""
-    if _has_operator(labels, source, drivers, operator) and not _keeps_driver(operator):
+    if _has_operator(labels, source, drivers, operator):
         yield (
             f"GPU Operator {operator or 'of an unknown version'}: it may set {DEVICE_PLUGIN} back to true "
             "when a node rejoins (gpu-operator issue 2288), and its validator waits for GPUs that the "
-            "plugin no longer offers (issue 2686); look at both after the switch, or upgrade to 26.7"
+            "plugin no longer offers (issue 2550), which blocks no pod; look at both after the switch"
         )
     replicas = read_replicas(labels)
     if source is Source.DEVICE_PLUGIN and NVIDIA in drivers and replicas > 1:
@@ -130,11 +129,6 @@ def _has_operator(
     if any(label.startswith(OPERATOR_PREFIX) for label in labels):
         return True
     return bool(operator) and source is Source.DEVICE_PLUGIN and NVIDIA in drivers
-
-
-def _keeps_driver(operator: str) -> bool:
-    match = _VERSION.match(operator)
-    return match is not None and (int(match[1]), int(match[2])) >= OPERANDS_SINCE
 
 
 def _image_tags(source: SourceObject) -> Iterator[str]:
