@@ -7,6 +7,7 @@ import msgspec
 
 from kube.api.core import Node, Pod, Taint, Toleration
 from kube.api.meta import encode
+from kube.api.required_labels import required_labels
 from kube.api.resource import ResourceClaimTemplate
 
 _HOSTNAME: Final = "kubernetes.io/hostname"
@@ -55,12 +56,7 @@ def group_nodes(
 
 def selected_labels(pod: Pod) -> Iterator[str]:
     """Yield the keys of the node labels that a pod selects its nodes by."""
-    yield from pod.spec.node_selector or {}
-    affinity = pod.spec.affinity and pod.spec.affinity.node_affinity
-    required = affinity.required if affinity else None
-    for term in required.node_selector_terms if required else ():
-        for requirement in term.match_expressions or ():
-            yield requirement.key
+    return (entry.key for entry in required_labels(pod.spec))
 
 
 def pod_shape(pod: Pod, templates: Mapping[tuple[str, str], ResourceClaimTemplate]) -> bytes:

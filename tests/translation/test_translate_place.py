@@ -279,6 +279,24 @@ def labelled(**labels: str) -> Document:
     )
 
 
+def required(*terms: tuple[str, str, list[str]]) -> Document:
+    entries = [
+        {"matchExpressions": [{"key": key, "operator": operator, "values": values}]}
+        for key, operator, values in terms
+    ]
+    affinity = {
+        "nodeAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": entries}
+        }
+    }
+    return pod(gpus(1), affinity=affinity)
+
+
+PRODUCT: Final = "nvidia.com/gpu.product"
+AFFINITY_VALUES: Final = (
+    "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms[0]"
+    ".matchExpressions[0].values"
+)
 GKE_PARTITION: Final = "cloud.google.com/gke-gpu-partition-size"
 NODE_LABELS = (
     Case(
@@ -307,6 +325,25 @@ NODE_LABELS = (
         pod(
             container("main", {"nvidia.com/mig-1g.5gb": 1}), nodeSelector={GKE_PARTITION: "1g.5gb"}
         ),
+    ),
+    Case(
+        "a node affinity to nodes whose plugin shares GPUs",
+        required((PRODUCT, "In", ["A100-SHARED", "H100-SHARED"])),
+        (f"warning gpuSharingNodeLabel {AFFINITY_VALUES}",),
+    ),
+    Case(
+        "a node affinity to nodes with and without sharing",
+        required((PRODUCT, "In", ["A100-SHARED", "A100"])),
+        (f"info gpuDiscoveryNodeLabel {AFFINITY_VALUES}",),
+    ),
+    Case(
+        "a node affinity with another term for nodes without sharing",
+        required((PRODUCT, "In", ["A100-SHARED"]), ("zone", "In", ["a"])),
+    ),
+    Case(
+        "a node affinity away from nodes whose plugin shares GPUs",
+        required((PRODUCT, "NotIn", ["A100-SHARED"])),
+        (f"info gpuDiscoveryNodeLabel {AFFINITY_VALUES}",),
     ),
     Case(
         "a partition of GKE",

@@ -13,6 +13,7 @@ import msgspec
 
 from findings.field_path import FieldPath
 from findings.finding import Finding
+from kube.api.required_labels import RequiredLabel
 from kube.quantity import Quantity
 from quotas.resource_quotas.scopes import PodScopes
 from translation.model.choices import Choices
@@ -74,6 +75,7 @@ class LegacyPod(msgspec.Struct, frozen=True, kw_only=True):
         containers: All containers, init containers first.
         annotations: The annotations that vocabularies or preflight checks read; likewise labels and
             node_selector.
+        affinity_terms: The terms of the required node affinity, with the requirements on such labels.
         scopes: The quota scopes that match the pod.
         choices: The operator's; those that make no difference to the pod have their defaults.
         recorded_drivers: Vocabulary name to the driver of the pod's translation record, which stays
@@ -85,6 +87,7 @@ class LegacyPod(msgspec.Struct, frozen=True, kw_only=True):
     annotations: Mapping[str, str] = {}
     labels: Mapping[str, str] = {}
     node_selector: Mapping[str, str] = {}
+    affinity_terms: tuple[tuple[RequiredLabel, ...], ...] = ()
     node_name: str = ""
     scheduler_name: str = ""
     scopes: PodScopes = PodScopes()

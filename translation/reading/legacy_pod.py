@@ -13,6 +13,7 @@ from findings.text import printable
 from kube.api.core import Container, EnvVar, Pod
 from kube.api.foreign_quotas import GANG_NAMES, QUOTA_NAMES
 from kube.api.network_attachments import NETWORKS
+from kube.api.required_labels import RequiredLabel, affinity_terms
 from kube.names import TRANSLATE_LABEL
 from kube.quantity import Quantity, format_count
 from quotas.resource_quotas.scopes import scopes_of
@@ -34,6 +35,8 @@ CONVERTED_LABELS: Final = {CONVERTED: "true"}
 """Labels that other converters set on the pods that they converted."""
 
 _Value = TypeVar("_Value")
+_MAX_TERMS: Final = 32
+"""Terms of a node affinity that are read."""
 READ_ANNOTATIONS: Final = frozenset(
     {
         MIRROR_ANNOTATION,
@@ -138,13 +141,28 @@ def legacy_pod(pod: Pod, vocabularies: Mapping[str, Vocabulary] = VOCABULARIES) 
         node_selector={
             label: text
             for label, text in sorted((pod.spec.node_selector or {}).items())
-            if label.startswith(DISCOVERY_PREFIX) or label in NODE_LABELS
+            if _is_read(label)
         },
+        affinity_terms=_affinity_terms(pod),
         node_name=pod.spec.node_name,
         scheduler_name=pod.spec.scheduler_name,
         scopes=scopes_of(pod),
         is_scheduled=_is_scheduled(pod),
     )
+
+
+def _affinity_terms(pod: Pod) -> tuple[tuple[RequiredLabel, ...], ...]:
+    """Return the terms of the required node affinity; none if no requirement is read."""
+    terms = tuple(
+        tuple(entry for entry in term if _is_read(entry.key))
+        for term in affinity_terms(pod.spec)[:_MAX_TERMS]
+    )
+    return terms if any(terms) else ()
+
+
+def _is_read(label: str) -> bool:
+    """Return True for a label of nodes that a preflight check reads."""
+    return label.startswith(DISCOVERY_PREFIX) or label in NODE_LABELS
 
 
 def _is_scheduled(pod: Pod) -> bool:
