@@ -7,8 +7,8 @@ import msgspec
 
 from kube.api.core import Node, Pod, Taint, Toleration
 from kube.api.meta import encode
-from kube.api.required_labels import required_labels
 from kube.api.resource import ResourceClaimTemplate
+from translation.model.required_labels import required_labels
 
 _HOSTNAME: Final = "kubernetes.io/hostname"
 

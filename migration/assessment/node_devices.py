@@ -162,18 +162,22 @@ def read_replicas(labels: Mapping[str, str], key: str = GPU) -> int:
     return max(1, int(text)) if is_number else 1
 
 
-def labels_without_sharing(labels: Mapping[str, str]) -> dict[str, str]:
-    """Return the labels of a node that change once its device plugin shares no devices any more."""
-    changed = {
-        key: "1"
+def labels_of_sharing(labels: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the labels of a node that tell how its device plugin shares devices.
+
+    GPU feature discovery sets them by its own configuration, so they may stay when the plugin leaves. They change as soon
+    as that configuration shares none.
+    """
+    names = [
+        key
         for key in labels
         if key.endswith(REPLICAS) and read_replicas(labels, key.removesuffix(REPLICAS)) > 1
-    }
+    ]
     if labels.get(PRODUCT, "").endswith(_SHARED):
-        changed[PRODUCT] = labels[PRODUCT].removesuffix(_SHARED)
+        names.append(PRODUCT)
     if labels.get(SHARING, "none") != "none":
-        changed[SHARING] = "none"
-    return changed
+        names.append(SHARING)
+    return tuple(sorted(names))
 
 
 def unknown_device_keys(

@@ -79,6 +79,69 @@ def test_nodes_of_another_system_are_not_in_vain(tmp_path: Path) -> None:
     assert "Node//hami-0" in held_objects(plan)
 
 
+POOL_A: Final[dict[str, Any]] = {"nodeSelector": {"pool": "a"}}
+_IN_A: Final = {"matchExpressions": [{"key": "pool", "operator": "In", "values": ["a"]}]}
+IN_POOL_A: Final[dict[str, Any]] = {
+    "affinity": {
+        "nodeAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [_IN_A]}
+        }
+    }
+}
+TAINT: Final = {"key": "team", "value": "x", "effect": "NoSchedule"}
+
+
+@pytest.mark.parametrize(
+    ("spec", "taints", "cause"),
+    [
+        (POOL_A, (), "nodeSelector requires pool=a"),
+        (IN_POOL_A, (), "required node affinity does not match"),
+        ({}, (TAINT,), "untolerated taint team=x:NoSchedule"),
+    ],
+    ids=["node selector", "node affinity", "taint"],
+)
+@pytest.mark.parametrize("limits", [SHARE, {GPU: "1"}], ids=["claims", "native"])
+def test_a_node_that_takes_no_pod_is_not_switched(
+    tmp_path: Path,
+    limits: dict[str, str],
+    spec: dict[str, Any],
+    taints: tuple[dict[str, str], ...],
+    cause: str,
+) -> None:
+    """Nothing runs there, so it was the first of all waves."""
+    make_node = hami_node if limits is SHARE else plugin_node
+    nodes = [in_pool(make_node(name), name[0]) for name in ("a-0", "a-1", "b-0")]
+    nodes[2]["spec"] = {"taints": list(taints)}
+
+    plan = planned(tmp_path, [*nodes, namespace("team"), *workload("web", limits, ["a-0"], **spec)])
+
+    assert ["a-0", "a-1"] == sorted(name for names, _ in waves(plan) for name in names)
+    assert f"no workload that moves may use it: {cause}" == held_objects(plan)["Node//b-0"]
+
+
+def test_a_node_that_a_tolerating_pod_may_use_is_switched(tmp_path: Path) -> None:
+    nodes = [hami_node("h-0"), hami_node("h-1"), hami_node("h-2")]
+    nodes[2]["spec"] = {"taints": [TAINT]}
+    tolerations = [{"key": "team", "operator": "Exists"}]
+    web = workload("web", SHARE, ["h-0"], tolerations=tolerations)
+
+    plan = planned(tmp_path, [*nodes, namespace("team"), *web])
+
+    assert {} == held_objects(plan)
+
+
+def test_a_pod_that_would_be_rejected_keeps_only_nodes_that_take_it(tmp_path: Path) -> None:
+    """Its namespace stays behind, and the free node of the other pool was kept for it."""
+    nodes = [in_pool(hami_node(name), name[0]) for name in ("a-0", "a-1", "b-0", "b-1")]
+    rejected = workload("old", {GPU: "1.5"}, ["b-0"], namespace="old", nodeSelector={"pool": "b"})
+    web = workload("web", SHARE, ["a-0"], **POOL_A)
+
+    plan = planned(tmp_path, [*nodes, namespace("team"), *web, *rejected])
+
+    assert ["a-0", "a-1"] == sorted(name for names, _ in waves(plan) for name in names)
+    assert {"Node//b-0", "Node//b-1", "Namespace//old"} == held_objects(plan).keys()
+
+
 def test_a_namespace_that_fits_nowhere_yet_keeps_no_other_from_its_nodes(tmp_path: Path) -> None:
     """The smaller namespace is first in the order, and needs one of two nodes that are in use."""
     zone = {"zone": "a"}
@@ -113,8 +176,9 @@ def test_a_namespace_without_a_wave_has_a_reason_of_its_own(tmp_path: Path) -> N
 
     held = held_objects(planned(tmp_path, objects, "--wave-nodes", 1))
 
-    reason = "once it is opted in, 2 pods have no devices: 2 of Deployment/bound/big"
+    reason = "once it is opted in, no node that its pods may use is switched: h1, h2"
     assert reason == held["Namespace//bound"]
+    assert "1 of Deployment/bound/big" in held["Node//h1"]
 
 
 @pytest.mark.parametrize("kind", ["Job", "DaemonSet"])
@@ -302,7 +366,8 @@ def test_a_loss_that_leaves_pods_without_devices_today_holds_nothing(tmp_path: P
     plan = planned(tmp_path, [*nodes, *full, *web], "--spare-nodes", 1)
 
     assert {"Node//a-0", "Namespace//full"} <= held_objects(plan).keys()
-    assert ["b-1", "b-2"] == sorted(name for names, _ in waves(plan) for name in names)
+    # No pod that is left behind may use them, so none of them waits for it.
+    assert ["b-0", "b-1", "b-2"] == sorted(name for names, _ in waves(plan) for name in names)
     first, *_ = plan["waves"]
     assert any(
         "the loss of a-0 would leave pods without devices" in note for note in first["notes"]

@@ -71,17 +71,52 @@ def test_whole_gpus_for_parts_are_given_on_demand_only(tmp_path: Path) -> None:
     assert "offers each GPU 4 times (nvidia.com/gpu.sharing-strategy is not set): pods" in notes
 
 
-def test_a_pod_that_selects_the_shared_product_has_no_node_after_the_switch(tmp_path: Path) -> None:
-    """Its node has the product without -SHARED once the plugin is gone."""
+def selecting(value: str, by: str) -> dict[str, Any]:
+    """Return the fields of a pod that selects its nodes by the product of their GPUs."""
+    key = "nvidia.com/gpu.product"
+    if by == "nodeSelector":
+        return {"nodeSelector": {key: value}}
+    term = {"matchExpressions": [{"key": key, "operator": "In", "values": [value]}]}
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
+    return {"affinity": {"nodeAffinity": required}}
+
+
+@pytest.mark.parametrize("by", ["nodeSelector", "affinity"])
+def test_a_pod_that_selects_the_shared_product_has_no_node_after_the_switch(
+    tmp_path: Path, by: str
+) -> None:
+    """Its node has the product without -SHARED once nothing shares its GPUs."""
     product = {"nvidia.com/gpu.product": "Tesla-T4-SHARED"}
-    notebooks = workload("nb", {GPU: "1"}, ["ts-0"], namespace="lab", nodeSelector=product)
+    spec = selecting("Tesla-T4-SHARED", by)
+    notebooks = workload("nb", {GPU: "1"}, ["ts-0"], namespace="lab", **spec)
     objects = [sliced_node("ts-0", **product), plugin_node("gpu-0"), namespace("lab"), *notebooks]
 
     plan = planned(tmp_path, objects, "--time-slicing", "whole")
 
-    reason = held_objects(plan)["Deployment/lab/nb"]
-    assert "its pods select nodes by nvidia.com/gpu.product=Tesla-T4-SHARED" in reason
+    held = held_objects(plan)
+    assert (
+        "its pods select nodes by nvidia.com/gpu.product=Tesla-T4-SHARED"
+        in held["Deployment/lab/nb"]
+    )
     assert [["gpu-0"]] == [names for names, _ in waves(plan)]
+
+
+@pytest.mark.parametrize("by", ["nodeSelector", "affinity"])
+def test_no_pod_counts_on_the_product_without_sharing(tmp_path: Path, by: str) -> None:
+    """GPU feature discovery goes on by its own configuration: the switched node may keep -SHARED."""
+    shared = sliced_node("ts-0", **{"nvidia.com/gpu.product": "Tesla-T4-SHARED"})
+    whole = plugin_node("gpu-0", 2, **{"nvidia.com/gpu.product": "Tesla-T4"})
+    web = workload("web", {GPU: "2"}, ["gpu-0"], **selecting("Tesla-T4", by))
+    notebooks = workload("nb", {GPU: "1"}, ["ts-0"], namespace="lab")
+
+    plan = planned(
+        tmp_path,
+        [shared, whole, plugin_node("gpu-1"), namespace("team"), *web, *notebooks],
+        *("--time-slicing", "whole", "--wave-nodes", 1),
+    )
+
+    assert "ts-0" in [name for names, _ in waves(plan) for name in names]
+    assert "1 of Deployment/team/web" in held_objects(plan)["Node//gpu-0"]
 
 
 def test_a_translated_workload_holds_its_namespace(tmp_path: Path) -> None:

@@ -212,11 +212,24 @@ def test_pods_that_select_another_label_move(
     assert is_held is ("Deployment/team/web" in held_objects(plan))
 
 
-def test_a_daemon_set_without_devices_that_leaves_the_nodes_is_told(tmp_path: Path) -> None:
+_TERM: Final = {"matchExpressions": [{"key": "gpu", "operator": "In", "values": ["on"]}]}
+AFFINE: Final[dict[str, Any]] = {
+    "affinity": {
+        "nodeAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [_TERM]}
+        }
+    }
+}
+
+
+@pytest.mark.parametrize("spec", [{"nodeSelector": GPU_ON}, AFFINE], ids=["selector", "affinity"])
+def test_a_daemon_set_without_devices_that_leaves_the_nodes_is_told(
+    tmp_path: Path, spec: dict[str, Any]
+) -> None:
     objects = [hami_node("hami-0"), namespace("team"), *workload("web", SHARE, ["hami-0"])]
     objects += [
-        daemon_set("exporter", nodeSelector=GPU_ON),
-        daemon_set("hami-device-plugin", nodeSelector=GPU_ON),
+        daemon_set("exporter", **spec),
+        daemon_set("hami-device-plugin", **spec),
         daemon_set("agent"),
     ]
 
@@ -226,3 +239,73 @@ def test_a_daemon_set_without_devices_that_leaves_the_nodes_is_told(tmp_path: Pa
     assert ["DaemonSet/kube-system/exporter selects nodes by gpu=on"] == [
         note.partition(",")[0] for note in leaving
     ]
+
+
+@pytest.mark.parametrize("spec", [{"nodeSelector": GPU_ON}, AFFINE], ids=["selector", "affinity"])
+@pytest.mark.parametrize(
+    ("limits", "nodes"), [({"cpu": "1"}, ["hami-0"]), (SHARE, [])], ids=["no devices", "no pods"]
+)
+def test_a_workload_that_has_no_node_after_the_last_wave_is_told(
+    tmp_path: Path, spec: dict[str, Any], limits: dict[str, str], nodes: list[str]
+) -> None:
+    """Its pods were said to wait until a node of the wave is back, which does not have the label any more."""
+    proxy = workload("proxy", limits, nodes, namespace="tools", **spec)
+    objects = [*map(hami_node, ("hami-0", "hami-1")), namespace("team"), namespace("tools")]
+    objects += [*workload("web", SHARE, ["hami-1"]), *proxy]
+
+    plan = planned(tmp_path, objects, "--wave-nodes", 1)
+
+    told = [
+        wave["wave"]
+        for wave in plan["waves"]
+        for note in wave["notes"]
+        if note.startswith("Deployment/tools/proxy selects nodes by gpu=on, which no node has")
+    ]
+    switching = [wave["wave"] for wave in plan["waves"] if wave["nodes"]]
+    assert [switching[-1]] == told
+
+
+def test_a_pod_without_devices_goes_to_no_node_that_has_lost_its_label(tmp_path: Path) -> None:
+    """It was placed on the first switched node when the second was drained."""
+    nodes = [hami_node(name) for name in ("hami-0", "hami-1")]
+    for entry in nodes:
+        entry["status"]["allocatable"] |= {"cpu": "8", "memory": "32Gi", "pods": "20"}
+    proxy = workload("proxy", {"cpu": "1"}, ["hami-1"], kind="ReplicaSet", nodeSelector=GPU_ON)
+    web = workload("web", SHARE, ["hami-1"])
+
+    plan = planned(tmp_path, [*nodes, namespace("team"), *web, *proxy], "--wave-nodes", 1)
+
+    unplaced = {
+        name: wave["unplacedPods"] for wave in plan["waves"] for name in _names(wave["nodes"])
+    }
+    assert {"hami-0": [], "hami-1": ["Pod/team/proxy-0"]} == unplaced
+
+
+def _names(nodes: list[dict[str, Any]]) -> list[str]:
+    return [entry["name"] for entry in nodes]
+
+
+# --- nodes that a person has taken out of service -------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"spec": {"unschedulable": True}}, "it is cordoned, and the end of its wave would"),
+        ({"conditions": [{"type": "Ready", "status": "Unknown"}]}, "it is not ready"),
+    ],
+    ids=["cordoned", "not ready"],
+)
+def test_a_node_out_of_service_has_no_wave(
+    tmp_path: Path, fields: dict[str, Any], reason: str
+) -> None:
+    """The end of its wave had uncordoned what a person had cordoned."""
+    broken = plugin_node("gpu-0")
+    broken["spec"] = fields.get("spec", {})
+    broken["status"]["conditions"] = fields.get("conditions", [])
+    nodes = [broken, plugin_node("gpu-1"), plugin_node("gpu-2")]
+
+    plan = planned(tmp_path, [*nodes, namespace("team"), *workload("web", {GPU: "1"}, ["gpu-1"])])
+
+    assert ["gpu-1", "gpu-2"] == sorted(name for names, _ in waves(plan) for name in names)
+    assert reason in held_objects(plan)["Node//gpu-0"]

@@ -13,11 +13,11 @@ import msgspec
 
 from findings.field_path import FieldPath
 from findings.finding import Finding
-from kube.api.required_labels import RequiredLabel
 from kube.quantity import Quantity
 from quotas.resource_quotas.scopes import PodScopes
 from translation.model.choices import Choices
 from translation.model.keys import Table
+from translation.model.required_labels import RequiredLabel
 
 MEBIBYTE = 2**20
 SPEC = FieldPath.of("spec")

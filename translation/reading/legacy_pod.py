@@ -13,11 +13,11 @@ from findings.text import printable
 from kube.api.core import Container, EnvVar, Pod
 from kube.api.foreign_quotas import GANG_NAMES, QUOTA_NAMES
 from kube.api.network_attachments import NETWORKS
-from kube.api.required_labels import RequiredLabel, affinity_terms
 from kube.names import TRANSLATE_LABEL
 from kube.quantity import Quantity, format_count
 from quotas.resource_quotas.scopes import scopes_of
 from translation.model.intents import LegacyContainer, LegacyPod, Vocabulary
+from translation.model.required_labels import RequiredLabel, affinity_terms
 from translation.reading import arbiter
 from translation.reading.arbiter import VOCABULARIES
 from translation.vocabularies.hami.keys import CONVERTED, OPT_OUT

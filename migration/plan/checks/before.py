@@ -22,7 +22,6 @@ from migration.plan.checks.checks import (
     check_cluster,
     check_switched,
     failed_check,
-    is_ready,
     join_names,
     note_check,
     ok_check,
@@ -42,7 +41,7 @@ from migration.plan.facts.environment import (
 from migration.plan.facts.kept_away import missing_labels
 from migration.plan.facts.vendors import NVIDIA, UNMAP_PATCH
 from migration.plan.facts.work import Restart, describe_work, read_restart
-from migration.plan.model.evidence import mapping_at, text_map
+from migration.plan.model.evidence import is_ready, mapping_at, text_map
 from migration.plan.model.plan import Plan, PlannedNode, Wave
 
 DAEMON_SETS: Final = "daemonsets"

@@ -15,6 +15,7 @@ from migration.plan.facts.work import read_work
 from migration.plan.model.evidence import (
     Evidence,
     cluster_uid,
+    is_ready,
     list_at,
     mapping_at,
     read_evidence,
@@ -347,15 +348,6 @@ def _offered(node: Mapping[str, Any], is_device: Callable[[str], bool]) -> dict[
 
 def _matches(key: str, names: Sequence[str]) -> bool:
     return any(key.startswith(name[:-1]) if name.endswith("*") else key == name for name in names)
-
-
-def is_ready(node: Mapping[str, Any]) -> bool:
-    """Return True if a node is ready; one without conditions, as in a short snapshot, is."""
-    conditions = [
-        entry for entry in list_at(node, "status", "conditions") if isinstance(entry, dict)
-    ]
-    ready = [entry.get("status") for entry in conditions if entry.get("type") == "Ready"]
-    return not ready or ready[0] == "True"
 
 
 def _runs(pod: SourceObject) -> bool:

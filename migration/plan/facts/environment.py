@@ -20,6 +20,7 @@ from kube.manifests.source import SourceObject
 from kube.names import FIELD_MANAGERS, TRANSLATE_LABEL, TRANSLATE_SELECTED
 from migration.assessment.blockers import STOP_SHARING
 from migration.assessment.node_devices import Source
+from migration.plan.facts.selecting import selecting_notes
 from migration.plan.facts.vendors import (
     NVIDIA,
     OPERATOR_PREFIX,
@@ -38,8 +39,6 @@ SCALE_DOWN_DISABLED: Final = "cluster-autoscaler.kubernetes.io/scale-down-disabl
 DO_NOT_DISRUPT: Final = "karpenter.sh/do-not-disrupt"
 KUSTOMIZE: Final = "kustomize"
 GKE_PLUGIN_LABEL: Final = "gke-no-default-nvidia-gpu-device-plugin=true"
-_PLUGIN: Final = "device-plugin"
-"""Part of the name of a device plugin's DaemonSet, such as HAMi's."""
 _KARPENTER: Final = "karpenter.sh/nodepool"
 _POOLS: Final = (
     _KARPENTER,
@@ -236,7 +235,7 @@ def environment_notes(plan: Plan, wave: Wave, objects: Sequence[SourceObject]) -
     misgivings = (plugin_misgiving(node, plan.plugin_label, objects) for node in wave.nodes)
     yield from dict.fromkeys(f"a device plugin: {text}" for text in misgivings if text)
     yield from _koordlet_notes(wave, objects)
-    yield from _deselecting_notes(wave, objects)
+    yield from selecting_notes(plan, wave, objects)
     yield from _autoscaler_notes(plan, wave, _autoscaler_release(objects))
     labels: dict[str, str] = {}
     for node in wave.nodes:
@@ -263,29 +262,6 @@ def _koordlet_notes(wave: Wave, objects: Iterable[SourceObject]) -> Iterator[str
             "no DaemonSet of koordlet was seen: keep koordlet from nodes with the driver's label by node affinity, "
             "or it registers the GPUs again"
         )
-
-
-def _deselecting_notes(wave: Wave, objects: Iterable[SourceObject]) -> Iterator[str]:
-    """Yield a note on each DaemonSet that leaves nodes of a wave, since it selects them by a label that changes.
-
-    Device plugins are to leave, and those with devices have no such nodes in a wave.
-    """
-    for source in objects:
-        if source.kind != DAEMON_SET or is_plugin(source) or _PLUGIN in source.name:
-            continue
-        selector = text_map(source.document, "spec", "template", "spec", "nodeSelector")
-        pairs = {
-            f"{key}={former}"
-            for node in wave.nodes
-            for key, former in node.former_labels.items()
-            if former is not None and former != node.labels.get(key) and selector.get(key) == former
-        }
-        if pairs and is_name(source.name):
-            yield (
-                f"DaemonSet/{source.namespace or 'default'}/{source.name} selects nodes by {', '.join(sorted(pairs))}, "
-                "which their switch changes, so its pods leave them: if they are to stay, let it select another label "
-                "first"
-            )
 
 
 def _autoscaler_release(objects: Iterable[SourceObject]) -> int | None:

@@ -172,6 +172,15 @@ def list_at(document: object, *path: str) -> Sequence[Any]:
     return value if isinstance(value, list) else ()
 
 
+def is_ready(node: Mapping[str, Any]) -> bool:
+    """Return True if a node is ready; one without conditions, as in a short snapshot, is."""
+    conditions = [
+        entry for entry in list_at(node, "status", "conditions") if isinstance(entry, dict)
+    ]
+    ready = [entry.get("status") for entry in conditions if entry.get("type") == "Ready"]
+    return not ready or ready[0] == "True"
+
+
 def controller_kind(document: object) -> str:
     """Return the kind of an object's controller; empty if it has none."""
     for entry in list_at(document, "metadata", "ownerReferences"):

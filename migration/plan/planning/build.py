@@ -1,6 +1,6 @@
 """The plan of a migration, from the objects of a cluster. Pure."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -14,7 +14,6 @@ from migration.assessment.blockers import (
     READ_REGISTER,
     UNREAD_REGISTER,
     WHOLE,
-    Blocker,
     check_readable,
     check_version,
     nvidia_driver,
@@ -22,8 +21,6 @@ from migration.assessment.blockers import (
 from migration.assessment.gates import check_shares
 from migration.assessment.node_devices import NodeDevices, Source
 from migration.assessment.outcomes import (
-    AssessedWorkload,
-    Outcome,
     group_with_devices,
     mapped_classes,
     native_namespaces,
@@ -69,14 +66,20 @@ from migration.plan.model.plan import (
     PlannedWork,
     Wave,
     is_name,
-    is_namespace,
 )
+from migration.plan.planning.namespaces import invalid_name, split_namespaces
 from migration.plan.search.device_map import WaveDetails
 from migration.plan.search.moments import Candidate, Policy
 from migration.plan.search.placement import Placer
 from migration.plan.search.smaller_cards import with_smaller_cards
 from migration.plan.search.stage import Stage
-from migration.plan.search.unmovable import held_by_daemon_sets, held_by_pods, held_sliced, pods_on
+from migration.plan.search.unmovable import (
+    held_by_daemon_sets,
+    held_by_pods,
+    held_sliced,
+    held_unavailable,
+    pods_on,
+)
 from migration.plan.search.wave_pods import (
     daemon_sets_by_node,
     replaced_pods,
@@ -91,15 +94,6 @@ from migration.plan.search.wave_pods import (
 from migration.plan.search.waves import Planner, PlanProgress, Waves
 from translation.cluster.snapshot import TranslationOptions, vocabularies_in_force
 from translation.profiles.profile import Profile
-
-_CREATED = (
-    "once it is opted in, pods that a controller of another project creates again would get claims"
-)
-_CREATE_BY_HAND = (
-    "label the namespace yourself when these may be created again on nodes that have changed hands"
-)
-_OTHER_REASONS = 3
-"""Workloads that the reason of a held namespace names."""
 
 
 class PlanQuestion(msgspec.Struct, frozen=True, kw_only=True):
@@ -199,6 +193,7 @@ def build_plan(question: PlanQuestion, policy: Policy, progress: PlanProgress) -
     live_nodes = prepared.live_nodes
     blocked += held_by_pods(candidates, prepared.cluster.workloads, live_nodes, prepared.evidence)
     blocked += held_by_daemon_sets(candidates)
+    blocked += held_unavailable(candidates, question.objects)
     blocked += held_unknown_devices(prepared.cluster.unknown_devices)
     blocked += held_sliced(prepared.cluster.sliced)
     names = {entry.object for entry in blocked}
@@ -208,7 +203,7 @@ def build_plan(question: PlanQuestion, policy: Policy, progress: PlanProgress) -
         for entry in candidates
         if f"Node//{entry.node.name}" not in names
     ]
-    namespaces, held_namespaces = _namespaces(
+    namespaces, held_namespaces = split_namespaces(
         prepared.cluster.workloads,
         stage.opted_in,
         tuple(check_shares(prepared.cluster.workloads, question.version)),
@@ -375,7 +370,7 @@ def _candidates(
         devices = _expected_devices(node, node.source, target_of)
         driver = nvidia_driver(own)
         if not is_name(node.node):
-            blocked.append(_invalid(reference))
+            blocked.append(invalid_name(reference))
         elif not devices:
             text = ", ".join(sorted({device.key for device in node.legacy}))
             reason = f"no profile of a DRA driver serves {text}"
@@ -432,67 +427,6 @@ def _expected_devices(
     return dict(sorted(counts.items()))
 
 
-# --- namespaces and workloads ---------------------------------------------------------------------
-
-
-def _namespaces(
-    workloads: Iterable[AssessedWorkload], opted_in: frozenset[str], defects: Iterable[Blocker]
-) -> tuple[list[str], list[Held]]:
-    """Return the namespaces to be opted in, and those that are held, each with the first reason.
-
-    Args:
-        workloads: The cluster's workloads.
-        opted_in: Namespaces that take part already.
-        defects: The blockers that `check_shares` yields.
-    """
-    defect_of = {name: defect for defect in defects for name in defect.objects}
-    names: dict[str, list[AssessedWorkload]] = {}
-    for workload in workloads:
-        if workload.key.namespace not in opted_in:
-            names.setdefault(workload.key.namespace, []).append(workload)
-    namespaces, blocked = [], []
-    for name, members in sorted(names.items()):
-        reference = f"Namespace//{name}"
-        refused = [workload for workload in members if workload.outcome is Outcome.REFUSED]
-        invalid = [workload for workload in members if not is_name(workload.key.name)]
-        if not is_namespace(name):
-            blocked.append(_invalid(reference))
-        elif invalid:
-            blocked.append(_invalid(invalid[0].key.reference))
-        elif refused:
-            texts = [
-                f"{workload.key.reference} ({', '.join(workload.codes)})" for workload in refused
-            ]
-            fix = next((workload.fix for workload in refused if workload.fix), "")
-            reason = f"pods would be rejected once it is opted in: {_join_names(texts)}"
-            blocked.append(Held(object=reference, reason=reason, fix=fix))
-        elif created := [entry for entry in members if entry.gets_claims]:
-            texts = [entry.key.reference for entry in created]
-            reason = f"{_CREATED}: {_join_names(texts)}"
-            blocked.append(Held(object=reference, reason=reason, fix=_CREATE_BY_HAND))
-        elif mistaken := [entry for entry in members if entry.key.reference in defect_of]:
-            defect = defect_of[mistaken[0].key.reference]
-            names_of_shares = _join_names([entry.key.reference for entry in mistaken])
-            reason = f"{names_of_shares} would get shares: {defect.message}"
-            blocked.append(Held(object=reference, reason=reason, fix=defect.fix))
-        elif any(entry.result and entry.outcome is not Outcome.NATIVE for entry in members):
-            namespaces.append(name)
-    return namespaces, blocked
-
-
 def _nodes_of(workload: Workload) -> list[str]:
     nodes = (mapping_at(pod.document, "spec").get("nodeName") for pod in workload.pods)
     return [node if isinstance(node, str) else "" for node in nodes]
-
-
-def _invalid(reference: str) -> Held:
-    return Held(
-        object=reference,
-        reason="the name is none that Kubernetes allows, so no command has it",
-        fix="correct the snapshot",
-    )
-
-
-def _join_names(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _OTHER_REASONS} more" if len(names) > _OTHER_REASONS else ""
-    return f"{', '.join(names[:_OTHER_REASONS])}{more}"

@@ -38,6 +38,7 @@ _OPT_IN_FIRST: Final = (
     "solve what holds its namespace, so that it is opted in with this node at the latest, or keep the "
     "DaemonSet from this node; then plan again from a new snapshot"
 )
+_OPTED_IN: Final = "once it is opted in"
 _KEEP_LESS: Final = "plan with a lower --keep-free, or free devices first"
 _SPARE_LESS: Final = "free devices or add a node first, or plan with --spare-nodes 0"
 
@@ -258,14 +259,20 @@ class WaveSearch:
         return self.obstacle if self._try(moment, (node,), share) is None else None
 
     def explain_namespace(self, moment: Moment, name: str) -> Obstacle | None:
-        """Return the obstacle to a wave that opts in one namespace; None if it waits for nodes, or if that fits."""
+        """Return the obstacle to a wave that opts in one namespace; None if it has no nodes, or if that fits.
+
+        It has no fix of its own where the nodes have to be switched first.
+        """
         self.obstacle = None
-        if not moment.serving.get(name, frozenset()) & moment.stage.switched:
-            return None
+        serving = moment.serving.get(name, frozenset())
+        if not serving & moment.stage.switched:
+            problem = f"no node that its pods may use is switched: {join_names(sorted(serving))}"
+            waits = Obstacle(moment=_OPTED_IN, nodes=(), problem=problem, fix="")
+            return waits if serving else None
         self._switch(moment, (), moment.placement, (Part(namespace=name),))
         if self.obstacle is None:
             return None
-        return msgspec.structs.replace(self.obstacle, moment="once it is opted in", nodes=())
+        return msgspec.structs.replace(self.obstacle, moment=_OPTED_IN, nodes=())
 
     def check_drain(self, moment: Moment, names: frozenset[str]) -> Obstacle | None:
         """Return the obstacle that keeps pods without devices while nodes are drained."""

@@ -5,7 +5,7 @@ on the node with the most CPU, as kube-scheduler's LeastAllocated does with one 
 affinity between pods, topology spread, and volumes that are bound to a node.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
 import msgspec
@@ -17,6 +17,9 @@ from allocator.pods.node_eligibility import counted_rejection
 from answers.model.cluster_state import ClusterState
 from kube.api.core import Pod
 from kube.api.meta import encode
+from migration.plan.model.node_labels import with_labels
+from migration.plan.search.stage import Stage
+from translation.model.required_labels import required_labels
 
 _UNLIMITED: Final = 2**63
 
@@ -34,6 +37,7 @@ class _OtherPod(NamedTuple):
     Attributes:
         node: The node that it runs on now.
         shape: All of it that its nodes depend on.
+        selects: The labels that it selects its nodes by.
     """
 
     name: PodName
@@ -41,6 +45,7 @@ class _OtherPod(NamedTuple):
     pod: Pod
     request: PodRequest
     shape: bytes
+    selects: frozenset[str]
 
 
 class OtherPods:
@@ -101,17 +106,18 @@ class OtherPods:
 
     def place(
         self,
-        draining: Collection[str],
+        stage: Stage,
         moved: Mapping[PodName, str],
         resources: Mapping[str, NodeResources],
     ) -> Mapping[PodName, str]:
         """Return the pods that have left their node to their new ones, once some nodes are drained.
 
         Args:
-            draining: Nodes that take no pods.
+            stage: The nodes that are drained, and the labels of those that are switched.
             moved: The pods that have left their node before.
             resources: The nodes with all pods that stay, those with devices among them.
         """
+        draining = stage.draining
         leaving = [
             pod
             for name, pod in self._pods.items()
@@ -123,7 +129,7 @@ class OtherPods:
         for pod in sorted(leaving, key=_size, reverse=True):
             nodes = [
                 name
-                for name in self._eligible_nodes(pod)
+                for name in self._eligible_nodes(pod, stage)
                 if name not in draining and name in free and has_resources(pod.request, free[name])
             ]
             places[pod.name] = best = max(
@@ -133,7 +139,7 @@ class OtherPods:
                 free[best] = free[best].with_pod(pod.request)
         return places
 
-    def _eligible_nodes(self, pod: _OtherPod) -> frozenset[str]:
+    def _eligible_nodes(self, pod: _OtherPod, stage: Stage) -> frozenset[str]:
         """Return the nodes that take a pod, resources aside; replicas have the same ones."""
         if pod.shape not in self._eligible:
             self._eligible[pod.shape] = frozenset(
@@ -141,14 +147,28 @@ class OtherPods:
                 for name, node in self._nodes.items()
                 if counted_rejection(pod.pod, node) is None
             )
-        return self._eligible[pod.shape]
+        eligible = self._eligible[pod.shape]
+        if not pod.selects:
+            return eligible
+        switched = {
+            name: stage.labels[name]
+            for name in stage.switched & self._nodes.keys()
+            if not pod.selects.isdisjoint(stage.labels.get(name, ()))
+        }
+        taking = (
+            name
+            for name, labels in switched.items()
+            if counted_rejection(pod.pod, with_labels(self._nodes[name], labels)) is None
+        )
+        return (eligible - switched.keys()) | frozenset(taking)
 
 
 def _other_pod(name: PodName, pod: Pod) -> _OtherPod:
     spec = pod.spec
     free = msgspec.structs.replace(pod, spec=msgspec.structs.replace(spec, node_name=""))
     shape = encode((spec.node_selector, spec.affinity, spec.tolerations))
-    return _OtherPod(name, spec.node_name, free, pod_request(pod), shape)
+    selects = frozenset(entry.key for entry in required_labels(spec))
+    return _OtherPod(name, spec.node_name, free, pod_request(pod), shape, selects)
 
 
 def _size(pod: _OtherPod) -> tuple[int, int, PodName]:

@@ -5,13 +5,12 @@ workloads have parts, those whose new pods have the label.
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 import msgspec
 
 from kube.api.workloads import DAEMON_SET
 from migration.assessment.outcomes import AssessedWorkload, Outcome
-from migration.plan.search.placement import Placer
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True):
@@ -146,17 +145,3 @@ def _getting_claims(
             and workload.key.reference not in selected
         ):
             yield workload
-
-
-def claim_nodes(
-    workloads: Iterable[AssessedWorkload], placer: Placer
-) -> Mapping[str, frozenset[str]]:
-    """Return workload, as `Kind/namespace/name`, to the nodes with devices for its claims, and namespace to all of its."""
-    nodes_of: dict[str, frozenset[str]] = {}
-    for workload in workloads:
-        if workload.result is not None and workload.outcome is not Outcome.NATIVE:
-            nodes = placer.serving_nodes(workload)
-            nodes_of[workload.key.reference] = nodes
-            namespace = workload.key.namespace
-            nodes_of[namespace] = nodes_of.get(namespace, frozenset()) | nodes
-    return nodes_of

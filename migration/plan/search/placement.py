@@ -34,6 +34,7 @@ from migration.assessment.capacity import (
 )
 from migration.assessment.equivalence import NodeGroup, bound_pod, group_nodes, pod_shape
 from migration.assessment.outcomes import AssessedWorkload, Outcome
+from migration.plan.model.node_labels import with_labels
 from migration.plan.search.free_devices import FreeDevices
 from migration.plan.search.other_pods import OtherPods, PodName
 from migration.plan.search.stage import PlannedPod, PodKey, Stage
@@ -281,7 +282,7 @@ class Placer:
             free=free,
             devices=device_count,
             in_use=in_use,
-            others=self.others.place(stage.draining, before.others, allocator.resources),
+            others=self.others.place(stage, before.others, allocator.resources),
         )
 
     def _place(self, pods: Iterable[tuple[PlannedPod, str | None]]) -> dict[PodKey, str]:
@@ -447,6 +448,4 @@ def _movable(pod: PlannedPod, stage: Stage) -> PlannedPod:
 def _labelled(node: Node, place: str, switched: Mapping[str, str]) -> Node:
     """Return a node with the labels of a stage; without a place it takes no pods."""
     simulated = {_OPEN: "true", _STAGE: place} if place else {}
-    labels = {**node.labels, **switched, **simulated}
-    metadata = msgspec.structs.replace(node.metadata, labels=labels)
-    return msgspec.structs.replace(node, metadata=metadata)
+    return with_labels(node, {**switched, **simulated})

@@ -86,4 +86,4 @@ def held_objects(
         if own is None:
             yield Held(object=reference, reason=reason, fix=fix)
         else:
-            yield Held(object=reference, reason=own.reason, fix=own.fix)
+            yield Held(object=reference, reason=own.reason, fix=own.fix or fix)

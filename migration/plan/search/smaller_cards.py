@@ -17,9 +17,9 @@ from kube.quantity import Quantity
 from migration.assessment.assess import AssessedCluster
 from migration.assessment.node_devices import GPU, NodeDevices
 from migration.assessment.outcomes import AssessedWorkload, Outcome
+from migration.plan.model.node_labels import with_labels
 from migration.plan.model.plan import PlannedNode, PlannedWorkload, Wave
 from migration.plan.search.moments import join_names
-from migration.plan.search.unmovable import with_labels
 from translation.compiling.claims import Claim
 
 _MEMORY: Final = "memory"

@@ -7,15 +7,16 @@ import msgspec
 
 from allocator.pods.node_eligibility import counted_rejection
 from findings.finding import Code
-from kube.api.core import Node
 from kube.api.workloads import DAEMON_SET
+from kube.manifests.source import SourceObject
 from migration.assessment.assess import AssessedCluster
 from migration.assessment.blockers import FIX, times_text
 from migration.assessment.capacity import class_names
 from migration.assessment.equivalence import selected_labels
 from migration.assessment.outcomes import AssessedWorkload, Outcome
 from migration.assessment.workloads import Workload
-from migration.plan.model.evidence import Evidence
+from migration.plan.model.evidence import Evidence, is_ready, mapping_at
+from migration.plan.model.node_labels import with_labels
 from migration.plan.model.plan import Held, is_name
 from migration.plan.search.moments import Candidate, join_names
 from migration.plan.search.placement import Placer
@@ -52,6 +53,10 @@ _SLICED: Final = (
     "has a part of one"
 )
 _RUNS_BOUND: Final = "pods of {} run on it with a PersistentVolume of it, and would get claims"
+_CORDONED: Final = "it is cordoned, and the end of its wave would uncordon it"
+_UNCORDON: Final = "uncordon it, if it may take pods; then plan again from a new snapshot"
+_NOT_READY: Final = "it is not ready, so its drain and its driver would wait"
+_REPAIR: Final = "repair it, or remove it from the cluster; then plan again from a new snapshot"
 _MOVE_VOLUME: Final = (
     "move the volume to a storage that other nodes reach, or switch the node by hand at once with the label of the "
     "workload; then plan again from a new snapshot"
@@ -72,6 +77,26 @@ def held_by_daemon_sets(candidates: Iterable[Candidate]) -> list[Held]:
             daemon_set for daemon_set in entry.node.daemon_sets if not daemon_set.selector
         ][:1]
     ]
+
+
+def held_unavailable(
+    candidates: Iterable[Candidate], objects: Iterable[SourceObject]
+) -> Iterator[Held]:
+    """Yield the nodes that are cordoned or not ready: a wave would uncordon them, or wait for them.
+
+    Args:
+        candidates: The nodes that could be switched.
+        objects: The cluster's objects.
+    """
+    names = {entry.node.name for entry in candidates}
+    for source in objects:
+        if (source.api_version, source.kind) != ("v1", "Node") or source.name not in names:
+            continue
+        reference = f"Node//{source.name}"
+        if mapping_at(source.document, "spec").get("unschedulable") is True:
+            yield Held(object=reference, reason=_CORDONED, fix=_UNCORDON)
+        elif not is_ready(source.document):
+            yield Held(object=reference, reason=_NOT_READY, fix=_REPAIR)
 
 
 def held_by_pods(
@@ -204,12 +229,6 @@ def deselected_workloads(
                     _SELECT_OTHERS,
                 )
                 break
-
-
-def with_labels(node: Node, labels: Mapping[str, str]) -> Node:
-    """Return a node with additional labels."""
-    metadata = msgspec.structs.replace(node.metadata, labels={**node.labels, **labels})
-    return msgspec.structs.replace(node, metadata=metadata)
 
 
 def bound_workloads(

@@ -14,7 +14,7 @@ from typing import Final, Protocol
 import msgspec
 
 from migration.assessment.assess import AssessedCluster
-from migration.assessment.node_devices import labels_without_sharing
+from migration.assessment.node_devices import labels_of_sharing
 from migration.assessment.outcomes import AssessedWorkload, Outcome
 from migration.plan.model.plan import (
     Held,
@@ -36,7 +36,6 @@ from migration.plan.search.moments import (
 )
 from migration.plan.search.parts import (
     Part,
-    claim_nodes,
     divide,
     servable_parts,
     whole_namespaces,
@@ -53,6 +52,7 @@ from migration.plan.search.unmovable import (
     unserved_workload,
     without_devices,
 )
+from migration.plan.search.usable_nodes import UsableNodes, held_barred
 from migration.plan.search.wave_report import WaveReports, unplaced_pods
 
 _EXPLAINED: Final = 64
@@ -126,7 +126,8 @@ class Planner:
         self._sources = {node.node: node.source for node in cluster.nodes}
         self._live_nodes = live_nodes
         self._unmovable: Collection[str] = ()
-        self._serving = claim_nodes(cluster.workloads, placer)
+        self._today = self._usable = UsableNodes(cluster, placer)
+        self._serving = self._usable.claim_nodes(cluster.workloads)
         self._live = Placement(
             nodes={
                 PodKey(reference, number): node
@@ -152,8 +153,12 @@ class Planner:
             progress: Follows the search.
         """
         own_labels = {node.metadata.name: node.labels for node in self._cluster.state.nodes}
+        # No pod is to count on a label of sharing, nor on the value that takes its place.
         labels = {
-            name: {**labels_without_sharing(own_labels.get(name, {})), **entry.node.labels}
+            name: {
+                **dict.fromkeys(labels_of_sharing(own_labels.get(name, {})), ""),
+                **entry.node.labels,
+            }
             for entry in candidates
             for name in [entry.node.name]
         }
@@ -161,6 +166,8 @@ class Planner:
         stage = msgspec.structs.replace(
             start, labels={**start.labels, **labels}, closed=self._closed_nodes()
         )
+        self._usable = UsableNodes(self._cluster, self._placer, stage.labels)
+        self._serving = self._usable.claim_nodes(self._workloads)
         unmovable = {entry.workload.key.reference: entry for entry in self.unmovable(stage)}
         self._unmovable = unmovable.keys()
         nodes_of = {
@@ -171,6 +178,9 @@ class Planner:
         unmovable_held = tuple(held_unmovable(unmovable, nodes_of, candidates, namespaces))
         stage = msgspec.structs.replace(stage, closed=stage.closed | own_nodes)
         candidates = [entry for entry in candidates if entry.node.name not in own_nodes]
+        barred = tuple(self._barred(candidates, namespaces, start))
+        names = {entry.object for entry in barred}
+        candidates = [entry for entry in candidates if f"Node//{entry.node.name}" not in names]
         parts = servable_parts(
             whole_namespaces(namespaces, self._workloads),
             self._unmovable,
@@ -202,6 +212,7 @@ class Planner:
             if progress.stops()
             else (
                 *unmovable_held,
+                *barred,
                 *held_objects(
                     begin,
                     useful,
@@ -245,6 +256,25 @@ class Planner:
             )
         }
         yield from (entry for name, entry in others.items() if name not in unserved)
+
+    def _barred(
+        self, candidates: Sequence[Candidate], namespaces: Collection[str], start: Stage
+    ) -> Iterator[Held]:
+        """Yield the nodes that no workload may use which gets claims, or has devices on both sides."""
+        opted_in = start.opted_in.union(namespaces)
+        moving = [
+            workload
+            for workload in self._workloads
+            if workload.result is not None
+            and workload.key.reference not in self._unmovable
+            and (
+                workload.outcome is Outcome.NATIVE
+                or workload.key.namespace in opted_in
+                or workload.key.reference in start.selected
+            )
+        ]
+        used = frozenset(self._live.nodes.values())
+        yield from held_barred(candidates, moving, self._usable, self._placer, used)
 
     def _begin(
         self, stage: Stage, candidates: Sequence[Candidate], parts: tuple[Part, ...]
@@ -392,7 +422,7 @@ class Planner:
     def _useless_nodes(self, begin: Moment, search: SearchedWaves) -> frozenset[str]:
         """Return the nodes that pods left behind could use, and no pod does that has claims."""
         left_behind = list(self._left_behind(search.end.stage))
-        needed = frozenset[str]().union(*map(self._placer.serving_nodes, left_behind))
+        needed = frozenset[str]().union(*map(self._today.serving, left_behind))
         refused = [workload for workload in left_behind if workload.result is None]
         used = search.end.stage.switched & frozenset(search.end.placement.nodes.values())
         return frozenset(
@@ -413,7 +443,8 @@ class Planner:
         """
         sources = {self._sources.get(name) for name in self._nodes_of(workload)}
         is_served = not sources or node.source in sources
-        return is_served and not workload.keys.isdisjoint(node.resources)
+        is_taken = node.name in self._today.eligible(workload)
+        return is_served and is_taken and not workload.keys.isdisjoint(node.resources)
 
     def _nodes_of(self, workload: AssessedWorkload) -> frozenset[str]:
         """Return the nodes that pods of a workload run on now."""
@@ -443,7 +474,7 @@ class Planner:
         """Return the nodes that pods may use once they are switched, though no further workload gets claims."""
         return frozenset[str]().union(
             *(
-                self._placer.serving_nodes(workload)
+                self._usable.serving(workload)
                 for workload in self._workloads
                 if workload.result is not None
                 and (

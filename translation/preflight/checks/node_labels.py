@@ -6,7 +6,7 @@ from typing import Final
 from findings.field_path import FieldPath
 from findings.finding import Code, Finding, Severity, info, warning
 from findings.text import quote_text
-from kube.api.required_labels import IN, RequiredLabel
+from translation.model.required_labels import IN, RequiredLabel
 from translation.preflight.model.inputs import PreflightInput
 from translation.vocabularies.nvidia import (
     DISCOVERY_PREFIX,
@@ -22,7 +22,6 @@ from translation.vocabularies.nvidia import (
     SHARING_STRATEGY,
     mig_profile,
 )
-
 
 _TERMS: Final = (
     "spec",

@@ -1,0 +1,127 @@
+"""Workloads that select nodes by a label which a wave changes, by node selector or required node affinity. Pure.
+
+Those with devices that run are held by the search. Left are DaemonSets, whose pods leave their nodes, and others whose new
+pods would find no node any more: without devices, or without a pod today.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Final
+
+from allocator.pods.node_eligibility import counted_rejection
+from answers.model.views import decode_view
+from kube.api.core import Node, Pod, PodSpec, Toleration
+from kube.api.workloads import DAEMON_SET, pod_path, resolve_path
+from kube.manifests.source import SourceObject
+from migration.plan.facts.vendors import is_plugin
+from migration.plan.model.evidence import controller_kind, mapping_at
+from migration.plan.model.node_labels import with_labels
+from migration.plan.model.plan import Plan, Wave, is_name
+from translation.model.required_labels import required_labels
+
+_PLUGIN: Final = "device-plugin"
+"""Part of the name of a device plugin's DaemonSet, such as HAMi's."""
+_ANY_TAINT: Final = (Toleration(operator="Exists"),)
+_LEAVES: Final = (
+    "{} selects nodes by {}, which their switch changes, so its pods leave them: if they are to stay, let it select "
+    "another label first"
+)
+_LAST: Final = (
+    "{} selects nodes by {}, which no node has after this wave, so pods of it that are created then wait for ever: let it "
+    "select another label first"
+)
+
+
+def selecting_notes(plan: Plan, wave: Wave, objects: Iterable[SourceObject]) -> Iterator[str]:
+    """Yield a note on each workload whose pods leave nodes of a wave, or have no node after it.
+
+    Device plugins are to leave. Workloads that the plan holds have their reason there.
+
+    Args:
+        plan: The plan.
+        wave: One of its waves.
+        objects: The cluster's objects.
+    """
+    held_names = {entry.object for entry in plan.held}
+    own = {node.name: node.labels for node in wave.nodes}
+    earlier = {
+        node.name: node.labels
+        for other in plan.waves
+        if other.wave < wave.wave
+        for node in other.nodes
+    }
+    objects = tuple(objects)
+    nodes = tuple(_nodes(objects))
+    changed = {
+        key
+        for node in wave.nodes
+        for key, former in node.former_labels.items()
+        if former is not None and former != node.labels.get(key)
+    }
+    for source in objects if changed else ():
+        reference = f"{source.kind}/{source.namespace or 'default'}/{source.name}"
+        spec = _pod_spec(source)
+        if spec is None or reference in held_names or not is_name(source.name):
+            continue
+        keys = changed.intersection(entry.key for entry in required_labels(spec))
+        if not keys:
+            continue
+        before = _taking(spec, nodes, earlier)
+        after = _taking(spec, nodes, {**earlier, **own})
+        left = [name for name in before if name not in after and name in own]
+        form = _LEAVES if source.kind == DAEMON_SET else _LAST if not after else ""
+        if left and form:
+            yield form.format(reference, ", ".join(_pairs(keys, left, nodes)))
+
+
+def _pod_spec(source: SourceObject) -> PodSpec | None:
+    """Return the placing fields of a workload's pods; None for other objects, device plugins, and what a workload owns."""
+    path = pod_path(source.api_version, source.kind)
+    if not path or controller_kind(source.document) or source.kind == "PodTemplate":
+        return None
+    if source.kind == DAEMON_SET and (is_plugin(source) or _PLUGIN in source.name):
+        return None
+    template = resolve_path(source.document, path)[1]
+    # Most workloads select no nodes, and are not decoded for each wave.
+    if not mapping_at(template, "spec", "nodeSelector") and not mapping_at(
+        template, "spec", "affinity", "nodeAffinity"
+    ):
+        return None
+    pod = decode_view(template, Pod)
+    return pod.spec if isinstance(pod, Pod) else None
+
+
+def _nodes(objects: Iterable[SourceObject]) -> Iterator[Node]:
+    for source in objects:
+        if (source.api_version, source.kind) == ("v1", "Node"):
+            node = decode_view(source.document, Node)
+            if isinstance(node, Node):
+                yield node
+
+
+def _taking(
+    spec: PodSpec, nodes: Iterable[Node], labels: Mapping[str, Mapping[str, str]]
+) -> list[str]:
+    """Return the nodes whose labels the pods of a workload accept, with those that switches have set."""
+    placing = PodSpec(
+        node_selector=spec.node_selector, affinity=spec.affinity, tolerations=_ANY_TAINT
+    )
+    return [
+        node.metadata.name
+        for node in nodes
+        if counted_rejection(
+            Pod(spec=placing), with_labels(node, labels.get(node.metadata.name, {}))
+        )
+        is None
+    ]
+
+
+def _pairs(keys: Collection[str], names: Collection[str], nodes: Iterable[Node]) -> list[str]:
+    """Return the labels that some nodes have today, as `key=value`."""
+    return sorted(
+        {
+            f"{key}={node.labels[key]}"
+            for node in nodes
+            if node.metadata.name in names
+            for key in keys & node.labels.keys()
+        }
+    )

@@ -1,0 +1,76 @@
+"""The namespaces that a plan opts in, and those that it holds because of their workloads. Pure."""
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from migration.assessment.blockers import Blocker
+from migration.assessment.outcomes import AssessedWorkload, Outcome
+from migration.plan.model.plan import Held, is_name, is_namespace
+
+_CREATED: Final = (
+    "once it is opted in, pods that a controller of another project creates again would get claims"
+)
+_CREATE_BY_HAND: Final = (
+    "label the namespace yourself when these may be created again on nodes that have changed hands"
+)
+_OTHER_REASONS: Final = 3
+"""Workloads that the reason of a held namespace names."""
+
+
+def split_namespaces(
+    workloads: Iterable[AssessedWorkload], opted_in: frozenset[str], defects: Iterable[Blocker]
+) -> tuple[list[str], list[Held]]:
+    """Return the namespaces to be opted in, and those that are held, each with the first reason.
+
+    Args:
+        workloads: The cluster's workloads.
+        opted_in: Namespaces that take part already.
+        defects: The blockers that `check_shares` yields.
+    """
+    defect_of = {name: defect for defect in defects for name in defect.objects}
+    names: dict[str, list[AssessedWorkload]] = {}
+    for workload in workloads:
+        if workload.key.namespace not in opted_in:
+            names.setdefault(workload.key.namespace, []).append(workload)
+    namespaces, blocked = [], []
+    for name, members in sorted(names.items()):
+        reference = f"Namespace//{name}"
+        refused = [workload for workload in members if workload.outcome is Outcome.REFUSED]
+        invalid = [workload for workload in members if not is_name(workload.key.name)]
+        if not is_namespace(name):
+            blocked.append(invalid_name(reference))
+        elif invalid:
+            blocked.append(invalid_name(invalid[0].key.reference))
+        elif refused:
+            texts = [
+                f"{workload.key.reference} ({', '.join(workload.codes)})" for workload in refused
+            ]
+            fix = next((workload.fix for workload in refused if workload.fix), "")
+            reason = f"pods would be rejected once it is opted in: {_join_names(texts)}"
+            blocked.append(Held(object=reference, reason=reason, fix=fix))
+        elif created := [entry for entry in members if entry.gets_claims]:
+            texts = [entry.key.reference for entry in created]
+            reason = f"{_CREATED}: {_join_names(texts)}"
+            blocked.append(Held(object=reference, reason=reason, fix=_CREATE_BY_HAND))
+        elif mistaken := [entry for entry in members if entry.key.reference in defect_of]:
+            defect = defect_of[mistaken[0].key.reference]
+            names_of_shares = _join_names([entry.key.reference for entry in mistaken])
+            reason = f"{names_of_shares} would get shares: {defect.message}"
+            blocked.append(Held(object=reference, reason=reason, fix=defect.fix))
+        elif any(entry.result and entry.outcome is not Outcome.NATIVE for entry in members):
+            namespaces.append(name)
+    return namespaces, blocked
+
+
+def invalid_name(reference: str) -> Held:
+    """Return the entry of an object that no command has."""
+    return Held(
+        object=reference,
+        reason="the name is none that Kubernetes allows, so no command has it",
+        fix="correct the snapshot",
+    )
+
+
+def _join_names(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _OTHER_REASONS} more" if len(names) > _OTHER_REASONS else ""
+    return f"{', '.join(names[:_OTHER_REASONS])}{more}"
