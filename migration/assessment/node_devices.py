@@ -163,7 +163,7 @@ def read_replicas(labels: Mapping[str, str], key: str = GPU) -> int:
 
 
 def labels_of_sharing(labels: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the labels of a node that tell how its device plugin shares devices.
+    """Return the labels of a node about the sharing of its devices.
 
     GPU feature discovery sets them by its own configuration, so they may stay when the plugin leaves. They change as soon
     as that configuration shares none.

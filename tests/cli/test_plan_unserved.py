@@ -248,7 +248,7 @@ def test_a_daemon_set_without_devices_that_leaves_the_nodes_is_told(
 def test_a_workload_that_has_no_node_after_the_last_wave_is_told(
     tmp_path: Path, spec: dict[str, Any], limits: dict[str, str], nodes: list[str]
 ) -> None:
-    """Its pods were said to wait until a node of the wave is back, which does not have the label any more."""
+    """Before, the wave only said that its pods wait until a node is back."""
     proxy = workload("proxy", limits, nodes, namespace="tools", **spec)
     objects = [*map(hami_node, ("hami-0", "hami-1")), namespace("team"), namespace("tools")]
     objects += [*workload("web", SHARE, ["hami-1"]), *proxy]
@@ -299,7 +299,7 @@ def _names(nodes: list[dict[str, Any]]) -> list[str]:
 def test_a_node_out_of_service_has_no_wave(
     tmp_path: Path, fields: dict[str, Any], reason: str
 ) -> None:
-    """The end of its wave had uncordoned what a person had cordoned."""
+    """Before, the end of its wave uncordoned it."""
     broken = plugin_node("gpu-0")
     broken["spec"] = fields.get("spec", {})
     broken["status"]["conditions"] = fields.get("conditions", [])

@@ -1,4 +1,4 @@
-"""Workloads that select nodes by a label which a wave changes, by node selector or required node affinity. Pure.
+"""Workloads with a node selector or required node affinity for a label of nodes, and the waves that change it. Pure.
 
 Those with devices that run are held by the search. Left are DaemonSets, whose pods leave their nodes, and others whose new
 pods would find no node any more: without devices, or without a pod today.
@@ -32,7 +32,7 @@ _LAST: Final = (
 
 
 def selecting_notes(plan: Plan, wave: Wave, objects: Iterable[SourceObject]) -> Iterator[str]:
-    """Yield a note on each workload whose pods leave nodes of a wave, or have no node after it.
+    """Yield a note on each workload without a node for its pods after a wave, or with pods that leave its nodes.
 
     Device plugins are to leave. Workloads that the plan holds have their reason there.
 
@@ -74,7 +74,7 @@ def selecting_notes(plan: Plan, wave: Wave, objects: Iterable[SourceObject]) -> 
 
 
 def _pod_spec(source: SourceObject) -> PodSpec | None:
-    """Return the placing fields of a workload's pods; None for other objects, device plugins, and what a workload owns."""
+    """Return the spec of a workload's pods if it selects nodes; None for others, device plugins and owned objects."""
     path = pod_path(source.api_version, source.kind)
     if not path or controller_kind(source.document) or source.kind == "PodTemplate":
         return None
@@ -101,7 +101,7 @@ def _nodes(objects: Iterable[SourceObject]) -> Iterator[Node]:
 def _taking(
     spec: PodSpec, nodes: Iterable[Node], labels: Mapping[str, Mapping[str, str]]
 ) -> list[str]:
-    """Return the nodes whose labels the pods of a workload accept, with those that switches have set."""
+    """Return the nodes with labels for the pods of a workload, those of their switch included."""
     placing = PodSpec(
         node_selector=spec.node_selector, affinity=spec.affinity, tolerations=_ANY_TAINT
     )

@@ -109,7 +109,7 @@ def held_barred(
     placer: Placer,
     used: Collection[str],
 ) -> Iterator[Held]:
-    """Yield the nodes whose devices would serve workloads, and that take no pod of any of them.
+    """Yield the nodes with devices for workloads, and with labels or taints against the pods of all of them.
 
     Args:
         candidates: The nodes that could be switched.

@@ -260,7 +260,7 @@ class Planner:
     def _barred(
         self, candidates: Sequence[Candidate], namespaces: Collection[str], start: Stage
     ) -> Iterator[Held]:
-        """Yield the nodes that no workload may use which gets claims, or has devices on both sides."""
+        """Yield the nodes without a workload that moves and may use them."""
         opted_in = start.opted_in.union(namespaces)
         moving = [
             workload
