@@ -27,10 +27,10 @@ from cli.runbooks.wave_runbook import (
     switch_script,
 )
 from findings.text import count_text, printable, reference_text
+from migration.assessment.evidence import mapping_at
 from migration.plan.facts.environment import KUSTOMIZE
 from migration.plan.facts.vendors import CHART_MAPPINGS, NVIDIA
 from migration.plan.facts.work import describe_work
-from migration.plan.model.evidence import mapping_at
 from migration.plan.model.plan import Plan, PluginDaemonSet, Wave
 
 SETTINGS: Final = "settings.yaml"

@@ -41,6 +41,8 @@ from migration.assessment.blockers import (
     with_parts,
 )
 from migration.assessment.capacity import Capacity, place_workloads, release_claims
+from migration.assessment.drain_stops import DrainStop, find_drain_stops
+from migration.assessment.evidence import read_evidence
 from migration.assessment.gates import EXTENDED_RESOURCE, check_shares, has_gate
 from migration.assessment.node_devices import NodeDevices, read_nodes, unknown_device_keys
 from migration.assessment.outcomes import (
@@ -120,6 +122,7 @@ class Assessment(msgspec.Struct, frozen=True, kw_only=True):
         unknown_devices: The devices that are not known, as in `AssessedCluster`.
         components: The components of others that are seen in the cluster.
         kept: Vocabularies and resource names that stay with their device plugin.
+        drain_stops: The PodDisruptionBudgets that would stop drains of nodes with devices of a legacy system.
     """
 
     workloads: tuple[AssessedWorkload, ...]
@@ -135,6 +138,7 @@ class Assessment(msgspec.Struct, frozen=True, kw_only=True):
     unknown_devices: Mapping[str, tuple[str, ...]] = {}
     components: frozenset[Component] = frozenset()
     kept: tuple[str, ...] = ()
+    drain_stops: tuple[DrainStop, ...] = ()
 
     def totals(self) -> dict[str, int]:
         """Return the number of workloads of each outcome."""
@@ -190,7 +194,7 @@ def assess(
         _readers(objects, vocabularies_in_force(options, profiles), namespace),
         unreadable=unreadable,
     )
-    return _with_surroundings(assessment, objects, options)
+    return _with_surroundings(assessment, objects, options, namespace)
 
 
 def assess_in_detail(
@@ -231,16 +235,25 @@ def assess_in_detail(
     )
     devices = list_devices(published_devices(allocator), allocator.usage, cluster.state.claims)
     return DetailedAssessment(
-        assessment=_with_surroundings(assessment, objects, options), devices=devices, traces=traces
+        assessment=_with_surroundings(assessment, objects, options, namespace),
+        devices=devices,
+        traces=traces,
     )
 
 
 def _with_surroundings(
-    assessment: Assessment, objects: Iterable[SourceObject], options: TranslationOptions
+    assessment: Assessment,
+    objects: Sequence[SourceObject],
+    options: TranslationOptions,
+    namespace: str,
 ) -> Assessment:
-    """Return an assessment with the components that are seen, and the keys that are kept."""
+    """Return an assessment with the components that are seen, the keys that are kept, and what stops drains."""
+    legacy_nodes = [node.node for node in assessment.nodes if node.legacy]
     return msgspec.structs.replace(
-        assessment, components=present_components(objects), kept=tuple(sorted(options.kept))
+        assessment,
+        components=present_components(objects),
+        kept=tuple(sorted(options.kept)),
+        drain_stops=find_drain_stops(read_evidence(objects, namespace), legacy_nodes),
     )
 
 

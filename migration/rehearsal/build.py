@@ -12,9 +12,9 @@ from kube.api.workloads import DAEMON_SET
 from kube.manifests.source import SourceObject
 from migration.assessment.assess import AssessedCluster, assess_cluster
 from migration.assessment.assumed import ASSUMED
+from migration.assessment.evidence import mapping_at, read_evidence
 from migration.assessment.workloads import Workload, group_workloads
 from migration.plan.facts.vendors import NVIDIA
-from migration.plan.model.evidence import mapping_at, read_evidence
 from migration.plan.model.plan import Plan, PlannedNode, Wave
 from migration.rehearsal.documents import KINDS, bare_pod, node, plain, workload
 from migration.rehearsal.model import RehearsalInput, RehearsedNode, RehearsedWave

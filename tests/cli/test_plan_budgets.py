@@ -1,5 +1,6 @@
 """`drawbridge plan` and its scripts: PodDisruptionBudgets that hold a drain are named, and no script hangs at them."""
 
+import json
 import os
 import subprocess
 from pathlib import Path
@@ -141,3 +142,49 @@ def test_switch_stops_at_a_budget_and_uncordons(tmp_path: Path) -> None:
     assert "a PodDisruptionBudget holds the drain of h-" in ran.stderr
     assert "given up; uncordoned: h-" in ran.stderr
     assert "kubectl drain" not in (tmp_path / "calls").read_text()
+
+
+def assessed(tmp_path: Path, objects: Objects, form: str) -> str:
+    file = tmp_path / "cluster.yaml"
+    file.write_text(dump_yaml(objects))
+    return drawbridge("assess", "--snapshot", file, "-o", form).stdout
+
+
+@pytest.mark.parametrize(
+    ("limits", "never", "reason"),
+    [
+        (EXHAUSTED, False, NOW.replace("pod web-0{}", "2 pods on h-0, h-1")),
+        (
+            {"maxUnavailable": 0},
+            True,
+            "PodDisruptionBudget team/budget never allows the eviction of 2 pods on h-0, h-1: maxUnavailable 0 of its 2 pods",
+        ),
+    ],
+    ids=["not now", "never"],
+)
+def test_assess_names_the_budgets_that_stop_drains(
+    tmp_path: Path, limits: dict[str, Any], reason: str, *, never: bool
+) -> None:
+    (stop,) = json.loads(assessed(tmp_path, fleet(**limits), "json"))["drainStops"]
+
+    assert ("PodDisruptionBudget/team/budget", "app=web", never) == (
+        stop["budget"],
+        stop["selects"],
+        stop["never"],
+    )
+    assert reason == stop["reason"]
+    assert (["Pod/team/web-0", "Pod/team/web-1"], ["h-0", "h-1"]) == (stop["pods"], stop["nodes"])
+    text = " ".join(assessed(tmp_path, fleet(**limits), "text").split())
+    assert f"budgets {reason}, and selects app=web: " in text
+    assert "<code>PodDisruptionBudget/team/budget</code>" in assessed(
+        tmp_path, fleet(**limits), "html"
+    )
+
+
+def test_assess_is_silent_about_budgets_that_let_pods_go(tmp_path: Path) -> None:
+    """Nor does a budget of pods on nodes count that nobody drains."""
+    elsewhere = workload("db", {"cpu": "1"}, ["cpu-0"])
+    objects = [*fleet(maxUnavailable=1), *elsewhere, {**budget(app="db", maxUnavailable=0)}]
+    objects[-1]["metadata"] = {"name": "db", "namespace": "team"}  # type: ignore[index]
+
+    assert [] == json.loads(assessed(tmp_path, objects, "json"))["drainStops"]

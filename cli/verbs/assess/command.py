@@ -29,6 +29,7 @@ from migration.assessment.assess import (
 from migration.assessment.assess import assess as assess_cluster
 from migration.assessment.assess import assess_cluster as assess_nodes_and_workloads
 from migration.assessment.blockers import Blocker
+from migration.assessment.drain_stops import DrainStop
 from migration.assessment.replaced_lines import ReplacedLines
 from migration.assessment.residue import find_residue
 
@@ -86,6 +87,7 @@ class AssessmentDocument(msgspec.Struct, frozen=True, kw_only=True, rename="came
     Attributes:
         unknown_devices: Node to what its device plugins offer, for nodes whose devices are not known.
         kept: Vocabularies and resource names that stay with their device plugin (`translation.keep`).
+        drain_stops: The PodDisruptionBudgets that would stop drains of nodes with devices of a legacy system.
     """
 
     kubernetes_version: str
@@ -101,6 +103,7 @@ class AssessmentDocument(msgspec.Struct, frozen=True, kw_only=True, rename="came
     replaced_lines: tuple[ReplacedLines, ...] = ()
     unknown_devices: Mapping[str, tuple[str, ...]] = {}
     kept: tuple[str, ...] = ()
+    drain_stops: tuple[DrainStop, ...] = ()
     residue: tuple[Blocker, ...] | msgspec.UnsetType = msgspec.UNSET
 
 
@@ -248,5 +251,6 @@ def build_document(
         replaced_lines=assessment.replaced_lines,
         unknown_devices=assessment.unknown_devices,
         kept=assessment.kept,
+        drain_stops=assessment.drain_stops,
         residue=msgspec.UNSET if residue is None else tuple(residue),
     )

@@ -27,6 +27,7 @@ from cli.verbs.assess.text import QUOTAS_STEP, native_costs, next_step
 from findings.text import count_text, reference_text
 from migration.assessment.assess import DetailedAssessment
 from migration.assessment.blockers import Blocker
+from migration.assessment.drain_stops import DrainStop
 from migration.assessment.node_devices import NodeDevices
 from migration.assessment.outcomes import AssessedWorkload, Outcome
 from migration.assessment.replaced_lines import ReplacedLines, replaced_text
@@ -102,6 +103,7 @@ def format_assess_page(
         section("Workloads", _workloads(details, profiles, ids)),
         section("Nodes", _nodes(details, ids), note=_nodes_note(details)),
         _readers(assessment.readers),
+        _drain_stops(assessment.drain_stops),
         section("Not read", names(assessment.unreadable)) if assessment.unreadable else None,
         section("Not modelled", element("p", f"{', '.join(NOT_MODELLED)}.")),
         choice=Filter(label="Outcome", values=[outcome.value for outcome in Outcome]),
@@ -184,6 +186,30 @@ def _quotas(
         *((note, names(quotas)) if quotas else ()),
         table("Lines that count no pods with claims", head, rows) if rows else None,
         *(element("p", with_code(f"{replaced_text(entry)}.")) for entry in replaced),
+    )
+
+
+def _drain_stops(stops: Sequence[DrainStop]) -> Markup | None:
+    """Return the PodDisruptionBudgets that would stop drains."""
+    if not stops:
+        return None
+    return section(
+        "Budgets that stop drains",
+        table(
+            "PodDisruptionBudgets without a disruption to allow",
+            ("Budget", "Selects", "Reason", "Fix", "Pods", "Which"),
+            (
+                summary_row(
+                    element("code", stop.budget),
+                    element("code", stop.selects),
+                    stop.reason,
+                    stop.fix,
+                    len(stop.pods),
+                    names(stop.pods),
+                )
+                for stop in stops
+            ),
+        ),
     )
 
 

@@ -94,6 +94,10 @@ def _rows(assessment: Assessment) -> Iterator[Row]:
         yield Row(label="kept", text=text)
     yield from _quotas(assessment)
     yield from _readers(assessment)
+    for stop in assessment.drain_stops:
+        holds = "plan holds these nodes" if stop.never else "their drains would stop"
+        text = f"{stop.reason}, and selects {stop.selects}: {holds}; {stop.fix}"
+        yield Row(label="budgets", text=text)
     yield from _capacity(assessment)
     for blocker in assessment.blockers:
         text = f"{blocker.message} [{blocker.code}]"

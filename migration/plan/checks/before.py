@@ -13,6 +13,7 @@ from migration.assessment.blockers import (
     check_readable,
     nvidia_driver,
 )
+from migration.assessment.evidence import is_ready, mapping_at, text_map
 from migration.plan.checks.checks import (
     Check,
     ClusterView,
@@ -41,7 +42,6 @@ from migration.plan.facts.environment import (
 from migration.plan.facts.kept_away import missing_labels
 from migration.plan.facts.vendors import NVIDIA, UNMAP_PATCH
 from migration.plan.facts.work import Restart, describe_work, read_restart
-from migration.plan.model.evidence import is_ready, mapping_at, text_map
 from migration.plan.model.plan import Plan, PlannedNode, Wave
 
 DAEMON_SETS: Final = "daemonsets"

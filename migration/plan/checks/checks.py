@@ -9,10 +9,7 @@ import msgspec
 from kube.api.workloads import DAEMON_SET, pods_at_a_time
 from kube.manifests.source import SourceObject
 from kube.names import TRANSLATE_LABEL, TRANSLATE_SELECTED
-from migration.assessment.outcomes import CREATED_AGAIN
-from migration.assessment.workloads import Workload, group_workloads
-from migration.plan.facts.work import read_work
-from migration.plan.model.evidence import (
+from migration.assessment.evidence import (
     Evidence,
     cluster_uid,
     is_ready,
@@ -21,6 +18,9 @@ from migration.plan.model.evidence import (
     read_evidence,
     text_map,
 )
+from migration.assessment.outcomes import CREATED_AGAIN
+from migration.assessment.workloads import Workload, group_workloads
+from migration.plan.facts.work import read_work
 from migration.plan.model.plan import Plan, PlannedNode, PlannedWork, PlannedWorkload, Wave
 
 _RUN_OUT: Final = frozenset({"Job", "CronJob"})

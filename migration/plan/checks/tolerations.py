@@ -4,11 +4,11 @@ import json
 from collections.abc import Iterator
 
 from kube.api.workloads import DAEMON_SET
+from migration.assessment.evidence import list_at
 from migration.plan.checks.checks import Check, ClusterView, failed_check, join_names
 from migration.plan.facts.driver_daemon_sets import find_waiting
 from migration.plan.facts.driver_values import toleration_for, untolerated_taints
 from migration.plan.facts.vendors import NVIDIA
-from migration.plan.model.evidence import list_at
 from migration.plan.model.plan import Plan, Wave
 
 

@@ -11,9 +11,9 @@ import msgspec
 
 from kube.errors import ConfigError
 from kube.manifests.source import SourceObject
+from migration.assessment.evidence import text_map
 from migration.plan.facts.driver_release import propose_driver_releases
 from migration.plan.facts.vendors import NVIDIA, UNKNOWN_VERSION, propose_gpu_operators
-from migration.plan.model.evidence import text_map
 from migration.plan.model.plan import DriverRelease, Held, Proposal, is_name, is_namespace
 
 NONE: Final = "none"

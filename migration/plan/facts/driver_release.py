@@ -16,8 +16,8 @@ from typing import Final
 
 from kube.api.workloads import DAEMON_SET
 from kube.manifests.source import SourceObject
+from migration.assessment.evidence import list_at, mapping_at, text_map
 from migration.plan.facts.vendors import NVIDIA_LABEL
-from migration.plan.model.evidence import list_at, mapping_at, text_map
 from migration.plan.model.plan import DriverRelease, is_name, is_namespace
 
 CHART: Final = "dra-driver-nvidia-gpu"

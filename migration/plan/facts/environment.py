@@ -19,6 +19,7 @@ from kube.api.workloads import DAEMON_SET
 from kube.manifests.source import SourceObject
 from kube.names import FIELD_MANAGERS, TRANSLATE_LABEL, TRANSLATE_SELECTED
 from migration.assessment.blockers import STOP_SHARING
+from migration.assessment.evidence import list_at, mapping_at, text_map
 from migration.assessment.node_devices import Source
 from migration.plan.facts.selecting import selecting_notes
 from migration.plan.facts.vendors import (
@@ -28,7 +29,6 @@ from migration.plan.facts.vendors import (
     is_managed,
     is_plugin,
 )
-from migration.plan.model.evidence import list_at, mapping_at, text_map
 from migration.plan.model.plan import Held, Plan, PlannedNode, Wave, is_name
 from translation.cluster.component_statements import Component, Statement, Topic, statements_about
 from translation.model.intents import Vocabulary

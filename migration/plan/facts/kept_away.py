@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from kube.api.workloads import DAEMON_SET
 from kube.manifests.source import SourceObject
+from migration.assessment.evidence import list_at, mapping_at
 from migration.assessment.node_devices import Source
 from migration.plan.facts.vendors import (
     NVIDIA_LABEL,
@@ -20,7 +21,6 @@ from migration.plan.facts.vendors import (
     is_managed,
     is_plugin,
 )
-from migration.plan.model.evidence import list_at, mapping_at
 from migration.plan.model.plan import PlannedNode, PluginDaemonSet, is_name, is_namespace
 
 SWITCHED: Final = f"{NVIDIA_LABEL}=true"

@@ -4,8 +4,8 @@ from collections.abc import Iterable
 
 from kube.manifests.source import SourceObject
 from kube.names import TRANSLATE_LABEL, TRANSLATE_SELECTED
+from migration.assessment.evidence import mapping_at
 from migration.assessment.workloads import Workload
-from migration.plan.model.evidence import mapping_at
 
 
 def selected_workloads(

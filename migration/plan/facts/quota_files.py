@@ -7,6 +7,7 @@ import msgspec
 
 from findings.text import reference_text
 from kube.manifests.source import SourceObject
+from migration.assessment.evidence import mapping_at
 from migration.assessment.outcomes import AssessedWorkload
 from migration.assessment.quota_conversion import (
     ConvertedQuota,
@@ -20,7 +21,6 @@ from migration.assessment.replaced_lines import (
     without_replaced_lines,
 )
 from migration.assessment.workloads import Workload
-from migration.plan.model.evidence import mapping_at
 from migration.plan.model.plan import QuotaLines, Wave, is_name, is_namespace
 from translation.cluster.snapshot import TranslationOptions
 from translation.profiles.profile import Profile

@@ -17,8 +17,8 @@ from typing import Final
 
 from kube.manifests.source import SourceObject
 from kube.names import GROUP
+from migration.assessment.evidence import list_at, mapping_at, text_map
 from migration.assessment.node_devices import SHARING, Source, read_replicas
-from migration.plan.model.evidence import list_at, mapping_at, text_map
 
 NVIDIA: Final = "gpu.nvidia.com"
 HAMI_DRIVER: Final = "hami-core-gpu.project-hami.io"

@@ -11,9 +11,9 @@ from typing import Any, Final, NamedTuple
 from kube.api.core import FINISHED_PHASES
 from kube.api.workloads import DAEMON_SET, pod_path, resolve_path
 from kube.manifests.source import SourceObject
+from migration.assessment.evidence import list_at, mapping_at, text_map
 from migration.assessment.outcomes import CREATED_AGAIN
 from migration.assessment.workloads import Workload
-from migration.plan.model.evidence import list_at, mapping_at, text_map
 from migration.plan.model.plan import PlannedWork
 
 SAFE_TO_EVICT: Final = "cluster-autoscaler.kubernetes.io/safe-to-evict"

@@ -18,6 +18,7 @@ from migration.assessment.blockers import (
     check_version,
     nvidia_driver,
 )
+from migration.assessment.evidence import Evidence, cluster_uid, mapping_at, read_evidence, text_map
 from migration.assessment.gates import check_shares
 from migration.assessment.node_devices import NodeDevices, Source
 from migration.assessment.outcomes import (
@@ -57,7 +58,6 @@ from migration.plan.facts.vendors import (
     switch_labels,
 )
 from migration.plan.facts.work import bound_pods, read_work
-from migration.plan.model.evidence import Evidence, cluster_uid, mapping_at, read_evidence, text_map
 from migration.plan.model.plan import (
     ClusterIdentity,
     Held,

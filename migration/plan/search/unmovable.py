@@ -12,17 +12,17 @@ from kube.manifests.source import SourceObject
 from migration.assessment.assess import AssessedCluster
 from migration.assessment.blockers import FIX, times_text
 from migration.assessment.capacity import class_names
+from migration.assessment.drain_stops import ADD_REPLICA
 from migration.assessment.equivalence import selected_labels
+from migration.assessment.evidence import Evidence, is_ready, mapping_at
 from migration.assessment.outcomes import AssessedWorkload, Outcome
 from migration.assessment.workloads import Workload
-from migration.plan.model.evidence import Evidence, is_ready, mapping_at
 from migration.plan.model.node_labels import with_labels
 from migration.plan.model.plan import Held, is_name
 from migration.plan.search.moments import Candidate, join_names
 from migration.plan.search.placement import Placer
 from migration.plan.search.stage import PodKey, Stage
 
-_ADD_REPLICA: Final = "raise maxUnavailable, lower minAvailable, or add a replica"
 _BY_HAND: Final = frozenset({Code.POD_TEMPLATE_NOT_READ})
 _NOT_KNOWN: Final = "whether it would find some on another node is not known"
 _SOLVE: Final = "solve what assess reports of it, wait for it to end, or move it by hand"
@@ -124,7 +124,7 @@ def held_by_pods(
         if blocking is not None:
             budget, _ = blocking
             text = budget.never_text.format("of its pods there")
-            yield Held(object=reference, reason=text, fix=_ADD_REPLICA)
+            yield Held(object=reference, reason=text, fix=ADD_REPLICA)
         elif name in stuck:
             workload = stuck[name]
             text = f"a pod of {workload.key.reference} ({workload.outcome.value}) uses its devices, and "

@@ -12,12 +12,12 @@ from kube.api.core import Node, Pod
 from kube.api.workloads import DAEMON_SET
 from kube.names import DEFAULT_SCHEDULER_NAME, TRANSLATE_LABEL
 from migration.assessment.assess import AssessedCluster
+from migration.assessment.evidence import Evidence, mapping_at
 from migration.assessment.node_devices import GPU, Source
 from migration.assessment.outcomes import AssessedWorkload, Outcome
 from migration.assessment.workloads import Workload
 from migration.plan.facts.rollouts import pod_selector, replaces_pods
 from migration.plan.facts.work import read_restart
-from migration.plan.model.evidence import Evidence, mapping_at
 from migration.plan.model.plan import PlannedDaemonSet, PlannedWork, PlannedWorkload, Wave
 from migration.plan.search.device_map import Course, Leaving, NodeState, WaveDetails
 from migration.plan.search.moments import Candidate, join_names

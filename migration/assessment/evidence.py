@@ -21,6 +21,8 @@ from kube.manifests.source import SourceObject
 
 _PERCENT: Final = re.compile("([0-9]{1,3})%")
 _ENDING: Final = frozenset({"Never", "OnFailure"})
+_SHOWN_VALUES: Final = 8
+"""Requirements of a selector, and values of one, that a text names."""
 _MIRROR: Final = "kubernetes.io/config.mirror"
 
 
@@ -55,6 +57,7 @@ class Disruptions(msgspec.Struct, frozen=True, kw_only=True):
         now: The number of pods that may be evicted at this moment according to the API server; None
             if it does not report one.
         limit: The limit of its spec, with the number of its pods.
+        selects: Its label selector as text.
     """
 
     namespace: str
@@ -63,6 +66,7 @@ class Disruptions(msgspec.Struct, frozen=True, kw_only=True):
     allowed: int
     now: int | None
     limit: str = ""
+    selects: str = ""
 
     @property
     def never_text(self) -> str:
@@ -233,6 +237,7 @@ def _budgets(
             budget,
             allowed=_allowed(spec, number),
             limit=_limit_text(spec, number),
+            selects=_selector_text(mapping_at(spec, "selector")),
             now=now if isinstance(now, int) and not isinstance(now, bool) else None,
         )
 
@@ -250,6 +255,16 @@ def _limit_text(spec: Mapping[str, Any], number: int) -> str:
     value = spec.get(field, 1)
     amount = value if isinstance(value, int | str) else "?"
     return printable(f"{field} {amount} of its {count_text(number, 'pod')}")
+
+
+def _selector_text(selector: Mapping[str, Any]) -> str:
+    """Return a label selector as text, such as `app=web, tier in (a, b)`."""
+    parts = [f"{key}={value}" for key, value in text_map(selector, "matchLabels").items()]
+    for entry in map(mapping_at, list_at(selector, "matchExpressions")):
+        values = ", ".join(str(value) for value in list_at(entry, "values")[:_SHOWN_VALUES])
+        operator = str(entry.get("operator")).lower()
+        parts.append(f"{entry.get('key')} {operator}{f' ({values})' if values else ''}")
+    return printable(", ".join(parts[:_SHOWN_VALUES])) or "all pods of its namespace"
 
 
 def _amount(value: object, number: int) -> int:
