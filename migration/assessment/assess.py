@@ -247,7 +247,7 @@ def _with_surroundings(
     options: TranslationOptions,
     namespace: str,
 ) -> Assessment:
-    """Return an assessment with the components that are seen, the keys that are kept, and what stops drains."""
+    """Return an assessment with the components of others, the kept keys, and the budgets against drains."""
     legacy_nodes = [node.node for node in assessment.nodes if node.legacy]
     return msgspec.structs.replace(
         assessment,
