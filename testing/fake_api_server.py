@@ -161,6 +161,7 @@ class FakeApiServer:
         self._uids = 0
         self._faults: list[Fault] = []
         self._delays: list[Delay] = []
+        self._held: dict[tuple[str, str, str], asyncio.Event] = {}
         self._watchers: list[Watcher] = []
         self._running = asyncio.Event()
         self._running.set()
@@ -264,6 +265,10 @@ class FakeApiServer:
         """Let matching calls take effect, and answer them only when the event is set."""
         self._delays.append(Delay(over=asyncio.Event(), matches=matches))
         return self._delays[-1].over
+
+    def hold_events(self, resource: Resource) -> asyncio.Event:
+        """Have the watches of a resource fall behind until the event is set; lists are answered."""
+        return self._held.setdefault(_collection(resource), asyncio.Event())
 
     def expire(self) -> None:
         """Forget history and continuations, as compaction does: older versions get 410."""
@@ -541,6 +546,8 @@ class FakeApiServer:
         try:
             async with asyncio.timeout(timeout_s):
                 while isinstance(line := await watcher.lines.get(), bytes):
+                    if (held := self._held.get(watcher.target.collection)) is not None:
+                        await held.wait()
                     await response.write(line)
                 if line is False and request.transport is not None:
                     request.transport.close()

@@ -1,7 +1,8 @@
 """The controller that removes scheduling gates from pods once DeviceQuotas have room for them.
 
 One process decides: the leader. It charges a pod before it removes the gate, and goes on charging it whatever
-becomes of the write. A new leader first waits until no write of the one before can be under way, and then
+becomes of the write. Before it lets a pod through that no quota limits, it reads whether a new one does. A new
+leader first waits until no write of the one before can be under way, and then
 lists pods and claims from a quorum. A write of a process that has lost the Lease is denied by a policy
 (`admission.quota_gates`), and one that comes twice fails at the test of the gate.
 """
@@ -20,6 +21,7 @@ from controllers.model.settings import ControllerSettings
 from controllers.quotas.driver_owners import DriverOwners
 from controllers.quotas.events import waiting_events
 from controllers.quotas.feed import QuotaFeed
+from controllers.quotas.unlimited_pods import UnlimitedPods
 from kube.api.core import Pod
 from kube.api.urls import (
     MUTATING_ADMISSION_POLICIES,
@@ -55,6 +57,7 @@ NOT_CHECKED: Final = "whether the policies that hold pods back are installed is 
 NOT_INSTALLED: Final = "the policies that hold pods back are not installed; `kubectl apply -k manifests/quota-gates` does"
 
 _ROUND: Final = "round"
+_CONFIRMATION: Final = "confirmation"
 
 log = get_logger()
 
@@ -111,6 +114,13 @@ class QuotaGateController:
             backoff=settings.backoff(),
             workers=WORKERS,
         )
+        self._unlimited = UnlimitedPods(client, feed)
+        self._confirmations: Controller[str] = Controller(
+            "quota-gate-confirmations",
+            self._confirm,
+            subscriptions=subscriptions,
+            backoff=settings.backoff(),
+        )
         self._checks: Controller[str] = Controller(
             "quota-gate-policies", self._check, subscriptions=(), backoff=settings.backoff()
         )
@@ -121,6 +131,7 @@ class QuotaGateController:
         self.controllers: Final[Sequence[Controller[Any]]] = (
             self._decisions,
             self._removals,
+            self._confirmations,
             self._checks,
         )
 
@@ -145,12 +156,17 @@ class QuotaGateController:
         if self._policy_fault == NOT_INSTALLED and any(map(usage.waits, usage.pods.values())):
             # A pod with the gate may mean that they have been installed since.
             self._set_fault(await self._find_policy_fault(), self._denial)
+        # Whoever deletes the policies wants no pod to wait.
+        is_held = self._policy_fault != NOT_INSTALLED
+        unconfirmed = self._unlimited.unconfirmed() if is_held else {}
+        if unconfirmed:
+            self._confirmations.queue.add("")
         decisions = decide(
             usage,
             self._owners.withheld(usage.book.tenants.drivers),
             self._now().timestamp(),
-            # Whoever deletes the policies wants no pod to wait.
-            is_held=self._policy_fault != NOT_INSTALLED,
+            is_held=is_held,
+            unconfirmed=unconfirmed,
         )
         for key in decisions.let_through:
             self._removals.queue.add(key)
@@ -163,6 +179,20 @@ class QuotaGateController:
         ended_s = self._clock()
         self._rests.add(_ROUND, ended_s - began_s, ended_s)
         return decisions.next_s
+
+    async def _confirm(self, _: str) -> float | None:
+        """Read the quotas of pods that no known one limits; return when to come back."""
+        began_s = self._clock()
+        if left_s := self._rests.left_s(_CONFIRMATION, began_s):
+            return left_s
+        unconfirmed = self._unlimited.unconfirmed()
+        if unconfirmed:
+            await self._unlimited.confirm(unconfirmed)
+            self._decisions.queue.add("")
+        # Whoever may create pods may write the gate, and cause this.
+        ended_s = self._clock()
+        self._rests.add(_CONFIRMATION, ended_s - began_s, ended_s)
+        return None
 
     async def _settle(self) -> None:
         """Wait for the last write of an earlier leader, and for all that it wrote."""

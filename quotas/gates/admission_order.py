@@ -12,7 +12,7 @@ again, and then nobody would have decided. Nor is anything promised while a driv
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Hashable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from enum import Enum
 from typing import Final, NamedTuple
@@ -123,10 +123,16 @@ class Undecided(Enum):
     OUTDATED = "devices that have just changed, or are away, are not counted"
     INTERRUPTED = "selectors have to be evaluated once more"
     HELD_BACK = "another scheduling gate is removed first"
+    UNCONFIRMED = "a quota that is not known here yet may limit its namespace"
 
 
 def decide(
-    usage: QuotaUsage, withheld: Mapping[str, str], now_s: float, *, is_held: bool = True
+    usage: QuotaUsage,
+    withheld: Mapping[str, str],
+    now_s: float,
+    *,
+    is_held: bool = True,
+    unconfirmed: Container[str] = (),
 ) -> Decisions:
     """Let waiting pods through, as far as there is room; the usage counts them as promised from then on.
 
@@ -134,6 +140,7 @@ def decide(
         withheld: The drivers about whose claims another decides, with the reason for people.
         now_s: Seconds since 1970.
         is_held: False if nothing holds pods back any more, so that none has to wait.
+        unconfirmed: Namespaces in which pods wait although no quota limits them, as far as is known.
     """
     let_through: list[Key] = []
     waiting: list[Waiting] = []
@@ -144,6 +151,8 @@ def decide(
         pods, obstacle = (
             _passing(usage, unit, withheld, unknown, saved) if is_held else (unit.pods, None)
         )
+        if obstacle is None and is_held and _is_unconfirmed(usage, unit, unconfirmed):
+            obstacle = Undecided.UNCONFIRMED
         if obstacle is None:
             usage.remember(_waiting_entries(usage, map(usage.claims_of, pods)), ())
             for key in pods:
@@ -162,6 +171,21 @@ def decide(
             if again_s is None or not obstacle.needs_objects:
                 waiting.append(obstacle)
     return Decisions(tuple(let_through), tuple(waiting), min(later, default=None))
+
+
+def limiting_accounts(usage: QuotaUsage, namespace: str) -> frozenset[Account]:
+    """Return the accounts of a namespace of which the limits are enforced."""
+    accounts = usage.book.accounts(namespace)
+    return frozenset(account for account in accounts if account.limit.is_enforced)
+
+
+def _is_unconfirmed(usage: QuotaUsage, unit: Unit, unconfirmed: Container[str]) -> bool:
+    """Return True if a quota may limit a unit unseen; the bridge decides about its own pods."""
+    return (
+        unit.namespace in unconfirmed
+        and not limiting_accounts(usage, unit.namespace)
+        and not all(is_of_bridge(usage.pods[key]) for key in unit.pods)
+    )
 
 
 def _remember(usage: QuotaUsage, waiting: Waiting) -> None:
@@ -221,9 +245,7 @@ def _obstacle(
     saved: Collection[Account],
 ) -> Waiting | Undecided | None:
     """Return the obstacle that holds a unit back; None if it is let through."""
-    accounts = frozenset(
-        account for account in usage.book.accounts(unit.namespace) if account.limit.is_enforced
-    )
+    accounts = limiting_accounts(usage, unit.namespace)
     if not accounts:
         return None  # Nothing is limited, so nothing has to be known either.
     claims = [usage.claims_of(key) for key in unit.pods]

@@ -27,6 +27,7 @@ from kube.api.urls import (
     RESOURCE_SLICES,
     VALIDATING_ADMISSION_POLICIES,
     VOLCANO_POD_GROUPS,
+    Resource,
 )
 from kube.names import QUOTA_GATE, QUOTA_GATE_POLICY, SCHEDULER_NAME
 from process.model.durations import PositiveDuration
@@ -219,6 +220,33 @@ async def test_pods_of_a_bridge_of_another_name_do_not_keep_the_gate(server: Fak
         await until(lambda: len(server.objects(EVENTS)) > 0)
 
     assert free(server) == ["bridge"]
+
+
+@pytest.mark.parametrize("late", [DEVICE_QUOTAS, NAMESPACES], ids=["quota", "labels"])
+async def test_a_pod_that_comes_before_what_limits_it_is_known(
+    server: FakeApiServer, late: Resource
+) -> None:
+    """The API server knows of the quota, or of new labels, before the watch says so."""
+    team = {"team": "a"}
+    nothing = document(quota(device_limit(0), labels=team))
+    if late is NAMESPACES:
+        server.put(DEVICE_QUOTAS, nothing)
+    put_pod(server, "before")
+    async with controlled(server):
+        await until(lambda: free(server) == ["before"])
+
+        said = server.hold_events(late)
+        server.put(NAMESPACES, {"metadata": {"name": "default", "labels": team}})
+        if late is DEVICE_QUOTAS:
+            server.put(DEVICE_QUOTAS, nothing)
+        put_pod(server, "pod")
+        await asyncio.sleep(0.3)
+        assert free(server) == ["before"]
+
+        said.set()
+        await until(lambda: len(server.objects(EVENTS)) == 1)
+
+    assert free(server) == ["before"]
 
 
 async def test_a_waiting_pod_has_one_event(server: FakeApiServer) -> None:
