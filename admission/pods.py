@@ -56,7 +56,7 @@ from translation.preflight.pods.kept_keys import check_kept_keys
 from translation.preflight.pods.kept_scheduler import check_kept_scheduler
 from translation.preflight.pods.template_names import check_template_names
 from translation.preflight.pods.tolerations import add_tolerations, check_tolerations
-from translation.reading.arbiter import VOCABULARIES, requests_devices, translating_vocabularies
+from translation.reading.arbiter import requests_devices, translating_vocabularies
 from translation.reading.legacy_pod import (
     containers,
     device_keys,
@@ -381,17 +381,16 @@ def admit_updated(
     pod: Pod,
     old: Pod,
     *,
+    snapshot: TranslationSnapshot,
     options: TranslationOptions,
-    vocabularies: Mapping[str, Vocabulary] = VOCABULARIES,
     opted_in: bool = False,
 ) -> Answer:
     """Answer the update of a pod, or of its status.
 
     Args:
         opted_in: The label of its namespace may have replaced the pod's scheduler.
-        vocabularies: Extended by the resource names in profiles.
     """
-    vocabularies = translating_vocabularies(pod, vocabularies)
+    vocabularies = translating_vocabularies(pod, vocabularies_in_force(options, snapshot.profiles))
     record_text = old.annotations.get(REQUEST_ANNOTATION)
     if pod.annotations.get(REQUEST_ANNOTATION) != record_text:
         return Answer(decision=Decision.REFUSED, findings=(record_changed_finding(record_text),))
@@ -415,13 +414,17 @@ def admit_updated(
         container.name: device_keys(container, vocabularies) for _, container in containers(pod)
     }
     operations = (*signature_operations, *strip_keys(document, keys))
-    if not _keeps_scheduler(pod, old, options, opted_in=opted_in):
+    new_name, kept_name = pod.spec.scheduler_name, old.spec.scheduler_name
+    # It has got its scheduler from a translation, and its manifest has the foreign one.
+    is_kept = new_name != kept_name and kept_name == options.scheduler_for(
+        new_name, snapshot.bridge_scheduler, opted_in=opted_in
+    )
+    if not is_kept:
         return Answer(decision=Decision.STRIPPED, operations=operations)
-    kept_name = old.spec.scheduler_name
     return Answer(
         decision=Decision.STRIPPED,
         operations=(*operations, add(pointer("spec", "schedulerName"), kept_name)),
-        findings=tuple(check_kept_scheduler(pod.spec.scheduler_name, kept_name, options)),
+        findings=tuple(check_kept_scheduler(new_name, kept_name, snapshot, options)),
     )
 
 
@@ -476,9 +479,3 @@ def _answer_legacy(
                 claims=outcome.claims,
                 record=outcome.record,
             )
-
-
-def _keeps_scheduler(pod: Pod, old: Pod, options: TranslationOptions, *, opted_in: bool) -> bool:
-    """Return True if a pod has got its scheduler from a translation; its manifest has the foreign one."""
-    new_name, old_name = pod.spec.scheduler_name, old.spec.scheduler_name
-    return new_name != old_name and options.scheduler_for(new_name, opted_in=opted_in) == old_name

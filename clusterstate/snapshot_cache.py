@@ -43,7 +43,7 @@ from clusterstate.translation_projections import (
 )
 from kube.api.core import ResourceQuota
 from kube.api.extended_resources import extended_resources
-from kube.api.ownership import owned_drivers, project_ownership
+from kube.api.ownership import bridge_scheduler, owned_drivers, project_ownership
 from kube.api.policy import effective_policies
 from kube.api.resource import DeviceClass
 from kube.api.urls import (
@@ -363,7 +363,11 @@ class SnapshotCache:
         return {"policies": effective_policies(self._policies.store.values())}
 
     def _build_ownerships(self) -> Mapping[str, Any]:
-        return {"owned_drivers": owned_drivers(self._ownerships.store.values())}
+        ownerships = self._ownerships.store.values()
+        return {
+            "owned_drivers": owned_drivers(ownerships),
+            "bridge_scheduler": bridge_scheduler(ownerships),
+        }
 
     def _build_workload_profiles(self) -> Mapping[str, Any]:
         return {"workload_profiles": dict(self._workload_profiles.store)}

@@ -419,6 +419,7 @@ def admit_update(
         document,
         pod_view(document),
         pod_view(old),
+        snapshot=translation_snapshot(),
         options=options or TranslationOptions(),
         opted_in=opted_in,
     )

@@ -142,8 +142,8 @@ def _answer_update(
             document,
             view_pod(document),
             view_pod(old),
+            snapshot=snapshot,
             options=options,
-            vocabularies=vocabularies_in_force(options, snapshot.profiles),
             # In mode OptIn a translated pod had the label, which may be gone by now, as may that of a
             # pod whose namespace leaves it to its pods.
             opted_in=options.mode is Mode.OPT_IN or snapshot.is_taking_part(namespace),

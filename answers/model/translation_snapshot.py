@@ -15,7 +15,7 @@ from kube.api.core import LimitRange, Namespace, Node, ResourceQuota
 from kube.api.extended_resources import extended_resources
 from kube.api.foreign_quotas import ForeignQuotaObject
 from kube.api.network_attachments import NetworkAttachmentDefinition
-from kube.api.ownership import AllocatorOwnership, owned_drivers
+from kube.api.ownership import AllocatorOwnership, bridge_scheduler, owned_drivers
 from kube.api.resource import DeviceClass, ResourceClaimTemplate, ResourceSlice
 from kube.api.tensor_fusion import WorkloadProfile
 from kube.cel.comparisons import drivers_named_by_class
@@ -63,6 +63,7 @@ def build_snapshot(
     slices = [slice_ for _, slice_ in of_kind(views, ResourceSlice)]
     summaries = [facts for slice_ in slices if (facts := summary(slice_, profiles)) is not None]
     nodes = [node for _, node in of_kind(views, Node)]
+    ownerships = [ownership for _, ownership in of_kind(views, AllocatorOwnership)]
     quotas: dict[str, dict[str, Quota]] = {}
     for place, quota in of_kind(views, ResourceQuota):
         quotas.setdefault(place, {})[quota.metadata.name] = quota_of(quota)
@@ -117,9 +118,8 @@ def build_snapshot(
             is_known=bool(nodes),
             are_tolerations_added=find_added_tolerations(objects, namespace),
         ),
-        owned_drivers=owned_drivers(
-            ownership for _, ownership in of_kind(views, AllocatorOwnership)
-        ),
+        owned_drivers=owned_drivers(ownerships),
+        bridge_scheduler=bridge_scheduler(ownerships),
         consumable_capacity=consumable_capacity,
     )
     return snapshot, faults

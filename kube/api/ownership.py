@@ -350,10 +350,13 @@ def project_fence_policy(raw: bytes) -> FencePolicy:
 
 
 def project_ownership(raw: bytes) -> AllocatorOwnership:
-    """Project an AllocatorOwnership to its drivers; its status changes with every leader."""
+    """Project an AllocatorOwnership to its drivers and schedulerName; its status changes with every leader."""
     ownership = decode(raw, AllocatorOwnership)
+    scheduler_name = ownership.status.scheduler_name if ownership.status is not None else ""
     return AllocatorOwnership(
-        metadata=ObjectMeta(name=ownership.metadata.name), spec=ownership.spec
+        metadata=ObjectMeta(name=ownership.metadata.name),
+        spec=ownership.spec,
+        status=AllocatorOwnershipStatus(scheduler_name=scheduler_name) if scheduler_name else None,
     )
 
 

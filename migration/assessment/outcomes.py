@@ -144,7 +144,7 @@ def assess_workload(
         and mapped_resources is not None
         and _is_native_once_mapped(legacy, snapshot, options)
         and all(map(mappable_names.has, sorted(legacy.keys())))
-        and not _has_other_scheduler(workload.pods, options)
+        and not _has_other_scheduler(workload.pods, snapshot, options)
     )
     result = translate_adopted(
         source_object, _without_quotas(snapshot) if is_whole else snapshot, options, namespace
@@ -277,11 +277,16 @@ def _is_native_once_mapped(
     return is_native(legacy, all_mapped, options)
 
 
-def _has_other_scheduler(pods: Iterable[SourceObject], options: TranslationOptions) -> bool:
+def _has_other_scheduler(
+    pods: Iterable[SourceObject], snapshot: TranslationSnapshot, options: TranslationOptions
+) -> bool:
     """Return True if a webhook gave live pods to a legacy system's scheduler that they have to leave."""
     specs = (pod.document.get("spec") for pod in pods)
     names = (spec.get("schedulerName", "") for spec in specs if isinstance(spec, Mapping))
-    return any(isinstance(name, str) and options.scheduler_for(name) != name for name in names)
+    return any(
+        isinstance(name, str) and options.scheduler_for(name, snapshot.bridge_scheduler) != name
+        for name in names
+    )
 
 
 def _without_quotas(snapshot: TranslationSnapshot) -> TranslationSnapshot:

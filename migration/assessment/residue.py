@@ -1,17 +1,15 @@
 """The remains of legacy systems at the end of a migration."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 from kube.manifests.source import SourceObject
-from kube.names import DEFAULT_SCHEDULER_NAME, SCHEDULER_NAME, TRANSLATE_LABEL
+from kube.names import DEFAULT_SCHEDULER_NAME, TRANSLATE_LABEL
 from migration.assessment.assess import AssessedCluster
 from migration.assessment.blockers import Blocker, check_readable
 from migration.assessment.node_devices import Source
 from migration.assessment.outcomes import AssessedWorkload, Outcome
 from migration.assessment.workloads import group_workloads
-
-_OWN_SCHEDULERS: Final = frozenset({"", DEFAULT_SCHEDULER_NAME, SCHEDULER_NAME})
 
 
 def find_residue(
@@ -81,7 +79,7 @@ def _objects(
             "foreignScheduler",
             "pods with device keys are placed by the scheduler of a legacy system",
             "restart them once their namespace is opted in; then the scheduler can go",
-            _with_foreign_scheduler(cluster.workloads, objects, namespace),
+            _with_foreign_scheduler(cluster, objects, namespace),
         ),
     )
     return [entry for entry in residue if entry.objects]
@@ -131,11 +129,12 @@ def _has_claims(pod: SourceObject) -> bool:
 
 
 def _with_foreign_scheduler(
-    workloads: Iterable[AssessedWorkload], objects: Sequence[SourceObject], namespace: str
+    cluster: AssessedCluster, objects: Sequence[SourceObject], namespace: str
 ) -> Iterator[str]:
-    for workload, pods in _with_pods(workloads, objects, namespace):
+    own_names = {"", DEFAULT_SCHEDULER_NAME, cluster.state.bridge_scheduler}
+    for workload, pods in _with_pods(cluster.workloads, objects, namespace):
         names = {str(_mapping(pod.document.get("spec")).get("schedulerName") or "") for pod in pods}
-        if names - _OWN_SCHEDULERS:
+        if names - own_names:
             yield workload.key.reference
 
 

@@ -55,6 +55,21 @@ def test_nothing_is_left_at_the_end(tmp_path: Path) -> None:
     assert "nothing: legacy systems can go" in residue(tmp_path, objects, "text")[1]
 
 
+def test_pods_of_the_bridge_are_not_left(tmp_path: Path) -> None:
+    """The bridge has another name than usual here."""
+    bridge = {
+        "apiVersion": "drawbridge.internal/v1alpha1",
+        "kind": "AllocatorOwnership",
+        "metadata": {"name": "default"},
+        "spec": {"drivers": [{"name": HAMI}]},
+        "status": {"schedulerName": "gpu-scheduler"},
+    }
+
+    exit_code, text = residue(tmp_path, [*DONE, bridge, *moved(schedulerName="gpu-scheduler")])
+
+    assert (0, []) == (exit_code, json.loads(text)["residue"])
+
+
 def test_a_cluster_that_nobody_sees_is_not_done(tmp_path: Path) -> None:
     empty, unread = (
         residue(tmp_path, objects) for objects in ([], [*DONE, origin("pods", "limitranges")])

@@ -136,7 +136,11 @@ OBJECTS: Final[tuple[tuple[Resource, Document], ...]] = (
     (DEVICE_COMPATIBILITY_POLICIES, compatibility_policy("young", 2)),
     (
         ALLOCATOR_OWNERSHIPS,
-        {"metadata": {"name": "default"}, "spec": {"drivers": [{"name": NVIDIA}]}},
+        {
+            "metadata": {"name": "default"},
+            "spec": {"drivers": [{"name": NVIDIA}]},
+            "status": {"schedulerName": "gpu-scheduler"},
+        },
     ),
     (
         NETWORK_ATTACHMENTS,
@@ -191,6 +195,7 @@ async def test_a_snapshot_has_everything_that_a_translation_reads(
         await until(lambda: snapshots.snapshot().owned_drivers == {NVIDIA})
         snapshot = snapshots.snapshot()
 
+        assert snapshot.bridge_scheduler == "gpu-scheduler"
         assert snapshot.classes == frozenset({"old", "new"})
         assert snapshot.extended_resources["nvidia.com/gpu"] == "new"
         assert snapshot.class_drivers == {"old": frozenset(), "new": frozenset({NVIDIA})}

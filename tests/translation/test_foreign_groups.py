@@ -57,12 +57,24 @@ def test_what_a_pod_leaves_is_told(name: str, place: str) -> None:
 )
 def test_the_bridge_starts_gangs_together(name: str, place: str, *, is_told: bool) -> None:
     """Its routing makes PodGroups of them, or warns with `gangNotAdopted`."""
-    bridge = translation_snapshot(owned_drivers=frozenset({NVIDIA}))
+    bridge = translation_snapshot(
+        owned_drivers=frozenset({NVIDIA}), bridge_scheduler="gpu-scheduler"
+    )
 
     findings = translation_outcome(subject(name, place), bridge).findings
 
     assert is_told == bool(findings)
-    assert all('the scheduler "drawbridge-scheduler"' in finding.message for finding in findings)
+    assert all('the scheduler "gpu-scheduler"' in finding.message for finding in findings)
+
+
+def test_a_pod_that_names_the_bridge_leaves_its_queue() -> None:
+    """The bridge has another name than usual here."""
+    bridge = translation_snapshot(bridge_scheduler="gpu-scheduler")
+    queue = subject("scheduling.volcano.sh/queue-name", "annotations", "gpu-scheduler")
+
+    (finding,) = translation_outcome(queue, bridge).findings
+
+    assert finding.code.value == "claimsNotSeen"
 
 
 def test_a_pod_that_an_adopted_scheduler_hands_over_is_told() -> None:

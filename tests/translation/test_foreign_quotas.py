@@ -2,6 +2,7 @@
 
 from typing import Any, NamedTuple
 
+import msgspec
 import pytest
 
 from kube.api.foreign_quotas import ForeignQuotaObject
@@ -126,6 +127,17 @@ def test_a_pod_that_leaves_such_a_quota_is_warned(case: Case) -> None:
         if "claimsNotSeen" in text or "foreignScheduler" in text
     )
     assert case.want == told
+
+
+def test_a_pod_that_names_the_bridge_leaves_the_quota() -> None:
+    """The bridge has another name than usual here."""
+    cluster = msgspec.structs.replace(
+        elastic({"max": {GPU: "4"}}), bridge_scheduler="gpu-scheduler"
+    )
+
+    (finding,) = translation_outcome(pod(gpus(1), schedulerName="gpu-scheduler"), cluster).findings
+
+    assert finding.code.value == "claimsNotSeen"
 
 
 def test_the_warning_names_quota_keys_and_owner() -> None:

@@ -162,6 +162,12 @@ TRANSLATED = (
     Case("the default scheduler, by name", pod(gpus(1), schedulerName="default-scheduler")),
     Case("our scheduler", pod(gpus(1), schedulerName="drawbridge-scheduler")),
     Case(
+        "our scheduler, by a name of its own",
+        pod(gpus(1), schedulerName="gpu-scheduler"),
+        (),
+        translation_snapshot(bridge_scheduler="gpu-scheduler"),
+    ),
+    Case(
         "a scheduler that was adopted",
         pod(gpus(1), schedulerName="volcano"),
         (),

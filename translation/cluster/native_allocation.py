@@ -44,7 +44,8 @@ def is_native(
         return False
     if _reaches_owned_driver(legacy, snapshot):
         return False
-    if options.scheduler_for(legacy.scheduler_name) != legacy.scheduler_name:
+    name = legacy.scheduler_name
+    if options.scheduler_for(name, snapshot.bridge_scheduler) != name:
         return False
     if any(name in HAMI.annotations for name in legacy.annotations) or takes_whole_gpus(legacy):
         return False

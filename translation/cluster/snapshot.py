@@ -129,6 +129,7 @@ class TranslationSnapshot(msgspec.Struct, frozen=True, kw_only=True):
         policies: Driver name to the DeviceCompatibilityPolicy in force.
         owned_drivers: Drivers whose devices the bridge allocates; pods with claims of no others go to
             its scheduler.
+        bridge_scheduler: schedulerName of the bridge.
         networks: (namespace, name) to the summary of a NetworkAttachmentDefinition.
         workload_profiles: (namespace, name) to the summary of a WorkloadProfile of tensor-fusion.
         node_taints: The taints of nodes; None where pods come from the API server, which adds the
@@ -157,6 +158,7 @@ class TranslationSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     claim_unaware_components: Mapping[ClaimUnawareComponent, frozenset[str]] = {}
     policies: Mapping[str, DeviceCompatibilityPolicy] = {}
     owned_drivers: frozenset[str] = frozenset()
+    bridge_scheduler: str = SCHEDULER_NAME
     networks: Mapping[tuple[str, str], NetworkSummary] = {}
     workload_profiles: Mapping[tuple[str, str], ProfileSummary] = {}
     node_taints: NodeTaints | None = None
@@ -272,16 +274,19 @@ class TranslationOptions(msgspec.Struct, frozen=True, kw_only=True):
     choices: Choices = Choices(init_containers=InitContainers.LARGEST)
     driver_option: str = "Drawbridge's setting translation.profiles"
 
-    def scheduler_for(self, name: str, *, opted_in: bool = False) -> str | None:
+    def scheduler_for(
+        self, name: str, bridge_scheduler: str, *, opted_in: bool = False
+    ) -> str | None:
         """Return the scheduler for the translated pods of a scheduler; None for no translation.
 
         A scheduler that gets the pods of others supports claims, so it keeps its own.
 
         Args:
+            bridge_scheduler: schedulerName of the bridge.
             opted_in: The namespace of the pod asks for translation by its label, whichever scheduler
                 the pod names.
         """
-        if name in {"", DEFAULT_SCHEDULER_NAME, SCHEDULER_NAME}:
+        if name in {"", DEFAULT_SCHEDULER_NAME, bridge_scheduler}:
             return name
         if name in self.adopt_schedulers.values():
             return self.adopt_schedulers.get(name, name)

@@ -119,7 +119,9 @@ def _read_keys(inputs: PodInput) -> PodReading:
         owners=owners,
         owned_keys=owned_keys,
         readings=read_keys(legacy, owners, owned_keys),
-        scheduler=options.scheduler_for(legacy.scheduler_name, opted_in=inputs.opted_in),
+        scheduler=options.scheduler_for(
+            legacy.scheduler_name, snapshot.bridge_scheduler, opted_in=inputs.opted_in
+        ),
         expanded=expanded,
         network_findings=inputs.network_findings,
     )

@@ -7,7 +7,7 @@ from findings.field_path import FieldPath
 from findings.finding import Code, Finding, warning
 from findings.text import quote_text
 from kube.api.foreign_quotas import GANG_NAMES, QUOTA_NAMES
-from kube.names import DEFAULT_SCHEDULER_NAME, SCHEDULER_NAME
+from kube.names import DEFAULT_SCHEDULER_NAME
 from translation.preflight.model.inputs import PreflightInput
 from translation.reading.foreign_quotas import QUOTA_FIX
 
@@ -29,11 +29,13 @@ def check_foreign_groups(inputs: PreflightInput) -> Iterator[Finding]:
     of pods that go to the bridge: their routing makes PodGroups of them, or says why not.
     """
     legacy, scheduler = inputs.legacy, inputs.scheduler
-    if scheduler not in {"", DEFAULT_SCHEDULER_NAME, SCHEDULER_NAME}:
+    if scheduler not in {"", DEFAULT_SCHEDULER_NAME, inputs.snapshot.bridge_scheduler}:
         return
     drivers = frozenset(driver for claim in inputs.claims for driver in claim.drivers)
     goes_to_bridge = bool(drivers) and drivers <= inputs.snapshot.owned_drivers
-    next_scheduler = SCHEDULER_NAME if goes_to_bridge else scheduler or DEFAULT_SCHEDULER_NAME
+    next_scheduler = (
+        inputs.snapshot.bridge_scheduler if goes_to_bridge else scheduler or DEFAULT_SCHEDULER_NAME
+    )
     for field, values in (("labels", legacy.labels), ("annotations", legacy.annotations)):
         for names, loss, fix in _LOSSES[:1] if goes_to_bridge else _LOSSES:
             for name in sorted(values.keys() & names.keys()):

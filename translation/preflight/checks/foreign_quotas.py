@@ -8,7 +8,7 @@ from typing import Final
 
 from findings.field_path import FieldPath
 from findings.finding import Code, Finding, warning
-from kube.names import DEFAULT_SCHEDULER_NAME, SCHEDULER_NAME
+from kube.names import DEFAULT_SCHEDULER_NAME
 from translation.model.intents import LegacyPod
 from translation.preflight.model.inputs import PreflightInput
 from translation.reading.foreign_quotas import QUOTA_FIX
@@ -22,7 +22,7 @@ def check_foreign_quotas(inputs: PreflightInput) -> Iterator[Finding]:
 
     Nothing for a pod that such a scheduler keeps: it counts its pods as before.
     """
-    if inputs.scheduler not in {"", DEFAULT_SCHEDULER_NAME, SCHEDULER_NAME}:
+    if inputs.scheduler not in {"", DEFAULT_SCHEDULER_NAME, inputs.snapshot.bridge_scheduler}:
         return
     quotas = inputs.snapshot.foreign_quotas.get(inputs.namespace, ())
     counting = [(quota, keys) for quota in quotas if (keys := quota.counted_keys(inputs.owners))]

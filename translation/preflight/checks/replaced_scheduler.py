@@ -17,16 +17,17 @@ from translation.vocabularies.kai import SCHEDULERS, check_annotations_without_s
 def check_replaced_scheduler(inputs: PreflightInput) -> Iterator[Finding]:
     """Yield findings about a pod that leaves its scheduler by a label, or that KAI rejects."""
     name, options = inputs.legacy.scheduler_name, inputs.options
+    bridge_scheduler = inputs.snapshot.bridge_scheduler
     if name in SCHEDULERS:
         yield from check_annotations_without_share(inputs.legacy)
     namespace = inputs.namespace
-    if options.scheduler_for(name) is None:
+    if options.scheduler_for(name, bridge_scheduler) is None:
         carrier = "it" if inputs.snapshot.is_selective(namespace) else f"namespace {namespace}"
         yield warning(
             Code.SCHEDULER_REPLACED,
             FieldPath.of("spec", "schedulerName"),
             f"{quote_text(name)} may not support claims, so the pod goes to "
-            f"{options.scheduler_for(name, opted_in=True)}: "
+            f"{options.scheduler_for(name, bridge_scheduler, opted_in=True)}: "
             f'{carrier} has the label {TRANSLATE_LABEL}: "true"',
             "list the scheduler in adoptSchedulers, with its own name if it supports claims",
         )

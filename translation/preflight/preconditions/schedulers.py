@@ -32,7 +32,10 @@ def _find_reason(inputs: PodInput) -> Finding | None:
             "not translated: nodeName bypasses the scheduler, and only a scheduler allocates claims",
             "remove nodeName, or select the node with a nodeSelector",
         )
-    if inputs.options.scheduler_for(legacy.scheduler_name, opted_in=inputs.opted_in) is None:
+    next_scheduler = inputs.options.scheduler_for(
+        legacy.scheduler_name, inputs.snapshot.bridge_scheduler, opted_in=inputs.opted_in
+    )
+    if next_scheduler is None:
         return warning(
             Code.FOREIGN_SCHEDULER,
             FieldPath.of("spec", "schedulerName"),
