@@ -62,7 +62,7 @@ class Sizes(msgspec.Struct, frozen=True, kw_only=True):
     nodes: int = 1_000
     quotas: int = 1_000
     allocated: int = 2_000
-    rounds: int = 10
+    rounds: int = 40
     calls: int = 50
     waiting: int = 500
     quiet_s: float = QUIET_S

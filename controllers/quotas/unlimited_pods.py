@@ -15,7 +15,7 @@ from quotas.gates.admission_order import limiting_accounts
 
 
 class UnlimitedPods:
-    """The namespaces of such pods, and up to which pod their quotas are known."""
+    """The namespaces of such pods, with the newest pod of each whose quotas are confirmed."""
 
     def __init__(self, client: Client, feed: QuotaFeed) -> None:
         """Begin without a namespace."""
@@ -24,7 +24,7 @@ class UnlimitedPods:
         self._confirmed: dict[str, int] = {}
 
     def unconfirmed(self) -> Mapping[str, int]:
-        """Return the namespaces that quotas may limit unseen, with the resourceVersion of the newest pod that waits."""
+        """Return the namespaces that a new quota may limit, with the resourceVersion of the newest waiting pod."""
         usage = self._feed.usage
         newest: dict[str, int] = {}
         for (namespace, _), pod in usage.pods.items():
@@ -58,10 +58,10 @@ class UnlimitedPods:
             await self._wait_seen(self._feed.namespaces, f"metadata.name={namespace}")
         self._confirmed |= newest
 
-    async def _wait_seen(self, known: Subscription[Any], field_selector: str = "") -> None:
+    async def _wait_seen(self, objects: Subscription[Any], field_selector: str = "") -> None:
         versions: dict[tuple[str, str], str] = {}
-        async for page in self._client.pages(known.resource, field_selector=field_selector):
+        async for page in self._client.pages(objects.resource, field_selector=field_selector):
             for raw in page.items:
                 metadata = decode(raw, ObjectHead).metadata
                 versions["", metadata.name] = metadata.resource_version
-        await known.wait_seen(versions)
+        await objects.wait_seen(versions)

@@ -174,7 +174,7 @@ def decide(
 
 
 def limiting_accounts(usage: QuotaUsage, namespace: str) -> frozenset[Account]:
-    """Return the accounts of a namespace of which the limits are enforced."""
+    """Return the accounts of a namespace with enforced limits."""
     accounts = usage.book.accounts(namespace)
     return frozenset(account for account in accounts if account.limit.is_enforced)
 

@@ -159,6 +159,8 @@ def find_plan(
     outcome = search() if first_plan is None else first_plan
     if tenant is None or not isinstance(outcome, Plan) or not is_owned(outcome, drivers):
         return outcome
+    if tenant.is_ample(pending):
+        return outcome
     excesses = tenant.excesses_of_plan(outcome)
     if not excesses:
         return outcome
