@@ -15,7 +15,7 @@ from quotas.gates.admission_order import limiting_accounts
 
 
 class UnlimitedPods:
-    """The namespaces of such pods, with the newest pod of each whose quotas are confirmed."""
+    """The namespaces of such pods, and the newest confirmed pod of each."""
 
     def __init__(self, client: Client, feed: QuotaFeed) -> None:
         """Begin without a namespace."""
