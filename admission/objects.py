@@ -8,6 +8,7 @@ from typing import Final
 
 import msgspec
 
+from admission.pod_sizes import is_too_large
 from admission.pods import UNTOUCHED, Answer, Decision
 from findings.field_path import FieldPath
 from findings.finding import Code, Finding, Severity, has_errors, warning
@@ -80,6 +81,8 @@ def validate_object(
         claims: The translated claims of its pod, whose templates may not exist yet.
         translation: The translation that made the claims; None without claims.
     """
+    if isinstance(target.view, Pod) and is_too_large(target.view):
+        return _answer((_too_large(target),))
     findings = _validate(target, context, claims, translation)
     if isinstance(target.view, ResourceClaim | ResourceClaimTemplate):
         findings = tuple(map(_with_deletion, findings))
@@ -154,7 +157,7 @@ def check_misspelt_keys(
     The webhook that translates pods is called for keys that it knows, and tells of the others beside them.
     """
     pod = target.view
-    if not isinstance(pod, Pod) or REQUEST_ANNOTATION in pod.annotations:
+    if not isinstance(pod, Pod) or REQUEST_ANNOTATION in pod.annotations or is_too_large(pod):
         return UNTOUCHED
     if not target.path.is_root:
         return UNTOUCHED  # A workload, of which its own webhook tells.
@@ -181,6 +184,8 @@ def answer_timeout(target: Target, context: Context, claims: Sequence[Claim] = (
         claims: The translated claims of its pod, whose templates may not exist yet.
     """
     timeout = _busy_finding(target, "feasibility was not evaluated")
+    if isinstance(target.view, Pod) and is_too_large(target.view):
+        return _answer((timeout,))
     return _answer((*_validate(target, context, claims), timeout))
 
 
@@ -197,6 +202,13 @@ def unvalidated(reason: str) -> Answer:
     """
     message = f"{reason}, so it was not validated"
     return _answer((warning(Code.NOT_EVALUATED, FieldPath.of("spec"), message),))
+
+
+def _too_large(target: Target) -> Finding:
+    message = (
+        "it has more containers, claims or amounts than any node can run, so it was not validated"
+    )
+    return warning(Code.NOT_EVALUATED, target.path.child("spec"), message)
 
 
 def _busy_finding(target: Target, what: str) -> Finding:

@@ -33,6 +33,21 @@ def is_beyond_nodes(pod: Pod, vocabularies: Mapping[str, Vocabulary]) -> bool:
     )
 
 
+def is_too_large(pod: Pod) -> bool:
+    """Return True if a pod is larger than any node can run, whatever it requests.
+
+    The API server bounds only the bytes of a pod. What is validated beyond its own checks is advice, or is decided
+    again where the pod is placed.
+    """
+    every = (*(pod.spec.init_containers or ()), *(pod.spec.containers or ()))
+    return (
+        len(every) > MAX_ALL_CONTAINERS
+        or max(len(pod.spec.resource_claims or ()), sum(len(entry.claims) for entry in every))
+        > MAX_CLAIMS
+        or sum(map(_amount_count, every)) > MAX_AMOUNTS
+    )
+
+
 def check_sizes(pod: Pod, vocabularies: Mapping[str, Vocabulary]) -> Iterator[Finding]:
     """Yield an error for each part of a pod that is too large to process quickly.
 
@@ -70,7 +85,8 @@ def _sizes(
     number = len(pod.spec.init_containers or ()) + len(pod.spec.containers or ())
     yield spec, "containers", number, MAX_ALL_CONTAINERS
     yield spec, "containers with devices", len(with_devices), MAX_CONTAINERS
-    yield spec, "amounts of resources", sum(map(_amount_count, with_devices)), MAX_AMOUNTS
+    amounts = sum(_amount_count(container) for _, container in containers(pod))
+    yield spec, "amounts of resources", amounts, MAX_AMOUNTS
     yield spec, "claims", len(pod.spec.resource_claims or ()), MAX_CLAIMS
     yield spec, "uses of claims", uses, MAX_CLAIMS
     characters = sum(map(len, pod.annotations.values()))

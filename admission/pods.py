@@ -18,7 +18,7 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
-from admission.pod_sizes import check_sizes, is_beyond_nodes
+from admission.pod_sizes import check_sizes, is_beyond_nodes, is_too_large
 from admission.recorded_pods import (
     ANNOTATION_PATH,
     at_annotation,
@@ -66,6 +66,8 @@ from translation.reading.legacy_pod import (
 from translation.reading.untranslated_keys import check_untranslated_keys
 from translation.record.record import RecordError, TranslationRecord, decode_record
 
+MAX_FINDINGS: Final = 100
+"""The largest number of findings of one pod; more are most likely one mistake repeated."""
 SIGNATURE_POINTER: Final = pointer("metadata", "annotations", SIGNATURE_ANNOTATION)
 
 
@@ -118,6 +120,19 @@ _UNSERVED: Final = warning(
     "its keys would not be translated here, so no ResourceClaimTemplate is created for the pod",
     "remove the annotation; apply the templates that `drawbridge translate` prints",
 )
+
+
+def first_findings(*parts: Sequence[Finding]) -> tuple[Finding, ...]:
+    """Return the findings of several checks, in order; of more than `MAX_FINDINGS` the errors before the others.
+
+    The event loop counts and logs what an answer has, and users choose how many of them a pod has.
+    """
+    findings = tuple(finding for part in parts for finding in part)
+    if len(findings) <= MAX_FINDINGS:
+        return findings
+    errors = tuple(finding for finding in findings if finding.is_error)
+    others = tuple(finding for finding in findings if not finding.is_error)
+    return (*errors, *others)[:MAX_FINDINGS]
 
 
 def postponed(reason: str) -> Answer:
@@ -227,13 +242,20 @@ def admit_created(
     findings = (
         *_check_left_keys(creation, all_vocabularies),
         *check_implicit_names(pod, namespace=namespace, snapshot=snapshot, options=options),
-        *check_untranslated_keys(pod, all_vocabularies, snapshot.extended_resources, options.kept),
+        *(
+            ()
+            if is_too_large(pod)
+            else check_untranslated_keys(
+                pod, all_vocabularies, snapshot.extended_resources, options.kept
+            )
+        ),
     )
-    if not findings:
+    if not findings and len(answer.findings) <= MAX_FINDINGS:
         return answer
+    all_findings = first_findings(answer.findings, findings)
     if has_errors(findings):
-        return Answer(decision=Decision.REFUSED, findings=(*answer.findings, *findings))
-    return msgspec.structs.replace(answer, findings=(*answer.findings, *findings))
+        return Answer(decision=Decision.REFUSED, findings=all_findings)
+    return msgspec.structs.replace(answer, findings=all_findings)
 
 
 def _answer_creation(creation: _Creation) -> Answer:
@@ -328,12 +350,15 @@ def _answer_recorded(creation: _Creation, recorded: _RecordedPod) -> Answer:
     answer = _answer_legacy(creation, restored_document, restored_pod, outcome)
     if not answer.allowed:
         return answer
-    untouched = answer.decision is Decision.UNTOUCHED
-    return msgspec.structs.replace(
-        answer,
-        decision=Decision.UNTRANSLATED if untouched else answer.decision,
-        operations=(*undo_operations, *answer.operations),
-    )
+    if answer.decision is Decision.UNTOUCHED:
+        return msgspec.structs.replace(
+            answer, decision=Decision.UNTRANSLATED, operations=undo_operations
+        )
+    operations = (*undo_operations, *answer.operations)
+    if apply(copy.deepcopy(creation.document), operations) == creation.document:
+        # Its other keys stay beside the claims, so it has keys however often it is translated.
+        return msgspec.structs.replace(answer, decision=Decision.ACCEPTED, operations=())
+    return msgspec.structs.replace(answer, operations=operations)
 
 
 def _answer_unchanged(

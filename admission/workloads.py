@@ -17,7 +17,14 @@ from typing import Any
 import msgspec
 
 from admission.custom_workloads import locate
-from admission.pods import UNTOUCHED, Answer, Decision, Translator, admit_created
+from admission.pods import (
+    UNTOUCHED,
+    Answer,
+    Decision,
+    Translator,
+    admit_created,
+    first_findings,
+)
 from findings.field_path import FieldPath
 from findings.finding import Finding, Severity, has_errors
 from findings.transient_causes import TRANSIENT_CAUSES
@@ -115,10 +122,10 @@ def validate_workload(
     vocabularies = vocabularies_in_force(options, snapshot.profiles)
     findings = tuple(
         workload.locate(finding)
-        for finding in (
-            *map(for_future_pods, answer.findings),
-            *_check_claim_awareness(workload, answer.claims, snapshot, options),
-            *_check_requests(workload, vocabularies),
+        for finding in first_findings(
+            tuple(map(for_future_pods, answer.findings)),
+            tuple(_check_claim_awareness(workload, answer.claims, snapshot, options)),
+            tuple(_check_requests(workload, vocabularies)),
         )
     )
     return Answer(

@@ -8,7 +8,15 @@ import msgspec
 from aiohttp import web
 
 from admission.answer_cache import AnswerCache, without_identity
-from admission.pods import UNTOUCHED, Answer, Decision, admit_created, admit_updated, postponed
+from admission.pods import (
+    UNTOUCHED,
+    Answer,
+    Decision,
+    admit_created,
+    admit_updated,
+    first_findings,
+    postponed,
+)
 from admission.review import InvalidPodError, decode_pod_document, decode_review, view_pod
 from admission.settled_fixes import settle_pod
 from admission.signing import Signing, UnsignedAnswer, sign_answer, unsigned_answer
@@ -126,7 +134,9 @@ def _answer_creation(
         faulty_requests = check_untranslated_requests(
             pod, vocabularies_in_force(options, snapshot.profiles)
         )
-        answer = msgspec.structs.replace(answer, findings=(*answer.findings, *faulty_requests))
+        answer = msgspec.structs.replace(
+            answer, findings=first_findings(answer.findings, tuple(faulty_requests))
+        )
     return unsigned_answer(answer, apply(document, answer.operations), namespace)
 
 

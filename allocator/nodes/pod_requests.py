@@ -86,10 +86,13 @@ def _pod_requests(pod: Pod, defaults: Mapping[str, Quantity]) -> Mapping[str, Qu
             # A sidecar keeps its resources, and runs while the init containers after it do.
             _add(sums, requests)
             _add(sidecars, requests)
-            during = sidecars
+            during = {name: sidecars[name] for name in requests}
         else:
-            during = dict(sidecars)
-            _add(during, requests)
+            during = {
+                name: sidecars[name] + amount if name in sidecars else amount
+                for name, amount in requests.items()
+            }
+        # Only of these has anything changed: users choose how many containers and names there are.
         _raise(largest, during)
     _raise(sums, largest)
     sums.update(_pod_level_requests(pod))

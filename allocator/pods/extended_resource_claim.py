@@ -8,7 +8,7 @@ Source: k8s.io/kubernetes v1.37.1, pkg/scheduler/framework/plugins/dynamicresour
 extendeddynamicresources.go, createRequestsAndMappings.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
 from allocator.nodes.pod_requests import pod_request
@@ -143,19 +143,17 @@ def _requests(container: Container) -> Mapping[str, Quantity]:
 def _device_requests(pod: Pod, resource: str, device_class: str) -> Iterable[DeviceRequest]:
     init, containers = pod.spec.init_containers or (), _containers(pod)
     lasting = {
-        index: _request(index, container, resource, device_class, ())
+        index: _request(index, container, resource, device_class, reusable=0)
         for index, container in enumerate(containers)
         if index >= len(init) or container.restart_policy == "Always"
     }
+    # The devices of the containers that start later.
+    reusable = sum(map(_count, lasting.values()))
     surplus: DeviceRequest | None = None
     for index, container in enumerate(init):
         if index in lasting:
+            reusable -= _count(lasting[index])
             continue
-        reusable = [
-            later_request
-            for later, later_request in lasting.items()
-            if later > index and later_request is not None
-        ]
         request = _request(index, container, resource, device_class, reusable)
         if request is not None and _count(request) > _count(surplus):
             surplus = request
@@ -167,14 +165,18 @@ def _request(
     container: Container,
     resource: str,
     device_class: str,
-    reusable: Sequence[DeviceRequest],
+    reusable: int,
 ) -> DeviceRequest | None:
-    """Return the request for the devices that a container cannot reuse; None if it reuses all."""
+    """Return the request for the devices that a container cannot reuse; None if it reuses all.
+
+    Args:
+        reusable: Devices that it can reuse.
+    """
     requests = _requests(container)
     amount = requests.get(resource)
     if amount is None or not amount.is_whole:
         return None
-    needed_count = int(amount) - sum(map(_count, reusable))
+    needed_count = int(amount) - reusable
     if needed_count <= 0:
         return None
     return DeviceRequest(

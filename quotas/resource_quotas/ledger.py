@@ -263,8 +263,12 @@ class QuotaLedger:
     ) -> Iterator[Finding]:
         """Yield the reasons that the claims of the pods would not be created."""
         counting = [account for account in accounts if not account.quota.scopes]
+        # A pod may have a thousand claims of one template.
+        usages: dict[int, Usage] = {}
         for claim in claims:
-            usage = self._usage_of_new(claim)
+            usage = usages.get(id(claim.devices))
+            if usage is None:
+                usage = usages[id(claim.devices)] = self._usage_of_new(claim)
             for times in dict.fromkeys((1, number)):
                 excesses = _excesses(counting, _times(usage, times))
                 waits = (

@@ -6,7 +6,7 @@ v1.34.4, where claims count no extended resources.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Final
 
 from kube.api.core import Container, Pod
@@ -85,18 +85,25 @@ def pod_usage(pod: Pod) -> Usage:
     Source: k8s.io/component-helpers, resource, PodRequests.
     """
     init = pod.spec.init_containers or ()
-    sidecars = [container for container in init if container.restart_policy == "Always"]
-    running = _sum(
-        [*map(_extended_usage, pod.spec.containers or ()), *map(_extended_usage, sidecars)]
-    )
-    started_usage: list[Usage] = []
+    usage: dict[str, Quantity] = {}
+    for container in (*(pod.spec.containers or ()), *filter(_is_sidecar, init)):
+        _add(usage, _extended_usage(container))
+    started: dict[str, Quantity] = {}
     for container in init:
         amounts = _extended_usage(container)
-        if container.restart_policy == "Always":
-            started_usage.append(amounts)
-        else:
-            running = _larger(running, _sum([*started_usage, amounts]))
-    return {f"{REQUESTS}{name}": amount for name, amount in sorted(running.items())}
+        if _is_sidecar(container):
+            _add(started, amounts)
+            continue
+        # What the sidecars have of other names is in the sum of what runs.
+        for name, amount in amounts.items():
+            during = started[name] + amount if name in started else amount
+            if name not in usage or usage[name] < during:
+                usage[name] = during
+    return {f"{REQUESTS}{name}": amount for name, amount in sorted(usage.items())}
+
+
+def _is_sidecar(container: Container) -> bool:
+    return container.restart_policy == "Always"
 
 
 def _extended_usage(container: Container) -> Usage:
@@ -122,17 +129,9 @@ def _is_extended(name: str) -> bool:
     return name.startswith(IMPLICIT_PREFIX) or ("/" in name and "kubernetes.io/" not in name)
 
 
-def _sum(usages: Iterable[Usage]) -> Usage:
-    total: dict[str, Quantity] = {}
-    for usage in usages:
-        for name, amount in usage.items():
-            total[name] = total[name] + amount if name in total else amount
-    return total
-
-
-def _larger(usage: Usage, other: Usage) -> Usage:
-    names = {*usage, *other}
-    return {name: max(usage[name] for usage in (usage, other) if name in usage) for name in names}
+def _add(total: dict[str, Quantity], usage: Usage) -> None:
+    for name, amount in usage.items():
+        total[name] = total[name] + amount if name in total else amount
 
 
 def subtract_usage(usage: Usage, counted_usage: Usage) -> Usage:

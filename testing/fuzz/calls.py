@@ -379,6 +379,17 @@ def _many_keys(size: int, _chance: Random) -> Any:
     return review(pod({"name": "a", "resources": {"limits": dict.fromkeys(names, "1")}}))
 
 
+def _many_other_keys(size: int, _chance: Random) -> Any:
+    names = _fill(size // 2, lambda n: f"nvidai.com/gpu{n}")
+    other = {"name": "b", "resources": {"limits": dict.fromkeys(names, "1")}}
+    return review(pod(gpus(1), other))
+
+
+def _many_labels_of_nodes(size: int, _chance: Random) -> Any:
+    labels = dict.fromkeys(_fill(size, lambda n: f"nvidia.com/gpu.{n}"), "x")
+    return review(pod(gpus(1), nodeSelector=labels))
+
+
 def _many_claims(size: int, _chance: Random) -> Any:
     claims = _fill(size, lambda n: {"name": str(n), "resourceClaimTemplateName": "a"})
     return review(pod(gpus(1), resourceClaims=claims))
@@ -511,6 +522,21 @@ def _many_extended_resources(size: int, _chance: Random) -> Any:
     return about(rules_pod(limits=dict.fromkeys(names, "1")))
 
 
+def _many_keys_of_init_containers(size: int, chance: Random) -> Any:
+    policy = chance.choice(({}, {"restartPolicy": "Always"}))
+    init = _fill(size, lambda n: {**_asking_document(str(n), f"example.com/gpu-{n}"), **policy})
+    return about(pod({"name": "main"}, init=init))
+
+
+def _many_misspelt_keys(size: int, _chance: Random) -> Any:
+    return about(pod(*_fill(size, lambda n: _asking_document(str(n), "nvidia.com/gpumm"))))
+
+
+def _many_claims_of_one_template(size: int, _chance: Random) -> Any:
+    claims = _fill(size, lambda n: {"name": str(n), "resourceClaimTemplateName": "five"})
+    return about(pod({"name": "main"}, resourceClaims=claims))
+
+
 def _long_names(size: int, _chance: Random) -> Any:
     return about(claim(*[example_request(name="n" * (size // 30)) for _ in range(30)]))
 
@@ -521,7 +547,8 @@ LARGE_OBJECTS: Final[Mapping[str, Callable[[int, Random], Any]]] = {
         *(_many_requests, _many_selectors, _many_links, _many_alternatives, _many_amounts),
         *(_many_tolerations, _many_constraints, _many_parameters, _many_unknown_fields),
         *(_many_selectors_of_a_class, _many_rules, _many_entries, _many_uses),
-        *(_many_extended_resources, _long_names),
+        *(_many_extended_resources, _many_keys_of_init_containers, _many_misspelt_keys),
+        *(_many_claims_of_one_template, _long_names),
     )
 }
 """The same of objects of DRA and what uses them."""
@@ -530,6 +557,7 @@ LARGE: Final[Mapping[str, Callable[[int, Random], Any]]] = {
     maker.__name__.strip("_").replace("_", " "): maker
     for maker in (
         *(_many_containers, _many_init_containers, _many_keys, _many_claims, _many_variables),
+        *(_many_other_keys, _many_labels_of_nodes),
         *(_many_annotations, _long_annotation, _long_key, _long_amount, _long_name),
         *(_many_brackets, _deep_pairs, _two_pods),
     )

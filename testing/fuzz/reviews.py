@@ -14,11 +14,14 @@ from hypothesis import HealthCheck, Phase, given, settings
 
 from admission.pods import Decision
 from answers.model.translation_snapshot import build_snapshot
+from kube.api.core import ResourceQuota
+from kube.api.meta import convert
 from kube.manifests.reader import read_paths
 from kube.names import DEFAULT_SCHEDULER_NAME
 from quotas.resource_quotas.scopes import Quota
 from rules.context.context import Context
 from testing.builders import (
+    EXAMPLE,
     HAMI,
     NAMESPACE,
     NVIDIA,
@@ -79,6 +82,7 @@ def places() -> Sequence[Place]:
             ClaimUnawareComponent.KUEUE: frozenset({HAMI}),
             ClaimUnawareComponent.KARPENTER: frozenset(),
         },
+        quota_usage={NAMESPACE: {"devices": _nearly_used_quota()}},
     )
     with_quota = translation_snapshot(
         quotas={NAMESPACE: {"gpus": Quota(names=frozenset({"requests.nvidia.com/gpu"}))}}
@@ -95,6 +99,18 @@ def places() -> Sequence[Place]:
         ),
         Place(with_quota, lenient, None),
     )
+
+
+def _nearly_used_quota() -> ResourceQuota:
+    """Return a quota of devices and claims that leaves one of each."""
+    lines = (
+        f"{EXAMPLE}.deviceclass.resource.k8s.io/devices",
+        "count/resourceclaims.resource.k8s.io",
+        "requests.nvidia.com/gpu",
+    )
+    hard, used = dict.fromkeys(lines, "4"), dict.fromkeys(lines, "3")
+    document = {"spec": {"hard": hard}, "status": {"hard": hard, "used": used}}
+    return convert({"metadata": {"name": "devices"}, **document}, ResourceQuota)
 
 
 def origins(seed: int, count: int) -> Sequence[Origin]:

@@ -52,6 +52,13 @@ PODS = (
     ("no device after all", pod(gpus(0, mem=1))),
     ("a priority alone", pod(gpus(priority=1))),
     ("an adopted scheduler", pod(gpus(1), schedulerName="volcano")),
+    (
+        "a NIC that keeps its key beside a network of Multus",
+        pod(
+            container("main", {"nvidia.com/gpu": 1, "aliyun/erdma": 1}),
+            annotations={"k8s.v1.cni.cncf.io/networks": "other"},
+        ),
+    ),
 )
 ADOPTING = TranslationOptions(adopt_schedulers={"volcano": "default-scheduler"})
 

@@ -5,8 +5,13 @@ from typing import NamedTuple
 
 import pytest
 
+from admission.objects import validate_object
 from admission.pod_sizes import MAX_ALL_CONTAINERS, MAX_AMOUNTS, MAX_ANNOTATIONS, MAX_CLAIMS
-from admission.pods import UNTOUCHED, Decision, admit_created
+from admission.pods import MAX_FINDINGS, UNTOUCHED, Decision, admit_created, first_findings
+from findings.field_path import FieldPath
+from findings.finding import Code, error, info
+from rules.context.context import Context
+from rules.engine.engine import Target
 from testing.builders import (
     NAMESPACE,
     Document,
@@ -56,6 +61,11 @@ def with_keys(count: int) -> Document:
     return pod(container(resources={"limits": dict.fromkeys(names, "1")}))
 
 
+def with_other_amounts(count: int) -> Document:
+    names = [f"nvidai.com/{number}" for number in range(count - 2)]
+    return pod(gpus(1), container("other", resources={"limits": dict.fromkeys(names, "1")}))
+
+
 PODS = (
     Large(
         "containers that ask for devices",
@@ -68,6 +78,7 @@ PODS = (
         MAX_CONTAINERS,
     ),
     Large("keys of one container", with_keys, MAX_AMOUNTS),
+    Large("amounts of a container without devices", with_other_amounts, MAX_AMOUNTS),
     Large("containers", with_containers, MAX_ALL_CONTAINERS),
     Large("claims", with_claims, MAX_CLAIMS),
     Large("uses of claims", with_uses, MAX_CLAIMS),
@@ -138,3 +149,36 @@ def test_an_update_is_bounded_as_well() -> None:
     _, answer = admit_update(large, live)
 
     assert finding_texts(answer.findings) == ["error tooLarge spec"]
+
+
+def test_misspelt_keys_of_a_pod_that_is_too_large_are_not_looked_for() -> None:
+    document = pod(*(container(str(number), {"nvidia.com/gpumm": 1}) for number in range(2000)))
+
+    assert admit(document)[1] == UNTOUCHED
+
+
+def test_labels_of_a_node_selector_are_looked_at_by_tens() -> None:
+    selector = {f"nvidia.com/gpu.{number}": "x" for number in range(1000)}
+
+    _, answer = admit(pod(gpus(1), nodeSelector=selector))
+
+    assert answer.decision is Decision.TRANSLATED
+    assert len(answer.findings) < MAX_FINDINGS
+
+
+def test_of_many_findings_the_errors_are_kept() -> None:
+    remarks = [info(Code.GPU_DISCOVERY_NODE_LABEL, FieldPath.of("spec"), "")] * MAX_FINDINGS
+    fault = error(Code.NEGATIVE, FieldPath.of("spec"), "")
+
+    assert first_findings(remarks, [fault]) == (fault, *remarks[1:])
+    assert first_findings([fault], remarks[1:]) == (fault, *remarks[1:])
+
+
+def test_rules_validate_no_pod_that_is_too_large() -> None:
+    claims = [{"name": str(n), "resourceClaimName": "a"} for n in range(MAX_CLAIMS + 1)]
+    view = pod_view(pod(container(), resourceClaims=claims))
+
+    answer = validate_object(Target(view=view, namespace=NAMESPACE), Context())
+
+    assert answer.decision is Decision.VALIDATED
+    assert finding_texts(answer.findings) == ["warning notEvaluated spec"]

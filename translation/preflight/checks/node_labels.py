@@ -1,6 +1,7 @@
 """Labels of nodes and their GPUs in a node selector or a required node affinity."""
 
 from collections.abc import Iterator
+from itertools import islice
 from typing import Final
 
 from findings.field_path import FieldPath
@@ -23,6 +24,10 @@ from translation.vocabularies.nvidia import (
     mig_profile,
 )
 
+MAX_LABELS: Final = 64
+"""Labels of a node selector or a term that are looked at: more than GPU feature discovery, and GKE, give a node."""
+MAX_VALUES: Final = 32
+"""Values of a requirement that are looked at."""
 _TERMS: Final = (
     "spec",
     "affinity",
@@ -36,13 +41,13 @@ def check_node_labels(inputs: PreflightInput) -> Iterator[Finding]:
     """Yield a finding for each label of GPU feature discovery, or of GKE, that the pod requires of its node."""
     legacy = inputs.legacy
     requests_whole_gpus = any(GPU in container.limits for container in legacy.containers)
-    for key, text in legacy.node_selector.items():
+    for key, text in islice(legacy.node_selector.items(), MAX_LABELS):
         path = FieldPath.of("spec", "nodeSelector").key(key)
         yield from _check_label(path, key, text, requests_whole_gpus=requests_whole_gpus)
     findings = [
         [
             finding
-            for entry in term
+            for entry in term[:MAX_LABELS]
             for finding in _check_requirement(entry, requests_whole_gpus=requests_whole_gpus)
         ]
         for term in legacy.affinity_terms
@@ -56,7 +61,7 @@ def check_node_labels(inputs: PreflightInput) -> Iterator[Finding]:
 def _check_requirement(entry: RequiredLabel, *, requests_whole_gpus: bool) -> Iterator[Finding]:
     """Yield the finding on a requirement of a node affinity: the first value, if all of them have the same one."""
     path = FieldPath.of(*_TERMS, entry.term or 0, "matchExpressions", entry.position, "values")
-    values = entry.values if entry.operator == IN else ()
+    values = entry.values[:MAX_VALUES] if entry.operator == IN else ()
     by_value = [
         list(_check_label(path, entry.key, text, requests_whole_gpus=requests_whole_gpus))
         for text in values
