@@ -34,7 +34,7 @@ def is_beyond_nodes(pod: Pod, vocabularies: Mapping[str, Vocabulary]) -> bool:
 
 
 def is_too_large(pod: Pod) -> bool:
-    """Return True if a pod is larger than any node can run, whatever it requests.
+    """Return True if a pod has more parts than any node can run.
 
     The API server bounds only the bytes of a pod. What is validated beyond its own checks is advice, or is decided
     again where the pod is placed.

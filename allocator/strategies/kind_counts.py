@@ -27,8 +27,8 @@ MIN_CHANGE: Final = 200
 """The sum of the differences of weights from which kinds are taken over, that is where a tenth of the pods is of
 another kind. All verdicts depend on the kinds, and between samples of a thousand pods there is as much by chance."""
 
-_LARGEST: Final = 2.0**40
-"""A weight from which all are scaled down, so that none overflows."""
+_MOST_HALF_LIVES: Final = 40.0
+"""Half-lives after which all weights are scaled down, so that none overflows."""
 
 _Kind = tuple[tuple[DeviceDemand, ...], int, int]
 
@@ -74,11 +74,14 @@ class KindCounts:
         if self._began_s is None:
             self._began_s = at_s
         # Later pods weigh more, which is as if earlier ones faded.
-        weight = 2.0 ** ((at_s - self._began_s) / HALF_LIFE_S)
-        if weight > _LARGEST:
+        half_lives = (at_s - self._began_s) / HALF_LIFE_S
+        if half_lives > _MOST_HALF_LIVES:
             self._began_s = at_s
-            self._weights = {key: old / weight for key, old in self._weights.items()}
-            weight = 1.0
+            # A power of minus thousands is 0, while one of thousands is no number.
+            faded = 2.0**-half_lives
+            self._weights = {key: old * faded for key, old in self._weights.items()}
+            half_lives = 0.0
+        weight = 2.0**half_lives
         key = ((demands, cpu_milli, memory), owner)
         self._weights[key] = self._weights.get(key, 0.0) + weight
         if len(self._weights) > MAX_COUNTS:

@@ -88,3 +88,10 @@ def test_time_goes_on_for_years() -> None:
     counts = count(*((1, "", 0),) * 8, *((2, "", 400 + number / 10) for number in range(8)))
     assert weights(counts).get(2, 0) > 990
     assert HALF_LIFE_S == 24 * 3600
+
+
+def test_a_clock_may_jump_by_decades() -> None:
+    """A pod may be older than a thousand half-lives, and a clock may begin in 1970."""
+    counts = count((1, "", 0), (2, "", 56 * 365))
+
+    assert weights(counts).get(2, 0) > 990
