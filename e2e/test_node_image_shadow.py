@@ -12,10 +12,12 @@ from typing import Any, Final
 import pytest
 import yaml
 
-from e2e.access import Object
+from admission.quota_gates import HOLDER_POLICY
+from e2e.access import Object, stream
 from e2e.chart import CHART, DEFINITIONS, RELEASE, run_helm
 from e2e.cluster import Cluster
 from e2e.drawbridge import ROOT
+from e2e.gated import is_gated
 from e2e.modes import GENERATED, reported_reasons
 from e2e.node.driver import DRIVER, environment_of
 from e2e.node.host_network import (
@@ -30,9 +32,9 @@ from e2e.node.node import Node
 from e2e.node.pods import is_translated
 from e2e.node.product_image import NAME
 from e2e.node.product_pods import ROUTED, TIMEOUT_S, pods_of
-from e2e.objects import deployment
+from e2e.objects import claim_template, deployment, pod
 from e2e.translated import legacy_keys
-from kube.names import CONFIGURATION, REQUEST_ANNOTATION, TRANSLATE_LABEL
+from kube.names import CONFIGURATION, QUOTA_GATE, REQUEST_ANNOTATION, TRANSLATE_LABEL
 
 pytestmark = pytest.mark.parametrize("cluster", [ROUTED], indirect=True)
 
@@ -46,6 +48,11 @@ VALUES: Final = {
         "controllers": {"auditPeriod": "2s"},
     },
 }
+KEPT: Final = {
+    f"validatingadmissionpolicy{binding}.admissionregistration.k8s.io/{HOLDER_POLICY}"
+    for binding in ("", "binding")
+}
+"""The chart leaves it on purpose, see docs/quota-gates.md."""
 STATUS: Final = f"kubectl drawbridge status -n {NAMESPACE} --wait"
 
 
@@ -89,6 +96,25 @@ class Release:
     def upgrade(self, *flags: str) -> str:
         """Change values of the release; return its notes."""
         return self.helm("upgrade", CHART, "--reuse-values", "--post-renderer", PLUGIN, *flags)
+
+    def wait_rolled_out(self) -> None:
+        """Wait until no workload has an old pod, and the driver publishes devices again.
+
+        The kubelet deletes the slices of a driver that is away for half a minute, and a pod that fits no published
+        device is charged with nothing.
+        """
+        for namespace, name in self._workloads:
+            kind = "daemonset" if namespace == DRIVER_NAMESPACE else "deployment"
+            words = ("rollout", "status", "-n", namespace, f"{kind}/{name}")
+            self.cluster.kubectl(*words, f"--timeout={TIMEOUT_S:.0f}s")
+        self.cluster.wait_until(
+            lambda: any(
+                entry["spec"]["driver"] == DRIVER and entry["spec"].get("devices")
+                for entry in self.cluster.objects("resourceslices")
+            ),
+            "the driver publishes devices",
+            timeout_s=TIMEOUT_S,
+        )
 
     def pods(self) -> list[Object]:
         """Return all pods of the release."""
@@ -218,8 +244,50 @@ def test_a_cluster_looks_on_and_then_moves_one_namespace(
     cluster.wait_until(
         lambda: not cluster.objects("pods", namespace), "its pods are gone", timeout_s=TIMEOUT_S
     )
+    release.upgrade("--set", "quotaGates.enabled=true")
+    release.wait_rolled_out()
+    lock_one_of_two_pods(cluster, namespace)
     uninstall(cluster, release, notes)
-    cluster.wait_until(lambda: not left(cluster), "nothing is left", timeout_s=TIMEOUT_S)
+    # The Job of the hook has run as a container.
+    assert gated(cluster, namespace) == []
+    cluster.wait_until(
+        lambda: set(left(cluster)) == KEPT, "nothing else is left", timeout_s=TIMEOUT_S
+    )
+    cluster.kubectl("delete", *sorted(KEPT))
+
+
+def lock_one_of_two_pods(cluster: Cluster, namespace: str) -> None:
+    """Create two pods with a quota of one device; the other one waits behind the gate, and neither gets a node."""
+    limit = {"name": "devices", "driver": DRIVER, "devices": {}, "max": "1"}
+    selector = {"matchLabels": {"kubernetes.io/metadata.name": namespace}}
+    quota = {
+        "apiVersion": "drawbridge.internal/v1alpha1",
+        "kind": "DeviceQuota",
+        "metadata": {"name": namespace},
+        "spec": {"namespaceSelector": selector, "limits": [limit]},
+    }
+    cluster.apply(quota)
+    nowhere = {"nodeSelector": {"example.com/nowhere": "true"}}
+    first, second = [pod(name, claims={"gpu": "wanted"}, **nowhere) for name in ("first", "second")]
+    apply = ("apply", "-n", namespace, "-f", "-")
+    cluster.kubectl(*apply, input=stream(claim_template("wanted", DRIVER)))
+    dry = (*apply, "--dry-run=server", "-o", "jsonpath={.spec.schedulingGates[*].name}")
+    cluster.wait_until(
+        lambda: QUOTA_GATE in cluster.kubectl(*dry, input=stream(first), check=False).stdout,
+        "the policies are in force",
+        timeout_s=TIMEOUT_S,
+    )
+    cluster.kubectl(*apply, input=stream([first, second]))
+    cluster.wait_until(
+        lambda: len(gated(cluster, namespace)) == 1, "one waits", timeout_s=TIMEOUT_S
+    )
+
+
+def gated(cluster: Cluster, namespace: str) -> list[str]:
+    """Return the pods behind the gate of quotas."""
+    return [
+        entry["metadata"]["name"] for entry in cluster.objects("pods", namespace) if is_gated(entry)
+    ]
 
 
 def wait_running(cluster: Cluster, namespace: str) -> Object:
