@@ -12,7 +12,7 @@ _SHOWN = 3
 def format_plan(plan: Plan, width: int) -> str:
     """Return the waves as a table, and below it the objects without a wave."""
     head = (
-        *("WAVE", "NODES", "NAMESPACES", "WORKLOADS", "EVICTED PODS"),
+        *("WAVE", "NODES", "NAMESPACES", "WORKLOADS", "LEAVING PODS"),
         *("FREE FOR KEYS", "FREE FOR CLAIMS"),
     )
     table = format_table(head, map(_cells, plan.waves)) if plan.waves else ""

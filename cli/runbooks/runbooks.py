@@ -157,7 +157,7 @@ def _readme_waves(plan: Plan) -> Iterator[str]:
     yield "Free devices are those of device plugins, for pods with device keys, and those of DRA drivers, for pods"
     yield "with claims; pods whose resource names a DeviceClass maps use both."
     yield ""
-    yield "| wave | nodes | namespaces | workloads | evicted pods | free for keys | free for claims |"
+    yield "| wave | nodes | namespaces | workloads | leaving pods | free for keys | free for claims |"
     yield "| --- | --- | --- | --- | --- | --- | --- |"
     for wave in plan.waves:
         cells = (

@@ -175,6 +175,8 @@ def nvidia_driver(labels: Mapping[str, str]) -> int | None:
     return int(text) if re.fullmatch("[0-9]{1,6}", text) else None
 
 
+_MAX_FIXES: Final = 4
+"""Fixes of one code that have a blocker each; fixes with values of objects in them may be as many as these."""
 _MORE_FIXES: Final = {
     Code.QUOTA_NOT_COUNTED.value: "; `drawbridge plan` holds these namespaces",
     Code.SHARES_NOT_SUPPORTED.value: "; if it is on already, say so in validation.featureGates of the file "
@@ -184,29 +186,37 @@ _MORE_FIXES: Final = {
 
 
 def _check_refused(workloads: Iterable[AssessedWorkload]) -> Iterator[Blocker]:
-    """Yield a blocker for each code that pods would be rejected with."""
-    by_code: dict[str, dict[str, str]] = {}
+    """Yield a blocker for each code that pods would be rejected with, and each of its fixes, the most common first."""
+    by_code: dict[str, dict[str, list[str]]] = {}
     for workload in workloads:
         if workload.outcome is not Outcome.REFUSED:
             continue
+        fixes: dict[str, str] = {}
         for finding in workload.findings:
             if finding.is_error:
-                fixes = by_code.setdefault(finding.code.value, {})
-                fixes.setdefault(workload.key.reference, finding.fix)
-    for code, fixes in sorted(by_code.items(), key=lambda entry: (-len(entry[1]), entry[0])):
-        yield Blocker(
-            code=code,
-            message="pods would be rejected",
-            fix=_most_common(fixes) + _MORE_FIXES.get(code, ""),
-            objects=tuple(fixes),
-        )
+                fixes.setdefault(finding.code.value, finding.fix)
+        for code, fix in fixes.items():
+            by_code.setdefault(code, {}).setdefault(fix, []).append(workload.key.reference)
+    counts = {code: sum(map(len, fixes.values())) for code, fixes in by_code.items()}
+    for code, names_by_fix in sorted(
+        by_code.items(), key=lambda entry: (-counts[entry[0]], entry[0])
+    ):
+        for fix, names in _merged(names_by_fix):
+            yield Blocker(
+                code=code,
+                message="pods would be rejected",
+                fix=fix + _MORE_FIXES.get(code, ""),
+                objects=tuple(names),
+            )
 
 
-def _most_common(fixes: Mapping[str, str]) -> str:
-    counts: dict[str, int] = {}
-    for fix in fixes.values():
-        counts[fix] = counts.get(fix, 0) + 1
-    return max(counts, key=lambda fix: counts[fix])
+def _merged(names_by_fix: Mapping[str, list[str]]) -> list[tuple[str, list[str]]]:
+    """Return fixes with their workloads, the most common first; one that many others follow stands for these, too."""
+    ordered = sorted(names_by_fix.items(), key=lambda entry: (-len(entry[1]), entry[0]))
+    if len(ordered) <= _MAX_FIXES:
+        return ordered
+    first, *others = ordered
+    return [(first[0], [*first[1], *(name for _, names in others for name in names)])]
 
 
 # --- DeviceQuotas ---------------------------------------------------------------------------------

@@ -831,6 +831,33 @@ def test_a_class_of_one_profile_keeps_its_pods_as_they_are(
     assert outcomes(answer) == {"Deployment/team/large": (outcome, 1)}
 
 
+def test_each_fix_of_a_code_names_its_own_workloads(tmp_path: Path) -> None:
+    """The workload with a share of memory had the fix of those with MIG devices."""
+    mig = {"nvidia.com/mig-1g.10gb": "1"}
+    hard = {
+        "requests.nvidia.com/mig-1g.10gb": "9",
+        "requests.nvidia.com/mig-3g.40gb": "9",
+        "limits.nvidia.com/gpumem": "100000",
+    }
+    quota = {
+        "apiVersion": "v1",
+        "kind": "ResourceQuota",
+        "metadata": {"name": "gpus", "namespace": "team"},
+        "spec": {"hard": hard},
+    }
+    names = {name: workload("Deployment", name, mig) for name in ("a", "b")}
+    share = workload("Deployment", "share", SHARE)
+
+    answer = assessed(tmp_path, hami_node("hami-0"), quota, *names.values(), share)
+
+    blockers = [entry for entry in answer["blockers"] if entry["code"] == "quotaNotCounted"]
+    assert [["Deployment/team/a", "Deployment/team/b"], ["Deployment/team/share"]] == [
+        entry["objects"] for entry in blockers
+    ]
+    assert "counts devices of all sizes" in blockers[0]["fix"]
+    assert "a DeviceQuota does" in blockers[1]["fix"]
+
+
 def test_nodes_of_unknown_devices_and_of_gpus_in_parts_are_named(tmp_path: Path) -> None:
     """They were on no line, or a line of whole GPUs."""
     shared = node("ts-0", {"nvidia.com/gpu.shared": "32"})

@@ -307,7 +307,7 @@ def test_the_table_says_who_may_use_what_is_free(tmp_path: Path) -> None:
     result = call(tmp_path, one_namespace(16, 4, 38), "--wave-nodes", 4, "--spare-nodes", 0)
 
     head, first, *_ = result.stdout.splitlines()
-    (*_, free_keys, free_claims) = head.partition("EVICTED PODS  ")[2].split("  ")
+    (*_, free_keys, free_claims) = head.partition("LEAVING PODS  ")[2].split("  ")
     assert ["FREE FOR KEYS", "FREE FOR CLAIMS"] == [free_keys, free_claims]
     assert "ml (13 workloads)" in first
     assert "26 -> 23" in first
@@ -459,8 +459,8 @@ def test_a_script_names_what_its_wave_moves(tmp_path: Path) -> None:
     ]
     assert "# Wave 1 of 3: 2 nodes to DRA, then 1 namespace." in heads[0]
     assert "# Wave 3 of 3: 2 nodes to DRA." in heads[1]
-    assert "EVICTED PODS" in result.stdout
-    assert "| evicted pods |" in (tmp_path / "plan" / "README.md").read_text()
+    assert "LEAVING PODS" in result.stdout
+    assert "| leaving pods |" in (tmp_path / "plan" / "README.md").read_text()
 
 
 def crowded(seed: int) -> Objects:

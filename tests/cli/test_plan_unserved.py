@@ -241,6 +241,36 @@ def test_a_daemon_set_without_devices_that_leaves_the_nodes_is_told(
     ]
 
 
+def test_a_node_that_is_held_is_of_no_use_to_claims(tmp_path: Path) -> None:
+    """It keeps the label that the pods select, so their namespace was held as a whole, and all nodes with it."""
+    nodes = [hami_node(f"hami-{number}") for number in range(4)]
+    rejected = workload("old", {GPU: "1.5"}, ["hami-3"], namespace="old")
+    bound = workload("bound", SHARE, ["hami-0"], nodeSelector=GPU_ON)
+    web = workload("web", SHARE, ["hami-1"])
+
+    plan = planned(tmp_path, [*nodes, namespace("team"), *bound, *web, *rejected])
+
+    held = held_objects(plan)
+    assert "its pods select nodes by gpu=on" in held["Deployment/team/bound"]
+    moved = [entry["object"] for wave in plan["waves"] for entry in wave["workloads"]]
+    assert ["Deployment/team/web"] == moved
+
+
+def test_a_driver_that_no_wave_needs_is_not_prepared(tmp_path: Path) -> None:
+    """Its chart maps a resource name, and a person was asked to install it."""
+    rejected = workload("old", {GPU: "1.5"}, ["hami-0"], namespace="old")
+    hami = [hami_node("hami-0"), hami_node("hami-1")]
+    nodes = [*hami, plugin_node("gpu-0"), plugin_node("gpu-1")]
+
+    plan = planned(
+        tmp_path, [*nodes, namespace("team"), *workload("web", {GPU: "1"}, ["gpu-0"]), *rejected]
+    )
+
+    assert {"Node//hami-0", "Node//hami-1"} <= held_objects(plan).keys()
+    assert ["gpu.nvidia.com"] == list(plan["drivers"])
+    assert HAMI not in (tmp_path / "plan" / "prepare.sh").read_text()
+
+
 @pytest.mark.parametrize("spec", [{"nodeSelector": GPU_ON}, AFFINE], ids=["selector", "affinity"])
 @pytest.mark.parametrize(
     ("limits", "nodes"), [({"cpu": "1"}, ["hami-0"]), (SHARE, [])], ids=["no devices", "no pods"]

@@ -217,7 +217,11 @@ def build_plan(question: PlanQuestion, policy: Policy, progress: PlanProgress) -
     if not obstacles:
         planner = prepared.planner(policy)
         waves = planner.plan(candidates, namespaces, stage, progress)
-    drivers = sorted({driver for entry in candidates for driver in entry.node.devices})
+    # What no wave needs is not prepared; where there is no wave, the preparation of all shows what is missing.
+    planned = [node for wave in waves.waves for node in wave.nodes] or [
+        entry.node for entry in candidates
+    ]
+    drivers = sorted({driver for node in planned for driver in node.devices})
     plan = Plan(
         kubernetes_version=question.version,
         wave_nodes=policy.wave_nodes,
@@ -232,9 +236,9 @@ def build_plan(question: PlanQuestion, policy: Policy, progress: PlanProgress) -
         format=question.form,
         plugin_label=question.plugin_label,
         drivers={driver: "=".join(driver_label(driver)) for driver in drivers},
-        driver_values=read_driver_values(prepared.objects, [entry.node for entry in candidates]),
+        driver_values=read_driver_values(prepared.objects, planned),
         mapped_classes=mapped_classes(prepared.cluster.workloads),
-        plugins=kept_away(prepared.objects, operator, [entry.node for entry in candidates]),
+        plugins=kept_away(prepared.objects, operator, planned),
         waves=tuple(
             with_smaller_cards(
                 _complete_wave(prepared, wave, details, own_work, waves.waves),

@@ -184,7 +184,10 @@ def unserved_workload(workload: AssessedWorkload) -> Unmovable:
 
 
 def deselected_workloads(
-    cluster: AssessedCluster, placer: Placer, labels: Mapping[str, Mapping[str, str]]
+    cluster: AssessedCluster,
+    placer: Placer,
+    labels: Mapping[str, Mapping[str, str]],
+    switched: frozenset[str],
 ) -> Iterator[Unmovable]:
     """Yield the workloads with running pods that no node would take, since the switch changes a label that they select.
 
@@ -194,6 +197,7 @@ def deselected_workloads(
         cluster: The cluster.
         placer: Knows the devices of nodes.
         labels: Node to the labels that its switch sets.
+        switched: Nodes that have a DRA driver already.
     """
     nodes = {node.metadata.name: node for node in cluster.state.nodes}
     changed_keys = frozenset(
@@ -213,6 +217,9 @@ def deselected_workloads(
                 continue
             is_pinned = workload.key.kind == DAEMON_SET
             places = {node} if is_pinned else {node, *placer.serving_nodes(workload)}
+            if workload.outcome is not Outcome.NATIVE:
+                # Claims need a switched node: one that keeps its device plugin, and its labels, is of no use.
+                places &= labels.keys() | switched
             free = msgspec.structs.replace(
                 pod, spec=msgspec.structs.replace(pod.spec, node_name="")
             )

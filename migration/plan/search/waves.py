@@ -251,7 +251,7 @@ class Planner:
             entry.workload.key.reference: entry
             for entry in (
                 *bound_workloads(self._workloads, self._bound, stage, self._live_nodes),
-                *deselected_workloads(self._cluster, self._placer, stage.labels),
+                *deselected_workloads(self._cluster, self._placer, stage.labels, stage.switched),
                 *sliced_workloads(self._workloads, self._live_nodes, self._cluster.sliced),
             )
         }
