@@ -8,6 +8,7 @@ nodeSelector (`zone=a;disk=ssd`), priority, arrival and departure (seconds).
 import csv
 import io
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple, TypeVar
 
@@ -145,7 +146,7 @@ class _Table:
             return ()
         for name in sorted(set(columns).difference(COLUMNS)):
             self._add(1, "", f"{_shorten(name)} is not a column, of {', '.join(COLUMNS)}")
-        for name in sorted({name for name in columns if columns.count(name) > 1}):
+        for name in sorted(name for name, count in Counter(columns).items() if count > 1):
             self._add(1, "", f"the column {_shorten(name)} is named twice")
         if "name" not in columns:
             self._add(1, "", "there is no column name")

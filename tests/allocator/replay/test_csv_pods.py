@@ -170,3 +170,10 @@ def test_a_table_of_another_kind_does_not_return_a_fault_for_every_field() -> No
 )
 def test_hostile_texts_have_an_answer(text: str) -> None:
     read_pods(text)
+
+
+def test_a_header_of_many_columns_is_read_at_once() -> None:
+    """A file that is no CSV of pods may have any number of commas; the square of this one takes a minute."""
+    header = ",".join(f"c{number}" for number in range(100_000))
+
+    assert len(faults_of(f"{header}\n")) == MAX_FAULTS
