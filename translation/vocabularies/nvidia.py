@@ -116,8 +116,8 @@ TABLE: Final[Table] = (
     node_label(
         f"{DISCOVERY_PREFIX}*",
         KeyOutcome.WARNED,
-        "it is of nodes where `nvidia.com/gpu` is a part of a GPU; the claim gets a whole one, and nodes of a DRA driver do "
-        "not have the value",
+        "it is of nodes where `nvidia.com/gpu` is a part of a GPU; the claim gets a whole one, and a node that shares "
+        "none any more loses the value; a required node affinity counts as well",
         case=f"value ends in `{SHARED_PRODUCT}`",
     ),
     *(
