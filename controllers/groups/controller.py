@@ -8,6 +8,7 @@ name, and nothing is done.
 
 import time
 from collections.abc import Callable
+from itertools import islice
 from typing import Any, Final
 
 import msgspec
@@ -144,9 +145,9 @@ class GangController:
         if existing is None:
             return await self._create(key, pods)
         if existing.is_ours and existing.min_count is not None:
-            for pod in pods:
-                if pod.min_count not in {None, existing.min_count}:
-                    self._record(other_minimum(pod, key[1], existing.min_count))
+            others = (pod for pod in pods if pod.min_count not in {None, existing.min_count})
+            for pod in islice(others, MAX_EVENTS):
+                self._record(other_minimum(pod, key[1], existing.min_count))
         return None
 
     async def _create(self, key: Key, pods: list[GangPod]) -> float | None:

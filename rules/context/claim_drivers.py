@@ -9,6 +9,7 @@ owner or of two, and no further than until that is certain.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from functools import lru_cache
 from itertools import islice
 from typing import Final
 
@@ -26,7 +27,7 @@ from kube.api.resource import (
 )
 from kube.cel.comparisons import compared_drivers
 from kube.cel.library import Environment
-from kube.cel.scope import AnswersPending, evaluating
+from kube.cel.scope import STEPS_PER_LOOK, AnswersPending, current_scope, evaluating
 from kube.errors import CelError
 from rules.context.context import Context
 from rules.model.requests import (
@@ -38,6 +39,10 @@ from rules.model.requests import (
 
 MAX_EVALUATED: Final = MAX_REQUESTS * MAX_ALTERNATIVES
 """Requests and alternatives of one claim."""
+MAX_CLASS_EXPRESSIONS: Final = 1024
+"""Expressions of classes of which the drivers are kept."""
+MAX_OWN_EXPRESSIONS: Final = 128
+"""The same of claims."""
 FIRST_DEVICES: Final = 8
 """Devices of a driver that are looked at first; then twice as many each time. Most selectors select one of
 the first, or none."""
@@ -75,7 +80,7 @@ def drivers_of_class(device_class: DeviceClass, context: Context) -> ClaimDriver
     texts = _texts(device_class.spec.selectors)
     with evaluating(tenant=""):  # Whoever asks, it is kept for all.
         published_drivers = context.inventory.class_drivers(_chain(texts))
-    named_drivers = frozenset[str]().union(*map(_named_drivers, texts))
+    named_drivers = frozenset[str]().union(*map(_named_by_class, texts))
     if not published_drivers and not named_drivers:
         return ClaimDrivers(unknown=(device_class.metadata.name,))
     return ClaimDrivers(published=published_drivers, named=named_drivers)
@@ -89,9 +94,10 @@ def drivers_of_claim(claim: DeviceClaim, context: Context) -> ClaimDrivers:
     """
     drivers = ClaimDrivers()
     pending: AnswersPending | None = None
+    of_classes: dict[str, ClaimDrivers] = {}
     for alternative in islice(list_alternatives(claim), MAX_EVALUATED):
         try:
-            drivers |= _drivers_of_request(alternative, context)
+            drivers |= _drivers_of_request(alternative, context, of_classes)
         except AnswersPending as error:
             pending = error  # So that the engine hears of all requests at once.
     if pending is not None:
@@ -99,11 +105,21 @@ def drivers_of_claim(claim: DeviceClaim, context: Context) -> ClaimDrivers:
     return drivers
 
 
-def _drivers_of_request(alternative: Alternative, context: Context) -> ClaimDrivers:
-    device_class = context.classes.get(alternative.request.device_class_name)
+def _drivers_of_request(
+    alternative: Alternative, context: Context, of_classes: dict[str, ClaimDrivers]
+) -> ClaimDrivers:
+    """Return the drivers of an alternative.
+
+    Args:
+        of_classes: The drivers of the classes of other alternatives, by name; those of its own are added.
+    """
+    name = alternative.request.device_class_name
+    device_class = context.classes.get(name)
     if device_class is None:
         return ClaimDrivers(unknown=(alternative.name,))
-    of_class = drivers_of_class(device_class, context)
+    of_class = of_classes.get(name)
+    if of_class is None:
+        of_class = of_classes[name] = drivers_of_class(device_class, context)
     own = tuple(alternative.request.selectors or ())
     if of_class.all and not (own and _has_two_owners(of_class.published, context)):
         return of_class
@@ -118,7 +134,7 @@ def _drivers_of_request(alternative: Alternative, context: Context) -> ClaimDriv
             )
     named_drivers = of_class.named
     if not exceeds_compile_cost(own, MAX_CHARACTERS):
-        named_drivers = named_drivers.union(*map(_named_drivers, texts))
+        named_drivers = named_drivers.union(*map(_named_by_claim, texts))
     if named_drivers:
         return ClaimDrivers(named=named_drivers)
     return of_class if of_class.all else ClaimDrivers(unknown=(alternative.name,))
@@ -172,6 +188,24 @@ def _texts(selectors: Iterable[DeviceSelector] | None) -> tuple[str, ...]:
 
 def _chain(texts: Iterable[str]) -> SelectorChain:
     return selector_chain(tuple(Expression(text=text, origin="") for text in texts))
+
+
+@lru_cache(maxsize=MAX_CLASS_EXPRESSIONS)
+def _named_by_class(expression: str) -> frozenset[str]:
+    """Return the drivers that an expression of a class names; users cannot write one."""
+    return _named_drivers(expression)
+
+
+@lru_cache(maxsize=MAX_OWN_EXPRESSIONS)
+def _named_by_claim(expression: str) -> frozenset[str]:
+    """Return the drivers that an expression of a claim names.
+
+    Raises:
+        AnswerInterrupted: There is no time left. What was looked at is kept, so that a retry gets further.
+    """
+    # To compile a long expression takes up to a tenth of a second.
+    current_scope().meter.count(STEPS_PER_LOOK)
+    return _named_drivers(expression)
 
 
 def _named_drivers(expression: str) -> frozenset[str]:

@@ -7,7 +7,7 @@ from kube.api.meta import convert
 from kube.api.resource import DeviceClaim
 from kube.cel.comparisons import compared_drivers
 from kube.cel.library import Environment
-from kube.cel.scope import metered
+from kube.cel.scope import BudgetSpent, Meter, evaluating, metered
 from rules.context.claim_drivers import ClaimDrivers, drivers_of_claim, drivers_of_class
 from rules.context.context import Context
 from rules.model.requests import MAX_CHARACTERS
@@ -129,3 +129,41 @@ def test_every_alternative_counts_and_an_unknown_class_is_named() -> None:
 
     assert drivers.all == {EXAMPLE, "later.example.com"}
     assert drivers.unknown == ("gpu/third",)
+
+
+def test_an_expression_is_looked_at_once_however_many_requests_and_claims_have_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A small pod may have 64 claims of 256 alternatives, and is routed while others wait."""
+    looked_at: list[str] = []
+
+    def count(expression: str, environment: Environment) -> frozenset[str]:
+        looked_at.append(expression)
+        return compared_drivers(expression, environment)
+
+    monkeypatch.setattr("rules.context.claim_drivers.compared_drivers", count)
+    own = "device.driver == 'own.example.com' && 'once' != ''"
+    of_class = f"device.driver == '{EXAMPLE}' && 'once' != ''"
+    known = context(classes={"once": named_class("once", of_class), "none": named_class("none")})
+    requests = [
+        exactly(f"r{number}", deviceClassName=name, selectors=[cel(own)])
+        for number in range(16)
+        for name in ("once", "none")
+    ]
+    claim = convert({"requests": requests}, DeviceClaim)
+
+    for _ in range(3):
+        drivers_of_claim(claim, known)
+
+    assert looked_at == [of_class, own]
+
+
+def test_expressions_of_a_claim_are_looked_at_while_there_is_time() -> None:
+    own = [cel(f"device.driver == 'late.example.com' && 'n{n}' != ''") for n in range(2)]
+    requests = [exactly(deviceClassName="none", selectors=own)]
+    known = context(classes={"none": named_class("none")})
+    claim = convert({"requests": requests}, DeviceClaim)
+    meter = Meter(is_over=lambda: True)
+
+    with evaluating(meter=meter), pytest.raises(BudgetSpent):
+        drivers_of_claim(claim, known)

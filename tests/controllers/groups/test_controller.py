@@ -1,12 +1,13 @@
 """PodGroups for gangs, against an API server: created once, and deleted when no pod is left."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
 from allocator.declarations.adopted import adopted_name
 from allocator.declarations.model import GroupName, GroupSystem
-from controllers.groups.controller import GangController
+from controllers.groups.controller import MAX_EVENTS, GangController
 from controllers.model.settings import ControllerSettings
 from kube.api.urls import EVENTS, POD_GROUPS, PODS, VOLCANO_POD_GROUPS
 from kube.names import GANG_ANNOTATION, MANAGED_LABEL
@@ -139,6 +140,21 @@ async def test_pods_that_disagree_are_told_so() -> None:
             await until(lambda: events(server) == [("GangMinimumDiffers", "ring-1")])
 
         assert groups(server)[0]["spec"]["schedulingPolicy"]["gang"]["minCount"] == 2
+
+
+async def test_of_many_pods_that_disagree_some_are_told() -> None:
+    """Whoever creates thousands of them has an event of each looked at with every change of one."""
+    names = [f"ring-{number:02}" for number in range(1, MAX_EVENTS + 5)]
+    async with FakeApiServer() as server:
+        server.put(PODS, document("ring-00", minimum="2"))
+        for name in names:
+            server.put(PODS, document(name, minimum="3", created="2026-11-20T10:00:01Z"))
+        async with controlling(server):
+            await until(lambda: len(events(server)) == MAX_EVENTS)
+            server.put(PODS, document("ring-00", minimum="2", created="2026-11-20T10:00:00Z"))
+            await asyncio.sleep(0.2)
+
+        assert {name for _, name in events(server)} == set(names[:MAX_EVENTS])
 
 
 async def test_a_pod_group_that_is_rejected_is_told_to_its_pods() -> None:
