@@ -192,13 +192,13 @@ def _chain(texts: Iterable[str]) -> SelectorChain:
 
 @lru_cache(maxsize=MAX_CLASS_EXPRESSIONS)
 def _named_by_class(expression: str) -> frozenset[str]:
-    """Return the drivers that an expression of a class names; users cannot write one."""
+    """Return the drivers in an expression of a class, which no user writes."""
     return _named_drivers(expression)
 
 
 @lru_cache(maxsize=MAX_OWN_EXPRESSIONS)
 def _named_by_claim(expression: str) -> frozenset[str]:
-    """Return the drivers that an expression of a claim names.
+    """Return the drivers in an expression of a claim.
 
     Raises:
         AnswerInterrupted: There is no time left. What was looked at is kept, so that a retry gets further.

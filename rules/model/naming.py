@@ -4,6 +4,7 @@ import difflib
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from heapq import nlargest
 from itertools import islice, takewhile
 from typing import Final
@@ -89,7 +90,13 @@ def _closest_name(name: str, candidates: Iterable[str], least_similarity: float)
     """
     if len(name) > MAX_SIMILAR_LENGTH:
         return ""
-    short = [candidate for candidate in candidates if len(candidate) <= MAX_SIMILAR_LENGTH]
+    short = tuple(candidate for candidate in candidates if len(candidate) <= MAX_SIMILAR_LENGTH)
+    return _most_similar(name, short, least_similarity)
+
+
+@lru_cache(maxsize=16)
+def _most_similar(name: str, short: tuple[str, ...], least_similarity: float) -> str:
+    """Return the most similar candidate; a finding asks twice, for its words and for its rewrite."""
     nearest = nlargest(MAX_MEASURED, short, key=lambda candidate: _equal_end(name, candidate))
     closest = difflib.get_close_matches(name, nearest, n=1, cutoff=least_similarity)
     return closest[0] if closest else ""

@@ -134,7 +134,7 @@ def test_every_alternative_counts_and_an_unknown_class_is_named() -> None:
 def test_an_expression_is_looked_at_once_however_many_requests_and_claims_have_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A small pod may have 64 claims of 256 alternatives, and is routed while others wait."""
+    """A pod of 4 KB may have 64 claims of 256 alternatives."""
     looked_at: list[str] = []
 
     def count(expression: str, environment: Environment) -> frozenset[str]:

@@ -1,8 +1,18 @@
 """The name that a misspelt one probably stands for: found among many, and never searched at a user's price."""
 
+import difflib
+from collections.abc import Sequence
 from typing import Final
 
-from rules.model.naming import MAX_COMPARED, MAX_SIMILAR_LENGTH, find_similar_name, suggest_name
+import pytest
+
+from rules.model.naming import (
+    MAX_COMPARED,
+    MAX_SIMILAR_LENGTH,
+    closest_name,
+    find_similar_name,
+    suggest_name,
+)
 
 OTHERS: Final = tuple(f"{chr(97 + number % 26)}{number // 26}-templates" for number in range(100))
 
@@ -30,3 +40,21 @@ def test_only_the_first_names_are_compared() -> None:
     names = [f"b{number}" for number in range(MAX_COMPARED)]
 
     assert find_similar_name("trainign", [*names, "training"]) == ""
+
+
+def test_the_words_and_the_rewrite_of_a_finding_search_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    searched: list[str] = []
+
+    def search(name: str, names: Sequence[str], n: int, cutoff: float) -> list[str]:
+        searched.append(name)
+        return similar(name, names, n=n, cutoff=cutoff)
+
+    similar = difflib.get_close_matches
+    monkeypatch.setattr(difflib, "get_close_matches", search)
+
+    suggest_name("search-once", ["search-one"])
+    closest_name("search-once", ["search-one"])
+
+    assert searched == ["search-once"]

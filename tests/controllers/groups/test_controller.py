@@ -143,7 +143,7 @@ async def test_pods_that_disagree_are_told_so() -> None:
 
 
 async def test_of_many_pods_that_disagree_some_are_told() -> None:
-    """Whoever creates thousands of them has an event of each looked at with every change of one."""
+    """One event for each of thousands would cost as much again with every change of one."""
     names = [f"ring-{number:02}" for number in range(1, MAX_EVENTS + 5)]
     async with FakeApiServer() as server:
         server.put(PODS, document("ring-00", minimum="2"))
