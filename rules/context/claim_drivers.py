@@ -192,7 +192,7 @@ def _chain(texts: Iterable[str]) -> SelectorChain:
 
 @lru_cache(maxsize=MAX_CLASS_EXPRESSIONS)
 def _named_by_class(expression: str) -> frozenset[str]:
-    """Return the drivers in an expression of a class, which no user writes."""
+    """Return the drivers in an expression of an administrator: of a class."""
     return _named_drivers(expression)
 
 
