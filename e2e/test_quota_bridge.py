@@ -209,7 +209,7 @@ def test_namespaces_of_a_tenant_share_until_one_is_relabelled(
             create(cluster, name, taker("a", nodes))
             cluster.wait_running("a", name, timeout_s=TIMEOUT_S)
         create(cluster, tenant[2], taker("a", nodes))
-        assert "1 device needed, 0 devices of 2 devices left" in waits(cluster, "a", tenant[2])
+        assert "1 device needed, 0 of 2 devices left" in waits(cluster, "a", tenant[2])
 
         cluster.kubectl("label", "namespace", tenant[0], "tenant-")
 

@@ -99,7 +99,7 @@ def test_a_pod_above_the_budget_waits_until_it_is_raised(team: Team, cluster: Ac
 
     (message,) = team.wait_events("second")
     assert message == (
-        f"DeviceQuota {team.namespace}, limit devices: 1 device needed, 0 devices of 1 device left; "
+        f"DeviceQuota {team.namespace}, limit devices: 1 device needed, 0 of 1 device left; "
         f"namespace {team.namespace} has 1 device"
     )
     assert team.free() == ["first"]
@@ -357,7 +357,7 @@ def test_a_pod_that_got_less_than_its_worst_case_lets_another_through(
             team.wait_free(2)
             team.create("late")
             (message,) = team.wait_events("late")
-            assert "1 device needed, 0 devices of 2 devices left" in message
+            assert "1 device needed, 0 of 2 devices left" in message
             cluster.kubectl("delete", "pod", "most", "-n", workshop)
             cluster.wait_running("other", team.namespace)
             assert record.most_at_a_time() == 2
@@ -380,7 +380,7 @@ def test_a_claim_of_ten_pods_is_charged_once(team: Team, cluster: Access) -> Non
     team.create("other")
 
     (message,) = team.wait_events("other")
-    assert "1 device needed, 0 devices of 1 device left" in message
+    assert "1 device needed, 0 of 1 device left" in message
     cluster.wait_for(
         "devicequotas",
         team.namespace,
@@ -412,7 +412,7 @@ def test_namespaces_of_a_tenant_share_until_one_is_relabelled(
             cluster.wait_running("a", part.namespace)
         teams[2].create("a")
         (message,) = teams[2].wait_events("a")
-        assert "1 device needed, 0 devices of 2 devices left" in message
+        assert "1 device needed, 0 of 2 devices left" in message
 
         cluster.kubectl("label", "namespace", workshop, "tenant-")
 
@@ -478,7 +478,7 @@ def test_a_group_of_four_is_let_through_together_or_not_at_all(team: Team, clust
     assert team.free() == ["other"]
     team.add(team.pod(names[3], annotations=gang))
     (message,) = team.wait_events("member-0")
-    assert "4 devices needed, 3 devices of 4 devices left" in message
+    assert "4 devices needed, 3 of 4 devices left" in message
     assert "4 pods of the group wait together" in message
     assert team.free() == ["other"]
 
@@ -539,7 +539,7 @@ def test_pods_that_share_a_claim_of_their_group_are_charged_once(
             cluster.wait_running(name, team.namespace)
         team.create("other")
         (message,) = team.wait_events("other")
-        assert "1 device needed, 0 devices of 1 device left" in message
+        assert "1 device needed, 0 of 1 device left" in message
         assert record.most_at_a_time() == 1
 
 
@@ -604,7 +604,7 @@ def test_pods_with_keys_and_claims_share_one_budget_while_a_namespace_moves(
             cluster.wait_running(name, team.namespace)
         team.create("new-1")
         (message,) = team.wait_events("new-1")
-        assert "1 device needed, 0 devices of 2 devices left" in message
+        assert "1 device needed, 0 of 2 devices left" in message
 
         cluster.kubectl(
             "wait", f"devicequota/{team.namespace}", "--for=condition=Enforced", "--timeout=30s"

@@ -22,7 +22,7 @@ LIMIT: Final = 2
 TEAM: Final = "quota-handover"
 TIMEOUT_S: Final = 120.0
 NOWHERE: Final = {"nodeSelector": {"example.com/nowhere": "true"}}
-FULL: Final = "1 device needed, 0 devices of 2 devices left"
+FULL: Final = "1 device needed, 0 of 2 devices left"
 
 pytestmark = [
     needs(36, "MutatingAdmissionPolicy of admissionregistration.k8s.io/v1"),

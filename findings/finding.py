@@ -376,6 +376,8 @@ class Code(StrEnum):
     """A limit of a DeviceQuota has not exactly one measure, or a number outside its range."""
     LIMIT_COUNTS_NOTHING = "limitCountsNothing"
     """No published device has what a limit of a DeviceQuota counts."""
+    LIMIT_BELOW_LEAST = "limitBelowLeast"
+    """A limit of a DeviceQuota is below the least that any device gives, such as a number of MiB for bytes."""
     CAP_ABOVE_MAX = "capAboveMax"
     """A cap of a DeviceQuota is above the amount that it is a part of, so that it never applies."""
     DUPLICATE_LIMIT = "duplicateLimit"

@@ -315,6 +315,7 @@ _FILES: Final[Mapping[str, tuple[str, str]]] = {
     "exceedsDeviceQuota": ("quota/pods.yaml", _QUOTA),
     "deviceQuotaFull": ("quota/pods.yaml", _QUOTA),
     "limitCountsNothing": ("quota/mistakes.yaml", _QUOTA),
+    "limitBelowLeast": ("quota/mistakes.yaml", _QUOTA),
     "selectsNoNamespace": ("quota/mistakes.yaml", _QUOTA),
     "invalidAllocatorOwnership": ("ownership/mistakes.yaml", _POOLS),
     "shadowedPool": ("ownership/mistakes.yaml", _POOLS),

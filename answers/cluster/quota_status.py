@@ -9,6 +9,7 @@ from typing import Final
 
 import msgspec
 
+from allocator.model.devices import PublishedDevice
 from answers.model.cluster_state import ClusterState
 from findings.text import printable
 from kube.api.core import NAMESPACE_NAME
@@ -17,7 +18,8 @@ from kube.api.ownership import owned_drivers
 from quotas.device_quotas.book import QuotaBook
 from quotas.device_quotas.ledger import Stage
 from quotas.device_quotas.limit_sums import sums_of
-from quotas.device_quotas.limits import Limit, compile_limits
+from quotas.device_quotas.limits import Limit, compile_limits, counts_device
+from quotas.device_quotas.published import PublishedDevices
 from quotas.gates.usage import QuotaUsage as ClusterUsage
 
 BRIDGE: Final = "bridge"
@@ -35,12 +37,17 @@ MAX_PODS: Final = 100
 
 
 class NamespacePart(msgspec.Struct, frozen=True, kw_only=True):
-    """The part of a namespace in the usage of a limit; amounts are quantities."""
+    """The part of a namespace in the usage of a limit; amounts are quantities.
+
+    Attributes:
+        available: The amount that is left of max, where each namespace has one of its own; else empty.
+    """
 
     namespace: str
     used: str
     promised: str
     waiting: str
+    available: str = ""
 
 
 class LimitUsage(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -52,8 +59,10 @@ class LimitUsage(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         promised: The amount that is let through and not allocated yet, in the worst case.
         waiting: The amount that claims ask for that wait.
         available: The amount that is left of max; with PerNamespace, of the namespace with the least.
+        above_max: The amount that is used and promised beyond max, in the same namespace.
         is_alerting: More is used and promised than the alert threshold.
         is_complete: False if devices in use are not published any more.
+        counts_published: False if no device that is published counts, and some are published.
         held_back_by: `bridge`, `gates` or `nobody`.
         enforcement: The same in words.
         fault: The reason why the limit cannot be evaluated; empty if it can.
@@ -67,9 +76,11 @@ class LimitUsage(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     promised: str
     waiting: str
     available: str
+    above_max: str
     max: str
     is_alerting: bool
     is_complete: bool
+    counts_published: bool
     held_back_by: str
     enforcement: str
     fault: str = ""
@@ -130,8 +141,9 @@ def quota_usages(state: ClusterState, usage: ClusterUsage) -> tuple[QuotaUsage, 
     owned = owned_drivers(state.ownerships)
     by_name = {quota.metadata.name: quota for quota in state.quotas}
     pods = _promised_pods(usage)
+    published = PublishedDevices(state.slices).devices
     return tuple(
-        _quota_usage(by_name[name], usage.book, owned, pods.get(name, ()))
+        _quota_usage(by_name[name], usage.book, owned, pods.get(name, ()), published)
         for name in sorted(by_name)
     )
 
@@ -150,7 +162,11 @@ def _promised_pods(usage: ClusterUsage) -> Mapping[str, Sequence[str]]:
 
 
 def _quota_usage(
-    quota: DeviceQuota, book: QuotaBook, owned: frozenset[str], promised_pods: Sequence[str]
+    quota: DeviceQuota,
+    book: QuotaBook,
+    owned: frozenset[str],
+    promised_pods: Sequence[str],
+    published: Sequence[PublishedDevice],
 ) -> QuotaUsage:
     name = quota.metadata.name
     selected = sorted(book.tenants.selected(name))
@@ -161,7 +177,7 @@ def _quota_usage(
         namespaces=tuple(selected),
         promised_pods=tuple(promised_pods),
         limits=tuple(
-            _limit_usage(limit, selected, book, _held_back_by(limit, quota, owned))
+            _limit_usage(limit, selected, book, published, _held_back_by(limit, quota, owned))
             for limit in book.tenants.limits[name]
         ),
     )
@@ -179,11 +195,15 @@ def _held_back_by(limit: Limit, quota: DeviceQuota, owned: frozenset[str]) -> st
 
 
 def _limit_usage(
-    limit: Limit, selected: Sequence[str], book: QuotaBook, held_back_by: str
+    limit: Limit,
+    selected: Sequence[str],
+    book: QuotaBook,
+    published: Sequence[PublishedDevice],
+    held_back_by: str,
 ) -> LimitUsage:
     sums = sums_of(limit, selected, book.ledger)
     total = sums.total
-    fault = limit.devices.fault
+    fault, most = limit.devices.fault, limit.available_max
     return LimitUsage(
         name=limit.name,
         driver=limit.driver,
@@ -192,9 +212,11 @@ def _limit_usage(
         promised=limit.as_text(total.promised),
         waiting=limit.as_text(total.waiting),
         available=limit.as_text(sums.available),
+        above_max=limit.as_text(sums.above_max),
         max=str(limit.max),
         is_alerting=any(True for _ in sums.above_threshold),
         is_complete=all(book.ledger.is_complete(account) for account, _ in sums.by_account),
+        counts_published=not published or any(counts_device(limit, device) for device in published),
         held_back_by=held_back_by,
         enforcement=_HELD_BACK[held_back_by] if limit.is_enforced else _AUDIT,
         fault=f"{fault.path}: {fault.why}" if fault is not None else "",
@@ -204,6 +226,7 @@ def _limit_usage(
                 used=limit.as_text(part.used),
                 promised=limit.as_text(part.promised),
                 waiting=limit.as_text(part.waiting),
+                available="" if limit.is_shared else limit.as_text(max(0, most - part.committed)),
             )
             for namespace, part in sums.by_namespace
         ),

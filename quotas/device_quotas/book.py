@@ -24,7 +24,7 @@ from kube.quantity import Quantity
 from quotas.device_quotas.bounds import UNLIMITED, amount_bound
 from quotas.device_quotas.charges import Charge, ClaimCharges, Estimate, devices_of_plan
 from quotas.device_quotas.ledger import NOTHING, DeviceQuotaLedger, Entry, Excess, Stage
-from quotas.device_quotas.legacy_pods import legacy_charge
+from quotas.device_quotas.legacy_pods import largest_legacy_request, legacy_charge
 from quotas.device_quotas.limits import Limit
 from quotas.device_quotas.published import PublishedDevices
 from quotas.device_quotas.tenants import Account, Labels, Tenants
@@ -368,6 +368,23 @@ class QuotaBook:
             for account in self.accounts(namespace)
             if (amount := legacy_charge(pod, account.limit, mapped))
         }
+
+    def legacy_breaches(
+        self, namespace: str, pod: PodSpec, mapped: Collection[str]
+    ) -> tuple[CapBreach, ...]:
+        """Return the caps that a pod exceeds by keys that it has instead of claims.
+
+        Args:
+            mapped: The same keys as in `legacy_charge`.
+        """
+        return tuple(
+            breach
+            for account in self.accounts(namespace)
+            if account.limit.is_enforced
+            for breach in _breaches(
+                account.limit, *largest_legacy_request(pod, account.limit, mapped)
+            )
+        )
 
     # --- charges ----------------------------------------------------------------------------------
 

@@ -86,7 +86,7 @@ class Excess(NamedTuple):
         limit = self.account.limit
         if limit.is_closed:
             return f"DeviceQuota {limit.quota}, limit {limit.name} cannot be evaluated, so it lets nothing through"
-        needed, left = limit.in_words(self.amount), limit.in_words(self.left)
+        needed, left = limit.in_words(self.amount), limit.as_text(self.left)
         whole = limit.in_words(limit.max.nanos)
         return f"DeviceQuota {limit.quota}, limit {limit.name}: {needed} needed, {left} of {whole} left"
 

@@ -22,17 +22,40 @@ def legacy_charge(pod: PodSpec, limit: Limit, mapped: Collection[str] = ()) -> i
     Args:
         mapped: Keys that count by a claim, since a DeviceClass maps them.
     """
+    return sum(_effective(pod, key) for key in _counted_keys(pod, limit, mapped))
+
+
+def largest_legacy_request(
+    pod: PodSpec, limit: Limit, mapped: Collection[str] = ()
+) -> tuple[int, int]:
+    """Return the largest charge of a container for one of its keys, and for one of its devices, in nano-units.
+
+    A container asks for its devices at once, as a request of a claim does.
+
+    Args:
+        mapped: The same keys as in `legacy_charge`.
+    """
+    request, device = 0, 0
+    for key in _counted_keys(pod, limit, mapped):
+        for container in (*(pod.init_containers or ()), *(pod.containers or ())):
+            request = max(request, _of_container(container, key))
+            if key.multiplied_by:
+                device = max(device, _of_device(container, key))
+    return request, device
+
+
+def _counted_keys(pod: PodSpec, limit: Limit, mapped: Collection[str]) -> Iterator[LegacyKey]:
     if not limit.legacy_keys:
-        return 0
+        return
     names = frozenset(_names(pod))
-    return sum(
-        _effective(pod, key)
-        for key in limit.legacy_keys
-        if key.name in names
-        and key.name not in mapped
-        and (not key.only_with or not names.isdisjoint(key.only_with))
-        and names.isdisjoint(key.without or ())
-    )
+    for key in limit.legacy_keys:
+        if (
+            key.name in names
+            and key.name not in mapped
+            and (not key.only_with or not names.isdisjoint(key.only_with))
+            and names.isdisjoint(key.without or ())
+        ):
+            yield key
 
 
 def _names(pod: PodSpec) -> Iterator[str]:
@@ -57,13 +80,17 @@ def _effective(pod: PodSpec, key: LegacyKey) -> int:
 
 
 def _of_container(container: Container, key: LegacyKey) -> int:
+    number = _requested(container, key.multiplied_by) if key.multiplied_by else None
+    devices = _NANOS if number is None else number.nanos
+    return max(0, _of_device(container, key) * devices // _NANOS)
+
+
+def _of_device(container: Container, key: LegacyKey) -> int:
     amount = _requested(container, key.name)
     if amount is None:
         return 0
-    number = _requested(container, key.multiplied_by) if key.multiplied_by else None
-    devices = _NANOS if number is None else number.nanos
     unit = _NANOS if key.per_unit is None else key.per_unit.nanos
-    return max(0, amount.nanos * unit * devices // _NANOS**2)
+    return max(0, amount.nanos * unit // _NANOS)
 
 
 def _requested(container: Container, name: str) -> Quantity | None:

@@ -38,6 +38,12 @@ class LimitSums(NamedTuple):
         return max(0, min(left, default=most))
 
     @property
+    def above_max(self) -> int:
+        """Return the amount beyond max in the account with the most; 0 without one."""
+        most = self.limit.available_max
+        return max((0, *(of_account.committed - most for _, of_account in self.by_account)))
+
+    @property
     def above_threshold(self) -> Iterator[tuple[Account, Totals]]:
         """Yield the accounts that are used, or promised, above the threshold of the limit."""
         threshold = self.limit.max.nanos * self.limit.alert_percent

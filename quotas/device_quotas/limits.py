@@ -28,7 +28,7 @@ from kube.cel.compile import COST_PER_STEP, Environment, LocalSelector, compile_
 from kube.cel.device import device_view, qualify_name
 from kube.cel.scope import current_scope
 from kube.errors import CelError, InvalidSelector, UnsupportedSelector
-from kube.quantity import Quantity
+from kube.quantity import Quantity, format_amount
 
 MAX_STEPS: Final = 200_000
 """Steps of the selectors of one limit for all devices that differ: half a second."""
@@ -45,6 +45,9 @@ class Measure(StrEnum):
     CLAIMS = "claims"
     CAPACITY = "capacity"
     COUNTER = "counter"
+
+
+_NUMBERS: Final = frozenset({Measure.DEVICES, Measure.CLAIMS})
 
 
 class Measured(Protocol):
@@ -212,12 +215,13 @@ class Limit(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         return not self.classes or name in self.classes
 
     def as_text(self, nanos: int) -> str:
-        """Return an amount as the limit writes it, such as `40Gi`."""
-        return str(Quantity.from_nanos(nanos, self.max.format))
+        """Return an amount for people, such as `40Gi`; of a limit of 80G, too, since devices write it so."""
+        amount = Quantity.from_nanos(nanos, self.max.format)
+        return str(amount) if self.measure in _NUMBERS else format_amount(amount)
 
     def in_words(self, nanos: int) -> str:
-        """Return an amount as the limit writes it, with its measure, such as `40Gi of memory`."""
-        amount = Quantity.from_nanos(nanos, self.max.format)
+        """Return an amount with its measure, such as `40Gi of memory`."""
+        amount = self.as_text(nanos)
         match self.measure:
             case Measure.CAPACITY:
                 return f"{amount} of {self.capacity[1]}"
@@ -250,6 +254,16 @@ def amount_of(device: PublishedDevice, consumed: Mapping[str, Quantity], limit: 
                 for name, counter in (consumption.counters or {}).items()
                 if name == limit.counter
             )
+
+
+def counts_device(limit: Limit, device: PublishedDevice) -> bool:
+    """Return True if a limit charges something for a device.
+
+    Raises:
+        AnswerInterrupted: As `DeviceFilter.counts` does.
+    """
+    is_of_driver = device.id.driver == limit.driver
+    return is_of_driver and amount_of(device, {}, limit) > 0 and limit.devices.counts(device)
 
 
 def capacity_of(amounts: Mapping[str, Quantity], limit: Measured) -> int:

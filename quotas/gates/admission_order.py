@@ -463,7 +463,12 @@ def _breaches(
     for key in entries:
         remembered = usage.remembered(key)
         yield from remembered.breaches if remembered is not None else ()
-    claims = [claim.devices for key in entries if (claim := usage.book.claim(key)) is not None]
+    counted = [claim for key in entries if (claim := usage.book.claim(key)) is not None]
+    for claim in counted:
+        if claim.legacy_pod is not None:
+            spec, _, mapped = claim.legacy_pod
+            yield from usage.book.legacy_breaches(namespace, spec, mapped)
+    claims = [claim.devices for claim in counted]
     drivers = frozenset(account.limit.driver for account in accounts)
     for breach in usage.book.excesses_of_claims(namespace, claims, drivers=drivers):
         if isinstance(breach, CapBreach):

@@ -10,8 +10,9 @@ from findings.field_path import FieldPath
 from findings.finding import Code, Finding, error, warning
 from findings.text import quote_text
 from kube.api.device_quota import MAX_LIMITS, DeviceQuota, QuotaLimit
+from kube.api.resource import Device
 from kube.cel.device import qualify_name
-from kube.quantity import Quantity
+from kube.quantity import ZERO, Format, Quantity, format_amount
 from quotas.device_quotas.limits import Limit, Measure, compile_limits
 from rules.context.context import Context
 from rules.context.rule import (
@@ -230,6 +231,46 @@ def _counts_nothing(path: FieldPath, why: str, fix: str) -> Finding:
     )
 
 
+def find_limits_below_every_share(
+    quota: Quota, path: FieldPath, context: Context
+) -> Iterator[Finding]:
+    """Yield limits of a capacity below the least that any device gives, such as a number of MiB for bytes."""
+    for index, limit in enumerate(_compiled_limits(quota)):
+        if limit.measure is not Measure.CAPACITY or not limit.max.nanos > 0:
+            continue
+        shares = [
+            _least_share(device.device, limit)
+            for device in context.inventory.devices_of(limit.driver)
+        ]
+        least = min((share for share in shares if share is not None), default=ZERO)
+        if limit.max >= least:
+            continue
+        mebibytes = Quantity.from_nanos(limit.max.nanos * 2**20, Format.BINARY)
+        value = f"{mebibytes} for {limit.max} MiB" if mebibytes >= least else f"{least} or more"
+        yield warning(
+            Code.LIMIT_BELOW_LEAST,
+            _path_of(path, index).child("max"),
+            f"{limit.max} is less than {format_amount(least)}, the least {limit.capacity[1]} that a device of driver"
+            f" {limit.driver} gives, so the limit lets nothing through",
+            f"write {value}, or 0 for nothing",
+        )
+
+
+def _least_share(device: Device, limit: Limit) -> Quantity | None:
+    """Return the least of a limit's capacity that a device gives; None if it has none of it."""
+    for name, capacity in (device.capacity or {}).items():
+        if qualify_name(name, limit.driver) == limit.capacity:
+            policy = capacity.request_policy
+            if not device.allow_multiple_allocations:
+                return capacity.value
+            if policy is None:
+                return ZERO
+            if policy.valid_range is not None:
+                return policy.valid_range.min or ZERO
+            return min(policy.valid_values or (ZERO,))
+    return None
+
+
 def find_failing_selectors(quota: Quota, path: FieldPath, context: Context) -> Iterator[Finding]:
     """Yield selectors that error on a published device, so that it counts, or take too many steps for all."""
     for index, limit in enumerate(_compiled_limits(quota)):
@@ -314,6 +355,14 @@ RULES: Final[tuple[QuotaRule, ...]] = (
         category=Category.NOT_YET,
         validate=find_limits_of_nothing,
         fix="Correct the name, or install the driver that publishes such devices.",
+        no_cel_reason=OTHER_OBJECTS,
+    ),
+    QuotaRule(
+        code=Code.LIMIT_BELOW_LEAST,
+        scope=Scope.QUOTA,
+        category=Category.NOT_YET,
+        validate=find_limits_below_every_share,
+        fix="Write the amount in the unit of the capacity, such as 80Gi and not a number of MiB.",
         no_cel_reason=OTHER_OBJECTS,
     ),
     QuotaRule(

@@ -412,6 +412,10 @@ def _find_by_keys(
     mapped = mapped_resources(pod.view, context.extended_resources)
     charges = book.legacy_charges(pod.namespace, pod.view.spec, mapped)
     place = path.child("spec", "containers")
+    if code is Code.EXCEEDS_PER_REQUEST_QUOTA:
+        for breach in book.legacy_breaches(pod.namespace, pod.view.spec, mapped):
+            yield error(code, place, breach.message, _fix(breach.limit, breach.cap))
+        return
     for excess in book.ledger.excesses(charges):
         if excess.is_final and code is Code.EXCEEDS_DEVICE_QUOTA:
             yield error(code, place, *_describe(excess))

@@ -31,6 +31,14 @@ def status(tmp_path: Path, documents: Iterable[Mapping[str, Any]]) -> Any:
     return json.loads(result.stdout)
 
 
+def status_text(tmp_path: Path, documents: Iterable[Mapping[str, Any]]) -> str:
+    file = tmp_path / "cluster.yaml"
+    file.write_text(dump_yaml(documents))
+    result = drawbridge("quota", "status", "--snapshot", file)
+    assert result.exit_code == 0, result.stderr
+    return result.stdout
+
+
 def amounts(answer: Any, limit: str = "memory") -> tuple[str, str, str, str]:
     (quota,) = answer["quotas"]
     (usage,) = (entry for entry in quota["limits"] if entry["name"] == limit)
@@ -162,6 +170,64 @@ def test_a_limit_of_each_namespace_says_what_the_fullest_has_left(tmp_path: Path
     quota["spec"]["budget"] = "PerNamespace"
 
     assert amounts(status(tmp_path, documents)) == ("56Gi", "0", "0", "32Gi")
+
+
+def test_each_namespace_with_an_amount_of_its_own_says_what_it_has_left(tmp_path: Path) -> None:
+    documents = cluster()
+    (quota,) = (document for document in documents if document["kind"] == "DeviceQuota")
+    quota["spec"]["budget"] = "PerNamespace"
+
+    text = status_text(tmp_path, documents)
+
+    assert "memory of vision: used 48Gi, promised 0, waiting 0, left 32Gi\n" in text
+    assert "memory of vision-lab: used 8Gi, promised 0, waiting 0, left 72Gi\n" in text
+
+
+def test_use_above_a_limit_is_told_with_its_amount(tmp_path: Path) -> None:
+    documents = cluster()
+    (quota,) = (document for document in documents if document["kind"] == "DeviceQuota")
+    quota["spec"]["limits"][1]["max"] = "40G"
+
+    text = status_text(tmp_path, documents)
+
+    assert "  memory: 20129542144 above its max, until as much is released\n" in text
+    assert "memory  56Gi  0         0        0     40G" in text, "in the units of the devices"
+
+
+@pytest.mark.parametrize(
+    "limit",
+    [
+        {"driver": HAMI, "capacity": "memori"},
+        {"driver": "gpu.example.com", "devices": {}},
+        {
+            "driver": HAMI,
+            "devices": {},
+            "selectors": [{"cel": {"expression": "device.driver == 'other'"}}],
+        },
+    ],
+    ids=["capacity", "driver", "selector"],
+)
+def test_a_limit_that_counts_no_published_device_is_told(
+    tmp_path: Path, limit: Mapping[str, Any]
+) -> None:
+    documents = cluster()
+    (quota,) = (document for document in documents if document["kind"] == "DeviceQuota")
+    quota["spec"]["limits"] = [{"name": "wrong", "max": 4, **limit}]
+
+    text = status_text(tmp_path, documents)
+
+    assert "  wrong: no published device counts: drawbridge check of the quota says why\n" in text
+    assert "no published device" not in status_text(tmp_path, cluster())
+
+
+def test_a_quota_of_no_namespace_says_so(tmp_path: Path) -> None:
+    documents = cluster()
+    (quota,) = (document for document in documents if document["kind"] == "DeviceQuota")
+    quota["spec"]["namespaceSelector"] = {"matchLabels": {"team": "visoin"}}
+
+    text = status_text(tmp_path, documents)
+
+    assert text.startswith("DeviceQuota vision: it selects no namespace, so it limits nobody\n")
 
 
 def test_a_limit_that_cannot_be_evaluated_and_an_alert_are_told(tmp_path: Path) -> None:

@@ -27,8 +27,8 @@ from cli.verbs.status.build import build_status
 from cli.verbs.status.command import wait_until_ready
 from cli.verbs.status.model import State, StatusAnswer
 from cli.verbs.status.text import format_status
-from kube.api.device_quota import DeviceQuota
-from kube.api.meta import convert, rfc3339
+from kube.api.device_quota import DeviceQuota, LimitStatus
+from kube.api.meta import ObjectMeta, convert, rfc3339
 from kube.api.policy import Condition, DeviceCompatibilityPolicy
 from kube.api.resource import ResourceSlice
 from kube.api.urls import (
@@ -356,6 +356,26 @@ def test_quotas_are_told_by_their_conditions(quota: DeviceQuota, state: str) -> 
 
     (check,) = (entry for entry in answer.checks if entry.name == "quotas")
     assert check.state == state
+
+
+def test_quotas_that_pods_wait_for_and_that_only_report_are_named() -> None:
+    full, audit = (
+        device_quota(is_enforced="True"),
+        device_quota(is_enforced="False", enforcement="Audit"),
+    )
+    assert full.status is not None
+    usage = msgspec.structs.replace(
+        full.status, limits=(LimitStatus(name="gpus", used="4", waiting="1"),)
+    )
+    audit = msgspec.structs.replace(audit, metadata=ObjectMeta(name="audit"))
+
+    answer = status(quotas=(msgspec.structs.replace(full, status=usage), audit))
+
+    (check,) = (entry for entry in answer.checks if entry.name == "quotas")
+    assert check.state == "ok"
+    assert check.message == (
+        "2 in force; pods wait for team: drawbridge quota status; only to report: audit"
+    )
 
 
 def test_a_webhook_at_a_url_is_told_by_what_it_has_led_to() -> None:

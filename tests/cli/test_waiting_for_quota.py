@@ -69,7 +69,7 @@ def test_one_device_too_many_is_advised_to_wait(tmp_path: Path, *, is_gated: boo
 
     text = explained(tmp_path, "pod", pod, *others, *([] if is_gated else [OWNERSHIP]))
 
-    assert "3 devices needed, 1 device of 4 devices left, 2 devices missing" in text
+    assert "3 devices needed, 1 of 4 devices left, 2 devices missing" in text
     assert "advice wait until other pods of the tenant end, request less" in text
 
 

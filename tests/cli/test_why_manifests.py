@@ -134,7 +134,7 @@ def test_a_device_quota_counts_the_pods_of_a_workload_one_after_the_other() -> N
     output = drawbridge(*call, "examples/quota/cluster.yaml", stdin=SHARES, COLUMNS="900").stdout
 
     assert "1 of 3 pods get a place; 2 do not beside the others: spec.containers[0]" in output
-    assert "DeviceQuota vision, limit gpus: 1 device needed, 0 devices of 4" in output
+    assert "DeviceQuota vision, limit gpus: 1 device needed, 0 of 4 devices" in output
 
 
 WHOLE: Final = """

@@ -12,7 +12,7 @@ from kube.api.meta import decode
 from kube.names import QUOTA_GATE, SCHEDULER_NAME
 from kube.quantity import Quantity
 from quotas.device_quotas.ledger import Totals
-from quotas.device_quotas.legacy_pods import legacy_charge
+from quotas.device_quotas.legacy_pods import largest_legacy_request, legacy_charge
 from quotas.device_quotas.limits import compile_limits
 from quotas.gates.admission_order import decide
 from quotas.gates.counted_objects import counted_claim, counted_pod
@@ -111,6 +111,34 @@ def test_a_quota_without_legacy_keys_counts_claims_only() -> None:
     assert charge(pod(container(gpu=1, mem=1024))) == 0
 
 
+@pytest.mark.parametrize(
+    ("request_gibi", "device_gibi", "made"),
+    [
+        (20, 10, pod(container(gpu=2, mem=10240))),
+        (10, 10, pod(container(mem=10240))),
+        # A cap is on one container, and the pod has more.
+        (20, 12, pod(container(gpu=2, mem=10240), container(mem=12288))),
+        (30, 30, pod(container(mem=10240), init=(container(mem=30720),))),
+        (0, 0, pod(container(gpu=1))),
+    ],
+)
+def test_the_largest_request_of_a_container_counts_for_caps(
+    request_gibi: int, device_gibi: int, made: Pod
+) -> None:
+    (limit,) = compile_limits(quota(capacity_limit("memory", "80Gi", legacy_keys=(MIB,))))
+
+    assert largest_legacy_request(made.spec, limit) == (request_gibi * GIBI, device_gibi * GIBI)
+
+
+def test_a_key_that_does_not_tell_devices_has_no_amount_on_one() -> None:
+    key = LegacyKey(name="koordinator.sh/gpu-memory")
+    (limit,) = compile_limits(quota(capacity_limit("memory", "80Gi", legacy_keys=(key,))))
+    limits = {"koordinator.sh/gpu-memory": "30Gi"}
+    made = pod({"resources": {"limits": limits}})
+
+    assert largest_legacy_request(made.spec, limit) == (30 * GIBI, 0)
+
+
 # --- the life of a pod ----------------------------------------------------------------------------
 
 GATES = [{"name": QUOTA_GATE}]
@@ -156,6 +184,21 @@ def test_a_pod_waits_is_promised_has_and_releases() -> None:
     assert totals(followed) == Totals()
 
 
+def test_a_pod_above_a_cap_never_gets_through() -> None:
+    followed = usage(4, per_request="2")
+    put(followed, "large", 3, schedulingGates=GATES)
+    put(followed, "small", 2, schedulingGates=GATES)
+    assert totals(followed) == Totals(waiting=5 * ONE)
+
+    decisions = decide(followed, {}, 0.0)
+
+    assert decisions.let_through == (("default", "small"),)
+    (waiting,) = decisions.waiting
+    assert waiting.excesses[0].message.endswith(
+        "3 devices for a request, at most 2 devices allowed"
+    )
+
+
 def test_claims_and_pods_with_keys_share_one_limit() -> None:
     followed = usage(2)
     allocated = allocated_claim(result("a"))
@@ -167,7 +210,7 @@ def test_claims_and_pods_with_keys_share_one_limit() -> None:
     decisions = decide(followed, {}, 0.0)
     assert decisions.let_through == ()
     (waiting,) = decisions.waiting
-    assert waiting.excesses[0].message.endswith("1 device needed, 0 devices of 2 devices left")
+    assert waiting.excesses[0].message.endswith("1 device needed, 0 of 2 devices left")
 
     followed.replace_pod(("default", "old"), None)
     assert decide(followed, {}, 0.0).let_through == (("default", "next"),)

@@ -97,7 +97,7 @@ def test_a_full_quota_says_what_is_missing() -> None:
     (excess,) = filled.excesses_of_claims("default", [claim(request(count=2)).spec.devices])
 
     assert excess.message == (
-        "DeviceQuota team, limit devices: 2 devices needed, 1 device of 4 devices left"
+        "DeviceQuota team, limit devices: 2 devices needed, 1 of 4 devices left"
     )
 
 

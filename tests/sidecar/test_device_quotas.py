@@ -388,7 +388,7 @@ async def test_who_waits_is_told_in_an_event_and_counted(tmp_path: Path) -> None
 
         (event,) = stage.server.objects(EVENTS)
         assert event["note"] == (
-            "DeviceQuota team, limit devices: 1 device needed, 0 devices of 0 devices left"
+            "DeviceQuota team, limit devices: 1 device needed, 0 of 0 devices left"
         )
         assert event["regarding"]["name"] == "a"
         service = stage.sidecar.service

@@ -19,14 +19,16 @@ def format_quotas(quotas: Iterable[QuotaUsage]) -> str:
 def _quota_lines(quota: QuotaUsage) -> Iterator[str]:
     of_each = " each" if quota.budget == "PerNamespace" else ""
     number = count_text(len(quota.namespaces), "namespace")
-    names = f" ({format_names(quota.namespaces)})" if quota.namespaces else ""
-    yield printable(f"DeviceQuota {quota.name}: {number}{of_each}{names}")
+    selected = f"{number}{of_each} ({format_names(quota.namespaces)})"
+    selects_none = "it selects no namespace, so it limits nobody"
+    yield printable(f"DeviceQuota {quota.name}: {selected if quota.namespaces else selects_none}")
     table = format_table(_HEAD, (_row(limit) for limit in quota.limits))
     yield from (f"  {line}" for line in table.splitlines())
     for limit in quota.limits:
         for part in limit.namespaces:
             amounts = f"used {part.used}, promised {part.promised}, waiting {part.waiting}"
-            yield printable(f"  {limit.name} of {part.namespace}: {amounts}")
+            left = f", left {part.available}" if part.available else ""
+            yield printable(f"  {limit.name} of {part.namespace}: {amounts}{left}")
     if quota.promised_pods:
         pods = format_names(quota.promised_pods)
         yield printable(f"  promised to {pods}: deleting a pod that fits nowhere frees its part")
@@ -55,7 +57,11 @@ def _notes(limit: LimitUsage) -> Iterator[str]:
     yield limit.enforcement
     if limit.fault:
         yield f"it cannot be evaluated, so it lets nothing through: {limit.fault}"
-    if limit.is_alerting:
+    if not limit.counts_published:
+        yield "no published device counts: drawbridge check of the quota says why"
+    if limit.above_max != "0" and not limit.fault:
+        yield f"{limit.above_max} above its max, until as much is released"
+    elif limit.is_alerting:
         yield "above its alert threshold"
     if not limit.is_complete:
         yield "devices in use are not published any more, so that their amounts are not known"

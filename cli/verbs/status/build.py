@@ -137,11 +137,17 @@ def _checks(
         {policy.metadata.name: _conditions(policy.status) for policy in installation.policies},
         required=("Valid", "Accepted"),
     )
-    yield from _check_conditions(
+    for check in _check_conditions(
         "quotas",
         {quota.metadata.name: _quota_conditions(quota) for quota in installation.quotas},
         required=("Accepted", "Enforced"),
-    )
+    ):
+        notes = (check.message, *_quota_notes(installation.quotas))
+        yield (
+            msgspec.structs.replace(check, message="; ".join(notes))
+            if check.state is State.OK
+            else check
+        )
     yield from _check_conditions(
         "profiles",
         {profile.metadata.name: _conditions(profile.status) for profile in installation.profiles},
@@ -247,6 +253,23 @@ def _quota_conditions(quota: DeviceQuota) -> Sequence[Condition] | None:
     if conditions is None or quota.spec.enforcement is not QuotaEnforcement.AUDIT:
         return conditions
     return [condition for condition in conditions if condition.type != "Enforced"]
+
+
+def _quota_notes(quotas: Sequence[DeviceQuota]) -> Iterator[str]:
+    """Yield what people ask next of quotas that are in force: who waits, and which only report."""
+    waiting = [
+        quota.metadata.name
+        for quota in quotas
+        if quota.status is not None
+        and any(limit.waiting != "0" for limit in quota.status.limits or ())
+    ]
+    if waiting:
+        yield f"pods wait for {join_names(waiting)}: drawbridge quota status"
+    audits = [
+        quota.metadata.name for quota in quotas if quota.spec.enforcement is QuotaEnforcement.AUDIT
+    ]
+    if audits:
+        yield f"only to report: {join_names(audits)}"
 
 
 def _check_conditions(

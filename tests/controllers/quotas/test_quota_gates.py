@@ -182,7 +182,7 @@ async def test_a_pod_that_comes_right_after_its_devices_waits_until_they_are_cou
 
     assert free(server) == ["a"]
     (event,) = server.objects(EVENTS)
-    assert "80Gi of memory needed, 0 of memory of 80Gi of memory left" in event["note"]
+    assert "80Gi of memory needed, 0 of 80Gi of memory left" in event["note"]
 
 
 async def test_a_released_claim_lets_the_next_pod_through(server: FakeApiServer) -> None:
@@ -260,7 +260,7 @@ async def test_a_waiting_pod_has_one_event(server: FakeApiServer) -> None:
     (event,) = server.objects(EVENTS)
     assert event["reason"] == "WaitingForDeviceQuota"
     assert event["note"].startswith(
-        "DeviceQuota team, limit devices: 1 device needed, 0 devices of 0"
+        "DeviceQuota team, limit devices: 1 device needed, 0 of 0 devices"
     )
 
 

@@ -423,7 +423,7 @@ def test_a_group_that_fits_not_even_with_its_minimum_is_told_so() -> None:
 
     (waiting,) = stage.decide().waiting
     assert waiting_note(waiting, stage.usage.book.ledger) == (
-        "DeviceQuota team, limit devices: 3 devices needed, 2 devices of 2 devices left; "
+        "DeviceQuota team, limit devices: 3 devices needed, 2 of 2 devices left; "
         "this pod never gets through unless the limit is raised; 3 pods of the group wait together"
     )
     assert len(waiting.unit.pods) == 5
@@ -558,7 +558,7 @@ def test_a_pod_that_names_a_missing_claim_is_told_so_after_a_while() -> None:
     stage.usage.replace_claim(("default", "missing"), requesting())
     (waiting,) = stage.decide(now_s=NOW + 6).waiting
     (later,) = waiting_events(waiting, stage.usage, lambda _: True)
-    assert "0 devices of 1 device left" in later.note
+    assert "0 of 1 device left" in later.note
     assert later.name != event.name
 
 
@@ -571,7 +571,7 @@ def test_a_waiting_pod_is_told_what_is_missing_and_who_has_it() -> None:
     (event,) = waiting_events(waiting, stage.usage, lambda _: True)
 
     assert event.note == (
-        "DeviceQuota team, limit devices: 2 devices needed, 1 device of 4 devices left; "
+        "DeviceQuota team, limit devices: 2 devices needed, 1 of 4 devices left; "
         "namespace default has 3 devices"
     )
     assert (event.reason, event.regarding.name) == ("WaitingForDeviceQuota", "pod")

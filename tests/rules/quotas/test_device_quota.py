@@ -30,6 +30,17 @@ MANY = resource_slice(
 )
 
 
+def shared(**policy: Document) -> Document:
+    """A slice with a card of 80Gi, of which shares are allocated."""
+    capacity = {"memory": {"value": "80Gi", **policy}}
+    return resource_slice(device("gpu", allowMultipleAllocations=True, capacity=capacity))
+
+
+SHARES = shared(requestPolicy={"default": "80Gi", "validRange": {"min": "1Mi", "max": "80Gi"}})
+VALUES = shared(requestPolicy={"default": "10Gi", "validValues": ["10Gi", "20Gi"]})
+ANY = shared()
+
+
 class Case(NamedTuple):
     name: str
     document: Document
@@ -67,6 +78,27 @@ CASES = (
         (f"warning limitCountsNothing {_LIMIT}.selectors",),
     ),
     Case(
+        "a number of MiB for bytes",
+        device_quota(limit("81920")),
+        (f"warning limitBelowLeast {_LIMIT}.max",),
+        context(SHARES),
+    ),
+    Case("the least of a share", device_quota(limit("1Mi")), (), context(SHARES)),
+    Case("nothing", device_quota(limit("0")), (), context(SHARES)),
+    Case("less than a card, of shares without a least", device_quota(limit("1")), (), context(ANY)),
+    Case(
+        "less than a card that is not shared",
+        device_quota(limit("1Ki")),
+        (f"warning limitBelowLeast {_LIMIT}.max",),
+        context(MANY),
+    ),
+    Case(
+        "less than the first of valid values",
+        device_quota(limit("9Gi")),
+        (f"warning limitBelowLeast {_LIMIT}.max",),
+        context(VALUES),
+    ),
+    Case(
         "a selector that errors on a device",
         device_quota(limit(selectors=[cel('device.attributes["gpu.example.com"].index == 1')])),
         (f"warning selectorFails {_LIMIT}.selectors",),
@@ -98,3 +130,17 @@ def test_the_closest_name_is_suggested() -> None:
     (finding,) = findings_of(device_quota(limit(capacity="memori")), CASES[0].there)
 
     assert finding.fix == 'did you mean "memory"?'
+
+
+@pytest.mark.parametrize(
+    ("most", "fix"),
+    [
+        ("81920", "write 80Gi for 81920 MiB, or 0 for nothing"),
+        ("500m", "write 1Mi or more, or 0 for nothing"),
+    ],
+)
+def test_what_may_be_meant_by_a_limit_that_is_too_small_is_said(most: str, fix: str) -> None:
+    (finding,) = findings_of(device_quota(limit(most)), context(SHARES))
+
+    assert finding.fix == fix
+    assert finding.detail.startswith(f"{most} is less than 1Mi, the least memory that a device")

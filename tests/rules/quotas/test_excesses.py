@@ -241,7 +241,7 @@ def test_a_pod_waits_where_too_little_is_left() -> None:
     assert finding_lines(TWO, there) == (f"warning deviceQuotaFull {REFERENCE}",)
     (finding,) = findings_of(TWO, there)
     assert finding.message == (
-        "requests[0].exactly.count: DeviceQuota validated, limit devices: 2 devices needed, 1 device of 2 devices left; where the quota is enforced, the pod waits"
+        "requests[0].exactly.count: DeviceQuota validated, limit devices: 2 devices needed, 1 of 2 devices left; where the quota is enforced, the pod waits"
     )
     assert finding.fix == "request at most 1 device, wait, or raise the DeviceQuota"
     assert finding.fitting is not None
@@ -320,7 +320,7 @@ def test_all_pods_of_a_new_workload_count(entry: Document, pods: int, needed: st
     messages = [finding.message for finding in validate(target, there)]
 
     told = (
-        f"DeviceQuota validated, limit devices: {needed}, 3 devices of 4 devices left for {pods} pods; "
+        f"DeviceQuota validated, limit devices: {needed}, 3 of 4 devices left for {pods} pods; "
         "where the quota is enforced, some of them wait"
     )
     assert messages == ([] if needed is None else [told])

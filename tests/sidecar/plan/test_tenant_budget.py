@@ -109,7 +109,7 @@ def test_a_pod_that_no_node_is_cheap_enough_for_is_told_what_is_left() -> None:
         Code.EXCEEDS_DEVICE_QUOTA,
     )
     assert rejection.message == (
-        "DeviceQuota team, limit memory: 40Gi of memory needed, 39Gi of memory of 39Gi of memory left"
+        "DeviceQuota team, limit memory: 40Gi of memory needed, 39Gi of 39Gi of memory left"
     )
 
 
@@ -235,7 +235,7 @@ def test_an_alternative_within_the_cap_waits_for_a_release() -> None:
         Code.EXCEEDS_DEVICE_QUOTA,
     )
     assert rejection.message == (
-        "DeviceQuota team, limit devices: 1 device needed, 0 devices of 1 device left"
+        "DeviceQuota team, limit devices: 1 device needed, 0 of 1 device left"
     )
     assert placed(dry_run(10, full, "uid-low")) == ["gpu-0"]
 
