@@ -141,9 +141,9 @@ def quota_usages(state: ClusterState, usage: ClusterUsage) -> tuple[QuotaUsage, 
     owned = owned_drivers(state.ownerships)
     by_name = {quota.metadata.name: quota for quota in state.quotas}
     pods = _promised_pods(usage)
-    published = PublishedDevices(state.slices).devices
+    devices = PublishedDevices(state.slices).devices
     return tuple(
-        _quota_usage(by_name[name], usage.book, owned, pods.get(name, ()), published)
+        _quota_usage(by_name[name], usage.book, owned, pods.get(name, ()), devices)
         for name in sorted(by_name)
     )
 
@@ -166,7 +166,7 @@ def _quota_usage(
     book: QuotaBook,
     owned: frozenset[str],
     promised_pods: Sequence[str],
-    published: Sequence[PublishedDevice],
+    devices: Sequence[PublishedDevice],
 ) -> QuotaUsage:
     name = quota.metadata.name
     selected = sorted(book.tenants.selected(name))
@@ -177,7 +177,7 @@ def _quota_usage(
         namespaces=tuple(selected),
         promised_pods=tuple(promised_pods),
         limits=tuple(
-            _limit_usage(limit, selected, book, published, _held_back_by(limit, quota, owned))
+            _limit_usage(limit, selected, book, devices, _held_back_by(limit, quota, owned))
             for limit in book.tenants.limits[name]
         ),
     )
@@ -198,7 +198,7 @@ def _limit_usage(
     limit: Limit,
     selected: Sequence[str],
     book: QuotaBook,
-    published: Sequence[PublishedDevice],
+    devices: Sequence[PublishedDevice],
     held_back_by: str,
 ) -> LimitUsage:
     sums = sums_of(limit, selected, book.ledger)
@@ -216,7 +216,7 @@ def _limit_usage(
         max=str(limit.max),
         is_alerting=any(True for _ in sums.above_threshold),
         is_complete=all(book.ledger.is_complete(account) for account, _ in sums.by_account),
-        counts_published=not published or any(counts_device(limit, device) for device in published),
+        counts_published=not devices or any(counts_device(limit, device) for device in devices),
         held_back_by=held_back_by,
         enforcement=_HELD_BACK[held_back_by] if limit.is_enforced else _AUDIT,
         fault=f"{fault.path}: {fault.why}" if fault is not None else "",

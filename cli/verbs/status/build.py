@@ -256,7 +256,7 @@ def _quota_conditions(quota: DeviceQuota) -> Sequence[Condition] | None:
 
 
 def _quota_notes(quotas: Sequence[DeviceQuota]) -> Iterator[str]:
-    """Yield what people ask next of quotas that are in force: who waits, and which only report."""
+    """Yield the quotas with waiting pods, and those in Audit."""
     waiting = [
         quota.metadata.name
         for quota in quotas

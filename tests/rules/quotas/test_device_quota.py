@@ -31,7 +31,7 @@ MANY = resource_slice(
 
 
 def shared(**policy: Document) -> Document:
-    """A slice with a card of 80Gi, of which shares are allocated."""
+    """A slice with a shared card of 80Gi."""
     capacity = {"memory": {"value": "80Gi", **policy}}
     return resource_slice(device("gpu", allowMultipleAllocations=True, capacity=capacity))
 
