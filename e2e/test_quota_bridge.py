@@ -197,7 +197,7 @@ def test_an_alternative_that_is_smaller_leaves_room_for_another_pod(
         cluster.wait_running("second", tenant[0], timeout_s=TIMEOUT_S)
 
         create(cluster, tenant[1], taker("late", nodes))
-        assert "80Gi of memory needed, 0 of memory of 320Gi" in waits(cluster, "late", tenant[1])
+        assert "80Gi of memory needed, 0 of 320Gi of memory" in waits(cluster, "late", tenant[1])
 
 
 @pytest.mark.usefixtures("bridge")
