@@ -13,7 +13,7 @@ uncharged that use a driver of the bridge, `fence-is-ignored` lets the gates dec
 import sys
 from collections.abc import Callable, Sequence
 from enum import StrEnum
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -50,6 +50,13 @@ class Fault(StrEnum):
     FENCE_IS_IGNORED = "fence-is-ignored"
     PROMISED_IS_NOT_COUNTED = "promised-is-not-counted"
     NO_PAUSE = "no-pause"
+
+
+class Allocation(NamedTuple):
+    """A write of the bridge for one very claim."""
+
+    key: Key
+    claim: ResourceClaim
 
 
 class Server(gates.Server):
@@ -120,17 +127,17 @@ class Bridge:
 
     Attributes:
         seen: The number of versions that it has seen.
-        writes: The claims whose allocation is under way.
+        writes: The allocations that are under way.
     """
 
     def __init__(self, limit: int, fault: Fault) -> None:
         self.seen = 0
-        self.writes: list[Key] = []
+        self.writes: list[Allocation] = []
         self._fault = fault
         self._flags = {FENCE: False, OWNERSHIP: False}
         self._claims: dict[Key, ResourceClaim] = {}
         self._pods: dict[Key, Pod] = {}
-        self._holds: set[Key] = set()
+        self._holds: dict[Key, ResourceClaim] = {}
         self._charges = QuotaCharges(Features())
         begin = nothing()
         begin.quotas["team"] = quota(device_limit(limit))
@@ -163,7 +170,7 @@ class Bridge:
                 if value is not None:
                     self._claims[key] = value
                 if value is None or is_allocated(value):
-                    self._holds.discard(key)
+                    self._holds.pop(key, None)
                 changes.claims[key] = self._effective(key)
             self._apply(changes)
         self.seen = min(self.seen + count, len(log))
@@ -184,15 +191,16 @@ class Bridge:
             if stored is None or is_allocated(stored) or key in self._holds:
                 continue
             if is_of_bridge(pod):
-                self._holds.add(key)
-                self.writes.append(key)
+                self._holds[key] = stored
+                self.writes.append(Allocation(key, stored))
                 self._charges.charge({key: self._effective(key)})
                 return
 
-    def forget_hold(self, key: Key) -> None:
+    def forget_hold(self, write: Allocation) -> None:
         """Take back a promise after its write was refused."""
-        self._holds.discard(key)
-        self._charges.charge({key: self._effective(key)})
+        if self._holds.get(write.key) is write.claim:
+            del self._holds[write.key]
+            self._charges.charge({write.key: self._effective(write.key)})
 
 
 class Schedule(gates.Schedule):
@@ -250,9 +258,11 @@ class Schedule(gates.Schedule):
 
     def _write_bridge(self) -> None:
         if self._bridge.writes:
-            key = self._bridge.writes.pop(self._random.randrange(len(self._bridge.writes)))
-            if not self._server.allocate(key, self._device(), is_bridge=True):
-                self._bridge.forget_hold(key)
+            write = self._bridge.writes.pop(self._random.randrange(len(self._bridge.writes)))
+            # A claim that was made again under its name is another one, and the write names its UID.
+            is_there = self._server.claims.get(write.key) is write.claim
+            if not (is_there and self._server.allocate(write.key, self._device(), is_bridge=True)):
+                self._bridge.forget_hold(write)
 
     def _device(self) -> str:
         return f"gpu-{self._random.randrange(gates.DEVICES)}"
