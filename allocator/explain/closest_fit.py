@@ -5,7 +5,7 @@ then two, then as many as it takes. Nothing is assumed: every answer comes from 
 the changed claims, so they fit whenever the change is applied.
 """
 
-from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
 from itertools import combinations
 from typing import Final, NamedTuple
 
@@ -61,6 +61,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
         field: The field below the claim's devices that gets `amount`; None where the change is
             another than a smaller number.
         amount: The count, or the amount of a capacity, to request.
+        value: The value that a selector is to require; empty where it is dropped, and for other changes.
     """
 
     claim: str
@@ -71,6 +72,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     position: int = 0
     field: FieldPath | None = None
     amount: Quantity | None = None
+    value: str = ""
 
 
 def chosen_by(change: Change, claim: ResourceClaim) -> FieldPath | None:
@@ -162,6 +164,7 @@ def change_of(relaxation: Relaxation, number: int, claims: Sequence[ResourceClai
         position=relaxation.claim,
         field=relaxation.field,
         amount=option.amount,
+        value=option.value,
     )
 
 
@@ -392,7 +395,7 @@ def _fit_of_one(trial: _Trial, relaxations: Sequence[Relaxation]) -> ClosestFit 
 
 
 def _two(trial: _Trial, relaxations: Sequence[Relaxation]) -> ClosestFit | None:
-    """Return a pair of changes, the cheapest kinds first."""
+    """Return the cheapest pair of changes that the budget finds."""
     if _all_applied(trial, relaxations) is None:
         return None
     pairs = sorted(
@@ -400,17 +403,29 @@ def _two(trial: _Trial, relaxations: Sequence[Relaxation]) -> ClosestFit | None:
         key=lambda pair: sum(relaxation.options[0].cost for relaxation in pair),
     )
     reserve = trial.left // 3
+    best: ClosestFit | None = None
     for first, second in pairs:
-        if trial.left < reserve:
-            return None
-        number = trial.least(first, {second: len(second.options) - 1})
+        is_dearer = best is not None and first.options[0].cost + second.options[0].cost >= best.cost
+        if trial.left < reserve or is_dearer:
+            break
+        for applied_options in _least_pairs(trial, first, second):
+            cost = sum(
+                relaxation.options[number].cost for relaxation, number in applied_options.items()
+            )
+            if best is None or cost < best.cost:
+                best = trial.answer(applied_options) or best
+    return best
+
+
+def _least_pairs(trial: _Trial, first: Relaxation, second: Relaxation) -> Iterator[Applied]:
+    """Yield the least options of two relaxations that fit together: the least of one, then the least of the other."""
+    for one, other in ((first, second), (second, first)):
+        number = trial.least(one, {other: len(other.options) - 1})
         if number is None:
-            continue
-        other = trial.least(second, {first: number})
-        answer = trial.answer({first: number, second: other}) if other is not None else None
-        if answer is not None:
-            return answer
-    return None
+            return
+        least = trial.least(other, {one: number})
+        if least is not None:
+            yield {first: number, second: least} if one is first else {first: least, second: number}
 
 
 def _several(trial: _Trial, relaxations: Sequence[Relaxation]) -> ClosestFit | None:

@@ -12,6 +12,7 @@ a lower bound of a selector, or amount     10, and 30 for losing all of it
 fewer devices                              10, and 60 for losing all of them
 devices by number instead of all           15, and 60 for losing all of them
 an amount where none was requested         20, and 30 for losing all of it
+another value that a selector requires     20, and 25 for one with nothing in common
 a taint tolerated                          20; 35 where it also evicts
 a constraint dropped (half of a count: 40)  45
 a condition of a selector dropped          50
@@ -27,6 +28,8 @@ from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
+from allocator.explain.equal_values import EqualValue, find_equal_values
+from allocator.explain.partial_amounts import amounts_within
 from allocator.explain.selector import conjuncts, lower_bound, one_line
 from allocator.explain.wording import enumerate_names
 from allocator.features import device_taints as taints
@@ -53,18 +56,16 @@ from kube.api.resource import (
     ExactDeviceRequest,
 )
 from kube.errors import QuantityError
-from kube.quantity import Format, Quantity
+from kube.quantity import Quantity
 
 _MAX_OPTIONS: Final = 48
 MAX_TOLERATIONS: Final = 16
 """The maximum number of tolerations of one request (API limit)."""
 
-_PARTS: Final = (1, 2, 3, 4, 8)
-"""Numbers of equal shares into which the rest of a device may be divided."""
-
 _AMOUNT, _AMOUNT_LOST, _AMOUNT_DROPPED = 10, 30, 60
 _COUNT, _COUNT_LOST, _ALL = 10, 60, 15
 _DEFAULT: Final = 20
+_VALUE, _VALUE_LOST = 20, 25
 _TAINT, _EVICTING_TAINT = 20, 35
 _CONSTRAINT: Final = 45
 _CONDITION: Final = 50
@@ -90,12 +91,14 @@ class Option(NamedTuple):
     Attributes:
         detail: The change in the imperative: `request 2 devices`.
         amount: The count, or the amount of a capacity, to request; None for any other change.
+        value: The value that a selector is to require; empty for any other change.
     """
 
     cost: int
     detail: str
     edit: Edit
     amount: Quantity | None = None
+    value: str = ""
 
 
 class Relaxation(NamedTuple):
@@ -287,8 +290,8 @@ class _RequestRelaxations:
             free_nanos = capacity.value.nanos - (
                 consumed_amounts[name].nanos if name in consumed_amounts else 0
             )
-            nanos.update(_amounts_within(capacity, free_nanos))
-            nanos.update(_amounts_within(capacity, capacity.value.nanos))
+            nanos.update(amounts_within(capacity, free_nanos))
+            nanos.update(amounts_within(capacity, capacity.value.nanos))
         return [
             Quantity.from_nanos(amount, requested_amount.format)
             for amount in sorted(nanos, reverse=True)
@@ -322,9 +325,21 @@ class _RequestRelaxations:
         for text in dict.fromkeys(
             part for expression in own for part in conjuncts(expression.text)
         ):
+            for equal in find_equal_values(text, self._devices):
+                yield [self._requiring(text, equal)]
             options = list(self._bounds(text))
             detail = f"drop selector {one_line(text)}"
             yield [*options, Option(_CONDITION, detail, self._rewording(text, None))]
+
+    def _requiring(self, text: str, equal: EqualValue) -> Option:
+        """Return the option that a condition requires another value."""
+        before, after = one_line(equal.before), one_line(equal.after)
+        return Option(
+            _VALUE + round(_VALUE_LOST * equal.distance),
+            f"write {after} for {before} in selector {one_line(text)}",
+            self._rewording(text, equal.condition),
+            value=equal.value,
+        )
 
     def _bounds(self, text: str) -> Iterator[Option]:
         bound = lower_bound(text)
@@ -432,34 +447,6 @@ def _without(constraint: DeviceConstraint) -> Edit:
 def class_chain(request: Request) -> SelectorChain:
     """Return the selectors of the class; no relaxation changes them."""
     return selector_chain(request.expressions[: len(request.device_class.spec.selectors or ())])
-
-
-def _amounts_within(capacity: DeviceCapacity, free_nanos: int) -> Iterator[int]:
-    """Yield amounts that a request can have of the rest of a capacity, in nano-units.
-
-    These are the whole rest and even parts of it, each lowered to what the request policy allows.
-    """
-    policy = capacity.request_policy
-    limit = policy.valid_range if policy is not None else None
-    for parts in _PARTS:
-        part = _round_down(free_nanos // parts, capacity.value.format)
-        if policy is not None and policy.valid_values:
-            valid = [value.nanos for value in policy.valid_values if value.nanos <= part]
-            part = max(valid, default=0)
-        elif limit is not None:
-            if limit.max is not None:
-                part = min(part, limit.max.nanos)
-            if limit.min is not None and limit.step is not None and limit.step.nanos > 0:
-                part -= (part - limit.min.nanos) % limit.step.nanos
-            if limit.min is not None and part < limit.min.nanos:
-                continue
-        yield part
-
-
-def _round_down(nanos: int, family: Format) -> int:
-    """Return an amount in whole mebibytes, or whole units, if it is large enough."""
-    unit = (2**20 if family is Format.BINARY else 1) * 10**9
-    return nanos - nanos % unit if nanos >= unit else nanos
 
 
 def _toleration(taint: DeviceTaint) -> DeviceToleration:

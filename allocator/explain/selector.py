@@ -146,12 +146,12 @@ def _split_conjunction(
     return [*parts, (begin, stop)]
 
 
-class LowerBound(NamedTuple):
-    """The least amount that a condition allows: `...memory.compareTo(quantity("40Gi")) >= 0`.
+class ComparedValue(NamedTuple):
+    """The value that a condition compares a field with: `...memory.compareTo(quantity("40Gi")) >= 0`.
 
     Attributes:
         field: The field that is compared.
-        amount: The amount as written.
+        amount: The value as written; of a text with its quotes.
         start: Index of the amount in the text of the condition.
     """
 
@@ -171,17 +171,30 @@ class LowerBound(NamedTuple):
             return str(amount)
 
 
-def lower_bound(text: str) -> LowerBound | None:
+def lower_bound(text: str) -> ComparedValue | None:
     """Return the least amount that a condition allows; None if it is no lower bound."""
     for pattern in (_AMOUNTS, _NUMBER):
         match = pattern.search(text)
-        if match is None or match["sign"] != ">=":
-            continue
-        fields = selector_chain((Expression(text=text, origin=""),)).fields or ()
-        named_fields = [field for field in fields if field.identifier]
-        if len(named_fields) == 1 and named_fields[0].identifier == _field_name(match):
-            return LowerBound(named_fields[0], match["literal"], match.start("literal"))
+        if match is not None and match["sign"] == ">=":
+            return _compared_value(text, match)
     return None
+
+
+def required_value(text: str) -> ComparedValue | None:
+    """Return the only value, a text or a number, that a condition allows for a field; None if it allows several."""
+    match = _EQUAL.search(text)
+    if match is None or match["literal"] in {"true", "false"}:
+        return None
+    return _compared_value(text, match)
+
+
+def _compared_value(text: str, match: re.Match[str]) -> ComparedValue | None:
+    """Return the value of a comparison; None if the condition reads further fields."""
+    fields = selector_chain((Expression(text=text, origin=""),)).fields or ()
+    named_fields = [field for field in fields if field.identifier]
+    if len(named_fields) != 1 or named_fields[0].identifier != _field_name(match):
+        return None
+    return ComparedValue(named_fields[0], match["literal"], match.start("literal"))
 
 
 def _unmet(text: str, link: SelectorChain, device: PublishedDevice) -> RejectionReason:

@@ -1,6 +1,8 @@
-"""The fewest changes of a pending pod for a node with free devices."""
+"""The smallest change of a pending pod for a node with free devices."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from fractions import Fraction
+from typing import NamedTuple
 
 from allocator.cluster.cluster import Cluster
 from allocator.explain.failure import NodeGroup
@@ -24,14 +26,16 @@ def node_advice(
     extended_resources: Mapping[str, str],
     resources: Mapping[str, NodeResources],
 ) -> Iterator[str]:
-    """Yield the fewest changes of a pod for a node with free devices, in a sentence.
+    """Yield the smallest change of a pod for a node with free devices, in a sentence.
+
+    The smallest one changes the fewest fields, and of as many the least.
 
     Args:
         groups: The nodes by the reasons against them.
         extended_resources: Name of an extended resource to name of the class that maps it.
         resources: Node to its CPU, memory and other counted resources.
     """
-    best: tuple[str, tuple[str, ...]] | None = None
+    best: _Change | None = None
     request = pod_request(pod)
     for nodes, _ in rejecting_nodes_with_devices(
         cluster, pod, claims.open, extended_resources, groups
@@ -46,11 +50,29 @@ def node_advice(
             node_changes = pod_changes(pod, node)
             if not node_changes and node_rejection(pod, node) is not None:
                 continue
-            changes = (*node_changes, *lowered_requests)
-            if changes and (best is None or len(changes) < len(best[1])):
-                best = name, changes
+            words, lost = lowered_requests
+            change = _Change(name, (*node_changes, *words), lost)
+            if change.words and (best is None or change.size < best.size):
+                best = change
     if best is not None:
-        yield f"{', '.join(best[1])} to get node {best[0]}, where devices are free"
+        yield f"{', '.join(best.words)} to get node {best.node}, where devices are free"
+
+
+class _Change(NamedTuple):
+    """A change of a pod for a node.
+
+    Attributes:
+        lost: The parts that are taken from lowered requests, added up; 1 is all of one request.
+    """
+
+    node: str
+    words: tuple[str, ...]
+    lost: Fraction
+
+    @property
+    def size(self) -> tuple[int, Fraction]:
+        """The number of changed fields, then the parts that are taken."""
+        return len(self.words), self.lost
 
 
 def _has_reach(
@@ -66,13 +88,18 @@ def _has_reach(
 
 def _lowered(
     request: PodRequest, node: NodeResources, extended_resources: Mapping[str, str]
-) -> tuple[str, ...] | None:
-    """Return the requests that a node has room for, of those that it has not; None if nothing is left of one."""
+) -> tuple[tuple[str, ...], Fraction] | None:
+    """Return the requests that a node has room for, of those that it has not, and the parts that are taken from them.
+
+    None if nothing is left of one.
+    """
     lacks = insufficient_resources(request, node, extended_resources.keys())
     lowered_requests = []
+    lost = Fraction(0)
     for lack in lacks:
         left = lack.capacity - lack.used
         if left <= 0 or "/" in lack.name or lack.requested <= left:
             return None
         lowered_requests.append(f"request {lack.name} {format_resource(lack.name, left)} or less")
-    return tuple(lowered_requests)
+        lost += 1 - Fraction(left, lack.requested)
+    return tuple(lowered_requests), lost

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
+from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
@@ -24,6 +25,9 @@ from kube.quantity import Quantity, format_count
 from rules.engine.engine import Target
 from translation.cluster.snapshot import TranslationSnapshot
 from translation.compiling.claims import Claim
+from translation.model.intents import DeviceKind
+from translation.profiles.device_facts import facts_by_driver, summary
+from translation.profiles.profile import Profile
 from translation.record.claim_sources import (
     CLAIMS,
     locate_at_keys,
@@ -31,6 +35,9 @@ from translation.record.claim_sources import (
     widened_at_source,
 )
 from translation.record.key_fixes import RecordedTranslation, derive_claims, with_key_fixes
+from translation.vocabularies.nvidia import mig_profile, mig_resource
+
+_PROFILES_NAMED: Final = 10
 
 
 def with_fits_in_keys(
@@ -170,8 +177,11 @@ def _in_keys(
     )
     claims = match_claims(pod.spec.resource_claims or (), derive_claims(translation))
     if not amounts or len(amounts) < len(fit.changes):
-        counts = _counts_on_node(fit.node, slices, translation)
-        words = [_at_source(change, fit, claims, entries, counts) for change in fit.changes]
+        on_node = [slice_ for slice_ in slices if slice_.spec.node_name == fit.node]
+        published = _Published(
+            _counts(on_node, translation), _mig_profiles(on_node, translation.profiles)
+        )
+        words = [_at_source(change, fit, claims, entries, published) for change in fit.changes]
         if not words or not all(words):
             return fit
         place = fit.in_all_pods or f" to fit node {one_line(fit.node)}"
@@ -186,14 +196,34 @@ def _in_keys(
     return replace(fit, fix_in_keys=f"{translated.fix}{fit.in_all_pods}")
 
 
-def _counts_on_node(
-    node: str, slices: Iterable[ResourceSlice], translation: RecordedTranslation
-) -> dict[str, int]:
-    """Return for each key that requests all devices of a node the one number that all of them publish."""
+class _Published(NamedTuple):
+    """What the node of a closest fit publishes.
+
+    Attributes:
+        counts: Key that requests all devices of a node to the one number that all of them publish.
+        mig_profiles: Driver to MIG profile to the number of its devices.
+    """
+
+    counts: Mapping[str, int]
+    mig_profiles: Mapping[str, Mapping[str, int]]
+
+
+def _mig_profiles(
+    slices: Iterable[ResourceSlice], profiles: Mapping[str, Profile]
+) -> dict[str, Mapping[str, int]]:
+    summaries = [summary(slice_, profiles) for slice_ in slices]
+    known_summaries = [slice_summary for slice_summary in summaries if slice_summary is not None]
+    return {
+        driver: facts_by_kind[DeviceKind.MIG].mig_profiles
+        for driver, facts_by_kind in facts_by_driver(known_summaries).items()
+        if DeviceKind.MIG in facts_by_kind
+    }
+
+
+def _counts(slices: Iterable[ResourceSlice], translation: RecordedTranslation) -> dict[str, int]:
     devices_by_driver: dict[str, list[Device]] = {}
     for slice_ in slices:
-        if slice_.spec.node_name == node:
-            devices_by_driver.setdefault(slice_.spec.driver, []).extend(slice_.spec.devices or ())
+        devices_by_driver.setdefault(slice_.spec.driver, []).extend(slice_.spec.devices or ())
     keys = {key for container in translation.record.containers for key in container.limits}
     counts: dict[str, int] = {}
     for profile in translation.profiles.values():
@@ -225,7 +255,7 @@ def _at_source(
     fit: ClosestFit,
     claims: Sequence[Claim | None],
     entries: Mapping[Name, int],
-    counts: Mapping[str, int],
+    published: _Published,
 ) -> str:
     """Return another choice of devices as a change of the key, or the annotation, that chose them; else empty."""
     entry = entries.get(claim_name(fit.claims[change.position]))
@@ -236,6 +266,22 @@ def _at_source(
     source = claim.source(field)
     key = _key_of(source) if source is not None and source.steps else ""
     # The amount of such a key selects the devices by their number.
-    if key in counts:
-        return f"write {one_line(key)}: {counts[key]}"
-    return widened_at_source(claim, field)
+    if key in published.counts:
+        return f"write {one_line(key)}: {published.counts[key]}"
+    profile = mig_profile(key)
+    if profile is not None and change.value:
+        other = mig_resource(key, profile, change.value)
+        return f"write {one_line(other)} for {one_line(key)}"
+    words = widened_at_source(claim, field)
+    profiles = _described_profiles(claim, key, published) if words else ""
+    return f"{words} ({profiles})" if profiles else words
+
+
+def _described_profiles(claim: Claim, key: str, published: _Published) -> str:
+    """Return the MIG profiles that the node publishes for a key of another one: `3g.20gb: 2`; else empty."""
+    if mig_profile(key) is None or len(claim.drivers) != 1:
+        return ""
+    counts = published.mig_profiles.get(min(claim.drivers), {})
+    names = [f"{one_line(name)}: {number}" for name, number in sorted(counts.items())]
+    more = f" and {len(names) - _PROFILES_NAMED} more" if len(names) > _PROFILES_NAMED else ""
+    return f"published are {', '.join(names[:_PROFILES_NAMED])}{more}" if names else ""

@@ -297,8 +297,20 @@ def test_a_choice_of_devices_is_told_in_the_key_that_made_it() -> None:
     keys = "nvidia.com/gpu: 1, nvidia.com/gpumem: 1000"
     outputs, _ = _outputs(SHARED, pod.replace(keys, "nvidia.com/mig-7g.80gb: 1"))
 
-    assert "write another key for nvidia.com/mig-7g.80gb to fit node" in outputs
+    words = "write another key for nvidia.com/mig-7g.80gb (published are 1g.5gb: 4, 2g.10gb: 2, 3g.20gb: 2)"
+    assert f"{words} to fit node mig-0" in outputs
     assert "drop selector" not in outputs
+
+
+def test_a_similar_mig_profile_is_told_with_the_key_to_write() -> None:
+    pod = LABELLED.replace("  nodeSelector: {nvidia.com/gpu.product: NVIDIA-A100-SXM4-80GB}\n", "")
+    wrong = pod.replace("nvidia.com/gpu: 1, nvidia.com/gpumem: 1000", "nvidia.com/mig-4g.40gb: 1")
+    outputs, _ = _outputs(SHARED, wrong)
+    _, exit_codes = _outputs(SHARED, wrong.replace("4g.40gb", "3g.40gb"))
+
+    assert "write nvidia.com/mig-3g.40gb for nvidia.com/mig-4g.40gb to fit node mig-1" in outputs
+    assert "write nvidia.com/mig-3g.40gb: 1 [selectorMatchesNothing]" in outputs
+    assert exit_codes == (0, 0)
 
 
 def test_chips_that_a_node_gives_only_together_are_told_with_their_number() -> None:
@@ -307,9 +319,10 @@ def test_chips_that_a_node_gives_only_together_are_told_with_their_number() -> N
     manifest = VOLCANO.replace("  schedulerName: volcano\n", "")
     three = manifest.replace(limits, "{limits: {google.com/tpu: 3}}")
     outputs, _ = _outputs(snapshot, three)
-    _, exit_codes = _outputs(snapshot, three.replace("tpu: 3", "tpu: 8"))
+    _, exit_codes = _outputs(snapshot, three.replace("tpu: 3", "tpu: 4"))
 
-    assert "write google.com/tpu: 8 to fit node tpu-0" in outputs
+    assert "write google.com/tpu: 4 to fit node tpu-1" in outputs
+    assert "published numbers are 4, 8; write google.com/tpu: 4 [selectorMatchesNothing]" in outputs
     assert exit_codes == (0, 0)
 
 

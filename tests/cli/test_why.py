@@ -533,6 +533,15 @@ def test_the_node_with_the_fewest_changes_is_the_advice() -> None:
     ]
 
 
+def test_of_nodes_with_as_many_changes_the_one_with_the_least_is_the_advice() -> None:
+    nodes = (sized("a", "32"), sized("b", "128"), sized("c", "96"))
+    slices = [slice_of(name, {"name": "gpu-0"}) for name in "abc"]
+
+    assert advice(asking_for("160"), ONE, nodes=(*nodes, *slices)) == [
+        "request cpu 128 or less to get node b, where devices are free"
+    ]
+
+
 def test_a_node_without_any_cpu_left_is_no_advice() -> None:
     full = sized("a", "0", spec=TAINTED["spec"])
     slices = slice_of("a", {"name": "gpu-0"})

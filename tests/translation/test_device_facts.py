@@ -97,7 +97,7 @@ CASES = (
         "MIG devices are told from GPUs by their type",
         NVIDIA,
         [driver_slice(NVIDIA, nvidia_gpu(), mig_device("4864Mi"))],
-        Facts(sizes=(size("4864Mi"),), shared=False, replicas=(), mig_profiles=("1g.10gb",)),
+        Facts(sizes=(size("4864Mi"),), shared=False, replicas=(), mig_profiles={"1g.10gb": 1}),
         DeviceKind.MIG,
     ),
     Case(

@@ -2,6 +2,7 @@
 
 import pytest
 
+from kube.api.resource import Device
 from testing.builders import (
     HAMI,
     NVIDIA,
@@ -92,6 +93,10 @@ def test_it_is_said_once_of_a_pod_with_the_models_that_there_are() -> None:
     assert message.endswith('published are "nvidia a100-sxm4-80gb", "tesla t4"')
 
 
+def _mig(profile: str) -> Device:
+    return mig_device(profile=profile)
+
+
 PARTITIONS = translation_snapshot(
     driver_slice(
         NVIDIA, *(mig_device(profile=name) for name in ("1g.10gb", "3g.40gb", "1g.10gb+me"))
@@ -113,9 +118,35 @@ def test_a_mig_profile_that_no_device_has_is_told_with_those_that_there_are(
     assert (finding.code, finding.severity) == ("selectorMatchesNothing", "warning")
     assert finding.message == (
         f'no published device has MIG profile "{profile}", and the pod waits; '
-        'published are "1g.10gb", "1g.10gb+me", "3g.40gb"'
+        'published, with their largest number on one node, are "1g.10gb" (1), "1g.10gb+me" (1), "3g.40gb" (1)'
     )
-    assert finding.fix == f"write nvidia.com/mig-{nearest}"
+    assert finding.fix == f"write nvidia.com/mig-{nearest}: 1"
+
+
+@pytest.mark.parametrize(
+    ("profile", "count", "fix"),
+    [
+        ("2g.20gb", 1, "2g.24gb: 1"),
+        ("2g.20gb", 2, "3g.40gb: 2"),
+        ("4g.40gb", 2, "3g.40gb: 2"),
+        ("2g.20gb", 3, "2g.24gb: 1, the most that one node has"),
+        ("7g.80gb", 3, "3g.40gb: 2, the most that one node has"),
+    ],
+    ids=["of one", "a larger one", "as much memory", "too many of every", "larger than every"],
+)
+def test_the_mig_profile_to_write_has_as_many_devices_on_one_node(
+    profile: str, count: int, fix: str
+) -> None:
+    nodes = translation_snapshot(
+        driver_slice(NVIDIA, *map(_mig, ("1g.10gb", "1g.10gb", "1g.10gb", "2g.24gb")), pool="a"),
+        driver_slice(NVIDIA, _mig("3g.40gb"), pool="b"),
+        driver_slice(NVIDIA, _mig("3g.40gb"), _mig("3g.40gb"), pool="c"),
+    )
+    document = pod(container("main", {f"nvidia.com/mig-{profile}": count}))
+
+    (finding,) = translation_outcome(document, nodes).findings
+
+    assert finding.fix == f"write nvidia.com/mig-{fix}"
 
 
 @pytest.mark.parametrize("profile", ["1g.10gb", "1g.10gb.me", "3g.40gb"])

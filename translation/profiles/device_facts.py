@@ -70,7 +70,9 @@ class Facts(_Part, frozen=True, kw_only=True, omit_defaults=True):
             devices publish none; else None.
         bandwidth: Some device publishes a bandwidth. In no record, since no claim depends on it.
         models: Distinct product names, in lower-case ASCII letters. In no record, either.
-        mig_profiles: Distinct MIG profiles. In no record, either.
+        mig_profiles: MIG profile to the largest number of its devices on one node. In no record, either.
+        node_counts: Distinct numbers of devices of a node, ascending, as devices publish them that a node
+            gives only all together. In no record, either.
     """
 
     sizes: tuple[MemorySize, ...] | None = None
@@ -85,7 +87,8 @@ class Facts(_Part, frozen=True, kw_only=True, omit_defaults=True):
     )
     bandwidth: bool = False
     models: tuple[str, ...] = ()
-    mig_profiles: tuple[str, ...] = ()
+    mig_profiles: Mapping[str, int] = {}
+    node_counts: tuple[int, ...] = ()
 
 
 UNKNOWN = Facts()
@@ -170,12 +173,14 @@ def facts_by_driver(
                 kinds.setdefault(kind, []).append(facts)
     per_root = _per_root(newest)
     mixed = _mixed(newest)
+    mig_profiles = _mig_profiles(newest)
     return {
         driver: {
             kind: msgspec.structs.replace(
                 merge_facts(facts),
                 mixed=(driver, kind) in mixed,
                 per_root=per_root.get((driver, kind)),
+                mig_profiles=mig_profiles.get((driver, kind), {}),
             )
             for kind, facts in kinds.items()
         }
@@ -217,6 +222,29 @@ def _per_root(
     return {key: _most_frequent_first(sizes) for key, sizes in nodes.items()}
 
 
+def _mig_profiles(
+    pools: Mapping[tuple[str, str], Iterable[SliceSummary]],
+) -> Mapping[tuple[str, DeviceKind], Mapping[str, int]]:
+    """Return driver and kind to MIG profile to the largest number of its devices in a pool, that is on a node."""
+    largest: dict[tuple[str, DeviceKind], Counter[str]] = {}
+    for (driver, _), parts in pools.items():
+        of_pool: dict[DeviceKind, list[Mapping[str, int]]] = {}
+        for part in parts:
+            for kind, facts in part.facts.items():
+                of_pool.setdefault(kind, []).append(facts.mig_profiles)
+        for kind, counts in of_pool.items():
+            # The union of counters has the larger number of both.
+            largest[driver, kind] = largest.get((driver, kind), Counter()) | _sum_counts(counts)
+    return largest
+
+
+def _sum_counts(counts: Iterable[Mapping[str, int]]) -> Counter[str]:
+    total: Counter[str] = Counter()
+    for numbers in counts:
+        total.update(numbers)
+    return total
+
+
 def _most_frequent_first(counter: Counter[int]) -> tuple[int, ...]:
     return tuple(sorted(counter, key=lambda number: (-counter[number], number)))
 
@@ -240,7 +268,8 @@ def merge_facts(parts: Iterable[Facts]) -> Facts:
         or None,
         bandwidth=any(part.bandwidth for part in known_parts),
         models=tuple(sorted({model for part in known_parts for model in part.models})),
-        mig_profiles=tuple(sorted({name for part in known_parts for name in part.mig_profiles})),
+        mig_profiles=dict(_sum_counts(part.mig_profiles for part in known_parts)),
+        node_counts=tuple(sorted({count for part in known_parts for count in part.node_counts})),
     )
 
 
@@ -286,7 +315,8 @@ def _facts(device: Device, kind: DeviceProfile, driver: str) -> Facts:
         bandwidth=isinstance(kind.bandwidth, str)
         and not capacities.keys().isdisjoint((kind.bandwidth, f"{driver}/{kind.bandwidth}")),
         models=tuple(map(lower_ascii, _text(device, kind.attributes.model, driver))),
-        mig_profiles=_text(device, kind.attributes.mig_profile, driver),
+        mig_profiles=dict.fromkeys(_text(device, kind.attributes.mig_profile, driver), 1),
+        node_counts=_node_counts(device, kind, driver),
     )
 
 
@@ -297,6 +327,18 @@ def _text(device: Device, name: str | None, driver: str) -> tuple[str, ...]:
         return ()
     attribute = attributes.get(name) or attributes.get(f"{driver}/{name}")
     return () if attribute is None or not attribute.string else (attribute.string,)
+
+
+def _node_counts(device: Device, kind: DeviceProfile, driver: str) -> tuple[int, ...]:
+    """Return the number of devices of the node, as a device publishes it; none if it publishes none."""
+    attributes = device.attributes or {}
+    names = {named_devices.count_attribute for named_devices in (kind.resources or {}).values()}
+    values = (
+        attributes.get(name) or attributes.get(f"{driver}/{name}")
+        for name in names
+        if isinstance(name, str)
+    )
+    return tuple(value.int_ for value in values if value is not None and value.int_ is not None)
 
 
 def _partitions(device: Device, kind: DeviceProfile, driver: str) -> tuple[int, ...]:

@@ -275,6 +275,43 @@ ROWS: tuple[Row, ...] = (
             )
         ],
     ),
+    Row(
+        f"write 3 for 7 in selector {ATTRIBUTES}.index == 7",
+        "the nearest number",
+        FOUR,
+        [claim(request("r", f"{ATTRIBUTES}.index == 7"))],
+    ),
+    Row(
+        f'write "A100-80" for "a100" in selector {ATTRIBUTES}.root == "a100"',
+        "a part of a published text",
+        node_with(pool_of(*gpus("A100-80", "H100-80"))),
+        [claim(request("r", f'{ATTRIBUTES}.root == "a100"'))],
+    ),
+    Row(
+        f"write '3g.40gb' for '4g.40gb' in selector {ATTRIBUTES}.root == '4g.40gb'",
+        "of similar texts the one with the same end",
+        node_with(pool_of(*gpus("4g.20gb", "3g.40gb"))),
+        [claim(request("r", f"{ATTRIBUTES}.root == '4g.40gb'"))],
+    ),
+    Row(
+        f'drop selector {ATTRIBUTES}.root == "GPU-aaaa"',
+        "another text is no correction of one that is in use",
+        node_with(pool_of(*gpus("GPU-aaaa", "GPU-aaab"))),
+        [claim(request("r", f'{ATTRIBUTES}.root == "GPU-aaaa"'))],
+        [OTHERS],
+    ),
+    Row(
+        f"write 39Gi for 40Gi in selector {LARGE}, request 2 devices",
+        "of two changes the least of both together",
+        node_with(
+            pool_of(
+                *gpus("a", "b", memory="39Gi"),
+                device("tiny-0", capacity={"memory": "1Gi"}),
+                device("tiny-1", capacity={"memory": "1Gi"}),
+            )
+        ),
+        [claim(request("r", LARGE, count=5))],
+    ),
     Row("drop selector false", "the only condition", FOUR, [claim(request("r", "false"))]),
     Row(
         "request 2 devices in request r/y",

@@ -1,0 +1,106 @@
+"""Published values in place of one that a condition requires: `model == "large"` for `model == "Large"`.
+
+A number has the nearest ones. A text has similar ones, and only if no device has the required text:
+another UUID than the one of a busy GPU is no correction.
+"""
+
+import difflib
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import takewhile
+from typing import Final, NamedTuple
+
+from allocator.explain.selector import ComparedValue, required_value
+from allocator.model.devices import PublishedDevice
+from kube.api.resource import DeviceAttribute
+
+_MAX_VALUES: Final = 4
+_MAX_PUBLISHED: Final = 64
+_MAX_TEXT: Final = 64
+_MIN_SIMILARITY: Final = 0.8
+
+
+class EqualValue(NamedTuple):
+    """A condition with a published value.
+
+    Attributes:
+        before: The value as the condition has it, with its quotes.
+        after: The published value, with the same quotes.
+        condition: The condition with that value.
+        distance: 0 for the same value, 1 for one that has nothing in common with it.
+        value: The published value, without quotes.
+    """
+
+    before: str
+    after: str
+    condition: str
+    distance: float
+    value: str
+
+
+def find_equal_values(text: str, devices: Iterable[PublishedDevice]) -> Iterator[EqualValue]:
+    """Yield a condition with the published values that are nearest to the one that it requires, the nearest first."""
+    required = required_value(text)
+    if required is None:
+        return
+    values = dict.fromkeys(
+        value for device in devices if (value := _value(required, device)) is not None
+    )
+    quote = required.amount[0] if required.amount[0] in "\"'" else ""
+    literal = required.amount.strip(quote) if quote else required.amount
+    published = sorted(values)[:_MAX_PUBLISHED]
+    near = _near_texts(literal, published) if quote else _near_numbers(literal, published)
+    for distance, value in near[:_MAX_VALUES]:
+        after = f"{quote}{value}{quote}"
+        yield EqualValue(
+            required.amount, after, required.replace_amount(text, after), distance, value
+        )
+
+
+def _value(required: ComparedValue, device: PublishedDevice) -> str | None:
+    """Return the value of a device as the condition would have it, without quotes; None if it has none."""
+    value = required.field.value(device.id.driver, device.device)
+    if not isinstance(value, DeviceAttribute):
+        return None
+    if required.amount[0] in "\"'":
+        text = value.string
+        is_plain = text is not None and text.isprintable() and not set(text) & set("\"'\\")
+        return text if is_plain else None
+    return str(value.int_) if value.int_ is not None else None
+
+
+def _near_numbers(literal: str, published: Iterable[str]) -> list[tuple[float, str]]:
+    required = int(literal)
+    distances = [
+        (min(abs(int(value) - required) / max(abs(required), 1), 1.0), value)
+        for value in published
+        if value != literal
+    ]
+    # Of two that are as near, the larger one is enough.
+    return sorted(distances, key=lambda entry: (entry[0], -int(entry[1])))
+
+
+def _near_texts(literal: str, published: Sequence[str]) -> list[tuple[float, str]]:
+    if literal in published or not literal or len(literal) > _MAX_TEXT:
+        return []
+    distances = [
+        (1 - similarity, value)
+        for value in published
+        if len(value) <= _MAX_TEXT
+        and (similarity := _similarity(literal, value)) >= _MIN_SIMILARITY
+    ]
+    return sorted(
+        distances, key=lambda entry: (entry[0], -_common_end(literal, entry[1]), entry[1])
+    )
+
+
+def _similarity(literal: str, value: str) -> float:
+    lower, other = literal.lower(), value.lower()
+    if lower in other:
+        return 1.0
+    return difflib.SequenceMatcher(a=lower, b=other, autojunk=False).ratio()
+
+
+def _common_end(first: str, second: str) -> int:
+    """Return the number of equal characters at the end of two texts."""
+    pairs = zip(reversed(first), reversed(second), strict=False)
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
