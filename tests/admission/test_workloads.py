@@ -146,13 +146,13 @@ CASES: Final = (
     ),
     Case(
         "a share in a privileged container",
-        pod(gpus(1, mem=1, fields={"securityContext": {"privileged": True}})),
+        pod(gpus(1, mem=1000, fields={"securityContext": {"privileged": True}})),
         Decision.REFUSED,
         (f"error privilegedShare {TEMPLATE}.containers[0].securityContext.privileged",),
     ),
     Case(
         "an annotation of the pods",
-        pod(gpus(1, mem=1), annotations={"nvidia.com/vgpu-mode": "mug"}),
+        pod(gpus(1, mem=1000), annotations={"nvidia.com/vgpu-mode": "mug"}),
         Decision.REFUSED,
         ("error unknownMode spec.template.metadata.annotations[nvidia.com/vgpu-mode]",),
     ),

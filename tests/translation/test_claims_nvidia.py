@@ -215,11 +215,13 @@ REFUSALS = (
     ),
     Refusal(
         "MPS on devices that the driver shares itself",
-        asking(1, mem=1, annotations={"nvidia.com/vgpu-mode": "mps"}),
+        asking(1, mem=1000, annotations={"nvidia.com/vgpu-mode": "mps"}),
         ("error unsupportedAsPublished",),
         (BY_MEMORY,),
     ),
-    Refusal("a share of cores", asking(1, mem=1, cores=30), ("error cannotExpress",), (BY_MEMORY,)),
+    Refusal(
+        "a share of cores", asking(1, mem=1000, cores=30), ("error cannotExpress",), (BY_MEMORY,)
+    ),
 )
 
 

@@ -31,13 +31,15 @@ POOL = container("main", {"rdma/hca": 1})
 
 
 def test_a_share_without_cores_is_reported_once() -> None:
-    got = translation_outcome(pod(gpus(1, mem=10, name="a"), gpus(1, mem=10, name="b")), PUBLISHED)
+    got = translation_outcome(
+        pod(gpus(1, mem=1000, name="a"), gpus(1, mem=1000, name="b")), PUBLISHED
+    )
 
     assert ["info uncappedCores"] == finding_codes(got.findings)
 
 
 def test_a_share_with_cores_is_placed_as_in_hami() -> None:
-    got = translation_outcome(pod(gpus(1, mem=10, cores=10)), PUBLISHED)
+    got = translation_outcome(pod(gpus(1, mem=1000, cores=10)), PUBLISHED)
 
     assert [] == finding_codes(got.findings)
 

@@ -91,7 +91,7 @@ def test_what_a_pod_reserves(case: Case) -> None:
         ("8Gi", MemoryUnit.DETECTED, 8, ()),
         ("512Mi", MemoryUnit.DETECTED, 512, ("warning wrongUnit",)),
         ("512Mi", MemoryUnit.MIB, 512, ()),
-        ("8Mi", MemoryUnit.MIB, 8, ()),
+        ("8Mi", MemoryUnit.MIB, 8, ("warning wrongUnit",)),
         ("512Gi", MemoryUnit.GIB, 512, ("warning wrongUnit",)),
         ("100Gi", MemoryUnit.DETECTED, 100, ("warning wrongUnit",)),
     ],
