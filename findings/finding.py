@@ -12,6 +12,7 @@ import msgspec
 from findings.field_path import FieldPath
 from findings.fitting import (
     Correction,
+    DroppedRequest,
     FittingAmounts,
     Renaming,
     Replacement,
@@ -442,6 +443,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
         cause: The place in the claim that the object refers to, below the claim's `devices`; None
             where the place in the object says it all.
         fitting: The fix as the numbers of claims; None where it is another than to request smaller ones.
+        droppable: The requests of claims of which it is enough to drop one; empty where the fix is another.
         widening: The fix as choices of devices in claims; None where it is another than to widen those.
         corrections: The fix as amounts in the object, all of which it takes; empty where it is another
             than to write amounts, or leaves a choice.
@@ -457,6 +459,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     cause: FieldPath | None = None
     fitting: FittingAmounts | None = None
     widening: WiderChoices | None = None
+    droppable: tuple[DroppedRequest, ...] = ()
     corrections: tuple[Correction, ...] = ()
     rewrites: tuple[Rewrite, ...] = ()
     reasons: tuple[str, ...] = ()

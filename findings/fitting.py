@@ -1,5 +1,7 @@
 """The amounts that would fit, beside the words of a finding."""
 
+from collections.abc import Sequence
+
 import msgspec
 
 from findings.field_path import FieldPath
@@ -33,16 +35,25 @@ class FittingAmounts(msgspec.Struct, frozen=True, kw_only=True):
     quota: str = ""
 
 
+class OtherValue(msgspec.Struct, frozen=True, kw_only=True):
+    """A value that a selector would have to require instead of another one; both without quotes."""
+
+    before: str
+    after: str
+
+
 class Choice(msgspec.Struct, frozen=True, kw_only=True):
     """A field of a claim that chooses among devices: selectors of a request, or the constraints.
 
     Attributes:
         claim: The path in the object of the claim, or of the reference to it.
         field: The field below the claim's `devices`.
+        value: The value to require; None where the choice is to be wider.
     """
 
     claim: FieldPath
     field: FieldPath
+    value: OtherValue | None = None
 
 
 class WiderChoices(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,6 +65,35 @@ class WiderChoices(msgspec.Struct, frozen=True, kw_only=True):
 
     choices: tuple[Choice, ...]
     node: str
+
+
+class DroppedRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A request of a claim; all others would fit a node.
+
+    Attributes:
+        claim: The path in the object of the claim, or of the reference to it.
+        index: The index of the request in the claim.
+    """
+
+    claim: FieldPath
+    index: int
+
+
+def drop_one(names: Sequence[str]) -> str:
+    """Return the advice to drop one of some requests of a pod, or to divide them; empty without any.
+
+    >>> drop_one(["request a", "request b"])
+    'drop request a, or drop request b (either is enough), or request them in pods of their own: no node has both'
+    """
+    if not names:
+        return ""
+    if len(names) == 1:
+        return f"drop {names[0]}, or request it in a pod of its own: no node has all of them"
+    dropped = ", or ".join(f"drop {name}" for name in names)
+    enough, both = ("either", "both") if len(names) == 2 else ("one of them", "all of them")
+    return (
+        f"{dropped} ({enough} is enough), or request them in pods of their own: no node has {both}"
+    )
 
 
 class Correction(msgspec.Struct, frozen=True, kw_only=True):

@@ -5,7 +5,7 @@ then two, then as many as it takes. Nothing is assumed: every answer comes from 
 the changed claims, so they fit whenever the change is applied.
 """
 
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import combinations
 from typing import Final, NamedTuple
 
@@ -15,19 +15,20 @@ from msgspec.structs import replace
 from allocator.cluster import equivalence
 from allocator.cluster.cluster import Cluster
 from allocator.cluster.verdicts import Outcome
-from allocator.explain.relaxations import Applied, Kind, Relaxation, class_chain, find_relaxations
+from allocator.explain.candidate_nodes import candidate_nodes
+from allocator.explain.relaxations import Applied, Kind, Relaxation, find_relaxations
 from allocator.explain.selector import one_line
 from allocator.model.devices import NodeDevices
 from allocator.model.outcome import AttemptFailed
 from allocator.model.plan import Budget, Plan
 from allocator.model.requests import PendingClaims
-from allocator.model.selectors import SelectorChain
 from allocator.model.usage import Usage
 from allocator.search.attempt import AllocatorOptions
 from allocator.search.search import allocate
 from findings.field_path import FieldPath
+from findings.fitting import OtherValue
 from findings.text import count_text
-from kube.api.resource import MAX_RESULTS, ResourceClaim
+from kube.api.resource import ResourceClaim
 from kube.quantity import Quantity
 
 SEARCHES: Final = 1_200
@@ -61,7 +62,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
         field: The field below the claim's devices that gets `amount`; None where the change is
             another than a smaller number.
         amount: The count, or the amount of a capacity, to request.
-        value: The value that a selector is to require; empty where it is dropped, and for other changes.
+        value: The value that a selector is to require instead of another; None for other changes.
     """
 
     claim: str
@@ -72,7 +73,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     position: int = 0
     field: FieldPath | None = None
     amount: Quantity | None = None
-    value: str = ""
+    value: OtherValue | None = None
 
 
 def chosen_by(change: Change, claim: ResourceClaim) -> FieldPath | None:
@@ -276,7 +277,7 @@ def _closest_fit_in(
         return None
     # Nodes of one class now are of one class when the cluster is idle.
     examples = cluster.representatives(equivalence.explanation_projection(pending), nodes)
-    candidates = _candidates(examples, pending, usage, cluster.options)
+    candidates = candidate_nodes(examples, pending, usage, cluster.options)
     return find_closest_fit(
         candidates[:MAX_NODES],
         claims,
@@ -419,13 +420,14 @@ def _two(trial: _Trial, relaxations: Sequence[Relaxation]) -> ClosestFit | None:
 
 def _least_pairs(trial: _Trial, first: Relaxation, second: Relaxation) -> Iterator[Applied]:
     """Yield the least options of two relaxations that fit together: the least of one, then the least of the other."""
-    for one, other in ((first, second), (second, first)):
-        number = trial.least(one, {other: len(other.options) - 1})
+    for leading, following in ((first, second), (second, first)):
+        number = trial.least(leading, {following: len(following.options) - 1})
         if number is None:
             return
-        least = trial.least(other, {one: number})
+        least = trial.least(following, {leading: number})
         if least is not None:
-            yield {first: number, second: least} if one is first else {first: least, second: number}
+            applied_options = {leading: number, following: least}
+            yield {first: applied_options[first], second: applied_options[second]}
 
 
 def _several(trial: _Trial, relaxations: Sequence[Relaxation]) -> ClosestFit | None:
@@ -459,54 +461,4 @@ def _all_applied(trial: _Trial, relaxations: Sequence[Relaxation]) -> dict[Relax
             if trial.fits(applied_options)
         ),
         None,
-    )
-
-
-# --- which nodes ----------------------------------------------------------------------------------
-
-
-def _candidates(
-    nodes: Iterable[NodeDevices], pending: PendingClaims, usage: Usage, rules: AllocatorOptions
-) -> list[NodeDevices]:
-    """Return one node of each class, those with the most suitable devices first.
-
-    Changed claims read no more of a device than the claims do, so what holds for one node of a
-    class holds for all.
-    """
-    projection = equivalence.explanation_projection(pending)
-    chains = list(
-        dict.fromkeys(
-            class_chain(request)
-            for requests in pending.requests
-            for alternatives in requests
-            for request in alternatives
-        )
-    )
-    examples: dict[Hashable, NodeDevices] = {}
-    for node in nodes:
-        uses = [
-            (number, equivalence.usage_key(pool, use, rules))
-            for number, pool in enumerate(node.pools)
-            if (use := usage.pools.get(pool.id))
-        ]
-        key = (
-            equivalence.published_key(node, rules),
-            tuple(uses),
-            equivalence.projected_key(node, projection),
-        )
-        examples.setdefault(key, node)
-    return sorted(
-        examples.values(), key=lambda node: (-_suitable_devices(node, chains, usage), node.node)
-    )
-
-
-def _suitable_devices(node: NodeDevices, chains: Iterable[SelectorChain], usage: Usage) -> int:
-    """Return the number of devices of the classes that no claim has to itself."""
-    free = [
-        device
-        for device in node.devices
-        if (use := usage.of(device.id)) is None or not use.exclusive
-    ]
-    return sum(
-        min(sum(chain.verdict(device) is True for device in free), MAX_RESULTS) for chain in chains
     )

@@ -1,7 +1,6 @@
 """Published values in place of one that a condition requires: `model == "large"` for `model == "Large"`.
 
-A number has the nearest ones. A text has similar ones, and only if no device has the required text:
-another UUID than the one of a busy GPU is no correction.
+A number has the nearest ones, and a text has similar ones.
 """
 
 import difflib
@@ -11,6 +10,7 @@ from typing import Final, NamedTuple
 
 from allocator.explain.selector import ComparedValue, required_value
 from allocator.model.devices import PublishedDevice
+from findings.fitting import OtherValue
 from kube.api.resource import DeviceAttribute
 
 _MAX_VALUES: Final = 4
@@ -27,64 +27,72 @@ class EqualValue(NamedTuple):
         after: The published value, with the same quotes.
         condition: The condition with that value.
         distance: 0 for the same value, 1 for one that has nothing in common with it.
-        value: The published value, without quotes.
+        value: Both values without quotes.
     """
 
     before: str
     after: str
     condition: str
     distance: float
-    value: str
+    value: OtherValue
 
 
 def find_equal_values(text: str, devices: Iterable[PublishedDevice]) -> Iterator[EqualValue]:
     """Yield a condition with the published values that are nearest to the one that it requires, the nearest first."""
-    required = required_value(text)
-    if required is None:
+    condition_value = required_value(text)
+    if condition_value is None:
         return
     values = dict.fromkeys(
-        value for device in devices if (value := _value(required, device)) is not None
+        value for device in devices if (value := _value(condition_value, device)) is not None
     )
-    quote = required.amount[0] if required.amount[0] in "\"'" else ""
-    literal = required.amount.strip(quote) if quote else required.amount
-    published = sorted(values)[:_MAX_PUBLISHED]
-    near = _near_texts(literal, published) if quote else _near_numbers(literal, published)
+    quote = condition_value.amount[0] if condition_value.amount[0] in "\"'" else ""
+    literal = condition_value.amount.strip(quote) if quote else condition_value.amount
+    published_values = sorted(values)[:_MAX_PUBLISHED]
+    near = (
+        _near_texts(literal, published_values)
+        if quote
+        else _near_numbers(literal, published_values)
+    )
     for distance, value in near[:_MAX_VALUES]:
         after = f"{quote}{value}{quote}"
         yield EqualValue(
-            required.amount, after, required.replace_amount(text, after), distance, value
+            condition_value.amount,
+            after,
+            condition_value.replace_amount(text, after),
+            distance,
+            OtherValue(before=literal, after=value),
         )
 
 
-def _value(required: ComparedValue, device: PublishedDevice) -> str | None:
+def _value(condition_value: ComparedValue, device: PublishedDevice) -> str | None:
     """Return the value of a device as the condition would have it, without quotes; None if it has none."""
-    value = required.field.value(device.id.driver, device.device)
+    value = condition_value.field.value(device.id.driver, device.device)
     if not isinstance(value, DeviceAttribute):
         return None
-    if required.amount[0] in "\"'":
+    if condition_value.amount[0] in "\"'":
         text = value.string
         is_plain = text is not None and text.isprintable() and not set(text) & set("\"'\\")
         return text if is_plain else None
     return str(value.int_) if value.int_ is not None else None
 
 
-def _near_numbers(literal: str, published: Iterable[str]) -> list[tuple[float, str]]:
-    required = int(literal)
+def _near_numbers(literal: str, published_values: Iterable[str]) -> list[tuple[float, str]]:
+    number = int(literal)
     distances = [
-        (min(abs(int(value) - required) / max(abs(required), 1), 1.0), value)
-        for value in published
+        (min(abs(int(value) - number) / max(abs(number), 1), 1.0), value)
+        for value in published_values
         if value != literal
     ]
     # Of two that are as near, the larger one is enough.
     return sorted(distances, key=lambda entry: (entry[0], -int(entry[1])))
 
 
-def _near_texts(literal: str, published: Sequence[str]) -> list[tuple[float, str]]:
-    if literal in published or not literal or len(literal) > _MAX_TEXT:
+def _near_texts(literal: str, published_values: Sequence[str]) -> list[tuple[float, str]]:
+    if not literal or len(literal) > _MAX_TEXT:
         return []
     distances = [
         (1 - similarity, value)
-        for value in published
+        for value in published_values
         if len(value) <= _MAX_TEXT
         and (similarity := _similarity(literal, value)) >= _MIN_SIMILARITY
     ]

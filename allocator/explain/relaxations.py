@@ -39,6 +39,7 @@ from allocator.model.selectors import SelectorChain, selector_chain
 from allocator.model.usage import Usage
 from allocator.search.attempt import AllocatorOptions
 from findings.field_path import FieldPath
+from findings.fitting import OtherValue
 from findings.text import count_text
 from kube.api.resource import (
     MAX_RESULTS,
@@ -91,14 +92,14 @@ class Option(NamedTuple):
     Attributes:
         detail: The change in the imperative: `request 2 devices`.
         amount: The count, or the amount of a capacity, to request; None for any other change.
-        value: The value that a selector is to require; empty for any other change.
+        value: The value that a selector is to require instead of another; None for any other change.
     """
 
     cost: int
     detail: str
     edit: Edit
     amount: Quantity | None = None
-    value: str = ""
+    value: OtherValue | None = None
 
 
 class Relaxation(NamedTuple):

@@ -35,7 +35,7 @@ from translation.record.claim_sources import (
     widened_at_source,
 )
 from translation.record.key_fixes import RecordedTranslation, derive_claims, with_key_fixes
-from translation.vocabularies.nvidia import mig_profile, mig_resource
+from translation.vocabularies.nvidia import mig_profile
 
 _PROFILES_NAMED: Final = 10
 
@@ -178,10 +178,10 @@ def _in_keys(
     claims = match_claims(pod.spec.resource_claims or (), derive_claims(translation))
     if not amounts or len(amounts) < len(fit.changes):
         on_node = [slice_ for slice_ in slices if slice_.spec.node_name == fit.node]
-        published = _Published(
+        node_inventory = _NodeInventory(
             _counts(on_node, translation), _mig_profiles(on_node, translation.profiles)
         )
-        words = [_at_source(change, fit, claims, entries, published) for change in fit.changes]
+        words = [_at_source(change, fit, claims, entries, node_inventory) for change in fit.changes]
         if not words or not all(words):
             return fit
         place = fit.in_all_pods or f" to fit node {one_line(fit.node)}"
@@ -196,8 +196,8 @@ def _in_keys(
     return replace(fit, fix_in_keys=f"{translated.fix}{fit.in_all_pods}")
 
 
-class _Published(NamedTuple):
-    """What the node of a closest fit publishes.
+class _NodeInventory(NamedTuple):
+    """The devices of the node of a closest fit.
 
     Attributes:
         counts: Key that requests all devices of a node to the one number that all of them publish.
@@ -255,7 +255,7 @@ def _at_source(
     fit: ClosestFit,
     claims: Sequence[Claim | None],
     entries: Mapping[Name, int],
-    published: _Published,
+    node_inventory: _NodeInventory,
 ) -> str:
     """Return another choice of devices as a change of the key, or the annotation, that chose them; else empty."""
     entry = entries.get(claim_name(fit.claims[change.position]))
@@ -266,22 +266,19 @@ def _at_source(
     source = claim.source(field)
     key = _key_of(source) if source is not None and source.steps else ""
     # The amount of such a key selects the devices by their number.
-    if key in published.counts:
-        return f"write {one_line(key)}: {published.counts[key]}"
-    profile = mig_profile(key)
-    if profile is not None and change.value:
-        other = mig_resource(key, profile, change.value)
-        return f"write {one_line(other)} for {one_line(key)}"
-    words = widened_at_source(claim, field)
-    profiles = _described_profiles(claim, key, published) if words else ""
+    if key in node_inventory.counts:
+        return f"write {one_line(key)}: {node_inventory.counts[key]}"
+    words = widened_at_source(claim, field, change.value)
+    is_known = not words or change.value is not None
+    profiles = "" if is_known else _described_profiles(claim, key, node_inventory)
     return f"{words} ({profiles})" if profiles else words
 
 
-def _described_profiles(claim: Claim, key: str, published: _Published) -> str:
+def _described_profiles(claim: Claim, key: str, node_inventory: _NodeInventory) -> str:
     """Return the MIG profiles that the node publishes for a key of another one: `3g.20gb: 2`; else empty."""
     if mig_profile(key) is None or len(claim.drivers) != 1:
         return ""
-    counts = published.mig_profiles.get(min(claim.drivers), {})
+    counts = node_inventory.mig_profiles.get(min(claim.drivers), {})
     names = [f"{one_line(name)}: {number}" for name, number in sorted(counts.items())]
     more = f" and {len(names) - _PROFILES_NAMED} more" if len(names) > _PROFILES_NAMED else ""
     return f"published are {', '.join(names[:_PROFILES_NAMED])}{more}" if names else ""

@@ -27,6 +27,7 @@ from kube.api.resource import (
 )
 from kube.quantity import Quantity
 from rules.feasibility.bounded_search import Feasibility
+from rules.feasibility.droppable import find_droppable
 from rules.feasibility.idle_cluster import Claims, IdleCluster, signature
 from rules.feasibility.partial_claims import (
     claim_of_request,
@@ -58,6 +59,8 @@ class Infeasibility(msgspec.Struct, frozen=True, kw_only=True):
         classes: Names of the DeviceClasses in question.
         doubt: The reason the verdict may be wrong with any inventory; empty if it is not.
         closest_fit: The smallest change to the claims that makes them feasible.
+        droppable: The requests without which the others are feasible, by the indices of their claims
+            and of the requests; only where claims are infeasible together.
     """
 
     code: Code
@@ -69,6 +72,7 @@ class Infeasibility(msgspec.Struct, frozen=True, kw_only=True):
     classes: frozenset[str] = frozenset()
     doubt: str = ""
     closest_fit: ClosestFit | None = None
+    droppable: tuple[tuple[int, int], ...] = ()
 
 
 def is_small_enough_for_closest_fit(claims: Claims) -> bool:
@@ -104,7 +108,20 @@ def _find_infeasibilities(idle_cluster: IdleCluster, claims: Claims) -> tuple[In
     closest_fit = (
         idle_cluster.closest_fit(claims) if is_small_enough_for_closest_fit(claims) else None
     )
+    if closest_fit is None:
+        return tuple(_with_droppable(reason, idle_cluster, claims) for reason in reasons)
     return tuple(replace(reason, closest_fit=closest_fit) for reason in reasons)
+
+
+def _with_droppable(
+    reason: Infeasibility, idle_cluster: IdleCluster, claims: Claims
+) -> Infeasibility:
+    if reason.code is not Code.JOINTLY_INFEASIBLE:
+        return reason
+    first = reason.claim or 0
+    part = claims if reason.claim is None else (claims[first],)
+    droppable = ((first + claim, index) for claim, index in find_droppable(idle_cluster, part))
+    return replace(reason, droppable=tuple(droppable))
 
 
 def find_drivers(idle_cluster: IdleCluster, claims: Claims) -> frozenset[str]:

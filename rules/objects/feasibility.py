@@ -17,9 +17,11 @@ from findings.finding import Code, Finding, warning
 from findings.fitting import (
     Choice,
     Correction,
+    DroppedRequest,
     FittingAmount,
     FittingAmounts,
     WiderChoices,
+    drop_one,
 )
 from kube.api.core import Pod
 from kube.api.resource import DeviceClaim
@@ -134,9 +136,28 @@ def _finding(
         enforcement=enforcement,
         reasons=infeasibility.reasons,
         cause=cause,
-        fix=closest_fit.fix if closest_fit is not None else "",
+        fix=closest_fit.fix if closest_fit is not None else _drop(infeasibility.droppable, entries),
     )
-    return tuple(_with_amounts(finding, closest_fit, entries) for finding in findings)
+    droppable = tuple(
+        DroppedRequest(claim=entries[claim].path, index=index)
+        for claim, index in infeasibility.droppable
+    )
+    return tuple(
+        replace(_with_amounts(finding, closest_fit, entries), droppable=droppable)
+        for finding in findings
+    )
+
+
+def _drop(droppable: Sequence[tuple[int, int]], entries: Sequence[ClaimEntry]) -> str:
+    """Return the advice to drop one of some requests; empty without any."""
+    names_claim = len({claim for claim, _ in droppable}) > 1
+    names = []
+    for number, index in droppable:
+        claim = entries[number].claim
+        name = one_line((claim.spec.devices.requests or ())[index].name)
+        place = f" of claim {one_line(claim.metadata.name)}" if names_claim else ""
+        names.append(f"request {name}{place}")
+    return drop_one(names)
 
 
 def _limit_of(path: FieldPath, entry: ClaimEntry) -> FieldPath | None:
@@ -211,7 +232,7 @@ def _wider_choices(
     if closest_fit is None:
         return None
     choices = tuple(
-        Choice(claim=entry.path, field=field)
+        Choice(claim=entry.path, field=field, value=change.value)
         for change in closest_fit.changes
         for entry in (entries[change.position],)
         if (field := chosen_by(change, entry.claim)) is not None

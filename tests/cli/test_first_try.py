@@ -341,6 +341,57 @@ def test_a_constraint_of_an_annotation_is_dropped_where_it_was_written(tmp_path:
     assert "drop matchAttribute" not in outputs
 
 
+APART: Final = """
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaimTemplate
+metadata: {name: mix}
+spec:
+  spec:
+    devices:
+      requests:
+      - {name: whole, exactly: {deviceClassName: gpu.nvidia.com}}
+      - {name: slice, exactly: {deviceClassName: mig.nvidia.com}}
+      - {name: other, exactly: {deviceClassName: mig.nvidia.com}}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: train}
+spec:
+  resourceClaims: [{name: gpu, resourceClaimTemplateName: mix}]
+  containers:
+  - {name: main, image: a, resources: {claims: [{name: gpu}]}}
+"""
+
+
+def test_of_requests_that_no_node_has_together_those_are_named_that_can_be_dropped() -> None:
+    whole = "      - {name: whole, exactly: {deviceClassName: gpu.nvidia.com}}\n"
+    other = "      - {name: other, exactly: {deviceClassName: mig.nvidia.com}}\n"
+    outputs, _ = _outputs(SHARED, APART)
+    outputs_of_two, _ = _outputs(SHARED, APART.replace(other, ""))
+    _, exit_codes = _outputs(SHARED, APART.replace(whole, ""))
+
+    alone = "drop request whole, or request it in a pod of its own: no node has all of them"
+    either = (
+        "drop request whole, or drop request slice (either is enough), or request them in pods of"
+    )
+    assert f"all requested devices together; {alone} [jointlyInfeasible]" in outputs
+    assert f"all requested devices together; {either}" in outputs_of_two
+    assert exit_codes == (0, 0)
+
+
+def test_a_mig_profile_of_another_node_is_told_with_one_of_the_same_node() -> None:
+    pod = LABELLED.replace("  nodeSelector: {nvidia.com/gpu.product: NVIDIA-A100-SXM4-80GB}\n", "")
+    keys = "nvidia.com/gpu: 1, nvidia.com/gpumem: 1000"
+    wrong = pod.replace(keys, "nvidia.com/mig-3g.40gb: 1, nvidia.com/mig-3g.20gb: 1")
+
+    outputs, _ = _outputs(SHARED, wrong)
+    _, exit_codes = _outputs(SHARED, wrong.replace("3g.20gb", "2g.20gb"))
+
+    words = "write nvidia.com/mig-2g.20gb for nvidia.com/mig-3g.20gb to fit node mig-1"
+    assert f"{words} [jointlyInfeasible]" in outputs
+    assert exit_codes == (0, 0)
+
+
 def test_to_wait_is_better_than_another_kind_of_devices() -> None:
     keys = "nvidia.com/gpu: 1, nvidia.com/gpumem: 10000"
     replicas = DEPLOYMENT.replace("requests: {cpu: 100}, ", "").replace(

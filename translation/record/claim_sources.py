@@ -8,7 +8,8 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from findings.field_path import FieldPath, Key
-from findings.finding import Code, Finding
+from findings.finding import Finding
+from findings.fitting import DroppedRequest, OtherValue, drop_one
 from findings.text import printable
 from kube.api.core import PodResourceClaim
 from translation.compiling.claims import Claim
@@ -52,9 +53,7 @@ def locate_at_keys(finding: Finding, pod: FieldPath, claims: Sequence[Claim | No
     translated_claims = [claim for claim in candidate_claims if claim is not None]
     if not translated_claims or len(translated_claims) < len(candidate_claims):
         return finding
-    fix = finding.fix
-    if finding.code is Code.JOINTLY_INFEASIBLE and not fix:
-        fix = _separation(translated_claims)
+    fix = _separation(finding.droppable, pod, claims) or finding.fix
     return msgspec.structs.replace(
         finding,
         path=pod.join(source_path(translated_claims, finding.cause)),
@@ -65,43 +64,59 @@ def locate_at_keys(finding: Finding, pod: FieldPath, claims: Sequence[Claim | No
     )
 
 
-def _separation(claims: Sequence[Claim]) -> str:
-    """Return the advice to drop the keys of one of two claims; each of them alone is feasible.
+def _separation(
+    droppable: Sequence[DroppedRequest], pod: FieldPath, claims: Sequence[Claim | None]
+) -> str:
+    """Return the advice to drop the keys of one of some requests; empty if one of them has no keys of its own."""
+    keys_by_request = [_keys_of(dropped, pod, claims) for dropped in droppable]
+    names = [" and ".join(keys) for keys in dict.fromkeys(keys_by_request)]
+    return drop_one(names) if all(names) else ""
 
-    Empty for claims of one driver, of which less may be requested, and for those with a key in common.
-    """
-    if len(claims) != 2:
-        return ""
-    first, second = claims
-    keys, other_keys = _keys_of(first), _keys_of(second)
-    drivers = first.drivers.isdisjoint(second.drivers)
-    if not drivers or not keys or not other_keys or not set(keys).isdisjoint(other_keys):
-        return ""
-    names, other_names = " and ".join(keys), " and ".join(other_keys)
-    return (
-        f"drop {names}, or drop {other_names}: they come from different drivers, and no node serves both "
-        "as requested"
+
+def _keys_of(
+    dropped: DroppedRequest, pod: FieldPath, claims: Sequence[Claim | None]
+) -> tuple[str, ...]:
+    """Return the keys of a request, sorted; empty for one of another claim."""
+    claim = claim_at(dropped.claim, pod, claims)
+    if claim is None:
+        return ()
+    place = ("requests", dropped.index)
+    paths = [path for field, path in claim.sources.items() if field.steps[:2] == place]
+    return tuple(
+        sorted(
+            {printable(path.steps[-1].name) for path in paths if isinstance(path.steps[-1], Key)}
+        )
     )
 
 
-def _keys_of(claim: Claim) -> tuple[str, ...]:
-    names = (path.steps[-1] for path in claim.sources.values() if path.steps)
-    return tuple(sorted({printable(name.name) for name in names if isinstance(name, Key)}))
+def claim_at(path: FieldPath, pod: FieldPath, claims: Sequence[Claim | None]) -> Claim | None:
+    """Return the translated claim that a path in the object refers to; None for another claim."""
+    entry = path.relative_to(pod.join(CLAIMS))
+    index = next((step for step in entry.steps if isinstance(step, int)), None) if entry else None
+    return claims[index] if index is not None and index < len(claims) else None
 
 
-def widened_at_source(claim: Claim, field: FieldPath) -> str:
+def widened_at_source(claim: Claim, field: FieldPath, value: OtherValue | None = None) -> str:
     """Return another choice of devices as a change of the key, or the annotation, that chose them; else empty.
 
     Args:
         field: The `constraints` of the claim, or the selectors of one of its requests.
+        value: The value to require; None where the choice is to be wider.
     """
     match _source_of_choice(claim, field):
         case FieldPath(steps=("metadata", "annotations", Key(name=name))):
             return f"remove annotation {printable(name)}, or change it,"
         case FieldPath(steps=(*_, "resources", "limits", Key(name=name))):
-            return f"write another key for {printable(name)}"
+            other = _with_value(name, value) if value is not None else ""
+            return f"write {printable(other) or 'another key'} for {printable(name)}"
         case _:
             return ""
+
+
+def _with_value(name: str, value: OtherValue) -> str:
+    """Return a resource name that ends with a value, such as a MIG profile, with another one; else empty."""
+    before, after = (text.replace("+", ".") for text in (value.before, value.after))
+    return name.removesuffix(before) + after if before and name.endswith(before) else ""
 
 
 def _source_of_choice(claim: Claim, field: FieldPath) -> FieldPath | None:

@@ -20,7 +20,7 @@ from kube.errors import QuantityError
 from kube.quantity import ZERO, Format, Quantity
 from translation.compiling.claims import Claim
 from translation.profiles.profile import Profile
-from translation.record.claim_sources import CLAIMS, widened_at_source
+from translation.record.claim_sources import claim_at, widened_at_source
 from translation.record.derive import derive
 from translation.record.record import TranslationRecord
 
@@ -112,9 +112,9 @@ def _with_wider_choices(
 ) -> Finding:
     """Return a finding with the keys and annotations that chose devices in its fix, if all of them did."""
     words = [
-        widened_at_source(claim, choice.field) if claim is not None else ""
+        widened_at_source(claim, choice.field, choice.value) if claim is not None else ""
         for choice in widening.choices
-        for claim in (_claim_at(choice.claim, pod, claims),)
+        for claim in (claim_at(choice.claim, pod, claims),)
     ]
     if not all(words):
         return finding
@@ -126,15 +126,8 @@ def _at_claim(
     amount: FittingAmount, pod: FieldPath, claims: Sequence[Claim | None]
 ) -> tuple[Claim, FittingAmount] | None:
     """Return an amount with the translated claim that requests it; None for another claim."""
-    claim = _claim_at(amount.claim, pod, claims)
+    claim = claim_at(amount.claim, pod, claims)
     return None if claim is None else (claim, amount)
-
-
-def _claim_at(path: FieldPath, pod: FieldPath, claims: Sequence[Claim | None]) -> Claim | None:
-    """Return the translated claim that a path in the object refers to; None for another claim."""
-    entry = path.relative_to(pod.join(CLAIMS))
-    index = next((step for step in entry.steps if isinstance(step, int)), None) if entry else None
-    return claims[index] if index is not None and index < len(claims) else None
 
 
 def find_key_fixes(

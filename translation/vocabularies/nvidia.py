@@ -180,15 +180,6 @@ def mig_profile(resource: str) -> str | None:
     return text.removesuffix(suffix) + (f"+{suffix[1:]}" if suffix.startswith(".") else suffix)
 
 
-def mig_resource(resource: str, profile: str, other: str) -> str:
-    """Return a resource name of a MIG profile with another profile.
-
-    >>> mig_resource("nvidia.com/mig-1g.10gb.me", "1g.10gb+me", "2g.20gb")
-    'nvidia.com/mig-2g.20gb'
-    """
-    return resource.removesuffix(profile.replace("+", ".")) + other.replace("+", ".")
-
-
 def _intent(container: LegacyContainer, key: str) -> Intent | Finding | None:
     count = whole_amount(container, key)
     if count is None or isinstance(count, Finding):

@@ -294,8 +294,8 @@ ROWS: tuple[Row, ...] = (
         [claim(request("r", f"{ATTRIBUTES}.root == '4g.40gb'"))],
     ),
     Row(
-        f'drop selector {ATTRIBUTES}.root == "GPU-aaaa"',
-        "another text is no correction of one that is in use",
+        f'write "GPU-aaab" for "GPU-aaaa" in selector {ATTRIBUTES}.root == "GPU-aaaa"',
+        "a similar text for one of a device that is in use",
         node_with(pool_of(*gpus("GPU-aaaa", "GPU-aaab"))),
         [claim(request("r", f'{ATTRIBUTES}.root == "GPU-aaaa"'))],
         [OTHERS],

@@ -28,7 +28,7 @@ def check_memory_unit(inputs: PreflightInput) -> Iterable[Finding]:
 
 
 def _find_small_amounts(inputs: PreflightInput) -> Iterator[Finding]:
-    """Yield a warning for each plain number of too little memory to be meant, where devices are published."""
+    """Yield a warning for each plain number of too little memory, if devices are published."""
     for vocabulary, reading in inputs.readings.items():
         for intent in reading.intents:
             if intent.memory is None or not ZERO < intent.memory < _LEAST:
@@ -58,6 +58,8 @@ def _written_number(intent: Intent, pod: LegacyPod) -> int | None:
             text = pod.annotations.get(name, "")
             is_number = text.isascii() and text.isdigit() and len(text) <= _DIGITS
             return int(text) if is_number else None
+        case _:
+            pass
     for container in pod.containers:
         for key, amount in container.limits.items():
             if container.limit_path(key) == intent.path("memory"):
