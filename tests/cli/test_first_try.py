@@ -326,6 +326,27 @@ def test_chips_that_a_node_gives_only_together_are_told_with_their_number() -> N
     assert exit_codes == (0, 0)
 
 
+@pytest.mark.parametrize(
+    ("key", "count", "most"),
+    [
+        ("aws.amazon.com/neuron", 20, 16),
+        ("aws.amazon.com/neuron", 40, 16),
+        ("rebellions.ai/ATOM", 40, 2),
+    ],
+    ids=["of alternatives", "of several claims, one with alternatives", "of several claims"],
+)
+def test_devices_that_are_divided_are_told_in_the_key(key: str, count: int, most: int) -> None:
+    snapshot = EXAMPLES / "accelerators" / "cluster.yaml"
+    limits = VOLCANO[VOLCANO.index("{limits: ") :].strip()
+    manifest = VOLCANO.replace("  schedulerName: volcano\n", "")
+    outputs, _ = _outputs(snapshot, manifest.replace(limits, f"{{limits: {{{key}: {count}}}}}"))
+    _, exit_codes = _outputs(snapshot, manifest.replace(limits, f"{{limits: {{{key}: {most}}}}}"))
+
+    assert f"write {key}: {most} to fit node" in outputs
+    assert "in the claim's units" not in outputs
+    assert exit_codes == (0, 0)
+
+
 def test_a_constraint_of_an_annotation_is_dropped_where_it_was_written(tmp_path: Path) -> None:
     cluster = tmp_path / "cluster.yaml"
     head, *slices = WITH_NICS.read_text(encoding="utf-8").split("driver: dra.net")

@@ -23,6 +23,7 @@ from translation.profiles.profile import Profile
 from translation.record.claim_sources import claim_at, widened_at_source
 from translation.record.derive import derive
 from translation.record.record import TranslationRecord
+from translation.record.request_totals import request_totals
 
 _MAX_NAME: Final = 253
 _MAX_QUOTA: Final = _MAX_NAME + len("ResourceQuota ")
@@ -143,7 +144,41 @@ def find_key_fixes(
         fixes = _in_proportion(proportions(amounts), translation)
         if fixes and _is_proved(amounts, fixes, translation):
             return fixes
-    return ()
+    return _fixes_of_totals(amounts, translation)
+
+
+def _fixes_of_totals(
+    amounts: Sequence[tuple[Claim, FittingAmount]], translation: RecordedTranslation
+) -> tuple[KeyFix, ...]:
+    """Return the values of keys whose devices are divided among claims, or among alternatives."""
+    counts: dict[tuple[int, int], int] = {}
+    claims = _derive(translation.record, translation) or ()
+    places = {_identity(claim): number for number, claim in enumerate(claims)}
+    for claim, amount in amounts:
+        match amount.field.steps:
+            case ("requests", int() as index, *_, "count") if _identity(claim) in places:
+                counts[places[_identity(claim)], index] = int(amount.amount)
+            case _:
+                return ()
+    before, fitting = request_totals(claims, {}), request_totals(claims, counts)
+    if not before or not fitting:
+        return ()
+    fixes = _in_proportion(
+        (
+            _Proportion(kind.path, Quantity(fitting[kind]), Quantity(total))
+            for kind, total in before.items()
+            if fitting[kind] != total
+        ),
+        translation,
+    )
+    changed = _derive(_changed(translation.record, fixes), translation) if fixes else None
+    after = request_totals(changed, {}) if changed else None
+    is_proved = (
+        after is not None
+        and after.keys() == fitting.keys()
+        and all(0 < after[kind] <= total for kind, total in fitting.items())
+    )
+    return fixes if is_proved else ()
 
 
 class _Proportion(NamedTuple):
