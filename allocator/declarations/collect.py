@@ -1,6 +1,8 @@
 """The groups of a cluster: its pods by their declarations, with the minimum of each group."""
 
+import difflib
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
 from typing import Final
 
 import msgspec
@@ -11,6 +13,7 @@ from allocator.declarations.read import read_declaration
 from allocator.groups.model import MAX_MEMBERS
 from findings.field_path import FieldPath
 from findings.finding import Code, Finding, error, warning
+from findings.text import quote_text
 from kube.api import urls
 from kube.api.core import Pod
 
@@ -22,6 +25,11 @@ POD_GROUP_RESOURCES: Final = {
     GroupSystem.KAI: urls.KAI_POD_GROUPS,
 }
 """The PodGroups of each system."""
+
+
+_MAX_COMPARED: Final = 64
+_MAX_NAME: Final = 63
+_MIN_SIMILARITY: Final = 0.8
 
 
 class PodGroups(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,11 +89,12 @@ def collect_groups(
         )
         if group is None:
             continue
-        groups.append(group)
-        if group.fault is not None:
+        fault = _with_similar(name, group.fault, by_name) if group.fault is not None else None
+        groups.append(msgspec.structs.replace(group, fault=fault))
+        if fault is not None:
             for member in members:
                 key = (member.pod.metadata.namespace, member.pod.metadata.name)
-                faults[key] = msgspec.structs.replace(group.fault, path=member.declaration.path)
+                faults[key] = msgspec.structs.replace(fault, path=member.declaration.path)
     return PodGroups(groups=tuple(groups), faults=faults)
 
 
@@ -116,6 +125,27 @@ def _group(
         needs_one_domain=needs_one_domain,
         fault=fault,
     )
+
+
+def _with_similar(
+    name: GroupName, fault: Finding, known_names: Iterable[tuple[str, str, str]]
+) -> Finding:
+    """Return a finding on a group that does not exist with the name that was probably meant, if there is one."""
+    if fault.code is not Code.GROUP_NOT_FOUND:
+        return fault
+    place = (POD_GROUP_RESOURCES[name.system].group, name.namespace)
+    # All names may be of users, so that only a few short ones are compared.
+    candidates = (other for group, namespace, other in known_names if (group, namespace) == place)
+    compared_names = [
+        other for other in islice(candidates, _MAX_COMPARED) if len(other) <= _MAX_NAME
+    ]
+    if not compared_names or len(name.name) > _MAX_NAME:
+        return fault
+    similar = difflib.get_close_matches(name.name, compared_names, n=1, cutoff=_MIN_SIMILARITY)
+    if not similar:
+        return fault
+    fix = f"did you mean {quote_text(similar[0])}? If not, {fault.fix}"
+    return msgspec.structs.replace(fault, fix=fix)
 
 
 def _minimum_of(name: GroupName, object_: PodGroup) -> int | Finding | None:

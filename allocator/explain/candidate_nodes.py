@@ -1,4 +1,4 @@
-"""The nodes on which a closest fit is searched."""
+"""The nodes for the search for a closest fit."""
 
 from collections.abc import Hashable, Iterable
 

@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Final
 
 from allocator.pods.claims import pod_name
+from answers.model.cluster_state import ClusterState
 from kube.api.core import Pod
 from kube.api.resource import (
     DeviceClaim,
@@ -17,6 +18,8 @@ from kube.api.resource import (
     ResourceClaim,
     ResourceClaimTemplate,
 )
+from rules.model.missing_claims import locate_missing
+from rules.model.naming import find_similar_name
 from translation.reading.legacy_pod import containers, device_keys
 
 _BARE: Final = re.compile(r"(?<![\w.\"'])(attributes|capacity)\s*\[")
@@ -52,6 +55,28 @@ def legacy_hints(pod: Pod, mapped_names: Collection[str]) -> list[str]:
             " which gives no choice of devices; `drawbridge translate` says whether claims can take their place"
         )
     ]
+
+
+def missing_claim_advice(pod: Pod, state: ClusterState) -> Iterator[str]:
+    """Yield the name, the field or the namespace that was probably meant for each missing claim or template."""
+    namespace = pod.metadata.namespace
+    for entry in pod.spec.resource_claims or ():
+        if entry.resource_claim_template_name:
+            name, existing = entry.resource_claim_template_name, state.templates.keys()
+            other_kind = ("resourceClaimName", state.claims.keys())
+        elif entry.resource_claim_name:
+            name, existing = entry.resource_claim_name, state.claims.keys()
+            other_kind = ("resourceClaimTemplateName", state.templates.keys())
+        else:
+            continue
+        if (namespace, name) in existing:
+            continue
+        similar = find_similar_name(
+            name, (other for place, other in existing if place == namespace)
+        )
+        advice = locate_missing((namespace, name), existing, other_kind, similar)
+        if advice:
+            yield advice
 
 
 def _class_hints(classes: Mapping[str, DeviceClass]) -> Iterator[str]:

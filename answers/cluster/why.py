@@ -30,6 +30,7 @@ from allocator.simulation.model import (
 from allocator.simulation.node_advice import node_advice
 from allocator.simulation.pending_cause import Cause, cause_of_code
 from answers.cluster.budgets import Budgets
+from answers.cluster.hints import missing_claim_advice
 from answers.cluster.quota_usage import gate_reason, promised_amounts
 from answers.cluster.uses import describe_requests
 from answers.model.cluster_state import ClusterState, is_pending, is_running
@@ -159,7 +160,10 @@ def pod_status(
     gate = gate_reason(pod, state)
     explanation = None if answer.all_placed else explain_pending(pod, state, cluster)
     quotas = _exceeded_quotas(pod, state) if gate is None else gate.quotas
-    advice = [*_uncreated_advice(pod, claims, answer, state, is_new=is_new)]
+    advice = [
+        *(missing_claim_advice(pod, state) if claims.missing else ()),
+        *_uncreated_advice(pod, claims, answer, state, is_new=is_new),
+    ]
     if answer.failures:
         resources = state.node_resources()
         advice += _failure_advice(pod, answer.failures[-1], state, cluster, resources)
@@ -179,7 +183,7 @@ def pod_status(
         event=None if explanation is None else explanation.note,
         cause=_cause(answer, explanation, quotas),
         advice=tuple(advice),
-        scheduler=scheduler_message(pod),
+        scheduler=scheduler_message(pod) or _foreign_scheduler(pod, state, is_new=is_new),
         quotas=quotas,
         promised=promised_amounts(pod, state),
         gate=gate.text if gate is not None else None,
@@ -229,6 +233,18 @@ def scheduler_advice(pod: Pod, state: ClusterState) -> Iterator[str]:
             sentence = f"its scheduler {name} allocates nothing: {printable(condition.message)}"
         sentence += "; drawbridge status says whether the bridge works"
     yield sentence
+
+
+def _foreign_scheduler(pod: Pod, state: ClusterState, *, is_new: bool) -> str | None:
+    """Return a sentence on the scheduler of a new pod with claims; None for kube-scheduler and the bridge."""
+    name = pod.spec.scheduler_name
+    own_schedulers = {"", DEFAULT_SCHEDULER_NAME, state.bridge_scheduler}
+    if not is_new or not pod.spec.resource_claims or name in own_schedulers:
+        return None
+    return (
+        f"{printable(name)} places it, which has to allocate ResourceClaims (DRA) itself; where it does not, the pod "
+        "waits for ever: remove schedulerName, so that kube-scheduler places it"
+    )
 
 
 def _exceeded_quotas(pod: Pod, state: ClusterState) -> tuple[str, ...]:

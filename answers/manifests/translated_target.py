@@ -1,12 +1,14 @@
 """The pods of manifests as they are created: translated, or rejected. Pure."""
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 from msgspec.structs import replace
 
+from allocator.model.feature_gates import Features
 from answers.manifests.quotas import check_quotas
+from answers.manifests.second_check import check_again
 from answers.manifests.simulate import describe_rejection
 from answers.manifests.translate import TranslatedObject, translate_objects
 from answers.manifests.workload_pods import count_pods_of, has_countable_pods, workload_pods
@@ -17,9 +19,11 @@ from answers.model.kinds import STATE_KINDS
 from answers.model.kubernetes_version import parse_version
 from answers.model.objects import InputObject, decode_objects, merge_objects
 from answers.model.views import decode_view
-from findings.finding import has_errors
+from findings.finding import Code, Finding, has_errors
 from kube.api.core import Pod
 from kube.manifests.source import SourceObject
+
+_DEVICE_QUOTA_CODES: Final = frozenset({Code.EXCEEDS_PER_REQUEST_QUOTA, Code.EXCEEDS_DEVICE_QUOTA})
 
 
 class TranslatedTarget(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,6 +64,9 @@ def translate_target(inputs: Inputs, kind: str, name: str) -> TranslatedTarget |
     (excesses,) = check_quotas(inputs, (result,), parse_version(inputs.kubernetes))
     if has_errors(excesses):
         return TranslatedTarget(rejection=describe_rejection((*result.findings, *excesses)))
+    breaches = _device_quota_errors(inputs, source) if result.document is not None else ()
+    if breaches:
+        return TranslatedTarget(rejection=describe_rejection(breaches))
     if result.document is None:
         return TranslatedTarget(rejection=describe_rejection(result.findings))
     documents = (*result.templates, result.document)
@@ -69,6 +76,17 @@ def translate_target(inputs: Inputs, kind: str, name: str) -> TranslatedTarget |
         pods = list(_pods(result, result.document, build_state(before), inputs.namespace))
         return TranslatedTarget(objects=(*objects, *pods), has_pods=bool(pods))
     return TranslatedTarget(objects=tuple(objects))
+
+
+def _device_quota_errors(inputs: Inputs, source: SourceObject) -> tuple[Finding, ...]:
+    """Return the errors about DeviceQuotas in the check of an object."""
+    kubernetes = parse_version(inputs.kubernetes)
+    (checked, *_) = check_again(inputs, Features(), (), kubernetes, (source,))
+    return tuple(
+        finding
+        for finding in checked.findings
+        if finding.is_error and finding.code in _DEVICE_QUOTA_CODES
+    )
 
 
 def with_target(inputs: Inputs, target: TranslatedTarget | None) -> tuple[InputObject, ...]:

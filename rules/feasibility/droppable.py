@@ -1,4 +1,4 @@
-"""The requests without which infeasible claims would be feasible."""
+"""The droppable requests of claims that are infeasible together."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -12,7 +12,7 @@ MAX_TRIED: Final = 8
 
 
 def find_droppable(idle_cluster: IdleCluster, claims: Claims) -> Iterator[tuple[int, int]]:
-    """Yield the requests without which the others are feasible, by the indices of claim and request."""
+    """Yield the index of the claim, and of the request in it, of each droppable request."""
     places = [
         (number, index)
         for number, claim in enumerate(claims)

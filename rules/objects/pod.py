@@ -17,6 +17,7 @@ from kube.names import REQUEST_ANNOTATION
 from rules.context.claim_drivers import drivers_of_claim
 from rules.context.context import Context
 from rules.context.rule import BUILT_IN_VALIDATION, OTHER_OBJECTS, Category, PodRule, Scope, Subject
+from rules.model.missing_claims import locate_missing
 from rules.model.naming import (
     closest_name,
     find_duplicates,
@@ -99,9 +100,11 @@ def find_missing_claims(pod: PodSubject, path: FieldPath, context: Context) -> I
         if entry.resource_claim_template_name:
             kind, field = "ResourceClaimTemplate", "resourceClaimTemplateName"
             name, existing = entry.resource_claim_template_name, context.templates
+            other_field, others = "resourceClaimName", context.claims
         elif entry.resource_claim_name:
             kind, field = "ResourceClaim", "resourceClaimName"
             name, existing = entry.resource_claim_name, context.claims
+            other_field, others = "resourceClaimTemplateName", context.templates
         else:
             continue
         if kind not in names_by_kind:
@@ -110,14 +113,14 @@ def find_missing_claims(pod: PodSubject, path: FieldPath, context: Context) -> I
             ]
         is_compared = index < MAX_CLAIMS_COMPARED
         similar = find_similar_name(name, names_by_kind[kind]) if is_compared else ""
-        if not context.has_all_claims and not similar:
+        if not context.has_all_claims and not similar and (pod.namespace, name) not in others:
             continue
         yield warning(
             Code.CLAIM_MISSING,
             place.child(field),
             f"{kind} {quote_text(name)} does not exist in namespace {pod.namespace}, and the pod"
             " waits for it",
-            f"did you mean {quote_text(similar)}?" if similar else "",
+            locate_missing((pod.namespace, name), existing, (other_field, others), similar),
         ).rewritten(name, similar)
 
 

@@ -171,6 +171,15 @@ def test_check_reports_what_is_wrong_with_a_group(tmp_path: Path) -> None:
     assert finding["path"] == "spec.template.spec.schedulingGroup.podGroupName"
 
 
+def test_the_pod_group_that_was_probably_meant_is_named() -> None:
+    missing = (GROUPS / "missing.yaml").read_text(encoding="utf-8").replace("nowhere", "evalution")
+    state = ("--snapshot", CLUSTER, "--snapshot", GROUPS / "evaluation.yaml")
+
+    check = drawbridge("check", "-f", "-", *state, stdin=missing)
+
+    assert 'did you mean "evaluation"? If not, create it with' in check.stdout
+
+
 def test_check_does_not_miss_a_pod_group_without_a_cluster(tmp_path: Path) -> None:
     _, template, job = documents("training.yaml")
     file = tmp_path / "job.yaml"

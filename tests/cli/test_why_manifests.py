@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import pytest
 
-from testing.command import CLUSTER, drawbridge
+from testing.command import CLUSTER, EXAMPLES, drawbridge
 
 PODS: Final = """
 apiVersion: v1
@@ -169,3 +169,107 @@ def test_a_resource_quota_rejects_a_pod_and_the_pods_of_a_workload(
     assert "status    rejected: spec." in output
     assert "exceeds ResourceQuota gpus: requests.nvidia.com/gpu: requested" in output
     assert "[exceedsQuota]" in output
+
+
+def test_a_device_quota_rejects_a_pod_as_check_does() -> None:
+    pods = EXAMPLES / "quota" / "pods.yaml"
+    call = ("-f", pods, "--snapshot", EXAMPLES / "quota" / "cluster.yaml", "-n", "vision")
+
+    output = drawbridge("why", "pod", "large", *call, COLUMNS="300").stdout
+    within = drawbridge("why", "pod", "medium", *call, COLUMNS="300").stdout
+
+    assert "status    rejected: spec.containers[0].resources.limits[nvidia.com/gpumem]: " in output
+    assert "write nvidia.com/gpumem: 40960 [exceedsPerRequestQuota]" in output
+    assert "rejected" not in within
+
+
+CLAIMS: Final = """
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaimTemplate
+metadata: {name: one}
+spec: {spec: {devices: {requests: [{name: gpu, exactly: {deviceClassName: gpu.nvidia.com}}]}}}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: train}
+spec:
+  schedulerName: volcano
+  resourceClaims: [{name: gpu, resourceClaimTemplateName: one}]
+  containers:
+  - {name: main, image: a, resources: {claims: [{name: gpu}]}}
+"""
+
+
+def test_the_scheduler_of_a_pod_with_claims_is_told_what_it_has_to_do() -> None:
+    call = ("why", "pod", "train", "-f", "-", "--snapshot", CLUSTER)
+    output = drawbridge(*call, stdin=CLAIMS, COLUMNS="300").stdout
+    usual = drawbridge(*call, stdin=CLAIMS.replace("  schedulerName: volcano\n", "")).stdout
+
+    assert (
+        "scheduler volcano places it, which has to allocate ResourceClaims (DRA) itself;" in output
+    )
+    assert "scheduler" not in usual.partition("Not modelled")[0]
+
+
+ELSEWHERE: Final = """
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaimTemplate
+metadata: {name: one-gpu, namespace: research}
+spec: {spec: {devices: {requests: [{name: gpu, exactly: {deviceClassName: gpu.nvidia.com}}]}}}
+---
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaim
+metadata: {name: shared-gpu, namespace: research}
+spec: {devices: {requests: [{name: gpu, exactly: {deviceClassName: gpu.nvidia.com}}]}}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: train, namespace: NAMESPACE}
+spec:
+  resourceClaims: [{name: gpu, SOURCE}]
+  containers:
+  - {name: main, image: a, resources: {claims: [{name: gpu}]}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("namespace", "source", "words"),
+    [
+        (
+            "default",
+            "resourceClaimTemplateName: one-gpu",
+            (
+                "namespace research has it, but a pod gets claims of its own namespace only: "
+                "create it in default, or the pod in research"
+            ),
+        ),
+        (
+            "research",
+            "resourceClaimTemplateName: shared-gpu",
+            'write resourceClaimName: "shared-gpu", which exists',
+        ),
+        (
+            "research",
+            "resourceClaimName: one-gpu",
+            'write resourceClaimTemplateName: "one-gpu", which exists',
+        ),
+        ("research", "resourceClaimName: shraed-gpu", 'did you mean "shared-gpu"?'),
+    ],
+    ids=["another namespace", "a claim", "a template", "a misspelt name"],
+)
+def test_a_missing_claim_is_told_with_what_was_meant(
+    namespace: str, source: str, words: str, tmp_path: Path
+) -> None:
+    manifests = ELSEWHERE.replace("NAMESPACE", namespace).replace("SOURCE", source)
+    objects = tmp_path / "objects.yaml"
+    objects.write_text(manifests.rpartition("---")[0], encoding="utf-8")
+    call = ("-f", "-", "--snapshot", CLUSTER, "--snapshot", objects)
+
+    manifests = manifests.rpartition("---")[2]
+    check = drawbridge("check", *call, stdin=manifests)
+    why_pod = drawbridge(
+        "why", "pod", "train", "-n", namespace, *call, stdin=manifests, COLUMNS="300"
+    )
+
+    assert f"and the pod waits for it; {words} [claimMissing]" in check.stdout
+    assert f"advice    {words}" in why_pod.stdout

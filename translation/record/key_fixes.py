@@ -150,7 +150,7 @@ def find_key_fixes(
 def _fixes_of_totals(
     amounts: Sequence[tuple[Claim, FittingAmount]], translation: RecordedTranslation
 ) -> tuple[KeyFix, ...]:
-    """Return the values of keys whose devices are divided among claims, or among alternatives."""
+    """Return the values of keys by the total number of devices of their claims."""
     counts: dict[tuple[int, int], int] = {}
     claims = _derive(translation.record, translation) or ()
     places = {_identity(claim): number for number, claim in enumerate(claims)}

@@ -1,4 +1,4 @@
-"""The number of devices that the claims of a translation request in total, by the key that requested them.
+"""The total number of devices in the claims of a translation, by key.
 
 One key may become several claims, since a claim has at most 32 devices, or a request with alternatives
 of which the last one relates the devices by nothing. What counts for a fix is the total: any claims
@@ -16,7 +16,7 @@ from translation.compiling.claims import Claim
 
 
 class RequestedKind(NamedTuple):
-    """The devices of a request, whatever their number.
+    """The devices of a request without their number.
 
     Attributes:
         path: The path of the key that requested them.
