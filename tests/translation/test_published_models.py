@@ -2,10 +2,10 @@
 
 import pytest
 
-from kube.api.resource import Device
 from testing.builders import (
     HAMI,
     NVIDIA,
+    Document,
     container,
     driver_slice,
     finding_texts,
@@ -93,7 +93,7 @@ def test_it_is_said_once_of_a_pod_with_the_models_that_there_are() -> None:
     assert message.endswith('published are "nvidia a100-sxm4-80gb", "tesla t4"')
 
 
-def _mig(profile: str) -> Device:
+def _mig(profile: str) -> Document:
     return mig_device(profile=profile)
 
 

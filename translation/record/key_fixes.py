@@ -156,7 +156,9 @@ def _fixes_of_totals(
     places = {_identity(claim): number for number, claim in enumerate(claims)}
     for claim, amount in amounts:
         match amount.field.steps:
-            case ("requests", int() as index, *_, "count") if _identity(claim) in places:
+            case ("requests", int() as index, *_, "count") if (
+                _identity(claim) in places and amount.amount.is_whole
+            ):
                 counts[places[_identity(claim)], index] = int(amount.amount)
             case _:
                 return ()
