@@ -1,6 +1,7 @@
 """Text in messages: foreign text quoted, cut, and without control characters; numbers with nouns."""
 
 import re
+from collections.abc import Sequence
 from typing import Final
 
 _CI_COMMAND: Final = re.compile(r"##(?=\w*\[)")
@@ -53,6 +54,16 @@ def count_text(number: int, noun: str) -> str:
     ('1 object', '0 errors')
     """
     return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def join_names(names: Sequence[str], limit: int = 3) -> str:
+    """Return the first names, and the number of further ones.
+
+    >>> join_names(("a", "b")), join_names(("a", "b", "c", "d", "e"))
+    ('a, b', 'a, b, c and 2 more')
+    """
+    more = f" and {len(names) - limit} more" if len(names) > limit else ""
+    return f"{', '.join(names[:limit])}{more}"
 
 
 def reference_text(reference: str) -> str:

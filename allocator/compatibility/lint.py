@@ -40,6 +40,7 @@ from allocator.features.partitionable_devices import pool_counters
 from allocator.model.devices import Pool, PublishedDevice
 from allocator.model.usage import Usage
 from findings.field_path import FieldPath
+from findings.text import join_names
 from kube.api.policy import MAX_GROUPS
 from kube.cel.device import qualify_name
 
@@ -198,8 +199,7 @@ def _published_literals(
 
 def _enumerate_texts(texts: Iterable[str]) -> str:
     sorted_texts = sorted(texts)
-    more = f" and {len(sorted_texts) - 5} more" if len(sorted_texts) > 5 else ""
-    return (", ".join(f'"{text}"' for text in sorted_texts[:5]) + more) or "no text"
+    return join_names([f'"{text}"' for text in sorted_texts], 5) or "no text"
 
 
 # --- the devices of a pool ------------------------------------------------------------------------
@@ -467,9 +467,8 @@ def _of_usage(policy_pool: PolicyPool, pool: Pool, usage: Usage) -> Iterator[Poo
                     for consumer in use[device.device].consumers
                 }
             )
-            more = f" and {len(claims) - _MAX_CLAIMS} more" if len(claims) > _MAX_CLAIMS else ""
             message = (
                 f"incompatible devices are in use on {describe_site(site, pool.id.pool)} of pool "
-                f"{pool.id.pool}: claims {', '.join(claims[:_MAX_CLAIMS])}{more}"
+                f"{pool.id.pool}: claims {join_names(claims, _MAX_CLAIMS)}"
             )
             yield Code.ALLOCATED_SET_INCONSISTENT, (pool.id, site), message, devices

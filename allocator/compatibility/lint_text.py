@@ -27,6 +27,7 @@ from allocator.compatibility.compile import (
 from allocator.compatibility.lint_findings import SEVERITIES, Code, Place, PolicyFinding
 from allocator.model.devices import DeviceId, PublishedDevice
 from findings.field_path import FieldPath
+from findings.text import join_names
 from kube.api.policy import MAX_RULES, DeviceCompatibilityPolicy
 from kube.api.resource import (
     Device,
@@ -186,9 +187,7 @@ def _contradictions(
 def _enumerate_rules(rules: Sequence[str]) -> str:
     if len(rules) == 1:
         return f"rule {rules[0]}"
-    more = len(rules) - MAX_NAMED
-    rule_names = ", ".join(rules[:MAX_NAMED])
-    return f"rules {rule_names} and {more} more" if more > 0 else f"rules {rule_names}"
+    return f"rules {join_names(rules, MAX_NAMED)}"
 
 
 def _decided_rules(

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 from allocator.model.outcome import Reason, RejectionReason
+from findings.text import join_names
 from kube.api.core import Node, Pod, Taint, Toleration
 from kube.api.node_selector import NodeSelector, matches, validate
 
@@ -100,8 +101,7 @@ def _unmatched_labels(pod: Pod, node: Node) -> str:
     missing = [f"{key}={value}" for key, value in required_labels if node.labels.get(key) != value]
     if not missing:
         return ""
-    more = f" and {len(missing) - _MAX_LABELS} more" if len(missing) > _MAX_LABELS else ""
-    return f"nodeSelector requires {', '.join(missing[:_MAX_LABELS])}{more}"
+    return f"nodeSelector requires {join_names(missing, _MAX_LABELS)}"
 
 
 def _unmatched_affinity(pod: Pod, node: Node) -> str:

@@ -19,7 +19,7 @@ from answers.cluster.held_back import bridge_reports, kept_for_groups
 from answers.cluster.leases import age_of, is_over
 from answers.model.bridge import BridgeObjects
 from answers.model.cluster_state import ClusterState, is_pending
-from findings.text import printable
+from findings.text import join_names, printable
 from kube.api.core import Pod
 from kube.api.ownership import (
     API_VERSION,
@@ -231,21 +231,13 @@ def explain_not_owned(released_drivers: Collection[str], owned: Collection[str])
         )
     )
     hint = f", did you mean {', '.join(similar)}? It owns " if similar else "; it owns "
-    return (
-        f"the bridge does not own {', '.join(strangers)}{hint}{_first_names(names) or 'no driver'}"
-    )
+    return f"the bridge does not own {', '.join(strangers)}{hint}{join_names(names, MAX_NAMED) or 'no driver'}"
 
 
 def _list_publishing(drivers: Sequence[str]) -> str:
     if not drivers:
         return "no driver does"
-    return f"drivers with devices: {_first_names(drivers)}"
-
-
-def _first_names(names: Sequence[str]) -> str:
-    """Return the first names, and the number of further ones."""
-    more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
-    return f"{', '.join(names[:MAX_NAMED])}{more}"
+    return f"drivers with devices: {join_names(drivers, MAX_NAMED)}"
 
 
 def _leader(objects: BridgeObjects) -> str:

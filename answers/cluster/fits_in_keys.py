@@ -18,6 +18,7 @@ from answers.model.cluster_state import ClusterState
 from findings.field_path import FieldPath, Key
 from findings.finding import Code, Finding, warning
 from findings.fitting import FittingAmount, FittingAmounts
+from findings.text import join_names
 from kube.api.core import Pod
 from kube.api.extended_resources import extended_resources
 from kube.api.resource import Device, ResourceSlice
@@ -280,5 +281,4 @@ def _described_profiles(claim: Claim, key: str, node_inventory: _NodeInventory) 
         return ""
     counts = node_inventory.mig_profiles.get(min(claim.drivers), {})
     names = [f"{one_line(name)}: {number}" for name, number in sorted(counts.items())]
-    more = f" and {len(names) - _PROFILES_NAMED} more" if len(names) > _PROFILES_NAMED else ""
-    return f"published are {', '.join(names[:_PROFILES_NAMED])}{more}" if names else ""
+    return f"published are {join_names(names, _PROFILES_NAMED)}" if names else ""

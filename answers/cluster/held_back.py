@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from findings.text import count_text
+from findings.text import count_text, join_names
 from kube.api.ownership import OWNERSHIP, AllocatorOwnership, AllocatorOwnershipStatus
 
 _NODES_NAMED: Final = 3
@@ -32,10 +32,7 @@ def kept_for_groups(ownerships: Iterable[AllocatorOwnership]) -> Iterator[str]:
     """Yield a sentence for each group of pods with devices that are kept for it."""
     for status in bridge_reports(ownerships):
         for group in status.kept_for_groups or ():
-            nodes = ", ".join(group.nodes[:_NODES_NAMED])
-            more = len(group.nodes) - _NODES_NAMED
-            others = f" and {more} more" if more > 0 else ""
             yield (
-                f"{count_text(group.devices, 'device')} on {nodes}{others} for PodGroup "
+                f"{count_text(group.devices, 'device')} on {join_names(group.nodes, _NODES_NAMED)} for PodGroup "
                 f"{group.namespace}/{group.group}, which has waited since {group.since}"
             )

@@ -11,7 +11,7 @@ import msgspec
 from allocator.model.feature_gates import Features
 from allocator.pods.claims import Name, allocation_of, is_pod_group, pod_group_name
 from answers.model.cluster_state import ClusterState
-from findings.text import printable
+from findings.text import join_names, printable
 from kube.api.core import Pod
 from kube.api.ownership import owned_drivers
 from kube.api.resource import ResourceClaim
@@ -234,9 +234,7 @@ def with_consumers(excess: Excess, ledger: DeviceQuotaLedger) -> str:
         ((part.committed, name) for name, part in ledger.by_namespace(excess.account)),
         key=lambda entry: (-entry[0], entry[1]),
     )
-    consumers = ", ".join(
-        f"{name} {Quantity.from_nanos(amount, limit.max.format)}"
-        for amount, name in parts[:MAX_CONSUMERS]
-    )
-    more = f" and {len(parts) - MAX_CONSUMERS} more" if len(parts) > MAX_CONSUMERS else ""
-    return f"{message}; in use: {consumers}{more}" if consumers else message
+    consumers = [
+        f"{name} {Quantity.from_nanos(amount, limit.max.format)}" for amount, name in parts
+    ]
+    return f"{message}; in use: {join_names(consumers, MAX_CONSUMERS)}" if consumers else message

@@ -36,7 +36,7 @@ from answers.cluster.uses import describe_requests
 from answers.model.cluster_state import ClusterState, is_pending, is_running
 from answers.model.pod_owners import HASH_LABEL, deployment_of
 from answers.model.requested_keys import requested_keys
-from findings.text import count_text, printable
+from findings.text import count_text, join_names, printable
 from kube.api.core import Pod
 from kube.api.extended_resources import extended_resources
 from kube.api.ownership import not_serving
@@ -316,9 +316,8 @@ def _failure_advice(
     idle = failure.closest_fit_when_idle
     if idle is not None and not idle.changes:
         users = _users_of_node(idle.node, state)
-        more = f" and {len(users) - _USERS_SHOWN} more" if len(users) > _USERS_SHOWN else ""
         if users:
-            yield f"devices of node {idle.node} are used by {', '.join(users[:_USERS_SHOWN])}{more}"
+            yield f"devices of node {idle.node} are used by {join_names(users, _USERS_SHOWN)}"
 
 
 def _class_names(claim: ResourceClaim) -> Iterator[str]:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from answers.model.findings import reference
-from findings.text import printable
+from findings.text import join_names, printable
 from kube.manifests.source import SourceObject
 from kube.names import QUOTA_GATE
 
@@ -94,5 +94,4 @@ def used_features(objects: Iterable[SourceObject], namespace: str) -> Iterator[s
     for feature in FEATURES:
         names = [name for name, spec in specs if feature.is_used(spec)]
         if names:
-            more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-            yield f"{feature.name} ({', '.join(names[:_NAMED])}{more})"
+            yield f"{feature.name} ({join_names(names, _NAMED)})"

@@ -17,6 +17,7 @@ from allocator.replay.csv_pods import MAX_ROWS
 from allocator.replay.tie_breaker import TieBreaker
 from allocator.replay.workload import ReplayGroup, ReplayPod
 from answers.model.cluster_state import ClusterState, is_running
+from findings.text import join_names
 from kube.api.core import Pod, PodSpec
 from kube.api.extended_resources import extended_resources
 from kube.api.resource import DeviceRequest, ResourceClaim
@@ -224,5 +225,4 @@ def _reference(pod: Pod) -> str:
 
 def _notes(left_out: Mapping[str, Sequence[str]]) -> Iterator[str]:
     for reason, names in left_out.items():
-        more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-        yield f"left out: {', '.join(names[:_NAMED])}{more}: {reason}"
+        yield f"left out: {join_names(names, _NAMED)}: {reason}"

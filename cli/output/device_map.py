@@ -10,7 +10,7 @@ import msgspec
 
 from allocator.model.devices import NodeDevices, Pool, PoolState, PublishedDevice
 from allocator.model.usage import Usage
-from findings.text import printable
+from findings.text import join_names, printable
 
 MAX_ROWS: Final = 16
 """Groups of nodes that a map shows."""
@@ -121,8 +121,7 @@ def _pool_name(row: PoolRow) -> str:
 
 
 def _names(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _NAMES} more" if len(names) > _NAMES else ""
-    return printable(f"{', '.join(names[:_NAMES])}{more}")
+    return printable(join_names(names, _NAMES))
 
 
 def _wrap(head: str, symbols: str) -> Iterable[str]:

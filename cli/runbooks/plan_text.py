@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 
 from cli.output.layout import Row, drop_repeated_labels, format_rows, format_table
-from findings.text import count_text, reference_text
+from findings.text import count_text, join_names, reference_text
 from migration.plan.model.plan import Held, Plan, Wave
 
 _SHOWN = 3
@@ -88,5 +88,4 @@ def namespace_texts(wave: Wave) -> tuple[str, ...]:
 
 
 def _join_names(names: tuple[str, ...]) -> str:
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return f"{', '.join(names[:_SHOWN])}{more}" or "-"
+    return join_names(names) or "-"

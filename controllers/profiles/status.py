@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from findings.text import printable, shorten
+from findings.text import join_names, printable, shorten
 from kube.api.policy import Condition
 from kube.api.translation_profile import (
     MAX_LISTED_CONFLICTS,
@@ -244,9 +244,7 @@ def _not_in_force(type_: ConditionType) -> _State:
 
 
 def _list(names: Collection[str]) -> str:
-    shown_names = sorted(names)[:MAX_LISTED]
-    more = len(names) - len(shown_names)
-    return f"{', '.join(shown_names)} and {more} more" if more else ", ".join(shown_names)
+    return join_names(sorted(names), MAX_LISTED)
 
 
 def _bounded_conflict(conflict: KeyConflict) -> KeyConflict:

@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from controllers.model.conditions import dated_condition
-from findings.text import count_text, printable, shorten
+from findings.text import count_text, join_names, printable, shorten
 from kube.api.device_quota import DeviceQuotaStatus
 from kube.api.policy import MAX_MESSAGE, Condition
 from quotas.device_quotas.ledger import DeviceQuotaLedger
@@ -112,7 +112,7 @@ def accepted_condition(limits: Iterable[Limit]) -> ConditionState:
         type_,
         "False",
         ConditionReason.SELECTOR_BUDGET_SPENT if is_spent else ConditionReason.INVALID_SELECTOR,
-        f"{_list(texts)}; a limit that cannot be evaluated lets nothing through",
+        f"{join_names(texts, MAX_LISTED)}; a limit that cannot be evaluated lets nothing through",
     )
 
 
@@ -127,14 +127,20 @@ def enforced_condition(limits: Sequence[Limit], deciders: Deciders) -> Condition
     by_keys = {limit.driver for limit in limits if limit.legacy_keys}
     others = sorted((drivers - deciders.owned_drivers) | by_keys)
     if owned and deciders.bridge_fault:
-        message = f"the bridge owns {_list(owned)}; {deciders.bridge_fault}"
+        message = f"the bridge owns {join_names(owned, MAX_LISTED)}; {deciders.bridge_fault}"
         return ConditionState(type_, no, ConditionReason.BRIDGE_NOT_SERVING, message)
     if others and deciders.gate_fault:
-        message = f"other schedulers allocate {_list(others)}; {deciders.gate_fault}"
+        message = (
+            f"other schedulers allocate {join_names(others, MAX_LISTED)}; {deciders.gate_fault}"
+        )
         return ConditionState(type_, no, ConditionReason.NO_GATES, message)
     parts = [
-        *([f"the bridge decides about {_list(owned)}"] if owned else []),
-        *([f"pods that use {_list(others)} are let through one by one"] if others else []),
+        *([f"the bridge decides about {join_names(owned, MAX_LISTED)}"] if owned else []),
+        *(
+            [f"pods that use {join_names(others, MAX_LISTED)} are let through one by one"]
+            if others
+            else []
+        ),
     ]
     return ConditionState(type_, "True", ConditionReason.ENFORCED, "; ".join(parts))
 
@@ -152,7 +158,7 @@ def threshold_condition(sums: Iterable[LimitSums]) -> ConditionState:
                 f"{limit.max} used or promised{place}, above {limit.alert_percent} %"
             )
     if reached:
-        message = _list(list(reached.values()))
+        message = join_names(list(reached.values()), MAX_LISTED)
         return ConditionState(type_, "True", ConditionReason.THRESHOLD_REACHED, message)
     message = "every limit is used below its threshold"
     return ConditionState(type_, "False", ConditionReason.BELOW_THRESHOLD, message)
@@ -175,15 +181,9 @@ def incomplete_condition(
     )
     if limits:
         message = (
-            f"limit {_list([*limits])}: devices in use are not published any more; each counts as much "
+            f"limit {join_names([*limits], MAX_LISTED)}: devices in use are not published any more; each counts as much "
             "as the largest that is"
         )
         return ConditionState(type_, "True", ConditionReason.DEVICES_NOT_PUBLISHED, message)
     message = "the amounts of all devices in use are known"
     return ConditionState(type_, "False", ConditionReason.COMPLETE, message)
-
-
-def _list(texts: Sequence[str]) -> str:
-    first = ", ".join(texts[:MAX_LISTED])
-    more = len(texts) - MAX_LISTED
-    return f"{first} and {more} more" if more > 0 else first

@@ -8,13 +8,12 @@ from typing import Final
 
 import msgspec
 
-from findings.text import count_text
+from findings.text import count_text, join_names
 from migration.assessment.evidence import Disruptions, Evidence, RunningPod
 
 ADD_REPLICA: Final = "raise maxUnavailable, lower minAvailable, or add a replica"
 """The fix for a budget that never allows an eviction."""
 _SEE_READY: Final = "see that all its pods are ready, or add a replica"
-_SHOWN: Final = 3
 
 
 class DrainStop(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,7 +66,7 @@ def _stop(
 ) -> DrainStop:
     pods = list(_covered(budget, evidence, nodes))
     names = list(dict.fromkeys(pod.node for pod in pods))
-    where = f"of {count_text(len(pods), 'pod')} on {_join(names)}"
+    where = f"of {count_text(len(pods), 'pod')} on {join_names(names)}"
     return DrainStop(
         budget=f"PodDisruptionBudget/{budget.namespace}/{budget.name}",
         selects=budget.selects,
@@ -83,8 +82,3 @@ def _covered(budget: Disruptions, evidence: Evidence, nodes: Iterable[str]) -> I
     """Yield the pods of some nodes that a drain evicts, and that a budget counts."""
     for node in nodes:
         yield from (pod for pod in evidence.leaving(node) if budget.covers(pod))
-
-
-def _join(names: list[str]) -> str:
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return f"{', '.join(names[:_SHOWN])}{more}"

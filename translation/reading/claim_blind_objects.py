@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from findings.field_path import FieldPath
 from findings.finding import Code, Finding, warning
-from findings.text import printable
+from findings.text import join_names, printable
 from kube.api.extended_resources import IMPLICIT_PREFIX, implicit_class
 from kube.api.foreign_quotas import BY_TYPE, FOREIGN_QUOTAS, ForeignQuota
 from translation.model.intents import Vocabulary
@@ -48,12 +48,11 @@ def find_unseen_claims(
     keys = find_named_keys(document, vocabularies)
     if keys:
         sorted_keys = sorted(keys)
-        key_names = ", ".join(map(printable, sorted_keys[:MAX_KEYS]))
-        more = f" and {len(sorted_keys) - MAX_KEYS} more" if len(sorted_keys) > MAX_KEYS else ""
+        key_names = printable(join_names(sorted_keys, MAX_KEYS))
         yield warning(
             Code.CLAIMS_NOT_SEEN,
             keys[sorted_keys[0]],
-            f"names {key_names}{more}: translated pods have claims instead, which it does not see",
+            f"names {key_names}: translated pods have claims instead, which it does not see",
             _fix(document),
         )
 

@@ -11,7 +11,7 @@ import msgspec
 
 from findings.field_path import FieldPath
 from findings.finding import Code, Finding, info
-from findings.text import printable
+from findings.text import join_names, printable
 from kube.api.core import Pod
 from kube.api.meta import convert
 from translation.model.device_families import has_device_words
@@ -273,5 +273,4 @@ def _finding(template: _Template, keys: Iterable[str]) -> Finding:
 
 
 def _first_keys(keys: Sequence[str]) -> str:
-    more = f" and {len(keys) - MAX_KEYS} more" if len(keys) > MAX_KEYS else ""
-    return f"{', '.join(map(printable, keys[:MAX_KEYS]))}{more}"
+    return printable(join_names(keys, MAX_KEYS))

@@ -8,7 +8,7 @@ from typing import Final
 
 from findings.field_path import FieldPath
 from findings.finding import Code, Finding, error, info, warning
-from findings.text import printable, quote_text
+from findings.text import join_names, printable, quote_text
 from kube.api.core import Container, Pod
 from kube.api.extended_resources import allows_overcommit
 from kube.names import REQUEST_ANNOTATION
@@ -420,11 +420,10 @@ def _finding(
 ) -> Finding:
     """Return the finding about a family; a pod with translated keys of it needs no others."""
     keys = sorted(paths)
-    key_names = ", ".join(map(printable, keys[:MAX_KEYS]))
-    more = f" and {len(keys) - MAX_KEYS} more" if len(keys) > MAX_KEYS else ""
+    key_names = printable(join_names(keys, MAX_KEYS))
     is_one = len(keys) == 1
     message = (
-        f"{key_names}{more} {'is a key' if is_one else 'are keys'} of {family.owner} and "
+        f"{key_names} {'is a key' if is_one else 'are keys'} of {family.owner} and "
         f"{'is' if is_one else 'are'} not translated"
     )
     advice = family.advice

@@ -24,7 +24,7 @@ from cli.html.page import (
 )
 from cli.output.translate_text import result_paragraph
 from cli.verbs.assess.text import QUOTAS_STEP, native_costs, next_step
-from findings.text import count_text, reference_text
+from findings.text import count_text, join_names, reference_text
 from migration.assessment.assess import DetailedAssessment
 from migration.assessment.blockers import Blocker
 from migration.assessment.drain_stops import DrainStop
@@ -337,13 +337,13 @@ def _elsewhere(trace: PlacementTrace) -> Iterator[Child]:
         if not others:
             continue
         if group.fits:
-            yield f"{_names(others)}: would do as well, score {group.score}"
+            yield f"{join_names(others)}: would do as well, score {group.score}"
         else:
-            yield (f"{_names(others)}: ", element("ul", map(_stage_item, _stages(group))))
+            yield (f"{join_names(others)}: ", element("ul", map(_stage_item, _stages(group))))
     if len(trace.nodes) > _MAX_GROUPS:
         yield f"{count_text(len(trace.nodes) - _MAX_GROUPS, 'more group')} of nodes"
     for excluded in trace.excluded:
-        yield f"{_names(excluded.nodes)}: {excluded.message} [{excluded.code}]"
+        yield f"{join_names(excluded.nodes)}: {excluded.message} [{excluded.code}]"
 
 
 def _stage_item(text: str) -> Markup:
@@ -357,11 +357,6 @@ def _stages(group: NodeTrace) -> list[str]:
         for stage in group.stages[:_MAX_STAGES]
     ]
     return texts or ["its devices do not fit together"]
-
-
-def _names(nodes: Sequence[str]) -> str:
-    more = f" and {len(nodes) - 3} more" if len(nodes) > 3 else ""
-    return f"{', '.join(nodes[:3])}{more}"
 
 
 # --- nodes ----------------------------------------------------------------------------------------

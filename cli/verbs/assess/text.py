@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Final
 
 from cli.output.layout import Row, drop_repeated_labels, format_rows, format_table
-from findings.text import count_text, printable, reference_text
+from findings.text import count_text, join_names, printable, reference_text
 from migration.assessment.assess import Assessment
 from migration.assessment.blockers import Blocker
 from migration.assessment.outcomes import AssessedWorkload, Outcome
@@ -239,6 +239,5 @@ def _workloads(workloads: Sequence[AssessedWorkload]) -> str:
 
 
 def _some_names(objects: Sequence[str]) -> str:
-    more = f" and {len(objects) - SHOWN} more" if len(objects) > SHOWN else ""
     # Of what has no namespace, a reference has an empty one.
-    return f"{', '.join(map(reference_text, objects[:SHOWN]))}{more}"
+    return join_names([*map(reference_text, objects)], SHOWN)

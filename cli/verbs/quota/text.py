@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from answers.cluster.quota_status import LimitUsage, QuotaUsage
 from cli.output.layout import format_table
-from findings.text import count_text, printable
+from findings.text import count_text, join_names, printable
 
 MAX_NAMES = 5
 """Namespaces and pods that a line names."""
@@ -42,9 +42,7 @@ def _quota_lines(quota: QuotaUsage) -> Iterator[str]:
 
 def format_names(all_names: Sequence[str]) -> str:
     """Return the first names, and the number of the others."""
-    names = ", ".join(all_names[:MAX_NAMES])
-    more = len(all_names) - MAX_NAMES
-    return f"{names}{f' and {more} more' if more > 0 else ''}"
+    return join_names(all_names, MAX_NAMES)
 
 
 def _row(limit: LimitUsage) -> tuple[str, ...]:

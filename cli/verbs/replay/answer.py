@@ -22,6 +22,7 @@ from allocator.search.attempt import AllocatorOptions
 from answers.manifests.replay_quotas import GivenQuotas, ReplayQuotas
 from answers.model.cluster_state import ClusterState, is_running
 from answers.recording.course import RecordedCluster
+from findings.text import join_names
 from kube.api.extended_resources import extended_resources
 from kube.api.ownership import driver_settings
 from kube.api.resource import ResourceSlice
@@ -52,9 +53,8 @@ class UnknownNode(DrawbridgeError):
     """A node that the cluster does not have."""
 
     def __init__(self, name: str, names: Sequence[str]) -> None:
-        more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-        known_names = ", ".join(names[:_NAMED]) or "none"
-        super().__init__(f"unknown node {name!r}; known are: {known_names}{more}")
+        known_names = join_names(names, _NAMED) or "none"
+        super().__init__(f"unknown node {name!r}; known are: {known_names}")
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):

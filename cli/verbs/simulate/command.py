@@ -46,7 +46,7 @@ from cli.output.progress import INTERRUPTED, LongRun
 from cli.output.standard_error import print_line
 from cli.reading.options import NO_CLUSTER, with_allocation_inputs
 from findings.finding import Severity
-from findings.text import count_text
+from findings.text import count_text, join_names
 from kube.api.meta import encode
 from kube.errors import FieldError
 from kube.quantity import format_amount
@@ -242,13 +242,12 @@ def _plugin_notes(state: ClusterState) -> Iterator[str]:
     """Yield a note for a cluster with devices of device plugins only."""
     offers = [] if state.slices else list(list_plugin_resources(state.nodes))
     if offers:
-        names = ", ".join(
+        names = [
             f"{offer.resource} ({format_amount(offer.allocatable)} on {count_text(offer.nodes, 'node')})"
-            for offer in offers[:_OFFERS_SHOWN]
-        )
-        more = f" and {len(offers) - _OFFERS_SHOWN} more" if len(offers) > _OFFERS_SHOWN else ""
+            for offer in offers
+        ]
         yield (
-            f"no driver publishes devices; device plugins offer {names}{more}: `drawbridge assess` tells where "
+            f"no driver publishes devices; device plugins offer {join_names(names, _OFFERS_SHOWN)}: `drawbridge assess` tells where "
             "their pods would be placed after a migration"
         )
 
@@ -270,9 +269,8 @@ def _strategy(name: str | None) -> Strategy | None:
 def _known_node(cluster: Cluster, node: str) -> str:
     if node not in cluster.nodes:
         names = sorted(cluster.nodes)
-        more = f" and {len(names) - 10} more" if len(names) > 10 else ""
         raise click.BadParameter(
-            f"unknown node {node!r}; known are: {', '.join(names[:10]) or 'none'}{more}",
+            f"unknown node {node!r}; known are: {join_names(names, 10) or 'none'}",
             param_hint="'--node'",
         )
     return node
@@ -303,16 +301,11 @@ def _print_notes(request: SimulationRequest, answer: SimulationResult, more: Ite
             "note: no Node objects are given; the nodes that ResourceSlices name have no labels"
         )
     if request.rejected_workloads:
-        names = _first_names(tuple(request.rejected_workloads))
+        names = join_names(tuple(request.rejected_workloads))
         print_line(f"note: no pods of {names} are placed, for the errors above")
     if request.workloads:
-        names = _first_names(request.workloads)
+        names = join_names(request.workloads)
         print_line(
             f"note: no pods of {names} are placed, since their number is not known; "
             "drawbridge check tells whether those could ever be placed"
         )
-
-
-def _first_names(names: Sequence[str]) -> str:
-    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-    return ", ".join(names[:3]) + more

@@ -33,9 +33,8 @@ from cli.verbs.status.model import (
     StatusAnswer,
     StatusCheck,
     VocabularyStatus,
-    join_names,
 )
-from findings.text import count_text
+from findings.text import count_text, join_names
 from kube.api.device_quota import DeviceQuota, QuotaEnforcement
 from kube.api.policy import Condition
 from kube.names import TRANSLATE_LABEL, TRANSLATE_SELECTED

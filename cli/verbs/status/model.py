@@ -1,6 +1,6 @@
 """The values of a status, as scripts see them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from enum import StrEnum
 
 import msgspec
@@ -99,13 +99,3 @@ class StatusAnswer(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     feature_gates: Mapping[str, bool]
     next_step: str
     unreadable: tuple[str, ...]
-
-
-def join_names(names: Sequence[str]) -> str:
-    """Return a few names, and the number of further ones.
-
-    >>> join_names(("a", "b")), join_names(("a", "b", "c", "d", "e"))
-    ('a, b', 'a, b, c and 2 more')
-    """
-    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-    return ", ".join(names[:3]) + more

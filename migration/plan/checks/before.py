@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 from answers.model.views import decode_view
+from findings.text import join_names
 from kube.api.extended_resources import extended_resources
 from kube.api.resource import DeviceClass
 from kube.api.workloads import DAEMON_SET
@@ -23,7 +24,6 @@ from migration.plan.checks.checks import (
     check_cluster,
     check_switched,
     failed_check,
-    join_names,
     note_check,
     ok_check,
     waiting_check,

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import msgspec
 
+from findings.text import join_names
 from kube.api.workloads import DAEMON_SET, pods_at_a_time
 from kube.manifests.source import SourceObject
 from kube.names import TRANSLATE_LABEL, TRANSLATE_SELECTED
@@ -25,7 +26,6 @@ from migration.plan.model.plan import Plan, PlannedNode, PlannedWork, PlannedWor
 
 _RUN_OUT: Final = frozenset({"Job", "CronJob"})
 """Kinds whose pods of before a wave stay until they end."""
-_SHOWN: Final = 3
 
 
 class State(StrEnum):
@@ -395,9 +395,3 @@ def waiting_check(reference: str, message: str) -> Check:
 def failed_check(reference: str, message: str) -> Check:
     """Return a check that is wrong."""
     return Check(object=reference, state=State.FAILED, message=message)
-
-
-def join_names(names: Sequence[str]) -> str:
-    """Return the first names, and the number of further ones."""
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return f"{', '.join(names[:_SHOWN])}{more}"

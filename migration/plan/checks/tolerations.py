@@ -3,9 +3,10 @@
 import json
 from collections.abc import Iterator
 
+from findings.text import join_names
 from kube.api.workloads import DAEMON_SET
 from migration.assessment.evidence import list_at
-from migration.plan.checks.checks import Check, ClusterView, failed_check, join_names
+from migration.plan.checks.checks import Check, ClusterView, failed_check
 from migration.plan.facts.driver_daemon_sets import find_waiting
 from migration.plan.facts.driver_values import toleration_for, untolerated_taints
 from migration.plan.facts.vendors import NVIDIA

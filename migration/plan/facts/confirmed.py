@@ -9,6 +9,7 @@ from typing import Final
 
 import msgspec
 
+from findings.text import join_names
 from kube.errors import ConfigError
 from kube.manifests.source import SourceObject
 from migration.assessment.evidence import text_map
@@ -132,15 +133,14 @@ def _operator_proposals(
 
 
 def _held_step(subject: str, what: str, proposals: Sequence[Proposal]) -> Held:
-    sources = ", ".join(entry.source for entry in proposals[:_SHOWN])
-    more = f" and {len(proposals) - _SHOWN} more" if len(proposals) > _SHOWN else ""
+    sources = join_names([entry.source for entry in proposals], _SHOWN)
     values = list(dict.fromkeys(entry.value for entry in proposals))[:_SHOWN]
     flags = ", ".join(f"{proposals[0].flag} {value}" for value in values)
     commands = ", ".join(dict.fromkeys(filter(None, map(show_values, proposals[:_SHOWN]))))
     look = f"look at {commands or 'helm list --all-namespaces'}; "
     return Held(
         object=subject,
-        reason=f"{sources}{more} looks like {what}, and anybody who may write there can write that: "
+        reason=f"{sources} looks like {what}, and anybody who may write there can write that: "
         "nothing is run until a person confirms it",
         fix=f"{look}then plan again with {flags}, or with {proposals[0].flag} {NONE} if it is not real",
     )

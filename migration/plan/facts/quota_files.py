@@ -5,7 +5,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from findings.text import reference_text
+from findings.text import join_names, reference_text
 from kube.manifests.source import SourceObject
 from migration.assessment.evidence import mapping_at
 from migration.assessment.outcomes import AssessedWorkload
@@ -181,16 +181,11 @@ def with_rollouts_above_budget(
                 reference_text(workload.object)
             )
     notes = tuple(
-        f"rollouts of {_first_names(names)} start a pod before one ends (maxUnavailable is 0), and both count in "
+        f"rollouts of {join_names(names)} start a pod before one ends (maxUnavailable is 0), and both count in "
         f"DeviceQuota {', '.join(own_quotas)}: leave room for one more pod, or set maxUnavailable: 1"
         for own_quotas, names in deployments.items()
     )
     return msgspec.structs.replace(wave, notes=(*wave.notes, *notes))
-
-
-def _first_names(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return f"{', '.join(names[:_SHOWN])}{more}"
 
 
 def _keeps_all_pods(spec: Mapping[str, Any]) -> bool:

@@ -1,8 +1,9 @@
 """The namespaces that a plan opts in, and those that it holds because of their workloads. Pure."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Final
 
+from findings.text import join_names
 from migration.assessment.blockers import Blocker
 from migration.assessment.outcomes import AssessedWorkload, Outcome
 from migration.plan.model.plan import Held, is_name, is_namespace
@@ -13,8 +14,6 @@ _CREATED: Final = (
 _CREATE_BY_HAND: Final = (
     "label the namespace yourself when these may be created again on nodes that have changed hands"
 )
-_OTHER_REASONS: Final = 3
-"""Workloads that the reason of a held namespace names."""
 
 
 def split_namespaces(
@@ -46,15 +45,15 @@ def split_namespaces(
                 f"{workload.key.reference} ({', '.join(workload.codes)})" for workload in refused
             ]
             fix = next((workload.fix for workload in refused if workload.fix), "")
-            reason = f"pods would be rejected once it is opted in: {_join_names(texts)}"
+            reason = f"pods would be rejected once it is opted in: {join_names(texts)}"
             blocked.append(Held(object=reference, reason=reason, fix=fix))
         elif created := [entry for entry in members if entry.gets_claims]:
             texts = [entry.key.reference for entry in created]
-            reason = f"{_CREATED}: {_join_names(texts)}"
+            reason = f"{_CREATED}: {join_names(texts)}"
             blocked.append(Held(object=reference, reason=reason, fix=_CREATE_BY_HAND))
         elif mistaken := [entry for entry in members if entry.key.reference in defect_of]:
             defect = defect_of[mistaken[0].key.reference]
-            names_of_shares = _join_names([entry.key.reference for entry in mistaken])
+            names_of_shares = join_names([entry.key.reference for entry in mistaken])
             reason = f"{names_of_shares} would get shares: {defect.message}"
             blocked.append(Held(object=reference, reason=reason, fix=defect.fix))
         elif any(entry.result and entry.outcome is not Outcome.NATIVE for entry in members):
@@ -69,8 +68,3 @@ def invalid_name(reference: str) -> Held:
         reason="the name is none that Kubernetes allows, so no command has it",
         fix="correct the snapshot",
     )
-
-
-def _join_names(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _OTHER_REASONS} more" if len(names) > _OTHER_REASONS else ""
-    return f"{', '.join(names[:_OTHER_REASONS])}{more}"

@@ -6,6 +6,7 @@ from typing import Final
 
 import msgspec
 
+from findings.text import join_names
 from migration.assessment.equivalence import NodeGroup
 from migration.plan.search.losses import NodeLosses
 from migration.plan.search.moments import (
@@ -14,7 +15,6 @@ from migration.plan.search.moments import (
     Moment,
     Obstacle,
     Policy,
-    join_names,
     stage_after,
 )
 from migration.plan.search.parts import Part

@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import msgspec
 
+from findings.text import join_names
 from migration.plan.model.plan import Wave
-from migration.plan.search.moments import join_names
 
 
 class Coupling(NamedTuple):

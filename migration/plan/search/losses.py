@@ -6,8 +6,9 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from findings.text import join_names
 from migration.assessment.equivalence import NodeGroup
-from migration.plan.search.moments import Moment, join_names
+from migration.plan.search.moments import Moment
 from migration.plan.search.placement import Placement, Placer
 from migration.plan.search.stage import PodKey, Stage
 

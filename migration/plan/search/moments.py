@@ -1,17 +1,14 @@
 """The state of a cluster between two waves, and the waves that are tried from there, as values. Pure."""
 
 from collections.abc import Mapping, Sequence
-from typing import Final
 
 import msgspec
 
+from findings.text import join_names
 from migration.plan.model.plan import PlannedNode
 from migration.plan.search.parts import Part
 from migration.plan.search.placement import Placement
 from migration.plan.search.stage import PodKey, Stage
-
-_SHOWN: Final = 3
-"""Objects that a reason names."""
 
 
 class Candidate(msgspec.Struct, frozen=True, kw_only=True):
@@ -150,9 +147,3 @@ def stage_after(stage: Stage, nodes: frozenset[str] | set[str], parts: Sequence[
         opted_in=stage.opted_in | {part.namespace for part in parts if part.completes},
         selected=stage.selected.union(*(part.workloads for part in parts)),
     )
-
-
-def join_names(names: Sequence[str]) -> str:
-    """Return the first names, and the number of further ones."""
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return f"{', '.join(names[:_SHOWN])}{more}"

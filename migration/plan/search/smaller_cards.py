@@ -11,6 +11,7 @@ import msgspec
 
 from allocator.pods.claims import Name
 from allocator.pods.node_eligibility import counted_rejection
+from findings.text import join_names
 from kube.api.core import Node, Pod
 from kube.api.workloads import DAEMON_SET
 from kube.quantity import Quantity
@@ -19,7 +20,6 @@ from migration.assessment.node_devices import GPU, NodeDevices
 from migration.assessment.outcomes import AssessedWorkload, Outcome
 from migration.plan.model.node_labels import with_labels
 from migration.plan.model.plan import PlannedNode, PlannedWorkload, Wave
-from migration.plan.search.moments import join_names
 from translation.compiling.claims import Claim
 
 _MEMORY: Final = "memory"

@@ -7,6 +7,7 @@ import msgspec
 
 from allocator.pods.node_eligibility import counted_rejection
 from findings.finding import Code
+from findings.text import join_names
 from kube.api.workloads import DAEMON_SET
 from kube.manifests.source import SourceObject
 from migration.assessment.assess import AssessedCluster
@@ -19,7 +20,7 @@ from migration.assessment.outcomes import AssessedWorkload, Outcome
 from migration.assessment.workloads import Workload
 from migration.plan.model.node_labels import with_labels
 from migration.plan.model.plan import Held, is_name
-from migration.plan.search.moments import Candidate, join_names
+from migration.plan.search.moments import Candidate
 from migration.plan.search.placement import Placer
 from migration.plan.search.stage import PodKey, Stage
 

@@ -7,7 +7,7 @@ import msgspec
 
 from allocator.pods.node_eligibility import counted_rejection
 from findings.finding import Code
-from findings.text import count_text
+from findings.text import count_text, join_names
 from kube.api.core import Node, Pod
 from kube.api.workloads import DAEMON_SET
 from kube.names import DEFAULT_SCHEDULER_NAME, TRANSLATE_LABEL
@@ -20,7 +20,7 @@ from migration.plan.facts.rollouts import pod_selector, replaces_pods
 from migration.plan.facts.work import read_restart
 from migration.plan.model.plan import PlannedDaemonSet, PlannedWork, PlannedWorkload, Wave
 from migration.plan.search.device_map import Course, Leaving, NodeState, WaveDetails
-from migration.plan.search.moments import Candidate, join_names
+from migration.plan.search.moments import Candidate
 from migration.plan.search.other_pods import PodName
 from migration.plan.search.stage import PodKey
 from translation.vocabularies.hami.keys import OWN_KEYS

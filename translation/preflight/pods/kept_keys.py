@@ -11,7 +11,7 @@ device manager, the CPU manager and the memory manager.
 from collections.abc import Collection, Iterator
 
 from findings.finding import Code, Finding, info
-from findings.text import printable
+from findings.text import join_names, printable
 from kube.api.core import Pod
 from kube.quantity import ZERO
 from translation.reading.kept_keys import find_kept
@@ -35,12 +35,11 @@ def check_kept_keys(pod: Pod, kept_names: Collection[str]) -> Iterator[Finding]:
     }
     if paths:
         keys = sorted(paths)
-        more = f" and {len(keys) - _MOST_KEYS} more" if len(keys) > _MOST_KEYS else ""
         verb = "stays with its device plugin" if len(keys) == 1 else "stay with their device plugin"
         yield info(
             Code.KEPT_BESIDE_CLAIMS,
             paths[keys[0]],
-            f"{', '.join(map(printable, keys[:_MOST_KEYS]))}{more} {verb}: the pod gets both on one node, and "
+            f"{printable(join_names(keys, _MOST_KEYS))} {verb}: the pod gets both on one node, and "
             "nothing aligns them by PCIe root or NUMA node",
             "none needed unless the pod depends on that: then take the key out of translation.keep",
         )
