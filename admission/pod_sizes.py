@@ -56,11 +56,9 @@ def check_sizes(pod: Pod, vocabularies: Mapping[str, Vocabulary]) -> Iterator[Fi
     """
     # Every review pays for this check, and these few lengths nearly always decide it.
     every = (*(pod.spec.init_containers or ()), *(pod.spec.containers or ()))
-    uses = sum(len(container.claims) for container in every)
     if (
         len(every) <= MAX_CONTAINERS
-        and max(len(pod.spec.resource_claims or ()), uses) <= MAX_CLAIMS
-        and sum(map(_amount_count, every)) <= MAX_AMOUNTS
+        and not is_too_large(pod)
         and sum(map(len, pod.annotations.values())) <= MAX_ANNOTATIONS
     ):
         return
