@@ -9,7 +9,6 @@ from typing import Final
 
 import msgspec
 
-from allocator.model.devices import PublishedDevice
 from answers.model.cluster_state import ClusterState
 from findings.text import printable
 from kube.api.core import NAMESPACE_NAME
@@ -18,8 +17,7 @@ from kube.api.ownership import owned_drivers
 from quotas.device_quotas.book import QuotaBook
 from quotas.device_quotas.ledger import Stage
 from quotas.device_quotas.limit_sums import sums_of
-from quotas.device_quotas.limits import Limit, compile_limits, counts_device
-from quotas.device_quotas.published import PublishedDevices
+from quotas.device_quotas.limits import Limit, compile_limits
 from quotas.gates.usage import QuotaUsage as ClusterUsage
 
 BRIDGE: Final = "bridge"
@@ -141,9 +139,8 @@ def quota_usages(state: ClusterState, usage: ClusterUsage) -> tuple[QuotaUsage, 
     owned = owned_drivers(state.ownerships)
     by_name = {quota.metadata.name: quota for quota in state.quotas}
     pods = _promised_pods(usage)
-    devices = PublishedDevices(state.slices).devices
     return tuple(
-        _quota_usage(by_name[name], usage.book, owned, pods.get(name, ()), devices)
+        _quota_usage(by_name[name], usage.book, owned, pods.get(name, ()))
         for name in sorted(by_name)
     )
 
@@ -162,11 +159,7 @@ def _promised_pods(usage: ClusterUsage) -> Mapping[str, Sequence[str]]:
 
 
 def _quota_usage(
-    quota: DeviceQuota,
-    book: QuotaBook,
-    owned: frozenset[str],
-    promised_pods: Sequence[str],
-    devices: Sequence[PublishedDevice],
+    quota: DeviceQuota, book: QuotaBook, owned: frozenset[str], promised_pods: Sequence[str]
 ) -> QuotaUsage:
     name = quota.metadata.name
     selected = sorted(book.tenants.selected(name))
@@ -177,7 +170,7 @@ def _quota_usage(
         namespaces=tuple(selected),
         promised_pods=tuple(promised_pods),
         limits=tuple(
-            _limit_usage(limit, selected, book, devices, _held_back_by(limit, quota, owned))
+            _limit_usage(limit, selected, book, _held_back_by(limit, quota, owned))
             for limit in book.tenants.limits[name]
         ),
     )
@@ -195,11 +188,7 @@ def _held_back_by(limit: Limit, quota: DeviceQuota, owned: frozenset[str]) -> st
 
 
 def _limit_usage(
-    limit: Limit,
-    selected: Sequence[str],
-    book: QuotaBook,
-    devices: Sequence[PublishedDevice],
-    held_back_by: str,
+    limit: Limit, selected: Sequence[str], book: QuotaBook, held_back_by: str
 ) -> LimitUsage:
     sums = sums_of(limit, selected, book.ledger)
     total = sums.total
@@ -216,7 +205,7 @@ def _limit_usage(
         max=str(limit.max),
         is_alerting=any(True for _ in sums.above_threshold),
         is_complete=all(book.ledger.is_complete(account) for account, _ in sums.by_account),
-        counts_published=not devices or any(counts_device(limit, device) for device in devices),
+        counts_published=book.counts_published(limit),
         held_back_by=held_back_by,
         enforcement=_HELD_BACK[held_back_by] if limit.is_enforced else _AUDIT,
         fault=f"{fault.path}: {fault.why}" if fault is not None else "",

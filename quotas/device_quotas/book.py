@@ -25,7 +25,7 @@ from quotas.device_quotas.bounds import UNLIMITED, amount_bound
 from quotas.device_quotas.charges import Charge, ClaimCharges, Estimate, devices_of_plan
 from quotas.device_quotas.ledger import NOTHING, DeviceQuotaLedger, Entry, Excess, Stage
 from quotas.device_quotas.legacy_pods import largest_legacy_request, legacy_charge
-from quotas.device_quotas.limits import Limit
+from quotas.device_quotas.limits import Limit, counts_device
 from quotas.device_quotas.published import PublishedDevices
 from quotas.device_quotas.tenants import Account, Labels, Tenants
 
@@ -264,6 +264,15 @@ class QuotaBook:
     def largest_amount(self, limit: Limit) -> int:
         """Return the most that one device, or a share of it, is charged with, in nano-units."""
         return self._published.largest_amount(limit)
+
+    def counts_published(self, limit: Limit) -> bool:
+        """Return True if a limit charges something for a published device, or none is published.
+
+        Raises:
+            AnswerInterrupted: The budget does not last to evaluate the limit's selectors.
+        """
+        devices = self._published.devices
+        return not devices or any(counts_device(limit, device) for device in devices)
 
     def bounds(
         self,
