@@ -41,6 +41,14 @@ def selecting_notes(plan: Plan, wave: Wave, objects: Iterable[SourceObject]) -> 
         wave: One of its waves.
         objects: The cluster's objects.
     """
+    changed = {
+        key
+        for node in wave.nodes
+        for key, former in node.former_labels.items()
+        if former is not None and former != node.labels.get(key)
+    }
+    if not changed:
+        return
     held_names = {entry.object for entry in plan.held}
     own = {node.name: node.labels for node in wave.nodes}
     earlier = {
@@ -51,13 +59,7 @@ def selecting_notes(plan: Plan, wave: Wave, objects: Iterable[SourceObject]) -> 
     }
     objects = tuple(objects)
     nodes = tuple(_nodes(objects))
-    changed = {
-        key
-        for node in wave.nodes
-        for key, former in node.former_labels.items()
-        if former is not None and former != node.labels.get(key)
-    }
-    for source in objects if changed else ():
+    for source in objects:
         reference = f"{source.kind}/{source.namespace or 'default'}/{source.name}"
         spec = _pod_spec(source)
         if spec is None or reference in held_names or not is_name(source.name):
