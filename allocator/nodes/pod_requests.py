@@ -9,7 +9,7 @@ Source: k8s.io/component-helpers v0.37.1, resource/helpers.go, PodRequests; k8s.
 pkg/scheduler/framework/types.go, CalculateResource and getNonMissingContainerRequests.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 import msgspec
@@ -75,13 +75,32 @@ def _pod_requests(pod: Pod, defaults: Mapping[str, Quantity]) -> Mapping[str, Qu
         pod: The pod.
         defaults: Requests of a container that does not name the resource.
     """
+    sums = sum_containers(pod, lambda container: _requests(container, defaults))
+    sums.update(_pod_level_requests(pod))
+    _add(sums, pod.spec.overhead or {})
+    return sums
+
+
+def sum_containers(
+    pod: Pod, requests_of: Callable[[Container], Mapping[str, Quantity]]
+) -> dict[str, Quantity]:
+    """Return the requests of the containers of a pod together, by resource.
+
+    Init containers run before the others, so the largest of them counts, beside the sidecars that are started already.
+
+    Source: k8s.io/component-helpers, resource, PodRequests.
+
+    Args:
+        pod: The pod.
+        requests_of: Returns the requests of one container.
+    """
     sums: dict[str, Quantity] = {}
     for container in pod.spec.containers or ():
-        _add(sums, _requests(container, defaults))
+        _add(sums, requests_of(container))
     sidecars: dict[str, Quantity] = {}
     largest: dict[str, Quantity] = {}
     for container in pod.spec.init_containers or ():
-        requests = _requests(container, defaults)
+        requests = requests_of(container)
         if container.restart_policy == "Always":
             # A sidecar keeps its resources, and runs while the init containers after it do.
             _add(sums, requests)
@@ -95,8 +114,6 @@ def _pod_requests(pod: Pod, defaults: Mapping[str, Quantity]) -> Mapping[str, Qu
         # Only of these has anything changed: users choose how many containers and names there are.
         _raise(largest, during)
     _raise(sums, largest)
-    sums.update(_pod_level_requests(pod))
-    _add(sums, pod.spec.overhead or {})
     return sums
 
 

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Final
 
+from allocator.nodes.pod_requests import sum_containers
 from kube.api.core import Container, Pod
 from kube.api.extended_resources import IMPLICIT_PREFIX
 from kube.api.resource import (
@@ -77,33 +78,9 @@ def _number(request: ExactDeviceRequest | DeviceSubRequest) -> int:
 
 
 def pod_usage(pod: Pod) -> Usage:
-    """Return the extended resources that a pod counts, from device plugins and from classes.
-
-    Init containers run before the others, so the largest of them counts, beside the sidecars that
-    are started already.
-
-    Source: k8s.io/component-helpers, resource, PodRequests.
-    """
-    init = pod.spec.init_containers or ()
-    usage: dict[str, Quantity] = {}
-    for container in (*(pod.spec.containers or ()), *filter(_is_sidecar, init)):
-        _add(usage, _extended_usage(container))
-    started: dict[str, Quantity] = {}
-    for container in init:
-        amounts = _extended_usage(container)
-        if _is_sidecar(container):
-            _add(started, amounts)
-            continue
-        # What the sidecars have of other names is in the sum of what runs.
-        for name, amount in amounts.items():
-            during = started[name] + amount if name in started else amount
-            if name not in usage or usage[name] < during:
-                usage[name] = during
+    """Return the extended resources that a pod counts, from device plugins and from classes."""
+    usage = sum_containers(pod, _extended_usage)
     return {f"{REQUESTS}{name}": amount for name, amount in sorted(usage.items())}
-
-
-def _is_sidecar(container: Container) -> bool:
-    return container.restart_policy == "Always"
 
 
 def _extended_usage(container: Container) -> Usage:
@@ -127,11 +104,6 @@ def is_of_devices(resource: str) -> bool:
 
 def _is_extended(name: str) -> bool:
     return name.startswith(IMPLICIT_PREFIX) or ("/" in name and "kubernetes.io/" not in name)
-
-
-def _add(total: dict[str, Quantity], usage: Usage) -> None:
-    for name, amount in usage.items():
-        total[name] = total[name] + amount if name in total else amount
 
 
 def subtract_usage(usage: Usage, counted_usage: Usage) -> Usage:
