@@ -18,7 +18,7 @@ from kube.api.resource import (
     ResourceClaim,
     ResourceClaimTemplate,
 )
-from rules.model.missing_claims import locate_missing
+from rules.model.missing_claims import locate_missing, named_object
 from rules.model.naming import find_similar_name
 from translation.reading.legacy_pod import containers, device_keys
 
@@ -61,20 +61,13 @@ def missing_claim_advice(pod: Pod, state: ClusterState) -> Iterator[str]:
     """Yield the name, the field or the namespace that was probably meant for each missing claim or template."""
     namespace = pod.metadata.namespace
     for entry in pod.spec.resource_claims or ():
-        if entry.resource_claim_template_name:
-            name, existing = entry.resource_claim_template_name, state.templates.keys()
-            other_kind = ("resourceClaimName", state.claims.keys())
-        elif entry.resource_claim_name:
-            name, existing = entry.resource_claim_name, state.claims.keys()
-            other_kind = ("resourceClaimTemplateName", state.templates.keys())
-        else:
-            continue
-        if (namespace, name) in existing:
+        reference = named_object(entry, state.claims.keys(), state.templates.keys())
+        if reference is None or (namespace, reference.name) in reference.existing:
             continue
         similar = find_similar_name(
-            name, (other for place, other in existing if place == namespace)
+            reference.name, (other for place, other in reference.existing if place == namespace)
         )
-        advice = locate_missing((namespace, name), existing, other_kind, similar)
+        advice = locate_missing(namespace, reference, similar)
         if advice:
             yield advice
 

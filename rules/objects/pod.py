@@ -17,7 +17,7 @@ from kube.names import REQUEST_ANNOTATION
 from rules.context.claim_drivers import drivers_of_claim
 from rules.context.context import Context
 from rules.context.rule import BUILT_IN_VALIDATION, OTHER_OBJECTS, Category, PodRule, Scope, Subject
-from rules.model.missing_claims import locate_missing
+from rules.model.missing_claims import locate_missing, named_object
 from rules.model.naming import (
     closest_name,
     find_duplicates,
@@ -97,31 +97,27 @@ def find_missing_claims(pod: PodSubject, path: FieldPath, context: Context) -> I
         place = path.child("spec", "resourceClaims", index)
         if _known_claim(entry, pod.namespace, context) is not None:
             continue
-        if entry.resource_claim_template_name:
-            kind, field = "ResourceClaimTemplate", "resourceClaimTemplateName"
-            name, existing = entry.resource_claim_template_name, context.templates
-            other_field, others = "resourceClaimName", context.claims
-        elif entry.resource_claim_name:
-            kind, field = "ResourceClaim", "resourceClaimName"
-            name, existing = entry.resource_claim_name, context.claims
-            other_field, others = "resourceClaimTemplateName", context.templates
-        else:
+        reference = named_object(entry, context.claims.keys(), context.templates.keys())
+        if reference is None:
             continue
-        if kind not in names_by_kind:
-            names_by_kind[kind] = [
-                other for namespace, other in existing if namespace == pod.namespace
+        if reference.kind not in names_by_kind:
+            names_by_kind[reference.kind] = [
+                other for namespace, other in reference.existing if namespace == pod.namespace
             ]
         is_compared = index < MAX_CLAIMS_COMPARED
-        similar = find_similar_name(name, names_by_kind[kind]) if is_compared else ""
-        if not context.has_all_claims and not similar and (pod.namespace, name) not in others:
+        similar = (
+            find_similar_name(reference.name, names_by_kind[reference.kind]) if is_compared else ""
+        )
+        is_of_other_kind = (pod.namespace, reference.name) in reference.other_kind[1]
+        if not context.has_all_claims and not similar and not is_of_other_kind:
             continue
         yield warning(
             Code.CLAIM_MISSING,
-            place.child(field),
-            f"{kind} {quote_text(name)} does not exist in namespace {pod.namespace}, and the pod"
+            place.child(reference.field),
+            f"{reference.kind} {quote_text(reference.name)} does not exist in namespace {pod.namespace}, and the pod"
             " waits for it",
-            locate_missing((pod.namespace, name), existing, (other_field, others), similar),
-        ).rewritten(name, similar)
+            locate_missing(pod.namespace, reference, similar),
+        ).rewritten(reference.name, similar)
 
 
 def find_exposed_devices(pod: PodSubject, path: FieldPath, context: Context) -> Iterator[Finding]:
