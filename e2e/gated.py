@@ -37,6 +37,18 @@ def gates_of(cluster: Access) -> Iterator[None]:
     cluster.remove_nodes(added)
 
 
+def device_quota(namespace: str, driver: str, most: int) -> Object:
+    """Return a quota of devices for a namespace, with its name."""
+    limit = {"name": "devices", "driver": driver, "devices": {}, "max": str(most)}
+    selector = {"matchLabels": {"kubernetes.io/metadata.name": namespace}}
+    return {
+        "apiVersion": "drawbridge.internal/v1alpha1",
+        "kind": "DeviceQuota",
+        "metadata": {"name": namespace},
+        "spec": {"namespaceSelector": selector, "limits": [limit]},
+    }
+
+
 class Team:
     """A namespace with a quota of its own."""
 
@@ -46,19 +58,12 @@ class Team:
 
     def limit(self, most: int, *legacy_keys: str, **spec: Any) -> None:
         """Create the quota, or change it."""
-        limit: Object = {"name": "devices", "driver": DRIVER, "devices": {}, "max": str(most)}
+        quota = device_quota(self.namespace, DRIVER, most)
         if legacy_keys:
+            (limit,) = quota["spec"]["limits"]
             limit["legacyKeys"] = [{"name": key} for key in legacy_keys]
-        limits = [limit]
-        selector = {"matchLabels": {"kubernetes.io/metadata.name": self.namespace}}
-        self.cluster.apply(
-            {
-                "apiVersion": "drawbridge.internal/v1alpha1",
-                "kind": "DeviceQuota",
-                "metadata": {"name": self.namespace},
-                "spec": {"namespaceSelector": selector, "limits": limits} | spec,
-            }
-        )
+        quota["spec"] |= spec
+        self.cluster.apply(quota)
 
     def wait_enforced(self) -> None:
         """Wait until the quota of the namespace is enforced."""
@@ -141,6 +146,24 @@ def condition(stored: Object, type_: str) -> str:
 
 def is_gated(document: Object) -> bool:
     return GATE in (document["spec"].get("schedulingGates") or ())
+
+
+def gated_pods(cluster: Access, namespace: str) -> list[str]:
+    """Return the pods behind the gate of quotas."""
+    return [
+        entry["metadata"]["name"] for entry in cluster.objects("pods", namespace) if is_gated(entry)
+    ]
+
+
+def wait_policies(cluster: Access, namespace: str, document: Object, timeout_s: float) -> None:
+    """Wait until a pod would get the gate."""
+    dry = ("apply", "-n", namespace, "-f", "-", "--dry-run=server", "-o")
+    gates = (*dry, "jsonpath={.spec.schedulingGates[*].name}")
+    cluster.wait_until(
+        lambda: QUOTA_GATE in cluster.kubectl(*gates, input=stream(document), check=False).stdout,
+        "the policies are in force",
+        timeout_s=timeout_s,
+    )
 
 
 class UsageRecord:

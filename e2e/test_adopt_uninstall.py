@@ -16,11 +16,12 @@ from e2e.access import Object, stream
 from e2e.chart import CHART, RELEASE, run_helm
 from e2e.cluster import Cluster
 from e2e.drawbridge import ROOT, command_of
+from e2e.gated import device_quota, gated_pods, wait_policies
 from e2e.objects import pod
 from e2e.older_kubernetes import needs
 from e2e.small_inventory import add_nodes, asking, gpu, template
 from e2e.stand_in import StandIn
-from kube.names import CONTROLLER_ACCOUNT, NAMESPACE, QUOTA_GATE, QUOTA_GATE_POLICY
+from kube.names import CONTROLLER_ACCOUNT, NAMESPACE, QUOTA_GATE_POLICY
 
 DRIVER: Final = "uninstall.quota.example.com"
 HOOK: Final = "drawbridge-uninstall"
@@ -90,39 +91,16 @@ def locked(cluster: Cluster, namespace: str) -> Iterator[str]:
         kubeconfig=cluster.kubeconfig,
     )
     nodes = add_nodes(cluster, DRIVER, {"uninstall-node": [gpu("gpu-0", "80Gi"), gpu("b", "80Gi")]})
-    selector = {"matchLabels": {"kubernetes.io/metadata.name": namespace}}
-    limit = {"name": "devices", "driver": DRIVER, "devices": {}, "max": "0"}
-    quota = {
-        "apiVersion": "drawbridge.internal/v1alpha1",
-        "kind": "DeviceQuota",
-        "metadata": {"name": namespace},
-        "spec": {"namespaceSelector": selector, "limits": [limit]},
-    }
-    cluster.apply(quota)
+    cluster.apply(device_quota(namespace, DRIVER, 0))
     apply = ("apply", "-n", namespace, "-f", "-")
     cluster.kubectl(*apply, input=stream(template(asking(DRIVER), "wanted")))
-    probe = stream(pod("probe", claims={"gpu": "wanted"}))
-    dry = (*apply, "--dry-run=server", "-o", "jsonpath={.spec.schedulingGates[*].name}")
-    cluster.wait_until(
-        lambda: QUOTA_GATE in cluster.kubectl(*dry, input=probe, check=False).stdout,
-        "the policies are in force",
-        timeout_s=TIMEOUT_S,
-    )
+    wait_policies(cluster, namespace, pod("probe", claims={"gpu": "wanted"}), TIMEOUT_S)
     pods = [pod(name, claims={"gpu": "wanted"}) for name in ("first", "second")]
     cluster.kubectl(*apply, input=stream(pods))
     yield namespace
     cluster.kubectl("delete", "pods", "--all", "-n", namespace, "--force", "--grace-period=0")
     cluster.kubectl("delete", "devicequotas", "--all")
     cluster.remove_nodes(nodes)
-
-
-def gated(cluster: Cluster, namespace: str) -> list[str]:
-    """Return the pods that are locked."""
-    return [
-        entry["metadata"]["name"]
-        for entry in cluster.objects("pods", namespace)
-        if {"name": QUOTA_GATE} in entry["spec"].get("schedulingGates", ())
-    ]
 
 
 def policies(cluster: Cluster) -> set[str]:
@@ -144,12 +122,12 @@ def test_helm_uninstall_unlocks_all_pods_before_it_deletes_anything(
 ) -> None:
     uninstall = ("uninstall", RELEASE, "--namespace", NAMESPACE)
     names = ["first", "second"]
-    assert gated(cluster, locked) == names
+    assert gated_pods(cluster, locked) == names
 
     # A hook that does not end deletes nothing, so that the controllers go on.
     message = run_helm(*uninstall, "--timeout", "3s", kubeconfig=cluster.kubeconfig, fails=True)
     assert HOOK in message
-    assert gated(cluster, locked) == names
+    assert gated_pods(cluster, locked) == names
     assert QUOTA_GATE_POLICY in policies(cluster)
     assert cluster.find("deployments", CONTROLLER_ACCOUNT, NAMESPACE) is not None
 
@@ -158,7 +136,7 @@ def test_helm_uninstall_unlocks_all_pods_before_it_deletes_anything(
         run_helm(*uninstall, "--timeout", "3m", kubeconfig=cluster.kubeconfig)
 
     assert CONTROLLER_ACCOUNT in player.present, player.log
-    assert gated(cluster, locked) == [], player.log
+    assert gated_pods(cluster, locked) == [], player.log
     for name in names:
         cluster.wait_running(name, locked, timeout_s=TIMEOUT_S)
     # The one with the Lease stays on purpose.

@@ -17,7 +17,7 @@ from e2e.access import Object, stream
 from e2e.chart import CHART, DEFINITIONS, RELEASE, run_helm
 from e2e.cluster import Cluster
 from e2e.drawbridge import ROOT
-from e2e.gated import is_gated
+from e2e.gated import device_quota, gated_pods, wait_policies
 from e2e.modes import GENERATED, reported_reasons
 from e2e.node.driver import DRIVER, environment_of
 from e2e.node.host_network import (
@@ -34,7 +34,7 @@ from e2e.node.product_image import NAME
 from e2e.node.product_pods import ROUTED, TIMEOUT_S, pods_of
 from e2e.objects import claim_template, deployment, pod
 from e2e.translated import legacy_keys
-from kube.names import CONFIGURATION, QUOTA_GATE, REQUEST_ANNOTATION, TRANSLATE_LABEL
+from kube.names import CONFIGURATION, REQUEST_ANNOTATION, TRANSLATE_LABEL
 
 pytestmark = pytest.mark.parametrize("cluster", [ROUTED], indirect=True)
 
@@ -249,7 +249,7 @@ def test_a_cluster_looks_on_and_then_moves_one_namespace(
     lock_one_of_two_pods(cluster, namespace)
     uninstall(cluster, release, notes)
     # The Job of the hook has run as a container.
-    assert gated(cluster, namespace) == []
+    assert gated_pods(cluster, namespace) == []
     cluster.wait_until(
         lambda: set(left(cluster)) == KEPT, "nothing else is left", timeout_s=TIMEOUT_S
     )
@@ -258,36 +258,16 @@ def test_a_cluster_looks_on_and_then_moves_one_namespace(
 
 def lock_one_of_two_pods(cluster: Cluster, namespace: str) -> None:
     """Create two pods with a quota of one device; the other one waits behind the gate, and neither gets a node."""
-    limit = {"name": "devices", "driver": DRIVER, "devices": {}, "max": "1"}
-    selector = {"matchLabels": {"kubernetes.io/metadata.name": namespace}}
-    quota = {
-        "apiVersion": "drawbridge.internal/v1alpha1",
-        "kind": "DeviceQuota",
-        "metadata": {"name": namespace},
-        "spec": {"namespaceSelector": selector, "limits": [limit]},
-    }
-    cluster.apply(quota)
+    cluster.apply(device_quota(namespace, DRIVER, 1))
     nowhere = {"nodeSelector": {"example.com/nowhere": "true"}}
     first, second = [pod(name, claims={"gpu": "wanted"}, **nowhere) for name in ("first", "second")]
     apply = ("apply", "-n", namespace, "-f", "-")
     cluster.kubectl(*apply, input=stream(claim_template("wanted", DRIVER)))
-    dry = (*apply, "--dry-run=server", "-o", "jsonpath={.spec.schedulingGates[*].name}")
-    cluster.wait_until(
-        lambda: QUOTA_GATE in cluster.kubectl(*dry, input=stream(first), check=False).stdout,
-        "the policies are in force",
-        timeout_s=TIMEOUT_S,
-    )
+    wait_policies(cluster, namespace, first, TIMEOUT_S)
     cluster.kubectl(*apply, input=stream([first, second]))
     cluster.wait_until(
-        lambda: len(gated(cluster, namespace)) == 1, "one waits", timeout_s=TIMEOUT_S
+        lambda: len(gated_pods(cluster, namespace)) == 1, "one waits", timeout_s=TIMEOUT_S
     )
-
-
-def gated(cluster: Cluster, namespace: str) -> list[str]:
-    """Return the pods behind the gate of quotas."""
-    return [
-        entry["metadata"]["name"] for entry in cluster.objects("pods", namespace) if is_gated(entry)
-    ]
 
 
 def wait_running(cluster: Cluster, namespace: str) -> Object:
