@@ -1,6 +1,5 @@
 """The groups of a cluster: its pods by their declarations, with the minimum of each group."""
 
-import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Final
@@ -13,6 +12,7 @@ from allocator.declarations.read import read_declaration
 from allocator.groups.model import MAX_MEMBERS
 from findings.field_path import FieldPath
 from findings.finding import Code, Finding, error, warning
+from findings.similar_names import MISSPELT, most_similar_name
 from findings.text import quote_text
 from kube.api import urls
 from kube.api.core import Pod
@@ -28,8 +28,6 @@ POD_GROUP_RESOURCES: Final = {
 
 
 _MAX_COMPARED: Final = 64
-_MAX_NAME: Final = 63
-_MIN_SIMILARITY: Final = 0.8
 
 
 class PodGroups(msgspec.Struct, frozen=True, kw_only=True):
@@ -134,17 +132,11 @@ def _with_similar(
     if fault.code is not Code.GROUP_NOT_FOUND:
         return fault
     place = (POD_GROUP_RESOURCES[name.system].group, name.namespace)
-    # All names may be of users, so that only a few short ones are compared.
     candidates = (other for group, namespace, other in known_names if (group, namespace) == place)
-    compared_names = [
-        other for other in islice(candidates, _MAX_COMPARED) if len(other) <= _MAX_NAME
-    ]
-    if not compared_names or len(name.name) > _MAX_NAME:
-        return fault
-    similar = difflib.get_close_matches(name.name, compared_names, n=1, cutoff=_MIN_SIMILARITY)
+    similar = most_similar_name(name.name, islice(candidates, _MAX_COMPARED), MISSPELT)
     if not similar:
         return fault
-    fix = f"did you mean {quote_text(similar[0])}? If not, {fault.fix}"
+    fix = f"did you mean {quote_text(similar)}? If not, {fault.fix}"
     return msgspec.structs.replace(fault, fix=fix)
 
 

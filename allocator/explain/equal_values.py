@@ -5,18 +5,17 @@ A number has the nearest ones, and a text has similar ones.
 
 import difflib
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import takewhile
 from typing import Final, NamedTuple
 
 from allocator.explain.selector import ComparedValue, required_value
 from allocator.model.devices import PublishedDevice
 from findings.fitting import OtherValue
+from findings.similar_names import MISSPELT, equal_start
 from kube.api.resource import DeviceAttribute
 
 _MAX_VALUES: Final = 4
 _MAX_PUBLISHED: Final = 64
 _MAX_TEXT: Final = 64
-_MIN_SIMILARITY: Final = 0.8
 
 
 class EqualValue(NamedTuple):
@@ -93,11 +92,11 @@ def _near_texts(literal: str, published_values: Sequence[str]) -> list[tuple[flo
     distances = [
         (1 - similarity, value)
         for value in published_values
-        if len(value) <= _MAX_TEXT
-        and (similarity := _similarity(literal, value)) >= _MIN_SIMILARITY
+        if len(value) <= _MAX_TEXT and (similarity := _similarity(literal, value)) >= MISSPELT
     ]
     return sorted(
-        distances, key=lambda entry: (entry[0], -_common_end(literal, entry[1]), entry[1])
+        distances,
+        key=lambda entry: (entry[0], -equal_start(literal[::-1], entry[1][::-1]), entry[1]),
     )
 
 
@@ -106,9 +105,3 @@ def _similarity(literal: str, value: str) -> float:
     if lower in other:
         return 1.0
     return difflib.SequenceMatcher(a=lower, b=other, autojunk=False).ratio()
-
-
-def _common_end(first: str, second: str) -> int:
-    """Return the number of equal characters at the end of two texts."""
-    pairs = zip(reversed(first), reversed(second), strict=False)
-    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))

@@ -1,28 +1,18 @@
 """Names in DRA objects: duplicates, malformed qualified names, the closest known name."""
 
-import difflib
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from functools import lru_cache
-from heapq import nlargest
-from itertools import islice, takewhile
+from itertools import islice
 from typing import Final
 
 from findings.field_path import FieldPath
 from findings.finding import Code, Finding, error
+from findings.similar_names import ALIKE, MISSPELT, most_similar_name
 from findings.text import quote_text
 
 MAX_COMPARED: Final = 128
 """Names among which the closest is searched."""
-MAX_SIMILAR_LENGTH: Final = 63
-"""Characters of a name that is compared with others of users: the time grows with their square, and more."""
-MAX_MEASURED: Final = 16
-"""Names among those with the longest equal beginning or end that are measured."""
-ALIKE: Final = 0.6
-"""Part of the letters of two names that are equal where one may be meant by the other, as difflib has it."""
-MISSPELT: Final = 0.8
-"""Part of the letters of two names that are equal where one is probably a misspelling."""
 _NUMBER: Final = re.compile(r"[0-9]+")
 MAX_LISTED: Final = 8
 """Names in one suggestion."""
@@ -64,7 +54,7 @@ def closest_name(name: str, names: Iterable[str]) -> str:
     ('gpu', '')
     """
     names_by_lower = {known_name.lower(): known_name for known_name in islice(names, MAX_COMPARED)}
-    closest = _closest_name(name.lower(), names_by_lower, ALIKE)
+    closest = most_similar_name(name.lower(), names_by_lower, ALIKE)
     return names_by_lower[closest] if closest else ""
 
 
@@ -80,36 +70,7 @@ def find_similar_name(name: str, names: Iterable[str]) -> str:
     candidates = (
         candidate for candidate in islice(names, MAX_COMPARED) if _NUMBER.sub("", candidate) != stem
     )
-    return _closest_name(name, candidates, MISSPELT)
-
-
-def _closest_name(name: str, candidates: Iterable[str], least_similarity: float) -> str:
-    """Return the candidate most similar to a name; empty without one.
-
-    All of them may be of users, who would choose the costliest: long names are not compared, and few are measured.
-    """
-    if len(name) > MAX_SIMILAR_LENGTH:
-        return ""
-    short = tuple(candidate for candidate in candidates if len(candidate) <= MAX_SIMILAR_LENGTH)
-    return _most_similar(name, short, least_similarity)
-
-
-@lru_cache(maxsize=16)
-def _most_similar(name: str, short: tuple[str, ...], least_similarity: float) -> str:
-    """Return the most similar candidate; a finding asks twice, for its words and for its rewrite."""
-    nearest = nlargest(MAX_MEASURED, short, key=lambda candidate: _equal_end(name, candidate))
-    closest = difflib.get_close_matches(name, nearest, n=1, cutoff=least_similarity)
-    return closest[0] if closest else ""
-
-
-def _equal_end(name: str, other: str) -> int:
-    """Return the length of the longer of the equal beginning and the equal end of two names."""
-    return max(_equal_start(name, other), _equal_start(name[::-1], other[::-1]))
-
-
-def _equal_start(name: str, other: str) -> int:
-    pairs = zip(name, other, strict=False)
-    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+    return most_similar_name(name, candidates, MISSPELT)
 
 
 def list_names(names: Iterable[str]) -> str:

@@ -6,9 +6,9 @@ from typing import Final
 
 import pytest
 
+from findings.similar_names import MAX_SIMILAR_LENGTH
 from rules.model.naming import (
     MAX_COMPARED,
-    MAX_SIMILAR_LENGTH,
     closest_name,
     find_similar_name,
     suggest_name,
