@@ -320,7 +320,7 @@ SILENT = (
     ("a share of two GPUs", asking({GPU: 2, MEMORY: 1000, CORES: 10})),
     ("half the memory", asking({GPU: 1, PERCENT: 50})),
     ("a MIG device", asking({"nvidia.com/mig-1g.5gb": 1})),
-    ("requests that equal limits", asking({GPU: 1, MEMORY: 10}, requests={GPU: 1, MEMORY: 10})),
+    ("requests that equal limits", asking({GPU: 1, MEMORY: 1000}, requests={GPU: 1, MEMORY: 1000})),
     ("an amount with a suffix that is no unit of bytes", asking({GPU: 1, MEMORY: "5k"})),
     ("a whole GPU, which Kubernetes serves", asking({GPU: 1})),
     ("a pod without devices", asking({"cpu": "1"})),
