@@ -28,13 +28,18 @@ def gates_of(cluster: Access) -> Iterator[None]:
     )
     cluster.apply(rendered(cluster, GATES))
     yield
+    remove_gates(cluster)
+    cluster.remove_nodes(added)
+
+
+def remove_gates(cluster: Access) -> None:
+    """Delete the policies, until the API server has forgotten them."""
     cluster.kubectl("delete", "-k", str(GATES), "--ignore-not-found")
     deletion = ("delete", "crd", "devicequotas.drawbridge.internal", "--dry-run=server")
     cluster.wait_until(
-        lambda: cluster.kubectl(*deletion, check=False).returncode == 0,
+        lambda: cluster.kubectl(*deletion, "--ignore-not-found", check=False).returncode == 0,
         "the API server has forgotten the policies",
     )
-    cluster.remove_nodes(added)
 
 
 def device_quota(namespace: str, driver: str, most: int) -> Object:
