@@ -5,6 +5,7 @@ part of a question that verdicts are cached for, so the verdicts about a cluster
 """
 
 from collections.abc import Hashable, Iterable, Sequence
+from functools import cached_property
 from typing import Final, NamedTuple
 
 from allocator.model.amount_bound import AmountBound
@@ -123,8 +124,6 @@ class TenantBudget:
 
     Attributes:
         accounts: The enforced limits of owned drivers.
-        forms: Returns what one device of each limit's driver is like on a node; None where they differ.
-            Plans of nodes of the same class and with the same forms are charged alike.
     """
 
     def __init__(
@@ -138,29 +137,40 @@ class TenantBudget:
         self.accounts = accounts
         self._quotas = quotas
         self._occupancy = occupancy
-        properties = tuple([charged_properties(account.limit) for account in accounts])
-        self._profile = _profiles.get(properties) or _new_profile(properties)
-        self.forms: Final = self._profile.forms
 
     def is_ample(self, pending: PendingClaims) -> bool:
         """Return True if claims keep within the budget and all caps with any devices."""
-        return all(self._is_ample(account, pending) for account in self.accounts)
+        # A claim is counted once, and no share of it more often.
+        devices = [
+            max(map(_most_devices, forms)) for requests in pending.requests for forms in requests
+        ]
+        return all(self._is_ample(account, devices) for account in self.accounts)
 
-    def _is_ample(self, account: Account, pending: PendingClaims) -> bool:
+    def _is_ample(self, account: Account, devices: Sequence[int]) -> bool:
+        """Return True if requests for at most so many devices keep within a limit with any devices."""
         limit = account.limit
         largest = self._quotas.largest_amount(limit)
         if limit.per_device is not None and largest > limit.per_device.nanos:
             return False
-        total = 0
-        for requests in pending.requests:
-            amounts = [largest * max(map(_most_devices, forms)) for forms in requests]
-            if limit.per_request is not None and max(amounts, default=0) > limit.per_request.nanos:
-                return False
-            # A claim is counted once, and no share of it more often.
-            total += sum(amounts)
+        if (
+            limit.per_request is not None
+            and largest * max(devices, default=0) > limit.per_request.nanos
+        ):
+            return False
+        total = largest * sum(devices)
         return total <= 0 or total <= self._quotas.ledger.left(
             account, besides=self._occupancy.released, also=self._occupancy.charged
         )
+
+    def forms(self, node: NodeDevices) -> Forms | None:
+        """Return the form of a device of each driver on a node; None for different ones of a driver.
+
+        Plans of nodes of the same class and with the same forms are charged alike.
+
+        Raises:
+            AnswerInterrupted: As `ChargeProfile.forms` does.
+        """
+        return self._profile.forms(node)
 
     def charges(self, plan: Plan) -> PlanCharges:
         """Return the charges of a plan; those of an answer about many nodes are remembered."""
@@ -192,6 +202,12 @@ class TenantBudget:
     def caps(self, node: NodeDevices) -> Sequence[AmountBound]:
         """Return the bounds of a search on a node that keep it within the caps of requests and devices."""
         return self._quotas.caps(self.accounts, node.devices)
+
+    @cached_property
+    def _profile(self) -> ChargeProfile:
+        """The profile of these limits; an ample budget needs none."""
+        properties = tuple([charged_properties(account.limit) for account in self.accounts])
+        return _profiles.get(properties) or _new_profile(properties)
 
 
 def tenant_budget(

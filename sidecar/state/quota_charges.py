@@ -14,7 +14,13 @@ from allocator.pods.extended_resource_claim import extended_resource_claim, mapp
 from kube.api.core import Pod
 from kube.api.device_quota import DeviceQuota
 from kube.api.extended_resources import extended_resources
-from kube.api.resource import DeviceClaim, DeviceClass, ResourceClaim, ResourceSlice
+from kube.api.resource import (
+    AllocationResult,
+    DeviceClaim,
+    DeviceClass,
+    ResourceClaim,
+    ResourceSlice,
+)
 from kube.cel.scope import AnswerInterrupted, Meter, evaluating
 from quotas.device_quotas.book import CountedClaim, QuotaBook, leaving_outstanding
 from quotas.device_quotas.ledger import Entry, Stage
@@ -164,8 +170,11 @@ class QuotaCharges:
 
     def _put_claims(self, book: QuotaBook, claims: Mapping[Name, ResourceClaim | None]) -> None:
         for name, claim in claims.items():
-            if claim is not None and allocation_of(claim) is not None:
-                book.put_claim(name, counted_claim(claim))
+            if claim is not None and (allocation := allocation_of(claim)) is not None:
+                # Most claims come twice: with promised devices, and again when they are written or asked about.
+                before = book.claim(name)
+                if before is None or not _is_charged(before, claim, allocation):
+                    book.put_claim(name, counted_claim(claim))
             elif claim is not None and name in self._promised:
                 _promise(book, name, claim)
             else:
@@ -229,6 +238,15 @@ class QuotaCharges:
             _promise(book, claim_key, extended_resource_claim(pod, mapped, resources))
         else:
             book.remove_claim(claim_key)
+
+
+def _is_charged(before: CountedClaim, claim: ResourceClaim, allocation: AllocationResult) -> bool:
+    """Return True if a claim was charged for the very same devices; False if that is unknown."""
+    return (
+        before.allocation is not None
+        and before.allocation.devices.results is allocation.devices.results
+        and before.devices is claim.spec.devices
+    )
 
 
 def _promise(book: QuotaBook, key: Hashable, claim: ResourceClaim) -> None:
