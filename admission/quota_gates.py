@@ -192,7 +192,7 @@ def _holder_spec() -> Document:
                 'params.?spec.?holderIdentity.orValue("") != ""\n'
                 '&& request.?options.?fieldManager.orValue("")\n'
                 f"== {quote(FIELD_MANAGER_PREFIX)} + params.spec.holderIdentity",
-                "the writer does not hold the Lease of the controllers",
+                "the writer does not hold the Lease of the controllers, or the API server has an old copy of it: see docs/quota-gates.md, Installing it again",
             )
         ],
     }
