@@ -5,7 +5,7 @@ rules. Classes, slices and policies of `-f` are added to the state of the cluste
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -19,8 +19,8 @@ from answers.cluster.quota_usage import usage_beside
 from answers.manifests.groups import group_findings
 from answers.manifests.pod_checks import field_findings, routing_findings, with_queues
 from answers.manifests.quotas import at_keys, check_quotas
+from answers.manifests.targets import object_target, pod_target, template_target
 from answers.manifests.translate import (
-    TEMPLATE_KIND,
     TranslatedObject,
     build_template,
     translate_objects,
@@ -33,7 +33,7 @@ from answers.model.kinds import STATE_KINDS
 from answers.model.kubernetes_version import SEPARATE_COUNTERS, Version, parse_version
 from answers.model.objects import decode_objects, merge_objects
 from answers.model.translation_snapshot import apply_features
-from answers.model.versions import original_paths, view_type
+from answers.model.versions import original_paths
 from answers.model.views import decode_view
 from clusterstate.autoscalers import AUTOSCALERS
 from clusterstate.kinds import Changes, Kind
@@ -41,16 +41,14 @@ from clusterstate.rule_cache import ClusterFacts, RuleCache
 from findings.checked_object import CheckedObject
 from findings.field_path import FieldPath
 from findings.finding import Code, Finding, Severity
-from kube.api.conversion import to_current_version
 from kube.api.core import NAMESPACE_NAME, Node, Pod
 from kube.api.meta import ObjectHead, ObjectMeta
 from kube.api.resource import ResourceSlice
 from kube.api.translation_profile import API_VERSION, KIND, DeviceTranslationProfile
-from kube.api.workloads import pod_path, resolve_path
 from kube.manifests.source import SourceObject
 from quotas.device_quotas.book import QuotaBook
 from rules.context.context import Context
-from rules.engine.engine import VIEWS, Target, validate
+from rules.engine.engine import Target, validate
 from translation.cluster.native_allocation import wide_mapping_finding
 from translation.cluster.snapshot import vocabularies_in_force
 from translation.compiling.claims import Claim
@@ -368,7 +366,7 @@ def _rule_findings(
         for path, answer in result.pods if kind.has_claims else ():
             yield from _embedded_findings(path, answer, result, context, inputs)
         return
-    target = _target(result.source, result.document or result.source.document, place)
+    target = object_target(result.source, result.document or result.source.document, place)
     if target is None:
         return
     target = msgspec.structs.replace(target, pods=pods)
@@ -394,7 +392,7 @@ def _embedded_findings(
 ) -> Iterator[Finding]:
     """Yield the findings of rules on one pod of a workload of another project."""
     namespace = namespace_of(result.source, inputs.namespace)
-    target = _pod_target(result.document or result.source.document, path, namespace)
+    target = pod_target(result.document or result.source.document, path, namespace)
     if target is None:
         return
     is_translated = answer.decision is Decision.TRANSLATED
@@ -414,18 +412,6 @@ def _embedded_findings(
         )
 
 
-def _pod_target(document: Mapping[str, Any], path: Path, namespace: str) -> Target | None:
-    head = decode_view(document, ObjectHead)
-    raw: Any = document
-    for step in path:
-        raw = raw[step]
-    pod = decode_view(raw, Pod)
-    if isinstance(head, list) or not isinstance(pod, Pod):
-        return None
-    field = FieldPath.of(*path)
-    return Target(view=pod, raw=raw, path=field, metadata=head.metadata, namespace=namespace)
-
-
 def _at_keys(
     findings: Iterable[Finding], target: Target, result: TranslatedObject, inputs: Inputs
 ) -> Iterator[Finding]:
@@ -440,7 +426,7 @@ def _claim_findings(
     claim: Claim, target: Target, result: TranslatedObject, context: Context
 ) -> Iterator[Finding]:
     """Yield the findings about a claim of the translation, at its pod."""
-    template = _template_target(build_template(claim, target.namespace), target)
+    template = template_target(build_template(claim, target.namespace), target)
     for finding in validate(template, context):
         if result.is_translated:
             cause = finding.path.relative_to(_TEMPLATE_DEVICES)
@@ -453,43 +439,3 @@ def _claim_findings(
 
 
 _TEMPLATE_DEVICES: Final = FieldPath.of("spec", "spec", "devices")
-
-
-def _target(source: SourceObject, document: Mapping[str, Any], namespace: str) -> Target | None:
-    """Return an object for validation; None for other kinds, and if a value has the wrong type.
-
-    Args:
-        document: The object after its translation.
-    """
-    head = decode_view(document, ObjectHead)
-    if isinstance(head, list):
-        return None
-    kind = (source.api_version, source.kind)
-    path = pod_path(*kind)
-    if path is not None:
-        _, raw = resolve_path(document, path)
-        pod = decode_view(raw, Pod) if raw is not None else None
-        if not isinstance(pod, Pod):
-            return None
-        return Target(
-            view=pod,
-            raw=raw,
-            path=FieldPath.of(*path),
-            metadata=head.metadata,
-            namespace=namespace,
-        )
-    current_document = to_current_version(document)
-    value = decode_view(current_document, view_type(source, VIEWS) or ObjectHead)
-    if isinstance(value, list):
-        return None
-    # A rule warns about the version of the manifest.
-    raw = {**current_document, "apiVersion": source.api_version}
-    return Target(view=value, raw=raw, metadata=head.metadata, namespace=namespace)
-
-
-def _template_target(document: Mapping[str, Any], pod: Target) -> Target:
-    """Return a template of the translation for validation, with the owner of its pod."""
-    value = decode_view(document, VIEWS[TEMPLATE_KIND])
-    if isinstance(value, list):
-        raise TypeError(f"a translation made no {TEMPLATE_KIND[1]}: {value[0].message}")
-    return Target(view=value, raw=document, metadata=pod.metadata, namespace=pod.namespace)

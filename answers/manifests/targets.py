@@ -1,0 +1,71 @@
+"""The objects of manifests as rules validate them. Pure."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from answers.manifests.translate import TEMPLATE_KIND
+from answers.model.versions import view_type
+from answers.model.views import decode_view
+from findings.field_path import FieldPath
+from kube.api.conversion import to_current_version
+from kube.api.core import Pod
+from kube.api.meta import ObjectHead
+from kube.api.workloads import pod_path, resolve_path
+from kube.manifests.source import SourceObject
+from rules.engine.engine import VIEWS, Target
+from translation.reading.custom_workloads import Path
+
+
+def object_target(
+    source: SourceObject, document: Mapping[str, Any], namespace: str
+) -> Target | None:
+    """Return an object for validation; None for other kinds, and if a value has the wrong type.
+
+    Args:
+        document: The object after its translation.
+    """
+    head = decode_view(document, ObjectHead)
+    if isinstance(head, list):
+        return None
+    kind = (source.api_version, source.kind)
+    path = pod_path(*kind)
+    if path is not None:
+        _, raw = resolve_path(document, path)
+        pod = decode_view(raw, Pod) if raw is not None else None
+        if not isinstance(pod, Pod):
+            return None
+        return Target(
+            view=pod,
+            raw=raw,
+            path=FieldPath.of(*path),
+            metadata=head.metadata,
+            namespace=namespace,
+        )
+    current_document = to_current_version(document)
+    value = decode_view(current_document, view_type(source, VIEWS) or ObjectHead)
+    if isinstance(value, list):
+        return None
+    # A rule warns about the version of the manifest.
+    raw = {**current_document, "apiVersion": source.api_version}
+    return Target(view=value, raw=raw, metadata=head.metadata, namespace=namespace)
+
+
+def template_target(document: Mapping[str, Any], pod: Target) -> Target:
+    """Return a template of the translation for validation, with the owner of its pod."""
+    value = decode_view(document, VIEWS[TEMPLATE_KIND])
+    if isinstance(value, list):
+        raise TypeError(f"a translation made no {TEMPLATE_KIND[1]}: {value[0].message}")
+    return Target(view=value, raw=document, metadata=pod.metadata, namespace=pod.namespace)
+
+
+def pod_target(document: Mapping[str, Any], path: Path, namespace: str) -> Target | None:
+    """Return one pod of a workload of another project; None if a value has the wrong type."""
+    head = decode_view(document, ObjectHead)
+    raw: Any = document
+    for step in path:
+        raw = raw[step]
+    pod = decode_view(raw, Pod)
+    if isinstance(head, list) or not isinstance(pod, Pod):
+        return None
+    field = FieldPath.of(*path)
+    return Target(view=pod, raw=raw, path=field, metadata=head.metadata, namespace=namespace)
