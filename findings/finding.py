@@ -110,7 +110,7 @@ class Code(StrEnum):
     SCHEDULER_REPLACED = "schedulerReplaced"
     """The namespace opted in, so a scheduler that is not known to support claims is replaced."""
     FOREIGN_SCHEDULER = "foreignScheduler"
-    """The pod names a scheduler that is not known to support claims; not translated."""
+    """The pod names a scheduler that is not known to support claims: keys are not translated, and claims may wait."""
     CLAIM_UNAWARE_COMPONENT = "claimUnawareComponent"
     """A queue, an autoscaler or another component may ignore the claims of the pod."""
     NO_SCALE_FROM_ZERO = "noScaleFromZero"

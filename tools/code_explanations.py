@@ -79,7 +79,7 @@ FIXES: Final[Mapping[str, str]] = {
     "templateConflict": "Delete the ResourceClaimTemplate that the message names.",
     "schedulerReplaced": "List the scheduler in adoptSchedulers, with its own name if it supports claims.",
     "foreignScheduler": "List the scheduler in adoptSchedulers, or label the namespace for translation. Remove "
-    "schedulerName only from a pod with device keys: annotations such as KAI's request devices only beside it.",
+    "schedulerName only from a pod with device keys or claims: annotations such as KAI's request devices only beside it.",
     "claimUnawareComponent": "The finding names one where there is one for the component and its version.",
     "noScaleFromZero": "Keep one node of each kind running.",
     "mixedDriverOwnership": "Own both drivers (drawbridge bridge own), name one driver in the selectors of the class, or "

@@ -1,6 +1,6 @@
 """The state of a pod or claim, and its placement if it is pending. Pure."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import Final
 
@@ -43,6 +43,8 @@ from kube.api.ownership import not_serving
 from kube.api.resource import ResourceClaim
 from kube.names import DEFAULT_SCHEDULER_NAME
 from quotas.resource_quotas.obstacles import explain_uncreated
+from translation.cluster.snapshot import TranslationOptions
+from translation.preflight.preconditions.schedulers import find_foreign_scheduler
 
 _USERS_SHOWN: Final = 5
 UNTIL_ROOM: Final = (
@@ -183,7 +185,7 @@ def pod_status(
         event=None if explanation is None else explanation.note,
         cause=_cause(answer, explanation, quotas),
         advice=tuple(advice),
-        scheduler=scheduler_message(pod) or _foreign_scheduler(pod, state, is_new=is_new),
+        scheduler=scheduler_message(pod),
         quotas=quotas,
         promised=promised_amounts(pod, state),
         gate=gate.text if gate is not None else None,
@@ -200,6 +202,21 @@ def _cause(
     if answer.groups and answer.groups[0].code:
         return cause_of_code(answer.groups[0].code)
     return None if explanation is None else explanation.cause
+
+
+def foreign_scheduler(
+    pod: Pod,
+    state: ClusterState,
+    options: TranslationOptions,
+    policy_aware_schedulers: Collection[str],
+) -> str | None:
+    """Return a sentence on the scheduler of a new pod with claims; None if it supports claims."""
+    if not pod.spec.resource_claims:
+        return None
+    finding = find_foreign_scheduler(
+        pod.spec.scheduler_name, state.bridge_scheduler, options, policy_aware_schedulers
+    )
+    return None if finding is None else f"{printable(finding.detail)}: {finding.fix}"
 
 
 def rollout_advice(pod: Pod, state: ClusterState) -> Iterator[str]:
@@ -233,18 +250,6 @@ def scheduler_advice(pod: Pod, state: ClusterState) -> Iterator[str]:
             sentence = f"its scheduler {name} allocates nothing: {printable(condition.message)}"
         sentence += "; drawbridge status says whether the bridge works"
     yield sentence
-
-
-def _foreign_scheduler(pod: Pod, state: ClusterState, *, is_new: bool) -> str | None:
-    """Return a sentence on the scheduler of a new pod with claims; None for kube-scheduler and the bridge."""
-    name = pod.spec.scheduler_name
-    own_schedulers = {"", DEFAULT_SCHEDULER_NAME, state.bridge_scheduler}
-    if not is_new or not pod.spec.resource_claims or name in own_schedulers:
-        return None
-    return (
-        f"{printable(name)} places it, which has to allocate ResourceClaims (DRA) itself; where it does not, the pod "
-        "waits for ever: remove schedulerName, so that kube-scheduler places it"
-    )
 
 
 def _exceeded_quotas(pod: Pod, state: ClusterState) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ from allocator.model.scheduler_support import SchedulerSupport
 from allocator.pods.claims import Name
 from answers.cluster.quota_usage import usage_beside
 from answers.manifests.groups import group_findings
-from answers.manifests.pod_checks import field_findings, routing_findings, with_queues
+from answers.manifests.pod_checks import field_findings, scheduler_findings, with_queues
 from answers.manifests.quotas import at_keys, check_quotas
 from answers.manifests.targets import object_target, pod_target, template_target
 from answers.manifests.translate import (
@@ -189,6 +189,7 @@ def check_objects(
                     *field_findings(result, version),
                     *_translation_findings(result),
                     *_rule_findings(result, context, inputs, manifest_templates, number),
+                    *scheduler_findings(result, context, inputs, policy_aware_schedulers),
                     *quota_findings,
                     *_profile_findings(result.source, inputs),
                     *_mapping_findings(result.source, inputs),
@@ -372,7 +373,6 @@ def _rule_findings(
     target = msgspec.structs.replace(target, pods=pods)
     located_findings = original_paths(validate(target, context), result.source)
     findings = list(_at_keys(with_queues(located_findings, target), target, result, inputs))
-    findings += routing_findings(target, context, result.claims)
     # A finding on all claims of a pod is not repeated for each; nor one of the translation.
     codes = {finding.code for finding in (*result.findings, *findings)}
     yield from findings

@@ -1,12 +1,14 @@
 """Findings of `drawbridge check` on pods beside translation and rules: routing, queues, unknown fields. Pure."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Final
 
 import msgspec
 
 from admission.routing import Bridge, route_pod
+from answers.manifests.targets import pod_targets
 from answers.manifests.translate import TranslatedObject
+from answers.model.inputs import Inputs
 from answers.model.kubernetes_version import Version
 from findings.field_path import FieldPath
 from findings.finding import Code, Finding
@@ -17,6 +19,7 @@ from rules.engine.engine import Target
 from rules.model.recorded_pods import VERSION
 from rules.objects.pod_fields import find_unknown_pod_fields
 from translation.compiling.claims import Claim
+from translation.preflight.preconditions.schedulers import find_foreign_scheduler
 from translation.reading.custom_workloads import Shape, value_at, workload_kind
 
 QUEUE_NAME: Final = "kueue.x-k8s.io/queue-name"
@@ -43,15 +46,45 @@ def field_findings(result: TranslatedObject, version: Version | None) -> Iterato
         )
 
 
-def routing_findings(
-    target: Target, context: Context, claims: Iterable[Claim]
+def scheduler_findings(
+    result: TranslatedObject,
+    context: Context,
+    inputs: Inputs,
+    policy_aware_schedulers: Collection[str],
+) -> Iterator[Finding]:
+    """Yield the findings about the schedulers of an object's pods with claims.
+
+    Args:
+        policy_aware_schedulers: Names of those that evaluate DeviceCompatibilityPolicies.
+    """
+    # The translation reports it where keys are left in the pod.
+    is_reported = any(finding.code is Code.FOREIGN_SCHEDULER for finding in result.findings)
+    for target in pod_targets(result, inputs.namespace):
+        pod = target.view
+        if not isinstance(pod, Pod) or not pod.spec.resource_claims or pod.spec.node_name:
+            continue
+        findings = list(_routing_findings(pod, target, context, result.claims))
+        yield from findings
+        foreign = find_foreign_scheduler(
+            pod.spec.scheduler_name,
+            context.bridge_scheduler,
+            inputs.options,
+            policy_aware_schedulers,
+        )
+        # A scheduler that may not allocate the bridge's devices needs no second warning.
+        if foreign is not None and not findings and not is_reported:
+            yield msgspec.structs.replace(foreign, path=target.path.join(foreign.path))
+
+
+def _routing_findings(
+    pod: Pod, target: Target, context: Context, claims: Iterable[Claim]
 ) -> Iterator[Finding]:
     """Yield the webhook's findings about the scheduler of a pod, or of a workload's pods."""
-    if not context.owned_drivers or not isinstance(target.view, Pod):
+    if not context.owned_drivers:
         return
     derived = {claim.template: claim.drivers for claim in claims}
     bridge = Bridge(context.bridge_scheduler)
-    for finding in route_pod(target.view, target.namespace, context, bridge, derived).findings:
+    for finding in route_pod(pod, target.namespace, context, bridge, derived).findings:
         yield msgspec.structs.replace(finding, path=target.path.join(finding.path))
 
 

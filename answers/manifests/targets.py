@@ -1,9 +1,10 @@
 """The objects of manifests as rules validate them. Pure."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from answers.manifests.translate import TEMPLATE_KIND
+from answers.manifests.translate import TEMPLATE_KIND, TranslatedObject
+from answers.model.findings import namespace_of
 from answers.model.versions import view_type
 from answers.model.views import decode_view
 from findings.field_path import FieldPath
@@ -13,7 +14,7 @@ from kube.api.meta import ObjectHead
 from kube.api.workloads import pod_path, resolve_path
 from kube.manifests.source import SourceObject
 from rules.engine.engine import VIEWS, Target
-from translation.reading.custom_workloads import Path
+from translation.reading.custom_workloads import Path, workload_kind
 
 
 def object_target(
@@ -48,6 +49,25 @@ def object_target(
     # A rule warns about the version of the manifest.
     raw = {**current_document, "apiVersion": source.api_version}
     return Target(view=value, raw=raw, metadata=head.metadata, namespace=namespace)
+
+
+def pod_targets(result: TranslatedObject, namespace: str) -> Iterator[Target]:
+    """Yield the pod, the pod template or the embedded pods of an object after its translation.
+
+    Args:
+        namespace: The namespace for objects that name none.
+    """
+    source = result.source
+    document = result.document or source.document
+    place = namespace_of(source, namespace)
+    kind = workload_kind(source.api_version, source.kind)
+    if kind is not None:
+        targets = [pod_target(document, path, place) for path, _ in result.pods if kind.has_claims]
+        yield from filter(None, targets)
+    elif pod_path(source.api_version, source.kind) is not None:
+        target = object_target(source, document, place)
+        if target is not None:
+            yield target
 
 
 def template_target(document: Mapping[str, Any], pod: Target) -> Target:

@@ -183,34 +183,6 @@ def test_a_device_quota_rejects_a_pod_as_check_does() -> None:
     assert "rejected" not in within
 
 
-CLAIMS: Final = """
-apiVersion: resource.k8s.io/v1
-kind: ResourceClaimTemplate
-metadata: {name: one}
-spec: {spec: {devices: {requests: [{name: gpu, exactly: {deviceClassName: gpu.nvidia.com}}]}}}
----
-apiVersion: v1
-kind: Pod
-metadata: {name: train}
-spec:
-  schedulerName: volcano
-  resourceClaims: [{name: gpu, resourceClaimTemplateName: one}]
-  containers:
-  - {name: main, image: a, resources: {claims: [{name: gpu}]}}
-"""
-
-
-def test_the_scheduler_of_a_pod_with_claims_is_told_what_it_has_to_do() -> None:
-    call = ("why", "pod", "train", "-f", "-", "--snapshot", CLUSTER)
-    output = drawbridge(*call, stdin=CLAIMS, COLUMNS="300").stdout
-    usual = drawbridge(*call, stdin=CLAIMS.replace("  schedulerName: volcano\n", "")).stdout
-
-    assert (
-        "scheduler volcano places it, which has to allocate ResourceClaims (DRA) itself;" in output
-    )
-    assert "scheduler" not in usual.partition("Not modelled")[0]
-
-
 ELSEWHERE: Final = """
 apiVersion: resource.k8s.io/v1
 kind: ResourceClaimTemplate

@@ -28,6 +28,7 @@ from answers.cluster.why import (
     Condition,
     ObjectStatus,
     claim_status,
+    foreign_scheduler,
     pod_status,
     rejected_status,
     scheduler_of,
@@ -69,7 +70,7 @@ from kube.api.meta import encode
 from kube.api.resource import ResourceClaim
 from process.profiles.profile_files import load_profiles
 from quotas.resource_quotas.obstacles import ADVICE, quota_lines
-from translation.cluster.snapshot import TranslationSnapshot
+from translation.cluster.snapshot import TranslationOptions, TranslationSnapshot
 
 KINDS: Final[Mapping[str, str]] = {
     **WORKLOAD_NAMES,
@@ -162,8 +163,8 @@ def why(
     together = None
     if inputs is not None and translated is not None and translated.has_pods:
         together = place_workload(inputs, kind, name, features, schedulers)
-    is_new = translated is not None
-    question = _Question(state, support, features, unread, is_new, together)
+    options = None if inputs is None or translated is None else inputs.options
+    question = _Question(state, support, features, unread, options, together)
     if kind not in {"pod", "claim"}:
         failures = failures_of(cluster_objects.failed_creations, kind, name)
         _explain_workload(kind, place, question, failures, output)
@@ -187,7 +188,8 @@ class _Question(NamedTuple):
     """The cluster, as the user may read it, and the behaviour of its schedulers.
 
     Attributes:
-        is_new: The pods are of manifests, as if they were just created.
+        options: The options of the translation of pods of manifests, as if they were just created;
+            None for the pods of a cluster.
         together: The placement of all pods of a workload of manifests; None of others.
     """
 
@@ -195,20 +197,23 @@ class _Question(NamedTuple):
     support: SchedulerSupport
     features: Features
     unread: tuple[str, ...]
-    is_new: bool = False
+    options: TranslationOptions | None = None
     together: PodsTogether | None = None
 
 
 def _explain(target: Pod | ResourceClaim, question: _Question) -> Explained:
     """Return the state of a pod or claim; a pending one is placed on a cluster of its own."""
-    state, support, features, unread, is_new, _ = question
+    state, support, features, unread, options, _ = question
     scheduler = scheduler_of(target, state)
     if isinstance(target, ResourceClaim):
         scheduler = scheduler or claim_scheduler(target, state)
     cluster = state.cluster(features, with_policies=support.evaluates_policies(scheduler))
     before = cluster.usage
     if isinstance(target, Pod):
-        status = pod_status(target, state, cluster, is_new=is_new)
+        status = pod_status(target, state, cluster, is_new=options is not None)
+        if options is not None:
+            foreign = foreign_scheduler(target, state, options, support.policy_aware)
+            status = msgspec.structs.replace(status, scheduler=foreign)
         status = _with_fits_in_keys(status, target, state)
     else:
         status = claim_status(target, state, cluster)

@@ -1,4 +1,6 @@
-"""Leave pods untranslated if no scheduler allocates claims for them."""
+"""Pods with keys that are not translated, and pods with claims that may wait, for the sake of their scheduler."""
+
+from collections.abc import Collection
 
 import msgspec
 
@@ -6,7 +8,7 @@ from findings.field_path import FieldPath
 from findings.finding import Code, Finding, info, warning
 from findings.text import quote_text
 from kube.names import TRANSLATE_LABEL
-from translation.cluster.snapshot import vocabularies_in_force
+from translation.cluster.snapshot import TranslationOptions, vocabularies_in_force
 from translation.preflight.model.inputs import PodInput, Stop
 from translation.reading.arbiter import requests_devices
 
@@ -15,6 +17,29 @@ def stop_without_scheduler(inputs: PodInput) -> Stop | None:
     """Stop at a pod that names its node, or a scheduler that may not support claims."""
     finding = _find_reason(inputs)
     return None if finding is None else Stop((finding,))
+
+
+def find_foreign_scheduler(
+    name: str,
+    bridge_scheduler: str,
+    options: TranslationOptions,
+    policy_aware_schedulers: Collection[str] = (),
+) -> Finding | None:
+    """Return the warning about the scheduler of a new pod with claims; None if it supports claims.
+
+    Args:
+        name: The pod's schedulerName.
+        policy_aware_schedulers: Names of those that evaluate DeviceCompatibilityPolicies, and so claims.
+    """
+    if name in policy_aware_schedulers or options.scheduler_for(name, bridge_scheduler) == name:
+        return None
+    return warning(
+        Code.FOREIGN_SCHEDULER,
+        FieldPath.of("spec", "schedulerName"),
+        f"{quote_text(name)} has to allocate the ResourceClaims (DRA) of the pod itself; where it does not, or no such "
+        "scheduler runs, the pod waits for ever",
+        "remove schedulerName, or list the scheduler in adoptSchedulers with its own name if it supports claims",
+    )
 
 
 def _find_reason(inputs: PodInput) -> Finding | None:
