@@ -36,8 +36,9 @@ from translation.profiles.object_checks import check_spec
 from translation.reading.legacy_pod import container_paths, has_device_keys, legacy_pod
 from translation.reading.untranslated_keys import check_untranslated_keys
 from translation.record.claim_sources import locate_at_keys, match_claims
-from translation.record.key_fixes import RecordedTranslation, derive_claims, with_key_fixes
+from translation.record.key_fixes import with_key_fixes
 from translation.record.record import RecordError, TranslationRecord, decode_record
+from translation.record.recorded_translation import RecordedTranslation, derive_claims
 
 
 def is_settled(target: Target, old: Target | None) -> bool:
@@ -243,13 +244,14 @@ def with_templates(context: Context, namespace: str, claims: Iterable[Claim]) ->
 
 
 def recorded_translation(
-    target: Target, snapshot: TranslationSnapshot
+    target: Target, snapshot: TranslationSnapshot, options: TranslationOptions | None = None
 ) -> RecordedTranslation | None:
     """Return the translation that a pod's record describes; None if it is invalid.
 
     Args:
         target: Untrusted: anybody may have written the record.
         snapshot: Its profiles are those in force here.
+        options: Those in force here; None where they are not known.
     """
     if not isinstance(target.view, Pod) or REQUEST_ANNOTATION not in target.view.annotations:
         return None
@@ -257,18 +259,28 @@ def recorded_translation(
         record = decode_record(target.view.annotations[REQUEST_ANNOTATION])
     except RecordError:
         return None  # The mutating webhook rejects it.
-    return translation_of(record, target.view, snapshot)
+    return translation_of(record, target.view, snapshot, options)
 
 
 def translation_of(
-    record: TranslationRecord, pod: Pod, snapshot: TranslationSnapshot
+    record: TranslationRecord,
+    pod: Pod,
+    snapshot: TranslationSnapshot,
+    options: TranslationOptions | None = None,
 ) -> RecordedTranslation:
-    """Return the translation of a pod, as a record describes it."""
+    """Return the translation of a pod, as a record describes it.
+
+    Args:
+        options: Those in force; None where they are not known.
+    """
     return RecordedTranslation(
         record=record,
         paths=container_paths(pod),
         profiles=snapshot.profiles,
         versions=snapshot.profile_versions,
+        choices=None
+        if options is None
+        else msgspec.structs.replace(options.choices, renamed_keys=options.renamed_keys),
     )
 
 

@@ -119,6 +119,6 @@ def _review(
     translated = apply(copy.deepcopy(dict(document)), answer.operations)
     view = convert(translated, Pod)
     target = Target(view=view, raw=translated, namespace=namespace)
-    translation = translation_of(answer.record, view, snapshot)
+    translation = translation_of(answer.record, view, snapshot, options)
     validated = validate_object(target, context, answer.claims, translation)
     return (*answer.findings, *validated.findings)

@@ -38,7 +38,7 @@ from rules.engine.engine import Target
 from translation.cluster.snapshot import Mode, TranslationOptions, TranslationSnapshot
 from translation.compiling.claims import Claim
 from translation.pipeline.translate import translate
-from translation.record.key_fixes import RecordedTranslation, derive_claims
+from translation.record.recorded_translation import RecordedTranslation, derive_claims
 from webhook.evaluator import Evaluator
 from webhook.metrics import WebhookMetrics
 from webhook.reviews import MAX_LOGGED, ReviewRunner, TooBusy, finish_review, respond
@@ -247,7 +247,9 @@ class WorkloadReviewHandler:
                     of_pods.claims,
                     self._metrics,
                     partial(runner.charge, request),
-                    translation=translation_of(of_pods.record, workload.pod, snapshot)
+                    translation=translation_of(
+                        of_pods.record, workload.pod, snapshot, self._options
+                    )
                     if of_pods.record is not None
                     else None,
                     quotas=quotas_of(target, snapshot, is_new=old is None),
@@ -381,7 +383,7 @@ class ObjectReviewHandler:
                 self._shipped_drivers,
             )
         translation = await runner.compute(
-            http_request, review, recorded_translation, target, snapshot
+            http_request, review, recorded_translation, target, snapshot, self._options
         )
         claims = (
             await runner.compute(http_request, review, derive_claims, translation)

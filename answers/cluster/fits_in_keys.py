@@ -35,7 +35,8 @@ from translation.record.claim_sources import (
     match_claims,
     widened_at_source,
 )
-from translation.record.key_fixes import RecordedTranslation, derive_claims, with_key_fixes
+from translation.record.key_fixes import with_key_fixes
+from translation.record.recorded_translation import RecordedTranslation, derive_claims
 from translation.vocabularies.nvidia import mig_profile
 
 _PROFILES_NAMED: Final = 10

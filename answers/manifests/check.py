@@ -417,7 +417,7 @@ def _at_keys(
 ) -> Iterator[Finding]:
     """Yield findings, those about claims of the translation at the keys that requested them."""
     if isinstance(target.view, Pod):
-        yield from at_keys(findings, target.view, target.path, result, inputs.snapshot)
+        yield from at_keys(findings, target.view, target.path, result, inputs)
     else:
         yield from findings
 

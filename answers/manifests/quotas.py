@@ -21,7 +21,6 @@ from kube.api.core import Pod, ResourceQuota
 from kube.api.resource import ResourceClaim
 from kube.api.workloads import pod_path, pods_at_a_time, resolve_path
 from quotas.resource_quotas.ledger import QuotaLedger
-from translation.cluster.snapshot import TranslationSnapshot
 from translation.reading.custom_workloads import WorkloadKind, embedded_pods, workload_kind
 from translation.record.claim_sources import locate_at_keys, match_claims
 from translation.record.key_fixes import with_key_fixes
@@ -88,7 +87,7 @@ def _charge(
         return ()
     number = pods_at_a_time(source.kind, result.document)
     findings = quota_ledger.charge_pods(place, pod, FieldPath.of(*path), number)
-    return tuple(at_keys(findings, pod, FieldPath.of(*path), result, inputs.snapshot))
+    return tuple(at_keys(findings, pod, FieldPath.of(*path), result, inputs))
 
 
 def _charge_custom(
@@ -112,14 +111,14 @@ def at_keys(
     pod: Pod,
     path: FieldPath,
     result: TranslatedObject,
-    snapshot: TranslationSnapshot,
+    inputs: Inputs,
 ) -> Iterator[Finding]:
     """Yield findings, those about claims of the translation at the keys that requested them.
 
     Args:
         pod: The pod after its translation.
         path: The path of the pod in its object.
-        snapshot: Its profiles are those in force.
+        inputs: Its options and profiles are those in force.
     """
     findings = list(findings)
     if not findings or not result.is_translated:
@@ -128,7 +127,7 @@ def at_keys(
     claims = match_claims(pod.spec.resource_claims or (), result.claims)
     record = result.answer.record if result.answer is not None else None
     if record is not None and any(finding.fitting or finding.widening for finding in findings):
-        translation = translation_of(record, pod, snapshot)
+        translation = translation_of(record, pod, inputs.snapshot, inputs.options)
         findings = list(with_key_fixes(findings, path, claims, translation))
     for finding in findings:
         yield locate_at_keys(finding, path, claims)

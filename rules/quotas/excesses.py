@@ -13,11 +13,13 @@ from msgspec.structs import replace
 
 from allocator.pods.extended_resource_claim import mapped_resources
 from findings.field_path import FieldPath
-from findings.finding import Code, Finding, error, warning
-from findings.fitting import FittingAmount, FittingAmounts
+from findings.finding import Code, Finding, Severity, error, warning
+from findings.fitting import FittingAmounts
 from kube.api.core import Pod
-from kube.api.resource import DeviceClaim, DeviceRequest, DeviceSubRequest, ExactDeviceRequest
-from kube.cel.device import qualify_name
+from kube.api.resource import (
+    DeviceClaim,
+    DeviceRequest,
+)
 from kube.quantity import ZERO, Format, Quantity
 from quotas.device_quotas.book import CapBreach, QuotaBook
 from quotas.device_quotas.ledger import Excess
@@ -40,6 +42,13 @@ from rules.context.rule import (
     rules_of_claims_and_pods,
 )
 from rules.feasibility.enforcement import Enforcement
+from rules.quotas.amount_places import (
+    AmountPlace,
+    amount_place,
+    fitting_amount,
+    only_form,
+    request_with,
+)
 
 _MEBIBYTE: Final = Quantity("1Mi")
 _COUNTED: Final = frozenset({Measure.DEVICES, Measure.CLAIMS})
@@ -67,22 +76,6 @@ class _Claims(NamedTuple):
         )
 
 
-class _Place(NamedTuple):
-    """A request of a claim that is validated, with the field that has its amount.
-
-    Attributes:
-        field: The path below the claim's `devices`.
-        amount: The amount in the field; None if there is no such field.
-        capacity: The name of the capacity that it is an amount of; empty for a count.
-    """
-
-    entry: ClaimEntry
-    request: DeviceRequest
-    field: FieldPath
-    amount: Quantity | None = None
-    capacity: str = ""
-
-
 # --- what is never within a limit -----------------------------------------------------------------
 
 
@@ -94,7 +87,7 @@ def _find_breaches(claims: _Claims) -> Iterator[Finding]:
             for breach in claims.book.impossible(claims.namespace, alone):
                 if isinstance(breach, CapBreach):
                     limit, is_per_device = breach.limit, breach.per == "device"
-                    place = _place(entry, index, request, limit, is_per_device=is_per_device)
+                    place = amount_place(entry, index, request, limit, is_per_device=is_per_device)
                     most = _most_for_field(place, limit, breach.cap, is_per_device=is_per_device)
                     finding = _located(
                         Code.EXCEEDS_PER_REQUEST_QUOTA,
@@ -139,30 +132,30 @@ def _describe(excess: Excess) -> tuple[str, str]:
     return message, _fix(limit, limit.max)
 
 
-def _request_above(claims: _Claims, limit: Limit) -> _Place | None:
+def _request_above(claims: _Claims, limit: Limit) -> AmountPlace | None:
     """Return the first request that exceeds a limit by itself."""
     for entry in claims.entries:
         for index, request in enumerate(entry.claim.spec.devices.requests or ()):
             alone = DeviceClaim(requests=(request,))
             for excess in claims.book.impossible(claims.namespace, alone):
                 if isinstance(excess, Excess) and excess.account.limit is limit:
-                    return _place(entry, index, request, limit, is_per_device=False)
+                    return amount_place(entry, index, request, limit, is_per_device=False)
     return None
 
 
 def _most_for_field(
-    place: _Place, limit: Limit, most: Quantity, *, is_per_device: bool
+    place: AmountPlace, limit: Limit, most: Quantity, *, is_per_device: bool
 ) -> Quantity | None:
-    """Return the most that a request may have in its field; None if it names no amount above it.
+    """Return the most that a request may have in its field, or added to it; None if it names no amount above it.
 
     Args:
         most: The most that it may be charged with, for a device or for all of its devices.
     """
-    if place.amount is None:
+    if place.amount is None and place.added_field.is_root:
         return None
     if limit.measure is Measure.CAPACITY and not is_per_device:
-        only_form = _only_form(place.request)
-        number = 1 if only_form is None or only_form.count is None else only_form.count
+        form = only_form(place.request)
+        number = 1 if form is None or form.count is None else form.count
         nanos = most.nanos // max(number, 1)
         if most.format is Format.BINARY and nanos > _MEBIBYTE.nanos:
             # An uneven part of it would be rounded up, and exceed the limit.
@@ -170,52 +163,10 @@ def _most_for_field(
         most = Quantity.from_nanos(nanos, most.format)
     if limit.measure is Measure.DEVICES:
         most = Quantity(most.nanos // ONE)
-    return most if place.amount > most else None
+    return most if place.amount is None or place.amount > most else None
 
 
-def _place(
-    entry: ClaimEntry, index: int, request: DeviceRequest, limit: Limit, *, is_per_device: bool
-) -> _Place:
-    path = FieldPath.of("requests", index)
-    exactly = request.exactly
-    if exactly is None:
-        return _alternative_place(entry, path, request, limit)
-    path = path.child("exactly")
-    if limit.measure is Measure.CAPACITY and exactly.capacity is not None:
-        for name, amount in (exactly.capacity.requests or {}).items():
-            if qualify_name(name, limit.driver) == limit.capacity:
-                field = path.child("capacity", "requests").key(name)
-                return _Place(entry, request, field, amount, name)
-    if limit.measure is Measure.DEVICES and exactly.count is not None and not is_per_device:
-        return _Place(entry, request, path.child("count"), Quantity(exactly.count))
-    return _Place(entry, request, path)
-
-
-def _alternative_place(
-    entry: ClaimEntry, path: FieldPath, request: DeviceRequest, limit: Limit
-) -> _Place:
-    """Return the place of the first alternative that names an amount of the limit's capacity."""
-    if limit.measure is Measure.CAPACITY:
-        for index, alternative in enumerate(request.first_available or ()):
-            amounts = (alternative.capacity.requests if alternative.capacity else None) or {}
-            for name, amount in amounts.items():
-                if qualify_name(name, limit.driver) == limit.capacity:
-                    field = path.child("firstAvailable", index, "capacity", "requests").key(name)
-                    # Of several alternatives each has an amount of its own.
-                    is_only = _only_form(request) is not None
-                    return _Place(entry, request, field, amount if is_only else None, name)
-    return _Place(entry, request, path)
-
-
-def _only_form(request: DeviceRequest) -> ExactDeviceRequest | DeviceSubRequest | None:
-    """Return the only form of a request; None if it has alternatives."""
-    if request.exactly is not None:
-        return request.exactly
-    alternatives = request.first_available or ()
-    return alternatives[0] if len(alternatives) == 1 else None
-
-
-def _located(code: Code, place: _Place, message: str, fix: str) -> Finding:
+def _located(code: Code, place: AmountPlace, message: str, fix: str) -> Finding:
     """Return an error at a request, or at the reference to its claim."""
     entry = place.entry
     path = entry.path.join(place.field) if entry.holds_devices else entry.path
@@ -224,33 +175,18 @@ def _located(code: Code, place: _Place, message: str, fix: str) -> Finding:
 
 
 def _with_amount(
-    finding: Finding, place: _Place, most: Quantity | None, limit: Limit, claims: _Claims
+    finding: Finding, place: AmountPlace, most: Quantity | None, limit: Limit, claims: _Claims
 ) -> Finding:
     """Return a finding with its fix as a number for the field of a request, if one is right.
 
     Args:
         most: The largest number for the field; None where it has none above it.
     """
-    if most is not None and most > ZERO and not claims.exceed(_with_field(place, most), limit):
-        amount = FittingAmount(claim=place.entry.path, field=place.field, amount=most)
-        finding = replace(finding, fitting=FittingAmounts(amounts=(amount,)))
+    if most is not None and most > ZERO and not claims.exceed(request_with(place, most), limit):
+        finding = replace(finding, fitting=FittingAmounts(amounts=(fitting_amount(place, most),)))
     # The claim itself names more than the limit allows, whatever devices are published.
-    return finding if most is not None else _with_doubt(finding, limit, claims)
-
-
-def _with_field(place: _Place, amount: Quantity) -> DeviceRequest:
-    """Return a request with another amount in its field."""
-    form = _only_form(place.request)
-    if form is None:
-        return place.request
-    if form.capacity is None or not place.capacity:
-        changed_form = replace(form, count=int(amount))
-    else:
-        amounts = {**(form.capacity.requests or {}), place.capacity: amount}
-        changed_form = replace(form, capacity=replace(form.capacity, requests=amounts))
-    if isinstance(changed_form, ExactDeviceRequest):
-        return replace(place.request, exactly=changed_form)
-    return replace(place.request, first_available=(changed_form,))
+    is_named = most is not None and place.amount is not None
+    return finding if is_named else _with_doubt(finding, limit, claims)
 
 
 def _with_doubt(finding: Finding, limit: Limit, claims: _Claims) -> Finding:
@@ -263,10 +199,7 @@ def _with_doubt(finding: Finding, limit: Limit, claims: _Claims) -> Finding:
     if enforcement is Enforcement.DENY:
         return finding
     doubt = f"; only a warning, since {reason}" if reason else ""
-    return replace(
-        warning(finding.code, finding.path, finding.detail + doubt, finding.fix),
-        cause=finding.cause,
-    )
+    return replace(finding, severity=Severity.WARNING, detail=finding.detail + doubt)
 
 
 def _fix(limit: Limit, most: Quantity) -> str:
@@ -301,14 +234,14 @@ def _within_what_is_left(finding: Finding, excess: Excess, claims: _Claims) -> F
     ]
     if len(charged) != 1:
         return finding
-    place = _place(*charged[0], limit, is_per_device=False)
+    place = amount_place(*charged[0], limit, is_per_device=False)
     left = Quantity.from_nanos(excess.left, limit.max.format)
     most = _most_for_field(place, limit, left, is_per_device=False)
     if most is None or most <= ZERO:
         return finding
-    if _least_charge(_with_field(place, most), excess, claims) > excess.left:
+    if _least_charge(request_with(place, most), excess, claims) > excess.left:
         return finding
-    amount = FittingAmount(claim=place.entry.path, field=place.field, amount=most)
+    amount = fitting_amount(place, most)
     located = _located(finding.code, place, finding.detail, finding.fix)
     return replace(
         finding,
@@ -456,7 +389,8 @@ def _joined(findings: Iterator[Finding]) -> Iterator[Finding]:
     for finding in findings:
         by_place[finding.path, finding.cause].append(finding)
     for of_place in by_place.values():
-        first = next((finding for finding in of_place if finding.is_error), of_place[0])
+        # Of several limits, the number that is within all of them is the fix.
+        first = min(of_place, key=lambda finding: (not finding.is_error, finding.fitting is None))
         others = [finding.detail for finding in of_place if finding is not first]
         yield replace(first, detail="; ".join((first.detail, *others)))
 

@@ -1,4 +1,4 @@
-"""Pods with claims that name a scheduler that may not allocate them: check and why say the same."""
+"""The verdict of check and why on foreign schedulers of pods with claims."""
 
 import json
 from pathlib import Path

@@ -31,9 +31,9 @@ def pod_spec(limits: dict[str, int | str]) -> Document:
     return {"containers": [{"name": "main", "image": "a", "resources": {"limits": limits}}]}
 
 
-def breaches(cluster: Path, document: Document) -> list[tuple[str, str]]:
+def breaches(cluster: Path, document: Document, *options: object) -> list[tuple[str, str]]:
     """Return path and fix of each error about a cap."""
-    call = ("check", "-f", "-", "--snapshot", cluster, "-o", "json")
+    call = ("check", "-f", "-", "--snapshot", cluster, "-o", "json", *options)
     findings = json.loads(drawbridge(*call, stdin=dump_yaml([document])).stdout)["findings"]
     return [
         (finding["path"], finding["fix"])
@@ -75,3 +75,38 @@ def test_a_cap_names_the_key_and_the_most_for_it(
 
     assert breaches(cluster, pod) == [(place, words)]
     assert breaches(cluster, deployment) == [(f"spec.template.{place}", words)]
+
+
+WHOLE, COUNTED = {GPU: 1}, {"volcano.sh/vgpu-number": 2}
+
+
+@pytest.mark.parametrize(
+    ("limits", "key", "added"),
+    [
+        (WHOLE, GPU, (MEMORY, 20480)),
+        ({GPU: 3}, GPU, (MEMORY, 13653)),
+        (COUNTED, "volcano.sh/vgpu-number", ("volcano.sh/vgpu-memory", 20480)),
+    ],
+)
+def test_a_cap_names_the_key_to_add_to_whole_devices(
+    limits: dict[str, int | str], key: str, added: tuple[str, int], cluster: Path
+) -> None:
+    name, amount = added
+    document = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a", "namespace": "vision"}}
+
+    found = breaches(cluster, {**document, "spec": pod_spec(limits)})
+    mended = breaches(cluster, {**document, "spec": pod_spec({**limits, name: amount})})
+
+    place = f"spec.containers[0].resources.limits[{key}]"
+    assert ([(place, f"add {name}: {amount}")], []) == (found, mended)
+
+
+def test_the_key_to_add_has_the_name_of_the_settings(cluster: Path, tmp_path: Path) -> None:
+    settings = tmp_path / "settings.yaml"
+    settings.write_text("translation: {renamedKeys: {example.com/memory: nvidia.com/gpumem}}")
+    metadata = {"name": "a", "namespace": "vision"}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": pod_spec(WHOLE)}
+
+    ((_, fix),) = breaches(cluster, pod, "--settings", settings)
+
+    assert "add example.com/memory: 20480" == fix

@@ -24,7 +24,8 @@ from testing.builders import (
 )
 from translation.cluster.snapshot import TranslationSnapshot
 from translation.reading.legacy_pod import container_paths
-from translation.record.key_fixes import RecordedTranslation, with_key_fixes
+from translation.record.key_fixes import with_key_fixes
+from translation.record.recorded_translation import RecordedTranslation
 
 HAMI = "hami-core-gpu.project-hami.io"
 TWO_SIZES = translation_snapshot(driver_slice(HAMI, hami_gpu("80Gi"), hami_gpu("40Gi")))

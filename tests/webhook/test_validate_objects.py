@@ -198,6 +198,20 @@ async def test_a_legacy_pod_above_a_quota_is_denied_in_its_keys(start: StartEndp
     assert within["allowed"]
 
 
+async def test_a_denial_by_a_quota_names_the_key_that_a_pod_of_whole_gpus_lacks(
+    start: StartEndpoint,
+) -> None:
+    rules = FixedEvaluator(lambda: SNAPSHOT, **context_fields(), quota_book=quota_book("2Gi"))
+    endpoint = await start(lambda: SNAPSHOT, rules)
+    translated, _ = admit(pod(gpus(1)), SNAPSHOT)
+
+    for response in (
+        await validate_pod(endpoint, translated),
+        await validate_workload(endpoint, workload(pod(gpus(1)))),
+    ):
+        assert response["status"]["message"].endswith("; add nvidia.com/gpumem: 2048")
+
+
 def quota_book(per_request: str) -> QuotaBook:
     """A quota of the memory of HAMi's devices, with a cap for one request."""
     usage = AllocatedUsage(Features())

@@ -2,69 +2,37 @@
 
 The author of `nvidia.com/gpumem: 200000` wrote no claim, so `request memory 80Gi` does not say what to
 write. A vocabulary is not inverted by a second table, which could disagree with it: the value of a
-key is a proportion of what it requests now, and is proved by a translation of the changed keys. Where
-the proof fails, as for a percentage or an amount that several keys add up to, there is no fix in keys.
+key is a proportion of what it requests now, and is proved by a translation of the changed keys. Where the proof fails, as for a percentage or an amount that several keys add up to, there is no fix in keys.
 """
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from typing import Final, NamedTuple
 
-import msgspec
 from msgspec.structs import replace
 
 from findings.field_path import FieldPath, Key
-from findings.finding import Finding, has_errors
+from findings.finding import Finding
 from findings.fitting import Correction, FittingAmount, FittingAmounts, WiderChoices
 from findings.text import printable
-from kube.errors import QuantityError
 from kube.quantity import ZERO, Format, Quantity
 from translation.compiling.claims import Claim
-from translation.profiles.profile import Profile
 from translation.record.claim_sources import claim_at, widened_at_source
-from translation.record.derive import derive
+from translation.record.key_additions import find_addition
 from translation.record.record import TranslationRecord
+from translation.record.recorded_translation import (
+    KeyFix,
+    RecordedTranslation,
+    amount_at,
+    derive_record,
+    devices_without,
+    identity,
+)
 from translation.record.request_totals import request_totals
 
 _MAX_NAME: Final = 253
 _MAX_QUOTA: Final = _MAX_NAME + len("ResourceQuota ")
 _MAX_KEY: Final = 317
 _IN_CLAIM_UNITS: Final = " (in the claim's units, not those of the pod's keys)"
-
-
-class RecordedTranslation(msgspec.Struct, frozen=True, kw_only=True):
-    """A translation that can be made again with other values of its keys.
-
-    Attributes:
-        paths: Container name to its path in the pod.
-        profiles: Driver name to the profile in force.
-        versions: Content hash to a version of a profile that is kept.
-    """
-
-    record: TranslationRecord
-    paths: Mapping[str, FieldPath]
-    profiles: Mapping[str, Profile]
-    versions: Mapping[str, Profile] = {}
-
-
-def derive_claims(translation: RecordedTranslation) -> tuple[Claim, ...]:
-    """Return the claims that derive from the record."""
-    return derive(
-        translation.record, translation.profiles, translation.paths, translation.versions
-    ).claims
-
-
-class KeyFix(msgspec.Struct, frozen=True, kw_only=True):
-    """The value of one key that makes a pod fit.
-
-    Attributes:
-        key: The resource name as the translation record has it.
-        path: The path of the limit in the pod.
-    """
-
-    container: str
-    key: str
-    path: FieldPath
-    amount: Quantity
 
 
 def with_key_fixes(
@@ -144,7 +112,7 @@ def find_key_fixes(
         fixes = _in_proportion(proportions(amounts), translation)
         if fixes and _is_proved(amounts, fixes, translation):
             return fixes
-    return _fixes_of_totals(amounts, translation)
+    return _fixes_of_totals(amounts, translation) or find_addition(amounts, translation)
 
 
 def _fixes_of_totals(
@@ -152,14 +120,14 @@ def _fixes_of_totals(
 ) -> tuple[KeyFix, ...]:
     """Return the values of keys by the total number of devices of their claims."""
     counts: dict[tuple[int, int], int] = {}
-    claims = _derive(translation.record, translation) or ()
-    places = {_identity(claim): number for number, claim in enumerate(claims)}
+    claims = derive_record(translation.record, translation) or ()
+    places = {identity(claim): number for number, claim in enumerate(claims)}
     for claim, amount in amounts:
         match amount.field.steps:
             case ("requests", int() as index, *_, "count") if (
-                _identity(claim) in places and amount.amount.is_whole
+                identity(claim) in places and amount.amount.is_whole
             ):
-                counts[places[_identity(claim)], index] = int(amount.amount)
+                counts[places[identity(claim)], index] = int(amount.amount)
             case _:
                 return ()
     before, fitting = request_totals(claims, {}), request_totals(claims, counts)
@@ -173,7 +141,7 @@ def _fixes_of_totals(
         ),
         translation,
     )
-    changed = _derive(_changed(translation.record, fixes), translation) if fixes else None
+    changed = derive_record(_changed(translation.record, fixes), translation) if fixes else None
     after = request_totals(changed, {}) if changed else None
     is_proved = (
         after is not None
@@ -193,7 +161,7 @@ class _Proportion(NamedTuple):
 
 def _proportions(amounts: Sequence[tuple[Claim, FittingAmount]]) -> Iterator[_Proportion]:
     for claim, amount in amounts:
-        requested = _amount_at(claim, amount.field)
+        requested = amount_at(claim, amount.field)
         yield _Proportion(claim.source(amount.field), amount.amount, requested)
 
 
@@ -204,7 +172,7 @@ def _proportions_of_sums(amounts: Sequence[tuple[Claim, FittingAmount]]) -> Iter
         changed = {other.field: other.amount for owner, other in amounts if owner is claim}
         before = after = ZERO
         for field in _fields_like(claim, amount.field):
-            requested = _amount_at(claim, field)
+            requested = amount_at(claim, field)
             if requested is not None and claim.source(field) == path:
                 before += requested
                 after += changed.get(field, requested)
@@ -267,28 +235,17 @@ def _is_proved(
 
     Fewer constraints count as the same. Less of a capacity fits wherever more of it fits, since request policies round up.
     """
-    before = _derive(translation.record, translation)
-    after = _derive(_changed(translation.record, fixes), translation)
+    before = derive_record(translation.record, translation)
+    after = derive_record(_changed(translation.record, fixes), translation)
     if before is None or after is None or len(before) != len(after):
         return False
     fields: dict[Hashable, list[FittingAmount]] = {}
     for claim, amount in amounts:
-        fields.setdefault(_identity(claim), []).append(amount)
+        fields.setdefault(identity(claim), []).append(amount)
     return all(
-        _is_same_but_for(old, new, fields.get(_identity(old), ()))
+        _is_same_but_for(old, new, fields.get(identity(old), ()))
         for old, new in zip(before, after, strict=True)
     )
-
-
-def _identity(claim: Claim) -> Hashable:
-    return claim.label, claim.template, claim.uses
-
-
-def _derive(
-    record: TranslationRecord, translation: RecordedTranslation
-) -> tuple[Claim, ...] | None:
-    derivation = derive(record, translation.profiles, translation.paths, translation.versions)
-    return None if has_errors(derivation.findings) else derivation.claims
 
 
 def _changed(record: TranslationRecord, fixes: Sequence[KeyFix]) -> TranslationRecord:
@@ -308,47 +265,17 @@ def _changed(record: TranslationRecord, fixes: Sequence[KeyFix]) -> TranslationR
 
 def _is_same_but_for(old: Claim, new: Claim, amounts: Sequence[FittingAmount]) -> bool:
     for amount in amounts:
-        requested = _amount_at(new, amount.field)
+        requested = amount_at(new, amount.field)
         if requested is None or not ZERO < requested <= amount.amount:
             return False
     fields = [amount.field for amount in amounts]
     is_same = (old.label, old.uses, old.drivers) == (new.label, new.uses, new.drivers)
-    old_devices, new_devices = _without(old, fields), _without(new, fields)
+    old_devices, new_devices = devices_without(old, fields), devices_without(new, fields)
     # A single device has no constraint to others, and fewer constraints fit wherever more of them do.
     old_constraints = old_devices.pop("constraints", None) or []
     new_constraints = new_devices.pop("constraints", None) or []
     is_looser = all(constraint in old_constraints for constraint in new_constraints)
     return is_same and is_looser and old_devices == new_devices
-
-
-def _amount_at(claim: Claim, field: FieldPath) -> Quantity | None:
-    """Return the number at a field below the devices of a claim; None if there is none."""
-    value: Any = claim.spec["spec"]["devices"]
-    for step in _plain_steps(field):
-        try:
-            value = value[step]
-        except (KeyError, IndexError, TypeError):
-            return None
-    try:
-        return Quantity(value) if isinstance(value, str | int) else None
-    except QuantityError:
-        return None
-
-
-def _without(claim: Claim, fields: Sequence[FieldPath]) -> dict[str, Any]:
-    """Return the devices of a claim without some numbers; it must have all of them."""
-    copied: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(claim.spec["spec"]["devices"]))
-    for field in fields:
-        *parents, last = _plain_steps(field)
-        value: Any = copied
-        for step in parents:
-            value = value[step]
-        value.pop(last)
-    return copied
-
-
-def _plain_steps(field: FieldPath) -> list[str | int]:
-    return [step.name if isinstance(step, Key) else step for step in field.steps]
 
 
 def _describe(
@@ -364,7 +291,8 @@ def _describe(
     if fitting.quota:
         name = printable(fitting.quota[:_MAX_QUOTA])
         place = f" to fit what is left of {name}, wait, or raise the quota"
-    return f"write {', '.join(words)}{place}"
+    verb = "add" if all(fix.is_added for fix in fixes) else "write"
+    return f"{verb} {', '.join(words)}{place}"
 
 
 def _written_amount(amount: Quantity) -> str:
