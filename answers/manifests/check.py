@@ -372,7 +372,13 @@ def _rule_findings(
         return
     target = msgspec.structs.replace(target, pods=pods)
     located_findings = original_paths(validate(target, context), result.source)
-    findings = list(_at_keys(with_queues(located_findings, target), target, result, inputs))
+    # Rules read the keys of a rejected pod as Kubernetes would, which never gets to see them.
+    rejected = {(finding.code, finding.path) for finding in result.findings if finding.is_error}
+    findings = [
+        finding
+        for finding in _at_keys(with_queues(located_findings, target), target, result, inputs)
+        if (finding.code, finding.path) not in rejected
+    ]
     # A finding on all claims of a pod is not repeated for each; nor one of the translation.
     codes = {finding.code for finding in (*result.findings, *findings)}
     yield from findings

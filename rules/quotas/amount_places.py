@@ -1,4 +1,4 @@
-"""The field of a request that has the amount which a limit of a DeviceQuota counts."""
+"""The field of a request with the amount that a limit of a DeviceQuota counts."""
 
 from typing import NamedTuple
 

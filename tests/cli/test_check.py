@@ -631,6 +631,19 @@ def mapped_pod(*amounts: str) -> Document:
     }
 
 
+def test_a_share_of_too_many_devices_is_told_once_although_a_class_maps_the_key() -> None:
+    document = mapped_pod("40")
+    document["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpumem"] = 4096
+
+    report = answer(document, options=SHARES)
+
+    errors = [entry for entry in report["findings"] if entry["severity"] == "error"]
+    assert [("tooManyDevices", "spec.containers[0].resources.limits[nvidia.com/gpu]")] == [
+        (entry["code"], entry["path"]) for entry in errors
+    ]
+    assert "these cannot be divided among claims" in errors[0]["message"]
+
+
 @pytest.mark.parametrize(
     ("amounts", "code", "words"),
     [
