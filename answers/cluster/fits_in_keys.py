@@ -1,6 +1,6 @@
 """The closest fits of a simulation in the keys of pods, translated or mapped by DeviceClasses. Pure."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import product
 from typing import Final, NamedTuple
 
@@ -10,6 +10,7 @@ from admission.objects import recorded_translation
 from allocator.explain.closest_fit import Change, ClosestFit, chosen_by
 from allocator.explain.failure import Failure
 from allocator.explain.selector import one_line
+from allocator.model.outcome import Reason
 from allocator.pods.claims import Name, claim_name, pod_claims
 from allocator.pods.extended_resource_claim import SUFFIX, limit_paths, mapped_resources
 from allocator.simulation.model import SimulationResult
@@ -17,7 +18,7 @@ from answers.cluster.budgets import Budgets
 from answers.model.cluster_state import ClusterState
 from findings.field_path import FieldPath, Key
 from findings.finding import Code, Finding, warning
-from findings.fitting import FittingAmount, FittingAmounts
+from findings.fitting import DroppedRequest, FittingAmount, FittingAmounts, drop_one
 from findings.text import join_names
 from kube.api.core import Pod
 from kube.api.extended_resources import extended_resources
@@ -31,6 +32,7 @@ from translation.profiles.device_facts import facts_by_driver, summary
 from translation.profiles.profile import Profile
 from translation.record.claim_sources import (
     CLAIMS,
+    keys_of,
     locate_at_keys,
     match_claims,
     widened_at_source,
@@ -40,6 +42,8 @@ from translation.record.recorded_translation import RecordedTranslation, derive_
 from translation.vocabularies.nvidia import mig_profile
 
 _PROFILES_NAMED: Final = 10
+_NEVER: Final = frozenset({Reason.NO_DEVICES, Reason.SELECTOR})
+"""Reasons against a node that do not depend on the use of its devices."""
 
 
 def with_fits_in_keys(
@@ -84,6 +88,52 @@ def budget_fixes(pod: Pod, state: ClusterState, snapshot: TranslationSnapshot) -
     ]
     in_keys = findings_in_keys(findings, pod, snapshot)
     return tuple(dict.fromkeys(finding.fix for finding in in_keys))
+
+
+def separation_advice(
+    result: SimulationResult, pod: Pod, state: ClusterState, snapshot: TranslationSnapshot
+) -> Iterator[str]:
+    """Yield in a sentence the requests of a pod without a common node, each with a node that lacks only it.
+
+    Args:
+        result: The placement of the pod alone.
+    """
+    nodes: dict[tuple[str, str], str] = {}
+    for group in (group for failure in result.failures for group in failure.groups or ()):
+        lacking = {(reason.claim, reason.request) for reason in group.reasons}
+        if len(lacking) == 1 and {reason.code for reason in group.reasons} <= _NEVER:
+            nodes.setdefault(lacking.pop(), group.nodes[0])
+    if len(nodes) < 2 or any(failure.closest_fit for failure in result.failures):
+        return
+    requests = _requests_in_keys(pod, state, snapshot)
+    names = {
+        requests.get((claim, request))
+        or f"request {one_line(request)} of claim {one_line(claim)}": node
+        for (claim, request), node in nodes.items()
+    }
+    places = join_names(
+        [f"node {one_line(node)} lacks only {name}" for name, node in names.items()]
+    )
+    if len(names) > 1:
+        yield f"{drop_one(list(names))}; {places}"
+
+
+def _requests_in_keys(
+    pod: Pod, state: ClusterState, snapshot: TranslationSnapshot
+) -> dict[tuple[str, str], str]:
+    """Return claim and request to the keys that requested it, of a translated pod."""
+    translation = _translation(pod, snapshot)
+    if translation is None:
+        return {}
+    claims = match_claims(pod.spec.resource_claims or (), derive_claims(translation))
+    names = {}
+    for (namespace, name), entry in _entries_by_claim(pod, state).items():
+        claim = claims[entry]
+        for index, request in enumerate(claim.spec["spec"]["devices"]["requests"] if claim else ()):
+            dropped = DroppedRequest(claim=CLAIMS.child(entry), index=index)
+            keys = keys_of(dropped, FieldPath(), claims)
+            names[f"{namespace}/{name}", request["name"]] = " and ".join(keys)
+    return names
 
 
 def findings_in_keys(

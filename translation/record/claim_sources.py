@@ -68,12 +68,12 @@ def _separation(
     droppable: Sequence[DroppedRequest], pod: FieldPath, claims: Sequence[Claim | None]
 ) -> str:
     """Return the advice to drop the keys of one of some requests; empty if one of them has no keys of its own."""
-    keys_by_request = [_keys_of(dropped, pod, claims) for dropped in droppable]
+    keys_by_request = [keys_of(dropped, pod, claims) for dropped in droppable]
     names = [" and ".join(keys) for keys in dict.fromkeys(keys_by_request)]
     return drop_one(names) if all(names) else ""
 
 
-def _keys_of(
+def keys_of(
     dropped: DroppedRequest, pod: FieldPath, claims: Sequence[Claim | None]
 ) -> tuple[str, ...]:
     """Return the keys of a request, sorted; empty for one of another claim."""

@@ -13,7 +13,7 @@ from allocator.model.feature_gates import Features
 from allocator.model.scheduler_support import SchedulerSupport
 from allocator.pods.claims import Name
 from answers.cluster.conflicts import describe_conflicts
-from answers.cluster.fits_in_keys import budget_fixes, with_fits_in_keys
+from answers.cluster.fits_in_keys import budget_fixes, separation_advice, with_fits_in_keys
 from answers.cluster.held_back import held_devices, kept_for_groups
 from answers.cluster.hints import hints, legacy_hints
 from answers.cluster.pending_workload import (
@@ -268,7 +268,11 @@ def _with_fits_in_keys(status: ObjectStatus, pod: Pod, state: ClusterState) -> O
     return msgspec.structs.replace(
         status,
         simulation=with_fits_in_keys(status.simulation, (pod,), state, snapshot),
-        advice=(*fixes, *status.advice),
+        advice=(
+            *fixes,
+            *separation_advice(status.simulation, pod, state, snapshot),
+            *status.advice,
+        ),
     )
 
 
