@@ -268,7 +268,7 @@ class Code(StrEnum):
     UNTRANSLATED_DEVICE_KEY = "untranslatedDeviceKey"
     """A device key belongs to a system whose keys are not translated."""
     POD_TEMPLATE_NOT_READ = "podTemplateNotRead"
-    """An object of a kind that is not translated contains a pod template with device keys."""
+    """A pod template with device keys stays as it is, in an object of a kind that is not read; its pods are translated."""
 
     # Validation of DRA objects and of pods with claims; rules/ has the fixes.
     UNSERVED_VERSION = "unservedVersion"

@@ -1,4 +1,4 @@
-"""The verdict of `drawbridge check` and `drawbridge why` on foreign schedulers of pods with claims."""
+"""The verdict of `drawbridge check` and `why` on foreign schedulers of pods with claims."""
 
 import json
 from pathlib import Path

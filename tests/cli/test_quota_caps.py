@@ -77,7 +77,8 @@ def test_a_cap_names_the_key_and_the_most_for_it(
     assert breaches(cluster, deployment) == [(f"spec.template.{place}", words)]
 
 
-WHOLE, COUNTED = {GPU: 1}, {"volcano.sh/vgpu-number": 2}
+WHOLE: dict[str, int | str] = {GPU: 1}
+COUNTED: dict[str, int | str] = {"volcano.sh/vgpu-number": 2}
 
 
 @pytest.mark.parametrize(

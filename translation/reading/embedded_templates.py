@@ -1,4 +1,4 @@
-"""Pod templates, and resources of containers, in objects of kinds that are not translated.
+"""Pod templates, and resources of containers, in objects of kinds that stay as they are.
 
 Where a kind keeps its templates is not known, so the search is generic and bounded.
 """
@@ -44,7 +44,7 @@ def check_embedded_templates(
     """Return a finding for each pod template, or map of resources, with device keys in an object.
 
     Args:
-        document: An object of a kind that is not translated.
+        document: An object of a kind that stays as it is.
         vocabularies: Extended by the resource names in profiles.
         extended_resources: Resource names that a DeviceClass maps.
         kept_names: The vocabularies and resource names that stay with their device plugin.
@@ -85,8 +85,8 @@ def _check_texts(document: Mapping[str, Any]) -> Iterator[Finding]:
             yield info(
                 Code.POD_TEMPLATE_NOT_READ,
                 FieldPath.of("data").key(name),
-                f"contains a text with device keys ({_first_keys(keys)}) that is not translated here; "
-                "pods that are made of it are translated when they are created",
+                f"contains a text with device keys ({_first_keys(keys)}) and stays as it is; the pods "
+                "that are made of it are translated when they are created",
             )
         if count == MAX_TEMPLATES:
             return
@@ -267,8 +267,7 @@ def _finding(template: _Template, keys: Iterable[str]) -> Finding:
         Code.POD_TEMPLATE_NOT_READ,
         template.path,
         f"contains {'a pod template' if template.is_whole else 'resources'} with device keys "
-        f"({key_names}) that {'is' if template.is_whole else 'are'} not translated here; its pods "
-        "are translated when they are created",
+        f"({key_names}) and stays as it is; its pods are translated when they are created",
     )
 
 

@@ -143,7 +143,7 @@ def _without_capacity(
 
 
 def _with_key(fix: KeyFix, translation: RecordedTranslation) -> TranslationRecord | None:
-    """Return the record with an added key; None if it is not known who would translate the pod."""
+    """Return the record with an added key; None if several vocabularies would take it over."""
     record = translation.record
     containers = tuple(
         replace(container, limits={**container.limits, fix.key: fix.amount})

@@ -66,7 +66,7 @@ def derive_record(
 
 
 def identity(claim: Claim) -> Hashable:
-    """Return what a claim is known by in another translation of the pod."""
+    """Return the key of a claim that is equal in another translation of the pod."""
     return claim.label, claim.template, claim.uses
 
 
