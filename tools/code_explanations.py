@@ -18,6 +18,7 @@ from kube.manifests.dump import dump_yaml
 from rules.context.rule import KINDS
 from rules.engine.registry import RULES
 from testing.rule_cases import ALL
+from tools.code_examples import EXAMPLES
 from tools.docstrings import texts_below
 
 ROOT: Final = Path(__file__).parent.parent
@@ -394,11 +395,14 @@ def _explanation(code: str, cause: str) -> Explanation:
 
 
 def _example(code: str) -> Example | None:
-    """Return the code's manifest: a file of the examples, or the shortest case of only this code."""
+    """Return the code's manifest: a file of the examples, a pod, or the shortest case of only this code."""
     if code in _FILES:
         file, snapshot = _FILES[code]
         text = (ROOT / "examples" / file).read_text()
         return Example(name=f"examples/{file}", manifest=text, snapshot=snapshot)
+    if code in EXAMPLES:
+        name, document = EXAMPLES[code]
+        return Example(name=name, manifest=dump_yaml([document]), snapshot=_CLUSTER)
     cases = [
         Example(name=case.name, manifest=dump_yaml([case.document]))
         for case in ALL
