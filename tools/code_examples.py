@@ -1,4 +1,4 @@
-"""Pods for codes of translations, each of which yields its code and no other."""
+"""Manifests for codes of translations: each yields its code and no other."""
 
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
