@@ -11,7 +11,7 @@ import msgspec
 from admission.pod_sizes import is_too_large
 from admission.pods import UNTOUCHED, Answer, Decision
 from findings.field_path import FieldPath
-from findings.finding import Code, Finding, Severity, has_errors, warning
+from findings.finding import Code, Finding, Severity, error, has_errors, warning
 from kube.api.core import Pod, ResourceQuota, ResourceRequirements
 from kube.api.meta import convert
 from kube.api.resource import (
@@ -203,6 +203,16 @@ def unvalidated(reason: str) -> Answer:
     """
     message = f"{reason}, so it was not validated"
     return _answer((warning(Code.NOT_EVALUATED, FieldPath.of("spec"), message),))
+
+
+def unreadable(reason: str) -> Answer:
+    """Return the answer to a review of a pod that cannot be read.
+
+    Args:
+        reason: The reason, for people.
+    """
+    finding = error(Code.INVALID_OBJECT, FieldPath.of("spec"), reason, "correct or shorten the pod")
+    return Answer(decision=Decision.REFUSED, findings=(finding,))
 
 
 def _too_large(target: Target) -> Finding:

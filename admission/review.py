@@ -4,6 +4,7 @@ Source: admission.k8s.io/v1; for what the API server does with answers k8s.io/ap
 pkg/admission/plugin/webhook/request (VerifyAdmissionResponse) and webhook/mutating/dispatcher.go.
 """
 
+import re
 from base64 import b64encode
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import islice
@@ -14,7 +15,7 @@ import msgspec
 from admission.pods import Answer, Decision
 from admission.workloads import Workload
 from findings.field_path import FieldPath
-from findings.finding import Code, Finding, Severity
+from findings.finding import Code, Finding, Severity, warning
 from findings.text import printable, quote_text, shorten
 from kube.api.admission import (
     API_VERSION,
@@ -68,8 +69,11 @@ MAX_SHOWN: Final = 200
 """Characters of an invalid amount that a denial repeats."""
 MAX_KIND: Final = 63
 MAX_PARTS: Final = 100_000
-"""Objects and lists in a body, including brackets in strings. A pod of 1.5 MiB, the most that etcd
+"""Objects and lists in a body, not counting brackets in strings. A pod of 1.5 MiB, the most that etcd
 stores, has fewer. A body of nothing else would take more than a second to decode."""
+MAX_HEAD_BYTES: Final = 64 * 1024
+"""Bytes of a review before its object, at most."""
+_STRING: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
 PODS: Final = frozenset({"pods"})
 _BUILT_IN: Final = frozenset(VALIDATED_KINDS.values())
 WORKLOADS: Final = _BUILT_IN | frozenset(CUSTOM_RESOURCES.values())
@@ -93,6 +97,18 @@ class ReviewError(ValueError):
     """A body that is not a review for this endpoint."""
 
 
+class UnreadableObjectError(ReviewError):
+    """An object under review that cannot be read, although an API server has read it.
+
+    Attributes:
+        request: The request, whose answer says so.
+    """
+
+    def __init__(self, message: str, request: AdmissionRequest) -> None:
+        super().__init__(message)
+        self.request = request
+
+
 class InvalidPodError(ReviewError):
     """A pod with amounts that Kubernetes may accept and Drawbridge does not read.
 
@@ -112,12 +128,14 @@ def decode_review(body: bytes, resources: Collection[str] = PODS) -> AdmissionRe
         resources: The supported resources, as in URLs.
 
     Raises:
+        UnreadableObjectError: The object has more parts than are read.
         ReviewError: The body is not an admission.k8s.io/v1 AdmissionReview about one of them.
     """
-    if body.count(b"{") + body.count(b"[") > MAX_PARTS:
-        raise ReviewError(f"the body has more than {MAX_PARTS} objects and lists")
+    has_too_many_parts = _count_brackets(body) > MAX_PARTS and (
+        _count_brackets(_STRING.sub(b"", body)) > MAX_PARTS
+    )
     try:
-        review = decode_pruned(body, AdmissionReview)
+        review = decode_pruned(_head(body) if has_too_many_parts else body, AdmissionReview)
     except (msgspec.DecodeError, RecursionError) as fault:
         raise ReviewError(f"the body is not an AdmissionReview: {fault}") from fault
     if (review.api_version, review.kind) != (API_VERSION, KIND) or review.request is None:
@@ -127,7 +145,19 @@ def decode_review(body: bytes, resources: Collection[str] = PODS) -> AdmissionRe
     if review.request.operation not in OPERATIONS:
         # It is a label of a metric, so a caller must not choose its value.
         raise ReviewError(f"want one of the operations {', '.join(sorted(OPERATIONS))}")
+    if has_too_many_parts:
+        message = f"the review has more than {MAX_PARTS} objects and lists"
+        raise UnreadableObjectError(message, review.request)
     return review.request
+
+
+def _count_brackets(text: bytes) -> int:
+    return text.count(b"{") + text.count(b"[")
+
+
+def _head(body: bytes) -> bytes:
+    """Return a review without its objects, which API servers write behind the fields that identify it."""
+    return body[:MAX_HEAD_BYTES].partition(b',"object":')[0] + b"}}"
 
 
 def decode_pod_document(raw: msgspec.Raw) -> dict[str, Any]:
@@ -210,7 +240,8 @@ def decode_workloads(request: AdmissionRequest, raw: msgspec.Raw) -> tuple[Workl
     """Decode the workload in a review, new or old: once for each of its pod templates.
 
     Raises:
-        ReviewError: The object is not a workload.
+        UnreadableObjectError: The object cannot be read.
+        ReviewError: Its kind is none of a workload.
     """
     kind = _api_version(request), request.kind.kind
     path = pod_path(*kind)
@@ -235,19 +266,23 @@ def decode_workloads(request: AdmissionRequest, raw: msgspec.Raw) -> tuple[Workl
             ),
         )
     except (msgspec.DecodeError, RecursionError) as fault:
-        raise ReviewError(f"the object under review is not a {kind[1]}: {fault}") from fault
+        message = f"the object under review is not a {kind[1]}: {fault}"
+        raise UnreadableObjectError(message, request) from fault
 
 
 def _embedded_workloads(
     kind: WorkloadKind, document: Mapping[str, Any], metadata: ObjectMeta
 ) -> Iterator[Workload]:
     for embedded in embedded_pods(kind, document):
-        invalid_amounts: tuple[Finding, ...] = ()
+        # Schemas of such kinds may let pass what the API server rejects of a pod.
+        faults: tuple[Finding, ...] = ()
         try:
             pod = view_pod(embedded.template)
         except InvalidPodError as fault:
-            # Schemas of such kinds may let pass what the API server rejects of a pod.
-            pod, invalid_amounts = convert({}, Pod), fault.findings
+            pod, faults = convert({}, Pod), fault.findings
+        except ReviewError as fault:
+            message = f"{fault}, so it was not validated"
+            pod, faults = Pod(), (warning(Code.NOT_EVALUATED, FieldPath(), message),)
         yield Workload(
             metadata=metadata,
             path=embedded.path,
@@ -257,7 +292,7 @@ def _embedded_workloads(
             kind=kind,
             embedded=embedded,
             pods=embedded.number,
-            invalid_amounts=invalid_amounts,
+            faults=faults,
         )
 
 
@@ -265,6 +300,7 @@ def decode_target(request: AdmissionRequest, raw: msgspec.Raw) -> Target:
     """Decode the object in a review for the rules; these validate workloads by their pods.
 
     Raises:
+        UnreadableObjectError: The object cannot be read.
         ReviewError: Objects of this kind are not validated.
     """
     kind = _api_version(request), request.kind.kind
@@ -286,7 +322,8 @@ def decode_target(request: AdmissionRequest, raw: msgspec.Raw) -> Target:
             pods=pods_at_a_time(kind[1], document) if request.operation == "CREATE" else 1,
         )
     except (msgspec.DecodeError, RecursionError) as fault:
-        raise ReviewError(f"the object under review is not a {kind[1]}: {fault}") from fault
+        message = f"the object under review is not a {kind[1]}: {fault}"
+        raise UnreadableObjectError(message, request) from fault
 
 
 _POD: Final = ("v1", "Pod")

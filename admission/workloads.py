@@ -60,7 +60,7 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
         kind: The row of a kind of another project.
         embedded: The place of its pod; None for built-in kinds.
         pods: The number of its pods at a time.
-        invalid_amounts: An error for each amount of the template that is no quantity; the view is empty then.
+        faults: The faults by which the template cannot be read; the view is empty then.
     """
 
     metadata: ObjectMeta
@@ -71,7 +71,7 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
     kind: WorkloadKind | None = None
     embedded: EmbeddedPod | None = None
     pods: int = 1
-    invalid_amounts: tuple[Finding, ...] = ()
+    faults: tuple[Finding, ...] = ()
 
     @property
     def is_controlled(self) -> bool:
@@ -108,9 +108,10 @@ def validate_workload(
     """
     if workload.is_controlled or (old is not None and old.template == workload.template):
         return UNTOUCHED
-    if workload.invalid_amounts:
-        findings = tuple(workload.locate(finding) for finding in workload.invalid_amounts)
-        return Answer(decision=Decision.REFUSED, findings=findings)
+    if workload.faults:
+        findings = tuple(map(workload.locate, workload.faults))
+        decision = Decision.REFUSED if has_errors(findings) else Decision.VALIDATED
+        return Answer(decision=decision, findings=findings)
     answer = admit_created(
         workload.template,
         workload.pod,

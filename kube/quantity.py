@@ -24,6 +24,10 @@ _NANOS: Final = 10**9
 _MAX_BINARY: Final = (2**63 - 1) * _NANOS
 
 
+_INT32: Final = 2**32
+_INT64_DIGITS: Final = 19
+
+
 class Format(StrEnum):
     """The suffixes of a quantity's text; upstream's Format."""
 
@@ -175,6 +179,65 @@ class Quantity:
 
 _set: Final = object.__setattr__
 ZERO: Final = Quantity(0)
+MAX_STORED: Final = Quantity.from_nanos(10**MAX_EXPONENT * _NANOS, Format.EXPONENT)
+"""The largest amount that `read_stored` returns; more than anything has, of anything."""
+MIN_STORED: Final = -1 * MAX_STORED
+
+
+def read_stored(text: str) -> Quantity:
+    """Return the amount of a text that an API server has stored, however large it is.
+
+    An object with such an amount exists, and has to be read like others. Amounts beyond `MAX_STORED` are read as
+    `MAX_STORED`.
+
+    Raises:
+        QuantityError: The text is not a quantity.
+
+    Source: ParseQuantity, which keeps 32 bits of an exponent, and the text of an amount below 2^63.
+
+    >>> read_stored("1500m"), read_stored("1e400"), read_stored("-" + "9" * 200)
+    (Quantity('1500m'), Quantity('100e126'), Quantity('-100e126'))
+    >>> read_stored("3e4294967296"), read_stored("0" * 200 + "8Gi")
+    (Quantity('3'), Quantity('8Gi'))
+    """
+    try:
+        quantity = Quantity(text)
+    except QuantityError:
+        beyond = _beyond_bounds(text)
+        if beyond is None:
+            raise
+        quantity = beyond
+    return min(max(quantity, MIN_STORED), MAX_STORED)
+
+
+def _beyond_bounds(text: str) -> Quantity | None:
+    """Return the amount of a text that is too long or has too large an exponent; None if it is not a quantity."""
+    match = _TEXT.fullmatch(text)
+    if match is None:
+        return None
+    sign, whole, fraction, suffix, exponent = match.groups()
+    power = _DECIMAL_POWERS.get(suffix, 0)
+    if exponent is not None:
+        power = _wrapped_exponent(exponent)
+        suffix = f"e{power}"
+    whole, fraction = whole.lstrip("0"), (fraction or "").rstrip("0")
+    if not (whole or fraction):
+        return ZERO
+    if whole and len(whole) + power > MAX_EXPONENT:
+        return MIN_STORED if sign == "-" else MAX_STORED
+    try:
+        return Quantity(f"{sign}{whole or 0}.{fraction}{suffix}")
+    except QuantityError:
+        return None
+
+
+def _wrapped_exponent(exponent: str) -> int:
+    """Return an exponent as upstream reads it; one of more than 64 bits, which it rejects, as the largest."""
+    digits = exponent.lstrip("+-").lstrip("0")
+    if len(digits) > _INT64_DIGITS:
+        return _INT32 // 2
+    power = int(f"-{digits or 0}" if exponent.startswith("-") else digits or "0")
+    return (power + _INT32 // 2) % _INT32 - _INT32 // 2
 
 
 def format_amount(amount: Quantity) -> str:

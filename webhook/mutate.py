@@ -8,6 +8,7 @@ import msgspec
 from aiohttp import web
 
 from admission.answer_cache import AnswerCache, without_identity
+from admission.objects import unreadable
 from admission.pods import (
     UNTOUCHED,
     Answer,
@@ -17,7 +18,14 @@ from admission.pods import (
     first_findings,
     postponed,
 )
-from admission.review import InvalidPodError, decode_pod_document, decode_review, view_pod
+from admission.review import (
+    InvalidPodError,
+    ReviewError,
+    UnreadableObjectError,
+    decode_pod_document,
+    decode_review,
+    view_pod,
+)
 from admission.settled_fixes import settle_pod
 from admission.signing import Signing, UnsignedAnswer, sign_answer, unsigned_answer
 from kube.api.admission import AdmissionRequest
@@ -44,11 +52,13 @@ class PodReview(msgspec.Struct, frozen=True, kw_only=True):
         document: The pod as parsed, without what distinguishes it from other replicas; None where the
             operation needs no answer.
         old: The pod before the update; None on creation.
+        unreadable: The reason the pod cannot be read; empty if it can.
     """
 
     request: AdmissionRequest
     document: dict[str, Any] | None = None
     old: dict[str, Any] | None = None
+    unreadable: str = ""
 
     @property
     def counted_kind(self) -> str:
@@ -71,7 +81,17 @@ def decode_pod_review(body: bytes) -> PodReview:
     Raises:
         ReviewError: It is not a review of a pod.
     """
-    request = decode_review(body)
+    try:
+        request = decode_review(body)
+    except UnreadableObjectError as fault:
+        return PodReview(request=fault.request, unreadable=str(fault))
+    try:
+        return _decode_pods(request)
+    except ReviewError as fault:
+        return PodReview(request=request, unreadable=str(fault))
+
+
+def _decode_pods(request: AdmissionRequest) -> PodReview:
     match request.operation, request.sub_resource:
         case "CREATE", "":
             document = decode_pod_document(request.object)
@@ -97,10 +117,9 @@ def answer_pod_review(
 
     Args:
         cache: The cache of answers to creations.
-
-    Raises:
-        ReviewError: The object under review is not a pod.
     """
+    if review.unreadable:
+        return unreadable(review.unreadable)
     document, namespace = review.document, review.request.namespace
     if document is None:
         return UNTOUCHED
@@ -126,8 +145,8 @@ def _answer_creation(
 ) -> UnsignedAnswer:
     try:
         pod = view_pod(document)
-    except InvalidPodError as fault:
-        return UnsignedAnswer(answer=_refuse_amounts(fault))
+    except ReviewError as fault:
+        return UnsignedAnswer(answer=_refuse_faults(fault))
     answer = admit_created(document, pod, namespace=namespace, snapshot=snapshot, options=options)
     if not answer.allowed:
         # The API server would reject the pod for these at the next try.
@@ -158,16 +177,18 @@ def _answer_update(
             # pod whose namespace leaves it to its pods.
             opted_in=options.mode is Mode.OPT_IN or snapshot.is_taking_part(namespace),
         )
-    except InvalidPodError as fault:
-        return _refuse_amounts(fault)
+    except ReviewError as fault:
+        return _refuse_faults(fault)
     # A patch that does not apply would fail the request even under failurePolicy Ignore.
     apply(document, answer.operations)
     return answer
 
 
-def _refuse_amounts(fault: InvalidPodError) -> Answer:
-    # A fault of whoever wrote the pod, who would be told of an internal error otherwise.
-    return Answer(decision=Decision.REFUSED, findings=fault.findings)
+def _refuse_faults(fault: ReviewError) -> Answer:
+    # Whoever wrote the pod would be told of an internal error otherwise.
+    if isinstance(fault, InvalidPodError):
+        return Answer(decision=Decision.REFUSED, findings=fault.findings)
+    return unreadable(str(fault))
 
 
 class PodReviewHandler:

@@ -301,6 +301,13 @@ def finish_review(
     return respond(request, given_answer)
 
 
+def respond_unreadable(request: AdmissionRequest, answer: Answer) -> web.Response:
+    """Log and return an answer about an object that cannot be read."""
+    reasons = [finding.message for finding in answer.findings]
+    log.warning("review.unreadable", uid=request.uid[:MAX_LOGGED], reasons=reasons)
+    return respond(request, answer)
+
+
 def respond(request: AdmissionRequest, answer: Answer) -> web.Response:
     """Return the HTTP response with an answer."""
     return ReviewResponse(body=encode_answer(request, answer), content_type="application/json")

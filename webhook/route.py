@@ -9,7 +9,7 @@ from typing import Final, Protocol
 from aiohttp import web
 
 from admission.group_routing import Groups, is_group_unknown, route_member
-from admission.objects import recorded_claims
+from admission.objects import recorded_claims, unreadable
 from admission.pods import UNTOUCHED, Answer, postponed
 from admission.routing import Bridge, is_missing_claims
 from kube.api.admission import AdmissionRequest
@@ -28,6 +28,7 @@ from webhook.reviews import (
     TooBusy,
     log_review,
     respond,
+    respond_unreadable,
 )
 from webhook.validate import decode_object_review
 
@@ -122,6 +123,8 @@ class RoutingReviewHandler:
         try:
             review = await runner.decode(http_request, decode_object_review)
             request, target = review.request, review.target
+            if review.unreadable:
+                return respond_unreadable(request, unreadable(review.unreadable))
             if target is None or review.old is not None or not isinstance(target.view, Pod):
                 return respond(request, UNTOUCHED)
             async with runner.deadline(http_request, review):

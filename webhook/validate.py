@@ -24,6 +24,7 @@ from admission.pods import UNTOUCHED, Answer, Decision
 from admission.review import (
     VALIDATED_RESOURCES,
     WORKLOADS,
+    UnreadableObjectError,
     decode_review,
     decode_target,
     decode_workloads,
@@ -41,7 +42,14 @@ from translation.pipeline.translate import translate
 from translation.record.recorded_translation import RecordedTranslation, derive_claims
 from webhook.evaluator import Evaluator
 from webhook.metrics import WebhookMetrics
-from webhook.reviews import MAX_LOGGED, ReviewRunner, TooBusy, finish_review, respond
+from webhook.reviews import (
+    MAX_LOGGED,
+    ReviewRunner,
+    TooBusy,
+    finish_review,
+    respond,
+    respond_unreadable,
+)
 from webhook.settled_denials import settle_denial
 
 MAX_EVALUATED: Final = 8
@@ -99,11 +107,13 @@ class WorkloadReview(msgspec.Struct, frozen=True, kw_only=True):
         workloads: The workload, once for each of its pod templates; empty where the operation needs no
             answer.
         old: The same before the update; empty on creation.
+        unreadable: The reason the workload cannot be read; empty if it can.
     """
 
     request: AdmissionRequest
     workloads: tuple[Workload, ...] = ()
     old: tuple[Workload, ...] = ()
+    unreadable: str = ""
 
     def old_of(self, workload: Workload) -> Workload | None:
         """Return the workload with the pod template at the same path before the update."""
@@ -136,7 +146,13 @@ def decode_workload_review(body: bytes) -> WorkloadReview:
     Raises:
         ReviewError: It is not a review of a workload.
     """
-    request = decode_review(body, WORKLOADS)
+    try:
+        return _decode_workloads(decode_review(body, WORKLOADS))
+    except UnreadableObjectError as fault:
+        return WorkloadReview(request=fault.request, unreadable=str(fault))
+
+
+def _decode_workloads(request: AdmissionRequest) -> WorkloadReview:
     match request.operation, request.sub_resource:
         case "CREATE", "":
             return WorkloadReview(
@@ -181,6 +197,9 @@ class WorkloadReviewHandler:
         snapshot = self._snapshot()
         try:
             review = await runner.decode(http_request, decode_workload_review)
+            if review.unreadable:
+                answer = unvalidated(review.unreadable)
+                return respond_unreadable(review.request, answer)
             async with runner.deadline(http_request, review):
                 answer = await self._answer(http_request, review, snapshot)
         except TooBusy as busy:
@@ -276,11 +295,13 @@ class ObjectReview(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         target: None where the operation needs no answer.
         old: The object before the update; None on creation.
+        unreadable: The reason the object cannot be read; empty if it can.
     """
 
     request: AdmissionRequest
     target: Target | None = None
     old: Target | None = None
+    unreadable: str = ""
 
     @property
     def counted_kind(self) -> str:
@@ -299,7 +320,13 @@ def decode_object_review(body: bytes) -> ObjectReview:
     Raises:
         ReviewError: It is not a review of an object that rules validate.
     """
-    request = decode_review(body, VALIDATED_RESOURCES)
+    try:
+        return _decode_target(decode_review(body, VALIDATED_RESOURCES))
+    except UnreadableObjectError as fault:
+        return ObjectReview(request=fault.request, unreadable=str(fault))
+
+
+def _decode_target(request: AdmissionRequest) -> ObjectReview:
     match request.operation, request.sub_resource:
         case "CREATE", "":
             return ObjectReview(request=request, target=decode_target(request, request.object))
@@ -348,6 +375,9 @@ class ObjectReviewHandler:
         runner = self._runner
         try:
             review = await runner.decode(http_request, decode_object_review)
+            if review.unreadable:
+                answer = unvalidated(review.unreadable)
+                return respond_unreadable(review.request, answer)
             if review.target is None:
                 return respond(review.request, UNTOUCHED)
             async with runner.deadline(http_request, review):

@@ -19,6 +19,7 @@ PODS: Final = "pods"
 _SCALAR_PREFIXES: Final = ("hugepages-", "attachable-volumes-")
 _NATIVE_DOMAIN: Final = "kubernetes.io/"
 _QUOTA_PREFIX: Final = "requests."
+_INT64: Final = 2**63
 
 
 class ResourceAmounts(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,25 +57,41 @@ def read_amounts(quantities: Mapping[str, Quantity]) -> ResourceAmounts:
     """
     return ResourceAmounts(
         cpu_milli=milli_value(quantities[CPU]) if CPU in quantities else 0,
-        memory=quantities[MEMORY].round_up() if MEMORY in quantities else 0,
+        memory=whole_value(quantities[MEMORY]) if MEMORY in quantities else 0,
         ephemeral_storage=(
-            quantities[EPHEMERAL_STORAGE].round_up() if EPHEMERAL_STORAGE in quantities else 0
+            whole_value(quantities[EPHEMERAL_STORAGE]) if EPHEMERAL_STORAGE in quantities else 0
         ),
         scalars={
-            name: quantity.round_up() for name, quantity in quantities.items() if is_scalar(name)
+            name: whole_value(quantity) for name, quantity in quantities.items() if is_scalar(name)
         },
     )
 
 
 def milli_value(quantity: Quantity) -> int:
-    """Return a quantity in thousandths, rounded away from zero.
+    """Return a quantity in thousandths, rounded away from zero; 0 if that is beyond 64 bits.
 
-    Source: Quantity.MilliValue.
+    Source: Quantity.MilliValue, by which kube-scheduler places a pod that requests `1e30` as one that requests
+    nothing. Of amounts that are no 18 digits with an exponent it keeps 64 bits, which is not modelled.
 
-    >>> milli_value(Quantity("0.5")), milli_value(Quantity("1u"))
-    (500, 1)
+    >>> milli_value(Quantity("0.5")), milli_value(Quantity("1u")), milli_value(Quantity("1e30"))
+    (500, 1, 0)
     """
-    return Quantity.from_nanos(quantity.nanos * 1000).round_up()
+    return _within_int64(Quantity.from_nanos(quantity.nanos * 1000).round_up())
+
+
+def whole_value(quantity: Quantity) -> int:
+    """Return a quantity in whole units, rounded away from zero; 0 if that is beyond 64 bits.
+
+    Source: Quantity.Value.
+
+    >>> whole_value(Quantity("1500m")), whole_value(Quantity("1e19"))
+    (2, 0)
+    """
+    return _within_int64(quantity.round_up())
+
+
+def _within_int64(amount: int) -> int:
+    return amount if -_INT64 <= amount < _INT64 else 0
 
 
 def format_resource(name: str, amount: int) -> str:

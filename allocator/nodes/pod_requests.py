@@ -14,7 +14,14 @@ from typing import Final
 
 import msgspec
 
-from allocator.nodes.amounts import CPU, MEMORY, ResourceAmounts, milli_value, read_amounts
+from allocator.nodes.amounts import (
+    CPU,
+    MEMORY,
+    ResourceAmounts,
+    milli_value,
+    read_amounts,
+    whole_value,
+)
 from kube.api.core import Container, Pod
 from kube.quantity import Quantity
 
@@ -62,9 +69,9 @@ def pod_request(pod: Pod) -> PodRequest:
     return PodRequest(
         amounts=read_amounts(requests),
         scored_cpu_milli=milli_value(scored.get(CPU, Quantity(0))),
-        scored_memory=scored.get(MEMORY, Quantity(0)).round_up(),
+        scored_memory=whole_value(scored.get(MEMORY, Quantity(0))),
         placed_cpu_milli=milli_value(placed.get(CPU, Quantity(0))),
-        placed_memory=placed.get(MEMORY, Quantity(0)).round_up(),
+        placed_memory=whole_value(placed.get(MEMORY, Quantity(0))),
     )
 
 

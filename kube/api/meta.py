@@ -14,7 +14,7 @@ from typing import Any, Final, TypeVar, cast
 import msgspec
 
 from kube.api.schema import Schema, Validation, entries, text
-from kube.quantity import Quantity
+from kube.quantity import MAX_TEXT, Quantity, read_stored
 
 _T = TypeVar("_T")
 
@@ -171,11 +171,12 @@ def _decode_quantity(kind: type, value: object) -> Any:
         raise NotImplementedError(f"{kind.__name__} is not read from JSON")
     if isinstance(value, (str, int, float)) and not isinstance(value, bool):
         # YAML may have 0.5 as a number; the shortest decimal text is what its author wrote.
-        return _cached_quantity(value if isinstance(value, str) else repr(value))
+        text = value if isinstance(value, str) else repr(value)
+        return _cached_quantity(text) if len(text) <= MAX_TEXT else read_stored(text)
     raise ValueError(f"Expected `str`, got {msgspec.json.encode(value)[:80].decode()}")
 
 
-_cached_quantity = lru_cache(maxsize=4096)(Quantity)
+_cached_quantity = lru_cache(maxsize=4096)(read_stored)
 
 
 def decode(data: bytes | str, kind: type[_T]) -> _T:

@@ -78,7 +78,7 @@ REFUSALS = (
         body().replace(b'"uid"', b'"object":' + b"[" * 50_000 + b',"uid"'),
         "the body is not an AdmissionReview",
     ),
-    Refusal("brackets without end", b"[{}" + b",{}" * MAX_PARTS + b"]", "objects and lists"),
+    Refusal("brackets without end", b"[{}" + b",{}" * MAX_PARTS + b"]", "not an AdmissionReview"),
     Refusal("another version", body().replace(b"io/v1", b"io/v1beta1"), "want admission.k8s.io/v1"),
     Refusal("another kind", body().replace(b"AdmissionReview", b"Pod"), "want admission.k8s.io/v1"),
     Refusal(

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import pytest
 
 from kube.errors import QuantityError
-from kube.quantity import MAX_EXPONENT, MAX_TEXT, Format, Quantity
+from kube.quantity import MAX_EXPONENT, MAX_TEXT, Format, Quantity, read_stored
 
 
 class Case(NamedTuple):
@@ -184,3 +184,34 @@ def test_a_quantity_is_immutable_and_can_be_copied() -> None:
 
     assert (copy.deepcopy(q), pickle.loads(pickle.dumps(q))) == (q, q)
     assert str(copy.copy(q)) == "1Gi"
+
+
+class Stored(NamedTuple):
+    text: str
+    want: str
+
+
+STORED = (
+    Stored("10e399", "1e128"),
+    Stored("-10e399", "-1e128"),
+    Stored("9" * 5000, "1e128"),
+    Stored("9" * 200 + "Gi", "1e128"),
+    Stored("1e129", "1e128"),
+    Stored("1e" + "9" * 5000, "1e128"),
+    Stored("1e4294967296", "1"),
+    Stored("5e-4294967296", "5"),
+    Stored("0" * 5000 + "7", "7"),
+    Stored("0e9999", "0"),
+    Stored("8Gi", "8Gi"),
+)
+
+
+@pytest.mark.parametrize("case", STORED, ids=lambda case: case.text[:20])
+def test_what_an_api_server_stores_is_read_however_large_it_is(case: Stored) -> None:
+    assert read_stored(case.text) == Quantity(case.want)
+
+
+@pytest.mark.parametrize("text", ["1e-400", "0." + "0" * 200 + "1", "1e", "x" * 5000, "1e5Gi"])
+def test_what_no_api_server_stores_is_no_amount(text: str) -> None:
+    with pytest.raises(QuantityError):
+        read_stored(text)

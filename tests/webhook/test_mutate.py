@@ -34,6 +34,7 @@ from testing.webhook_endpoint import (
     review,
 )
 from translation.cluster.snapshot import TranslationSnapshot
+from webhook.mutate import decode_pod_review
 from webhook.reviews import MAX_LOGGED
 
 # --- wrong calls ----------------------------------------------------------------------------------
@@ -51,10 +52,6 @@ CALLS: Final = (
     ),
     Call("another kind", encode({**REVIEW, "kind": "Pod"}), 400),
     Call("a review of another resource", encode(review({}, resource={"resource": "nodes"})), 400),
-    Call("a pod that is text", encode(review("pod")), 400),
-    Call("a pod that is missing", encode(review(None)), 400),
-    Call("a pod whose containers are text", encode(review({"spec": {"containers": "a"}})), 400),
-    Call("an update without what was before", encode(review(pod(), operation="UPDATE")), 400),
     Call("nested too deeply", b"[" * 2000, 400),
     Call("invalid UTF-8", b'{"apiVersion": "\xff"}', 400),
     Call("compressed", gzip.compress(encode(REVIEW)), 400, {**JSON, "Content-Encoding": "gzip"}),
@@ -174,7 +171,55 @@ async def test_a_bug_is_a_server_error_and_no_denial(start: StartEndpoint) -> No
     assert endpoint.sample("controller_runtime_webhook_panics_total", webhook=MUTATE_PATH) == 1
 
 
-@pytest.mark.parametrize("amount", ["x", "1e999999", "1" * 200, "\x1b[2J"])
+@pytest.mark.parametrize(
+    "body",
+    [
+        pytest.param(encode(review("pod")), id="text"),
+        pytest.param(encode(review(None)), id="missing"),
+        pytest.param(encode(review({"spec": {"containers": "a"}})), id="containers that are text"),
+        pytest.param(encode(review(pod(), operation="UPDATE")), id="update without what was"),
+    ],
+)
+async def test_a_pod_that_cannot_be_read_is_denied_in_a_review(
+    body: bytes, start: StartEndpoint
+) -> None:
+    endpoint = await start()
+
+    answer = await endpoint.client.post(MUTATE_PATH, data=body, headers=JSON)
+
+    response = (await answer.json())["response"]
+    assert (response["uid"], response["allowed"]) == ("u-1", False)
+    assert "drawbridge[invalidObject]" in response["status"]["message"]
+
+
+def test_brackets_in_texts_are_no_parts() -> None:
+    document = pod(gpus(1))
+    document["spec"]["containers"][0]["command"] = ["{" * 100_001, '\\"[' * 50_001]
+
+    decoded = decode_pod_review(encode(review(document))).document or {}
+
+    assert decoded["spec"] == document["spec"]
+
+
+def test_a_pod_of_too_many_parts_is_answered() -> None:
+    decoded = decode_pod_review(encode(review({"spec": [[]] * 100_001})))
+
+    assert (decoded.request.uid, decoded.document) == ("u-1", None)
+    assert "more than 100000 objects and lists" in decoded.unreadable
+
+
+@pytest.mark.parametrize("amount", ["1e999999", "1" * 200])
+async def test_more_than_anything_has_is_denied_with_its_field(
+    amount: str, start: StartEndpoint
+) -> None:
+    response = await mutate_pod(await start(), pod(gpus(amount)))
+
+    (cause,) = response["status"]["details"]["causes"]
+    assert cause["field"].endswith("resources.limits[nvidia.com/gpu]")
+    assert "drawbridge[tooManyDevices]" in cause["message"]
+
+
+@pytest.mark.parametrize("amount", ["x", "1e-999999", "\x1b[2J"])
 async def test_an_amount_that_is_no_quantity_is_denied_with_its_field(
     amount: str, start: StartEndpoint
 ) -> None:

@@ -55,6 +55,7 @@ from testing.webhook_endpoint import (
     validate_workload,
     with_request,
 )
+from webhook.validate import decode_object_review, decode_workload_review
 
 # --- objects of DRA -------------------------------------------------------------------------------
 
@@ -482,10 +483,41 @@ CLAIM: Final = object_review(claim(exactly()))
 OBJECT_CALLS: Final = (
     Call("a review of nodes", encode(with_request(CLAIM, resource={"resource": "nodes"})), 400),
     Call("no kind", encode(with_request(CLAIM, kind={})), 400),
-    Call("a claim that is missing", encode(with_request(CLAIM, object=None)), 400),
-    Call("a spec that is text", encode(with_request(CLAIM, object={"spec": "a"})), 400),
-    Call("an update without what was", encode(with_request(CLAIM, operation="UPDATE")), 400),
 )
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        pytest.param({"object": None}, id="missing"),
+        pytest.param({"object": {"spec": "a"}}, id="a spec that is text"),
+        pytest.param({"operation": "UPDATE"}, id="an update without what was"),
+    ],
+)
+async def test_an_object_that_cannot_be_read_is_admitted_with_a_warning(
+    fields: dict[str, Any], start: StartEndpoint
+) -> None:
+    endpoint = await start()
+
+    body = encode(with_request(CLAIM, **fields))
+    answer = await endpoint.client.post(VALIDATE_OBJECTS_PATH, data=body, headers=JSON)
+
+    response = (await answer.json())["response"]
+    assert (response["uid"], response["allowed"]) == (CLAIM["request"]["uid"], True)
+    (warning,) = response["warnings"]
+    assert warning.startswith("drawbridge[notEvaluated]")
+
+
+def test_objects_and_workloads_of_too_many_parts_are_answered() -> None:
+    spec: Document = {"spec": [[]] * 100_001}
+    decoded_object = decode_object_review(encode(with_request(CLAIM, object=spec)))
+    decoded_workload = decode_workload_review(
+        encode(with_request(CLAIM, object=spec, resource={"resource": "deployments"}))
+    )
+
+    for decoded in (decoded_object, decoded_workload):
+        assert decoded.request.uid == CLAIM["request"]["uid"]
+        assert "more than 100000 objects and lists" in decoded.unreadable
 
 
 @pytest.mark.parametrize("call", OBJECT_CALLS, ids=lambda call: call.name)

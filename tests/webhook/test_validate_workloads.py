@@ -1,6 +1,6 @@
 """`POST /validate/workloads`: the reasons that their pods would be rejected."""
 
-from typing import Final
+from typing import Any, Final
 
 import pytest
 from structlog.testing import capture_logs
@@ -17,6 +17,7 @@ from testing.builders import (
 )
 from testing.hami_cluster import SNAPSHOT, context_fields
 from testing.webhook_endpoint import (
+    JSON,
     RESOURCES,
     REVIEW,
     Call,
@@ -125,24 +126,50 @@ WORKLOAD_CALLS: Final = (
     Call("a review of pods", encode(REVIEW), 400),
     Call("another kind of object", encode(with_request(DEPLOYMENT, kind={"kind": "Pod"})), 400),
     Call("no kind", encode(with_request(DEPLOYMENT, kind={})), 400),
-    Call("a workload that is missing", encode(with_request(DEPLOYMENT, object=None)), 400),
-    Call("a workload that is text", encode(with_request(DEPLOYMENT, object="a")), 400),
-    Call("no pod template", encode(with_request(DEPLOYMENT, object={"spec": {}})), 400),
-    Call("a spec that is text", encode(with_request(DEPLOYMENT, object={"spec": "a"})), 400),
-    Call(
-        "a pod template that is text",
-        encode(with_request(DEPLOYMENT, object={"spec": {"template": "a"}})),
-        400,
-    ),
-    Call("metadata that is text", encode(with_request(DEPLOYMENT, object={"metadata": "a"})), 400),
-    Call(
-        "an amount that is no quantity",
-        encode(with_request(DEPLOYMENT, object=workload(pod(gpus("x"))))),
-        400,
-    ),
-    Call("an update without what was", encode(with_request(DEPLOYMENT, operation="UPDATE")), 400),
     Call("another type of content", encode(DEPLOYMENT), 415, {"Content-Type": "text/plain"}),
 )
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        pytest.param({"object": None}, id="missing"),
+        pytest.param({"object": "a"}, id="text"),
+        pytest.param({"object": {"spec": {}}}, id="no pod template"),
+        pytest.param({"object": {"spec": "a"}}, id="a spec that is text"),
+        pytest.param({"object": {"spec": {"template": "a"}}}, id="a pod template that is text"),
+        pytest.param({"object": {"metadata": "a"}}, id="metadata that is text"),
+        pytest.param({"object": workload(pod(gpus("x")))}, id="an amount that is no quantity"),
+        pytest.param({"operation": "UPDATE"}, id="an update without what was"),
+    ],
+)
+async def test_a_workload_that_cannot_be_read_is_admitted_with_a_warning(
+    fields: dict[str, Any], start: StartEndpoint
+) -> None:
+    endpoint = await start()
+
+    body = encode(with_request(DEPLOYMENT, **fields))
+    answer = await endpoint.client.post(VALIDATE_WORKLOADS_PATH, data=body, headers=JSON)
+
+    response = (await answer.json())["response"]
+    assert (response["uid"], response["allowed"]) == (DEPLOYMENT["request"]["uid"], True)
+    (warning,) = response["warnings"]
+    assert warning.startswith("drawbridge[notEvaluated]")
+
+
+@pytest.mark.parametrize("amount", ["1e400", "1" * 200, "1e4294967396"])
+async def test_a_workload_with_more_than_anything_has_is_denied_with_its_field(
+    amount: str, start: StartEndpoint
+) -> None:
+    endpoint = await start()
+
+    body = encode(with_request(DEPLOYMENT, object=workload(pod(gpus(amount)))))
+    answer = await endpoint.client.post(VALIDATE_WORKLOADS_PATH, data=body, headers=JSON)
+
+    response = (await answer.json())["response"]
+    assert not response["allowed"]
+    (cause,) = response["status"]["details"]["causes"]
+    assert cause["field"].startswith("spec.template.spec.containers[0].resources.limits")
 
 
 @pytest.mark.parametrize("call", WORKLOAD_CALLS, ids=lambda call: call.name)

@@ -337,3 +337,14 @@ def test_equal_pods_that_fit_one_after_the_other_are_counted_at_once(
 
     assert most_equal_pods(pod_, node, limit, from_claims) == count
     assert node.with_pods(pod_, count) == left
+
+
+@pytest.mark.parametrize("amount", ["1e30", "10e399", "9" * 200, "9223372036854775808"])
+def test_pods_with_more_than_64_bits_hold_up_no_others(amount: str) -> None:
+    """kube-scheduler places them as pods that request nothing (v1.37.1, tried)."""
+    placed = request({"cpu": amount, "memory": amount, GPU: amount})
+
+    node = resources({"cpu": 2, "memory": "4Gi", GPU: 1}, [placed])
+
+    assert has_resources(request({"cpu": 2, "memory": "4Gi", GPU: 1}), node)
+    assert (placed.scored_cpu_milli, placed.scored_memory) == (0, 0)
