@@ -206,7 +206,7 @@ def unvalidated(reason: str) -> Answer:
 
 
 def unreadable(reason: str) -> Answer:
-    """Return the answer to a review of a pod that cannot be read.
+    """Return the answer to a review of an unreadable pod.
 
     Args:
         reason: The reason, for people.

@@ -98,7 +98,7 @@ class ReviewError(ValueError):
 
 
 class UnreadableObjectError(ReviewError):
-    """An object under review that cannot be read, although an API server has read it.
+    """An unreadable object under review.
 
     Attributes:
         request: The request, whose answer says so.
@@ -156,7 +156,7 @@ def _count_brackets(text: bytes) -> int:
 
 
 def _head(body: bytes) -> bytes:
-    """Return a review without its objects, which API servers write behind the fields that identify it."""
+    """Return the part of a review before its objects, as JSON."""
     return body[:MAX_HEAD_BYTES].partition(b',"object":')[0] + b"}}"
 
 

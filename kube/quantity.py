@@ -232,7 +232,7 @@ def _beyond_bounds(text: str) -> Quantity | None:
 
 
 def _wrapped_exponent(exponent: str) -> int:
-    """Return an exponent as upstream reads it; one of more than 64 bits, which it rejects, as the largest."""
+    """Return an exponent in 32 bits, as upstream reads it; the largest for more than 64 bits."""
     digits = exponent.lstrip("+-").lstrip("0")
     if len(digits) > _INT64_DIGITS:
         return _INT32 // 2

@@ -302,7 +302,7 @@ def finish_review(
 
 
 def respond_unreadable(request: AdmissionRequest, answer: Answer) -> web.Response:
-    """Log and return an answer about an object that cannot be read."""
+    """Log and return an answer about an unreadable object."""
     reasons = [finding.message for finding in answer.findings]
     log.warning("review.unreadable", uid=request.uid[:MAX_LOGGED], reasons=reasons)
     return respond(request, answer)

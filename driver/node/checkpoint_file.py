@@ -82,9 +82,12 @@ class CheckpointFile:
         """Write the records.
 
         Raises:
-            OSError: It could not be written; the old one is still there.
+            OSError: It could not be written, or would be too large to be read; the old one is still there.
         """
         content = encode_checkpoint(checkpoint)
+        if len(content) > MAX_BYTES:
+            reason = f"the prepared claims take more than {MAX_BYTES >> 20} MiB; delete pods with large claims"
+            raise OSError(errno.EFBIG, reason, str(self._path))
         replace_file(
             self._path, content, before_rename=lambda: self._at_step(Step.TEMPORARY_WRITTEN)
         )

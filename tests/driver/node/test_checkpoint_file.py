@@ -175,3 +175,22 @@ def test_no_file_that_was_set_aside_is_overwritten(tmp_path: Path) -> None:
     file_in(tmp_path).recover(has_specs=False)
 
     assert [b"third", b"second"] == [path.read_bytes() for path in (first, second)]
+
+
+def test_a_checkpoint_that_could_not_be_read_again_is_not_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Users choose how large their claims are, and a larger file would stop the driver until a reboot.
+    checkpoint_file = file_in(tmp_path)
+    checkpoint_file.store(CHECKPOINT)
+    monkeypatch.setattr("driver.node.checkpoint_file.MAX_BYTES", len(encode_checkpoint(CHECKPOINT)))
+    both = prepared_checkpoint(
+        allocated_claim(result("gpu-0")), allocated_claim(result("gpu-1"), name="b")
+    )
+
+    with pytest.raises(OSError, match="delete pods with large claims"):
+        checkpoint_file.store(both)
+
+    assert CHECKPOINT == checkpoint_file.load()
+    checkpoint_file.store(NOTHING)
+    assert NOTHING == checkpoint_file.load()
