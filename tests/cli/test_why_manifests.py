@@ -245,3 +245,83 @@ def test_a_missing_claim_is_told_with_what_was_meant(
 
     assert f"and the pod waits for it; {words} [claimMissing]" in check.stdout
     assert f"advice    {words}" in why_pod.stdout
+
+
+# --- without a name -------------------------------------------------------------------------------
+
+CLAIM: Final = """
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaim
+metadata: {name: shared}
+spec: {devices: {requests: [{name: gpu, exactly: {deviceClassName: gpu.nvidia.com}}]}}
+"""
+BIG, BYTES, RUNS, WEB = (f"---{text}" for text in PODS.split("---"))
+
+
+def unnamed(manifests: str, *options: str) -> Any:
+    return drawbridge(
+        *("why", "-f", "-", "--snapshot", CLUSTER, *options), stdin=manifests, COLUMNS="300"
+    )
+
+
+@pytest.mark.parametrize(
+    ("manifests", "title"),
+    [
+        (BIG, "Pod default/big"),
+        (BIG + BIG, "Pod default/big"),
+        (WEB, "Deployment default/web"),
+        (CLAIM, "ResourceClaim default/shared"),
+        (BIG + "---" + CLAIM, "Pod default/big"),
+    ],
+    ids=["pod", "pod written twice", "workload", "claim", "pod and its claim"],
+)
+def test_the_only_object_of_manifests_needs_no_name(manifests: str, title: str) -> None:
+    result = unnamed(manifests)
+
+    assert (0, title) == (result.exit_code, result.stdout.splitlines()[0])
+
+
+def test_of_several_objects_of_manifests_the_names_are_told() -> None:
+    result = unnamed(PODS)
+
+    assert result.exit_code == 2
+    assert "Which one of -f? pod/big, pod/bytes, pod/runs, deployment/web\n" in result.stderr
+    assert "kubectl" not in result.stderr
+
+
+def test_of_many_objects_of_manifests_few_names_are_told() -> None:
+    pods = "".join(BIG.replace("name: big", f"name: pod-{number:03}") for number in range(200))
+
+    assert "pod/pod-009 and 190 more\n" in unnamed(pods).stderr
+
+
+def test_hostile_names_of_manifests_are_told_in_one_line() -> None:
+    hostile = BIG.replace("name: big", f'name: "a\\n\\e[31m{"x" * 9999}"')
+
+    (line,) = [line for line in unnamed(BYTES + hostile).stderr.splitlines() if "Which" in line]
+
+    assert r"pod/a\n\x1b[31mxxx" in line
+    assert len(line) < 400
+
+
+def test_an_object_of_another_namespace_is_told_with_it() -> None:
+    manifests = BIG.replace("name: big", "name: big, namespace: team")
+
+    result = unnamed(manifests)
+
+    assert result.exit_code == 2
+    assert (
+        "-f has nothing to explain in namespace default; choose from pod/big -n team"
+        in result.stderr
+    )
+    assert "Pod team/big" in unnamed(manifests, "-n", "team").stdout
+
+
+def test_manifests_without_a_pod_are_told_as_such() -> None:
+    result = unnamed("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n")
+
+    assert result.exit_code == 2
+    assert (
+        "-f has no pod, claim or workload with pods of its own, only ConfigMap; name a pod or claim"
+        in result.stderr
+    )

@@ -44,7 +44,6 @@ from answers.model.kinds import STATE_KINDS
 from answers.model.objects import decode_objects
 from answers.model.pod_owners import (
     FAILED_CLAIM,
-    WORKLOAD_NAMES,
     FailedCreation,
     failures_of,
     pods_made_by,
@@ -56,6 +55,7 @@ from cli.output.formats import Output, format_document, text_or_document
 from cli.output.help import CLUSTER_STATE, Command
 from cli.output.standard_error import print_line
 from cli.reading.options import with_cluster_and_manifests
+from cli.verbs.why.target import find_target
 from cli.verbs.why.text import (
     Explained,
     format_rejection,
@@ -72,12 +72,6 @@ from process.profiles.profile_files import load_profiles
 from quotas.resource_quotas.obstacles import ADVICE, quota_lines
 from translation.cluster.snapshot import TranslationOptions, TranslationSnapshot
 
-KINDS: Final[Mapping[str, str]] = {
-    **WORKLOAD_NAMES,
-    **dict.fromkeys(("po", "pod", "pods"), "pod"),
-    **dict.fromkeys(("claim", "claims", "resourceclaim", "resourceclaims"), "claim"),
-}
-"""Names by which kubectl knows the kinds."""
 _GROUPS_EXPLAINED: Final = 5
 """Groups of pending pods of one workload that are explained; each is a search of its own."""
 
@@ -97,6 +91,7 @@ EXAMPLES: Final = """\
 drawbridge why pod trainer -n team --live
 drawbridge why claim shared-gpu --snapshot cluster.json.gz
 drawbridge why deploy/trainer -n team --live
+drawbridge why -f pod.yaml --snapshot cluster.json.gz
 """
 
 
@@ -115,7 +110,7 @@ _complete_kinds: Final = complete_from(lambda: ("pod", "claim", "deployment", "s
 @click.argument(
     "target",
     nargs=-1,
-    metavar="{pod|claim|WORKLOAD} NAME",
+    metavar="[{pod|claim|WORKLOAD} NAME]",
     shell_complete=_complete_kind,
 )
 @with_cluster_and_manifests
@@ -136,11 +131,12 @@ def why(
     `pod/NAME` and `claim/NAME` are accepted as well. A pending one is tried on every node, alone, on
     the cluster as it is, by the rules of its scheduler. Of a workload, such as `deploy/NAME`, the
     pending pods are tried, those with equal requests once. A pod or workload of -f is translated
-    first, as if it were created; of a workload's pods, all are placed, too. Read-only.
+    first, as if it were created; of a workload's pods, all are placed, too; the name of the only one
+    may be left out. Read-only.
 
     Exit status: 0 when printed, 2 when there is no such object or the call is wrong.
     """
-    kind, name = parse_target(target)
+    kind, name = find_target(target, inputs)
     target_kind = "Pod" if kind == "pod" else kind
     translated = None if inputs is None else translate_target(inputs, target_kind, name)
     if translated is not None and translated.rejection:
@@ -336,30 +332,6 @@ def _print_hints(answers: Sequence[Explained], state: ClusterState, features: Fe
         lines += [f"note: {note}" for note in unenforced_notes(state, namespaces)]
     for line in dict.fromkeys(lines):
         print_line(line)
-
-
-def parse_target(words: Sequence[str]) -> tuple[str, str]:
-    """Return "pod", "claim" or the kind of a workload, and the name, as kubectl would understand them.
-
-    >>> parse_target(["po/share"]), parse_target(["deploy", "web"])
-    (('pod', 'share'), ('Deployment', 'web'))
-
-    Raises:
-        click.UsageError: The words name no single pod, claim or workload.
-    """
-    if not words:
-        raise click.UsageError(
-            "Which pod or claim? kubectl get pods -A --field-selector=status.phase=Pending lists those that wait"
-        )
-    parts = words[0].split("/", 1) if len(words) == 1 else words
-    if len(parts) != 2 or not all(parts):
-        raise click.UsageError(f"expected pod NAME or claim NAME, found {' '.join(words)!r}")
-    kind = KINDS.get(parts[0].lower())
-    if kind is None:
-        raise click.UsageError(
-            f"only pods, claims and workloads with pods of their own can be explained, not {parts[0]!r}"
-        )
-    return kind, parts[1]
 
 
 def _claims_of(status: ObjectStatus, state: ClusterState) -> list[ResourceClaim]:
