@@ -93,6 +93,7 @@ class ObjectStatus(msgspec.Struct, frozen=True, kw_only=True):
             were none.
         rejection: The reason that an object of manifests is not created; None for all others.
         is_new: True for a pod of manifests that is as if it were just created.
+        untranslated: The reason that a pending pod keeps its device keys, with the way out; None without.
     """
 
     kind: str
@@ -120,6 +121,7 @@ class ObjectStatus(msgspec.Struct, frozen=True, kw_only=True):
     unreadable: tuple[str, ...] = ()
     rejection: str | None = None
     is_new: bool = False
+    untranslated: str | None = None
 
 
 def rejected_status(kind: str, namespace: str, name: str, reason: str) -> ObjectStatus:

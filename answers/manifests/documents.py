@@ -92,6 +92,7 @@ class WhyAnswer(msgspec.Struct, frozen=True, kw_only=True):
     event: str | None
     cause: str | None
     rejection: str | None
+    untranslated: str | None
 
 
 class PendingPodsAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -154,6 +155,7 @@ def why_answer(status: ObjectStatus) -> WhyAnswer:
         requested=status.requested,
         unreadable=status.unreadable,
         rejection=status.rejection,
+        untranslated=status.untranslated,
     )
 
 

@@ -1,4 +1,4 @@
-"""The pods of manifests as they are created: translated, or rejected. Pure."""
+"""The pods of manifests as they are created: translated, rejected, or left with their keys. Pure."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
@@ -13,7 +13,7 @@ from answers.manifests.simulate import describe_rejection
 from answers.manifests.translate import TranslatedObject, translate_objects
 from answers.manifests.workload_pods import count_pods_of, has_countable_pods, workload_pods
 from answers.model.cluster_state import ClusterState, build_state, is_pending
-from answers.model.findings import namespace_of
+from answers.model.findings import finding_text, namespace_of
 from answers.model.inputs import Inputs
 from answers.model.kinds import STATE_KINDS
 from answers.model.kubernetes_version import parse_version
@@ -22,6 +22,14 @@ from answers.model.views import decode_view
 from findings.finding import Code, Finding, has_errors
 from kube.api.core import Pod
 from kube.manifests.source import SourceObject
+from kube.names import REQUEST_ANNOTATION
+from translation.cluster.snapshot import (
+    TranslationOptions,
+    TranslationSnapshot,
+    vocabularies_in_force,
+)
+from translation.pipeline.translate import translate
+from translation.reading.legacy_pod import legacy_pod
 
 _DEVICE_QUOTA_CODES: Final = frozenset({Code.EXCEEDS_PER_REQUEST_QUOTA, Code.EXCEEDS_DEVICE_QUOTA})
 
@@ -76,6 +84,28 @@ def translate_target(inputs: Inputs, kind: str, name: str) -> TranslatedTarget |
         pods = list(_pods(result, result.document, build_state(before), inputs.namespace))
         return TranslatedTarget(objects=(*objects, *pods), has_pods=bool(pods))
     return TranslatedTarget(objects=tuple(objects))
+
+
+def untranslated_reason(
+    pod: Pod, snapshot: TranslationSnapshot, options: TranslationOptions
+) -> str | None:
+    """Return the warning of `check` that a pod keeps its device keys for its scheduler; None if it does not."""
+    if REQUEST_ANNOTATION in pod.annotations:
+        return None
+    outcome = translate(
+        legacy_pod(pod, vocabularies_in_force(options, snapshot.profiles)),
+        namespace=pod.metadata.namespace,
+        snapshot=snapshot,
+        options=options,
+    )
+    return next(
+        (
+            finding_text(finding)
+            for finding in outcome.findings
+            if finding.code is Code.FOREIGN_SCHEDULER
+        ),
+        None,
+    )
 
 
 def _device_quota_errors(inputs: Inputs, source: SourceObject) -> tuple[Finding, ...]:

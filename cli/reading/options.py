@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
 from typing import Any, BinaryIO, Final, TypeVar
 
@@ -28,7 +28,12 @@ from kube.manifests.reader import read_paths
 from kube.manifests.repositories import Contents, read_repositories
 from kube.names import NAMESPACE
 from process.profiles.profile_files import load_profiles, shipped_drivers
-from translation.cluster.snapshot import DEFAULT_PROFILES, Mode, TranslationOptions
+from translation.cluster.snapshot import (
+    DEFAULT_PROFILES,
+    Mode,
+    TranslationOptions,
+    TranslationSnapshot,
+)
 from translation.profiles.profile import Profile
 from translation.reading.arbiter import VOCABULARIES
 
@@ -129,7 +134,11 @@ def with_cluster(command: _Command) -> _Command:
 
 
 def with_cluster_and_manifests(command: _Command) -> _Command:
-    """As `with_cluster`; with manifests of `-f` the command gets `inputs`, too, else None."""
+    """As `with_cluster`; with manifests of `-f` the command gets `inputs`, too, else None.
+
+    The command calls `read_translation` for the inputs of translations, which without manifests cost
+    another look at the cluster.
+    """
 
     @wraps(command)
     def run_command(**values: Any) -> None:
@@ -138,7 +147,12 @@ def with_cluster_and_manifests(command: _Command) -> _Command:
         if not cluster.files:
             cluster_objects = read_cluster(cluster, with_creations=True)
             print_notes(cluster_objects.notes)
-            command(cluster_objects=cluster_objects, inputs=None, **values)
+            command(
+                cluster_objects=cluster_objects,
+                inputs=None,
+                read_translation=partial(_read_translation, cluster, translation, cluster_objects),
+                **values,
+            )
             return
         inputs = read_inputs(cluster, translation, Scope.ALLOCATION)
         print_notes(inputs.notes)
@@ -149,10 +163,37 @@ def with_cluster_and_manifests(command: _Command) -> _Command:
             namespace=inputs.namespace,
             unread=inputs.unread,
         )
-        command(cluster_objects=cluster_objects, inputs=inputs, **values)
+        command(
+            cluster_objects=cluster_objects,
+            inputs=inputs,
+            read_translation=lambda: (inputs.snapshot, inputs.options),
+            **values,
+        )
 
     flags = (_files_flag(is_required=False), _RECURSIVE_FLAG, *CLUSTER_FLAGS)
     return add_flags(run_command, (*flags, _NAMESPACE_FLAG, *_TRANSLATION_FLAGS))
+
+
+def _read_translation(
+    cluster: ClusterFlags, translation: TranslationFlags, objects: ClusterObjects
+) -> tuple[TranslationSnapshot, TranslationOptions]:
+    """Return the inputs of translations in a cluster whose objects are read.
+
+    Raises:
+        click.UsageError: The flags name no profile, or contradict each other.
+        DrawbridgeError: A file or the cluster cannot be read.
+    """
+    settings = SharedSettings()
+    if translation.settings is not None:
+        settings = read_settings(translation.settings)
+    elif objects.is_live:
+        settings, notes = asyncio.run(read_live_settings(_with_default_cluster(cluster)[0]))
+        print_notes(notes)
+    files = load_profiles(translation.profile_directory)
+    profiles = profiles_in_force(files, objects.objects).profiles
+    options = translation_options(translation.profiles, profiles, settings)
+    snapshot, _ = build_snapshot(profiles, (), objects.objects, namespace=objects.namespace)
+    return snapshot, options
 
 
 def with_whole_cluster(command: _Command) -> _Command:

@@ -6,7 +6,7 @@ from typing import Final
 
 import pytest
 
-from kube.names import SCHEDULER_NAME
+from kube.names import SCHEDULER_NAME, TRANSLATE_LABEL
 from testing.command import CLUSTER, drawbridge
 
 TEMPLATE: Final = """\
@@ -97,3 +97,83 @@ def test_keys_that_stay_in_the_pod_are_the_only_warning() -> None:
     ((_, message, _),) = warnings(both)
 
     assert message.startswith('not translated: "volcano" may not support claims')
+
+
+# --- pods that keep their keys --------------------------------------------------------------------
+
+KEYED_SPEC: Final = (
+    "{schedulerName: volcano, containers: [{name: main, image: a, "
+    "resources: {limits: {nvidia.com/gpu: 1, nvidia.com/gpumem: 20480}}}]}"
+)
+KEYED_POD: Final = f"apiVersion: v1\nkind: Pod\nmetadata: {{name: train}}\nspec: {KEYED_SPEC}\n"
+KEYED_JOB: Final = f"""apiVersion: batch/v1
+kind: Job
+metadata: {{name: train}}
+spec: {{parallelism: 2, completions: 2, template: {{spec: {KEYED_SPEC}}}}}
+"""
+
+
+def explain(*call: str, manifest: str) -> tuple[str, str]:
+    """Return what `why` prints, on one line, and its standard error."""
+    result = drawbridge("why", *call, *SNAPSHOT, stdin=manifest, COLUMNS="999")
+    assert result.exit_code == 0, result.output
+    return " ".join(result.stdout.split()), result.stderr
+
+
+def kept_keys(manifest: str) -> str:
+    ((path, message, fix),) = warnings(manifest)
+    assert path.endswith("spec.schedulerName")
+    return f"spec.schedulerName: {message}; {fix} [foreignScheduler]"
+
+
+@pytest.mark.parametrize(
+    "call", [("-f", "-"), ("pod", "train", "--snapshot", "-")], ids=["manifest", "pod of a cluster"]
+)
+def test_why_says_first_that_keys_stay_in_the_pod(call: tuple[str, ...]) -> None:
+    text, notes = explain(*call, manifest=KEYED_POD)
+
+    assert f"status pending: {kept_keys(KEYED_POD)}" in text
+    assert "device plugin" not in notes
+
+
+def test_why_says_of_a_workload_that_keys_stay_in_its_pods() -> None:
+    text, _ = explain("job/train", "-f", "-", manifest=KEYED_JOB)
+
+    assert f"0 of 2 pods get a place: {kept_keys(KEYED_POD)} pending 2 pods" in text
+    assert f"status pending: {kept_keys(KEYED_POD)}" in text
+
+
+def test_why_says_it_beside_the_node_that_kubernetes_would_choose() -> None:
+    mapped = (
+        "{apiVersion: resource.k8s.io/v1, kind: DeviceClass, metadata: {name: gpu.example.com}, "
+        "spec: {extendedResourceName: nvidia.com/gpu, selectors: "
+        "[{cel: {expression: \"device.driver == 'gpu.nvidia.com'\"}}]}}\n"
+    )
+    pod = KEYED_POD.replace(", nvidia.com/gpumem: 20480", "")
+
+    text, _ = explain("-f", "-", manifest=f"{mapped}---\n{pod}")
+
+    assert "status not created yet: it would be placed on node" in text
+    assert f"scheduler {kept_keys(KEYED_POD)}" in text
+
+
+@pytest.mark.parametrize(
+    "call", [("-f", "-"), ("pod", "train", "--snapshot", "-")], ids=["manifest", "pod of a cluster"]
+)
+@pytest.mark.parametrize("way", ["settings", "label", "default scheduler"])
+def test_why_has_no_such_words_where_the_keys_are_translated(
+    way: str, call: tuple[str, ...], tmp_path: Path
+) -> None:
+    settings = tmp_path / "settings.yaml"
+    settings.write_text("translation: {adoptSchedulers: {volcano: volcano}}")
+    options = ("--settings", str(settings)) if way == "settings" else ()
+    manifest = KEYED_POD
+    if way == "label":
+        manifest += (
+            "---\napiVersion: v1\nkind: Namespace\n"
+            f"metadata: {{name: default, labels: {{{TRANSLATE_LABEL}: 'true'}}}}\n"
+        )
+    if way == "default scheduler":
+        manifest = manifest.replace("schedulerName: volcano, ", "")
+
+    assert "foreignScheduler" not in explain(*call, *options, manifest=manifest)[0]

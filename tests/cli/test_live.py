@@ -280,6 +280,32 @@ async def test_where_a_claim_of_the_cluster_would_go(server: FakeApiServer, tmp_
     assert claim["allocation"]["devices"]["results"] == [{**result, "device": "gpu-1"}]
 
 
+@pytest.mark.parametrize("adopted", ["", "translation: {adoptSchedulers: {volcano: volcano}}"])
+async def test_a_pod_of_the_cluster_keeps_its_keys_for_a_scheduler_that_is_not_adopted(
+    adopted: str, server: FakeApiServer, tmp_path: Path
+) -> None:
+    if adopted:
+        metadata = {"name": "drawbridge-config", "namespace": "drawbridge-system"}
+        server.put(CONFIG_MAPS, {"metadata": metadata, "data": {"settings.yaml": adopted}})
+    limits = {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "20480"}
+    container = {"name": "main", "image": "a", "resources": {"limits": limits}}
+    spec = {"schedulerName": "volcano", "containers": [container]}
+    place = {"name": "waits", "namespace": "team"}
+    server.put(PODS, {"metadata": place, "spec": spec, "status": {"phase": "Pending"}})
+
+    answer_document = await asyncio.to_thread(
+        drawbridge,
+        *("why", "pod", "waits", "-o", "json", "--live", "--context", "here"),
+        *("--kubeconfig", kubeconfig_of(server, tmp_path)),
+    )
+
+    reason = json.loads(answer_document.stdout)["untranslated"]
+    if adopted:
+        assert reason is None
+    else:
+        assert reason.startswith('spec.schedulerName: not translated: "volcano" may not support')
+
+
 async def test_who_uses_the_devices_of_the_cluster(server: FakeApiServer, tmp_path: Path) -> None:
     result = {"request": "gpu", "driver": NVIDIA, "pool": "a", "device": "gpu-0"}
     status = {"allocation": {"devices": {"results": [result]}}}

@@ -1,8 +1,9 @@
 """`drawbridge why`: the placement of a pod or claim, or the reason it or the pods of a workload are pending."""
 
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
+from functools import cache
 from typing import Final, NamedTuple, TypeVar
 
 import click
@@ -36,7 +37,11 @@ from answers.cluster.why import (
 from answers.manifests.documents import why_answer, why_workload_answer
 from answers.manifests.scheduler_views import claim_scheduler, fenced_drivers, scheduler_support
 from answers.manifests.simulate import gate_notes
-from answers.manifests.translated_target import translate_target, with_target
+from answers.manifests.translated_target import (
+    translate_target,
+    untranslated_reason,
+    with_target,
+)
 from answers.manifests.workload_placement import place_workload
 from answers.model.cluster_state import ClusterState, build_state
 from answers.model.inputs import ClusterObjects, Inputs
@@ -68,6 +73,7 @@ from kube.api.core import Pod
 from kube.api.extended_resources import extended_resources
 from kube.api.meta import encode
 from kube.api.resource import ResourceClaim
+from kube.names import DEFAULT_SCHEDULER_NAME
 from process.profiles.profile_files import load_profiles
 from quotas.resource_quotas.obstacles import ADVICE, quota_lines
 from translation.cluster.snapshot import TranslationOptions, TranslationSnapshot
@@ -122,6 +128,7 @@ def why(
     features: Features,
     *,
     inputs: Inputs | None,
+    read_translation: Callable[[], tuple[TranslationSnapshot, TranslationOptions]],
     schedulers: tuple[str, ...],
     target: tuple[str, ...],
     output: str,
@@ -160,7 +167,9 @@ def why(
     if inputs is not None and translated is not None and translated.has_pods:
         together = place_workload(inputs, kind, name, features, schedulers)
     options = None if inputs is None or translated is None else inputs.options
-    question = _Question(state, support, features, unread, options, together)
+    question = _Question(
+        state, support, features, unread, cache(read_translation), options, together
+    )
     if kind not in {"pod", "claim"}:
         failures = failures_of(cluster_objects.failed_creations, kind, name)
         _explain_workload(kind, place, question, failures, output)
@@ -184,6 +193,7 @@ class _Question(NamedTuple):
     """The cluster, as the user may read it, and the behaviour of its schedulers.
 
     Attributes:
+        read_translation: Reads the inputs of translations in the cluster.
         options: The options of the translation of pods of manifests, as if they were just created;
             None for the pods of a cluster.
         together: The placement of all pods of a workload of manifests; None of others.
@@ -193,13 +203,14 @@ class _Question(NamedTuple):
     support: SchedulerSupport
     features: Features
     unread: tuple[str, ...]
+    read_translation: Callable[[], tuple[TranslationSnapshot, TranslationOptions]]
     options: TranslationOptions | None = None
     together: PodsTogether | None = None
 
 
 def _explain(target: Pod | ResourceClaim, question: _Question) -> Explained:
     """Return the state of a pod or claim; a pending one is placed on a cluster of its own."""
-    state, support, features, unread, options, _ = question
+    state, support, features, unread, _, options, _ = question
     scheduler = scheduler_of(target, state)
     if isinstance(target, ResourceClaim):
         scheduler = scheduler or claim_scheduler(target, state)
@@ -210,6 +221,9 @@ def _explain(target: Pod | ResourceClaim, question: _Question) -> Explained:
         if options is not None:
             foreign = foreign_scheduler(target, state, options, support.policy_aware)
             status = msgspec.structs.replace(status, scheduler=foreign)
+        if status.condition is Condition.PENDING:
+            untranslated = _untranslated_reason(target, question)
+            status = msgspec.structs.replace(status, untranslated=untranslated)
         status = _with_fits_in_keys(status, target, state)
     else:
         status = claim_status(target, state, cluster)
@@ -226,6 +240,14 @@ def _explain(target: Pod | ResourceClaim, question: _Question) -> Explained:
         event=None if lacks_known_nodes(unread, state) else status.event,
     )
     return Explained(status, cluster, before)
+
+
+def _untranslated_reason(pod: Pod, question: _Question) -> str | None:
+    """Return the reason that a pending pod keeps its device keys for its scheduler; None if it does not."""
+    known_schedulers = {"", DEFAULT_SCHEDULER_NAME, question.state.bridge_scheduler}
+    if pod.spec.scheduler_name in known_schedulers:
+        return None
+    return untranslated_reason(pod, *question.read_translation())
 
 
 def _print_rejection(status: ObjectStatus, output: str) -> None:
@@ -292,6 +314,10 @@ def _explain_workload(
     is_of_quota = any(_WEBHOOK not in failure.note for failure in failures)
     groups = group_pending_pods(pods, state)
     answers = [_explain(group[0], question) for group in groups[:_GROUPS_EXPLAINED]]
+    together = question.together
+    untranslated = answers[0].status.untranslated if answers else None
+    if together is not None and together.placed < together.pods and untranslated is not None:
+        together = msgspec.structs.replace(together, reason=untranslated)
     workload = WorkloadStatus(
         kind=kind,
         namespace=namespace,
@@ -310,7 +336,7 @@ def _explain_workload(
         ),
         quotas=quotas if is_of_quota else (),
         advice=ADVICE if is_of_quota and quotas else "",
-        together=question.together,
+        together=together,
     )
     _print_hints(answers, state, question.features)
     if output != Output.TEXT:
@@ -325,7 +351,8 @@ def _print_hints(answers: Sequence[Explained], state: ClusterState, features: Fe
     lines: list[str] = []
     for status, *_ in answers:
         lines += [f"hint: {hint}" for hint in hints(state.classes, _claims_of(status, state))]
-        lines += [f"hint: {hint}" for hint in _legacy_hints(status, state)]
+        if status.untranslated is None:
+            lines += [f"hint: {hint}" for hint in _legacy_hints(status, state)]
     if any(answer.status.condition is Condition.PENDING for answer in answers):
         lines += [f"note: {note}" for note in gate_notes(state.slices, features)]
         namespaces = {answer.status.namespace for answer in answers}

@@ -135,6 +135,8 @@ def _paragraph(status: ObjectStatus, *, lacks_nodes: bool) -> Paragraph:
     rows.append(Row(label="status", text=_state(status, lacks_nodes=lacks_nodes)))
     if status.scheduler is not None:
         rows.append(Row(label="scheduler", text=status.scheduler))
+    if status.untranslated is not None and not _waits_for_translation(status):
+        rows.append(Row(label="scheduler", text=status.untranslated))
     for claim in status.claims:
         name = f"claim {claim.name}: " if status.kind == "Pod" else ""
         if claim.allocation is not None:
@@ -164,6 +166,12 @@ def _paragraph(status: ObjectStatus, *, lacks_nodes: bool) -> Paragraph:
 def _waits_for_quota(status: ObjectStatus) -> bool:
     """Return True if a DeviceQuota keeps a pod from being placed, or its gate is still there."""
     return status.gate is not None or bool(status.quotas)
+
+
+def _waits_for_translation(status: ObjectStatus) -> bool:
+    """Return True if a pod that keeps its device keys has no node with them, and no gate holds it back."""
+    is_placed = status.simulation is not None and status.simulation.all_placed
+    return status.untranslated is not None and status.gate is None and not is_placed
 
 
 def _conditional_placement(status: ObjectStatus) -> Iterator[str]:
@@ -205,6 +213,8 @@ def _pending(status: ObjectStatus, *, lacks_nodes: bool) -> str:
             f"pending: the bridge owns {', '.join(status.fenced)}, and the scheduler that the pod names may "
             "not allocate its devices; create the pod again, and the webhook gives it the bridge's"
         )
+    if status.untranslated is not None and _waits_for_translation(status):
+        return f"pending: {status.untranslated}"
     if status.gate is not None:
         what = "waits for a DeviceQuota" if status.quotas else "pending"
         whose = "its" if status.kind == "Pod" else "its pod's"
