@@ -258,8 +258,8 @@ REASONS: Final[Mapping[str, tuple[str, str]]] = {
         "Change the pod's nodeSelector, affinity or tolerations, or the node.",
     ),
     "insufficientResource": (
-        "The node has too little CPU, memory or another counted resource left.",
-        "Request less, or wait until pods of the node end.",
+        "The node has too little CPU, memory or another counted resource left, or has none of it at all.",
+        "Request less, or wait until pods of the node end; where it has none at all, select another node or install what provides it.",
     ),
     "groupDoesNotFit": (
         "Fewer pods of the group fit than it needs, so that none is placed.",

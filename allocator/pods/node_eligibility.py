@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 from allocator.model.outcome import Reason, RejectionReason
-from findings.text import join_names
+from findings.text import join_names, printable
 from kube.api.core import Node, Pod, Taint, Toleration
 from kube.api.node_selector import NodeSelector, matches, validate
 
@@ -73,6 +73,24 @@ def pod_changes(pod: Pod, node: Node) -> tuple[str, ...]:
             for key in wrong_labels
         ),
         *(["change the required node affinity"] if _unmatched_affinity(pod, node) else []),
+    )
+
+
+def removable_taints(pod: Pod, node: Node) -> tuple[str, ...]:
+    """Return the taints that only an administrator sets, as `KEY:EFFECT`, of those that reject a pod.
+
+    Kubernetes itself sets those of its own domain, and again once they are removed.
+
+    >>> from kube.api.meta import ObjectMeta
+    >>> from kube.api.core import NodeSpec
+    >>> taint = Taint(key="maintenance", value="disk", effect="NoSchedule")
+    >>> removable_taints(Pod(), Node(metadata=ObjectMeta(name="a"), spec=NodeSpec(taints=(taint,))))
+    ('maintenance:NoSchedule',)
+    """
+    return tuple(
+        printable(f"{taint.key}:{taint.effect}")
+        for taint in _blocking_taints(pod, node)
+        if not f".{taint.key.partition('/')[0]}".endswith(".kubernetes.io")
     )
 
 

@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
-from typing import NamedTuple
+from shlex import quote
+from typing import Final, NamedTuple
 
 from allocator.cluster.cluster import Cluster
 from allocator.explain.failure import NodeGroup
@@ -12,9 +13,11 @@ from allocator.nodes.pod_requests import PodRequest, pod_request
 from allocator.nodes.resources_fit import insufficient_resources
 from allocator.pods.claims import PodClaims, allocation_of
 from allocator.pods.extended_resource_claim import unavailable_resources
-from allocator.pods.node_eligibility import is_for, node_rejection, pod_changes
+from allocator.pods.node_eligibility import is_for, node_rejection, pod_changes, removable_taints
 from allocator.simulation.rejecting_nodes import rejecting_nodes_with_devices
 from kube.api.core import Node, Pod
+
+_TAINTS_SHOWN: Final = 3
 
 
 def node_advice(
@@ -55,7 +58,8 @@ def node_advice(
             if change.words and (best is None or change.size < best.size):
                 best = change
     if best is not None:
-        yield f"{', '.join(best.words)} to get node {best.node}, where devices are free"
+        removal = _removal(pod, cluster.nodes[best.node], best)
+        yield f"{', '.join(best.words)} to get node {best.node}, where devices are free{removal}"
 
 
 class _Change(NamedTuple):
@@ -73,6 +77,16 @@ class _Change(NamedTuple):
     def size(self) -> tuple[int, Fraction]:
         """The number of changed fields, then the parts that are taken."""
         return len(self.words), self.lost
+
+
+def _removal(pod: Pod, node: Node, change: _Change) -> str:
+    """Return the way of an administrator where only taints are against a node; empty otherwise."""
+    removable = removable_taints(pod, node)
+    if len(removable) != len(change.words) or len(removable) > _TAINTS_SHOWN:
+        return ""
+    what = "it" if len(removable) == 1 else "them"
+    words = " ".join(quote(f"{taint}-") for taint in removable)
+    return f"; or an administrator removes {what}: kubectl taint node {quote(change.node)} {words}"
 
 
 def _has_reach(

@@ -7,8 +7,9 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Final
 
-from allocator.pods.claims import pod_name
+from allocator.pods.claims import allocation_of, pinned_to, pod_name
 from answers.model.cluster_state import ClusterState
+from findings.text import join_names, printable
 from kube.api.core import Pod
 from kube.api.resource import (
     DeviceClaim,
@@ -70,6 +71,26 @@ def missing_claim_advice(pod: Pod, state: ClusterState) -> Iterator[str]:
         advice = locate_missing(namespace, reference, similar)
         if advice:
             yield advice
+
+
+def shared_claim_advice(pod: Pod, state: ClusterState) -> Iterator[str]:
+    """Yield in a sentence each named claim that keeps a pod on the node of its allocation."""
+    namespace = pod.metadata.namespace
+    for name in dict.fromkeys(
+        entry.resource_claim_name for entry in pod.spec.resource_claims or ()
+    ):
+        claim = state.claims.get((namespace, name or ""))
+        allocation = None if claim is None else allocation_of(claim)
+        node = None if allocation is None else pinned_to(allocation)
+        if claim is None or node is None:
+            continue
+        reserved = (claim.status.reserved_for if claim.status else None) or ()
+        users = [entry.name for entry in reserved if entry.name != pod.metadata.name]
+        used_by = f", used by {join_names(users)}," if users else ""
+        yield (
+            f"claim {printable(name)}{used_by} is allocated on node {printable(node)}, and the pod can go to "
+            "that node only; a claim of its own (resourceClaimTemplateName) may get devices on another"
+        )
 
 
 def _class_hints(classes: Mapping[str, DeviceClass]) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
+from itertools import islice
 from typing import Final
 
 import msgspec
@@ -30,7 +31,7 @@ from allocator.simulation.model import (
 from allocator.simulation.node_advice import node_advice
 from allocator.simulation.pending_cause import Cause, cause_of_code
 from answers.cluster.budgets import Budgets
-from answers.cluster.hints import missing_claim_advice
+from answers.cluster.hints import missing_claim_advice, shared_claim_advice
 from answers.cluster.quota_usage import gate_reason, promised_amounts
 from answers.cluster.uses import describe_requests
 from answers.model.cluster_state import ClusterState, is_pending, is_running
@@ -47,6 +48,7 @@ from translation.cluster.snapshot import TranslationOptions
 from translation.preflight.preconditions.schedulers import find_foreign_scheduler
 
 _USERS_SHOWN: Final = 5
+_CLAIMS_SHOWN: Final = 3
 UNTIL_ROOM: Final = (
     "wait until other pods of the tenant end, request less, or raise the DeviceQuota"
 )
@@ -305,6 +307,7 @@ def _failure_advice(
     """Yield advice for a pod without a node, beside the changes to its claims."""
     groups = failure.groups or ()
     claims = pod_claims(pod, state.claims, state.templates)
+    yield from islice(shared_claim_advice(pod, state), _CLAIMS_SHOWN)
     yield from node_advice(
         pod,
         claims,

@@ -164,6 +164,8 @@ def test_a_reason_is_explained() -> None:
 
     assert result.exit_code == 0
     assert "Cause: The node has too little CPU, memory" in result.stdout
+    assert "or has none of it at all" in result.stdout
+    assert "where it has none at all, select another node or install" in result.stdout
 
 
 def test_a_code_without_an_example_says_so() -> None:

@@ -285,7 +285,7 @@ async def test_a_pod_of_the_cluster_keeps_its_keys_for_a_scheduler_that_is_not_a
     adopted: str, server: FakeApiServer, tmp_path: Path
 ) -> None:
     if adopted:
-        metadata = {"name": "drawbridge-config", "namespace": "drawbridge-system"}
+        metadata = {"name": "drawbridge-settings", "namespace": "drawbridge-system"}
         server.put(CONFIG_MAPS, {"metadata": metadata, "data": {"settings.yaml": adopted}})
     limits = {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "20480"}
     container = {"name": "main", "image": "a", "resources": {"limits": limits}}

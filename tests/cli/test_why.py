@@ -478,6 +478,7 @@ def advice(*pods_and_claims: Document, nodes: tuple[Document, ...]) -> list[str]
 
 
 LABELLED = node("a") | {"metadata": {"name": "a", "labels": {"gpu-type": "a100"}}}
+TOLERATE = "tolerate taint gpu=yes:NoSchedule to get node a, where devices are free"
 TAINTED = node("a") | {"spec": {"taints": [{"key": "gpu", "value": "yes", "effect": "NoSchedule"}]}}
 
 
@@ -494,7 +495,11 @@ TAINTED = node("a") | {"spec": {"taints": [{"key": "gpu", "value": "yes", "effec
             LABELLED,
             "remove gpu-tpye from nodeSelector to get node a, where devices are free",
         ),
-        ({}, TAINTED, "tolerate taint gpu=yes:NoSchedule to get node a, where devices are free"),
+        (
+            {},
+            TAINTED,
+            f"{TOLERATE}; or an administrator removes it: kubectl taint node a gpu:NoSchedule-",
+        ),
     ],
 )
 def test_a_pod_that_nodes_with_free_devices_reject_is_told_what_to_change(
@@ -503,6 +508,51 @@ def test_a_pod_that_nodes_with_free_devices_reject_is_told_what_to_change(
     slices = slice_of("a", {"name": "gpu-0"})
 
     assert advice(using("pending", "one", **spec), ONE, nodes=(own_node, slices)) == [sentence]
+
+
+def with_taints(*keys: str) -> Document:
+    return node("a") | {"spec": {"taints": [{"key": key, "effect": "NoSchedule"} for key in keys]}}
+
+
+@pytest.mark.parametrize(
+    ("keys", "command"),
+    [
+        (("a", "b/c"), "removes them: kubectl taint node a a:NoSchedule- b/c:NoSchedule-"),
+        (("$(x)",), "removes it: kubectl taint node a '$(x):NoSchedule-'"),
+        (("node.kubernetes.io/not-ready",), ""),
+        (("a", "node.kubernetes.io/not-ready"), ""),
+        (("a", "b", "c", "d"), ""),
+    ],
+    ids=["two", "quoted", "set by Kubernetes", "one set by Kubernetes", "many"],
+)
+def test_an_administrator_may_remove_the_taints_that_people_set(
+    keys: tuple[str, ...], command: str
+) -> None:
+    slices = slice_of("a", {"name": "gpu-0"})
+
+    (sentence,) = advice(using("pending", "one"), ONE, nodes=(with_taints(*keys), slices))
+
+    _, _, removal = sentence.partition("; or an administrator ")
+    assert removal == command
+
+
+def test_a_claim_that_other_pods_use_keeps_the_pod_on_its_node() -> None:
+    shared = holding("one", "gpu-0", "a")
+    shared["status"]["reservedFor"] = [{"resource": "pods", "name": "runs", "uid": "u"}]
+    nodes = (with_taints("a"), node("b"), slice_of("a", {"name": "gpu-0"}))
+
+    sentence, *_ = advice(using("pending", "one"), shared, nodes=nodes)
+
+    assert sentence == (
+        "claim one, used by runs, is allocated on node a, and the pod can go to that node only; "
+        "a claim of its own (resourceClaimTemplateName) may get devices on another"
+    )
+
+
+def test_a_claim_that_is_not_allocated_keeps_no_pod_on_a_node() -> None:
+    (sentence,) = advice(using("pending", "one"), ONE, nodes=(node("a"),))
+
+    assert "is allocated on" not in sentence
 
 
 def sized(name: str, cpu: str, **more: object) -> Document:

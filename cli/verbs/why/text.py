@@ -202,6 +202,8 @@ def _state(status: ObjectStatus, *, lacks_nodes: bool) -> str:
             return f"allocated on node {status.node}"
         case Condition.ALLOCATED:
             return "allocated, usable on several nodes"
+        case Condition.PENDING if _waits_for_translation(status):
+            return f"pending: {status.untranslated}"
         case Condition.PENDING:
             return _pending(status, lacks_nodes=lacks_nodes)
 
@@ -213,8 +215,6 @@ def _pending(status: ObjectStatus, *, lacks_nodes: bool) -> str:
             f"pending: the bridge owns {', '.join(status.fenced)}, and the scheduler that the pod names may "
             "not allocate its devices; create the pod again, and the webhook gives it the bridge's"
         )
-    if status.untranslated is not None and _waits_for_translation(status):
-        return f"pending: {status.untranslated}"
     if status.gate is not None:
         what = "waits for a DeviceQuota" if status.quotas else "pending"
         whose = "its" if status.kind == "Pod" else "its pod's"
