@@ -80,7 +80,7 @@ class _Change(NamedTuple):
 
 
 def _removal(pod: Pod, node: Node, change: _Change) -> str:
-    """Return the way of an administrator where only taints are against a node; empty otherwise."""
+    """Return the way of an administrator for a node with no obstacle but taints; empty for others."""
     removable = removable_taints(pod, node)
     if len(removable) != len(change.words) or len(removable) > _TAINTS_SHOWN:
         return ""

@@ -177,7 +177,7 @@ def with_cluster_and_manifests(command: _Command) -> _Command:
 def _read_translation(
     cluster: ClusterFlags, translation: TranslationFlags, objects: ClusterObjects
 ) -> tuple[TranslationSnapshot, TranslationOptions]:
-    """Return the inputs of translations in a cluster whose objects are read.
+    """Return the inputs of translations for a known state of a cluster.
 
     Raises:
         click.UsageError: The flags name no profile, or contradict each other.

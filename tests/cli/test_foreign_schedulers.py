@@ -114,7 +114,7 @@ spec: {{parallelism: 2, completions: 2, template: {{spec: {KEYED_SPEC}}}}}
 
 
 def explain(*call: str, manifest: str) -> tuple[str, str]:
-    """Return what `why` prints, on one line, and its standard error."""
+    """Return the output of `why` on one line, and its standard error."""
     result = drawbridge("why", *call, *SNAPSHOT, stdin=manifest, COLUMNS="999")
     assert result.exit_code == 0, result.output
     return " ".join(result.stdout.split()), result.stderr
