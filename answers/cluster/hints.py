@@ -76,10 +76,9 @@ def missing_claim_advice(pod: Pod, state: ClusterState) -> Iterator[str]:
 def shared_claim_advice(pod: Pod, state: ClusterState) -> Iterator[str]:
     """Yield in a sentence each named claim that keeps a pod on the node of its allocation."""
     namespace = pod.metadata.namespace
-    for name in dict.fromkeys(
-        entry.resource_claim_name for entry in pod.spec.resource_claims or ()
-    ):
-        claim = state.claims.get((namespace, name or ""))
+    names = [entry.resource_claim_name or "" for entry in pod.spec.resource_claims or ()]
+    for name in dict.fromkeys(names):
+        claim = state.claims.get((namespace, name))
         allocation = None if claim is None else allocation_of(claim)
         node = None if allocation is None else pinned_to(allocation)
         if claim is None or node is None:
