@@ -265,8 +265,6 @@ def test_a_forged_review_is_answered_and_changes_nothing(
         b'{"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview"}',
         b"[" * 100_000,
         review("default", SHARE, resource={"group": "", "version": "v1", "resource": "secrets"}),
-        review("default", {"spec": {"containers": 7}}),
-        review("default", SHARE, operation="UPDATE", oldObject=None),
         review("default", SHARE, operation=5),
     ],
     ids=[
@@ -277,8 +275,6 @@ def test_a_forged_review_is_answered_and_changes_nothing(
         "no request",
         "depth",
         "not about pods",
-        "no pod",
-        "an update of nothing",
         "a number for a word",
     ],
 )
@@ -287,6 +283,23 @@ def test_garbage_is_a_bad_request(drawbridge: Drawbridge, body: bytes) -> None:
 
     assert status == 400
     assert text
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        review("default", {"spec": {"containers": 7}}),
+        review("default", SHARE, operation="UPDATE", oldObject=None),
+    ],
+    ids=["no pod", "an update of nothing"],
+)
+def test_a_review_of_what_is_no_pod_is_denied(drawbridge: Drawbridge, body: bytes) -> None:
+    status, text = drawbridge.post(body)
+
+    answer = json.loads(text)["response"]
+    assert (status, answer["allowed"]) == (200, False)
+    assert answer["uid"] == json.loads(body)["request"]["uid"]
+    assert "spec: drawbridge[invalidObject]: " in answer["status"]["message"]
 
 
 def test_what_is_no_json_is_not_read(drawbridge: Drawbridge) -> None:
