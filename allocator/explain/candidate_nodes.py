@@ -18,7 +18,8 @@ def candidate_nodes(
     """Return one node of each class, those with the most suitable devices first.
 
     Changed claims read no more of a device than the claims do, so what holds for one node of a
-    class holds for all.
+    class holds for all. Only another attribute of a constraint may differ: such claims fit the node
+    that is returned, and possibly no other of its class.
     """
     projection = equivalence.explanation_projection(pending)
     chains = list(

@@ -16,7 +16,8 @@ from allocator.cluster import equivalence
 from allocator.cluster.cluster import Cluster
 from allocator.cluster.verdicts import Outcome
 from allocator.explain.candidate_nodes import candidate_nodes
-from allocator.explain.relaxations import Applied, Kind, Relaxation, find_relaxations
+from allocator.explain.relaxation import Applied, Kind, Relaxation
+from allocator.explain.relaxations import find_relaxations
 from allocator.explain.selector import one_line
 from allocator.model.devices import NodeDevices
 from allocator.model.outcome import AttemptFailed

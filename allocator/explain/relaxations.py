@@ -14,6 +14,7 @@ devices by number instead of all           15, and 60 for losing all of them
 an amount where none was requested         20, and 30 for losing all of it
 another value that a selector requires     20, and 25 for one with nothing in common
 a taint tolerated                          20; 35 where it also evicts
+a similar attribute in a constraint        20 to 24
 a constraint dropped (half of a count: 40)  45
 a condition of a selector dropped          50
 an amount no longer requested              60
@@ -23,13 +24,14 @@ Classes belong to the cluster, so their selectors stay, and a request keeps its 
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from enum import StrEnum
-from typing import Final, NamedTuple
+from typing import Final
 
 from msgspec.structs import replace
 
+from allocator.explain.constraint_relaxations import find_constraint_relaxations
 from allocator.explain.equal_values import EqualValue, find_equal_values
 from allocator.explain.partial_amounts import amounts_within
+from allocator.explain.relaxation import Edit, Kind, Option, Relaxation
 from allocator.explain.selector import conjuncts, lower_bound, one_line
 from allocator.explain.wording import enumerate_names
 from allocator.features import device_taints as taints
@@ -39,7 +41,6 @@ from allocator.model.selectors import SelectorChain, selector_chain
 from allocator.model.usage import Usage
 from allocator.search.attempt import AllocatorOptions
 from findings.field_path import FieldPath
-from findings.fitting import OtherValue
 from findings.text import count_text
 from kube.api.resource import (
     MAX_RESULTS,
@@ -48,7 +49,6 @@ from kube.api.resource import (
     DeviceAttribute,
     DeviceCapacity,
     DeviceClaim,
-    DeviceConstraint,
     DeviceRequest,
     DeviceSelector,
     DeviceSubRequest,
@@ -68,61 +68,9 @@ _COUNT, _COUNT_LOST, _ALL = 10, 60, 15
 _DEFAULT: Final = 20
 _VALUE, _VALUE_LOST = 20, 25
 _TAINT, _EVICTING_TAINT = 20, 35
-_CONSTRAINT: Final = 45
 _CONDITION: Final = 50
 
 _Exact = ExactDeviceRequest | DeviceSubRequest
-Edit = Callable[[DeviceClaim], DeviceClaim]
-"""Changes one thing in the spec of a claim."""
-
-
-class Kind(StrEnum):
-    """The part of a request that a relaxation changes."""
-
-    COUNT = "count"
-    CAPACITY = "capacity"
-    SELECTOR = "selector"
-    TOLERATION = "toleration"
-    CONSTRAINT = "constraint"
-
-
-class Option(NamedTuple):
-    """One way to apply a relaxation.
-
-    Attributes:
-        detail: The change in the imperative: `request 2 devices`.
-        amount: The count, or the amount of a capacity, to request; None for any other change.
-        value: The value that a selector is to require instead of another; None for any other change.
-    """
-
-    cost: int
-    detail: str
-    edit: Edit
-    amount: Quantity | None = None
-    value: OtherValue | None = None
-
-
-class Relaxation(NamedTuple):
-    """One thing that can be changed.
-
-    Attributes:
-        options: The options, from the least change to the most; never empty.
-        field: The field below the claim's devices that gets the amount of an option; None where
-            the options have none.
-        may_exclude: It may rule out devices that are suitable without it: those without a capacity
-            that is now requested, or without room for the default amount.
-    """
-
-    claim: int
-    request: str
-    kind: Kind
-    options: tuple[Option, ...]
-    may_exclude: bool = False
-    field: FieldPath | None = None
-
-
-Applied = Mapping[Relaxation, int]
-"""Relaxations that are applied, each with the index of its option."""
 
 
 def find_relaxations(
@@ -139,11 +87,7 @@ def find_relaxations(
         for alternatives in requests:
             for place, request in enumerate(alternatives):
                 yield from _RequestRelaxations(nodes, request, place, usage, rules).relaxations()
-        for constraint in claim.spec.devices.constraints or ():
-            kind = "matchAttribute" if constraint.match_attribute else "distinctAttribute"
-            name = constraint.match_attribute or constraint.distinct_attribute or ""
-            option = Option(_CONSTRAINT, f"drop {kind} {name}", _without(constraint))
-            yield Relaxation(number, "", Kind.CONSTRAINT, (option,))
+        yield from find_constraint_relaxations(nodes, number, claim, requests)
 
 
 class _RequestRelaxations:
@@ -431,18 +375,6 @@ def _reword(selector: DeviceSelector, condition: str, other: str | None) -> Devi
         kept_parts[0] if len(kept_parts) == 1 else " && ".join(f"({part})" for part in kept_parts)
     )
     return DeviceSelector(cel=CelSelector(expression=text)) if kept_parts else None
-
-
-def _without(constraint: DeviceConstraint) -> Edit:
-    """Return an edit that drops a constraint, once."""
-
-    def edit_devices(devices: DeviceClaim) -> DeviceClaim:
-        kept_constraints = list(devices.constraints or ())
-        if constraint in kept_constraints:
-            kept_constraints.remove(constraint)
-        return replace(devices, constraints=tuple(kept_constraints) or None)
-
-    return edit_devices
 
 
 def class_chain(request: Request) -> SelectorChain:

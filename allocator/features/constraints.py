@@ -91,7 +91,7 @@ class AttributeConstraints:
             number = len(self._states)
             self._states.append(0 if is_distinct else _ANYTHING)
             for request in requests:
-                if request.claim == claim and _applies(constraint, request):
+                if request.claim == claim and applies(constraint, request):
                     attribute_pair = (attribute, request.derived.get(attribute))
                     applications.append((number, is_distinct, request, attribute_pair))
         distinct_names = tuple(dict.fromkeys(attribute_pair for *_, attribute_pair in applications))
@@ -344,7 +344,7 @@ def _attribute_table(
     )
 
 
-def _applies(constraint: DeviceConstraint, request: Request) -> bool:
+def applies(constraint: DeviceConstraint, request: Request) -> bool:
     """Return True if a constraint of its claim names the request or its parent."""
     names = constraint.requests
     if not names:

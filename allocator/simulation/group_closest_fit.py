@@ -13,7 +13,8 @@ from allocator.explain.closest_fit import (
     least_option,
     with_option,
 )
-from allocator.explain.relaxations import Relaxation, find_relaxations
+from allocator.explain.relaxation import Relaxation
+from allocator.explain.relaxations import find_relaxations
 from allocator.groups.decide import decide_group
 from allocator.groups.model import GroupMember, GroupPlan, GroupQuestion
 from allocator.model.outcome import AttemptFailed

@@ -78,6 +78,14 @@ class Row(NamedTuple):
 
 TWO = node_with(pool_of(*devices("gpu-0", "gpu-1")))
 FOUR = node_with(pool_of(*gpus("a", "a", "b", "b")))
+PARENTS = node_with(
+    pool_of(
+        *(
+            device(f"part-{n}", attributes={"parentRoot": root})
+            for n, root in enumerate(("a", "a", "b"))
+        )
+    )
+)
 
 
 def shared(**policy: Any) -> NodeDevices:
@@ -224,6 +232,46 @@ ROWS: tuple[Row, ...] = (
         "different values that there are not",
         node_with(pool_of(*gpus("a", "a"))),
         [claim(request("a"), request("b"), constraints=[distinct(ROOT)])],
+    ),
+    Row(
+        "write matchAttribute gpu.example.com/parentRoot for gpu.example.com/root",
+        "a similar attribute that devices have instead of the one of a constraint",
+        PARENTS,
+        [claim(request("a"), request("b"), constraints=[match(ROOT)])],
+    ),
+    Row(
+        "write matchAttribute other.example.com/root for gpu.example.com/root",
+        "rather an attribute of the same name in another domain",
+        node_with(
+            pool_of(
+                *(
+                    device(
+                        f"gpu-{n}",
+                        attributes={"parentRoot": "a", "other.example.com/root": "a"},
+                    )
+                    for n in range(2)
+                )
+            )
+        ),
+        [claim(request("a"), request("b"), constraints=[match(ROOT)])],
+    ),
+    Row(
+        "write distinctAttribute gpu.example.com/parentRoot for gpu.example.com/root",
+        "a similar attribute with different values",
+        PARENTS,
+        [claim(request("a"), request("b"), constraints=[distinct(ROOT)])],
+    ),
+    Row(
+        "drop matchAttribute gpu.example.com/root",
+        "no similar attribute of which devices have different values",
+        PARENTS,
+        [claim(request("a"), request("b"), request("c"), constraints=[match(ROOT)])],
+    ),
+    Row(
+        "drop matchAttribute gpu.example.com/model",
+        "no attribute whose name is not similar",
+        PARENTS,
+        [claim(request("a"), request("b"), constraints=[match("gpu.example.com/model")])],
     ),
     Row(
         "request 2 devices",

@@ -1,0 +1,128 @@
+"""Relaxations of constraints: another attribute, similar in name, in place of one that devices lack, or none.
+
+An attribute is another one only where no device of some request has it: where values differ, the author
+may well have meant it.
+"""
+
+from collections.abc import Collection, Iterator, Sequence
+from typing import Final
+
+from msgspec.structs import replace
+
+from allocator.explain.relaxation import Edit, Kind, Option, Relaxation
+from allocator.features.constraints import applies
+from allocator.model.devices import NodeDevices, PublishedDevice
+from allocator.model.requests import Request
+from allocator.model.selectors import selector_chain
+from findings.similar_names import ALIKE, most_similar_name
+from kube.api.resource import DeviceClaim, DeviceConstraint, ResourceClaim
+
+_OTHER, _LESS_SIMILAR, _DROPPED = 20, 2, 45
+_MAX_OTHERS: Final = 3
+
+
+def find_constraint_relaxations(
+    nodes: Sequence[NodeDevices],
+    number: int,
+    claim: ResourceClaim,
+    requests: Sequence[Sequence[Request]],
+) -> Iterator[Relaxation]:
+    """Yield the relaxations of a claim's constraints, in order; those of one from the least change on.
+
+    Args:
+        nodes: Their devices have the other attributes.
+        number: The index of the claim in the attempt.
+        requests: The alternatives of each of its requests.
+    """
+    for constraint in claim.spec.devices.constraints or ():
+        kind = "matchAttribute" if constraint.match_attribute else "distinctAttribute"
+        name = constraint.match_attribute or constraint.distinct_attribute or ""
+        constrained_requests = [
+            request
+            for alternatives in requests
+            for request in alternatives
+            if applies(constraint, request)
+        ]
+        for order, other in enumerate(_meant_attributes(name, constrained_requests, nodes)):
+            detail = f"write {kind} {other} for {name}"
+            renamed = _with_attribute(constraint, other)
+            option = Option(_OTHER + _LESS_SIMILAR * order, detail, _replacing(constraint, renamed))
+            yield Relaxation(number, "", Kind.CONSTRAINT, (option,), may_exclude=True)
+        dropped = Option(_DROPPED, f"drop {kind} {name}", _replacing(constraint, None))
+        yield Relaxation(number, "", Kind.CONSTRAINT, (dropped,))
+
+
+def _meant_attributes(
+    name: str, requests: Sequence[Request], nodes: Sequence[NodeDevices]
+) -> list[str]:
+    """Return the attributes that may be meant by one that all devices of some request lack, the most similar first."""
+    if any(name in request.derived for request in requests):
+        return []
+    chains = dict.fromkeys(selector_chain(request.expressions) for request in requests)
+    published_names = [
+        {
+            attribute
+            for node in nodes
+            for device in node.devices
+            if chain.verdict(device) is True
+            for attribute in _attributes(device)
+        }
+        for chain in chains
+    ]
+    if all(name in names for names in published_names):
+        return []
+    return _similar_attributes(name, set.intersection(*published_names))
+
+
+def _similar_attributes(name: str, published_names: Collection[str]) -> list[str]:
+    """Return attributes whose names are similar without their domains, of equal ones that of the same domain first.
+
+    >>> _similar_attributes("a.com/uuid", {"a.com/type", "a.com/UUID", "b.com/uuids", "a.com/parentUUID"})
+    ['a.com/UUID', 'b.com/uuids', 'a.com/parentUUID']
+    """
+    domain, identifier = _divide(name)
+    if not identifier:
+        return []
+    by_identifier: dict[str, list[str]] = {}
+    for other in sorted(published_names, key=lambda other: (_divide(other)[0] != domain, other)):
+        by_identifier.setdefault(_divide(other)[1], []).append(other)
+    similar_names: list[str] = []
+    while len(similar_names) < _MAX_OTHERS:
+        similar = most_similar_name(identifier, by_identifier, ALIKE) or next(
+            (other for other in by_identifier if other.endswith(identifier)), ""
+        )
+        if not similar:
+            break
+        similar_names += by_identifier.pop(similar)
+    return similar_names[:_MAX_OTHERS]
+
+
+def _attributes(device: PublishedDevice) -> Iterator[str]:
+    """Yield the names of a device's attributes, each with its domain."""
+    for name in device.device.attributes or {}:
+        yield name if "/" in name else f"{device.id.driver}/{name}"
+
+
+def _divide(name: str) -> tuple[str, str]:
+    """Return domain and identifier of an attribute, as they are compared."""
+    domain, _, identifier = name.lower().rpartition("/")
+    return domain, identifier
+
+
+def _with_attribute(constraint: DeviceConstraint, name: str) -> DeviceConstraint:
+    if constraint.match_attribute:
+        return replace(constraint, match_attribute=name)
+    return replace(constraint, distinct_attribute=name)
+
+
+def _replacing(constraint: DeviceConstraint, other: DeviceConstraint | None) -> Edit:
+    """Return an edit that replaces a constraint once, or drops it."""
+
+    def edit_devices(devices: DeviceClaim) -> DeviceClaim:
+        constraints = list(devices.constraints or ())
+        if constraint in constraints:
+            place = constraints.index(constraint)
+            constraints[place : place + 1] = [] if other is None else [other]
+        return replace(devices, constraints=tuple(constraints) or None)
+
+    return edit_devices
