@@ -97,6 +97,7 @@ class ClosestFit(msgspec.Struct, frozen=True, kw_only=True):
         fix_in_keys: The changes as values of the keys that requested the claims; empty where the author
             of the pod wrote claims.
         pods: The number of equal pods of a group that all are to be changed; 0 for a pod on its own.
+        alternative: A change of the same cost to another request, which is enough as well; None without one.
     """
 
     changes: tuple[Change, ...]
@@ -104,6 +105,7 @@ class ClosestFit(msgspec.Struct, frozen=True, kw_only=True):
     node: str
     fix_in_keys: str = ""
     pods: int = 0
+    alternative: "ClosestFit | None" = None
 
     @property
     def cost(self) -> int:
@@ -117,12 +119,18 @@ class ClosestFit(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def summary(self) -> str:
-        """The changes and the node: `request 2 devices (node-a)`."""
+        """The changes and the node: `request 2 devices (node-a)`; without the alternative."""
         return f"{self._description() or 'unchanged'} ({one_line(self.node)})"
 
     @property
     def fix(self) -> str:
-        """The changes as a fix: `request 2 devices to fit node node-a`."""
+        """The changes as a fix: `request 2 devices to fit node node-a`, and the alternative."""
+        other = f", or {self.alternative.fix}" if self.alternative is not None else ""
+        return f"{self._own_fix}{other}"
+
+    @property
+    def _own_fix(self) -> str:
+        """The changes as a fix, without the alternative."""
         if self.fix_in_keys:
             return self.fix_in_keys
         node = f"node {one_line(self.node)}"
@@ -383,17 +391,33 @@ class _Trial:
 
 
 def _fit_of_one(trial: _Trial, relaxations: Sequence[Relaxation]) -> ClosestFit | None:
-    """Return the cheapest single change."""
+    """Return the cheapest single change, with an equal one to another request as its alternative."""
     candidates: list[tuple[int, int, Applied]] = []
     for order, relaxation in enumerate(relaxations):
-        if candidates and relaxation.options[0].cost >= min(candidates)[0]:
+        if candidates and relaxation.options[0].cost > min(candidates)[0]:
             break
         number = trial.least(relaxation, {})
         if number is not None:
             candidates.append((relaxation.options[number].cost, order, {relaxation: number}))
-    candidates.sort(key=lambda candidate: candidate[:2])
-    answers = (trial.answer(applied_options) for _, _, applied_options in candidates)
-    return next((answer for answer in answers if answer is not None), None)
+    best: ClosestFit | None = None
+    best_relaxation: Relaxation | None = None
+    for cost, _, applied_options in sorted(candidates, key=lambda candidate: candidate[:2]):
+        (relaxation,) = applied_options
+        if best is None or best_relaxation is None:
+            best, best_relaxation = trial.answer(applied_options), relaxation
+        elif cost > best.cost or trial.left <= 0:
+            break
+        elif _is_elsewhere(relaxation, best_relaxation):
+            alternative = trial.answer(applied_options)
+            if alternative is not None:
+                return replace(best, alternative=alternative)
+    return best
+
+
+def _is_elsewhere(relaxation: Relaxation, other: Relaxation) -> bool:
+    """Return True if two relaxations are of different requests."""
+    places = {(entry.claim, entry.request) for entry in (relaxation, other)}
+    return len(places) > 1 and all(request for _, request in places)
 
 
 def _two(trial: _Trial, relaxations: Sequence[Relaxation]) -> ClosestFit | None:

@@ -1,9 +1,10 @@
 """Published values in place of one that a condition requires: `model == "large"` for `model == "Large"`.
 
-A number has the nearest ones, and a text has similar ones.
+A number has the nearest ones, and a text has similar ones: `3g.20gb` and `1g.10gb` differ in one number each.
 """
 
 import difflib
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
@@ -16,6 +17,9 @@ from kube.api.resource import DeviceAttribute
 _MAX_VALUES: Final = 4
 _MAX_PUBLISHED: Final = 64
 _MAX_TEXT: Final = 64
+_DIGITS: Final = re.compile(r"[0-9]+")
+_NUMBERS_DIFFER: Final = 0.3
+"""The distance between texts that differ in all of their numbers, and in nothing else."""
 
 
 class EqualValue(NamedTuple):
@@ -104,4 +108,18 @@ def _similarity(literal: str, value: str) -> float:
     lower, other = literal.lower(), value.lower()
     if lower in other:
         return 1.0
-    return difflib.SequenceMatcher(a=lower, b=other, autojunk=False).ratio()
+    ratio = difflib.SequenceMatcher(a=lower, b=other, autojunk=False).ratio()
+    return max(ratio, _similarity_of_numbers(lower, other))
+
+
+def _similarity_of_numbers(lower: str, other: str) -> float:
+    """Return the similarity of texts that differ in their numbers only; 0 for other texts.
+
+    >>> _similarity_of_numbers("1g.5gb", "1g.10gb")
+    0.85
+    """
+    if _DIGITS.sub("0", lower) != _DIGITS.sub("0", other):
+        return 0.0
+    numbers = list(zip(_DIGITS.findall(lower), _DIGITS.findall(other), strict=True))
+    differing_count = sum(number != other_number for number, other_number in numbers)
+    return 1 - _NUMBERS_DIFFER * differing_count / max(len(numbers), 1)

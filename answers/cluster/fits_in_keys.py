@@ -178,6 +178,12 @@ def _in_limits(
     fit: ClosestFit | None, pod: Pod, limits: Mapping[str, FieldPath]
 ) -> ClosestFit | None:
     """Return a closest fit with words that name limits, if it lowers numbers of resources that classes map."""
+    if fit is not None and fit.alternative is not None:
+        own, other = (
+            _in_limits(entry, pod, limits)
+            for entry in (replace(fit, alternative=None), fit.alternative)
+        )
+        return _with_alternative(own, other)
     name = f"{pod.metadata.namespace}/{pod.metadata.name}-{SUFFIX}"
     amounts_by_limit: dict[FieldPath, Quantity] = {}
     for change in fit.changes if fit is not None else ():
@@ -193,6 +199,14 @@ def _in_limits(
     )
     place = fit.in_all_pods or f" to fit node {one_line(fit.node)}"
     return replace(fit, fix_in_keys=f"write {amounts}{place}")
+
+
+def _with_alternative(own: ClosestFit | None, other: ClosestFit | None) -> ClosestFit | None:
+    """Return a closest fit with its alternative, unless only one of both is in keys."""
+    if own is None or other is None or bool(own.fix_in_keys) != bool(other.fix_in_keys):
+        return own
+    is_the_same = bool(own.fix_in_keys) and own.fix_in_keys == other.fix_in_keys
+    return own if is_the_same else replace(own, alternative=other)
 
 
 def _key_of(path: FieldPath) -> str:
@@ -220,6 +234,12 @@ def _in_keys(
     """Return a closest fit with words that name keys, if it lowers numbers of translated claims."""
     if fit is None:
         return None
+    if fit.alternative is not None:
+        own, other = (
+            _in_keys(entry, pod, entries, translation, slices)
+            for entry in (replace(fit, alternative=None), fit.alternative)
+        )
+        return _with_alternative(own, other)
     amounts = tuple(
         FittingAmount(claim=CLAIMS.child(entries[name]), field=change.field, amount=change.amount)
         for change in fit.changes

@@ -85,3 +85,23 @@ def test_why_says_which_node_has_which_of_two_requests(
         )
     ] == [sentence for sentence in advice if sentence.startswith("drop ")]
     assert not [sentence for sentence in without_nodes if sentence.startswith("drop ")]
+
+
+def test_why_names_both_keys_of_which_either_may_change() -> None:
+    manifest = """\
+apiVersion: v1
+kind: Pod
+metadata: {name: slices}
+spec:
+  containers:
+  - {name: tokenizer, image: a, resources: {limits: {nvidia.com/mig-1g.5gb: 1}}}
+  - {name: model, image: a, resources: {limits: {nvidia.com/mig-3g.40gb: 1}}}
+"""
+    call = ("why", "pod", "slices", "-f", "-", "--snapshot", CLUSTER, "-o", "json")
+
+    answer = json.loads(drawbridge(*call, stdin=manifest).stdout)
+
+    assert answer["simulation"]["closestFit"] == (
+        "write nvidia.com/mig-1g.10gb for nvidia.com/mig-1g.5gb to fit node mig-1, "
+        "or write nvidia.com/mig-3g.20gb for nvidia.com/mig-3g.40gb to fit node mig-0"
+    )

@@ -460,6 +460,39 @@ def test_the_closest_fit_fits(row: Row) -> None:
     assert isinstance(outcome, Plan)
 
 
+def test_the_alternative_is_an_equal_change_to_another_request() -> None:
+    def nodes_of(*profiles: Sequence[str]) -> list[NodeDevices]:
+        return [
+            node_with(pool_of(*gpus(*names), pool=f"node-{n}"), name=f"node-{n}")
+            for n, names in enumerate(profiles)
+        ]
+
+    def change(before: str, after: str) -> str:
+        return f"write '{after}' for '{before}' in selector {ATTRIBUTES}.root == '{before}'"
+
+    claim_ = claim(
+        request("small", f"{ATTRIBUTES}.root == '1g.5gb'"),
+        request("large", f"{ATTRIBUTES}.root == '3g.40gb'"),
+    )
+
+    def fix(nodes: Sequence[NodeDevices]) -> str:
+        closest_fit = find_closest_fit(
+            nodes,
+            [claim_],
+            lambda claims: resolve_requests(claims, GPU, Features()),
+            Usage(),
+            AllocatorOptions(),
+        )
+        return closest_fit.fix if closest_fit is not None else ""
+
+    small = f"{change('1g.5gb', '1g.10gb')} in request small"
+    large = f"{change('3g.40gb', '3g.20gb')} in request large"
+    both = nodes_of(["1g.5gb", "3g.20gb"], ["1g.10gb", "3g.40gb"])
+    assert f"{small} to fit node node-1, or {large} to fit node node-0" == fix(both)
+    assert f"{large} to fit node node-0" == fix(both[:1])
+    assert f"{small} to fit node node-1" == fix(both[1:])
+
+
 def test_a_change_that_would_end_the_attempt_elsewhere_is_no_change() -> None:
     here = node_with(pool_of(device(attributes={"model": "T4"})))
     there = node_with(pool_of(device(), pool="node-2"), name="node-2")
