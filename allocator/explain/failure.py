@@ -120,6 +120,7 @@ class FailedAttempt(msgspec.Struct, frozen=True, kw_only=True):
         event: The event of `Failure`.
         usage: Devices that were in use then.
         rules: The rules of the scheduler that tried.
+        advice: The advice of `Failure`.
     """
 
     title: str
@@ -131,6 +132,7 @@ class FailedAttempt(msgspec.Struct, frozen=True, kw_only=True):
     rules: AllocatorOptions = AllocatorOptions()
     closest_fit: ClosestFit | None = None
     closest_fit_when_idle: ClosestFit | None = None
+    advice: tuple[str, ...] = ()
 
     @property
     def summary(self) -> str:
@@ -167,6 +169,7 @@ class FailedAttempt(msgspec.Struct, frozen=True, kw_only=True):
             groups=tuple(groups),
             closest_fit=self.closest_fit,
             closest_fit_when_idle=self.closest_fit_when_idle,
+            advice=self.advice,
         )
 
     def _rank(self, group: NodeGroup, cluster: Cluster) -> int:

@@ -32,6 +32,10 @@ _MINIMUMS: Final = {
 }
 """System to the field, or the end of the annotation, with the number of pods that a group needs."""
 
+_PODS: Final = "parallelism and completions of a Job, or replicas"
+_PODS_OF_VOLCANO: Final = "minAvailable and replicas of a Volcano Job"
+"""The fields that set the number of pods."""
+
 
 def new_result(group: DeclaredGroup) -> PlacedGroup:
     """Return the result for a group without a placed member."""
@@ -54,8 +58,8 @@ def obstacle(group: DeclaredGroup) -> NodeReason | None:
     if pods < group.min_count:
         message = (
             f"{group.name} needs {count_text(group.min_count, 'pod')}, and {pods} "
-            f"exist{'s' if pods == 1 else ''}; create {group.min_count} (parallelism and completions of a "
-            f"Job, or replicas), or write {_MINIMUMS[group.name.system]}: {pods} in the group"
+            f"exist{'s' if pods == 1 else ''}; create {group.min_count} ({_PODS}), "
+            f"or write {_MINIMUMS[group.name.system]}: {pods} in the group"
         )
         return NodeReason(code=Reason.GROUP_INCOMPLETE, message=message)
     return None
@@ -116,3 +120,18 @@ def describe(group: DeclaredGroup, outcome: GroupDoesNotFit | GroupUndecided) ->
         domain=group.domain if group.needs_one_domain else "",
     )
     return NodeReason(code=code, message=message)
+
+
+def advise_minimum(
+    group: DeclaredGroup, outcome: GroupDoesNotFit | GroupUndecided
+) -> tuple[str, ...]:
+    """Return the advice to lower the minimum of a group to the pods that fit; none where no pod fits.
+
+    The number of pods has to follow: where a pod waits for ever, a Job does not complete.
+    """
+    pods = len(group.placed) + len(outcome.closest.nodes)
+    if not outcome.closest.nodes or pods >= group.min_count:
+        return ()
+    follow = _PODS_OF_VOLCANO if group.name.system is GroupSystem.VOLCANO else _PODS
+    minimum = f"{_MINIMUMS[group.name.system]}: {pods}"
+    return (f"write {minimum} in {group.name}, and create as many pods ({follow})",)

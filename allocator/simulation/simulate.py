@@ -35,6 +35,7 @@ from allocator.pods.claims import Name, PodClaims, claim_name, pod_name
 from allocator.simulation.attempt import BestNode, PlacementAttempt
 from allocator.simulation.best_verdicts import best_verdicts
 from allocator.simulation.group_attempt import (
+    advise_minimum,
     build_question,
     describe,
     member,
@@ -291,7 +292,8 @@ class _Run:
                 return None
             reason = describe(group, outcome)
             is_uniform = has_equal_members(question)
-            failed_attempt = FailedAttempt(title=result.title, group_reason=reason)
+            advice = advise_minimum(group, outcome)
+            failed_attempt = FailedAttempt(title=result.title, group_reason=reason, advice=advice)
             if is_uniform and len(self._failed) < self._options.closest_fits:
                 fit = closest_fit_of_group(self._state.cluster, question)
                 failed_attempt = replace(failed_attempt, closest_fit=fit)

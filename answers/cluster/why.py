@@ -290,9 +290,9 @@ def with_advice(
     failures = []
     for failure in answer.failures:
         pod = pods_by_title.get(failure.title)
-        advice: tuple[str, ...] = ()
+        advice = failure.advice
         if pod is not None and failure.groups:
-            advice = tuple(_failure_advice(pod, failure, state, cluster, resources))
+            advice += tuple(_failure_advice(pod, failure, state, cluster, resources))
         failures.append(msgspec.structs.replace(failure, advice=advice))
     return msgspec.structs.replace(answer, failures=tuple(failures))
 

@@ -68,6 +68,23 @@ def test_simulate_has_each_group_in_its_document() -> None:
     assert [claim["allocation"] for claim in document["claims"]] == [None] * 4
 
 
+def test_simulate_names_the_minimum_with_which_a_group_fits(tmp_path: Path) -> None:
+    documents_ = documents("training.yaml")
+
+    def advised(*, minimum: int, wanted_gpus: int = 2) -> str:
+        documents_[0]["spec"]["schedulingPolicy"]["gang"]["minCount"] = minimum
+        devices = documents_[1]["spec"]["spec"]["devices"]
+        devices["requests"][0]["exactly"]["count"] = wanted_gpus
+        file = tmp_path / "training.yaml"
+        file.write_text(dump_yaml(documents_))
+        return " ".join(drawbridge("simulate", "-f", file, "--snapshot", CLUSTER).stdout.split())
+
+    advice = "advice write minCount: 3 in PodGroup default/training, and create as many pods"
+    assert advice in advised(minimum=4)
+    assert "3 pods placed; 3 needed" in advised(minimum=3)
+    assert "advice" not in advised(minimum=4, wanted_gpus=5)
+
+
 def test_a_simulation_without_groups_says_nothing_of_groups() -> None:
     busy = EXAMPLES / "busy"
 
