@@ -17,6 +17,7 @@ from findings.finding import Code, Finding, error, has_errors, info, warning
 from findings.text import quote_text
 from kube.quantity import Quantity
 from translation.model.amounts import written_amount
+from translation.model.container_names import suggest_container
 from translation.model.intents import (
     DeviceKind,
     Intent,
@@ -184,7 +185,7 @@ def _container(pod: LegacyPod, findings: list[Finding]) -> str | None:
             Code.MALFORMED_ANNOTATION,
             annotation_path(CONTAINER),
             f"{quote_text(container_name)} is no container of the pod",
-            "name a container, or remove the annotation for the first one",
+            f"{suggest_container(container_name, names)}; without the annotation it is the first one",
         )
     )
     return None

@@ -22,6 +22,7 @@ from findings.text import quote_text
 from kube.errors import QuantityError
 from kube.quantity import ZERO, Format, Quantity
 from translation.model.amounts import suggest_amount
+from translation.model.container_names import suggest_container
 from translation.model.intents import (
     DeviceFilter,
     DeviceKind,
@@ -369,7 +370,7 @@ def _containers(pod: LegacyPod, findings: list[Finding]) -> list[str]:
                 Code.MALFORMED_ANNOTATION,
                 annotation_path(CONTAINERS),
                 f"{quote_text(unknown[0])} is no container of the pod",
-                "name app containers, separated by commas",
+                suggest_container(unknown[0], names),
             )
         )
     return injected or names[:1]

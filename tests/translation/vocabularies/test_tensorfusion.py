@@ -160,6 +160,19 @@ def test_a_text_that_is_no_amount_is_told_the_amount(annotations: dict[str, str]
     assert [finding.fix for finding in outcome.findings if finding.is_error] == [fix]
 
 
+def test_a_name_that_no_container_has_is_corrected() -> None:
+    outcome = translation_outcome(
+        requesting(
+            container("proxy"), container("pytorch"), vram_request="8Gi", inject_container="torch"
+        )
+    )
+
+    assert isinstance(outcome, Refused)
+    assert ['did you mean "pytorch"? The containers are "proxy", "pytorch"'] == [
+        finding.fix for finding in outcome.findings
+    ]
+
+
 def test_several_containers_need_a_name() -> None:
     outcome = translation_outcome(requesting(container("a"), container("b"), vram_request="8Gi"))
 
