@@ -263,8 +263,7 @@ REASONS: Final[Mapping[str, tuple[str, str]]] = {
     ),
     "groupDoesNotFit": (
         "Fewer pods of the group fit than it needs, so that none is placed.",
-        "Lower the minimum of the group, and the number of its pods with it (completions and parallelism "
-        "of a Job), let its pods request less, or add nodes.",
+        "Lower the minimum of the group and the number of its pods, let its pods request less, or add nodes.",
     ),
     "groupIncomplete": (
         "Fewer pods of the group exist than it needs, so that they wait.",

@@ -38,6 +38,7 @@ from rules.context.rule import (
 )
 from rules.model.cel_spellings import cel_spellings
 from rules.model.engine_words import without_engine_words
+from rules.model.quantity_comparisons import compare_quantities, write_comparison
 from rules.model.requests import MAX_CHARACTERS, list_alternatives
 
 LocatedExpression = tuple[FieldPath, str]
@@ -153,8 +154,10 @@ def _invalid(expressions: Iterator[LocatedExpression], features: Features) -> It
         fault = compile_fault(expression, environment(features))
         if fault:
             message = f"{quote_text(expression)}: {fault}"
-            invalid = error(Code.INVALID_SELECTOR, path, message, _suggest_fix(expression, fault))
-            yield invalid.rewritten(expression, _with_separate_names(expression))
+            compared = _with_compared_quantities(expression, fault, environment(features))
+            fix = write_comparison(expression) if compared else _suggest_fix(expression, fault)
+            invalid = error(Code.INVALID_SELECTOR, path, message, fix)
+            yield invalid.rewritten(expression, compared or _with_separate_names(expression))
 
 
 def environment(features: Features) -> Environment:
@@ -188,6 +191,14 @@ def _suggest_fix(expression: str, fault: str) -> str:
     if "must evaluate to bool" in fault:
         return "compare the value, so that the expression returns a boolean"
     return ""
+
+
+def _with_compared_quantities(expression: str, fault: str, env: Environment) -> str:
+    """Return an expression whose comparisons of quantities compile in CEL's spelling; empty if it is another fault."""
+    if not _COMPARED.search(fault):
+        return ""
+    text = compare_quantities(expression)
+    return text if text != expression and not compile_fault(text, env) else ""
 
 
 def _with_separate_names(expression: str) -> str:
