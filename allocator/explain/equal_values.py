@@ -121,5 +121,5 @@ def _similarity_of_numbers(lower: str, other: str) -> float:
     if _DIGITS.sub("0", lower) != _DIGITS.sub("0", other):
         return 0.0
     numbers = list(zip(_DIGITS.findall(lower), _DIGITS.findall(other), strict=True))
-    differing_count = sum(number != other_number for number, other_number in numbers)
+    differing_count: int = sum(number != other_number for number, other_number in numbers)
     return 1 - _NUMBERS_DIFFER * differing_count / max(len(numbers), 1)
