@@ -75,7 +75,7 @@ def _meant_attributes(
 
 
 def _similar_attributes(name: str, published_names: Collection[str]) -> list[str]:
-    """Return attributes whose names are similar without their domains, of equal ones that of the same domain first.
+    """Return attributes similar in name without the domain, of equal ones the one of the same domain first.
 
     >>> _similar_attributes("a.com/uuid", {"a.com/type", "a.com/UUID", "b.com/uuids", "a.com/parentUUID"})
     ['a.com/UUID', 'b.com/uuids', 'a.com/parentUUID']

@@ -125,7 +125,7 @@ def describe(group: DeclaredGroup, outcome: GroupDoesNotFit | GroupUndecided) ->
 def advise_minimum(
     group: DeclaredGroup, outcome: GroupDoesNotFit | GroupUndecided
 ) -> tuple[str, ...]:
-    """Return the advice to lower the minimum of a group to the pods that fit; none where no pod fits.
+    """Return the advice to lower the minimum of a group to the number of fitting pods; none without any.
 
     The number of pods has to follow: where a pod waits for ever, a Job does not complete.
     """

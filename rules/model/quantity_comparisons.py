@@ -1,4 +1,4 @@
-"""Comparisons of a capacity with a text or a quantity, which CEL has no operator for, as it spells them."""
+"""Comparisons of a capacity with a text or a quantity by an operator, in the spelling of CEL."""
 
 import re
 from typing import Final

@@ -194,7 +194,7 @@ def _suggest_fix(expression: str, fault: str) -> str:
 
 
 def _with_compared_quantities(expression: str, fault: str, env: Environment) -> str:
-    """Return an expression whose comparisons of quantities compile in CEL's spelling; empty if it is another fault."""
+    """Return an expression with its comparisons of quantities in CEL's spelling; empty if it does not compile either."""
     if not _COMPARED.search(fault):
         return ""
     text = compare_quantities(expression)
