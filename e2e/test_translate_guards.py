@@ -104,9 +104,7 @@ def test_a_default_of_a_limit_range_is_no_other_amount(cluster: Access, namespac
     assert main.amounts["memory"] == Quantity("1000Mi")
 
 
-def test_an_amount_without_bounds_is_the_authors_fault(
-    cluster: Access, workshop: str
-) -> None:
+def test_an_amount_without_bounds_is_the_authors_fault(cluster: Access, workshop: str) -> None:
     huge = stream(pod("huge", limits={GPU: "1e999999", "nvidia.com/gpumem": 3000}))
 
     output = cluster.kubectl(
