@@ -276,6 +276,8 @@ async def test_what_the_api_server_drops_is_written_once(tmp_path: Path) -> None
         own(server, DRIVER)
         async with sidecar_beside(server, tmp_path) as sidecar:
             await until(lambda: bool(reported_status(server)))
+            # The sidecar's own reporter writes no more after that.
+            await until(lambda: reported_status(server)["conditions"][0]["reason"] != "NotReady")
             writer = OlderApiServer(server.find(ALLOCATOR_OWNERSHIPS, "default") or {})
             problems = ["first", "first", "second"]
             reporter = OwnershipReporter(
