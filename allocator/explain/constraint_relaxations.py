@@ -16,6 +16,7 @@ from allocator.model.requests import Request
 from allocator.model.selectors import selector_chain
 from findings.similar_names import ALIKE, most_similar_name
 from kube.api.resource import DeviceClaim, DeviceConstraint, ResourceClaim
+from kube.cel.device import qualify_name
 
 _OTHER, _LESS_SIMILAR, _DROPPED = 20, 2, 45
 _MAX_OTHERS: Final = 3
@@ -100,7 +101,7 @@ def _similar_attributes(name: str, published_names: Collection[str]) -> list[str
 def _attributes(device: PublishedDevice) -> Iterator[str]:
     """Yield the names of a device's attributes, each with its domain."""
     for name in device.device.attributes or {}:
-        yield name if "/" in name else f"{device.id.driver}/{name}"
+        yield "/".join(qualify_name(name, device.id.driver))
 
 
 def _divide(name: str) -> tuple[str, str]:

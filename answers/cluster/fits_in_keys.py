@@ -1,6 +1,7 @@
 """The closest fits of a simulation in the keys of pods, translated or mapped by DeviceClasses. Pure."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import product
 from typing import Final, NamedTuple
 
@@ -159,39 +160,32 @@ def _failure_in_keys(
     translation = _translation(pod, snapshot)
     if translation is None:
         limits = limit_paths(pod, mapped_resources(pod, extended_resources(state.classes.values())))
-        return replace(
-            failure,
-            closest_fit=_in_limits(failure.closest_fit, pod, limits),
-            closest_fit_when_idle=_in_limits(failure.closest_fit_when_idle, pod, limits),
+        reword = partial(_in_limits, pod=pod, limits=limits)
+    else:
+        reword = partial(
+            _in_keys,
+            pod=pod,
+            entries=_entries_by_claim(pod, state),
+            translation=translation,
+            slices=state.slices,
         )
-    entries = _entries_by_claim(pod, state)
     return replace(
         failure,
-        closest_fit=_in_keys(failure.closest_fit, pod, entries, translation, state.slices),
-        closest_fit_when_idle=_in_keys(
-            failure.closest_fit_when_idle, pod, entries, translation, state.slices
-        ),
+        closest_fit=_with_words(failure.closest_fit, reword),
+        closest_fit_when_idle=_with_words(failure.closest_fit_when_idle, reword),
     )
 
 
-def _in_limits(
-    fit: ClosestFit | None, pod: Pod, limits: Mapping[str, FieldPath]
-) -> ClosestFit | None:
+def _in_limits(fit: ClosestFit, pod: Pod, limits: Mapping[str, FieldPath]) -> ClosestFit:
     """Return a closest fit with words that name limits, if it lowers numbers of resources that classes map."""
-    if fit is not None and fit.alternative is not None:
-        own, other = (
-            _in_limits(entry, pod, limits)
-            for entry in (replace(fit, alternative=None), fit.alternative)
-        )
-        return _with_alternative(own, other)
     name = f"{pod.metadata.namespace}/{pod.metadata.name}-{SUFFIX}"
     amounts_by_limit: dict[FieldPath, Quantity] = {}
-    for change in fit.changes if fit is not None else ():
+    for change in fit.changes:
         limit = limits.get(change.request) if change.claim == name else None
         if limit is None or change.amount is None:
             return fit
         amounts_by_limit[limit] = change.amount
-    if fit is None or not amounts_by_limit:
+    if not amounts_by_limit:
         return fit
     amounts = ", ".join(
         f"{one_line(_key_of(path) if len(limits) == 1 else str(path))}: {format_count(amount)}"
@@ -201,9 +195,14 @@ def _in_limits(
     return replace(fit, fix_in_keys=f"write {amounts}{place}")
 
 
-def _with_alternative(own: ClosestFit | None, other: ClosestFit | None) -> ClosestFit | None:
-    """Return a closest fit with its alternative, unless only one of both is in keys."""
-    if own is None or other is None or bool(own.fix_in_keys) != bool(other.fix_in_keys):
+def _with_words(
+    fit: ClosestFit | None, reword: Callable[[ClosestFit], ClosestFit]
+) -> ClosestFit | None:
+    """Return a closest fit in other words, with its alternative unless only one of both is in keys."""
+    if fit is None or fit.alternative is None:
+        return None if fit is None else reword(fit)
+    own, other = reword(replace(fit, alternative=None)), reword(fit.alternative)
+    if bool(own.fix_in_keys) != bool(other.fix_in_keys):
         return own
     is_the_same = bool(own.fix_in_keys) and own.fix_in_keys == other.fix_in_keys
     return own if is_the_same else replace(own, alternative=other)
@@ -225,21 +224,13 @@ def _entries_by_claim(pod: Pod, state: ClusterState) -> dict[Name, int]:
 
 
 def _in_keys(
-    fit: ClosestFit | None,
+    fit: ClosestFit,
     pod: Pod,
     entries: Mapping[Name, int],
     translation: RecordedTranslation,
     slices: Iterable[ResourceSlice],
-) -> ClosestFit | None:
+) -> ClosestFit:
     """Return a closest fit with words that name keys, if it lowers numbers of translated claims."""
-    if fit is None:
-        return None
-    if fit.alternative is not None:
-        own, other = (
-            _in_keys(entry, pod, entries, translation, slices)
-            for entry in (replace(fit, alternative=None), fit.alternative)
-        )
-        return _with_alternative(own, other)
     amounts = tuple(
         FittingAmount(claim=CLAIMS.child(entries[name]), field=change.field, amount=change.amount)
         for change in fit.changes

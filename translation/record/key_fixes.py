@@ -2,7 +2,8 @@
 
 The author of `nvidia.com/gpumem: 200000` wrote no claim, so `request memory 80Gi` does not say what to
 write. A vocabulary is not inverted by a second table, which could disagree with it: the value of a
-key is a proportion of what it requests now, and is proved by a translation of the changed keys. Where the proof fails, as for a percentage or an amount that several keys add up to, there is no fix in keys.
+key is a proportion of what it requests now, and is proved by a translation of the changed keys. Where
+the proof fails, as for a percentage or an amount that several keys add up to, there is no fix in keys.
 """
 
 from collections.abc import Hashable, Iterable, Iterator, Sequence
