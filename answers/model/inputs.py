@@ -1,8 +1,9 @@
 """The objects of a command, and the state of a cluster, as values. Pure."""
 
 import msgspec
+from msgspec.structs import replace
 
-from answers.model.findings import DEFAULT_NAMESPACE, ObjectFinding
+from answers.model.findings import DEFAULT_NAMESPACE, ObjectFinding, namespace_of
 from answers.model.objects import InputObject
 from answers.model.pod_owners import FailedCreation
 from kube.manifests.source import SourceObject
@@ -62,3 +63,19 @@ class ClusterObjects(msgspec.Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
     unread: frozenset[str] = frozenset()
     failed_creations: tuple[FailedCreation, ...] = ()
+
+
+def about_namespace(inputs: Inputs, namespace: str) -> Inputs:
+    """Return inputs of a call about another namespace; their objects stay in theirs."""
+    manifests = (_in_namespace(source, inputs.namespace) for source in inputs.manifests)
+    return replace(inputs, manifests=tuple(manifests), namespace=namespace)
+
+
+def _in_namespace(source: SourceObject, default: str) -> SourceObject:
+    """Return an object that names its namespace, unless its kind has none."""
+    namespace, metadata = namespace_of(source, default), source.document.get("metadata")
+    if source.namespace == namespace or not isinstance(metadata, dict):
+        return source
+    return replace(
+        source, document={**source.document, "metadata": {**metadata, "namespace": namespace}}
+    )

@@ -304,17 +304,37 @@ def test_hostile_names_of_manifests_are_told_in_one_line() -> None:
     assert len(line) < 400
 
 
-def test_an_object_of_another_namespace_is_told_with_it() -> None:
+def test_the_only_pod_of_manifests_needs_no_namespace() -> None:
     manifests = BIG.replace("name: big", "name: big, namespace: team")
+
+    result = unnamed(manifests)
+
+    assert result.exit_code == 0
+    assert "Pod team/big" in result.stdout
+    assert result.stdout == unnamed(manifests, "-n", "team").stdout
+
+
+def test_objects_without_a_namespace_stay_in_that_of_the_call() -> None:
+    *_, pod = ELSEWHERE.replace("NAMESPACE", "team").split("---")
+    pod = pod.replace("SOURCE", "resourceClaimName: shared")
+    claim = CLAIM.replace("name: shared", "name: shared, namespace: team")
+
+    assert "namespace default has it, but" in unnamed(f"{CLAIM}---{pod}").stdout
+    assert "would be placed on node" in unnamed(f"{claim}---{pod}").stdout
+
+
+def test_pods_of_other_namespaces_are_told_with_them() -> None:
+    manifests = "".join(
+        BIG.replace("name: big", f"name: big, namespace: {namespace}") for namespace in ("a", "b")
+    )
 
     result = unnamed(manifests)
 
     assert result.exit_code == 2
     assert (
-        "-f has nothing to explain in namespace default; choose from pod/big -n team"
+        "-f has nothing to explain in namespace default; choose from pod/big -n a, pod/big -n b\n"
         in result.stderr
     )
-    assert "Pod team/big" in unnamed(manifests, "-n", "team").stdout
 
 
 def test_manifests_without_a_pod_are_told_as_such() -> None:

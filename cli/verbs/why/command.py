@@ -7,8 +7,8 @@ from functools import cache
 from typing import Final, NamedTuple, TypeVar
 
 import click
-import msgspec
 from click.shell_completion import CompletionItem
+from msgspec.structs import replace
 
 from allocator.model.feature_gates import Features
 from allocator.model.scheduler_support import SchedulerSupport
@@ -44,7 +44,7 @@ from answers.manifests.translated_target import (
 )
 from answers.manifests.workload_placement import place_workload
 from answers.model.cluster_state import ClusterState, build_state
-from answers.model.inputs import ClusterObjects, Inputs
+from answers.model.inputs import ClusterObjects, Inputs, about_namespace
 from answers.model.kinds import STATE_KINDS
 from answers.model.objects import decode_objects
 from answers.model.pod_owners import (
@@ -143,11 +143,14 @@ def why(
 
     Exit status: 0 when printed, 2 when there is no such object or the call is wrong.
     """
-    kind, name = find_target(target, inputs)
+    kind, name, namespace = find_target(target, inputs, cluster_objects.namespace)
+    if inputs is not None and namespace != cluster_objects.namespace:
+        inputs = about_namespace(inputs, namespace)
+        # Events were read of the other namespace only.
+        cluster_objects = replace(cluster_objects, namespace=namespace, failed_creations=())
     target_kind = "Pod" if kind == "pod" else kind
     translated = None if inputs is None else translate_target(inputs, target_kind, name)
     if translated is not None and translated.rejection:
-        namespace = cluster_objects.namespace
         _print_rejection(
             rejected_status(target_kind, namespace, name, translated.rejection), output
         )
@@ -160,7 +163,7 @@ def why(
     for fault in faults:
         print_line(fault.line())
     state = build_state(objects)
-    place = (cluster_objects.namespace, name)
+    place = (namespace, name)
     support = scheduler_support(state, features, schedulers)
     unread = tuple(sorted(cluster_objects.unread))
     together = None
@@ -220,16 +223,16 @@ def _explain(target: Pod | ResourceClaim, question: _Question) -> Explained:
         status = pod_status(target, state, cluster, is_new=options is not None)
         if options is not None:
             foreign = foreign_scheduler(target, state, options, support.policy_aware)
-            status = msgspec.structs.replace(status, scheduler=foreign)
+            status = replace(status, scheduler=foreign)
         if status.condition is Condition.PENDING:
             untranslated = _untranslated_reason(target, question)
-            status = msgspec.structs.replace(status, untranslated=untranslated)
+            status = replace(status, untranslated=untranslated)
         status = _with_fits_in_keys(status, target, state)
     else:
         status = claim_status(target, state, cluster)
     conflicts = describe_conflicts(_claims_of(status, state), state, support)
     ownerships = state.ownerships if status.condition is Condition.PENDING else ()
-    status = msgspec.structs.replace(
+    status = replace(
         status,
         conflicts=conflicts,
         held_back=tuple(held_devices(ownerships)),
@@ -272,7 +275,7 @@ def _with_failed_claims(
         if exist
         else f"a claim of the pod was not created: {printable(failures[0].note)}"
     )
-    return msgspec.structs.replace(status, advice=(*status.advice, sentence))
+    return replace(status, advice=(*status.advice, sentence))
 
 
 def _with_fits_in_keys(status: ObjectStatus, pod: Pod, state: ClusterState) -> ObjectStatus:
@@ -283,7 +286,7 @@ def _with_fits_in_keys(status: ObjectStatus, pod: Pod, state: ClusterState) -> O
     fixes = budget_fixes(pod, state, snapshot) if status.quotas else ()
     if status.quotas and not fixes:
         fixes = (UNTIL_ROOM,)
-    return msgspec.structs.replace(
+    return replace(
         status,
         simulation=with_fits_in_keys(status.simulation, (pod,), state, snapshot),
         advice=(
@@ -317,7 +320,7 @@ def _explain_workload(
     together = question.together
     untranslated = answers[0].status.untranslated if answers else None
     if together is not None and together.placed < together.pods and untranslated is not None:
-        together = msgspec.structs.replace(together, reason=untranslated)
+        together = replace(together, reason=untranslated)
     workload = WorkloadStatus(
         kind=kind,
         namespace=namespace,

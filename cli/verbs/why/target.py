@@ -1,7 +1,7 @@
 """The pod, claim or workload that a call of `drawbridge why` is about."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 import click
 
@@ -30,17 +30,33 @@ _NAME_LENGTH: Final = 253
 """The longest name of an object, in characters (API limit)."""
 
 
-def find_target(words: Sequence[str], inputs: Inputs | None) -> tuple[str, str]:
-    """Return the kind and name of the object that a call is about, as `parse_target` does.
+class WhyTarget(NamedTuple):
+    """The object that a call is about.
+
+    Attributes:
+        kind: "pod", "claim" or the kind of a workload.
+        namespace: The namespace of the call, or of the only object of the manifests.
+    """
+
+    kind: str
+    name: str
+    namespace: str
+
+
+def find_target(words: Sequence[str], inputs: Inputs | None, namespace: str) -> WhyTarget:
+    """Return the object that a call is about.
 
     Args:
         words: The words of the call; without any it is about the only object of the manifests.
         inputs: The manifests of -f; None without.
+        namespace: The namespace of the call.
 
     Raises:
         click.UsageError: The words, or without words the manifests, name no single pod, claim or workload.
     """
-    return _only_target(inputs) if inputs is not None and not words else parse_target(words)
+    if inputs is not None and not words:
+        return _only_target(inputs)
+    return WhyTarget(*parse_target(words), namespace)
 
 
 def parse_target(words: Sequence[str]) -> tuple[str, str]:
@@ -67,26 +83,27 @@ def parse_target(words: Sequence[str]) -> tuple[str, str]:
     return kind, parts[1]
 
 
-def _only_target(inputs: Inputs) -> tuple[str, str]:
+def _only_target(inputs: Inputs) -> WhyTarget:
     """Return the only pod or workload of manifests, or their only claim if they have neither.
+
+    Of several those in the namespace of the call count; of a single one it does not matter.
 
     Raises:
         click.UsageError: They have none, or several to choose from.
     """
     targets = list(dict.fromkeys(_targets(inputs.manifests, inputs.namespace)))
-    own = [target for target in targets if target[0] == inputs.namespace]
-    with_pods = [target for target in own if target[1] != "claim"]
-    candidates = with_pods or own
+    with_pods_or_claims = [target for target in targets if target.kind != "claim"] or targets
+    own = [target for target in with_pods_or_claims if target.namespace == inputs.namespace]
+    candidates = own or with_pods_or_claims
     if len(candidates) == 1:
-        _, kind, name = candidates[0]
-        return kind, name
-    if candidates:
-        names = [_target_text(kind, name) for _, kind, name in candidates]
+        return candidates[0]
+    if own:
+        names = [_target_text(target) for target in own]
         raise click.UsageError(f"Which one of -f? {join_names(names, _NAMES_SHOWN)}")
     if targets:
         names = [
-            f"{_target_text(kind, name)} -n {printable(namespace[:_NAME_LENGTH])}"
-            for namespace, kind, name in targets
+            f"{_target_text(target)} -n {printable(target.namespace[:_NAME_LENGTH])}"
+            for target in targets
         ]
         raise click.UsageError(
             f"-f has nothing to explain in namespace {inputs.namespace}; "
@@ -99,14 +116,14 @@ def _only_target(inputs: Inputs) -> tuple[str, str]:
     )
 
 
-def _targets(manifests: Sequence[SourceObject], namespace: str) -> Iterator[tuple[str, str, str]]:
-    """Yield the namespace, kind and name of each object that can be explained."""
+def _targets(manifests: Sequence[SourceObject], namespace: str) -> Iterator[WhyTarget]:
+    """Yield each object that can be explained."""
     for source in manifests:
         kind = _KINDS_OF_OBJECTS.get(source.kind)
         if kind is not None and source.name:
-            yield namespace_of(source, namespace), kind, source.name
+            yield WhyTarget(kind, source.name, namespace_of(source, namespace))
 
 
-def _target_text(kind: str, name: str) -> str:
+def _target_text(target: WhyTarget) -> str:
     """Return a target as a call names it, such as `pod/trainer`."""
-    return f"{kind.lower()}/{printable(name[:_NAME_LENGTH])}"
+    return f"{target.kind.lower()}/{printable(target.name[:_NAME_LENGTH])}"
