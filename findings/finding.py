@@ -444,7 +444,8 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
             where the place in the object says it all.
         fitting: The fix as the numbers of claims; None where it is another than to request smaller ones.
         droppable: The requests of claims of which it is enough to drop one; empty where the fix is another.
-        widening: The fix as choices of devices in claims; None where it is another than to widen those.
+        widening: The fix as choices of devices in claims, or that instead of `fitting`; None where it is
+            another than to widen those.
         corrections: The fix as amounts in the object, all of which it takes; empty where it is another
             than to write amounts, or leaves a choice.
         rewrites: The fix as texts in the object, all of which it takes; empty like `corrections`.

@@ -43,7 +43,7 @@ class OtherValue(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Choice(msgspec.Struct, frozen=True, kw_only=True):
-    """A field of a claim that chooses among devices: selectors of a request, or the constraints.
+    """A field of a claim that chooses among devices: selectors of a request, or a constraint.
 
     Attributes:
         claim: The path in the object of the claim, or of the reference to it.

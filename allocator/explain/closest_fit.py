@@ -9,16 +9,15 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import combinations
 from typing import Final, NamedTuple
 
-import msgspec
 from msgspec.structs import replace
 
 from allocator.cluster import equivalence
 from allocator.cluster.cluster import Cluster
 from allocator.cluster.verdicts import Outcome
 from allocator.explain.candidate_nodes import candidate_nodes
+from allocator.explain.change import Change, ClosestFit
 from allocator.explain.relaxation import Applied, Kind, Relaxation
 from allocator.explain.relaxations import find_relaxations
-from allocator.explain.selector import one_line
 from allocator.model.devices import NodeDevices
 from allocator.model.outcome import AttemptFailed
 from allocator.model.plan import Budget, Plan
@@ -26,11 +25,7 @@ from allocator.model.requests import PendingClaims
 from allocator.model.usage import Usage
 from allocator.search.attempt import AllocatorOptions
 from allocator.search.search import allocate
-from findings.field_path import FieldPath
-from findings.fitting import OtherValue
-from findings.text import count_text
 from kube.api.resource import ResourceClaim
-from kube.quantity import Quantity
 
 SEARCHES: Final = 1_200
 """Searches of one node each, for one closest fit; about a second."""
@@ -44,122 +39,10 @@ MAX_WITNESSES: Final = 240
 _STEPS: Final = 20_000
 _STEPS_PER_SEARCH: Final = 300
 """A search of more steps counts as so many more searches."""
-_MAX_CHANGES: Final = 4
 _MAX_RELAXATIONS: Final = 64
 
 Ask = Callable[[Sequence[ResourceClaim]], PendingClaims]
 """Makes claims ready for the search; may raise AttemptFailed."""
-
-
-class Change(msgspec.Struct, frozen=True, kw_only=True):
-    """One change to a claim.
-
-    Attributes:
-        claim: `namespace/name`.
-        request: `name`, or `parent/name` of an alternative; empty for a constraint.
-        detail: The change in the imperative: `request 2 devices`.
-        cost: The cost of the change, as in `allocator.explain.relaxations`.
-        position: The index of the claim among all claims of the attempt.
-        field: The field below the claim's devices that gets `amount`; None where the change is
-            another than a smaller number.
-        amount: The count, or the amount of a capacity, to request.
-        value: The value that a selector is to require instead of another; None for other changes.
-    """
-
-    claim: str
-    request: str
-    kind: Kind
-    detail: str
-    cost: int
-    position: int = 0
-    field: FieldPath | None = None
-    amount: Quantity | None = None
-    value: OtherValue | None = None
-
-
-def chosen_by(change: Change, claim: ResourceClaim) -> FieldPath | None:
-    """Return the field of a change's claim with the choice of devices that it widens; None for other changes."""
-    if change.kind is Kind.CONSTRAINT:
-        return FieldPath.of("constraints")
-    names = [request.name for request in claim.spec.devices.requests or ()]
-    if change.kind is not Kind.SELECTOR or change.request not in names:
-        return None
-    return FieldPath.of("requests", names.index(change.request), "exactly", "selectors")
-
-
-class ClosestFit(msgspec.Struct, frozen=True, kw_only=True):
-    """Claims that fit a node, and the changes that make them fit.
-
-    Attributes:
-        changes: The changes, by claim; empty where the claims fit unchanged.
-        claims: All claims of the attempt, in order, changed.
-        node: The node that the changed claims fit.
-        fix_in_keys: The changes as values of the keys that requested the claims; empty where the author
-            of the pod wrote claims.
-        pods: The number of equal pods of a group that all are to be changed; 0 for a pod on its own.
-        alternative: A change of the same cost to another request, which is enough as well; None without one.
-    """
-
-    changes: tuple[Change, ...]
-    claims: tuple[ResourceClaim, ...]
-    node: str
-    fix_in_keys: str = ""
-    pods: int = 0
-    alternative: "ClosestFit | None" = None
-
-    @property
-    def cost(self) -> int:
-        """The sum of the costs of all changes."""
-        return sum(change.cost for change in self.changes)
-
-    @property
-    def only_lowers_amounts(self) -> bool:
-        """True if its devices are of the kind that was requested; so if nothing is changed."""
-        return all(change.amount is not None for change in self.changes)
-
-    @property
-    def summary(self) -> str:
-        """The changes and the node: `request 2 devices (node-a)`; without the alternative."""
-        return f"{self._description() or 'unchanged'} ({one_line(self.node)})"
-
-    @property
-    def fix(self) -> str:
-        """The changes as a fix: `request 2 devices to fit node node-a`, and the alternative."""
-        other = f", or {self.alternative.fix}" if self.alternative is not None else ""
-        return f"{self._own_fix}{other}"
-
-    @property
-    def _own_fix(self) -> str:
-        """The changes as a fix, without the alternative."""
-        if self.fix_in_keys:
-            return self.fix_in_keys
-        node = f"node {one_line(self.node)}"
-        changes = self._description()
-        if self.pods:
-            return f"{changes}{self.in_all_pods}"
-        return f"{changes} to fit {node}" if changes else f"fits {node} unchanged"
-
-    @property
-    def in_all_pods(self) -> str:
-        """The words after changes to all pods of a group; empty for a pod on its own."""
-        return f" in each of the {self.pods} pods" if self.pods else ""
-
-    def _description(self) -> str:
-        names_claim = len(self.claims) > 1
-        places = {(change.claim, change.request) for change in self.changes}
-        names_request = len(places) > 1 or any(
-            len(claim.spec.devices.requests or ()) > 1 for claim in self.claims
-        )
-        parts = []
-        for change in self.changes[:_MAX_CHANGES]:
-            is_named = change.request and (names_request or "/" in change.request)
-            places_named = [f"request {change.request}"] if is_named else []
-            places_named += [f"claim {change.claim}"] if names_claim else []
-            where = f" in {' of '.join(places_named)}" if places_named else ""
-            parts.append(one_line(change.detail + where, 220))
-        more = len(self.changes) - len(parts)
-        parts += [count_text(more, "more change")] if more else []
-        return ", ".join(parts)
 
 
 def change_of(relaxation: Relaxation, number: int, claims: Sequence[ResourceClaim]) -> Change:
@@ -391,7 +274,7 @@ class _Trial:
 
 
 def _fit_of_one(trial: _Trial, relaxations: Sequence[Relaxation]) -> ClosestFit | None:
-    """Return the cheapest single change, with an equal one to another request as its alternative."""
+    """Return the cheapest single change with its alternative."""
     candidates: list[tuple[int, int, Applied]] = []
     for order, relaxation in enumerate(relaxations):
         if candidates and relaxation.options[0].cost > min(candidates)[0]:
@@ -411,7 +294,20 @@ def _fit_of_one(trial: _Trial, relaxations: Sequence[Relaxation]) -> ClosestFit 
             alternative = trial.answer(applied_options)
             if alternative is not None:
                 return replace(best, alternative=alternative)
-    return best
+    if best is None or not best.only_lowers_amounts:
+        return best
+    return replace(best, alternative=_without_constraint(trial, relaxations))
+
+
+def _without_constraint(trial: _Trial, relaxations: Sequence[Relaxation]) -> ClosestFit | None:
+    """Return the fit without the first constraint that it is enough to drop; None without any."""
+    for relaxation in relaxations:
+        if relaxation.kind is Kind.CONSTRAINT and not relaxation.may_exclude:
+            applied_options = {relaxation: len(relaxation.options) - 1}
+            answer = trial.answer(applied_options) if trial.fits(applied_options) else None
+            if answer is not None:
+                return answer
+    return None
 
 
 def _is_elsewhere(relaxation: Relaxation, other: Relaxation) -> bool:

@@ -14,6 +14,7 @@ from allocator.features.constraints import applies
 from allocator.model.devices import NodeDevices, PublishedDevice
 from allocator.model.requests import Request
 from allocator.model.selectors import selector_chain
+from findings.field_path import FieldPath
 from findings.similar_names import ALIKE, most_similar_name
 from kube.api.resource import DeviceClaim, DeviceConstraint, ResourceClaim
 from kube.cel.device import qualify_name
@@ -35,7 +36,8 @@ def find_constraint_relaxations(
         number: The index of the claim in the attempt.
         requests: The alternatives of each of its requests.
     """
-    for constraint in claim.spec.devices.constraints or ():
+    for index, constraint in enumerate(claim.spec.devices.constraints or ()):
+        field = FieldPath.of("constraints", index)
         kind = "matchAttribute" if constraint.match_attribute else "distinctAttribute"
         name = constraint.match_attribute or constraint.distinct_attribute or ""
         constrained_requests = [
@@ -48,9 +50,9 @@ def find_constraint_relaxations(
             detail = f"write {kind} {other} for {name}"
             renamed = _with_attribute(constraint, other)
             option = Option(_OTHER + _LESS_SIMILAR * order, detail, _replacing(constraint, renamed))
-            yield Relaxation(number, "", Kind.CONSTRAINT, (option,), may_exclude=True)
+            yield Relaxation(number, "", Kind.CONSTRAINT, (option,), may_exclude=True, field=field)
         dropped = Option(_DROPPED, f"drop {kind} {name}", _replacing(constraint, None))
-        yield Relaxation(number, "", Kind.CONSTRAINT, (dropped,))
+        yield Relaxation(number, "", Kind.CONSTRAINT, (dropped,), field=field)
 
 
 def _meant_attributes(

@@ -11,7 +11,7 @@ import msgspec
 
 from allocator.cluster.cluster import Cluster
 from allocator.cluster.verdicts import ClassVerdict, Verdicts
-from allocator.explain.closest_fit import ClosestFit
+from allocator.explain.change import ClosestFit
 from allocator.explain.node import divide_classes
 from allocator.explain.other_devices import is_for_others
 from allocator.explain.wording import describe_devices
@@ -103,7 +103,7 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
         now, idle = self.closest_fit, self.closest_fit_when_idle
         if idle is None or (now is not None and idle.cost >= now.cost):
             return now, None
-        if now is not None and not idle.changes and not now.only_lowers_amounts:
+        if now is not None and not idle.changes and not now.keeps_kinds:
             return None, idle
         return now, idle
 

@@ -44,8 +44,8 @@ class Relaxation(NamedTuple):
 
     Attributes:
         options: The options, from the least change to the most; never empty.
-        field: The field below the claim's devices that gets the amount of an option; None where
-            the options have none.
+        field: The field below the claim's devices that gets the amount of an option, or the constraint;
+            None of others.
         may_exclude: It may rule out devices that are suitable without it: those without a capacity
             that is now requested, or without room for the default amount.
     """

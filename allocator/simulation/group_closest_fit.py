@@ -6,13 +6,8 @@ from msgspec.structs import replace
 
 from allocator.cluster.cluster import Cluster
 from allocator.cluster.equivalence import explanation_projection
-from allocator.explain.closest_fit import (
-    MAX_NODES,
-    ClosestFit,
-    change_of,
-    least_option,
-    with_option,
-)
+from allocator.explain.change import ClosestFit
+from allocator.explain.closest_fit import MAX_NODES, change_of, least_option, with_option
 from allocator.explain.relaxation import Relaxation
 from allocator.explain.relaxations import find_relaxations
 from allocator.groups.decide import decide_group

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 from msgspec.structs import replace
 
 from admission.objects import recorded_translation
-from allocator.explain.closest_fit import Change, ClosestFit, chosen_by
+from allocator.explain.change import Change, ClosestFit, chosen_by
 from allocator.explain.failure import Failure
 from allocator.explain.selector import one_line
 from allocator.model.outcome import Reason
@@ -244,7 +244,10 @@ def _in_keys(
         node_inventory = _NodeInventory(
             _counts(on_node, translation), _mig_profiles(on_node, translation.profiles)
         )
-        words = [_at_source(change, fit, claims, entries, node_inventory) for change in fit.changes]
+        words = [
+            _at_source(change, fit, claims, entries, node_inventory, translation=translation)
+            for change in fit.changes
+        ]
         if not words or not all(words):
             return fit
         place = fit.in_all_pods or f" to fit node {one_line(fit.node)}"
@@ -319,6 +322,8 @@ def _at_source(
     claims: Sequence[Claim | None],
     entries: Mapping[Name, int],
     node_inventory: _NodeInventory,
+    *,
+    translation: RecordedTranslation,
 ) -> str:
     """Return another choice of devices as a change of the key, or the annotation, that chose them; else empty."""
     entry = entries.get(claim_name(fit.claims[change.position]))
@@ -331,7 +336,7 @@ def _at_source(
     # The amount of such a key selects the devices by their number.
     if key in node_inventory.counts:
         return f"write {one_line(key)}: {node_inventory.counts[key]}"
-    words = widened_at_source(claim, field, change.value)
+    words = widened_at_source(claim, field, translation, change.value)
     is_known = not words or change.value is not None
     profiles = "" if is_known else _described_profiles(claim, key, node_inventory)
     return f"{words} ({profiles})" if profiles else words

@@ -18,7 +18,8 @@ from msgspec.structs import replace
 
 from allocator.cluster.cluster import Cluster
 from allocator.cluster.equivalence import Projection
-from allocator.explain.closest_fit import ClosestFit, closest_fit_when_idle
+from allocator.explain.change import ClosestFit
+from allocator.explain.closest_fit import closest_fit_when_idle
 from allocator.model.devices import NodeDevices, PoolId, PoolState, pool_of
 from allocator.model.feature_gates import Features
 from allocator.model.outcome import AttemptFailed

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from allocator.explain.closest_fit import ClosestFit
+from allocator.explain.change import ClosestFit
 from allocator.model.consumption import Consumption, consumption
 from allocator.model.devices import PublishedDevice
 from allocator.model.outcome import AttemptFailed, RejectionReason

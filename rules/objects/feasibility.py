@@ -9,7 +9,8 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from allocator.cluster.cluster import Cluster
-from allocator.explain.closest_fit import Change, ClosestFit, chosen_by, closest_fit_now
+from allocator.explain.change import Change, ClosestFit, chosen_by
+from allocator.explain.closest_fit import closest_fit_now
 from allocator.explain.selector import one_line
 from allocator.model.outcome import AttemptFailed
 from findings.field_path import FieldPath, Key
@@ -176,6 +177,9 @@ def _with_amounts(
     fitting = _fitting_amounts(closest_fit, entries)
     if closest_fit is None or fitting is None:
         return replace(finding, widening=_wider_choices(closest_fit, entries))
+    if closest_fit.drops_constraint_instead:
+        widening = _wider_choices(closest_fit.alternative, entries)
+        return replace(finding, fitting=fitting, widening=widening)
     places = [_place_of_change(change, entries[change.position]) for change in closest_fit.changes]
     corrections = tuple(
         Correction(path=place, amount=amount.amount)

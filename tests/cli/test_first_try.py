@@ -3,6 +3,7 @@
 Each is a mistake that a person made; the fix is applied as its words say, and nothing else is changed.
 """
 
+import json
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -54,6 +55,7 @@ spec:
         image: a
         resources: {limits: {koordinator.sh/gpu: 200, koordinator.sh/rdma: 200}}
 """
+SCOPED: Final = "scheduling.koordinator.sh/device-joint-allocate"
 ONE_OF_EACH: Final = """
 apiVersion: v1
 kind: Pod
@@ -356,10 +358,45 @@ def test_a_constraint_of_an_annotation_is_dropped_where_it_was_written(tmp_path:
 
     outputs, _ = _outputs(cluster, ONE_OF_EACH)
 
-    annotation = "scheduling.koordinator.sh/device-joint-allocate"
-    words = f"remove annotation {annotation}, or change it, to fit node hami-rdma-0"
+    words = f"remove requiredScope from annotation {SCOPED} to fit node hami-rdma-0"
     assert outputs.count(words) == 2, outputs
     assert "drop matchAttribute" not in outputs
+
+
+def test_a_scope_is_dropped_instead_of_smaller_requests(tmp_path: Path) -> None:
+    # Below each PCIe root one GPU of two is in use.
+    results = [
+        {
+            "request": "gpus",
+            "driver": "hami-core-gpu.project-hami.io",
+            "pool": node,
+            "device": f"hami-gpu-{number}",
+            "shareID": f"5f3c1d2e-0110-4000-8000-0000000000{number}{node[-1]}",
+            "consumedCapacity": {"cores": "100", "memory": "80Gi"},
+        }
+        for node in ("hami-rdma-0", "hami-rdma-1")
+        for number in range(0, 8, 2)
+    ]
+    claim = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {"name": "used", "namespace": "default"},
+        "spec": {"devices": {}},
+        "status": {"allocation": {"devices": {"results": results}}},
+    }
+    cluster = tmp_path / "cluster.yaml"
+    text = WITH_NICS.read_text(encoding="utf-8")
+    cluster.write_text(f"{text}\n---\n{json.dumps(claim)}\n", encoding="utf-8")
+    two = ONE_OF_EACH.replace("gpu: 100", "gpu: 200")
+
+    outputs, _ = _outputs(cluster, two)
+    _, fewer = _outputs(cluster, two.replace("gpu: 200", "gpu: 100"))
+    _, unscoped = _outputs(cluster, two.replace(', "requiredScope": "SamePCIe"', ""))
+
+    smaller = "write koordinator.sh/gpu: 100 to fit node hami-rdma-0"
+    scope = f"remove requiredScope from annotation {SCOPED} to fit node hami-rdma-0"
+    assert outputs.count(f"{smaller}, or {scope}") == 2, outputs
+    assert fewer == unscoped == (0, 0)
 
 
 APART: Final = """

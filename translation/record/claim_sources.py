@@ -13,12 +13,13 @@ from findings.fitting import DroppedRequest, OtherValue, drop_one
 from findings.text import printable
 from kube.api.core import PodResourceClaim
 from translation.compiling.claims import Claim
+from translation.record.annotation_parts import constraining_part
+from translation.record.recorded_translation import RecordedTranslation
 
 CLAIMS = FieldPath.of("spec", "resourceClaims")
 """The entries of a pod that refer to claims."""
 _CONTAINERS = FieldPath.of("spec", "containers")
 _REQUESTS = FieldPath.of("requests")
-_CONSTRAINTS = FieldPath.of("constraints")
 
 
 def match_claims(
@@ -96,15 +97,23 @@ def claim_at(path: FieldPath, pod: FieldPath, claims: Sequence[Claim | None]) ->
     return claims[index] if index is not None and index < len(claims) else None
 
 
-def widened_at_source(claim: Claim, field: FieldPath, value: OtherValue | None = None) -> str:
+def widened_at_source(
+    claim: Claim,
+    field: FieldPath,
+    translation: RecordedTranslation,
+    value: OtherValue | None = None,
+) -> str:
     """Return another choice of devices as a change of the key, or the annotation, that chose them; else empty.
 
     Args:
-        field: The `constraints` of the claim, or the selectors of one of its requests.
+        field: A constraint of the claim, or the selectors of one of its requests.
         value: The value to require; None where the choice is to be wider.
     """
     match _source_of_choice(claim, field):
         case FieldPath(steps=("metadata", "annotations", Key(name=name))):
+            part = constraining_part(name, translation) if _is_constraint(field) else ""
+            if part:
+                return f"remove {printable(part)} from annotation {printable(name)}"
             return f"remove annotation {printable(name)}, or change it,"
         case FieldPath(steps=(*_, "resources", "limits", Key(name=name))):
             other = _with_value(name, value) if value is not None else ""
@@ -120,10 +129,11 @@ def _with_value(name: str, value: OtherValue) -> str:
 
 
 def _source_of_choice(claim: Claim, field: FieldPath) -> FieldPath | None:
-    if field != _CONSTRAINTS:
-        return claim.source(field)
-    paths = {path for place, path in claim.sources.items() if place.steps[:1] == field.steps}
-    return paths.pop() if len(paths) == 1 else None
+    return claim.sources.get(field) if _is_constraint(field) else claim.source(field)
+
+
+def _is_constraint(field: FieldPath) -> bool:
+    return field.steps[:1] == ("constraints",)
 
 
 def source_path(claims: Sequence[Claim], field: FieldPath | None = None) -> FieldPath:

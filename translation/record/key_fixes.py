@@ -56,12 +56,13 @@ def with_key_fixes(
     fixes_by_fitting: dict[FittingAmounts, tuple[KeyFix, ...]] = {}
     for finding in findings:
         fitting = finding.fitting
-        if finding.widening is not None:
-            yield _with_wider_choices(finding, finding.widening, pod, claims)
+        widened = _wider_choices(finding.widening, pod, claims, translation)
+        if fitting is None:
+            yield replace(finding, fix=widened) if widened else finding
             continue
-        amounts = [_at_claim(amount, pod, claims) for amount in fitting.amounts] if fitting else []
+        amounts = [_at_claim(amount, pod, claims) for amount in fitting.amounts]
         known_amounts = [amount for amount in amounts if amount is not None]
-        if fitting is None or not known_amounts:
+        if not known_amounts:
             yield finding
             continue
         if fitting not in fixes_by_fitting:
@@ -70,26 +71,34 @@ def with_key_fixes(
                 find_key_fixes(known_amounts, translation) if is_complete else ()
             )
         fixes = fixes_by_fitting[fitting]
-        fix = _describe(fixes, fitting, translation) if fixes else finding.fix + _IN_CLAIM_UNITS
+        own = _describe(fixes, fitting, translation) if fixes else ""
+        fix = ", or ".join(filter(None, (own, widened))) or finding.fix + _IN_CLAIM_UNITS
         corrections = tuple(
-            Correction(path=pod.join(key_fix.path), amount=key_fix.amount) for key_fix in fixes
+            Correction(path=pod.join(key_fix.path), amount=key_fix.amount)
+            for key_fix in fixes
+            if finding.widening is None
         )
         yield replace(finding, fix=fix, corrections=corrections)
 
 
-def _with_wider_choices(
-    finding: Finding, widening: WiderChoices, pod: FieldPath, claims: Sequence[Claim | None]
-) -> Finding:
-    """Return a finding with the keys and annotations that chose devices in its fix, if all of them did."""
+def _wider_choices(
+    widening: WiderChoices | None,
+    pod: FieldPath,
+    claims: Sequence[Claim | None],
+    translation: RecordedTranslation,
+) -> str:
+    """Return a fix with the keys and annotations that chose devices, if all of them did; else empty."""
+    if widening is None:
+        return ""
     words = [
-        widened_at_source(claim, choice.field, choice.value) if claim is not None else ""
+        widened_at_source(claim, choice.field, translation, choice.value) if claim else ""
         for choice in widening.choices
         for claim in (claim_at(choice.claim, pod, claims),)
     ]
     if not all(words):
-        return finding
+        return ""
     node = printable(widening.node[:_MAX_NAME])
-    return replace(finding, fix=f"{', '.join(dict.fromkeys(words))} to fit node {node}")
+    return f"{', '.join(dict.fromkeys(words))} to fit node {node}"
 
 
 def _at_claim(

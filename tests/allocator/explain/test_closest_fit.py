@@ -6,12 +6,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from allocator.cluster.cluster import Cluster
-from allocator.explain.closest_fit import (
-    ClosestFit,
-    closest_fit_now,
-    closest_fit_when_idle,
-    find_closest_fit,
-)
+from allocator.explain.change import ClosestFit
+from allocator.explain.closest_fit import closest_fit_now, closest_fit_when_idle, find_closest_fit
 from allocator.model.devices import NodeDevices
 from allocator.model.feature_gates import Features
 from allocator.model.plan import Plan
@@ -491,6 +487,19 @@ def test_the_alternative_is_an_equal_change_to_another_request() -> None:
     assert f"{small} to fit node node-1, or {large} to fit node node-0" == fix(both)
     assert f"{large} to fit node node-0" == fix(both[:1])
     assert f"{small} to fit node node-1" == fix(both[1:])
+
+
+def test_a_constraint_may_be_dropped_instead_of_smaller_requests() -> None:
+    claims = [claim(request(count=4), constraints=[match(ROOT), distinct("gpu.example.com/index")])]
+
+    closest_fit = missed_closest_fit(Row("", "", FOUR, claims))
+
+    assert closest_fit is not None
+    assert closest_fit.fix == (
+        "request 2 devices to fit node node-1, "
+        "or drop matchAttribute gpu.example.com/root to fit node node-1"
+    )
+    assert closest_fit.drops_constraint_instead
 
 
 def test_a_change_that_would_end_the_attempt_elsewhere_is_no_change() -> None:

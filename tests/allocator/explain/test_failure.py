@@ -6,7 +6,9 @@ import pytest
 
 from allocator.cluster.cluster import Cluster
 from allocator.explain import failure
-from allocator.explain.failure import FailedAttempt, NodeReason, NodeResult, explain_nodes
+from allocator.explain.change import Change, ClosestFit
+from allocator.explain.failure import FailedAttempt, Failure, NodeReason, NodeResult, explain_nodes
+from allocator.explain.relaxation import Kind
 from allocator.model.feature_gates import Features
 from allocator.model.outcome import Reason, RejectionReason, Shortage
 from allocator.model.plan import Budget
@@ -77,6 +79,18 @@ def test_nodes_that_say_the_same_stand_together_most_first() -> None:
         (("b", "c"), (reason,)),
         (("a",), (other,)),
     ]
+
+
+def test_a_dropped_constraint_is_told_beside_the_wait_for_devices() -> None:
+    dropped = Change(
+        claim="default/a", request="", kind=Kind.CONSTRAINT, detail="drop matchAttribute x", cost=45
+    )
+    now = ClosestFit(changes=(dropped,), claims=(), node="a")
+    idle = ClosestFit(changes=(), claims=(), node="a")
+
+    assert (now, idle) == Failure(
+        title="t", closest_fit=now, closest_fit_when_idle=idle
+    ).helpful_fits
 
 
 def test_refusals_and_verdicts_are_reported_together_by_name() -> None:
