@@ -203,7 +203,7 @@ SHORTAGES: Final = (
              node={"unschedulable": True}),
     Shortage("no node has the label", "label", ["nodeSelector requires example.com/zone=mars"], [gpu()],
              pod={"nodeSelector": {"example.com/zone": "mars"}}),
-    Shortage("the affinity selects other nodes", "affinity", ["required node affinity does not match"], [gpu()],
+    Shortage("the affinity selects other nodes", "affinity", ["required node affinity needs example.com/zone In [mars]"], [gpu()],
              pod={"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {
                  "nodeSelectorTerms": [{"matchExpressions": [
                      {"key": "example.com/zone", "operator": "In", "values": ["mars"]}]}]}}}}),

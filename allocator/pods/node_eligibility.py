@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 from allocator.model.outcome import Reason, RejectionReason
+from allocator.pods.node_affinity import affinity_changes, describe_unmatched
 from findings.text import join_names, printable
 from kube.api.core import Node, Pod, Taint, Toleration
 from kube.api.node_selector import NodeSelector, matches, validate
@@ -18,6 +19,8 @@ from kube.api.node_selector import NodeSelector, matches, validate
 _BLOCKING: Final = frozenset({"NoSchedule", "NoExecute"})
 _UNSCHEDULABLE: Final = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
 _MAX_LABELS: Final = 5
+IN_NODE_SELECTOR: Final = " in nodeSelector"
+"""The end of a change that writes another label into nodeSelector."""
 
 
 def node_rejection(pod: Pod, node: Node) -> RejectionReason | None:
@@ -67,12 +70,16 @@ def pod_changes(pod: Pod, node: Node) -> tuple[str, ...]:
     return (
         *(f"tolerate taint {taint}" for taint in map(_taint_text, _blocking_taints(pod, node))),
         *(
-            f"write {key}: {node.labels[key]} in nodeSelector"
+            f"write {key}: {node.labels[key]}{IN_NODE_SELECTOR}"
             if key in node.labels
             else f"remove {key} from nodeSelector"
             for key in wrong_labels
         ),
-        *(["change the required node affinity"] if _unmatched_affinity(pod, node) else []),
+        *(
+            affinity_changes(_required_affinity(pod), node)
+            if _unmatched_affinity(pod, node)
+            else ()
+        ),
     )
 
 
@@ -123,16 +130,25 @@ def _unmatched_labels(pod: Pod, node: Node) -> str:
 
 
 def _unmatched_affinity(pod: Pod, node: Node) -> str:
-    affinity = pod.spec.affinity.node_affinity if pod.spec.affinity else None
-    if affinity is None or affinity.required is None:
+    required = _required_affinity(pod)
+    if required is None:
         return ""
     try:
-        validate(affinity.required)
+        validate(required)
     except ValueError as error:
         return f"node affinity is invalid: {error}"
-    if matches(affinity.required, node.metadata.name, node.labels):
+    if matches(required, node.metadata.name, node.labels):
         return ""
-    return "required node affinity does not match"
+    return describe_unmatched(required, node)
+
+
+def _unmatched_choice(pod: Pod, node: Node) -> str:
+    return "; ".join(filter(None, (_unmatched_labels(pod, node), _unmatched_affinity(pod, node))))
+
+
+def _required_affinity(pod: Pod) -> NodeSelector | None:
+    affinity = pod.spec.affinity.node_affinity if pod.spec.affinity else None
+    return affinity.required if affinity is not None else None
 
 
 def _untolerated_taint(pod: Pod, node: Node) -> str:
@@ -168,8 +184,7 @@ def _named_nodes(pod: Pod) -> frozenset[str] | None:
 
     Source: NodeAffinity.PreFilter.
     """
-    affinity = pod.spec.affinity.node_affinity if pod.spec.affinity else None
-    required = affinity.required if affinity is not None else None
+    required = _required_affinity(pod)
     names: frozenset[str] = frozenset()
     for term in required.node_selector_terms if required is not None else ():
         sets = [
@@ -183,12 +198,10 @@ def _named_nodes(pod: Pod) -> frozenset[str] | None:
     return names or None
 
 
-_AFFINITY: Final = "node(s) didn't match Pod's node affinity/selector"
 _CHECKS: Final[tuple[tuple[Callable[[Pod, Node], str], str], ...]] = (
     (_other_node, "node(s) didn't match the requested node name"),
     (_unschedulable, "node(s) were unschedulable"),
     (_untolerated_taint, "node(s) had untolerated taint(s)"),
-    (_unmatched_labels, _AFFINITY),
-    (_unmatched_affinity, _AFFINITY),
+    (_unmatched_choice, "node(s) didn't match Pod's node affinity/selector"),
 )
 """The checks in upstream's order, and the words with which it counts nodes that fail them."""

@@ -13,11 +13,18 @@ from allocator.nodes.pod_requests import PodRequest, pod_request
 from allocator.nodes.resources_fit import insufficient_resources
 from allocator.pods.claims import PodClaims, allocation_of
 from allocator.pods.extended_resource_claim import unavailable_resources
-from allocator.pods.node_eligibility import is_for, node_rejection, pod_changes, removable_taints
+from allocator.pods.node_eligibility import (
+    IN_NODE_SELECTOR,
+    is_for,
+    node_rejection,
+    pod_changes,
+    removable_taints,
+)
 from allocator.simulation.rejecting_nodes import rejecting_nodes_with_devices
 from kube.api.core import Node, Pod
 
 _TAINTS_SHOWN: Final = 3
+_CHANGES_SHOWN: Final = 3
 
 
 def node_advice(
@@ -31,14 +38,16 @@ def node_advice(
 ) -> Iterator[str]:
     """Yield the smallest change of a pod for a node with free devices, in a sentence.
 
-    The smallest one changes the fewest fields, and of as many the least.
+    The smallest one changes the fewest fields, rather those other than labels in nodeSelector, and of
+    as many the least. Another label may be another kind of device than the author wants, so after such a
+    change come those with other labels.
 
     Args:
         groups: The nodes by the reasons against them.
         extended_resources: Name of an extended resource to name of the class that maps it.
         resources: Node to its CPU, memory and other counted resources.
     """
-    best: _Change | None = None
+    smallest: dict[frozenset[str], _Change] = {}
     request = pod_request(pod)
     for nodes, _ in rejecting_nodes_with_devices(
         cluster, pod, claims.open, extended_resources, groups
@@ -54,29 +63,44 @@ def node_advice(
             if not node_changes and node_rejection(pod, node) is not None:
                 continue
             words, lost = lowered_requests
-            change = _Change(name, (*node_changes, *words), lost)
-            if change.words and (best is None or change.size < best.size):
-                best = change
-    if best is not None:
-        removal = _removal(pod, cluster.nodes[best.node], best)
-        yield f"{', '.join(best.words)} to get node {best.node}, where devices are free{removal}"
+            change = _Change(name, node_changes, words, lost)
+            other = smallest.get(change.labels)
+            if change.words and (other is None or change.size < other.size):
+                smallest[change.labels] = change
+    changes = sorted(smallest.values(), key=lambda change: change.size)
+    for change in changes[: _CHANGES_SHOWN if changes and changes[0].labels else 1]:
+        removal = _removal(pod, cluster.nodes[change.node], change)
+        yield f"{', '.join(change.words)} to get node {change.node}, where devices are free{removal}"
 
 
 class _Change(NamedTuple):
     """A change of a pod for a node.
 
     Attributes:
+        node_changes: Changes of the fields that choose nodes.
+        lowered: Lowered requests.
         lost: The parts that are taken from lowered requests, added up; 1 is all of one request.
     """
 
     node: str
-    words: tuple[str, ...]
+    node_changes: tuple[str, ...]
+    lowered: tuple[str, ...]
     lost: Fraction
 
     @property
-    def size(self) -> tuple[int, Fraction]:
-        """The number of changed fields, then the parts that are taken."""
-        return len(self.words), self.lost
+    def words(self) -> tuple[str, ...]:
+        """All changes in the imperative."""
+        return (*self.node_changes, *self.lowered)
+
+    @property
+    def labels(self) -> frozenset[str]:
+        """The changes of nodeSelector."""
+        return frozenset(words for words in self.node_changes if words.endswith(IN_NODE_SELECTOR))
+
+    @property
+    def size(self) -> tuple[int, int, Fraction]:
+        """The number of changed fields, of labels among them, then the parts that are taken."""
+        return len(self.words), len(self.labels), self.lost
 
 
 def _removal(pod: Pod, node: Node, change: _Change) -> str:

@@ -95,7 +95,7 @@ TAINT: Final = {"key": "team", "value": "x", "effect": "NoSchedule"}
     ("spec", "taints", "cause"),
     [
         (POOL_A, (), "nodeSelector requires pool=a"),
-        (IN_POOL_A, (), "required node affinity does not match"),
+        (IN_POOL_A, (), "required node affinity needs pool In [a]"),
         ({}, (TAINT,), "untolerated taint team=x:NoSchedule"),
     ],
     ids=["node selector", "node affinity", "taint"],

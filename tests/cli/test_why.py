@@ -1,7 +1,7 @@
 """`drawbridge why`: the placement of a pod or claim, or the obstacle to one."""
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -477,6 +477,12 @@ def advice(*pods_and_claims: Document, nodes: tuple[Document, ...]) -> list[str]
     return sentences
 
 
+def affinity(key: str, operator: str, values: Sequence[str] = ()) -> dict[str, Any]:
+    expression = {"key": key, "operator": operator, "values": list(values)}
+    terms = {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}
+    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
+
+
 LABELLED = node("a") | {"metadata": {"name": "a", "labels": {"gpu-type": "a100"}}}
 TOLERATE = "tolerate taint gpu=yes:NoSchedule to get node a, where devices are free"
 TAINTED = node("a") | {"spec": {"taints": [{"key": "gpu", "value": "yes", "effect": "NoSchedule"}]}}
@@ -489,6 +495,16 @@ TAINTED = node("a") | {"spec": {"taints": [{"key": "gpu", "value": "yes", "effec
             {"nodeSelector": {"gpu-type": "A100"}},
             LABELLED,
             "write gpu-type: a100 in nodeSelector to get node a, where devices are free",
+        ),
+        (
+            {"affinity": affinity("gpu-type", "In", ["h100"])},
+            LABELLED,
+            "allow gpu-type a100 in the required node affinity to get node a, where devices are free",
+        ),
+        (
+            {"affinity": affinity("spot", "Exists")},
+            LABELLED,
+            "remove spot Exists from the required node affinity to get node a, where devices are free",
         ),
         (
             {"nodeSelector": {"gpu-tpye": "a100"}},
@@ -597,6 +613,31 @@ def test_a_node_without_any_cpu_left_is_no_advice() -> None:
     slices = slice_of("a", {"name": "gpu-0"})
 
     assert advice(asking_for("1"), ONE, nodes=(full, slices)) == []
+
+
+def labelled(name: str, **labels: str) -> dict[str, Any]:
+    return node(name) | {"metadata": {"name": name, "labels": labels}}
+
+
+def test_the_advice_keeps_a_product_that_nodes_have_and_names_all_products_otherwise() -> None:
+    nodes = (labelled("a", product="small", zone="one"), labelled("b", product="large", zone="two"))
+    slices = tuple(slice_of(name, {"name": f"gpu-{name}"}) for name in "ab")
+
+    def sentences(product: str) -> list[str]:
+        pending = using(
+            *("pending", "one"),
+            nodeSelector={"product": product},
+            affinity=affinity("zone", "In", ["one"]),
+        )
+        return advice(*slices, ONE, pending, nodes=nodes)
+
+    zone = "allow zone two in the required node affinity"
+    end = "where devices are free"
+    assert sentences("large") == [f"{zone} to get node b, {end}"]
+    assert sentences("huge") == [
+        f"write product: small in nodeSelector to get node a, {end}",
+        f"write product: large in nodeSelector, {zone} to get node b, {end}",
+    ]
 
 
 def test_a_node_with_devices_for_a_mapped_key_is_the_advice_where_a_selector_names_another() -> (

@@ -23,7 +23,7 @@ _MAX_PARTS: Final = 16
 
 
 def constraining_part(name: str, translation: RecordedTranslation) -> str:
-    """Return the field of an annotation's JSON object without which its constraints are gone; else empty."""
+    """Return the field of an annotation's JSON object to remove for claims without its constraints; else empty."""
     parts = _decoded(translation.record.annotations.get(name, ""))
     if not 1 < len(parts) <= _MAX_PARTS:
         return ""

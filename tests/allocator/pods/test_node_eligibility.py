@@ -54,7 +54,7 @@ CASES = (
     ),
     Case(
         "without one the node is out",
-        "required node affinity does not match",
+        "required node affinity needs zone In [a]",
         affine({"matchExpressions": [ZONE_A]}),
     ),
     Case(
