@@ -68,7 +68,7 @@ def _rows(record: Record, spec: str, api_state: str) -> Iterator[tuple[str, ...]
             f"{result.pool}/{result.device}",
             result.request,
             result.share_id or "-",
-            ",".join(record.pods) or "-",
+            record.pods_text() or "-",
             spec,
             api_state,
         )

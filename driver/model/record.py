@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from enum import StrEnum
+from typing import Final
 
 import msgspec
 
@@ -15,6 +16,9 @@ from kube.api.resource import (
     ResourceClaim,
     ResourceClaimStatus,
 )
+
+MAX_PODS: Final = 8
+"""Pods of a claim that a record names; they are shown to people, and a claim may have 256."""
 
 
 class State(StrEnum):
@@ -36,7 +40,8 @@ class Record(ApiStruct, frozen=True, kw_only=True):
         results: The results of the claim's allocation that belong to the driver.
         config: The configuration of the claim's allocation that belongs to the driver.
         devices: Name to device as it was when it was prepared, for when it is not there any more.
-        pods: Names of those that may use it, as far as they were known then.
+        pods: Names of the first pods that may use it, as far as they were known then.
+        more_pods: The number of further ones.
     """
 
     uid: str
@@ -47,6 +52,16 @@ class Record(ApiStruct, frozen=True, kw_only=True):
     config: tuple[DeviceAllocationConfiguration, ...] = ()
     devices: Mapping[str, Device] = {}
     pods: tuple[str, ...] = ()
+    more_pods: int = 0
+
+    def pods_text(self) -> str:
+        """Return its pods for people; empty if none is known.
+
+        >>> Record(uid="1", namespace="a", name="b", pods=("x", "y"), more_pods=3).pods_text()
+        'x,y,...3 more'
+        """
+        more = (f"...{self.more_pods} more",) if self.more_pods else ()
+        return ",".join((*self.pods, *more))
 
     def device_names(self) -> tuple[str, ...]:
         """Return the names of its devices, in the order of the allocation."""

@@ -22,9 +22,11 @@ from allocator.model.usage import gather_usage, with_claim
 from allocator.search.attempt import AllocatorOptions
 from allocator.search.recheck import AllocationConflict, are_compatible, find_conflict
 from driver.model.inventory import Inventory, NodeDevice, NodePool
-from driver.model.record import Record
+from driver.model.record import MAX_PODS, Record
 from driver.plan.checkpoint import Checkpoint
-from driver.plan.config import Settings, applies_to, settings_for
+from driver.plan.config import Settings, settings_for
+from driver.plan.namespace_share import find_excess
+from driver.plan.recorded import recorded_config, recorded_results
 from driver.plan.slices import Publication, plan_pools, plan_writes
 from findings.text import count_text
 from kube.api.core import Node
@@ -32,7 +34,6 @@ from kube.api.meta import ObjectMeta, decode_pruned
 from kube.api.node_selector import NodeSelector
 from kube.api.resource import (
     Device,
-    DeviceAllocationConfiguration,
     DeviceRequestAllocationResult,
     ResourceClaim,
 )
@@ -55,6 +56,7 @@ class RefusalReason(StrEnum):
     CONFIGURATION = "configuration"
     STILL_PREPARED = "stillPrepared"
     CLAIM_UNREADABLE = "claimUnreadable"
+    LARGE_CLAIMS = "largeClaims"
     STATE_UNKNOWN = "stateUnknown"
     API_SERVER = "apiServer"
     NODE = "node"
@@ -157,8 +159,18 @@ def prepare_claims(
         for uid, outcome in outcomes.items()
         if isinstance(outcome, Preparation) and uid not in checkpoint.claims
     ]
-    refusals = _conflict_refusals(new_records, node, checkpoint.claims.values())
-    return {**outcomes, **refusals}
+    if not new_records:
+        return outcomes
+    conflicts = _conflict_refusals(new_records, node, checkpoint.claims.values())
+    excess = find_excess(
+        (record for record in new_records if record.uid not in conflicts),
+        checkpoint.claims.values(),
+    )
+    refusals = {
+        uid: Refusal(reason=RefusalReason.LARGE_CLAIMS, message=message)
+        for uid, message in excess.items()
+    }
+    return {**outcomes, **conflicts, **refusals}
 
 
 def prepare_claim(
@@ -184,8 +196,10 @@ def _prepare_alone(
     earlier = checkpoint.claims.get(uid)
     if earlier is None:
         return Preparation(record=record, devices=devices)
-    earlier_config = _applied_config(earlier.config, earlier.results, node.driver)
-    if (earlier.results, earlier_config) == (record.results, record.config):
+    # An older driver may have recorded more of the same allocation.
+    earlier_results = recorded_results(earlier.results)
+    earlier_config = recorded_config(earlier.config, earlier_results, node.driver)
+    if (earlier_results, earlier_config) == (record.results, record.config):
         return Preparation(record=earlier, devices=devices)
     message = "it is still prepared here for an earlier allocation, whose containers may still run"
     return Refusal(
@@ -204,8 +218,6 @@ def _conflict_refusals(
         node: Devices and policies.
         prepared_records: The records of the other claims.
     """
-    if not new_records:
-        return {}
     claims = [record.as_claim() for record in new_records]
     usage = gather_usage([record.as_claim() for record in prepared_records], FEATURES)
     published_devices = with_vanished(node, prepared_records).published_devices
@@ -273,7 +285,7 @@ def _record(claim: ResourceClaim, node: NodeState) -> Record | Refusal:
     if not _is_for_node(allocation.node_selector, node.publication.node):
         message = f"the claim is allocated for another node than {node.publication.node}"
         return Refusal(reason=RefusalReason.OTHER_NODE, message=message)
-    results = tuple(
+    results = recorded_results(
         result for result in allocation.devices.results or () if result.driver == node.driver
     )
     if not results:
@@ -292,21 +304,10 @@ def _record(claim: ResourceClaim, node: NodeState) -> Record | Refusal:
         namespace=claim.metadata.namespace,
         name=claim.metadata.name,
         results=results,
-        config=_applied_config(allocation.devices.config or (), results, node.driver),
+        config=recorded_config(allocation.devices.config or (), results, node.driver),
         devices=devices,
-        pods=pods,
-    )
-
-
-def _applied_config(
-    config: Iterable[DeviceAllocationConfiguration],
-    results: Iterable[DeviceRequestAllocationResult],
-    driver: str,
-) -> tuple[DeviceAllocationConfiguration, ...]:
-    """Return the entries that apply to a result; the parameters of the others are unread."""
-    requests = {result.request for result in results}
-    return tuple(
-        entry for entry in config if any(applies_to(entry, request, driver) for request in requests)
+        pods=pods[:MAX_PODS],
+        more_pods=len(pods[MAX_PODS:]),
     )
 
 

@@ -113,7 +113,7 @@ class PreparedCollector(Collector):
                         record.namespace,
                         record.name,
                         result.request,
-                        ",".join(record.pods),
+                        record.pods_text(),
                     ),
                     1,
                 )

@@ -152,13 +152,13 @@ def test_configuration_of_other_requests_does_not_matter() -> None:
 def test_configuration_of_other_requests_is_not_remembered() -> None:
     """Nobody has read its parameters, so they may be anything."""
     others = configured_configuration("nic", sharing=[[[[]]]])
-    own = configured_configuration("gpu", sharing={"timeSlice": "Long"})
+    own = configured_configuration("gpu", "nic", sharing={"timeSlice": "Long"})
 
     record = preparation(
         allocated_claim(result("gpu-0", request="gpu/large"), config=[others, own])
     ).record
 
-    assert (own,) == record.config
+    assert (configured_configuration(sharing={"timeSlice": "Long"}),) == record.config
 
 
 def test_a_claim_stays_prepared_whatever_an_older_driver_remembered_of_it() -> None:

@@ -1,0 +1,46 @@
+"""The part of a node's checkpoint that the claims of one namespace may take.
+
+Users choose how many claims they have, and how long the record of one is. So that one namespace does not keep
+the claims of others from being prepared, it may take a small part only once the records of the node take
+more than nodes need.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from driver.model.record import Record
+from driver.plan.checkpoint import MAX_BYTES
+from kube.api.meta import encode
+
+OPEN_BYTES: Final = MAX_BYTES // 4
+"""Bytes of records up to which everybody's claims are prepared; 8,192 prepared devices take half of it."""
+NAMESPACE_BYTES: Final = MAX_BYTES // 64
+"""Bytes of records of one namespace, where all of them take more than `OPEN_BYTES`."""
+
+
+def find_excess(
+    new_records: Iterable[Record], prepared_records: Iterable[Record]
+) -> Mapping[str, str]:
+    """Return by uid the reasons for which new records exceed the part of their namespaces.
+
+    Args:
+        new_records: The records of claims in the order in which they count.
+        prepared_records: The records of the node's other claims.
+    """
+    total = 0
+    used: dict[str, int] = {}
+    excess: dict[str, str] = {}
+    for is_new, records in ((False, prepared_records), (True, new_records)):
+        for record in records:
+            size = len(encode(record))
+            of_namespace = used.get(record.namespace, 0) + size
+            if is_new and total + size > OPEN_BYTES and of_namespace > NAMESPACE_BYTES:
+                excess[record.uid] = (
+                    f"the records of this node's claims would take more than {OPEN_BYTES >> 20} MiB,"
+                    f" and those of this namespace more than {NAMESPACE_BYTES >> 20} MiB of it;"
+                    " delete pods with large claims"
+                )
+                continue
+            total += size
+            used[record.namespace] = of_namespace
+    return excess
