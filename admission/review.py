@@ -160,16 +160,16 @@ def _head(body: bytes) -> bytes:
     return body[:MAX_HEAD_BYTES].partition(b',"object":')[0] + b"}}"
 
 
-def decode_pod_document(raw: msgspec.Raw) -> dict[str, Any]:
-    """Decode the pod in a review, to a dict.
+def decode_pod_document(request: AdmissionRequest, raw: msgspec.Raw) -> dict[str, Any]:
+    """Decode the pod in a review, new or old, to a dict.
 
     Raises:
-        ReviewError: It is no object.
+        UnreadableObjectError: It is no object.
     """
     try:
         return decode_pruned(bytes(raw), dict[str, Any])
     except (msgspec.DecodeError, RecursionError) as fault:
-        raise _not_a_pod(fault) from fault
+        raise UnreadableObjectError(str(_not_a_pod(fault)), request) from fault
 
 
 def view_pod(document: Mapping[str, Any]) -> Pod:

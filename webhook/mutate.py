@@ -52,13 +52,11 @@ class PodReview(msgspec.Struct, frozen=True, kw_only=True):
         document: The pod as parsed, without what distinguishes it from other replicas; None where the
             operation needs no answer.
         old: The pod before the update; None on creation.
-        unreadable: The reason the pod cannot be read; empty if it can.
     """
 
     request: AdmissionRequest
     document: dict[str, Any] | None = None
     old: dict[str, Any] | None = None
-    unreadable: str = ""
 
     @property
     def counted_kind(self) -> str:
@@ -79,26 +77,17 @@ def decode_pod_review(body: bytes) -> PodReview:
     """Decode the review in a body.
 
     Raises:
+        UnreadableObjectError: The pod cannot be read.
         ReviewError: It is not a review of a pod.
     """
-    try:
-        request = decode_review(body)
-    except UnreadableObjectError as fault:
-        return PodReview(request=fault.request, unreadable=str(fault))
-    try:
-        return _decode_pods(request)
-    except ReviewError as fault:
-        return PodReview(request=request, unreadable=str(fault))
-
-
-def _decode_pods(request: AdmissionRequest) -> PodReview:
+    request = decode_review(body)
     match request.operation, request.sub_resource:
         case "CREATE", "":
-            document = decode_pod_document(request.object)
+            document = decode_pod_document(request, request.object)
             return PodReview(request=request, document=without_identity(document))
         case "UPDATE", ("" | "status"):
-            document = decode_pod_document(request.object)
-            old = decode_pod_document(request.old_object)
+            document = decode_pod_document(request, request.object)
+            old = decode_pod_document(request, request.old_object)
             return PodReview(request=request, document=document, old=old)
         case _:
             return PodReview(request=request)
@@ -118,8 +107,6 @@ def answer_pod_review(
     Args:
         cache: The cache of answers to creations.
     """
-    if review.unreadable:
-        return unreadable(review.unreadable)
     document, namespace = review.document, review.request.namespace
     if document is None:
         return UNTOUCHED
@@ -255,6 +242,8 @@ class PodReviewHandler:
                 answer = await settle_denial(
                     http_request, review, answer, settle, runner=runner, evaluator=self._evaluator
                 )
+        except UnreadableObjectError as fault:
+            review, answer = PodReview(request=fault.request), unreadable(str(fault))
         except TooBusy as busy:
             return runner.respond_busy(busy, self._answer_busy(busy.reason))
 

@@ -11,12 +11,13 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Final, ParamSpec, Protocol, TypeVar
 
+import msgspec
 from aiohttp import HttpVersion11, web
 from aiohttp.abc import AbstractStreamWriter
 from aiohttp.helpers import rfc822_formatted_time
 
 from admission.pods import Answer, Decision
-from admission.review import ReviewError, encode_answer
+from admission.review import ReviewError, UnreadableObjectError, encode_answer
 from admission.shadow import shadow_answer
 from kube.api.admission import AdmissionRequest
 from kube.logs import get_logger
@@ -84,6 +85,14 @@ class TooBusy(Exception):
         self.reason = reason
 
 
+class _Unreadable(msgspec.Struct, frozen=True, kw_only=True):
+    """A review of an object that cannot be read."""
+
+    request: AdmissionRequest
+    reason: str
+    counted_kind: str = ""
+
+
 class ReviewRunner:
     """Decodes and answers reviews: small ones at once, large ones on a thread, each within a budget.
 
@@ -115,10 +124,12 @@ class ReviewRunner:
 
         Args:
             http_request: The request; its body was received by `body_reader`.
-            decode: The decoder of the handler's kind of review; it raises ReviewError for another body.
+            decode: The decoder of the handler's kind of review; it raises ReviewError for another body, and
+                UnreadableObjectError for an unreadable object.
 
         Raises:
             web.HTTPException: The body is not such a review, or there was not even time to decode it.
+            UnreadableObjectError: The object under review cannot be read.
             TooBusy: The user or the namespace of the review has used up its budget.
         """
         body = await http_request.read()
@@ -127,14 +138,14 @@ class ReviewRunner:
             try:
                 async with asyncio.timeout_at(http_request[DEADLINE_S]):
                     review, took_s = await self._compute_on_thread(
-                        _peek_namespace(body), decode, body
+                        _peek_namespace(body), _decode_readable, decode, body
                     )
             except TimeoutError:
                 raise web.HTTPServiceUnavailable(text=BUSY) from None
             http_request[_LAST_REFERENCE] = [review]
         else:
             # What waits for nothing needs no timer, which takes as long as a part of its answer.
-            review, took_s = self._compute_here(decode, body)
+            review, took_s = self._compute_here(_decode_readable, decode, body)
         request = review.request
         http_request[UID] = request.uid[:MAX_LOGGED]
         is_allowed = self._budgets.allows(request)
@@ -142,6 +153,8 @@ class ReviewRunner:
         if not is_allowed:
             self._metrics.over_budget.inc()
             raise TooBusy(review, OVER_BUDGET)
+        if isinstance(review, _Unreadable):
+            raise UnreadableObjectError(review.reason, request)
         return review
 
     async def compute(
@@ -261,6 +274,14 @@ def _peek_namespace(body: bytes) -> str:
     return matched[1].decode() if matched else ""
 
 
+def _decode_readable(decode: Callable[[bytes], R], body: bytes) -> R | _Unreadable:
+    """Decode a review, so that one whose object cannot be read is charged as well."""
+    try:
+        return decode(body)
+    except UnreadableObjectError as fault:
+        return _Unreadable(request=fault.request, reason=str(fault))
+
+
 def _time_call(
     clock: Callable[[], float], function: Callable[P, T], *arguments: P.args, **keywords: P.kwargs
 ) -> tuple[T | ReviewError, float]:
@@ -301,11 +322,10 @@ def finish_review(
     return respond(request, given_answer)
 
 
-def respond_unreadable(request: AdmissionRequest, answer: Answer) -> web.Response:
-    """Log and return an answer about an unreadable object."""
-    reasons = [finding.message for finding in answer.findings]
-    log.warning("review.unreadable", uid=request.uid[:MAX_LOGGED], reasons=reasons)
-    return respond(request, answer)
+def respond_unreadable(fault: UnreadableObjectError, answer: Answer) -> web.Response:
+    """Log the fault of an unreadable object, and return the answer about it."""
+    log.warning("review.unreadable", uid=fault.request.uid[:MAX_LOGGED], reason=str(fault))
+    return respond(fault.request, answer)
 
 
 def respond(request: AdmissionRequest, answer: Answer) -> web.Response:

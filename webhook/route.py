@@ -11,6 +11,7 @@ from aiohttp import web
 from admission.group_routing import Groups, is_group_unknown, route_member
 from admission.objects import recorded_claims, unreadable
 from admission.pods import UNTOUCHED, Answer, postponed
+from admission.review import UnreadableObjectError
 from admission.routing import Bridge, is_missing_claims
 from kube.api.admission import AdmissionRequest
 from kube.api.core import Pod
@@ -123,8 +124,6 @@ class RoutingReviewHandler:
         try:
             review = await runner.decode(http_request, decode_object_review)
             request, target = review.request, review.target
-            if review.unreadable:
-                return respond_unreadable(request, unreadable(review.unreadable))
             if target is None or review.old is not None or not isinstance(target.view, Pod):
                 return respond(request, UNTOUCHED)
             async with runner.deadline(http_request, review):
@@ -135,6 +134,8 @@ class RoutingReviewHandler:
                 answer = await self._route(
                     request, target, target.view, claims, http_request[DEADLINE_S]
                 )
+        except UnreadableObjectError as fault:
+            return respond_unreadable(fault, unreadable(str(fault)))
         except TooBusy as busy:
             return runner.respond_busy(busy, postponed(busy.reason))
 

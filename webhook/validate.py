@@ -107,13 +107,11 @@ class WorkloadReview(msgspec.Struct, frozen=True, kw_only=True):
         workloads: The workload, once for each of its pod templates; empty where the operation needs no
             answer.
         old: The same before the update; empty on creation.
-        unreadable: The reason the workload cannot be read; empty if it can.
     """
 
     request: AdmissionRequest
     workloads: tuple[Workload, ...] = ()
     old: tuple[Workload, ...] = ()
-    unreadable: str = ""
 
     def old_of(self, workload: Workload) -> Workload | None:
         """Return the workload with the pod template at the same path before the update."""
@@ -144,15 +142,10 @@ def decode_workload_review(body: bytes) -> WorkloadReview:
     """Decode the review in a body.
 
     Raises:
+        UnreadableObjectError: The workload cannot be read.
         ReviewError: It is not a review of a workload.
     """
-    try:
-        return _decode_workloads(decode_review(body, WORKLOADS))
-    except UnreadableObjectError as fault:
-        return WorkloadReview(request=fault.request, unreadable=str(fault))
-
-
-def _decode_workloads(request: AdmissionRequest) -> WorkloadReview:
+    request = decode_review(body, WORKLOADS)
     match request.operation, request.sub_resource:
         case "CREATE", "":
             return WorkloadReview(
@@ -197,11 +190,10 @@ class WorkloadReviewHandler:
         snapshot = self._snapshot()
         try:
             review = await runner.decode(http_request, decode_workload_review)
-            if review.unreadable:
-                answer = unvalidated(review.unreadable)
-                return respond_unreadable(review.request, answer)
             async with runner.deadline(http_request, review):
                 answer = await self._answer(http_request, review, snapshot)
+        except UnreadableObjectError as fault:
+            return respond_unreadable(fault, unvalidated(str(fault)))
         except TooBusy as busy:
             return runner.respond_busy(busy, unvalidated(busy.reason))
         if not review.workloads:
@@ -295,13 +287,11 @@ class ObjectReview(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         target: None where the operation needs no answer.
         old: The object before the update; None on creation.
-        unreadable: The reason the object cannot be read; empty if it can.
     """
 
     request: AdmissionRequest
     target: Target | None = None
     old: Target | None = None
-    unreadable: str = ""
 
     @property
     def counted_kind(self) -> str:
@@ -318,15 +308,10 @@ def decode_object_review(body: bytes) -> ObjectReview:
     """Decode the review in a body.
 
     Raises:
+        UnreadableObjectError: The object cannot be read.
         ReviewError: It is not a review of an object that rules validate.
     """
-    try:
-        return _decode_target(decode_review(body, VALIDATED_RESOURCES))
-    except UnreadableObjectError as fault:
-        return ObjectReview(request=fault.request, unreadable=str(fault))
-
-
-def _decode_target(request: AdmissionRequest) -> ObjectReview:
+    request = decode_review(body, VALIDATED_RESOURCES)
     match request.operation, request.sub_resource:
         case "CREATE", "":
             return ObjectReview(request=request, target=decode_target(request, request.object))
@@ -375,13 +360,12 @@ class ObjectReviewHandler:
         runner = self._runner
         try:
             review = await runner.decode(http_request, decode_object_review)
-            if review.unreadable:
-                answer = unvalidated(review.unreadable)
-                return respond_unreadable(review.request, answer)
             if review.target is None:
                 return respond(review.request, UNTOUCHED)
             async with runner.deadline(http_request, review):
                 answer = await self._answer(http_request, review, review.target)
+        except UnreadableObjectError as fault:
+            return respond_unreadable(fault, unvalidated(str(fault)))
         except TooBusy as busy:
             return runner.respond_busy(busy, unvalidated(busy.reason))
 

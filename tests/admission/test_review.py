@@ -51,7 +51,7 @@ def test_a_review_of_a_pod() -> None:
         body(operation="CREATE", namespace="a", object=pod(gpus(1)), dryRun=True)
     )
 
-    document = decode_pod_document(review.object)
+    document = decode_pod_document(review, review.object)
     pod_view = view_pod(document)
     assert (
         review.uid,
@@ -113,8 +113,9 @@ BROKEN_PODS = (
 
 @pytest.mark.parametrize(("name", "text"), BROKEN_PODS, ids=[name for name, _ in BROKEN_PODS])
 def test_broken_pods(name: str, text: bytes) -> None:
+    request = decode_review(body(operation="CREATE"))
     with pytest.raises(ReviewError, match="the object under review is not a pod"):
-        view_pod(decode_pod_document(msgspec.Raw(text)))
+        view_pod(decode_pod_document(request, msgspec.Raw(text)))
 
 
 # --- out ------------------------------------------------------------------------------------------

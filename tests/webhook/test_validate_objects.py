@@ -5,6 +5,7 @@ from typing import Any, Final
 import msgspec
 import pytest
 
+from admission.review import UnreadableObjectError
 from admission.webhook_configuration import (
     VALIDATE_OBJECTS_PATH,
 )
@@ -510,14 +511,15 @@ async def test_an_object_that_cannot_be_read_is_admitted_with_a_warning(
 
 def test_objects_and_workloads_of_too_many_parts_are_answered() -> None:
     spec: Document = {"spec": [[]] * 100_001}
-    decoded_object = decode_object_review(encode(with_request(CLAIM, object=spec)))
-    decoded_workload = decode_workload_review(
-        encode(with_request(CLAIM, object=spec, resource={"resource": "deployments"}))
-    )
+    workload = with_request(CLAIM, object=spec, resource={"resource": "deployments"})
+    message = "more than 100000 objects and lists"
+    with pytest.raises(UnreadableObjectError, match=message) as of_object:
+        decode_object_review(encode(with_request(CLAIM, object=spec)))
+    with pytest.raises(UnreadableObjectError, match=message) as of_workload:
+        decode_workload_review(encode(workload))
 
-    for decoded in (decoded_object, decoded_workload):
-        assert decoded.request.uid == CLAIM["request"]["uid"]
-        assert "more than 100000 objects and lists" in decoded.unreadable
+    for raised in (of_object, of_workload):
+        assert raised.value.request.uid == CLAIM["request"]["uid"]
 
 
 @pytest.mark.parametrize("call", OBJECT_CALLS, ids=lambda call: call.name)

@@ -1,6 +1,7 @@
 """What the record of a claim keeps of an allocation: little, and as much as is needed later."""
 
 from itertools import product
+from typing import Any
 
 import msgspec
 import pytest
@@ -24,8 +25,9 @@ from testing.driver.builders import (
 
 NODE = node_state(shared_gpu("gpu-0"))
 REQUESTS = tuple(f"{number:063}/{number:063}" for number in range(32))
-LONG = {"sharing": {"timeSlice": "Long"}}
-KINDS = (LONG, {"sharing": {"timeSlice": "Short"}}, {"sharing": {}}, {"sharing": None}, {})
+LONG: dict[str, Any] = {"sharing": {"timeSlice": "Long"}}
+KINDS: tuple[dict[str, Any], ...] = (
+    LONG, {"sharing": {"timeSlice": "Short"}}, {"sharing": {}}, {"sharing": None}, {})
 
 
 def record_of(claim: ResourceClaim) -> Record:
