@@ -27,10 +27,7 @@ def entries_by_claim(
     Args:
         pod_group: The PodGroup that the pod names; None if there is none.
     """
-    recorded_names = {
-        status.name: status.resource_claim_name
-        for status in (pod.status.resource_claim_statuses if pod.status else None) or ()
-    }
+    recorded_names = recorded_claim_names(pod)
     own_entry = pod_entry(pod.metadata.name, pod.metadata.uid)
     shared = frozenset((pod_group and pod_group.spec.resource_claims) or ())
     entries: dict[Name, ResourceClaimConsumerReference] = {}
@@ -43,6 +40,12 @@ def entries_by_claim(
         else:
             entries.setdefault((pod.metadata.namespace, name), own_entry)
     return entries
+
+
+def recorded_claim_names(pod: Pod) -> Mapping[str, str | None]:
+    """Return the claims that were made for a pod, by the names of its entries; None for one without a claim."""
+    statuses = (pod.status.resource_claim_statuses if pod.status else None) or ()
+    return {status.name: status.resource_claim_name for status in statuses}
 
 
 def pod_entry(name: str, uid: str) -> ResourceClaimConsumerReference:

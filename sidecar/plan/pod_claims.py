@@ -14,7 +14,12 @@ from kube.api.core import Pod, PodResourceClaim
 from kube.api.resource import ResourceClaim
 from sidecar.commit.writes import MAX_CONSUMERS, consumers
 from sidecar.model.rejections import Code, Rejection, failed_rejection, unresolvable
-from sidecar.plan.group_claims import entries_by_claim, is_group_of, is_reserved_for_pod
+from sidecar.plan.group_claims import (
+    entries_by_claim,
+    is_group_of,
+    is_reserved_for_pod,
+    recorded_claim_names,
+)
 from sidecar.plan.snapshot import Snapshot
 
 NO_CLAIMS: Final = PodClaims()
@@ -72,8 +77,9 @@ def _classify(
     pod: Pod, entries: tuple[PodResourceClaim, ...], claims: Mapping[Name, ResourceClaim]
 ) -> PodClaims | Rejection:
     by_name: dict[Name, ResourceClaim] = {}
+    recorded_names = recorded_claim_names(pod)
     for entry in entries:
-        claim = _find(pod, entry, claims)
+        claim = _find(pod, entry, recorded_names, claims)
         if isinstance(claim, Rejection):
             return claim
         if claim is not None:
@@ -85,16 +91,15 @@ def _classify(
 
 
 def _find(
-    pod: Pod, entry: PodResourceClaim, claims: Mapping[Name, ResourceClaim]
+    pod: Pod,
+    entry: PodResourceClaim,
+    recorded_names: Mapping[str, str | None],
+    claims: Mapping[Name, ResourceClaim],
 ) -> ResourceClaim | Rejection | None:
     """Return the claim of an entry; None when none is needed."""
     name = entry.resource_claim_name
     is_generated = name is None
     if name is None:
-        recorded_names = {
-            status.name: status.resource_claim_name
-            for status in (pod.status.resource_claim_statuses if pod.status else None) or ()
-        }
         if entry.name not in recorded_names:
             return unresolvable(
                 Code.CLAIM_NOT_CREATED, f"the ResourceClaim of {entry.name} is not created yet"

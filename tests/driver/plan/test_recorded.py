@@ -27,7 +27,12 @@ NODE = node_state(shared_gpu("gpu-0"))
 REQUESTS = tuple(f"{number:063}/{number:063}" for number in range(32))
 LONG: dict[str, Any] = {"sharing": {"timeSlice": "Long"}}
 KINDS: tuple[dict[str, Any], ...] = (
-    LONG, {"sharing": {"timeSlice": "Short"}}, {"sharing": {}}, {"sharing": None}, {})
+    LONG,
+    {"sharing": {"timeSlice": "Short"}},
+    {"sharing": {}},
+    {"sharing": None},
+    {},
+)
 
 
 def record_of(claim: ResourceClaim) -> Record:
