@@ -275,7 +275,7 @@ def _peek_namespace(body: bytes) -> str:
 
 
 def _decode_readable(decode: Callable[[bytes], R], body: bytes) -> R | _Unreadable:
-    """Decode a review, so that one whose object cannot be read is charged as well."""
+    """Decode a review; one with an unreadable object is charged, too."""
     try:
         return decode(body)
     except UnreadableObjectError as fault:

@@ -21,7 +21,7 @@ NAMESPACE_BYTES: Final = MAX_BYTES // 64
 def find_excess(
     new_records: Iterable[Record], prepared_records: Iterable[Record]
 ) -> Mapping[str, str]:
-    """Return by uid the reasons for which new records exceed the part of their namespaces.
+    """Return new records beyond the part of their namespaces, with the reasons, by uid.
 
     Args:
         new_records: The records of claims in the order in which they count.

@@ -1,4 +1,4 @@
-"""What the record of a claim keeps of its allocation: as little as is needed later.
+"""The part of an allocation in the record of a claim: as little as is needed later.
 
 Users choose how long the lists of an allocation are, and the records of all claims of a node share one file
 with a bound. So a record keeps no list that only the scheduler or the API server reads, names no request
@@ -16,7 +16,7 @@ from kube.api.resource import DeviceAllocationConfiguration, DeviceRequestAlloca
 def recorded_results(
     results: Iterable[DeviceRequestAllocationResult],
 ) -> tuple[DeviceRequestAllocationResult, ...]:
-    """Return results without what only the scheduler reads."""
+    """Return results without the fields of the scheduler."""
     return tuple(
         msgspec.structs.replace(
             result, tolerations=None, binding_conditions=None, binding_failure_conditions=None
@@ -30,7 +30,7 @@ def recorded_config(
     results: Iterable[DeviceRequestAllocationResult],
     driver: str,
 ) -> tuple[DeviceAllocationConfiguration, ...]:
-    """Return the entries that count for a result, each for the requests for which it counts.
+    """Return the configuration of some results, each entry with the requests of these.
 
     The parameters of other entries are unread. Since later entries override earlier ones, an entry does not
     count for a request where a later one has the same parameters.

@@ -1,4 +1,4 @@
-"""What the record of a claim keeps of an allocation: little, and as much as is needed later."""
+"""The part of an allocation in the record of a claim: little, and as much as is needed later."""
 
 from itertools import product
 from typing import Any

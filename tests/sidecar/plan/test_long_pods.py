@@ -1,4 +1,4 @@
-"""Pods with long lists, which users choose: a decision about one takes no longer than any other."""
+"""Decisions about pods with long lists, as long as users like: they take no longer than others."""
 
 import itertools
 import time
@@ -28,7 +28,7 @@ MAX_CPU_S: Final = 1.5
 
 
 def terms(count: int) -> dict[str, Any]:
-    """A required node affinity of so many terms, of which the last one matches all nodes."""
+    """A required node affinity of so many terms; only the last one matches any node."""
     expressions: list[dict[str, Any]] = [
         {"key": f"key-{number}", "operator": "Exists"} for number in range(count - 1)
     ]
