@@ -8,6 +8,7 @@ again when the rest is over. A pod whose decision did not end in the process bef
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Mapping
+from itertools import islice
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
@@ -152,7 +153,7 @@ class DecisionTurns:
             return 0.0
         others_wait = any(
             other != namespace and now_s - asked_s < OTHERS_S
-            for other, asked_s in list(reversed(self._asked_s.items()))[:2]
+            for other, asked_s in islice(reversed(self._asked_s.items()), 2)
         )
         return rest_s if others_wait else 0.0
 

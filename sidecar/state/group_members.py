@@ -62,6 +62,8 @@ class GroupMembers:
         """Subscribe to pods and PodGroups."""
         self._of_group: dict[Name, dict[str, Pod]] = {}
         self._by_uid: dict[str, Pod] = {}
+        # Of the groups that were asked about since they changed.
+        self._bound: dict[Name, frozenset[str]] = {}
         self.on_end: Callable[[str], None] = lambda _uid: None
         self.on_change: Callable[[Name], None] = lambda _group: None
         self.pods: Final[Subscription[Pod]] = informers.subscribe(
@@ -81,7 +83,12 @@ class GroupMembers:
 
     def bound(self, group: Name) -> frozenset[str]:
         """Return the UIDs of a group's pods that are bound, and have not ended."""
-        return frozenset(uid for uid, pod in self.members(group).items() if is_placed(pod))
+        bound = self._bound.get(group)
+        if bound is None:
+            bound = frozenset(uid for uid, pod in self.members(group).items() if is_placed(pod))
+            if group in self._of_group:
+                self._bound[group] = bound
+        return bound
 
     def pod_group(self, pod: Pod) -> PodGroup | None:
         """Return the PodGroup that a pod names; None if it names none, or it is not known."""
@@ -103,6 +110,9 @@ class GroupMembers:
 
     def _pod_changed(self, _key: Name, old: Pod | None, new: Pod | None) -> None:
         is_same = old is not None and new is not None and old.metadata.uid == new.metadata.uid
+        changed_groups = {group_of(pod) for pod in (old, new) if pod is not None}
+        for group in changed_groups:
+            self._bound.pop(group, None)
         if old is not None:
             self._drop(old)
         if new is not None:
@@ -113,7 +123,7 @@ class GroupMembers:
         was_bound = is_same and old is not None and bool(old.spec.node_name)
         if new is not None and new.spec.node_name and not was_bound:
             self.on_end(new.metadata.uid)
-        for group in {group_of(pod) for pod in (old, new) if pod is not None}:
+        for group in changed_groups:
             self.on_change(group)
 
     def _drop(self, pod: Pod) -> None:

@@ -70,6 +70,8 @@ class _Place:
         self.member = member
         self.rejection: Rejection | None = None
         self.is_over = False
+        # The latest time to decide again; None if only a change decides.
+        self.until_s: float | None = None
         self.wake = asyncio.Event()
 
     def end(self, rejection: Rejection | None) -> None:
@@ -221,6 +223,7 @@ class GroupCommits:
                 log.info("group.not_complete", group=_text(reference), pods=len(pods))
                 self._reject(group_uid, dict.fromkeys(pods, NOT_COMPLETE))
             case Wait(until_s=until_s):
+                place.until_s = until_s
                 wait_s = None if until_s is None else until_s - self._clock()
                 with suppress(TimeoutError):
                     async with asyncio.timeout(wait_s):
@@ -382,17 +385,33 @@ class GroupCommits:
     # --- waking -----------------------------------------------------------------------------------
 
     def _wake(self, group_uid: str) -> None:
-        """Have the waiting pods of a group decide again."""
+        """Have the waiting pods of a group decide again, unless they go on waiting as they do.
+
+        Whoever writes pods chooses how often a group changes, and how many pods it has.
+        """
         barrier = self._barriers.get(group_uid)
-        for uid in barrier.arrived if barrier is not None else ():
-            place = self._places.get(uid)
-            if place is not None:
+        arrived = barrier.arrived if barrier is not None else ()
+        places = [self._places[uid] for uid in arrived if uid in self._places]
+        if not places:
+            return
+        reference = self._references[group_uid]
+        # The step is the same for all that wait.
+        step = group_barrier.decide(
+            self._current(reference), places[0].member.uid, self._bound(reference), self._clock()
+        )
+        for place in places:
+            if not isinstance(step, Wait) or _is_earlier(step.until_s, place.until_s):
                 place.wake.set()
 
     def _group_changed(self, name: Name) -> None:
         for group_uid, reference in self._references.items():
             if _key(reference) == name:
                 self._wake(group_uid)
+
+
+def _is_earlier(until_s: float | None, than_s: float | None) -> bool:
+    """Return True if a wait ends before another one; None is a wait without end."""
+    return until_s is not None and (than_s is None or until_s < than_s)
 
 
 def _key(reference: GroupReference) -> Name:

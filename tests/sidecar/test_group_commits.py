@@ -513,3 +513,35 @@ async def test_a_restarted_sidecar_does_not_wait_for_pods_that_were_let_go(tmp_p
             answer = await scheduler.prebind(story.pods["launcher"])
 
             assert answer["verdict"] == "ok"
+
+
+async def test_pods_that_go_on_waiting_are_not_woken_by_each_change_of_their_group(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Users change pods as often as they like, and a group has hundreds that wait."""
+    launchers = [f"launcher-{number}" for number in range(20)]
+    async with group_of_three(tmp_path) as story:
+        for name in (*launchers, "late"):
+            story.pods[name] = put_pod(story.server, name, schedulingGroup={"podGroupName": GROUP})
+        await until(lambda: story.sidecar.state.groups.find("uid-late") is not None)
+        story.reserve(*launchers, "late", min_count=21)
+        waiting = await story.arrive(*launchers)
+        await asyncio.sleep(NOTHING_YET_S)
+        decisions: list[str] = []
+        decide = group_barrier.decide
+
+        def counted(barrier: group_barrier.Barrier, uid: str, *arguments: Any) -> object:
+            decisions.append(uid)
+            return decide(barrier, uid, *arguments)
+
+        monkeypatch.setattr(group_barrier, "decide", counted)
+        for number in range(10):
+            story.server.put(PODS, story.pods["late"] | {"status": {"message": f"{number}"}})
+        last = put_pod(story.server, "last", schedulingGroup={"podGroupName": GROUP})
+        await until(lambda: story.sidecar.state.groups.find(last["metadata"]["uid"]) is not None)
+        await asyncio.sleep(NOTHING_YET_S)
+        assert len(decisions) <= 11
+
+        answers = await asyncio.gather(*waiting, story.begin("late"))
+
+        assert verdicts(answers) == {("ok", "")}
