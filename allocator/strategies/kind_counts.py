@@ -19,6 +19,10 @@ MAX_COUNTS: Final = 2048
 """Kinds of owners that are remembered; of more the half that counts least is forgotten."""
 MAX_SELECTORS: Final = 4096
 """Characters of the selectors of a kind. Pods with longer ones are not counted."""
+MAX_DEMANDS: Final = 16
+"""Requests of a kind. Pods with more are not counted."""
+MAX_DIFFERENT_DEMANDS: Final = 128
+"""Different requests of all kinds, each of which every decision compares with every device."""
 MAX_WAIT: Final = 512
 """Pods after which the kinds are taken over again, at the latest."""
 WHOLE: Final = 1000
@@ -62,14 +66,14 @@ class KindCounts:
         They are compared after 1, 2, 4, ... pods and then after every `MAX_WAIT`.
 
         Args:
-            demands: Its devices; a pod without devices is not counted.
+            demands: Its devices; a pod without devices, or with very many, is not counted.
             cpu_milli: Its CPU, in thousandths of a core.
             memory: Its memory, in bytes.
             owner: The UID of its owner; empty if it has none.
             at_s: The time of its arrival, in seconds. The clock may begin anywhere.
         """
         selectors = sum(len(text) for demand in demands for text in demand.selectors)
-        if not demands or selectors > MAX_SELECTORS:
+        if not 0 < len(demands) <= MAX_DEMANDS or selectors > MAX_SELECTORS:
             return False
         if self._began_s is None:
             self._began_s = at_s
@@ -115,7 +119,7 @@ class KindCounts:
         for (kind, owner), weight in self._weights.items():
             weights[kind] += weight * min(1.0, most / by_owner[owner]) if owner else weight
         total = sum(weights.values())
-        frequent = sorted(weights.items(), key=lambda entry: entry[1], reverse=True)
+        frequent = _within_bounds(sorted(weights.items(), key=lambda entry: entry[1], reverse=True))
         return tuple(
             PodKind(
                 demands=demands,
@@ -123,8 +127,22 @@ class KindCounts:
                 memory=memory,
                 weight=max(1, int(WHOLE * weight / total)),
             )
-            for (demands, cpu_milli, memory), weight in frequent[:MAX_KINDS]
+            for (demands, cpu_milli, memory), weight in frequent
         )
+
+
+def _within_bounds(frequent: Iterable[tuple[_Kind, float]]) -> list[tuple[_Kind, float]]:
+    """Return the first of some kinds, without those that have too many further demands."""
+    known: set[DeviceDemand] = set()
+    kinds: list[tuple[_Kind, float]] = []
+    for kind, weight in frequent:
+        demands = known.union(kind[0])
+        if len(demands) <= MAX_DIFFERENT_DEMANDS:
+            known = demands
+            kinds.append((kind, weight))
+        if len(kinds) == MAX_KINDS:
+            break
+    return kinds
 
 
 def _most_of_an_owner(owned: Iterable[float], ownerless: float) -> float:

@@ -4,7 +4,14 @@ from collections.abc import Sequence
 
 import pytest
 
-from allocator.strategies.kind_counts import HALF_LIFE_S, MAX_COUNTS, MAX_SELECTORS, KindCounts
+from allocator.strategies.kind_counts import (
+    HALF_LIFE_S,
+    MAX_COUNTS,
+    MAX_DEMANDS,
+    MAX_DIFFERENT_DEMANDS,
+    MAX_SELECTORS,
+    KindCounts,
+)
 from allocator.strategies.pod_kinds import MAX_KINDS, DeviceDemand
 
 ONE = (DeviceDemand(),)
@@ -74,7 +81,24 @@ def test_what_nobody_can_bound_is_not_counted() -> None:
     long = DeviceDemand(selectors=("x" * (MAX_SELECTORS + 1),))
     assert not counts.add((long,), 1, 0)
     assert not counts.add((), 1, 0), "a pod without devices"
+    many = tuple(DeviceDemand(count=number + 1) for number in range(MAX_DEMANDS + 1))
+    assert not counts.add(many, 1, 0)
     assert counts.kinds == ()
+
+
+def test_the_kinds_have_few_different_demands_together() -> None:
+    """Each of them is compared with each device, whoever asks."""
+    counts = KindCounts()
+    for kind in range(MAX_KINDS):
+        demands = tuple(
+            DeviceDemand(count=kind * MAX_DEMANDS + number + 1) for number in range(MAX_DEMANDS)
+        )
+        counts.add(demands, 1, 0)
+        counts.add(ONE, 7, 0)
+
+    different = {demand for kind in counts.kinds for demand in kind.demands}
+    assert MAX_DIFFERENT_DEMANDS - MAX_DEMANDS < len(different) <= MAX_DIFFERENT_DEMANDS
+    assert weights(counts)[7] == 500
 
 
 def test_the_latest_of_many_kinds_are_remembered() -> None:
