@@ -87,7 +87,7 @@ def test_what_nobody_can_bound_is_not_counted() -> None:
 
 
 def test_the_kinds_have_few_different_demands_together() -> None:
-    """Each of them is compared with each device, whoever asks."""
+    """Compare devices with a bounded number of requests."""
     counts = KindCounts()
     for kind in range(MAX_KINDS):
         demands = tuple(
