@@ -4,7 +4,8 @@ A group takes its turn among the pods by priority and time. It is decided about 
 before it leave, so it is woken when all of it has devices, and not before.
 """
 
-from collections.abc import Collection, Hashable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
 from typing import Final
 
 from msgspec import structs
@@ -33,6 +34,8 @@ GROUP_BUDGET: Final = Budget(steps=4_000)
 """The cost of one group. One that is not decided by then is tried again by the scheduler, a minute later."""
 MAX_NODES_LOOKED_AT: Final = 20_000
 """Nodes of one plan, some 0.2 seconds: each group looks at all of them. The next plan has the turn of other groups."""
+NODES_IN_VAIN: Final = MAX_NODES_LOOKED_AT // 4
+"""Nodes at which the groups of one namespace look in vain before those of others have had their turn."""
 
 
 class Unplaceable:
@@ -82,7 +85,7 @@ def _find_placeable(
 ) -> Woken:
     woken: list[WaitingPod] = []
     pods = 0
-    for entry in plan.in_order(waiting):
+    for entry in plan.in_turn(plan.in_order(waiting)):
         if isinstance(entry, Keep):
             plan.keep(entry)
             continue
@@ -116,6 +119,8 @@ class _Plan:
         # Groups of which equal ones did not fit: what is taken since does not help them.
         self._exhausted: set[Hashable] = set()
         self._nodes_looked_at = 0
+        # By namespace: the nodes at which groups looked that were not taken.
+        self._in_vain: Counter[str] = Counter()
 
     def in_order(self, waiting: Iterable[WaitingPod]) -> Sequence[WaitingPod | Keep]:
         """Return pods and groups, the most important first; after a group that keeps devices comes its keep."""
@@ -129,6 +134,23 @@ class _Plan:
             rank = keeps.get(entry.uid, len(keeps))
             turns.append(((priority, 2 * rank, number), entry))
         return [entry for _, entry in sorted(turns, key=lambda turn: turn[0])]
+
+    def in_turn(self, entries: Iterable[WaitingPod | Keep]) -> Iterator[WaitingPod | Keep]:
+        """Yield pods and groups in order; the groups of a namespace that has had its turn are last.
+
+        Old groups that do not fit could otherwise take the turn of others in plan after plan.
+        """
+        keeping = {keep.group for keep in self._snapshot.keeps}
+        last: list[WaitingPod | Keep] = []
+        for entry in entries:
+            is_group = isinstance(entry, WaitingPod) and entry.group is not None
+            if not is_group or isinstance(entry, Keep) or entry.uid in keeping:
+                yield entry
+            elif self._in_vain[entry.pod.metadata.namespace] >= NODES_IN_VAIN:
+                last.append(entry)
+            else:
+                yield entry
+        yield from last
 
     def keep(self, keep: Keep) -> None:
         """Leave its devices to a group that does not fit yet."""
@@ -154,7 +176,9 @@ class _Plan:
             return None
         if entry.code is Code.BUDGET_EXHAUSTED:
             return None
-        self._nodes_looked_at += len(self._snapshot.cluster.nodes)
+        nodes, namespace = len(self._snapshot.cluster.nodes), entry.pod.metadata.namespace
+        self._nodes_looked_at += nodes
+        self._in_vain[namespace] += nodes
         if entry.code is not Code.GROUP_LACKS_RESOURCES:
             # What nodes have left may be old news, which must not keep a group asleep.
             request = without_resources(request)
@@ -173,6 +197,7 @@ class _Plan:
         if isinstance(outcome, Places):
             self._pods.add(planned.claim for planned in outcome.claims.values())
             self._taken.add(entry.uid)
+            self._in_vain[namespace] -= nodes
             return True
         if not isinstance(outcome, Rejection) or outcome.verdict is Verdict.ERROR:
             return True

@@ -1,6 +1,7 @@
 """Groups among the waiting pods: woken whole, in their turn, and for no less than they need."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -42,19 +43,19 @@ def group(
     *,
     needs: int | None = None,
     priority: int = 0,
+    namespace: str = "default",
     code: Code = Code.GROUP_DOES_NOT_FIT,
 ) -> WaitingPod:
-    pods = [
-        member(f"{name}{index}", f"{name}{index}", group=name, priority=priority)
-        for index in range(size)
-    ]
+    spec: dict[str, Any] = {"group": name, "priority": priority, "namespace": namespace}
+    pods = [member(f"{name}{index}", f"{name}{index}", **spec) for index in range(size)]
     request_ = group_request(*pods, name=name, needs=needs, with_resources=True)
+    request_ = replace(request_, group=replace(request_.group, namespace=namespace))
     return WaitingPod(pods[0], number, group=request_, code=code)
 
 
-def claims_of(*entries: WaitingPod) -> list[ResourceClaim]:
+def claims_of(*entries: WaitingPod, namespace: str = "default") -> list[ResourceClaim]:
     names = [name.split("/")[1] for entry in entries for name in entry.names]
-    return [claim(request(), name=name) for name in names]
+    return [claim(request(), name=name, namespace=namespace) for name in names]
 
 
 def woken(count: int, *entries: WaitingPod, **fields: object) -> list[str]:
@@ -155,6 +156,22 @@ def test_groups_have_their_turns_over_several_plans(monkeypatch: pytest.MonkeyPa
     ]
     assert [plan.is_partial for plan in plans] == [True, True, False]
     assert unplaceable == {"group-a", "group-b", "group-d"}
+
+
+def test_old_groups_of_one_namespace_do_not_take_the_turn_of_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The cluster changes between the plans, so each of them begins anew."""
+    old = [group(f"old{number}", number, 4 + number) for number in range(8)]
+    young = group("young", 9, 2, namespace="other")
+    world = gpus(3, *claims_of(*old), *claims_of(young, namespace="other"))
+    monkeypatch.setattr(waking, "MAX_NODES_LOOKED_AT", 4)
+    monkeypatch.setattr(waking, "NODES_IN_VAIN", 1)
+
+    plan = find_placeable([*old, young], world)
+
+    assert [entry.uid for entry in plan.entries] == ["group-young"]
+    assert plan.is_partial, "the others have the rest of the plan, and the next one"
 
 
 def test_a_change_has_all_groups_asked_about_again() -> None:
