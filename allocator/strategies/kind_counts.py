@@ -133,12 +133,12 @@ class KindCounts:
 
 def _within_bounds(frequent: Iterable[tuple[_Kind, float]]) -> list[tuple[_Kind, float]]:
     """Return the first of some kinds, without those that have too many further demands."""
-    known: set[DeviceDemand] = set()
+    known_demands: set[DeviceDemand] = set()
     kinds: list[tuple[_Kind, float]] = []
     for kind, weight in frequent:
-        demands = known.union(kind[0])
+        demands = known_demands.union(kind[0])
         if len(demands) <= MAX_DIFFERENT_DEMANDS:
-            known = demands
+            known_demands = demands
             kinds.append((kind, weight))
         if len(kinds) == MAX_KINDS:
             break

@@ -173,8 +173,8 @@ class _FreePlaces:
             name = claim_name(claim)
             if name not in entries or is_reserved_for_pod(claim, pod):
                 continue
-            uid, taken = entries[name].uid, self._taken.get(name, ())
-            if len(taken) + (uid not in taken) + len(consumers(claim)) > MAX_CONSUMERS:
+            uid, taken_uids = entries[name].uid, self._taken.get(name, ())
+            if len(taken_uids) + (uid not in taken_uids) + len(consumers(claim)) > MAX_CONSUMERS:
                 return False
             entries_taken[name] = uid
         for name, uid in entries_taken.items():
