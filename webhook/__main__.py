@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from admission.routing import Bridge
 from admission.signing import Signing
@@ -62,6 +62,25 @@ from webhook.settings import VARIABLES, Settings
 from webhook.validate import ObjectReviewHandler, WorkloadReviewHandler
 
 
+class Caches(NamedTuple):
+    """The caches that reviews are answered from, and the worker that evaluates selectors for them."""
+
+    snapshots: SnapshotCache
+    profiles: ProfileCache
+    engine: WorkerEngine
+    evaluator: RuleEvaluator
+    mappings: MappingEvaluator
+    signing_keys: SigningKeyCache
+    path_keys: PathKeyCache
+
+    async def wait_first(self) -> None:
+        """Wait until every cache is filled: an empty one would pass for an empty cluster."""
+        await self.snapshots.wait_synced()
+        await self.profiles.wait_first()
+        await self.signing_keys.wait_first()
+        await self.path_keys.wait_first()
+
+
 async def serve(process: Process[Settings]) -> None:
     """Answer the API server until a signal comes."""
     settings, registry = process.settings, process_registry()
@@ -69,58 +88,22 @@ async def serve(process: Process[Settings]) -> None:
         settings.webhook.max_connections + PROBE_PORTS * MAX_PROBE_CONNECTIONS,
         "webhook.maxConnections",
     )
-    files = settings.translation.load_profiles()
-    options = settings.translation.checked_options(files, others_may_come=True)
     async with await process.client() as client:
         informers = InformerFactory(client)
-        profiles = ProfileCache(
-            informers,
-            files,
-            namespace=settings.namespace,
-            config_map=settings.translation.profiles_config_map,
+        caches = build_caches(
+            settings, informers, WorkerEngine(count_stopped=stopped_counter(registry))
         )
-        snapshots = SnapshotCache(
-            informers,
-            files,
-            claim_aware=options.claim_aware_components,
-            inventory=ObjectName(
-                CONFIG_MAPS, settings.namespace, settings.validation.inventory_config_map
-            ),
-            features=settings.validation.features(),
-            options=options,
-        )
-        profiles.on_change(snapshots.replace_profiles)
-        engine = WorkerEngine(count_stopped=stopped_counter(registry))
-        evaluator = RuleEvaluator(informers, settings.namespace, settings.validation, engine=engine)
-        mappings = MappingEvaluator(evaluator, snapshots, options)
-        profiles.on_change(mappings.mark_changed)
-        signing_keys = SigningKeyCache(informers, settings.namespace, settings.signing)
-        path_keys = PathKeyCache(informers, settings.namespace, settings.certificates)
-        client_ca_file = settings.webhook.client_ca_file
-        certificates = CertificateWatcher(
-            _certificate_source(client, process),
-            process.clock(client),
-            resync_s=settings.certificates.resync_period,
-            client_authority_file=None if client_ca_file is None else Path(client_ca_file),
-        )
+        certificates = build_certificates(client, process)
         metrics = WebhookMetrics(registry)
         registry.register(CacheCollector(informers))
         registry.register(CertificateCollector(certificates.not_after))
-        endpoint = Endpoint(
-            settings.webhook,
-            _handlers(
-                process.settings,
-                snapshots,
-                evaluator,
-                signing_keys,
-                metrics,
-                pod_groups=PodGroupCache(informers, adopts=settings.validation.adopt_gangs),
-                now=process.clock(client),
-            ),
+        endpoint = build_endpoint(
+            settings,
+            caches,
+            certificates,
             metrics,
-            find_path=path_keys.find,
-            chance=random.random,
-            is_outdated=certificates.is_outdated,
+            pod_groups=PodGroupCache(informers, adopts=settings.validation.adopt_gangs),
+            now=process.clock(client),
         )
         self_check = SelfCheck(
             endpoint,
@@ -132,39 +115,24 @@ async def serve(process: Process[Settings]) -> None:
             informers, settings.certificates.webhook_configuration, certificates.certificate
         )
         checks = {
-            "informers": snapshots.check,
-            "profiles": profiles.check,
-            "signingKeys": signing_keys.check,
-            "pathKeys": path_keys.check,
+            "informers": caches.snapshots.check,
+            "profiles": caches.profiles.check,
+            "signingKeys": caches.signing_keys.check,
+            "pathKeys": caches.path_keys.check,
             "certificate": certificates.check,
             "caBundle": ca_bundle_check.check,
             "endpoint": self_check.check,
             "drain": endpoint.check,
         }
         probes = ProbeServer(settings.webhook, checks, registry)
-
-        async def answer() -> None:
-            # An empty cache would pass for an empty cluster: no answer is better.
-            await snapshots.wait_synced()
-            await profiles.wait_first()
-            await signing_keys.wait_first()
-            await path_keys.wait_first()
-            await endpoint.start((await certificates.wait_first()).context)
-            exempt_caches()
-            async with asyncio.TaskGroup() as group:
-                group.create_task(run_forever(endpoint.run))
-                group.create_task(run_forever(certificates.run))
-                group.create_task(run_forever(self_check.run))
-                await evaluator.wait_ready()
-                exempt_caches()
-
+        engine, evaluator = caches.engine, caches.evaluator
         try:
-            keep_worker = partial(engine.run, evaluator.wait_ready)
-            keep_asking = partial(engine.run_retries, evaluator.renew)
             await run_until_signal(
                 [
-                    *(probes.run, informers.run, evaluator.run, mappings.run),
-                    *(keep_worker, keep_asking, answer),
+                    *(probes.run, informers.run, evaluator.run, caches.mappings.run),
+                    partial(engine.run, evaluator.wait_ready),
+                    partial(engine.run_retries, evaluator.renew),
+                    partial(answer, caches, endpoint, certificates, self_check),
                 ],
                 before_end=endpoint.drain,
             )
@@ -172,17 +140,98 @@ async def serve(process: Process[Settings]) -> None:
             await endpoint.stop()
 
 
+async def answer(
+    caches: Caches, endpoint: Endpoint, certificates: CertificateWatcher, self_check: SelfCheck
+) -> None:
+    """Answer reviews once there is something to answer them from."""
+    await caches.wait_first()
+    await endpoint.start((await certificates.wait_first()).context)
+    exempt_caches()
+    async with asyncio.TaskGroup() as group:
+        group.create_task(run_forever(endpoint.run))
+        group.create_task(run_forever(certificates.run))
+        group.create_task(run_forever(self_check.run))
+        await caches.evaluator.wait_ready()
+        exempt_caches()
+
+
+def build_caches(settings: Settings, informers: InformerFactory, engine: WorkerEngine) -> Caches:
+    """Return the caches, each told of the profiles in force."""
+    files = settings.translation.load_profiles()
+    options = settings.translation.checked_options(files, others_may_come=True)
+    profiles = ProfileCache(
+        informers,
+        files,
+        namespace=settings.namespace,
+        config_map=settings.translation.profiles_config_map,
+    )
+    snapshots = SnapshotCache(
+        informers,
+        files,
+        claim_aware=options.claim_aware_components,
+        inventory=ObjectName(
+            CONFIG_MAPS, settings.namespace, settings.validation.inventory_config_map
+        ),
+        features=settings.validation.features(),
+        options=options,
+    )
+    profiles.on_change(snapshots.replace_profiles)
+    evaluator = RuleEvaluator(informers, settings.namespace, settings.validation, engine=engine)
+    mappings = MappingEvaluator(evaluator, snapshots, options)
+    profiles.on_change(mappings.mark_changed)
+    return Caches(
+        snapshots,
+        profiles,
+        engine,
+        evaluator,
+        mappings,
+        SigningKeyCache(informers, settings.namespace, settings.signing),
+        PathKeyCache(informers, settings.namespace, settings.certificates),
+    )
+
+
+def build_certificates(client: Client, process: Process[Settings]) -> CertificateWatcher:
+    """Return the serving certificate, mounted or from its Secret."""
+    settings = process.settings
+    client_ca_file = settings.webhook.client_ca_file
+    return CertificateWatcher(
+        _certificate_source(client, process),
+        process.clock(client),
+        resync_s=settings.certificates.resync_period,
+        client_authority_file=None if client_ca_file is None else Path(client_ca_file),
+    )
+
+
+def build_endpoint(
+    settings: Settings,
+    caches: Caches,
+    certificates: CertificateWatcher,
+    metrics: WebhookMetrics,
+    *,
+    pod_groups: PodGroupCache,
+    now: Clock,
+) -> Endpoint:
+    """Return the HTTPS server with a handler for each path."""
+    return Endpoint(
+        settings.webhook,
+        _handlers(settings, caches, metrics, pod_groups=pod_groups, now=now),
+        metrics,
+        find_path=caches.path_keys.find,
+        chance=random.random,
+        is_outdated=certificates.is_outdated,
+    )
+
+
 def _handlers(
     settings: Settings,
-    snapshots: SnapshotCache,
-    evaluator: RuleEvaluator,
-    signing_keys: SigningKeyCache,
+    caches: Caches,
     metrics: WebhookMetrics,
     *,
     pod_groups: PodGroupCache,
     now: Clock,
 ) -> Mapping[str, Handler]:
     """Return path to handler."""
+    snapshot, evaluator = caches.snapshots.snapshot, caches.evaluator
     options = settings.translation.checked_options({}, others_may_come=True)
     budgets = ReviewBudgets(settings.webhook.user_cpu_fraction, settings.webhook.user_cpu_burst)
     runner = ReviewRunner(budgets, metrics)
@@ -191,19 +240,19 @@ def _handlers(
 
     def signing() -> Signing:
         return Signing(
-            keys=signing_keys.keys,
+            keys=caches.signing_keys.keys,
             now=now(),
             propagation=propagation,
             exempt_namespaces=exempt,
         )
 
     pods = PodReviewHandler(
-        snapshots.snapshot, options, metrics, runner, signing=signing, evaluator=evaluator
+        snapshot, options, metrics, runner, signing=signing, evaluator=evaluator
     )
-    workloads = WorkloadReviewHandler(snapshots.snapshot, evaluator, options, metrics, runner)
+    workloads = WorkloadReviewHandler(snapshot, evaluator, options, metrics, runner)
     objects = ObjectReviewHandler(
         evaluator,
-        snapshots.snapshot,
+        snapshot,
         metrics,
         runner,
         options=options,
@@ -211,7 +260,7 @@ def _handlers(
     )
     routing = RoutingReviewHandler(
         evaluator,
-        snapshots.snapshot,
+        snapshot,
         metrics,
         runner,
         bridge=Bridge(settings.validation.bridge_scheduler, settings.validation.bridge_taint),
