@@ -11,8 +11,9 @@ from findings.finding import Code, Finding, info, warning
 from findings.text import printable
 from kube.api.core import Pod
 from translation.model.intents import Vocabulary
-from translation.reading.custom_workloads import EmbeddedPod, WorkloadKind
+from translation.reading.custom_workloads import EmbeddedPod
 from translation.reading.legacy_pod import containers, device_keys
+from translation.reading.workload_kinds import WorkloadKind
 
 MAX_KEYS = 5
 """Keys that are named in one finding."""

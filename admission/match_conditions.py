@@ -52,7 +52,7 @@ from kube.names import (
     TRANSLATE_LABEL,
 )
 from translation.model.intents import Vocabulary
-from translation.reading.custom_workloads import CUSTOM_RESOURCES
+from translation.reading.workload_kinds import CUSTOM_RESOURCES
 
 GANG_ANNOTATIONS: Final = (
     "gang.scheduling.koordinator.sh/name",

@@ -44,12 +44,8 @@ from kube.quantity import Quantity
 from rules.engine.engine import VIEWS, Target
 from translation.model.amounts import invalid_amount
 from translation.pipeline.patch import CONTAINER_FIELDS
-from translation.reading.custom_workloads import (
-    CUSTOM_RESOURCES,
-    WorkloadKind,
-    embedded_pods,
-    workload_kind,
-)
+from translation.reading.custom_workloads import embedded_pods, workload_kind
+from translation.reading.workload_kinds import CUSTOM_RESOURCES, WorkloadKind
 
 MAX_WARNINGS: Final = 10
 MAX_WARNING_LENGTH: Final = 250

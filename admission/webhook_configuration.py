@@ -41,7 +41,7 @@ from kube.names import (
 )
 from translation.cluster.snapshot import Mode
 from translation.model.intents import Vocabulary
-from translation.reading.custom_workloads import CLUSTER_SCOPED, CUSTOM_RESOURCES
+from translation.reading.workload_kinds import CLUSTER_SCOPED, CUSTOM_RESOURCES
 
 MUTATE_PATH: Final = "/mutate"
 ROUTE_PATH: Final = "/route"

@@ -42,9 +42,10 @@ from translation.compiling.claims import Claim
 from translation.model.intents import Vocabulary
 from translation.pipeline.patch import claim_labels
 from translation.pipeline.translate import translate
-from translation.reading.custom_workloads import EmbeddedPod, Path, WorkloadKind
+from translation.reading.custom_workloads import EmbeddedPod, Path
 from translation.reading.legacy_pod import containers, device_keys
 from translation.reading.untranslated_keys import check_untranslated_requests
+from translation.reading.workload_kinds import WorkloadKind
 from translation.record.record import decode_record
 from translation.vocabularies.nvidia import GPU
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
-from testing.builders import Document
+from testing.documents import Document
 
 _SHARE: Final[Mapping[str, str]] = {
     "nvidia.com/gpu": "1",

@@ -11,7 +11,7 @@ from translation.cluster.routing import OWN, OWN_DRIVER, ROUTES
 from translation.model.device_families import BOOKKEEPING, FAMILIES
 from translation.model.keys import Key, Table
 from translation.reading.arbiter import VOCABULARIES
-from translation.reading.custom_workloads import WORKLOAD_KINDS, Shape
+from translation.reading.workload_kinds import WORKLOAD_KINDS, Shape
 
 PAGE: Final = Path(__file__).parent.parent / "docs" / "vocabularies.md"
 BEGIN: Final = "<!-- keys of {name}, generated from its table in translation/vocabularies -->\n"
@@ -26,7 +26,7 @@ ROUTES_HEADER: Final = (
     "| the keys of a vocabulary request | candidates, best first |\n| --- | --- |\n"
 )
 KINDS_BEGIN: Final = (
-    "<!-- kinds of other projects, generated from translation/reading/custom_workloads.py -->\n"
+    "<!-- kinds of other projects, generated from translation/reading/workload_kinds.py -->\n"
 )
 KINDS_HEADER: Final = (
     "| apiVersion | kind | pods | in files | what its controller reads |\n"

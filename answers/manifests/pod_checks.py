@@ -20,7 +20,8 @@ from rules.model.recorded_pods import VERSION
 from rules.objects.pod_fields import find_unknown_pod_fields
 from translation.compiling.claims import Claim
 from translation.preflight.preconditions.schedulers import find_foreign_scheduler
-from translation.reading.custom_workloads import Shape, value_at, workload_kind
+from translation.reading.custom_workloads import value_at, workload_kind
+from translation.reading.workload_kinds import Shape
 
 QUEUE_NAME: Final = "kueue.x-k8s.io/queue-name"
 EVICTED: Final = "; Kueue evicts a workload whose pods wait for longer than the timeout of its waitForPodsReady, where that is on"

@@ -21,7 +21,8 @@ from kube.api.core import Pod, ResourceQuota
 from kube.api.resource import ResourceClaim
 from kube.api.workloads import pod_path, pods_at_a_time, resolve_path
 from quotas.resource_quotas.ledger import QuotaLedger
-from translation.reading.custom_workloads import WorkloadKind, embedded_pods, workload_kind
+from translation.reading.custom_workloads import embedded_pods, workload_kind
+from translation.reading.workload_kinds import WorkloadKind
 from translation.record.claim_sources import locate_at_keys, match_claims
 from translation.record.key_fixes import with_key_fixes
 

@@ -20,7 +20,9 @@ from kube.api.core import NAMESPACE_NAME, Pod, ResourceQuota
 from kube.api.device_quota import DeviceQuota
 from kube.api.extended_resources import extended_resources
 from kube.api.resource import DeviceClaim, DeviceClass, ResourceClaim
-from quotas.device_quotas.book import CapBreach, CountedClaim, LegacyPod, QuotaBook
+from quotas.device_quotas.book import QuotaBook
+from quotas.device_quotas.caps import CapBreach
+from quotas.device_quotas.counted_claims import CountedClaim, LegacyPod
 from quotas.device_quotas.ledger import Excess
 from quotas.resource_quotas.running_usage import RunningUsage, uncounted_resources
 

@@ -32,17 +32,12 @@ from translation.cluster.snapshot import (
 )
 from translation.compiling.claims import Claim
 from translation.model.intents import Vocabulary
-from translation.reading.custom_workloads import (
-    Path,
-    WorkloadKind,
-    embedded_pods,
-    replace_in,
-    workload_kind,
-)
+from translation.reading.custom_workloads import Path, embedded_pods, replace_in, workload_kind
 from translation.reading.embedded_templates import check_embedded_templates
 from translation.reading.untranslated_keys import (
     check_untranslated_requests,
 )
+from translation.reading.workload_kinds import WorkloadKind
 
 Document = Mapping[str, Any]
 

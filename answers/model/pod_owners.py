@@ -6,7 +6,7 @@ from typing import Final
 import msgspec
 
 from kube.api.core import Pod
-from translation.reading.custom_workloads import WORKLOAD_KINDS
+from translation.reading.workload_kinds import WORKLOAD_KINDS
 
 HASH_LABEL: Final = "pod-template-hash"
 FAILED_CREATE: Final = "FailedCreate"

@@ -29,9 +29,9 @@ from translation.cluster.snapshot import (
 )
 from translation.model.intents import LegacyPod, Vocabulary
 from translation.reading.arbiter import requests_devices
-from translation.reading.custom_workloads import CUSTOM_RESOURCES
 from translation.reading.legacy_pod import containers, legacy_pod
 from translation.reading.untranslated_keys import is_probable_device_key
+from translation.reading.workload_kinds import CUSTOM_RESOURCES
 
 _OF_THE_CLUSTER: Final = frozenset(
     {

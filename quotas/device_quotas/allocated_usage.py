@@ -11,7 +11,8 @@ from allocator.model.feature_gates import Features
 from allocator.pods.claims import Name, allocation_of
 from kube.api.device_quota import DeviceQuota
 from kube.api.resource import DeviceClass, ResourceClaim, ResourceSlice
-from quotas.device_quotas.book import CountedClaim, QuotaBook
+from quotas.device_quotas.book import QuotaBook
+from quotas.device_quotas.counted_claims import CountedClaim
 from quotas.device_quotas.tenants import Labels
 
 

@@ -10,7 +10,6 @@ outstanding, and nothing else is lost.
 from collections import defaultdict
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import NamedTuple
 
 from allocator.model.amount_bound import AmountBound
 from allocator.model.devices import PoolId, PublishedDevice
@@ -18,73 +17,17 @@ from allocator.model.feature_gates import Features
 from allocator.model.plan import Choice
 from kube.api.core import PodSpec
 from kube.api.device_quota import DeviceQuota
-from kube.api.resource import AllocationResult, DeviceClaim, DeviceClass, ResourceSlice
+from kube.api.resource import DeviceClaim, DeviceClass, ResourceSlice
 from kube.cel.scope import AnswerInterrupted, Meter, current_scope, evaluating
-from kube.quantity import Quantity
 from quotas.device_quotas.bounds import UNLIMITED, amount_bound
+from quotas.device_quotas.caps import CapBreach, cap_breaches
 from quotas.device_quotas.charges import Charge, ClaimCharges, Estimate, devices_of_plan
-from quotas.device_quotas.ledger import NOTHING, DeviceQuotaLedger, Entry, Excess, Stage
+from quotas.device_quotas.counted_claims import CountedClaim
+from quotas.device_quotas.ledger import NOTHING, DeviceQuotaLedger, Entry, Excess
 from quotas.device_quotas.legacy_pods import largest_legacy_request, legacy_charge
 from quotas.device_quotas.limits import Limit, counts_device
 from quotas.device_quotas.published import PublishedDevices
 from quotas.device_quotas.tenants import Account, Labels, Tenants
-
-
-class LegacyPod(NamedTuple):
-    """A pod that requests devices by keys.
-
-    Attributes:
-        spec: Its containers with their keys.
-        is_running: It has a node, and so its devices.
-        mapped: Keys that count by a claim.
-    """
-
-    spec: PodSpec
-    is_running: bool = False
-    mapped: frozenset[str] = frozenset()
-
-
-class CountedClaim(NamedTuple):
-    """A claim, one that is to be created for a pod, or devices that a pod has by keys instead.
-
-    Attributes:
-        allocation: The allocated devices; None before.
-        is_let_through: It may be allocated without a further decision; what waits for one is not charged.
-        legacy_pod: The pod that requests devices by keys; None for a claim.
-    """
-
-    namespace: str
-    devices: DeviceClaim
-    allocation: AllocationResult | None = None
-    is_let_through: bool = True
-    legacy_pod: LegacyPod | None = None
-
-    @property
-    def stage(self) -> Stage:
-        """Return the stage of its charges."""
-        if self.allocation is not None or (self.legacy_pod and self.legacy_pod.is_running):
-            return Stage.USED
-        return Stage.PROMISED if self.is_let_through else Stage.WAITING
-
-
-class CapBreach(NamedTuple):
-    """A request, or a device of it, that is larger than a limit allows for one.
-
-    Attributes:
-        amount: The amount in nano-units.
-        per: `request` or `device`.
-    """
-
-    limit: Limit
-    amount: int
-    cap: Quantity
-    per: str
-
-    @property
-    def message(self) -> str:
-        """Return the breach in one phrase."""
-        amount, cap = self.limit.in_words(self.amount), self.limit.in_words(self.cap.nanos)
-        return f"DeviceQuota {self.limit.quota}, limit {self.limit.name}: {amount} for a {self.per}, at most {cap} allowed"
 
 
 class QuotaBook:
@@ -160,7 +103,7 @@ class QuotaBook:
             self.remove_claim(key)
         self._claims[key] = claim
         self._of_namespace[claim.namespace].add(key)
-        for pool in _pools(claim):
+        for pool in claim.pools:
             self._of_pool[pool].add(key)
         if claim.allocation is None and claim.legacy_pod is None:
             self._open.add(key)
@@ -173,7 +116,7 @@ class QuotaBook:
         if claim is None:
             return
         self._of_namespace[claim.namespace].discard(key)
-        for pool in _pools(claim):
+        for pool in claim.pools:
             self._of_pool[pool].discard(key)
         self._open.discard(key)
         self._outstanding.pop(key, None)
@@ -258,7 +201,7 @@ class QuotaBook:
         for account, charge in zip(accounts, charges, strict=True):
             totals[account] = charge.total
             if account.limit.is_enforced:
-                breaches += _breaches(account.limit, charge.request, charge.device)
+                breaches += cap_breaches(account.limit, charge.request, charge.device)
         return (*breaches, *self.ledger.excesses(totals, besides=besides, also=also))
 
     def largest_amount(self, limit: Limit) -> int:
@@ -339,7 +282,7 @@ class QuotaBook:
                 charges[account] += estimate.total.most
                 if account.limit.is_enforced:
                     request, device = estimate.request.most, estimate.device.most
-                    breaches += _breaches(account.limit, request, device)
+                    breaches += cap_breaches(account.limit, request, device)
         return (*breaches, *self.ledger.excesses(charges, besides=besides))
 
     def impossible(self, namespace: str, devices: DeviceClaim) -> tuple[Excess | CapBreach, ...]:
@@ -349,7 +292,7 @@ class QuotaBook:
         for account, estimate in self.estimates(devices, accounts).items():
             if not account.limit.is_enforced:
                 continue
-            impossible += _breaches(account.limit, estimate.request.least, estimate.device.least)
+            impossible += cap_breaches(account.limit, estimate.request.least, estimate.device.least)
             excess = Excess(account, estimate.total.least, 0)
             if estimate.total.least > 0 and excess.is_final:
                 impossible.append(excess)
@@ -390,7 +333,7 @@ class QuotaBook:
             breach
             for account in self.accounts(namespace)
             if account.limit.is_enforced
-            for breach in _breaches(
+            for breach in cap_breaches(
                 account.limit, *largest_legacy_request(pod, account.limit, mapped)
             )
         )
@@ -468,18 +411,3 @@ def leaving_outstanding() -> Iterator[None]:
             yield
         except AnswerInterrupted:
             return
-
-
-def _breaches(limit: Limit, request: int, device: int) -> list[CapBreach]:
-    breaches = []
-    if limit.per_request is not None and request > limit.per_request.nanos:
-        breaches.append(CapBreach(limit, request, limit.per_request, "request"))
-    if limit.per_device is not None and device > limit.per_device.nanos:
-        breaches.append(CapBreach(limit, device, limit.per_device, "device"))
-    return breaches
-
-
-def _pools(claim: CountedClaim) -> frozenset[PoolId]:
-    allocation = claim.allocation
-    results = (allocation.devices.results if allocation is not None else None) or ()
-    return frozenset(PoolId(result.driver, result.pool) for result in results)

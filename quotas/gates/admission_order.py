@@ -20,7 +20,7 @@ from typing import Final, NamedTuple
 from findings.text import count_text
 from kube.api.core import Pod
 from kube.cel.scope import AnswerInterrupted, Meter, evaluating
-from quotas.device_quotas.book import CapBreach
+from quotas.device_quotas.caps import CapBreach
 from quotas.device_quotas.ledger import Excess, Stage
 from quotas.device_quotas.tenants import Account
 from quotas.gates.counted_objects import is_of_bridge

@@ -23,7 +23,7 @@ from kube.api.resource import (
     ResourceClaim,
 )
 from kube.names import QUOTA_GATE, SCHEDULER_NAME
-from quotas.device_quotas.book import CountedClaim, LegacyPod
+from quotas.device_quotas.counted_claims import CountedClaim, LegacyPod
 from quotas.gates.groups import group_annotations, group_labels, membership
 
 _NATIVE_DOMAIN: Final = "kubernetes.io/"

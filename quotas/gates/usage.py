@@ -26,7 +26,9 @@ from kube.api.core import Pod
 from kube.api.device_quota import DeviceQuota
 from kube.api.extended_resources import extended_resources
 from kube.api.resource import DeviceClass, ResourceSlice
-from quotas.device_quotas.book import CapBreach, CountedClaim, QuotaBook, leaving_outstanding
+from quotas.device_quotas.book import QuotaBook, leaving_outstanding
+from quotas.device_quotas.caps import CapBreach
+from quotas.device_quotas.counted_claims import CountedClaim
 from quotas.device_quotas.ledger import Stage
 from quotas.device_quotas.tenants import Account, Labels
 from quotas.gates.counted_objects import QuotaClaim, has_keys, is_gated, is_of_bridge, legacy_pod

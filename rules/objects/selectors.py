@@ -36,10 +36,16 @@ from rules.context.rule import (
     Subject,
     cel_for_all_alternatives,
 )
-from rules.model.cel_spellings import cel_spellings
 from rules.model.engine_words import without_engine_words
 from rules.model.quantity_comparisons import compare_quantities, write_comparison
 from rules.model.requests import MAX_CHARACTERS, list_alternatives
+from rules.model.selector_fixes import (
+    COMPARED,
+    QUALIFIED,
+    separate_name,
+    suggest_fix,
+    with_separate_names,
+)
 
 LocatedExpression = tuple[FieldPath, str]
 """The path of an expression, and its text."""
@@ -52,15 +58,6 @@ _DOMAIN: Final = r"""device\s*\.\s*attributes\s*\[\s*(?:"[^"]*"|'[^']*')\s*\]"""
 MEMBER: Final = rf"{_DOMAIN}\s*{_NAME}\s*\.(?:string|int|bool|version)\b(?!\s*\()"
 """The API's spelling of a value. In CEL the attribute itself is the value."""
 _MEMBER: Final = re.compile(MEMBER)
-_QUALIFIED: Final = re.compile(
-    r"""device\s*\.\s*(?P<map>attributes|capacity)\s*\[\s*["']"""
-    r"""(?P<domain>[^"'/]*)/(?P<name>[A-Za-z_]\w*)["']\s*\]"""
-    r"""(?P<member>\s*\.(?:string|int|bool|version)\b(?!\s*\())?""",
-    re.ASCII,
-)
-"""A qualified name where a domain is expected; no domain has a slash, so that map is empty."""
-_TOP_LEVEL: Final = re.compile(r"(?<![\w.])(?:attributes|capacity|driver)\s*[\[.=!]")
-_COMPARED: Final = re.compile(r"found no matching overload for '_([<>]=?)_'.*Quantity")
 _OTHER_DEVICE: Final = NamedDevice("another.driver.invalid", Device(name="device"))
 
 _RETIRED: Final[dict[tuple[str, str], str]] = {
@@ -155,9 +152,9 @@ def _invalid(expressions: Iterator[LocatedExpression], features: Features) -> It
         if fault:
             message = f"{quote_text(expression)}: {fault}"
             compared = _with_compared_quantities(expression, fault, environment(features))
-            fix = write_comparison(expression) if compared else _suggest_fix(expression, fault)
+            fix = write_comparison(expression) if compared else suggest_fix(expression, fault)
             invalid = error(Code.INVALID_SELECTOR, path, message, fix)
-            yield invalid.rewritten(expression, compared or _with_separate_names(expression))
+            yield invalid.rewritten(expression, compared or with_separate_names(expression))
 
 
 def environment(features: Features) -> Environment:
@@ -177,38 +174,12 @@ def compile_fault(expression: str, env: Environment) -> str:
     return ""
 
 
-def _suggest_fix(expression: str, fault: str) -> str:
-    if qualified_name := _QUALIFIED.search(expression):
-        return f"write {_separate_name(qualified_name)}"
-    if _TOP_LEVEL.search(expression) and "undeclared reference" in fault:
-        return 'use device.attributes["domain"].name'
-    if comparison := _COMPARED.search(fault):
-        return f'compare quantities with x.compareTo(quantity("1Gi")) {comparison[1]} 0'
-    if "device.name" in expression or "device.pool" in expression:
-        return "a selector can read driver, attributes, capacity and allowMultipleAllocations"
-    if "Syntax error" in fault:
-        return "; ".join(cel_spellings(expression))
-    if "must evaluate to bool" in fault:
-        return "compare the value, so that the expression returns a boolean"
-    return ""
-
-
 def _with_compared_quantities(expression: str, fault: str, env: Environment) -> str:
     """Return an expression with its comparisons of quantities in CEL's spelling; empty if it does not compile either."""
-    if not _COMPARED.search(fault):
+    if not COMPARED.search(fault):
         return ""
     text = compare_quantities(expression)
     return text if text != expression and not compile_fault(text, env) else ""
-
-
-def _with_separate_names(expression: str) -> str:
-    """Return an expression with domain and name of each attribute separate; empty if they are."""
-    text = _QUALIFIED.sub(_separate_name, expression)
-    return text if text != expression else ""
-
-
-def _separate_name(qualified_name: re.Match[str]) -> str:
-    return f'device.{qualified_name["map"]}["{qualified_name["domain"]}"].{qualified_name["name"]}'
 
 
 def evaluated_expressions(expressions: Iterator[LocatedExpression]) -> Iterator[LocatedExpression]:
@@ -262,15 +233,15 @@ def find_policy_members(
 
 def _members(expressions: Iterator[LocatedExpression]) -> Iterator[Finding]:
     for path, expression in evaluated_expressions(expressions):
-        qualified_name = next(filter(_reads_member, _QUALIFIED.finditer(expression)), None)
+        qualified_name = next(filter(_reads_member, QUALIFIED.finditer(expression)), None)
         if qualified_name is not None:
             yield error(
                 Code.UNKNOWN_ATTRIBUTE_MEMBER,
                 path,
                 f"{quote_text(qualified_name[0])}: domain and name of an attribute are separate, so this"
                 " errors on every device",
-                f"write {_separate_name(qualified_name)}",
-            ).rewritten(expression, _with_separate_names(expression))
+                f"write {separate_name(qualified_name)}",
+            ).rewritten(expression, with_separate_names(expression))
             continue
         access = _MEMBER.search(expression)
         if access is not None:

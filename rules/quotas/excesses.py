@@ -21,7 +21,8 @@ from kube.api.resource import (
     DeviceRequest,
 )
 from kube.quantity import ZERO, Format, Quantity
-from quotas.device_quotas.book import CapBreach, QuotaBook
+from quotas.device_quotas.book import QuotaBook
+from quotas.device_quotas.caps import CapBreach
 from quotas.device_quotas.ledger import Excess
 from quotas.device_quotas.limits import ONE, Limit, Measure
 from rules.context.claim_entries import (

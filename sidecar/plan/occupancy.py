@@ -17,7 +17,8 @@ from kube.api.resource import (
     DeviceRequestAllocationResult,
     ResourceClaim,
 )
-from quotas.device_quotas.book import CountedClaim, QuotaBook
+from quotas.device_quotas.book import QuotaBook
+from quotas.device_quotas.counted_claims import CountedClaim
 from quotas.device_quotas.tenants import Account
 
 

@@ -27,7 +27,7 @@ from kube.api.core import Node, Pod
 from kube.api.resource import AllocationResult, ResourceClaim, ResourceClaimStatus
 from kube.cel.scope import AnswersPending, BudgetSpent, evaluating, metered
 from kube.errors import FieldError
-from quotas.device_quotas.book import CapBreach
+from quotas.device_quotas.caps import CapBreach
 from sidecar.model.rejections import Code, Rejection, failed_rejection, unresolvable, unschedulable
 from sidecar.plan.occupancy import Occupancy, with_allocated
 from sidecar.plan.pod_claims import find_placeable_claims

@@ -15,8 +15,9 @@ from allocator.model.requests import PendingClaims, Request
 from kube.api.core import Pod
 from kube.api.resource import MAX_RESULTS
 from kube.collections.least_recently_used import LeastRecentlyUsed
-from quotas.device_quotas.book import CapBreach, QuotaBook
+from quotas.device_quotas.book import QuotaBook
 from quotas.device_quotas.bounds import ChargedProperties, charge_form, charged_properties
+from quotas.device_quotas.caps import CapBreach
 from quotas.device_quotas.charges import Charge
 from quotas.device_quotas.ledger import Excess
 from quotas.device_quotas.tenants import Account

@@ -22,7 +22,8 @@ from kube.api.resource import (
     ResourceSlice,
 )
 from kube.cel.scope import AnswerInterrupted, Meter, evaluating
-from quotas.device_quotas.book import CountedClaim, QuotaBook, leaving_outstanding
+from quotas.device_quotas.book import QuotaBook, leaving_outstanding
+from quotas.device_quotas.counted_claims import CountedClaim
 from quotas.device_quotas.ledger import Entry, Stage
 from quotas.device_quotas.tenants import Labels
 from quotas.gates.counted_objects import has_keys, is_gated, is_of_bridge, legacy_pod
