@@ -26,6 +26,7 @@ from e2e.drawbridge import WEBHOOK, Drawbridge, install_drawbridge
 from e2e.inventory import device_classes, hami_gpus, kwok_nodes
 from kube.api.urls import PODS
 from kube.client.client import Client
+from testing.documents import api_object
 
 CREATIONS = 300
 STARTS = 3
@@ -135,11 +136,11 @@ def _no_op_webhook(folder: Path) -> Iterator[Mapping[str, Any]]:
     """Run the no-op server; yield the configuration that has labelled pods sent to it."""
     authority = folder / "no-op-ca.pem"
     with running(authority) as ports:
-        yield {
-            "apiVersion": "admissionregistration.k8s.io/v1",
-            "kind": "MutatingWebhookConfiguration",
-            "metadata": {"name": "no-op"},
-            "webhooks": [
+        yield api_object(
+            "MutatingWebhookConfiguration",
+            "no-op",
+            api_version="admissionregistration.k8s.io/v1",
+            webhooks=[
                 {
                     "name": "no-op.bench.drawbridge.internal",
                     "clientConfig": {
@@ -159,4 +160,4 @@ def _no_op_webhook(folder: Path) -> Iterator[Mapping[str, Any]]:
                     "admissionReviewVersions": ["v1"],
                 }
             ],
-        }
+        )

@@ -38,6 +38,7 @@ from kube.api.resource import ResourceClaim
 from kube.api.urls import RESOURCE_CLAIMS
 from process.running.garbage import exempt_caches
 from testing.allocation.builders import DRIVER, device, result
+from testing.documents import Document
 from testing.driver.builders import allocated_claim, document_of, node_state
 from testing.driver.nodes import FolderNode
 from testing.fake_api_server import FakeApiServer
@@ -59,8 +60,6 @@ PLACEMENTS: Final[Mapping[str, tuple[int, Sequence[int]]]] = {
     "1g.10gb+me": (1, (0, 1, 2, 3, 4, 5, 6)),
 }
 """MIG profile of an A100 to its slices and where it can begin."""
-
-Document = dict[str, Any]
 
 
 def measure() -> Iterator[Result]:

@@ -8,11 +8,12 @@ import asyncio
 import json
 from collections.abc import Iterator
 from time import monotonic
-from typing import Any, Final
+from typing import Final
 
 from bench.processes import NODES_OF_CLUSTER, calm, fill, running_process, until_true
 from bench.report import Result, below
 from kube.api.urls import EVENTS, PODS, RESOURCE_CLAIMS
+from testing.documents import Document
 from testing.fake_api_server import FakeApiServer
 from testing.oracle import workloads
 
@@ -21,8 +22,6 @@ KINDS: Final = 20
 REPLICAS: Final = 10
 CHURN_S: Final = 30.0
 CHANGES_PER_SECOND: Final = 50
-
-Document = dict[str, Any]
 
 
 def measure() -> Iterator[Result]:

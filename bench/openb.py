@@ -17,7 +17,7 @@ import random
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import click
 import msgspec
@@ -29,6 +29,7 @@ from allocator.replay.workload import Inventory, Order, ReplayPod
 from kube.api.core import Node
 from kube.api.meta import convert
 from kube.api.resource import DeviceClass, ResourceSlice
+from testing.documents import Document, api_object, class_of_driver, resource_slice
 
 DRIVER: Final = "gpu.example.com"
 CLASS: Final = "gpu"
@@ -40,19 +41,11 @@ MAX_PODS: Final = 110 * 10
 WHOLE_MILLI: Final = 1000
 
 Row = Mapping[str, str]
-Document = dict[str, Any]
 
 
 def snapshot(nodes: Iterable[Row]) -> Document:
     """Return nodes, slices and the class of a list of nodes, as `kubectl get -o yaml` prints them."""
-    items: list[Document] = [
-        {
-            "apiVersion": "resource.k8s.io/v1",
-            "kind": "DeviceClass",
-            "metadata": {"name": CLASS},
-            "spec": {"selectors": [{"cel": {"expression": f"device.driver == '{DRIVER}'"}}]},
-        }
-    ]
+    items: list[Document] = [class_of_driver(DRIVER, name=CLASS)]
     for row in nodes:
         items += [_node(row), _slice(row)]
     return {"apiVersion": "v1", "kind": "List", "items": items}
@@ -64,12 +57,7 @@ def _node(row: Row) -> Document:
         "memory": f"{row['memory_mib']}Mi",
         "pods": str(MAX_PODS),
     }
-    return {
-        "apiVersion": "v1",
-        "kind": "Node",
-        "metadata": {"name": row["sn"]},
-        "status": {"allocatable": allocatable},
-    }
+    return api_object("Node", row["sn"], status={"allocatable": allocatable})
 
 
 def _slice(row: Row) -> Document:
@@ -82,17 +70,7 @@ def _slice(row: Row) -> Document:
         }
         for number in range(int(row["gpu"]))
     ]
-    return {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceSlice",
-        "metadata": {"name": f"{row['sn']}-gpus"},
-        "spec": {
-            "driver": DRIVER,
-            "nodeName": row["sn"],
-            "pool": {"name": row["sn"], "generation": 1, "resourceSliceCount": 1},
-            "devices": devices,
-        },
-    }
+    return resource_slice(*devices, driver=DRIVER, node=row["sn"], name=f"{row['sn']}-gpus")
 
 
 def arrivals(pods: Sequence[Row], gpu_milli: int, seed: int, demand: float = 1.3) -> list[Row]:

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
 from time import process_time
-from typing import Any, Final
+from typing import Final
 
 from allocator.model.devices import PoolId
 from bench.report import Result, below
@@ -25,6 +25,7 @@ from kube.api.resource import ResourceSlice
 from kube.api.urls import DEVICE_COMPATIBILITY_POLICIES, RESOURCE_SLICES
 from kube.manifests.reader import read_paths
 from kube.runtime.informers import InformerFactory
+from testing.documents import Document
 from testing.fake_api_server import FakeApiServer, quick_recorder, running, until
 
 EXAMPLES: Final = Path(__file__).parent.parent / "examples" / "compatibility"
@@ -36,8 +37,6 @@ ROUNDS: Final = 50
 PAUSE_S: Final = 0.02
 """The pause between rounds: 5,000 slices a second."""
 MS: Final = 1_000.0
-
-Document = dict[str, Any]
 
 
 def measure() -> Iterator[Result]:

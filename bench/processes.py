@@ -12,11 +12,12 @@ from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mappi
 from contextlib import asynccontextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from bench.report import Result, below
 from kube.api.urls import DEVICE_CLASSES, NODES, RESOURCE_CLAIMS, RESOURCE_SLICES
 from kube.manifests.dump import dump_yaml
+from testing.documents import Document
 from testing.fake_api_server import FakeApiServer
 from testing.oracle import workloads
 from testing.oracle.scenarios import Scenario
@@ -26,8 +27,6 @@ ALLOCATED_CLAIMS: Final = 2_000
 SETTLE_S: Final = 5.0
 """The pause after the last cache is in sync, for the rest of the first work."""
 MAX_WAIT_S: Final = 300.0
-
-Document = dict[str, Any]
 
 
 class RunningProcess(NamedTuple):

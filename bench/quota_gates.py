@@ -21,6 +21,7 @@ from e2e.cluster import Cluster
 from e2e.drawbridge import ROOT
 from kube.api.urls import PODS
 from kube.client.client import Client
+from testing.documents import api_object
 
 QUOTAS: Final = (10, 100, 1000)
 SETTLE_S: Final = 3.0
@@ -52,15 +53,14 @@ def measure() -> Iterator[Result]:
 
 def _quota(number: int) -> dict[str, Any]:
     limit = {"name": "gpus", "driver": "gpu.example.com", "devices": {}, "max": 8}
-    return {
-        "apiVersion": "drawbridge.internal/v1alpha1",
-        "kind": "DeviceQuota",
-        "metadata": {"name": f"team-{number}"},
-        "spec": {
+    return api_object(
+        "DeviceQuota",
+        f"team-{number}",
+        spec={
             "namespaceSelector": {"matchLabels": {"team": f"team-{number}"}},
             "limits": [limit],
         },
-    }
+    )
 
 
 def _creation_ms(cluster: Cluster, quotas: int) -> Mapping[str, float]:

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -24,6 +24,7 @@ from kube.manifests.dump import dump_yaml
 from kube.names import DEFAULT_SCHEDULER_NAME, QUOTA_GATE
 from testing.allocation.builders import DRIVER
 from testing.device_quotas import device_limit, quota
+from testing.documents import Document
 from testing.fake_api_server import FakeApiServer
 from testing.oracle import workloads
 from testing.oracle.draft import GPU
@@ -41,8 +42,6 @@ MEMORY_MB: Final = 100.0
 QUIET_S: Final = 5.0
 """The time in which nothing new may be written."""
 _READINESS: Final = frozenset({"controller.synced quotas", "controller.synced quota-usage"})
-
-Document = dict[str, Any]
 
 
 class Sizes(msgspec.Struct, frozen=True, kw_only=True):

@@ -29,6 +29,7 @@ from e2e.node.product_image import write_product_image
 from e2e.node.scheduler_image import write_scheduler_image
 from e2e.older_kubernetes import MINOR, NEWEST_MINOR, SPARE_NODES, lacking
 from e2e.owned import Owned, owned
+from testing.documents import api_object
 
 HERE = Path(__file__).parent
 DRIVERS: Final = (inventory.NVIDIA, inventory.HAMI, inventory.EXAMPLE, inventory.DRANET)
@@ -278,7 +279,7 @@ def namespace(cluster: Access) -> Iterator[str]:
 
 def _fresh_namespace(cluster: Access, prefix: str) -> Iterator[str]:
     name = f"{prefix}-{os.getpid()}-{next(_numbers)}"
-    cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+    cluster.apply(api_object("Namespace", name))
     # Pods are refused until the controller manager has made the account that they run under.
     cluster.wait_for("serviceaccounts", "default", name)
     yield name

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from e2e.access import Access
+from testing.documents import api_object
 
 
 @contextmanager
@@ -19,17 +20,16 @@ def served_kind(
         "storage": True,
         "schema": {"openAPIV3Schema": schema},
     }
-    definition = {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": name},
-        "spec": {
+    definition = api_object(
+        "CustomResourceDefinition",
+        name,
+        spec={
             "group": group,
             "scope": "Namespaced",
             "names": {"plural": plural, "kind": kind},
             "versions": [served],
         },
-    }
+    )
     cluster.apply(definition)
     cluster.wait_for(
         "customresourcedefinitions",

@@ -12,6 +12,7 @@ from e2e.objects import pod
 from e2e.small_inventory import add_nodes, asking, gpu, template
 from kube.api.core import FINISHED_PHASES
 from kube.names import ENFORCEMENT_LABEL, QUOTA_GATE, SCHEDULER_NAME
+from testing.documents import api_object
 
 DRIVER: Final = "gates.quota.example.com"
 GATES: Final = ROOT / "manifests" / "quota-gates"
@@ -46,12 +47,9 @@ def device_quota(namespace: str, driver: str, most: int) -> Object:
     """Return a quota of devices for a namespace, with its name."""
     limit = {"name": "devices", "driver": driver, "devices": {}, "max": str(most)}
     selector = {"matchLabels": {"kubernetes.io/metadata.name": namespace}}
-    return {
-        "apiVersion": "drawbridge.internal/v1alpha1",
-        "kind": "DeviceQuota",
-        "metadata": {"name": namespace},
-        "spec": {"namespaceSelector": selector, "limits": [limit]},
-    }
+    return api_object(
+        "DeviceQuota", namespace, spec={"namespaceSelector": selector, "limits": [limit]}
+    )
 
 
 class Team:

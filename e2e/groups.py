@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from e2e.access import Object
+from testing.documents import api_object
 
 GATES: Final[Mapping[str, bool]] = {
     "DRAWorkloadResourceClaims": True,
@@ -57,12 +58,7 @@ def pod_group(
         spec["resourceClaims"] = list(claims)
     if priority_class:
         spec["priorityClassName"] = priority_class
-    return {
-        "apiVersion": "scheduling.k8s.io/v1beta1",
-        "kind": "PodGroup",
-        "metadata": {"name": name},
-        "spec": spec,
-    }
+    return api_object("PodGroup", name, spec=spec)
 
 
 def member(pod: Object, group: str) -> Object:

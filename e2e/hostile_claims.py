@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from e2e.access import Object
+from testing.documents import api_object
 
 LENGTH: Final = 9_700
 """The length of an expression, in bytes; the API server takes 10 KiB."""
@@ -36,11 +37,10 @@ def slow_selector(attribute: str, number: int) -> str:
 
 def template(name: str, device_class: str, requests: Sequence[Sequence[str]]) -> Object:
     """Return a ResourceClaimTemplate with a request for each list of selectors."""
-    return {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceClaimTemplate",
-        "metadata": {"name": name},
-        "spec": {
+    return api_object(
+        "ResourceClaimTemplate",
+        name,
+        spec={
             "spec": {
                 "devices": {
                     "requests": [
@@ -58,4 +58,4 @@ def template(name: str, device_class: str, requests: Sequence[Sequence[str]]) ->
                 }
             }
         },
-    }
+    )

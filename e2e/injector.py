@@ -14,6 +14,7 @@ from typing import Any, Final, Self
 
 from e2e.access import Access, Object
 from e2e.credentials import Authority
+from testing.documents import api_object
 
 NAME: Final = "zzz-injector"
 LABEL: Final = "inject"
@@ -48,11 +49,11 @@ class Injector:
     def _configuration(self) -> Object:
         rule = {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"]}
         url = f"https://127.0.0.1:{self._server.server_address[1]}/"
-        return {
-            "apiVersion": "admissionregistration.k8s.io/v1",
-            "kind": "MutatingWebhookConfiguration",
-            "metadata": {"name": NAME},
-            "webhooks": [
+        return api_object(
+            "MutatingWebhookConfiguration",
+            NAME,
+            api_version="admissionregistration.k8s.io/v1",
+            webhooks=[
                 {
                     "name": "injector.example.internal",
                     "clientConfig": {"url": url, "caBundle": self._bundle},
@@ -65,7 +66,7 @@ class Injector:
                     "admissionReviewVersions": ["v1"],
                 }
             ],
-        }
+        )
 
 
 class _Handler(BaseHTTPRequestHandler):

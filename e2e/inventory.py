@@ -19,6 +19,8 @@ from typing import Any, Final
 
 import msgspec
 
+from testing.documents import api_object
+
 Object = dict[str, Any]
 
 NVIDIA: Final = "gpu.nvidia.com"
@@ -168,12 +170,7 @@ def device_class(name: str, expression: str, *, extended_resource: str = "") -> 
     spec: Object = {"selectors": [{"cel": {"expression": expression}}]}
     if extended_resource:
         spec["extendedResourceName"] = extended_resource
-    return {
-        "apiVersion": _RESOURCE,
-        "kind": "DeviceClass",
-        "metadata": {"name": name},
-        "spec": spec,
-    }
+    return api_object("DeviceClass", name, spec=spec)
 
 
 def nvidia_classes(*, extended_resource: str = NVIDIA_EXTENDED_RESOURCE) -> list[Object]:
@@ -234,20 +231,17 @@ def device_classes() -> list[Object]:
 def kwok_node(name: str) -> Object:
     """A simulated node with much room for everything but devices."""
     room = {"cpu": "128", "memory": "1Ti", "ephemeral-storage": "1Ti", "pods": "500"}
-    return {
-        "apiVersion": "v1",
-        "kind": "Node",
-        "metadata": {
-            "name": name,
-            "annotations": {"kwok.x-k8s.io/node": "fake"},
-            "labels": {
-                "kubernetes.io/hostname": name,
-                "kubernetes.io/os": "linux",
-                "kubernetes.io/arch": "amd64",
-            },
+    return api_object(
+        "Node",
+        name,
+        annotations={"kwok.x-k8s.io/node": "fake"},
+        labels={
+            "kubernetes.io/hostname": name,
+            "kubernetes.io/os": "linux",
+            "kubernetes.io/arch": "amd64",
         },
-        "status": {"capacity": room, "allocatable": room},
-    }
+        status={"capacity": room, "allocatable": room},
+    )
 
 
 def kwok_nodes(count: int, *, prefix: str = "node") -> list[Object]:
@@ -393,12 +387,11 @@ def resource_slices(
     pieces = [devices[first : first + 128] for first in range(0, len(devices), 128)] or [[]]
     pool = {"name": node, "generation": generation, "resourceSliceCount": len(pieces)}
     return [
-        {
-            "apiVersion": _RESOURCE,
-            "kind": "ResourceSlice",
-            "metadata": {"name": f"{node}-{driver}-{number}"},
-            "spec": {"driver": driver, "nodeName": node, "pool": pool, "devices": list(piece)},
-        }
+        api_object(
+            "ResourceSlice",
+            f"{node}-{driver}-{number}",
+            spec={"driver": driver, "nodeName": node, "pool": pool, "devices": list(piece)},
+        )
         for number, piece in enumerate(pieces)
     ]
 

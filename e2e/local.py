@@ -33,6 +33,7 @@ from e2e.node.node import Node
 from e2e.processes import recorded_names, running, stop_recorded
 from findings.text import count_text
 from kube.names import ENFORCEMENT_LABEL
+from testing.documents import namespace
 
 ROOT: Final = Path(__file__).parent.parent
 STATE: Final = ROOT / ".local"
@@ -210,11 +211,7 @@ def _fill_with_example(cluster: Cluster, example: ExampleState) -> None:
     cluster.apply(example.objects)
     _add_nodes(cluster, example.nodes, example.slices)
     cluster.apply(
-        {
-            "apiVersion": "v1",
-            "kind": "Namespace",
-            "metadata": {"name": name, "labels": {**labels, ENFORCEMENT_LABEL: "off"}},
-        }
+        namespace(name, {**labels, ENFORCEMENT_LABEL: "off"})
         for name, labels in example.namespaces.items()
     )
     if example.claims:

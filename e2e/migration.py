@@ -16,6 +16,7 @@ from e2e import inventory
 from e2e.access import Object
 from e2e.objects import cron_job, daemon_set, deployment, job, pod, stateful_set
 from kube.quantity import Quantity
+from testing.documents import api_object, resource_quota
 
 GPU: Final = "nvidia.com/gpu"
 MEMORY: Final = "nvidia.com/gpumem"
@@ -394,19 +395,15 @@ def quotas(fleet: Fleet, members: list[Workload]) -> list[Object]:
             used[workload.namespace, key] += pods * amount
         memory[workload.namespace] += pods * workload.memory_mib
     return [
-        {
-            "apiVersion": "v1",
-            "kind": "ResourceQuota",
-            "metadata": {"name": "gpus", "namespace": team},
-            "spec": {
-                "hard": {
-                    f"requests.{key}": str(amount + (0 if team == fleet.full else HEAD_ROOM))
-                    for (namespace, key), amount in sorted(used.items())
-                    if namespace == team
-                }
-                | ({f"requests.{MEMORY}": str(memory[team])} if team == fleet.metered else {})
-            },
-        }
+        resource_quota(
+            {
+                f"requests.{key}": str(amount + (0 if team == fleet.full else HEAD_ROOM))
+                for (namespace, key), amount in sorted(used.items())
+                if namespace == team
+            }
+            | ({f"requests.{MEMORY}": str(memory[team])} if team == fleet.metered else {}),
+            namespace=team,
+        )
         for team in fleet.team_names
     ]
 
@@ -416,22 +413,16 @@ def budgets(members: list[Workload]) -> list[Object]:
     several = [workload for workload in members if workload.pods > 1]
     stateful = [workload for workload in several if workload.document["kind"] == "StatefulSet"]
     return [
-        {
-            "apiVersion": "policy/v1",
-            "kind": "PodDisruptionBudget",
-            "metadata": {
-                "name": workload.document["metadata"]["name"],
-                "namespace": workload.namespace,
-            },
-            "spec": {"maxUnavailable": 1, "selector": workload.document["spec"]["selector"]},
-        }
+        api_object(
+            "PodDisruptionBudget",
+            workload.document["metadata"]["name"],
+            workload.namespace,
+            spec={"maxUnavailable": 1, "selector": workload.document["spec"]["selector"]},
+        )
         for workload in (*several[:BUDGETS], *stateful)
     ]
 
 
 def namespaces(fleet: Fleet) -> list[Object]:
     """Return the namespaces of the teams."""
-    return [
-        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": team}}
-        for team in fleet.team_names
-    ]
+    return [api_object("Namespace", team) for team in fleet.team_names]

@@ -3,6 +3,9 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
+from testing import documents
+from testing.documents import api_object
+
 Object = dict[str, Any]
 
 IMAGE: Final = "registry.internal/app:1"
@@ -40,16 +43,16 @@ def pod(
         for entry_name, template in (claims or {}).items()
     ]
     metadata = {"annotations": dict(annotations or {}), "labels": dict(labels or {})}
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name, **_present(metadata)},
-        "spec": {
+    return api_object(
+        "Pod",
+        name,
+        **_present(metadata),
+        spec={
             "containers": [container("main", **_present(resources))],
             **_present({"resourceClaims": sources}),
             **spec,
         },
-    }
+    )
 
 
 def container(name: str, **resources: Any) -> Object:
@@ -71,12 +74,11 @@ def job(name: str, template: Object, *, completions: int = 1) -> Object:
     """A Job of pods like `template`, all at once; their name is forgotten."""
     inside = _nameless(template)
     inside["spec"] = {**inside["spec"], "restartPolicy": "Never"}
-    return {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": {"name": name},
-        "spec": {"completions": completions, "parallelism": completions, "template": inside},
-    }
+    return api_object(
+        "Job",
+        name,
+        spec={"completions": completions, "parallelism": completions, "template": inside},
+    )
 
 
 def daemon_set(name: str, template: Object) -> Object:
@@ -93,12 +95,7 @@ def cron_job(name: str, template: Object) -> Object:
     """A CronJob that starts no Job, of pods like `template`, without its name."""
     inside = job(name, template)["spec"]
     spec = {"schedule": "0 0 1 1 *", "suspend": True, "jobTemplate": {"spec": inside}}
-    return {
-        "apiVersion": "batch/v1",
-        "kind": "CronJob",
-        "metadata": {"name": name},
-        "spec": spec,
-    }
+    return api_object("CronJob", name, spec=spec)
 
 
 def _selecting(kind: str, name: str, template: Object, **spec: Any) -> Object:
@@ -118,15 +115,16 @@ def _nameless(template: Object) -> Object:
     return {"metadata": metadata, "spec": template["spec"]}
 
 
+def named_claim(name: str, device_class: str, *, count: int = 1, namespace: str = "") -> Object:
+    """A ResourceClaim that asks for whole devices of a class."""
+    request = documents.exactly(deviceClassName=device_class, count=count)
+    return documents.claim(request, name=name, namespace=namespace)
+
+
 def claim_template(name: str, device_class: str, *, count: int = 1) -> Object:
     """A ResourceClaimTemplate that asks for whole devices of a class."""
-    exactly = {"deviceClassName": device_class, "count": count}
-    return {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceClaimTemplate",
-        "metadata": {"name": name},
-        "spec": {"spec": {"devices": {"requests": [{"name": "gpu", "exactly": exactly}]}}},
-    }
+    request = documents.exactly(deviceClassName=device_class, count=count)
+    return documents.template(request, name=name)
 
 
 def _present(fields: Object) -> Object:
@@ -135,22 +133,16 @@ def _present(fields: Object) -> Object:
 
 def priority_class(name: str, value: int = 1000) -> Object:
     """A PriorityClass, above that of pods without one."""
-    return {
-        "apiVersion": "scheduling.k8s.io/v1",
-        "kind": "PriorityClass",
-        "metadata": {"name": name},
-        "value": value,
-    }
+    return api_object("PriorityClass", name, value=value)
 
 
 def disruption_budget(name: str, labels: Mapping[str, str], most: int) -> Object:
     """A PodDisruptionBudget that lets none of so many pods be evicted."""
-    return {
-        "apiVersion": "policy/v1",
-        "kind": "PodDisruptionBudget",
-        "metadata": {"name": name},
-        "spec": {"minAvailable": most, "selector": {"matchLabels": dict(labels)}},
-    }
+    return api_object(
+        "PodDisruptionBudget",
+        name,
+        spec={"minAvailable": most, "selector": {"matchLabels": dict(labels)}},
+    )
 
 
 def has_healthy_pods(budget: Object) -> bool:

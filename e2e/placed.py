@@ -28,6 +28,8 @@ from e2e.objects import Object, container
 from kube.api.core import Node, Pod
 from kube.api.meta import convert
 from kube.api.resource import DeviceClass, ResourceClaim, ResourceClaimStatus, ResourceSlice
+from testing import documents
+from testing.documents import api_object
 
 PLUGIN_RESOURCE: Final = "example.com/plugin"
 """A resource that a device plugin would offer on some nodes."""
@@ -251,13 +253,13 @@ def nodes(count: int, prefix: str) -> Iterator[Object]:
 
 def runtime_class() -> Object:
     """Return the RuntimeClass of pods with an overhead."""
-    return {
-        "apiVersion": "node.k8s.io/v1",
-        "kind": "RuntimeClass",
-        "metadata": {"name": OVERHEAD},
-        "handler": OVERHEAD,
-        "overhead": {"podFixed": {"cpu": "250m", "memory": "128Mi"}},
-    }
+    return api_object(
+        "RuntimeClass",
+        OVERHEAD,
+        api_version="node.k8s.io/v1",
+        handler=OVERHEAD,
+        overhead={"podFixed": {"cpu": "250m", "memory": "128Mi"}},
+    )
 
 
 def pods(count: int, seed: int) -> Iterator[tuple[Object, Object | None]]:
@@ -278,12 +280,7 @@ def _claim(name: str, count: int) -> Object:
             "count": count,
         },
     }
-    return {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceClaim",
-        "metadata": {"name": name},
-        "spec": {"devices": {"requests": [request]}},
-    }
+    return documents.claim(request, name=name)
 
 
 def _amounts(chance: random.Random) -> tuple[Mapping[str, str], Mapping[str, str]]:
@@ -321,4 +318,4 @@ def _pod(name: str, chance: random.Random, claim: Object | None) -> Object:
         spec["nodeSelector"] = {"zone": chance.choice(("a", "b"))}
     if chance.random() < 0.2:
         spec["tolerations"] = [{"key": "reserved", "operator": "Exists"}]
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
+    return api_object("Pod", name, spec=spec)

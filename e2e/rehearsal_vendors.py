@@ -20,6 +20,7 @@ from kube.api.core import Node, Pod
 from kube.api.meta import convert
 from migration.rehearsal.documents import ENDS_LABEL
 from migration.rehearsal.model import RehearsalInput, RehearsedNode
+from testing.documents import api_object
 
 WORK_S: Final = 3.0
 """The time for the work of a Job to go on once its node is cordoned."""
@@ -139,12 +140,9 @@ class RehearsedVendors(StandIn):
     def _bind(self, pod: Object, node: str) -> None:
         metadata = pod["metadata"]
         path = f"/api/v1/namespaces/{metadata['namespace']}/pods/{metadata['name']}/binding"
-        body = {
-            "apiVersion": "v1",
-            "kind": "Binding",
-            "metadata": {"name": metadata["name"]},
-            "target": {"apiVersion": "v1", "kind": "Node", "name": node},
-        }
+        body = api_object(
+            "Binding", metadata["name"], target={"apiVersion": "v1", "kind": "Node", "name": node}
+        )
         self._send("POST", path, body)
 
     def _send(self, method: str, path: str, body: Any = None) -> None:

@@ -18,6 +18,7 @@ from kube.api.urls import (
     REPORTS,
     Resource,
 )
+from testing.documents import api_object
 
 KINDS: Final = {
     REPORTS: "Report",
@@ -81,11 +82,10 @@ _SCHEMA: Final = {
 def definition(resource: Resource) -> Object:
     """The definition of a kind."""
     kind = KINDS[resource]
-    return {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": _name(resource)},
-        "spec": {
+    return api_object(
+        "CustomResourceDefinition",
+        _name(resource),
+        spec={
             "group": resource.group,
             "scope": "Namespaced" if resource.namespaced else "Cluster",
             "names": {"plural": resource.plural, "singular": kind.lower(), "kind": kind},
@@ -106,7 +106,7 @@ def definition(resource: Resource) -> Object:
                 }
             ],
         },
-    }
+    )
 
 
 def install(cluster: Access) -> None:

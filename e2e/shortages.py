@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from e2e import inventory, objects
+from testing.documents import api_object
 
 Object = dict[str, Any]
 
@@ -116,12 +117,9 @@ def same(slug: str, attribute: str, **fields: Any) -> Object:
 
 def _taint_rule(slug: str) -> Object:
     taint = {"key": "example.com/serviced", "value": "yes", "effect": "NoSchedule"}
-    return {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "DeviceTaintRule",
-        "metadata": {"name": slug},
-        "spec": {"deviceSelector": {"driver": driver(slug)}, "taint": taint},
-    }
+    return api_object(
+        "DeviceTaintRule", slug, spec={"deviceSelector": {"driver": driver(slug)}, "taint": taint}
+    )
 
 
 TAINT_RULES_SINCE: Final = 37
@@ -227,12 +225,7 @@ def inventory_of(shortage: Shortage) -> Iterator[Object]:
     spec: Object = {"selectors": [{"cel": {"expression": expression}}]}
     if shortage.slug == "extended":
         spec["extendedResourceName"] = "example.com/extended"
-    yield {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "DeviceClass",
-        "metadata": {"name": shortage.slug},
-        "spec": spec,
-    }
+    yield api_object("DeviceClass", shortage.slug, spec=spec)
     yield from shortage.extra
     if not shortage.devices:
         return
@@ -292,9 +285,4 @@ def waiting_of(shortage: Shortage) -> Iterator[Object]:
 
 
 def _template(name: str, devices: Object) -> Object:
-    return {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceClaimTemplate",
-        "metadata": {"name": name},
-        "spec": {"spec": {"devices": devices}},
-    }
+    return api_object("ResourceClaimTemplate", name, spec={"spec": {"devices": devices}})

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from e2e.access import Access, Object, stream
 from e2e.inventory import device_class, kwok_node
+from testing.documents import api_object, resource_slice
 
 DRA: Final = "resource.k8s.io/v1"
 MARK: Final = "drawbridge-inventory"
@@ -96,17 +97,14 @@ def published(
     generation: int = 1,
 ) -> Object:
     """One of `parts` slices of a node's pool."""
-    return {
-        "apiVersion": DRA,
-        "kind": "ResourceSlice",
-        "metadata": {"name": f"{node}-{driver}-{part}"},
-        "spec": {
-            "driver": driver,
-            "nodeName": node,
-            "pool": {"name": node, "generation": generation, "resourceSliceCount": parts},
-            "devices": list(devices),
-        },
-    }
+    return resource_slice(
+        *devices,
+        driver=driver,
+        node=node,
+        name=f"{node}-{driver}-{part}",
+        generation=generation,
+        count=parts,
+    )
 
 
 def class_of(driver: str, *, name: str = "") -> Object:
@@ -134,22 +132,12 @@ def asking(device_class: str, **exactly: Any) -> Object:
 
 def claim(spec: Object, name: str = "wanted", **metadata: Any) -> Object:
     """A ResourceClaim."""
-    return {
-        "apiVersion": DRA,
-        "kind": "ResourceClaim",
-        "metadata": {"name": name, **metadata},
-        "spec": spec,
-    }
+    return api_object("ResourceClaim", name, **metadata, spec=spec)
 
 
 def template(spec: Object, name: str = "wanted") -> Object:
     """A ResourceClaimTemplate."""
-    return {
-        "apiVersion": DRA,
-        "kind": "ResourceClaimTemplate",
-        "metadata": {"name": name},
-        "spec": {"spec": spec},
-    }
+    return api_object("ResourceClaimTemplate", name, spec={"spec": spec})
 
 
 def amount(memory: str) -> Object:

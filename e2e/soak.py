@@ -35,6 +35,7 @@ from e2e.soak_record import SoakRecord
 from e2e.translated import legacy_keys
 from e2e.users import EDITOR, PODS_ONLY, add_user
 from kube.names import REQUEST_ANNOTATION, ROTATE_ANNOTATION
+from testing.documents import claim
 
 NAMESPACE: Final = "soak"
 HOSTILE: Final = "hostile"
@@ -335,12 +336,7 @@ def _forged() -> Object:
 def _costly_claim() -> Object:
     expression = f'device.attributes["{HAMI}"].uuid.matches("{PATTERN}")'
     exactly = {"deviceClassName": HAMI, "selectors": [{"cel": {"expression": expression}}]}
-    return {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceClaim",
-        "metadata": {"name": "costly"},
-        "spec": {"devices": {"requests": [{"name": "gpu", "exactly": exactly}]}},
-    }
+    return claim({"name": "gpu", "exactly": exactly}, name="costly")
 
 
 def _many_containers() -> Object:

@@ -45,6 +45,8 @@ from e2e.objects import claim_template, pod
 from e2e.translated import devices, legacy_keys
 from e2e.users import PODS_ONLY, add_user
 from kube.names import CONFIGURATION, NAMESPACE, TRANSLATE_LABEL
+from testing import documents
+from testing.documents import api_object
 
 pytestmark = [
     # Another installation would be the same objects.
@@ -81,7 +83,7 @@ def charted(cluster: Cluster, fleet: list[str]) -> Iterator[Drawbridge]:
     """The chart's processes, each with the command of its Deployment and a token of its account."""
     objects = template(*FLAGS)
     namespaces = [
-        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}
+        documents.namespace(name, labels)
         for name, labels in ((NAMESPACE, {}), (TEAM, {TRANSLATE_LABEL: "true"}))
     ]
     cluster.apply(namespaces)
@@ -164,13 +166,9 @@ def test_a_stolen_token_reads_and_creates_no_more_than_its_work(
         WEBHOOK: frozenset({"drawbridge-webhook-tls"}),
     }.get(account, frozenset())
     tokens = {"kubernetes.io/service-account.name": CERTIFICATES}
-    metadata = {"name": "token", "namespace": NAMESPACE, "annotations": tokens}
-    token = {
-        "apiVersion": "v1",
-        "kind": "Secret",
-        "metadata": metadata,
-        "type": "kubernetes.io/service-account-token",
-    }
+    token = api_object(
+        "Secret", "token", NAMESPACE, annotations=tokens, type="kubernetes.io/service-account-token"
+    )
     template_ = claim_template("own", HAMI)
     template_["metadata"]["namespace"] = TEAM
 

@@ -199,7 +199,7 @@ def test_the_command_line_knows_the_mode(cluster: Access, namespace: str, tmp_pa
 
 
 @pytest.mark.usefixtures("shadow")
-def test_nothing_changes_and_everything_is_told(
+def test_nothing_changes_and_everything_is_reported(
     cluster: Access, drawbridge: Drawbridge, namespace: str
 ) -> None:
     share, wrong = pod("share", limits=LIMITS), pod("wrong", limits={GPU: 1, MEMORY: "8Gi"})

@@ -11,7 +11,8 @@ import yaml
 from e2e.access import Access
 from e2e.drawbridge import command_line
 from kube.names import TRANSLATE_LABEL
-from testing.migration import GPU, SHARE, hami_node, namespace, workload
+from testing.documents import namespace, resource_quota
+from testing.migration import GPU, SHARE, hami_node, workload
 
 TEAM: Final = "changed-team"
 LINE: Final = f"requests.{GPU}"
@@ -25,12 +26,7 @@ class Plan:
         """Write the plan, as from a snapshot."""
         self.cluster = cluster
         self.folder = folder / "plan"
-        quota = {
-            "apiVersion": "v1",
-            "kind": "ResourceQuota",
-            "metadata": {"name": "gpus", "namespace": TEAM},
-            "spec": {"hard": {LINE: "8", "pods": "9"}},
-        }
+        quota = resource_quota({LINE: "8", "pods": "9"}, namespace=TEAM)
         cluster.apply([namespace(TEAM)])
         cluster.wait_for("serviceaccounts", "default", TEAM, timeout_s=TIMEOUT_S)
         cluster.apply([quota])

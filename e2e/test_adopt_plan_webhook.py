@@ -13,7 +13,8 @@ from e2e.access import Access, Object
 from e2e.drawbridge import Drawbridge, command_line
 from e2e.objects import pod, stateful_set
 from kube.names import CONFIGURATION, NAMESPACE, SERVICE, TRANSLATE_LABEL
-from testing.migration import SHARE, hami_node, namespace
+from testing.documents import namespace
+from testing.migration import SHARE, hami_node
 
 TEAM: Final = "webhook-team"
 DATABASE: Final = f"StatefulSet/{TEAM}/database"

@@ -17,7 +17,8 @@ import yaml
 
 from e2e.credentials import kubeconfig
 from e2e.drawbridge import ROOT
-from testing.migration import SHARE, daemon_set, hami_node, namespace, node, workload
+from testing.documents import api_object, namespace, node, resource_quota
+from testing.migration import SHARE, daemon_set, hami_node, workload
 
 FLEET: Final = ROOT / "examples" / "migration" / "fleet.yaml"
 WHOLE: Final = ("serving", "batch")
@@ -75,21 +76,15 @@ def metered() -> list[dict[str, object]]:
     limit = {"name": "memory", "driver": driver, "capacity": "memory", "max": f"{most}Mi"}
     selector = {"matchLabels": {"kubernetes.io/metadata.name": "team-a"}}
     return [
-        {
-            "apiVersion": "v1",
-            "kind": "ResourceQuota",
-            "metadata": {"name": "memory", "namespace": "team-a"},
-            "spec": {"hard": {LINE: str(most)}},
-        },
-        {
-            "apiVersion": "drawbridge.internal/v1alpha1",
-            "kind": "DeviceQuota",
-            "metadata": {"name": "team-a-memory"},
-            "spec": {
+        resource_quota({LINE: str(most)}, name="memory", namespace="team-a"),
+        api_object(
+            "DeviceQuota",
+            "team-a-memory",
+            spec={
                 "namespaceSelector": selector,
                 "limits": [{**limit, "legacyKeys": [key]}],
             },
-        },
+        ),
     ]
 
 

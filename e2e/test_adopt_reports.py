@@ -16,6 +16,7 @@ from e2e.drawbridge import CONTROLLER, Drawbridge
 from e2e.small_inventory import add_nodes, asking, claim, class_of, created, gpu
 from kube.api.urls import REPORTS
 from kube.names import MANAGED_LABEL
+from testing.documents import api_object, resource_quota
 
 TIMEOUT_S: Final = 90.0
 CLASS: Final = "adopt-reports-everything"
@@ -38,22 +39,19 @@ def kinds(cluster: Access) -> Iterator[None]:
 
 def quota(namespace: str) -> Object:
     """A quota that counts device keys, and so does not see claims."""
-    return {
-        "apiVersion": "v1",
-        "kind": "ResourceQuota",
-        "metadata": {"name": "gpus", "namespace": namespace},
-        "spec": {"hard": {"requests.nvidia.com/gpu": "4"}},
-    }
+    return resource_quota({"requests.nvidia.com/gpu": "4"}, namespace=namespace)
 
 
 def report_document(namespace: str, name: str, **labels: str) -> Object:
     """A report of somebody else."""
-    return {
-        "apiVersion": "openreports.io/v1alpha1",
-        "kind": "Report",
-        "metadata": {"name": name, "namespace": namespace, "labels": labels},
-        "summary": {"pass": 7},
-    }
+    return api_object(
+        "Report",
+        name,
+        namespace,
+        api_version="openreports.io/v1alpha1",
+        labels=labels,
+        summary={"pass": 7},
+    )
 
 
 def find_report(cluster: Access, kind: ReportKind, namespace: str = "") -> Object | None:

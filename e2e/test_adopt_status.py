@@ -85,7 +85,7 @@ def test_a_component_that_is_gone_is_named_until_it_is_back(
 
 
 @pytest.mark.usefixtures("fleet")
-def test_the_emergency_stop_is_told(cluster: Access, drawbridge: Drawbridge) -> None:
+def test_the_emergency_stop_is_reported(cluster: Access, drawbridge: Drawbridge) -> None:
     cluster.kubectl("delete", ",".join(GENERATED), CONFIGURATION)
     try:
         answer = status(cluster, exit_status=1)
@@ -114,7 +114,7 @@ def test_the_mode_is_in_two_places_that_agree(cluster: Access, drawbridge: Drawb
 
 
 @pytest.mark.usefixtures("fleet")
-def test_settings_of_another_version_are_told_before_an_upgrade(
+def test_settings_of_another_version_are_reported_before_an_upgrade(
     cluster: Access, drawbridge: Drawbridge
 ) -> None:
     def findings(exit_status: int) -> list[str]:

@@ -27,6 +27,7 @@ from e2e.objects import deployment, pod
 from e2e.stand_in import StandIn
 from e2e.vendors import HAMI_LABEL, hami_driver
 from kube.names import NAMESPACE, REQUEST_ANNOTATION, TRANSLATE_LABEL
+from testing.documents import api_object
 
 NODES: Final = ("wave-0", "wave-1", "wave-2")
 GPUS: Final = 2
@@ -215,7 +216,7 @@ def story(cluster: Cluster, tmp_path: Path) -> WaveStory:
     install_drawbridge(
         cluster, manifests=ROOT / "manifests" / "overlays" / "opt-in", settings=SETTINGS
     )
-    cluster.apply([{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": TEAM}}])
+    cluster.apply([api_object("Namespace", TEAM)])
     cluster.add_nodes([hami_node(name) for name in NODES])
     cluster.wait_for("serviceaccounts", "default", TEAM, timeout_s=TIMEOUT_S)
     cluster.apply(team())

@@ -28,6 +28,7 @@ from kube.names import (
     TRANSLATE_LABEL,
 )
 from kube.quantity import Quantity
+from testing.documents import api_object
 
 pytestmark = pytest.mark.usefixtures("fleet", "drawbridge")
 
@@ -84,12 +85,11 @@ def copied(translated: Object, name: str, **annotations: str) -> Object:
     for container in spec["containers"]:
         container.pop("volumeMounts", None)
     shown = translated["metadata"]["annotations"]
-    metadata = {"name": name, "annotations": {**shown, **annotations}}
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+    return api_object("Pod", name, annotations={**shown, **annotations}, spec=spec)
 
 
 def apply_quota(cluster: Access, namespace: str, **hard: str) -> None:
-    head = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "gpus"}}
+    head = api_object("ResourceQuota", "gpus")
     quota = {**head, "spec": {"hard": hard}}
     cluster.kubectl("apply", "-n", namespace, "-f", "-", input=stream(quota))
     cluster.wait_until(
@@ -461,12 +461,12 @@ def test_an_annotation_that_a_binding_adds_gets_no_template(
     forged = printed(cluster, workshop, SHARE)
     victim = pod("plain", claims={"gpu": template_of(forged)}, schedulerName="nobody.internal")
     assert create(cluster, namespace, victim) == (0, "")
-    binding = {
-        "apiVersion": "v1",
-        "kind": "Binding",
-        "metadata": {"name": "plain", "annotations": forged["metadata"]["annotations"]},
-        "target": {"kind": "Node", "name": "hami-0"},
-    }
+    binding = api_object(
+        "Binding",
+        "plain",
+        annotations=forged["metadata"]["annotations"],
+        target={"kind": "Node", "name": "hami-0"},
+    )
 
     status, body = cluster.request(
         "POST", f"/api/v1/namespaces/{namespace}/pods/plain/binding", binding
@@ -546,7 +546,7 @@ def test_a_policy_that_changes_claims_is_not_fought(cluster: Access, namespace: 
     assert later["metadata"]["uid"] == claim["metadata"]["uid"]
 
 
-def test_a_template_that_is_kept_alive_under_a_quota_is_told(
+def test_a_template_that_is_kept_alive_under_a_quota_is_reported(
     cluster: Access, drawbridge: Drawbridge, namespace: str
 ) -> None:
     """Kubernetes lets every pod of a namespace name a template, and a quota of a key counts no claims."""

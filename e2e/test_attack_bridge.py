@@ -26,6 +26,8 @@ from kube.names import (
     NAMESPACE,
 )
 from sidecar.commit.writes import FINALIZER, SETTLED_ANNOTATION
+from testing import documents
+from testing.documents import api_object, owned
 
 BRIDGE: Final = MANIFESTS.parent / "bridge"
 TEAM: Final = "team"
@@ -96,28 +98,22 @@ class Fenced:
 
 
 def lease(name: str, namespace: str, holder: str) -> Object:
-    return {
-        "apiVersion": "coordination.k8s.io/v1",
-        "kind": "Lease",
-        "metadata": {"name": name, "namespace": namespace},
-        "spec": {"holderIdentity": holder, "leaseDurationSeconds": 15},
-    }
+    return api_object(
+        "Lease", name, namespace, spec={"holderIdentity": holder, "leaseDurationSeconds": 15}
+    )
 
 
 def claim() -> Object:
     request = {"name": "device", "exactly": {"deviceClassName": "any"}}
-    return {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceClaim",
-        "metadata": {
-            "name": "claim",
-            "namespace": TEAM,
-            "labels": {"team": "a"},
-            "annotations": {"note": "a"},
-            "finalizers": ["example.com/keep"],
-        },
-        "spec": {"devices": {"requests": [request]}},
-    }
+    return api_object(
+        "ResourceClaim",
+        "claim",
+        TEAM,
+        labels={"team": "a"},
+        annotations={"note": "a"},
+        finalizers=["example.com/keep"],
+        spec={"devices": {"requests": [request]}},
+    )
 
 
 @pytest.fixture(scope="module")
@@ -131,12 +127,7 @@ def fenced(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fenced]:
         cluster.kubectl("create", "namespace", TEAM)
         users = {who: add_user(cluster, TEAM, who) for who in (PODS_ONLY, EDITOR, NOBODY)}
         ours = {who: cluster.kubeconfig_for(NAMESPACE, who) for who in OURS}
-        ownership = {
-            "apiVersion": "drawbridge.internal/v1alpha1",
-            "kind": "AllocatorOwnership",
-            "metadata": {"name": "default"},
-            "spec": {"drivers": [{"name": OWNED}]},
-        }
+        ownership = documents.ownership(owned(name=OWNED))
         cluster.apply([lease(BRIDGE_LEASE, NAMESPACE, HOLDER), claim(), ownership])
         cluster.kubectl("create", "-f", BRIDGE / "fence.yaml")
         patch = ("patch", "validatingadmissionpolicy", FENCE, "--type=merge")

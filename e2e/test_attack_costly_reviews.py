@@ -23,6 +23,7 @@ from e2e.load import Load
 from e2e.objects import pod
 from e2e.probes import watched_probes
 from e2e.translated import opt_out
+from testing.documents import claim
 
 pytestmark = pytest.mark.usefixtures("fleet", "drawbridge")
 
@@ -61,12 +62,7 @@ def selecting(expression: str) -> Object:
     """Return a claim with a selector."""
     selectors = [{"cel": {"expression": expression}}]
     request = {"name": "gpu", "exactly": {"deviceClassName": HAMI, "selectors": selectors}}
-    return {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceClaim",
-        "metadata": {"name": "costly"},
-        "spec": {"devices": {"requests": [request]}},
-    }
+    return claim(request, name="costly")
 
 
 def assert_unnoticed(honest: Load, problems: list[str], attack: str) -> None:
@@ -89,7 +85,7 @@ def memory(cluster: Access, process: str) -> int:
 # --- expressions ----------------------------------------------------------------------------------
 
 
-def test_a_costly_pattern_is_not_evaluated_and_its_author_is_told(
+def test_a_costly_pattern_is_not_evaluated_and_its_author_is_reported(
     cluster: Access, namespace: str, editor: str
 ) -> None:
     costly = selecting(f'device.attributes["{HAMI}"].uuid.matches("{PATTERN}")')

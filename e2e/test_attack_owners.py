@@ -10,6 +10,7 @@ from controllers.templates.actions import POD_CLAIM_ANNOTATION
 from e2e.access import Access, Object, stream
 from e2e.objects import claim_template, pod
 from e2e.users import EDITOR, add_user
+from testing.documents import api_object
 
 pytestmark = pytest.mark.usefixtures("fleet", "drawbridge")
 
@@ -84,16 +85,13 @@ def test_a_claim_that_names_a_pod_of_others_changes_nothing_for_it(
     elsewhere = victim["metadata"]["namespace"]
     (status,) = victim["status"]["resourceClaimStatuses"]
     before = [names_of(cluster, kind, elsewhere) for kind in ("pods", "resourceclaims")]
-    forged = {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceClaim",
-        "metadata": {
-            "name": status["resourceClaimName"],
-            "annotations": {POD_CLAIM_ANNOTATION: status["name"]},
-            "ownerReferences": [reference(victim)],
-        },
-        "spec": claim_template("any", "gpu.example.com")["spec"]["spec"],
-    }
+    forged = api_object(
+        "ResourceClaim",
+        status["resourceClaimName"],
+        annotations={POD_CLAIM_ANNOTATION: status["name"]},
+        ownerReferences=[reference(victim)],
+        spec=claim_template("any", "gpu.example.com")["spec"]["spec"],
+    )
 
     cluster.kubectl("create", "-n", namespace, "-f", "-", input=stream(forged), kubeconfig=user)
     cluster.wait_gone("resourceclaims", status["resourceClaimName"], namespace, timeout_s=TIMEOUT_S)

@@ -23,6 +23,7 @@ from e2e.access import Access, Object
 from e2e.cluster import free_ports
 from e2e.credentials import Authority
 from e2e.objects import deployment, pod
+from testing.documents import api_object
 
 KEY: Final = "0123456789abcdef" * 2
 PATH: Final = f"/mutate/{KEY}"
@@ -184,12 +185,12 @@ def failing(cluster: Access, stage: str, tmp_path_factory: pytest.TempPathFactor
                 config = {"service": {"name": "absent", "namespace": stage, "path": PATH}}
             webhooks.append(webhook(failure.name, {**config, "caBundle": bundle}, stage))
         cluster.apply(
-            {
-                "apiVersion": "admissionregistration.k8s.io/v1",
-                "kind": "MutatingWebhookConfiguration",
-                "metadata": {"name": CONFIGURATION},
-                "webhooks": webhooks,
-            }
+            api_object(
+                "MutatingWebhookConfiguration",
+                CONFIGURATION,
+                api_version="admissionregistration.k8s.io/v1",
+                webhooks=webhooks,
+            )
         )
         undo.callback(cluster.delete, "mutatingwebhookconfiguration", CONFIGURATION)
         cluster.wait_until(
@@ -229,7 +230,7 @@ def create(cluster: Access, namespace: str, name: str) -> tuple[int, str]:
 
 
 @pytest.mark.parametrize("failure", FAILURES, ids=lambda failure: failure.name)
-def test_a_call_that_fails_is_told_with_its_path_unless_there_was_an_answer(
+def test_a_call_that_fails_is_reported_with_its_path_unless_there_was_an_answer(
     cluster: Access, failing: str, failure: Failure
 ) -> None:
     code, message = create(cluster, failing, failure.name)

@@ -9,6 +9,7 @@ from e2e.access import Access, Object, stream
 from e2e.objects import pod
 from e2e.users import PODS_ONLY, add_user
 from kube.names import REQUEST_ANNOTATION, SIGNATURE_ANNOTATION, TRANSLATE_LABEL
+from testing.documents import api_object, resource_quota
 
 pytestmark = pytest.mark.usefixtures("fleet", "drawbridge")
 
@@ -43,16 +44,13 @@ def copy_of(signed_pod: Object, name: str, **members: Any) -> Object:
         for name, text in signed_pod["metadata"]["annotations"].items()
         if name in {REQUEST_ANNOTATION, SIGNATURE_ANNOTATION}
     }
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {
-            "name": name,
-            "annotations": annotations,
-            "labels": {"app": "copy", **members.get("labels", {})},
-        },
-        "spec": {**spec, **members.get("spec", {})},
-    }
+    return api_object(
+        "Pod",
+        name,
+        annotations=annotations,
+        labels={"app": "copy", **members.get("labels", {})},
+        spec={**spec, **members.get("spec", {})},
+    )
 
 
 @pytest.mark.parametrize(
@@ -65,12 +63,7 @@ def test_a_signature_cannot_be_brought_back_past_a_quota(
 ) -> None:
     """A pod that is left alone loses the copied signature, and its user writes it once more."""
     user = add_user(cluster, namespace, PODS_ONLY)
-    quota = {
-        "apiVersion": "v1",
-        "kind": "ResourceQuota",
-        "metadata": {"name": "gpus"},
-        "spec": {"hard": {f"requests.{GPU}": "0"}},
-    }
+    quota = resource_quota({f"requests.{GPU}": "0"}, namespace="")
     cluster.kubectl("apply", "-n", namespace, "-f", "-", input=stream(quota))
     create = ("create", "-n", namespace, "-f", "-")
     honest_copy = stream(copy_of(signed, "honest"))

@@ -14,9 +14,10 @@ from admission.match_conditions import KEYS_BEGIN, KEYS_END
 from e2e.access import Access, Object, stream
 from e2e.attacks import CONFIGURATION_CHANGES, MUTATING, ConfigurationChange, attempt, patched
 from e2e.drawbridge import CERTIFICATES, CONTROLLER, Drawbridge
-from e2e.objects import claim_template, pod
+from e2e.objects import claim_template, named_claim, pod
 from e2e.translated import legacy_keys
 from kube.names import CONFIGURATION, MANAGED_LABEL
+from testing.documents import api_object
 
 DENIED: Final = "ValidatingAdmissionPolicy"
 LIMITS: Final = {"nvidia.com/gpu": 1, "nvidia.com/gpumem": 100}
@@ -90,8 +91,7 @@ class Creation(NamedTuple):
 
 
 def secret(name: str, kind: str, **annotations: str) -> Object:
-    metadata = {"name": name, "namespace": "drawbridge-system", "annotations": annotations}
-    return {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "type": kind}
+    return api_object("Secret", name, "drawbridge-system", annotations=annotations, type=kind)
 
 
 def named(kind: str, api_version: str, name: str, **fields: Any) -> Object:
@@ -177,14 +177,7 @@ def test_claims_that_people_made_or_pods_use_cannot_be_deleted(
 ) -> None:
     cluster.apply(with_namespace(pod("share", limits=LIMITS), namespace))
     cluster.wait_running("share", namespace)
-    cluster.apply(
-        {
-            "apiVersion": "resource.k8s.io/v1",
-            "kind": "ResourceClaim",
-            "metadata": {"name": "mine", "namespace": namespace},
-            "spec": claim_template("mine", "gpu.example.com")["spec"]["spec"],
-        }
-    )
+    cluster.apply(named_claim("mine", "gpu.example.com", namespace=namespace))
     names = {
         object_["metadata"]["name"] for object_ in cluster.objects("resourceclaims", namespace)
     }

@@ -18,6 +18,7 @@ from e2e.access import Object, stream
 from e2e.cluster import Cluster
 from e2e.credentials import kubeconfig, write_secret
 from e2e.drawbridge import MANIFESTS, rendered
+from testing.documents import api_object
 
 DRIVER: Final = MANIFESTS.parent / "driver"
 NAMESPACE: Final = "drawbridge-driver"
@@ -46,18 +47,17 @@ def slice_of(
     **spec: Any,
 ) -> Object:
     """Return a slice; of no node if the name of the node is empty."""
-    return {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceSlice",
-        "metadata": {"name": name},
-        "spec": {
+    return api_object(
+        "ResourceSlice",
+        name,
+        spec={
             "driver": driver,
             "pool": {"name": pool, "generation": generation, "resourceSliceCount": 1},
             "devices": [{"name": "forged"}],
             **({"nodeName": node} if node else {}),
             **spec,
         },
-    }
+    )
 
 
 class Published:

@@ -30,6 +30,7 @@ from e2e.load import Load
 from e2e.objects import pod
 from e2e.probes import watched_probes
 from kube.names import ENFORCEMENT_LABEL
+from testing.documents import api_object
 from testing.hostile_objects import (
     MANY,
     TERMINAL,
@@ -70,8 +71,7 @@ def hostile(cluster: Access, drawbridge: Drawbridge, observer: Drawbridge) -> It
     """A namespace with hostile objects, and some without a namespace."""
     namespace = "hostile-stored"
     labels = {ENFORCEMENT_LABEL: "off"}
-    metadata = {"name": namespace, "labels": labels, "annotations": {"a": TERMINAL}}
-    post(cluster, {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
+    post(cluster, api_object("Namespace", namespace, labels=labels, annotations={"a": TERMINAL}))
     cluster.wait_for("serviceaccounts", "default", namespace)
     stored: list[tuple[str, str]] = []
     try:

@@ -10,6 +10,7 @@ from e2e.access import Access, Object, stream
 from e2e.objects import pod
 from e2e.users import EDITOR, add_user
 from kube.names import REQUEST_ANNOTATION, SIGNATURE_ANNOTATION
+from testing.documents import api_object
 
 pytestmark = pytest.mark.usefixtures("fleet", "drawbridge")
 
@@ -135,9 +136,8 @@ def test_no_way_to_create_a_pod_skips_the_translation(
 def deployment_of(document: Object) -> Object:
     labels = {"app": "share"}
     template = {"metadata": {"labels": labels}, "spec": document["spec"]}
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": {"name": "share"},
-        "spec": {"replicas": 1, "selector": {"matchLabels": labels}, "template": template},
-    }
+    return api_object(
+        "Deployment",
+        "share",
+        spec={"replicas": 1, "selector": {"matchLabels": labels}, "template": template},
+    )

@@ -14,6 +14,7 @@ from e2e.custom_kinds import served_kind
 from e2e.drawbridge import WEBHOOK, Drawbridge
 from e2e.inventory import HAMI
 from e2e.objects import container, deployment, pod
+from testing.documents import api_object
 
 pytestmark = pytest.mark.usefixtures("fleet")
 
@@ -76,7 +77,7 @@ def test_brackets_in_texts_keep_no_workload_from_its_pods(
     assert "review.rejected" not in drawbridge.log(WEBHOOK)[log:]
 
 
-def test_templates_with_wrong_types_are_told(
+def test_templates_with_wrong_types_are_reported(
     cluster: Access, drawbridge: Drawbridge, namespace: str
 ) -> None:
     spec = {"containers": [container("pytorch", limits=SHARE)]}
@@ -116,9 +117,6 @@ def pod_of(limits: dict[str, str | int]) -> Object:
 
 def job(template: Object) -> Object:
     """A job of one worker."""
-    return {
-        "apiVersion": "kubeflow.org/v1",
-        "kind": "PyTorchJob",
-        "metadata": {"name": "train"},
-        "spec": {"pytorchReplicaSpecs": {"Worker": {"template": template}}},
-    }
+    return api_object(
+        "PyTorchJob", "train", spec={"pytorchReplicaSpecs": {"Worker": {"template": template}}}
+    )

@@ -12,6 +12,7 @@ from e2e.bridge import bridged, doubly_held, is_waiting
 from e2e.objects import claim_template, container, pod
 from e2e.translated import devices
 from kube.names import DEFAULT_SCHEDULER_NAME, STRATEGY_ANNOTATION
+from testing.documents import api_object
 
 TIMEOUT_S: Final = 90.0
 PCIE_ROOT: Final = "resource.kubernetes.io/pcieRoot"
@@ -27,12 +28,7 @@ def spec_of(requests: Mapping[str, Any], *, same: str = "") -> Object:
 
 
 def template(name: str, requests: Mapping[str, Any], *, same: str = "") -> Object:
-    return {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceClaimTemplate",
-        "metadata": {"name": name},
-        "spec": {"spec": spec_of(requests, same=same)},
-    }
+    return api_object("ResourceClaimTemplate", name, spec={"spec": spec_of(requests, same=same)})
 
 
 def apply(cluster: Access, namespace: str, *objects: Object) -> None:
@@ -65,12 +61,9 @@ def test_a_pod_with_several_claims_and_an_init_container(
 
 
 def test_two_pods_share_a_claim(cluster: Access, namespace: str, nodes: list[str]) -> None:
-    shared = {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceClaim",
-        "metadata": {"name": "shared"},
-        "spec": spec_of({"gpu": {"deviceClassName": inventory.EXAMPLE}}),
-    }
+    shared = api_object(
+        "ResourceClaim", "shared", spec=spec_of({"gpu": {"deviceClassName": inventory.EXAMPLE}})
+    )
     users = [bridged(pod(name), nodes) for name in ("first", "second")]
     for user in users:
         user["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimName": "shared"}]
@@ -126,12 +119,11 @@ def halves(node: str) -> list[Object]:
         ),
     )
     return [
-        {
-            "apiVersion": "resource.k8s.io/v1",
-            "kind": "ResourceSlice",
-            "metadata": {"name": f"{node}-parts-{name}"},
-            "spec": {"driver": inventory.EXAMPLE, "nodeName": node, "pool": pool, **content},
-        }
+        api_object(
+            "ResourceSlice",
+            f"{node}-parts-{name}",
+            spec={"driver": inventory.EXAMPLE, "nodeName": node, "pool": pool, **content},
+        )
         for name, content in parts
     ]
 

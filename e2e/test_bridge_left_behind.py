@@ -8,7 +8,7 @@ import pytest
 from e2e.access import Access, Object, stream
 from e2e.bridge import bridged, doubly_held
 from e2e.inventory import EXAMPLE
-from e2e.objects import claim_template, pod
+from e2e.objects import named_claim, pod
 
 TIMEOUT_S: Final = 120.0
 FINALIZER: Final = "resource.kubernetes.io/delete-protection"
@@ -21,12 +21,7 @@ def test_a_pod_goes_elsewhere_if_its_node_is_too_small_by_now(
     """The scheduler died between the status of the claim and the Binding of the pod."""
     small, other = nodes
     cpus = int(cluster.get("nodes", small)["status"]["allocatable"]["cpu"])
-    claim: Object = {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceClaim",
-        "metadata": {"name": "left"},
-        "spec": claim_template("left", EXAMPLE)["spec"]["spec"],
-    }
+    claim = named_claim("left", EXAMPLE)
     leftover = bridged(pod("left", requests={"cpu": 2}), nodes)
     leftover["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimName": "left"}]
     leftover["spec"]["containers"][0]["resources"]["claims"] = [{"name": "gpu"}]

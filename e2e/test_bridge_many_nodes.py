@@ -12,6 +12,7 @@ from e2e.bridge import IMPARTIAL, Bridge, bridged, doubly_held
 from e2e.inventory import EXAMPLE
 from e2e.objects import claim_template, pod
 from kube.names import STRATEGY_ANNOTATION
+from testing.documents import api_object
 
 NODES: Final = int(os.environ.get("DRAWBRIDGE_E2E_NODES", "150"))
 """More than the hundred that are in an answer; 1,000 take two minutes more."""
@@ -103,13 +104,7 @@ def _allocate(cluster: Access, namespace: str, nodes: Sequence[str], *, count: i
     """Have devices of nodes be in use, as if other pods had them."""
     spec = claim_template("held", EXAMPLE)["spec"]["spec"]
     claims: list[Object] = [
-        {
-            "apiVersion": "resource.k8s.io/v1",
-            "kind": "ResourceClaim",
-            "metadata": {"name": f"held-{name}"},
-            "spec": spec,
-        }
-        for name in nodes
+        api_object("ResourceClaim", f"held-{name}", spec=spec) for name in nodes
     ]
     cluster.kubectl("apply", "-n", namespace, "-f", "-", input=stream(claims))
     for name in nodes:

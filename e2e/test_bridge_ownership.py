@@ -31,6 +31,7 @@ from kube.names import (
     NAMESPACE,
     SCHEDULER_NAME,
 )
+from testing.documents import api_object, claim
 from tools.custom_resources import definition
 
 OWNED: Final = "owned.example.com"
@@ -54,14 +55,7 @@ class Claims:
         """Create a claim for one device."""
         name = f"claim-{next(_numbers)}"
         request = {"name": "device", "exactly": {"deviceClassName": "any"}}
-        self.cluster.apply(
-            {
-                "apiVersion": "resource.k8s.io/v1",
-                "kind": "ResourceClaim",
-                "metadata": {"name": name, "namespace": TEAM},
-                "spec": {"devices": {"requests": [request]}},
-            }
-        )
+        self.cluster.apply(claim(request, name=name, namespace=TEAM))
         return name
 
     def write(
@@ -108,12 +102,12 @@ def manager(identity: str) -> str:
 
 
 def lease(holder: str) -> Object:
-    return {
-        "apiVersion": "coordination.k8s.io/v1",
-        "kind": "Lease",
-        "metadata": {"name": BRIDGE_LEASE, "namespace": NAMESPACE},
-        "spec": {"holderIdentity": holder, "leaseDurationSeconds": 15},
-    }
+    return api_object(
+        "Lease",
+        BRIDGE_LEASE,
+        NAMESPACE,
+        spec={"holderIdentity": holder, "leaseDurationSeconds": 15},
+    )
 
 
 def patch_policy(cluster: Access, patch: Mapping[str, Any]) -> None:
@@ -126,36 +120,34 @@ def account() -> list[Object]:
     name = {"name": BRIDGE_ACCOUNT}
     claims = ["resourceclaims", "resourceclaims/status", "resourceclaims/binding"]
     return [
-        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}},
-        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": TEAM}},
+        api_object("Namespace", NAMESPACE),
+        api_object("Namespace", TEAM),
         {
             "apiVersion": "v1",
             "kind": "ServiceAccount",
             "metadata": {**name, "namespace": NAMESPACE},
         },
-        {
-            "apiVersion": "rbac.authorization.k8s.io/v1",
-            "kind": "ClusterRole",
-            "metadata": {"name": "bridge-ownership"},
-            "rules": [
+        api_object(
+            "ClusterRole",
+            "bridge-ownership",
+            rules=[
                 {
                     "apiGroups": ["resource.k8s.io"],
                     "resources": claims,
                     "verbs": ["get", "patch", "update"],
                 }
             ],
-        },
-        {
-            "apiVersion": "rbac.authorization.k8s.io/v1",
-            "kind": "ClusterRoleBinding",
-            "metadata": {"name": "bridge-ownership"},
-            "roleRef": {
+        ),
+        api_object(
+            "ClusterRoleBinding",
+            "bridge-ownership",
+            roleRef={
                 "apiGroup": "rbac.authorization.k8s.io",
                 "kind": "ClusterRole",
                 "name": "bridge-ownership",
             },
-            "subjects": [{"kind": "ServiceAccount", **name, "namespace": NAMESPACE}],
-        },
+            subjects=[{"kind": "ServiceAccount", **name, "namespace": NAMESPACE}],
+        ),
     ]
 
 
@@ -300,11 +292,7 @@ def test_there_is_one_ownership_and_it_is_printed(cluster: Access) -> None:
 
 
 def ownership(name: str) -> Object:
-    return {
-        "apiVersion": "drawbridge.internal/v1alpha1",
-        "kind": "AllocatorOwnership",
-        "metadata": {"name": name},
-    }
+    return api_object("AllocatorOwnership", name)
 
 
 # --- own and release ------------------------------------------------------------------------------
@@ -335,7 +323,7 @@ def handover(cluster: Access, drawbridge: Drawbridge) -> Iterator[Drawbridge]:
     rule = {"name": "one", "compatibilityGroups": ["one"]}
     cluster.apply(
         [
-            {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": HANDOVER}},
+            api_object("Namespace", HANDOVER),
             class_of("elsewhere.example.com"),
             claim_template("other", "elsewhere.example.com")
             | {"metadata": {"name": "other", "namespace": HANDOVER}},
@@ -344,12 +332,9 @@ def handover(cluster: Access, drawbridge: Drawbridge) -> Iterator[Drawbridge]:
                 | {"metadata": {"name": "owned", "namespace": namespace}}
                 for namespace in (HANDOVER, EXEMPT)
             ),
-            {
-                "apiVersion": "drawbridge.internal/v1alpha1",
-                "kind": "DeviceCompatibilityPolicy",
-                "metadata": {"name": "handover"},
-                "spec": {"driver": DRIVER, "rules": [rule]},
-            },
+            api_object(
+                "DeviceCompatibilityPolicy", "handover", spec={"driver": DRIVER, "rules": [rule]}
+            ),
         ]
     )
     yield drawbridge

@@ -9,7 +9,7 @@ import pytest
 from e2e.access import Access, Object, stream
 from e2e.bridge import ROOT, Bridge, bridged, doubly_held, is_waiting
 from e2e.inventory import EXAMPLE
-from e2e.objects import claim_template, pod
+from e2e.objects import claim_template, named_claim, pod
 from e2e.translated import devices
 
 TIMEOUT_S: Final = 90.0
@@ -19,12 +19,7 @@ FINALIZER: Final = "resource.kubernetes.io/delete-protection"
 def test_a_pod_gets_a_device_and_its_end_releases_it(
     cluster: Access, bridge: Bridge, namespace: str, nodes: list[str]
 ) -> None:
-    claim = {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceClaim",
-        "metadata": {"name": "kept"},
-        "spec": claim_template("kept", EXAMPLE)["spec"]["spec"],
-    }
+    claim = named_claim("kept", EXAMPLE)
     user = bridged(pod("user"), nodes)
     user["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimName": "kept"}]
     user["spec"]["containers"][0]["resources"] = {"claims": [{"name": "gpu"}]}

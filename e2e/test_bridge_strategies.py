@@ -31,6 +31,8 @@ from e2e.inventory import DRANET, EXAMPLE
 from e2e.objects import pod
 from e2e.translated import devices
 from kube.names import STRATEGY_ANNOTATION
+from testing import documents
+from testing.documents import api_object
 
 TIMEOUT_S: Final = 90.0
 PREFIX: Final = "strategies"
@@ -93,12 +95,9 @@ def nodes_in_use(cluster: Access, stage: str) -> Iterator[list[str]]:
         if node.cpus
     ]
     requests = [share_of(SHARE), {"name": "nic", "exactly": {"deviceClassName": "dranet"}}]
-    template = {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceClaimTemplate",
-        "metadata": {"name": "both"},
-        "spec": {"spec": {"devices": {"requests": requests}}},
-    }
+    template = api_object(
+        "ResourceClaimTemplate", "both", spec={"spec": {"devices": {"requests": requests}}}
+    )
     cluster.kubectl("apply", "-n", stage, "-f", "-", input=stream([template, *fillers]))
     for name, node in NODES.items():
         for number, gpu in enumerate(node.gpus):
@@ -141,12 +140,7 @@ def share_of(memory: str) -> Object:
 def use(cluster: Access, namespace: str, node: str, gpu: int, memory: str) -> None:
     """Have a share of a GPU be in use, as if another pod had it."""
     name = f"in-use-{node}-{gpu}"
-    claim = {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceClaim",
-        "metadata": {"name": name, "namespace": namespace},
-        "spec": {"devices": {"requests": [share_of(memory)]}},
-    }
+    claim = documents.claim(share_of(memory), name=name, namespace=namespace)
     cluster.apply(claim)
     result = {
         "request": "gpu",

@@ -25,6 +25,7 @@ from e2e.objects import pod
 from kube.names import STRATEGY_ANNOTATION
 from kube.quantity import Quantity
 from sidecar.plan.decisions import EVALUATING, SEARCHING
+from testing import documents
 
 STRATEGY: Final = "FragmentationAware"
 NODES, PODS = 48, 260
@@ -118,12 +119,7 @@ def asking(row: openb.Row, name: str) -> list[Object]:
         "count": int(row["num_gpu"]),
         "capacity": {"requests": {openb.MILLI: row["gpu_milli"]}},
     }
-    claim = {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceClaim",
-        "metadata": {"name": name},
-        "spec": {"devices": {"requests": [{"name": "devices", "exactly": exactly}]}},
-    }
+    claim = documents.claim({"name": "devices", "exactly": exactly}, name=name)
     asking_pod = pod(
         name,
         requests={"cpu": f"{row['cpu_milli']}m", "memory": f"{row['memory_mib']}Mi"},

@@ -6,7 +6,7 @@ from typing import Final
 
 import pytest
 
-from e2e.access import Access, Object, stream
+from e2e.access import Access, stream
 from e2e.bridge import Bridge, bridged, doubly_held
 from e2e.cluster import Cluster
 from e2e.inventory import EXAMPLE
@@ -14,6 +14,7 @@ from e2e.objects import (
     claim_template,
     disruption_budget,
     has_healthy_pods,
+    named_claim,
     pod,
     priority_class,
 )
@@ -44,12 +45,7 @@ def test_a_slow_release_costs_one_victim_and_a_budget_chooses_it(
     high = bridged(pod("high", priorityClassName=PRIORITY), nodes)
     high["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimName": "of-high"}]
     high["spec"]["containers"][0]["resources"] = {"claims": [{"name": "gpu"}]}
-    claim: Object = {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceClaim",
-        "metadata": {"name": "of-high"},
-        "spec": claim_template("one", EXAMPLE)["spec"]["spec"],
-    }
+    claim = named_claim("of-high", EXAMPLE)
     objects = [claim_template("one", EXAMPLE), claim, budget, *pods]
     cluster.kubectl("apply", "-n", namespace, "-f", "-", input=stream(objects))
     for name in (*guarded, "other"):

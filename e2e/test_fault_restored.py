@@ -26,6 +26,7 @@ from e2e.translated import devices, legacy_keys
 from kube.names import FENCE, NAMESPACE, SIGNING_SECRET
 from process.certificates.signing import KEYS
 from process.certificates.webhook_paths import PATH_KEYS, PathKey, encode_path_keys, split_path
+from testing.documents import api_object
 from translation.profiles.published import PublishedProfiles, decode_published
 from translation.record.signature import encode_keys
 
@@ -222,12 +223,7 @@ def short_lease(owned_bridge: Owned) -> Iterator[Bridge]:
 
 def named_claim(name: str) -> Object:
     exactly = {"exactly": {"deviceClassName": EXAMPLE, "count": 1}, "name": "gpu"}
-    return {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceClaim",
-        "metadata": {"name": name},
-        "spec": {"devices": {"requests": [exactly]}},
-    }
+    return api_object("ResourceClaim", name, spec={"devices": {"requests": [exactly]}})
 
 
 def user_of(claim: str, name: str) -> Object:

@@ -25,6 +25,7 @@ from kube.names import (
     NAMESPACE,
     SCHEDULER_NAME,
 )
+from testing.documents import api_object
 
 DRIVER: Final = "gangs.example.com"
 TEAM: Final = "gangs"
@@ -45,7 +46,7 @@ def owning(cluster: Access, drawbridge: Drawbridge) -> Iterator[Access]:
     template = claim_template("one", DRIVER)
     cluster.apply(
         [
-            {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": TEAM}},
+            api_object("Namespace", TEAM),
             {**template, "metadata": {**template["metadata"], "namespace": TEAM}},
             priority_class("gangs-high", 1000),
         ]

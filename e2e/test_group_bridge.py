@@ -21,6 +21,7 @@ from e2e.objects import (
     claim_template,
     disruption_budget,
     has_healthy_pods,
+    named_claim,
     pod,
     priority_class,
 )
@@ -305,12 +306,7 @@ def test_a_group_gets_other_nodes_when_its_ports_are_in_use_on_one(
 def test_pods_of_a_group_share_a_claim_and_one_beyond_the_minimum_waits_alone(
     cluster: Access, group_bridge: Bridge, namespace: str
 ) -> None:
-    claim: Object = {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceClaim",
-        "metadata": {"name": "shared"},
-        "spec": claim_template("eight", EXAMPLE, count=GPUS)["spec"]["spec"],
-    }
+    claim = named_claim("shared", EXAMPLE, count=GPUS)
     sharing = [worker(f"sharing-{index}", "job") for index in range(3)]
     for entry in sharing:
         entry["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimName": "shared"}]

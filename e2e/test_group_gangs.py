@@ -22,6 +22,7 @@ from e2e.inventory import NVIDIA
 from e2e.objects import pod
 from e2e.routed import routing_rules
 from kube.names import DEFAULT_SCHEDULER_NAME, SCHEDULER_NAME
+from testing.documents import api_object
 
 TIMEOUT_S: Final = 60.0
 GANGS: Final = int(os.environ.get("DRAWBRIDGE_E2E_GANGS", "4"))
@@ -154,12 +155,9 @@ def volcano_job(name: str) -> list[Object]:
     The pods do not tell how many are needed: the PodGroup does. The Job names the bridge as its scheduler, since nothing
     tells of a launcher without devices that it goes there.
     """
-    group = {
-        "apiVersion": "scheduling.volcano.sh/v1beta1",
-        "kind": "PodGroup",
-        "metadata": {"name": name},
-        "spec": {"minMember": 4},
-    }
+    group = api_object(
+        "PodGroup", name, api_version="scheduling.volcano.sh/v1beta1", spec={"minMember": 4}
+    )
     annotations = {"scheduling.k8s.io/group-name": name}
     workers = [
         pod(

@@ -26,7 +26,7 @@ def test_a_pod_that_comes_while_no_driver_runs_waits_for_it(
     delete_pods(cluster, namespace, driver, "pod")
 
 
-def test_a_device_node_that_the_node_does_not_have_is_told_by_the_container(
+def test_a_device_node_that_the_node_does_not_have_is_reported_by_the_container(
     cluster: Access, namespace: str, real_node: Node, driver: NodeDriver
 ) -> None:
     """The driver sees /dev of its own pod only; the container runtime finds out."""

@@ -194,7 +194,7 @@ def small_disk(real_node: Node, driver: NodeDriver) -> Iterator[Path]:
     real_node.execute("umount", folder)
 
 
-def test_a_full_disk_is_told_and_leaves_nothing(
+def test_a_full_disk_is_reported_and_leaves_nothing(
     cluster: Access, namespace: str, real_node: Node, driver: NodeDriver, small_disk: Path
 ) -> None:
     filler = small_disk / "filler"
@@ -240,7 +240,7 @@ def test_a_device_that_vanishes(
     delete_pods(cluster, namespace, driver, tenant, "next")
 
 
-def test_a_broken_inventory_changes_nothing_and_is_told(
+def test_a_broken_inventory_changes_nothing_and_is_reported(
     cluster: Access, driver: NodeDriver
 ) -> None:
     before = driver.slices()

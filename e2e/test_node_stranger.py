@@ -12,6 +12,7 @@ from e2e.node.claims import claim, pod_with
 from e2e.node.driver import CDI, DRIVER, STATE, NodeDriver, python
 from e2e.node.node import Node
 from e2e.node.pods import apply, delete_pods
+from testing.documents import api_object
 
 NOBODY = 65534
 CONNECT = f"""
@@ -128,12 +129,7 @@ def forged_slices(node: str) -> dict[str, Object]:
         ),
     }
     return {
-        refusal: {
-            "apiVersion": "resource.k8s.io/v1",
-            "kind": "ResourceSlice",
-            "metadata": {"name": name},
-            "spec": forged_spec,
-        }
+        refusal: api_object("ResourceSlice", name, spec=forged_spec)
         for refusal, (name, forged_spec) in forged.items()
     }
 

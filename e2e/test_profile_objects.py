@@ -183,7 +183,7 @@ def test_a_profile_is_in_force_within_seconds_and_an_edit_strands_nobody(
     assert REQUEST_ANNOTATION not in third["metadata"].get("annotations", {})
 
 
-def test_conflicts_and_replaced_profiles_are_told(cluster: Access) -> None:
+def test_conflicts_and_replaced_profiles_are_reported(cluster: Access) -> None:
     cluster.apply(profile())
     wait_status(cluster, "NoConflicts", "True")
 

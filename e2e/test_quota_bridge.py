@@ -15,6 +15,7 @@ from e2e.bridge import Bridge, bridged, doubly_held, is_waiting
 from e2e.inventory import EXAMPLE
 from e2e.objects import claim_template, pod, priority_class
 from kube.api.own_kinds import DEVICE_QUOTA
+from testing import documents
 from tools.custom_resources import definition
 
 TIMEOUT_S: Final = 90.0
@@ -49,8 +50,7 @@ def tenant(cluster: Access) -> Iterator[list[str]]:
     tenant_name = f"{TENANT}-{os.getpid()}-{next(_numbers)}"
     names = [tenant_name, *(f"{tenant_name}-{number}" for number in range(1, NAMESPACES))]
     for name in names:
-        metadata = {"name": name, "labels": {"tenant": tenant_name}}
-        cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
+        cluster.apply(documents.namespace(name, {"tenant": tenant_name}))
     for name in names:
         cluster.wait_for("serviceaccounts", "default", name)
         create(cluster, name, claim_template("one", EXAMPLE))

@@ -52,6 +52,7 @@ from e2e.small_inventory import asking, claim, template
 from e2e.users import EDITOR, PODS_ONLY, add_user
 from e2e.writes import QUOTA_WRITES
 from kube.names import SCHEDULER_NAME, TRANSLATE_LABEL
+from testing.documents import api_object, resource_quota
 
 CREATORS: Final = 50
 ROUNDS: Final = int(os.environ.get("DRAWBRIDGE_E2E_QUOTA_ROUNDS", "20"))
@@ -169,12 +170,7 @@ def test_no_user_gets_around_the_gate(team: Team, cluster: Access, user: str) ->
     assert "may not set spec.nodeName" in message
     code, message = kubectl(
         "create", "--raw", f"/api/v1/namespaces/{team.namespace}/pods/pod/binding", "-f", "-",
-        document={
-            "apiVersion": "v1",
-            "kind": "Binding",
-            "metadata": {"name": "pod"},
-            "target": {"kind": "Node", "name": "gates-node"},
-        },
+        document=api_object("Binding", "pod", target={"kind": "Node", "name": "gates-node"}),
     )  # fmt: skip
     assert code
 
@@ -393,7 +389,7 @@ def test_namespaces_of_a_tenant_share_until_one_is_relabelled(
 ) -> None:
     """A third namespace has the rest of the two; one that leaves the tenant takes its usage along."""
     tenant, third = team.namespace, f"{team.namespace}-third"
-    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": third}}
+    namespace = api_object("Namespace", third)
     cluster.apply(namespace)
     cluster.wait_for("serviceaccounts", "default", third)
     others = [Team(cluster, name) for name in (workshop, third)]
@@ -582,12 +578,7 @@ def test_pods_with_keys_and_claims_share_one_budget_while_a_namespace_moves(
     )
     with_old_key = partial(pod, limits={OLD_KEY: "1"})
     line = f"requests.{OLD_KEY}"
-    quota = {
-        "apiVersion": "v1",
-        "kind": "ResourceQuota",
-        "metadata": {"name": "old", "namespace": team.namespace},
-        "spec": {"hard": {line: "2"}},
-    }
+    quota = resource_quota({line: "2"}, name="old", namespace=team.namespace)
     cluster.apply(quota)
     with UsageRecord(team) as record:
         team.limit(2, OLD_KEY)

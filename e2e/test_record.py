@@ -19,6 +19,7 @@ from e2e.drawbridge import command_line
 from e2e.migration import GPU
 from e2e.objects import container
 from e2e.placed import Outcome, Scheduled, nodes, pods, runtime_class
+from testing.documents import api_object
 
 OF_ITS_OWN: Final[dict[str, Any]] = {"client_qps": 550}
 """The default is as good; with it the control plane is of this file alone, without a webhook that translates pods with keys."""
@@ -81,14 +82,8 @@ def plugin_nodes() -> Iterator[Object]:
 def legacy_pods() -> Iterator[tuple[Object, None]]:
     for number, count in enumerate(KEYS):
         main = container("main", limits={GPU: str(count)}, requests={"cpu": "100m"})
-        metadata = {"name": f"keys-{number}"}
         yield (
-            {
-                "apiVersion": "v1",
-                "kind": "Pod",
-                "metadata": metadata,
-                "spec": {"containers": [main]},
-            },
+            api_object("Pod", f"keys-{number}", spec={"containers": [main]}),
             None,
         )
 
@@ -96,12 +91,7 @@ def legacy_pods() -> Iterator[tuple[Object, None]]:
 def device_quota(namespace: str, devices: int) -> Object:
     limit = {"name": "gpus", "driver": inventory.EXAMPLE, "devices": {}, "max": devices}
     selector = {"matchLabels": {"kubernetes.io/metadata.name": namespace}}
-    return {
-        "apiVersion": "drawbridge.internal/v1alpha1",
-        "kind": "DeviceQuota",
-        "metadata": {"name": "few"},
-        "spec": {"namespaceSelector": selector, "limits": [limit]},
-    }
+    return api_object("DeviceQuota", "few", spec={"namespaceSelector": selector, "limits": [limit]})
 
 
 def allocated(result: Mapping[str, Any], driver: str, capacity: str) -> float:

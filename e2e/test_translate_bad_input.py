@@ -12,6 +12,7 @@ from e2e.access import Access, stream
 from e2e.drawbridge import Drawbridge
 from e2e.fleet import EXAMPLES
 from e2e.objects import Object, container, deployment, pod
+from testing.documents import resource_quota
 
 pytestmark = pytest.mark.usefixtures("fleet", "drawbridge")
 
@@ -354,7 +355,9 @@ def test_what_is_wrong_is_refused_with_its_cause(
 
 
 @pytest.mark.parametrize("case", WARNED, ids=lambda case: case.name)
-def test_what_is_lost_is_told_in_one_line_each(cluster: Access, workshop: str, case: Loss) -> None:
+def test_what_is_lost_is_reported_in_one_line_each(
+    cluster: Access, workshop: str, case: Loss
+) -> None:
     output = cluster.kubectl(*_dry_run(workshop), input=stream(case.pod))
 
     # A fix that does not fit is a warning of its own.
@@ -367,13 +370,7 @@ def test_what_is_lost_is_told_in_one_line_each(cluster: Access, workshop: str, c
 
 def test_a_workload_is_told_what_a_quota_has_left(cluster: Access, namespace: str) -> None:
     line = "requests.nvidia.com/gpu"
-    metadata = {"name": "gpus", "namespace": namespace}
-    quota = {
-        "apiVersion": "v1",
-        "kind": "ResourceQuota",
-        "metadata": metadata,
-        "spec": {"hard": {line: "2"}},
-    }
+    quota = resource_quota({line: "2"}, namespace=namespace)
     cluster.apply([quota])
     cluster.wait_for(
         "resourcequotas",

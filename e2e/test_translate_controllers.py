@@ -10,6 +10,7 @@ from e2e.inventory import HAMI
 from e2e.objects import deployment, job, pod, stateful_set
 from e2e.translated import devices, legacy_keys
 from kube.quantity import Quantity
+from testing.documents import api_object
 
 pytestmark = pytest.mark.usefixtures("fleet")
 
@@ -65,8 +66,7 @@ def test_a_job_and_a_stateful_set(cluster: Access, namespace: str, drawbridge: D
 
 def quota(cluster: Access, namespace: str) -> None:
     spec = {"hard": {"count/pods": "0"}}
-    name = {"name": "no-pods", "namespace": namespace}
-    cluster.apply({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": name, "spec": spec})
+    cluster.apply(api_object("ResourceQuota", "no-pods", namespace, spec=spec))
     cluster.wait_for(
         "resourcequotas", "no-pods", namespace, until=lambda stored: stored["status"].get("hard")
     )

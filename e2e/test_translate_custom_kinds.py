@@ -9,6 +9,7 @@ from e2e.access import Access, Object, stream
 from e2e.custom_kinds import served_kind
 from e2e.drawbridge import Drawbridge, command_line
 from e2e.objects import container
+from testing.documents import api_object
 
 pytestmark = pytest.mark.usefixtures("drawbridge")
 
@@ -23,11 +24,10 @@ def served(cluster: Access) -> Iterator[None]:
 def job(memory: str | int) -> Object:
     """A job of two replicas; the workers request memory of a GPU."""
     share = {"nvidia.com/gpu": 1, "nvidia.com/gpumem": memory}
-    return {
-        "apiVersion": "kubeflow.org/v1",
-        "kind": "PyTorchJob",
-        "metadata": {"name": "train"},
-        "spec": {
+    return api_object(
+        "PyTorchJob",
+        "train",
+        spec={
             "pytorchReplicaSpecs": {
                 "Master": {"template": {"spec": {"containers": [container("pytorch")]}}},
                 "Worker": {
@@ -35,7 +35,7 @@ def job(memory: str | int) -> Object:
                 },
             }
         },
-    }
+    )
 
 
 def create(cluster: Access, namespace: str, document: Object) -> subprocess.CompletedProcess[str]:

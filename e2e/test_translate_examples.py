@@ -28,6 +28,7 @@ from e2e.translated import (
 )
 from kube.names import MANAGED_LABEL, REQUEST_ANNOTATION, TRANSLATE_LABEL
 from kube.quantity import Quantity
+from testing import documents
 
 pytestmark = pytest.mark.usefixtures("fleet", "drawbridge")
 
@@ -196,9 +197,7 @@ def twin_stage(cluster: Access, stage: str) -> Iterator[str]:
     """A namespace that opted out of translation."""
     name = f"{stage}-twin"
     labels = {TRANSLATE_LABEL: "false"}
-    cluster.apply(
-        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}
-    )
+    cluster.apply(documents.namespace(name, labels))
     cluster.wait_for("serviceaccounts", "default", name)
     yield name
     cluster.kubectl("delete", "namespace", name, "--wait=false")

@@ -16,6 +16,7 @@ from e2e.older_kubernetes import needs
 from e2e.translated import devices, legacy_keys
 from kube.names import REQUEST_ANNOTATION
 from kube.quantity import Quantity
+from testing.documents import api_object, resource_quota
 
 pytestmark = pytest.mark.usefixtures("fleet", "drawbridge")
 
@@ -25,14 +26,7 @@ COUNTED = f"{HAMI}.deviceclass.resource.k8s.io/devices"
 
 
 def apply_quota(cluster: Access, namespace: str, **hard: str) -> None:
-    cluster.apply(
-        {
-            "apiVersion": "v1",
-            "kind": "ResourceQuota",
-            "metadata": {"name": "gpus", "namespace": namespace},
-            "spec": {"hard": hard},
-        }
-    )
+    cluster.apply(resource_quota(hard, namespace=namespace))
 
 
 def test_a_quota_that_would_stop_counting_is_named_with_its_replacement(
@@ -68,7 +62,7 @@ def test_a_quota_that_would_stop_counting_is_named_with_its_replacement(
 
 
 def apply_limit_range(cluster: Access, namespace: str, **fields: object) -> None:
-    head = {"apiVersion": "v1", "kind": "LimitRange", "metadata": {"name": "gpus"}}
+    head = api_object("LimitRange", "gpus")
     limits = {**head, "spec": {"limits": [{"type": "Container", **fields}]}}
     cluster.kubectl("apply", "-n", namespace, "-f", "-", input=stream(limits))
 

@@ -20,6 +20,7 @@ from e2e.older_kubernetes import needs
 from e2e.translated import devices
 from kube.names import REQUEST_ANNOTATION
 from kube.quantity import Quantity
+from testing.documents import api_object
 
 pytestmark = pytest.mark.usefixtures("fleet")
 
@@ -35,12 +36,9 @@ nvidia:
 
 def config_map(namespace: str) -> Object:
     """HAMi's own settings, in the layout of its chart."""
-    return {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": {"name": "hami-scheduler-device", "namespace": namespace},
-        "data": {"device-config.yaml": DEVICE_CONFIG},
-    }
+    return api_object(
+        "ConfigMap", "hami-scheduler-device", namespace, data={"device-config.yaml": DEVICE_CONFIG}
+    )
 
 
 def admitted(cluster: Access, namespace: str, document: Object) -> dict[str, Any]:
@@ -143,14 +141,11 @@ def test_a_share_of_kai_is_translated_where_its_scheduler_is_adopted(
 
 
 DEFINITIONS: Final = "network-attachment-definitions.k8s.cni.cncf.io"
-DEFINITION_CRD: Final[Object] = {
-    "apiVersion": "apiextensions.k8s.io/v1",
-    "kind": "CustomResourceDefinition",
-    "metadata": {
-        "name": DEFINITIONS,
-        "annotations": {"api-approved.kubernetes.io": "unapproved, for a test"},
-    },
-    "spec": {
+DEFINITION_CRD: Final[Object] = api_object(
+    "CustomResourceDefinition",
+    DEFINITIONS,
+    annotations={"api-approved.kubernetes.io": "unapproved, for a test"},
+    spec={
         "group": "k8s.cni.cncf.io",
         "scope": "Namespaced",
         "names": {
@@ -171,7 +166,7 @@ DEFINITION_CRD: Final[Object] = {
             }
         ],
     },
-}
+)
 CNI: Final = "cni.dra.networking.x-k8s.io"
 
 

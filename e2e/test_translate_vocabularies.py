@@ -14,6 +14,7 @@ from e2e.objects import pod
 from e2e.translated import devices
 from kube.names import REQUEST_ANNOTATION
 from kube.quantity import Quantity
+from testing.documents import api_object
 
 pytestmark = pytest.mark.usefixtures("fleet", "drawbridge", "accelerators")
 
@@ -134,12 +135,12 @@ def test_a_pod_gets_the_fields_of_the_profile_that_it_names(
         "create", "-n", namespace, "-f", "-", input=stream(document), check=False
     )
     assert "no WorkloadProfile of this name" in rejected.stderr, rejected.stderr
-    profile = {
-        "apiVersion": "tensor-fusion.ai/v1",
-        "kind": "WorkloadProfile",
-        "metadata": {"name": "half"},
-        "spec": {"gpuCount": 1, "resources": {"requests": {"vram": "6Gi", "compute": "20"}}},
-    }
+    profile = api_object(
+        "WorkloadProfile",
+        "half",
+        api_version="tensor-fusion.ai/v1",
+        spec={"gpuCount": 1, "resources": {"requests": {"vram": "6Gi", "compute": "20"}}},
+    )
 
     def is_stored() -> bool:
         return not cluster.kubectl(

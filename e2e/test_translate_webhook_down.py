@@ -17,6 +17,7 @@ from e2e.drawbridge import WEBHOOK, Drawbridge
 from e2e.objects import pod
 from e2e.translated import legacy_keys
 from kube.names import REQUEST_ANNOTATION, TRANSLATE_LABEL
+from testing.documents import api_object
 
 pytestmark = pytest.mark.usefixtures("fleet")
 
@@ -149,12 +150,7 @@ CALLED = (
 
 def post(cluster: Access, namespace: str, case: Case) -> tuple[int, str]:
     """Create a pod from JSON as it is, in a dry run."""
-    document = {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": "pod", **case.metadata},
-        "spec": case.spec,
-    }
+    document = api_object("Pod", "pod", **case.metadata, spec=case.spec)
     path = cluster.kind("pods").path(namespace)
     status, body = cluster.request("POST", f"{path}?dryRun=All", document)
     return status, json.loads(body).get("message", "")

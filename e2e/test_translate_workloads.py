@@ -15,6 +15,7 @@ from e2e.inventory import HAMI
 from e2e.objects import cron_job, daemon_set, deployment, job, pod, replica_set, stateful_set
 from e2e.translated import legacy_keys
 from kube.names import REQUEST_ANNOTATION, TRANSLATE_LABEL
+from testing.documents import api_object, resource_quota
 
 pytestmark = pytest.mark.usefixtures("fleet", "drawbridge")
 
@@ -66,7 +67,7 @@ def test_a_mistake_is_denied_with_its_place_and_its_cure(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_is_lost_is_told_once(cluster: Access, workshop: str, kind: str) -> None:
+def test_what_is_lost_is_reported_once(cluster: Access, workshop: str, kind: str) -> None:
     status, words = create(cluster, workshop, KINDS[kind]("lossy", BINPACK), DRY)
 
     (line,) = words.splitlines()
@@ -96,14 +97,7 @@ def test_what_is_right_is_silent_and_stays_as_it_is(
 
 
 def test_a_quota_only_warns_at_the_workload(cluster: Access, namespace: str) -> None:
-    cluster.apply(
-        {
-            "apiVersion": "v1",
-            "kind": "ResourceQuota",
-            "metadata": {"name": "gpus", "namespace": namespace},
-            "spec": {"hard": {f"requests.{GPU}": "4"}},
-        }
-    )
+    cluster.apply(resource_quota({f"requests.{GPU}": "4"}, namespace=namespace))
     share = deployment("share", SHARE)
     cluster.wait_until(
         lambda: create(cluster, namespace, share, DRY)[1], "the webhook knows of the quota"
@@ -236,8 +230,7 @@ def definition(group: str, kind: str) -> Object:
 
 
 def config_map(namespace: str, name: str, **data: str) -> Object:
-    metadata = {"namespace": namespace, "name": name}
-    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
+    return api_object("ConfigMap", name, namespace, data=data)
 
 
 MAPPING: Final = f"{{name: {GPU}, deviceClassNames: [{HAMI}]}}"
@@ -291,7 +284,7 @@ def test_kueue_with_the_mapping_is_not_warned_about(
     share = deployment("share", SHARE)
     cluster.wait_until(lambda: create(cluster, workshop, share, DRY)[1], "the webhook knows of it")
     data = {"controller_manager_config.yaml": f"resources: {{deviceClassMappings: [{MAPPING}]}}"}
-    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "kueue-system"}}
+    namespace = api_object("Namespace", "kueue-system")
 
     cluster.apply([namespace, config_map("kueue-system", "kueue-manager-config", **data)])
     cluster.wait_until(

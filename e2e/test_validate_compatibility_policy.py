@@ -21,6 +21,7 @@ from e2e.small_inventory import claim, created
 from kube.api.policy import API_VERSION
 from rules.context.rule import CRD_VALIDATION
 from rules.engine.registry import RULES
+from testing.documents import api_object
 from testing.rule_cases import POLICIES as CASES
 from testing.rule_cases import Case
 
@@ -269,7 +270,7 @@ def test_kubectl_shows_it_in_columns(cluster: Access) -> None:
 
 
 @pytest.mark.usefixtures("published")
-def test_a_doubt_is_told_with_its_code(cluster: Access) -> None:
+def test_a_doubt_is_reported_with_its_code(cluster: Access) -> None:
     one_way = [
         of_mode("MIGSlicing", "MIGSlicing", "MPSSharing"),
         of_mode("MPSSharing", "MPSSharing"),
@@ -290,7 +291,7 @@ def test_a_doubt_is_told_with_its_code(cluster: Access) -> None:
 
 
 @pytest.mark.usefixtures("published")
-def test_a_broken_rule_is_told_until_it_is_mended(cluster: Access) -> None:
+def test_a_broken_rule_is_reported_until_it_is_mended(cluster: Access) -> None:
     not_published = f'device.attributes["{DRIVER}"].mode == "mig"'
     cluster.apply(policy(rules=[rule(compatibleOnlyWith=cel(not_published))]))
     awaited(cluster, {"Valid": "False RuleEvaluationError", "Symmetric": "Unknown NotEvaluated"})
@@ -334,12 +335,7 @@ def allocate_by_hand(cluster: Access, name: str, namespace: str, device: str) ->
     """A claim that holds a device, as a scheduler that knows no policy would allocate it."""
     request = {"name": "gpu", "exactly": {"deviceClassName": f"mig.{DRIVER}"}}
     cluster.apply(
-        {
-            "apiVersion": "resource.k8s.io/v1",
-            "kind": "ResourceClaim",
-            "metadata": {"name": name, "namespace": namespace},
-            "spec": {"devices": {"requests": [request]}},
-        }
+        api_object("ResourceClaim", name, namespace, spec={"devices": {"requests": [request]}})
     )
     result = {"request": "gpu", "driver": DRIVER, "pool": NODE, "device": device}
     path = f"/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims/{name}/status"

@@ -11,8 +11,10 @@ from e2e.small_inventory import Who, posted, refusing_party
 from kube.api.device_quota import API_VERSION
 from rules.context.rule import CRD_VALIDATION
 from rules.engine.registry import RULES
+from testing import documents
+from testing.documents import device_quota, limit, resource_slice
 from testing.rule_cases import QUOTAS as CASES
-from testing.rule_cases import Case, device_quota, limit
+from testing.rule_cases import Case
 
 DRIVER: Final = "quotas.example.com"
 NODE: Final = "quotas-0"
@@ -45,17 +47,9 @@ def test_what_the_definition_stands_for_is_refused_by_it(cluster: Access, case: 
 @pytest.fixture
 def devices(cluster: Access) -> Iterator[None]:
     """A node with two devices, and their class."""
-    slice_ = {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceSlice",
-        "metadata": {"name": f"{NODE}-{DRIVER}"},
-        "spec": {
-            "driver": DRIVER,
-            "nodeName": NODE,
-            "pool": {"name": NODE, "generation": 1, "resourceSliceCount": 1},
-            "devices": [{"name": "gpu-0"}, {"name": "gpu-1"}],
-        },
-    }
+    slice_ = resource_slice(
+        {"name": "gpu-0"}, {"name": "gpu-1"}, driver=DRIVER, node=NODE, name=f"{NODE}-{DRIVER}"
+    )
     cluster.add_nodes([inventory.kwok_node(NODE)], lambda _: [slice_])
     cluster.apply([inventory.device_class(DRIVER, f"device.driver == '{DRIVER}'")])
     yield
@@ -65,12 +59,7 @@ def devices(cluster: Access) -> Iterator[None]:
 
 def template(count: int) -> Object:
     exactly = {"deviceClassName": DRIVER, "allocationMode": "ExactCount", "count": count}
-    return {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceClaimTemplate",
-        "metadata": {"name": "quotas"},
-        "spec": {"spec": {"devices": {"requests": [{"name": "gpu", "exactly": exactly}]}}},
-    }
+    return documents.template({"name": "gpu", "exactly": exactly}, name="quotas")
 
 
 @pytest.mark.usefixtures("devices")

@@ -26,6 +26,7 @@ from e2e.small_inventory import (
     tried,
 )
 from kube.names import ENFORCEMENT_LABEL
+from testing.documents import api_object
 
 pytestmark = pytest.mark.usefixtures("drawbridge")
 
@@ -257,13 +258,7 @@ def _declare(site: Site, drawbridge: Drawbridge, declared: Object | None) -> Non
 @pytest.mark.usefixtures("drawbridge")
 def test_where_an_autoscaler_is_at_work_nothing_is_proof(site: Site) -> None:
     name = "cluster-autoscaler-status"
-    site.cluster.apply(
-        {
-            "apiVersion": "v1",
-            "kind": "ConfigMap",
-            "metadata": {"name": name, "namespace": "kube-system"},
-        }
-    )
+    site.cluster.apply(api_object("ConfigMap", name, "kube-system"))
     try:
         site.wait_for_words("0 ", "a cluster autoscaler may add nodes")
     finally:

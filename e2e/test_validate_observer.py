@@ -20,6 +20,7 @@ from e2e.objects import pod
 from e2e.older_kubernetes import MINOR, needs
 from e2e.shortages import LABEL, SHORTAGES, TAINT_RULES_SINCE, Shortage
 from kube.names import ENFORCEMENT_LABEL
+from testing.documents import api_object
 
 MANIFESTS: Final = ROOT / "manifests" / "observer"
 IMPATIENT: Final = {
@@ -322,19 +323,19 @@ def test_its_token_is_not_good_for_events_of_others(
     cluster: Access, observer: Drawbridge, namespace: str
 ) -> None:
     pod_reference = {"apiVersion": "v1", "kind": "Pod", "name": "a", "namespace": namespace}
-    forged = {
-        "apiVersion": "events.k8s.io/v1",
-        "kind": "Event",
-        "metadata": {"name": "a", "namespace": namespace},
-        "eventTime": "2026-11-20T00:00:00.000000Z",
-        "reportingController": "kubelet",
-        "reportingInstance": "a",
-        "regarding": pod_reference,
-        "type": "Normal",
-        "reason": "A",
-        "action": "A",
-        "note": "a",
-    }
+    forged = api_object(
+        "Event",
+        "a",
+        namespace,
+        eventTime="2026-11-20T00:00:00.000000Z",
+        reportingController="kubelet",
+        reportingInstance="a",
+        regarding=pod_reference,
+        type="Normal",
+        reason="A",
+        action="A",
+        note="a",
+    )
 
     output = cluster.kubectl(
         *("create", "--validate=false", "-f", "-"),

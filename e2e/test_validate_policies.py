@@ -19,21 +19,8 @@ from kube.manifests.reader import read_paths
 from kube.names import ENFORCEMENT_LABEL
 from rules.context.rule import BUILT_IN_VALIDATION, KINDS, Category
 from rules.engine.registry import RULES
-from testing.rule_cases import (
-    CLAIMS,
-    CLASSES,
-    CONFIGS,
-    SELECTORS,
-    SLICES,
-    Case,
-    claim,
-    device,
-    device_class,
-    exactly,
-    finding_lines,
-    resource_slice,
-    template,
-)
+from testing.documents import claim, device, device_class, exactly, resource_slice, template
+from testing.rule_cases import CLAIMS, CLASSES, CONFIGS, SELECTORS, SLICES, Case, finding_lines
 
 POLICIES: Final = Path(__file__).parent.parent / "manifests" / "policies" / "policies.yaml"
 DENIED: Final = "ValidatingAdmissionPolicy"

@@ -19,21 +19,13 @@ from kube.api.meta import convert
 from kube.api.resource import DeviceClass, ResourceClaim
 from kube.quantity import Quantity
 from quotas.resource_quotas.usage import claim_usage, pod_usage
-from testing.rule_cases import first, sub
+from testing.documents import class_of_driver, first, resource_quota, sub
 
 CLASS: Final = "quota.validate.example.com"
 RESOURCE: Final = "validate.example.com/quota"
 DEVICES: Final = f"{CLASS}.deviceclass.resource.k8s.io/devices"
 HARD: Final = {DEVICES: "4", f"requests.{RESOURCE}": "5"}
-DEVICE_CLASS: Final[Object] = {
-    "apiVersion": "resource.k8s.io/v1",
-    "kind": "DeviceClass",
-    "metadata": {"name": CLASS},
-    "spec": {
-        "selectors": [{"cel": {"expression": f'device.driver == "{CLASS}"'}}],
-        "extendedResourceName": RESOURCE,
-    },
-}
+DEVICE_CLASS: Final[Object] = class_of_driver(CLASS, extendedResourceName=RESOURCE)
 
 
 def alternatives(*counts: int) -> Object:
@@ -73,10 +65,7 @@ OBJECTS: Final = (
 def quota(cluster: Access, namespace: str) -> Iterator[str]:
     """A quota of the class and its extended resource; its namespace."""
     cluster.apply(DEVICE_CLASS)
-    metadata = {"name": "devices", "namespace": namespace}
-    cluster.apply(
-        {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": metadata, "spec": {"hard": HARD}}
-    )
+    cluster.apply(resource_quota(HARD, name="devices", namespace=namespace))
     _wait_used(cluster, namespace, {DEVICES: "0", f"requests.{RESOURCE}": "0"})
     cluster.wait_until(
         lambda: "status unknown" not in posted(cluster, OBJECTS[0], namespace)[1],

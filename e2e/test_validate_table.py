@@ -29,8 +29,9 @@ from e2e.small_inventory import (
     tried,
 )
 from kube.manifests.reader import read_paths
+from testing import documents
 from testing import rule_cases as cases
-from testing.rule_cases import NVIDIA, cel, config, exactly, first, gpu_config, sub
+from testing.documents import NVIDIA, cel, config, exactly, first, gpu_config, sub
 
 pytestmark = pytest.mark.usefixtures("drawbridge", "inventory", "policies")
 
@@ -304,7 +305,7 @@ NEVER: Final = (
 WARNED: Final = (
     Row(
         "a policy that no scheduler evaluates",
-        cases.policy({"name": "mig", "compatibilityGroups": ["mig"]}),
+        documents.policy({"name": "mig", "compatibilityGroups": ["mig"]}),
         words="the policy is accepted, but not enforced",
     ),
     Row(
@@ -329,10 +330,10 @@ WARNED: Final = (
     ),
     Row(
         "a class that fails on other drivers' devices",
-        cases.device_class(_MODEL),
+        documents.device_class(_MODEL),
         words="errors on devices of other drivers",
     ),
-    Row("a class of everything", cases.device_class(), words="every device of every driver"),
+    Row("a class of everything", documents.device_class(), words="every device of every driver"),
 )
 """Created, and told."""
 

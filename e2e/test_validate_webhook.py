@@ -12,14 +12,7 @@ from e2e.access import Access, Object, stream
 from e2e.drawbridge import WEBHOOK, Drawbridge, command_line
 from e2e.objects import deployment, pod
 from kube.names import ENFORCEMENT_LABEL
-from testing.rule_cases import (
-    claim,
-    config,
-    device_class,
-    exactly,
-    gpu_config,
-    template,
-)
+from testing.documents import claim, config, device_class, exactly, gpu_config, template
 
 pytestmark = pytest.mark.usefixtures("drawbridge")
 

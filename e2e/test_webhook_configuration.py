@@ -24,7 +24,7 @@ def notes(cluster: Access) -> set[str]:
     }
 
 
-def test_a_neutered_and_a_deleted_configuration_are_told(
+def test_a_neutered_and_a_deleted_configuration_are_reported(
     cluster: Access, drawbridge: Drawbridge
 ) -> None:
     cluster.wait_until(lambda: is_current(drawbridge), "all is as it has to be")

@@ -25,6 +25,7 @@ from e2e.migration import (
 )
 from e2e.objects import deployment, pod
 from e2e.stand_in import StandIn
+from testing.documents import api_object
 
 DEVICE_PLUGIN: Final = "nvidia.com/gpu.deploy.device-plugin"
 HAMI_LABEL: Final = ("drawbridge.internal/dra-driver", inventory.HAMI)
@@ -89,15 +90,15 @@ def hami_driver() -> list[Object]:
             {"name": "registry", "hostPath": {"path": "/var/lib/kubelet/plugins_registry"}}
         ],
     }
-    daemon_set = {
-        "apiVersion": "apps/v1",
-        "kind": "DaemonSet",
-        "metadata": {"name": "hami-dra-driver", "namespace": "kube-system"},
-        "spec": {
+    daemon_set = api_object(
+        "DaemonSet",
+        "hami-dra-driver",
+        "kube-system",
+        spec={
             "selector": {"matchLabels": labels},
             "template": {"metadata": {"labels": labels}, "spec": spec},
         },
-    }
+    )
     return [inventory.hami_class(), daemon_set]
 
 
@@ -253,10 +254,5 @@ def _binding(pending: Object, node: str) -> tuple[str, str, Object]:
     metadata = pending["metadata"]
     path = f"/api/v1/namespaces/{metadata['namespace']}/pods/{metadata['name']}/binding"
     target = {"apiVersion": "v1", "kind": "Node", "name": node}
-    body = {
-        "apiVersion": "v1",
-        "kind": "Binding",
-        "metadata": {"name": metadata["name"]},
-        "target": target,
-    }
+    body = api_object("Binding", metadata["name"], target=target)
     return "POST", path, body

@@ -21,6 +21,7 @@ from kube.api.workloads import pod_path
 from kube.jsonpatch import apply
 from kube.names import REQUEST_ANNOTATION
 from process.profiles.profile_files import load_profiles
+from testing.documents import Document
 from translation.cluster.snapshot import (
     TranslationOptions,
     TranslationSnapshot,
@@ -43,7 +44,6 @@ DRANET: Final = "dra.net"
 SRIOV: Final = "sriovnetwork.k8snetworkplumbingwg.io"
 NAMESPACE: Final = "team-a"
 
-Document = dict[str, Any]
 
 # --- pods -----------------------------------------------------------------------------------------
 

@@ -30,8 +30,8 @@ from kube.collections.backoff import Backoff
 from kube.runtime.events import EventRecorder, EventRecorderSettings, EventResult
 from kube.runtime.informer_settings import InformerSettings
 from kube.runtime.informers import InformerFactory
+from testing.documents import Document
 
-Document = dict[str, Any]
 Key = tuple[str, str]
 """Namespace and name; the namespace of cluster-scoped objects is empty."""
 

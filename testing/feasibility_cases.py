@@ -14,9 +14,8 @@ from kube.api.resource import ResourceClaim, ResourceSlice
 from rules.context.context import Context
 from rules.context.inventory import Inventory
 from rules.feasibility.idle_cluster import IdleCluster
-from testing.rule_cases import (
+from testing.documents import (
     EXAMPLE,
-    NAMESPACE,
     Document,
     attributes,
     cel,
@@ -24,12 +23,12 @@ from testing.rule_cases import (
     device,
     exactly,
     first,
-    pod,
     policy,
     resource_slice,
     sub,
     template,
 )
+from testing.rule_cases import NAMESPACE, pod
 from testing.rule_contexts import CLASSES
 
 REQUESTS = "spec.devices.requests"

@@ -9,7 +9,8 @@ from kube.api.meta import ObjectMeta, convert
 from kube.api.resource import DeviceClass
 from rules.context.inventory import Inventory
 from rules.feasibility.idle_cluster import IdleCluster
-from testing.builders import Document, driver_slice, hami_gpu, translation_snapshot
+from testing.builders import driver_slice, hami_gpu, translation_snapshot
+from testing.documents import Document
 
 HAMI: Final = "hami-core-gpu.project-hami.io"
 

@@ -3,8 +3,7 @@
 from collections.abc import Iterator
 from typing import Any, Final
 
-from kube.api.policy import API_VERSION
-from testing.builders import Document
+from testing.documents import Document, api_object
 
 HAMI: Final = "hami-core-gpu.project-hami.io"
 DRA: Final = "resource.k8s.io/v1"
@@ -23,22 +22,22 @@ DEPTH: Final = 800
 
 def cluster_objects() -> Iterator[Document]:
     """Yield objects without a namespace."""
-    yield {"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE, "annotations": SCREAM}}
+    yield api_object("Node", NODE, annotations=SCREAM)
     yield device_class(CLASS, [f'device.driver == "{DRIVER}"'])
     yield device_class("hostile-bombs", bombs(), config=deep(DEPTH))
     yield device_class(LONG_NAME, ["true"])
     for number in range(10):
         yield published(f"hostile-{number}", DRIVER, number)
     yield published("hostile-hami", HAMI, 0, typed_wrongly=True)
-    yield {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "DeviceTaintRule",
-        "metadata": {"name": "hostile", "annotations": SCREAM},
-        "spec": {
+    yield api_object(
+        "DeviceTaintRule",
+        "hostile",
+        annotations=SCREAM,
+        spec={
             "deviceSelector": {"driver": DRIVER},
             "taint": {"key": "hostile.example.com/a", "value": "b", "effect": "NoSchedule"},
         },
-    }
+    )
     yield policy("hostile", [f'device.attributes["{DRIVER}"].text.matches("{PATTERN}")', *bombs()])
     yield policy("hostile-nothing", ["true"] * 16)
     yield policy(LONG_NAME, ["false"])
@@ -47,17 +46,17 @@ def cluster_objects() -> Iterator[Document]:
 def ownership() -> Document:
     """Return an ownership of as many drivers as one may have, all of them unknown."""
     names = [f"{'a' * 55}{number:02}.b" for number in range(64)]
-    return {
-        "apiVersion": API_VERSION,
-        "kind": "AllocatorOwnership",
-        "metadata": {"name": "default", "annotations": SCREAM},
-        "spec": {
+    return api_object(
+        "AllocatorOwnership",
+        "default",
+        annotations=SCREAM,
+        spec={
             "drivers": [
                 {"name": name, **({"pools": hostile_pools()} if number < 4 else {})}
                 for number, name in enumerate(names)
             ]
         },
-    }
+    )
 
 
 def hostile_pools() -> list[Document]:
@@ -83,12 +82,12 @@ def namespaced_objects() -> Iterator[Document]:
     yield quota("many", many)
     yield quota("huge", {"requests.example.com/gpu": BEYOND_INT64, "requests.nvidia.com/a": "9E"})
     yield limit_range("many", {f"example.com/k{number}": "1" for number in range(2000)})
-    yield {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": {"name": "many", "annotations": SCREAM},
-        "data": {f"key-{number}": TERMINAL for number in range(2000)},
-    }
+    yield api_object(
+        "ConfigMap",
+        "many",
+        annotations=SCREAM,
+        data={f"key-{number}": TERMINAL for number in range(2000)},
+    )
     for name, spec in claim_specs().items():
         head = {"metadata": {"name": name, "annotations": SCREAM}, "apiVersion": DRA}
         yield {**head, "kind": "ResourceClaim", "spec": spec}
@@ -102,12 +101,12 @@ def waiting_pod(template: str) -> Document:
     """Return a pod with a claim of a template."""
     claims = [{"name": "device", "resourceClaimTemplateName": template}]
     container = {"name": "main", "image": "registry.internal/app:1"}
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": f"waits-{template[:40]}", "annotations": SCREAM},
-        "spec": {"containers": [container], "resourceClaims": claims},
-    }
+    return api_object(
+        "Pod",
+        f"waits-{template[:40]}",
+        annotations=SCREAM,
+        spec={"containers": [container], "resourceClaims": claims},
+    )
 
 
 def claim_specs() -> dict[str, Any]:
@@ -189,12 +188,7 @@ def device_class(name: str, selectors: list[str], config: Any = None) -> Documen
     spec: Document = {"selectors": [{"cel": {"expression": selector}} for selector in selectors]}
     if config is not None:
         spec["config"] = [configuration(config)]
-    return {
-        "apiVersion": DRA,
-        "kind": "DeviceClass",
-        "metadata": {"name": name, "annotations": SCREAM},
-        "spec": spec,
-    }
+    return api_object("DeviceClass", name, annotations=SCREAM, spec=spec)
 
 
 def published(name: str, driver: str, number: int, *, typed_wrongly: bool = False) -> Document:
@@ -215,12 +209,12 @@ def published(name: str, driver: str, number: int, *, typed_wrongly: bool = Fals
         for index in range(128)
     ]
     pool = {"name": name, "generation": 2**63 - 1, "resourceSliceCount": 2**31}
-    return {
-        "apiVersion": DRA,
-        "kind": "ResourceSlice",
-        "metadata": {"name": name, "annotations": SCREAM},
-        "spec": {"driver": driver, "nodeName": NODE, "pool": pool, "devices": devices},
-    }
+    return api_object(
+        "ResourceSlice",
+        name,
+        annotations=SCREAM,
+        spec={"driver": driver, "nodeName": NODE, "pool": pool, "devices": devices},
+    )
 
 
 def policy(name: str, selectors: list[str]) -> Document:
@@ -233,32 +227,20 @@ def policy(name: str, selectors: list[str]) -> Document:
         }
         for number, expression in enumerate(selectors)
     ]
-    return {
-        "apiVersion": API_VERSION,
-        "kind": "DeviceCompatibilityPolicy",
-        "metadata": {"name": name, "annotations": SCREAM},
-        "spec": {"driver": DRIVER, "rules": rules},
-    }
+    return api_object(
+        "DeviceCompatibilityPolicy",
+        name,
+        annotations=SCREAM,
+        spec={"driver": DRIVER, "rules": rules},
+    )
 
 
 def quota(name: str, hard: dict[str, str]) -> Document:
     """Return a ResourceQuota."""
-    metadata = {"name": name, "annotations": SCREAM}
-    return {
-        "apiVersion": "v1",
-        "kind": "ResourceQuota",
-        "metadata": metadata,
-        "spec": {"hard": hard},
-    }
+    return api_object("ResourceQuota", name, annotations=SCREAM, spec={"hard": hard})
 
 
 def limit_range(name: str, maxima: dict[str, str]) -> Document:
     """Return a LimitRange."""
-    metadata = {"name": name, "annotations": SCREAM}
     limits = [{"type": "Container", "max": maxima, "default": maxima, "defaultRequest": maxima}]
-    return {
-        "apiVersion": "v1",
-        "kind": "LimitRange",
-        "metadata": metadata,
-        "spec": {"limits": limits},
-    }
+    return api_object("LimitRange", name, annotations=SCREAM, spec={"limits": limits})

@@ -6,7 +6,7 @@ from html.parser import HTMLParser
 from typing import Any, Final
 
 from kube.manifests.dump import dump_yaml
-from testing.builders import Document
+from testing.documents import Document, api_object, class_of_driver, node, resource_quota
 
 HOSTILE: Final = (
     "\"><script>window.hacked = 1</script><img src=x onerror='window.hacked = 1'>",
@@ -23,33 +23,23 @@ DRIVER: Final = "gpu.example.com"
 
 def cluster(hostile: str = "plain") -> Iterator[Document]:
     """Yield a cluster of every kind that a page shows, with a text in each place that is free."""
-    yield _node("plugin", {GPU: "2"}, {"nvidia.com/gpu.product": hostile})
+    yield node("plugin", {GPU: "2"}, {"nvidia.com/gpu.product": hostile})
     register = [{"id": hostile, "count": 10, "devmem": 40960, "devcore": 100, "type": hostile}]
-    yield _node("hami", {GPU: "10"}, {}, {"hami.io/node-nvidia-register": json.dumps(register)})
-    yield _node(f"n{hostile}", {}, {})
+    yield node("hami", {GPU: "10"}, {}, {"hami.io/node-nvidia-register": json.dumps(register)})
+    yield node(f"n{hostile}", {}, {})
     share = {GPU: "1", "nvidia.com/gpumem": "8000"}
     yield _workload(f"share{hostile}", share)
     yield _workload(f"whole{hostile}", {GPU: "1"})
     yield _workload(f"wrong{hostile}", {GPU: hostile})
-    yield {
-        "apiVersion": "v1",
-        "kind": "ResourceQuota",
-        "metadata": {"name": hostile, "namespace": hostile},
-        "spec": {"hard": {f"requests.{GPU}": "4"}},
-    }
-    yield {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "DeviceClass",
-        "metadata": {"name": f"class{hostile}"},
-        "spec": {"selectors": [{"cel": {"expression": f'device.driver == "{DRIVER}"'}}]},
-    }
+    yield resource_quota({f"requests.{GPU}": "4"}, name=hostile, namespace=hostile)
+    yield class_of_driver(DRIVER, name=f"class{hostile}")
     yield resource_slice(f"n{hostile}", hostile, 2)
-    yield {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceClaim",
-        "metadata": {"name": f"claim{hostile}", "namespace": f"ns{hostile}"},
-        "spec": {"devices": {"requests": [{"name": "r"}]}},
-        "status": {
+    yield api_object(
+        "ResourceClaim",
+        f"claim{hostile}",
+        f"ns{hostile}",
+        spec={"devices": {"requests": [{"name": "r"}]}},
+        status={
             "allocation": {
                 "devices": {
                     "results": [
@@ -64,16 +54,15 @@ def cluster(hostile: str = "plain") -> Iterator[Document]:
             },
             "reservedFor": [{"resource": "pods", "name": f"pod{hostile}", "uid": "1"}],
         },
-    }
+    )
 
 
 def resource_slice(node: str, text: str, devices: int) -> Document:
     """A slice of a node; its devices have the text as name and attribute."""
-    return {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceSlice",
-        "metadata": {"name": f"slice-{node}"},
-        "spec": {
+    return api_object(
+        "ResourceSlice",
+        f"slice-{node}",
+        spec={
             "driver": DRIVER,
             "nodeName": node,
             "pool": {"name": node, "generation": 1, "resourceSliceCount": 1},
@@ -86,12 +75,12 @@ def resource_slice(node: str, text: str, devices: int) -> Document:
                 for number in range(devices)
             ],
         },
-    }
+    )
 
 
 def large_cluster(nodes: int, workloads: int) -> str:
     """A snapshot of nodes with device plugins and workloads on them."""
-    documents = [_node(f"node-{number:04}", {GPU: "8"}, {}) for number in range(nodes)]
+    documents = [node(f"node-{number:04}", {GPU: "8"}, {}) for number in range(nodes)]
     share = {GPU: "1", "nvidia.com/gpumem": "8000"}
     documents += [
         _workload(f"w-{number}", {GPU: "1"} if number % 3 else share) for number in range(workloads)
@@ -127,28 +116,14 @@ class Outline(HTMLParser):
         self.elements.append(("declaration", ()))
 
 
-def _node(
-    name: str,
-    allocatable: Document,
-    labels: Document,
-    annotations: Document | None = None,
-) -> dict[str, Any]:
-    return {
-        "apiVersion": "v1",
-        "kind": "Node",
-        "metadata": {"name": name, "labels": labels, "annotations": annotations or {}},
-        "status": {"allocatable": allocatable},
-    }
-
-
 def _workload(name: str, limits: Document) -> dict[str, Any]:
     container = {"name": "c", "image": "a", "resources": {"limits": limits}}
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": {"name": name, "namespace": "team"},
-        "spec": {
+    return api_object(
+        "Deployment",
+        name,
+        "team",
+        spec={
             "replicas": 1,
             "template": {"metadata": {}, "spec": {"containers": [container]}},
         },
-    }
+    )

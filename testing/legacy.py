@@ -25,7 +25,6 @@ from testing.builders import (
     HAMI,
     NAMESPACE,
     NVIDIA,
-    Document,
     admit,
     amount,
     container,
@@ -39,6 +38,7 @@ from testing.builders import (
     profiles,
     translation_snapshot,
 )
+from testing.documents import Document
 from translation.cluster.snapshot import TranslationOptions, TranslationSnapshot
 
 ASCEND: Final = "ascend.project-hami.io"

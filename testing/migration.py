@@ -4,6 +4,9 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from testing import documents
+from testing.documents import api_object, node
+
 GPU: Final = "nvidia.com/gpu"
 SHARE: Final = {GPU: "1", "nvidia.com/gpumem": "8000"}
 
@@ -20,17 +23,6 @@ def hami_node(name: str, gpus: int = 2) -> dict[str, Any]:
     ]
     register = {"hami.io/node-nvidia-register": json.dumps(devices)}
     return node(name, {GPU: str(10 * gpus)}, {"gpu": "on"}, register)
-
-
-def node(
-    name: str, allocatable: Mapping[str, str], labels: Mapping[str, str], notes: Mapping[str, str]
-) -> dict[str, Any]:
-    return {
-        "apiVersion": "v1",
-        "kind": "Node",
-        "metadata": {"name": name, "labels": dict(labels), "annotations": dict(notes)},
-        "status": {"allocatable": dict(allocatable)},
-    }
 
 
 def workload(
@@ -57,17 +49,14 @@ def workload(
     }
     reference = {"apiVersion": "apps/v1", "kind": kind, "name": name, "controller": True}
     pods = [
-        {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": {
-                "name": f"{name}-{number}",
-                "namespace": namespace,
-                "labels": labels,
-                "ownerReferences": [reference],
-            },
-            "spec": {**pod_spec, "nodeName": node},
-        }
+        api_object(
+            "Pod",
+            f"{name}-{number}",
+            namespace,
+            labels=labels,
+            ownerReferences=[reference],
+            spec={**pod_spec, "nodeName": node},
+        )
         for number, node in enumerate(nodes)
     ]
     return [owner, *pods]
@@ -90,53 +79,36 @@ def running_job(
 
 def daemon_set(name: str, **spec: Any) -> dict[str, Any]:
     """A DaemonSet with pods that have these fields."""
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "DaemonSet",
-        "metadata": {"name": name, "namespace": "kube-system"},
-        "spec": {"template": {"spec": {"containers": [{"name": "c", "image": "a"}], **spec}}},
-    }
+    return api_object(
+        "DaemonSet",
+        name,
+        "kube-system",
+        spec={"template": {"spec": {"containers": [{"name": "c", "image": "a"}], **spec}}},
+    )
 
 
 def budget(namespace: str = "team", app: str = "web", **spec: Any) -> dict[str, Any]:
-    return {
-        "apiVersion": "policy/v1",
-        "kind": "PodDisruptionBudget",
-        "metadata": {"name": "budget", "namespace": namespace},
-        "spec": {"selector": {"matchLabels": {"app": app}}, **spec},
-    }
-
-
-def namespace(name: str, labels: Mapping[str, str] | None = None) -> dict[str, Any]:
-    """A namespace."""
-    metadata = {"name": name, "labels": dict(labels or {})}
-    return {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}
+    return api_object(
+        "PodDisruptionBudget",
+        "budget",
+        namespace,
+        spec={"selector": {"matchLabels": {"app": app}}, **spec},
+    )
 
 
 def resource_slice(node: str, driver: str, uuids: Sequence[str]) -> dict[str, Any]:
     """The only slice of a node, with these devices."""
-    return {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceSlice",
-        "metadata": {"name": f"slice-{node}"},
-        "spec": {
-            "driver": driver,
-            "nodeName": node,
-            "pool": {"name": node, "generation": 1, "resourceSliceCount": 1},
-            "devices": [
-                {"name": f"device-{number}", "attributes": {"uuid": {"string": uuid}}}
-                for number, uuid in enumerate(uuids)
-            ],
-        },
-    }
+    return documents.resource_slice(
+        *[
+            {"name": f"device-{number}", "attributes": {"uuid": {"string": uuid}}}
+            for number, uuid in enumerate(uuids)
+        ],
+        driver=driver,
+        node=node,
+        name=f"slice-{node}",
+    )
 
 
 def origin(*unreadable: str, version: object = "") -> dict[str, Any]:
     """Return the origin of a snapshot that lacks these resources. A version is text, unless a file is wrong."""
-    return {
-        "apiVersion": "cli.drawbridge.internal/v1",
-        "kind": "Snapshot",
-        "metadata": {"name": "cluster"},
-        "kubernetesVersion": version,
-        "unreadable": list(unreadable),
-    }
+    return api_object("Snapshot", "cluster", kubernetesVersion=version, unreadable=list(unreadable))

@@ -9,17 +9,38 @@ from typing import Any, Final, NamedTuple
 from findings.finding import Finding, Severity
 from kube.api.core import Pod
 from kube.api.meta import ObjectHead, convert
-from kube.api.policy import API_VERSION
 from kube.names import STRATEGY_ANNOTATION
 from rules.context.context import Context
 from rules.engine.engine import VIEWS, Target, validate
+from testing.documents import (
+    EXAMPLE,
+    NVIDIA,
+    NVIDIA_CONFIG,
+    Document,
+    api_object,
+    attributes,
+    cel,
+    claim,
+    config,
+    device,
+    device_class,
+    device_config,
+    device_quota,
+    exactly,
+    first,
+    gpu_config,
+    limit,
+    nodes_of,
+    opaque,
+    owned,
+    ownership,
+    policy,
+    resource_slice,
+    sub,
+    template,
+)
 
-Document = dict[str, Any]
-
-NVIDIA: Final = "gpu.nvidia.com"
 OWN_DRIVER: Final = "gpu.drawbridge.internal"
-NVIDIA_CONFIG: Final = "resource.nvidia.com/v1beta1"
-EXAMPLE: Final = "gpu.example.com"
 NAMESPACE: Final = "team-a"
 
 
@@ -34,157 +55,30 @@ class Case(NamedTuple):
 # --- builders -------------------------------------------------------------------------------------
 
 
-def exactly(name: str = "gpu", /, **fields: Any) -> Document:
-    return {"name": name, "exactly": {"deviceClassName": NVIDIA, **fields}}
-
-
-def first(*alternatives: Document, name: str = "gpu") -> Document:
-    return {"name": name, "firstAvailable": list(alternatives)}
-
-
-def sub(name: str, **fields: Any) -> Document:
-    return {"name": name, "deviceClassName": NVIDIA, **fields}
-
-
-def cel(expression: str) -> Document:
-    return {"cel": {"expression": expression}}
-
-
-def opaque(parameters: Any, driver: str = NVIDIA) -> Document:
-    return {"driver": driver, "parameters": parameters}
-
-
-def config(parameters: Any, *requests: str, driver: str = NVIDIA) -> Document:
-    request_fields = {"requests": list(requests)} if requests else {}
-    return {**request_fields, "opaque": opaque(parameters, driver)}
-
-
-def device_config(**sharing: Any) -> Document:
-    config = {"apiVersion": "drawbridge.internal/v1alpha1", "kind": "DeviceConfig"}
-    return {**config, "sharing": sharing}
-
-
-def gpu_config(**sharing: Any) -> Document:
-    return {"apiVersion": NVIDIA_CONFIG, "kind": "GpuConfig", "sharing": sharing}
-
-
-def claim(*requests: Document, **devices: Any) -> Document:
-    return {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceClaim",
-        "metadata": {"name": "validated"},
-        "spec": {"devices": {"requests": list(requests), **devices}},
-    }
-
-
-def template(*requests: Document, **devices: Any) -> Document:
-    document = claim(*requests, **devices)
-    return {**document, "kind": "ResourceClaimTemplate", "spec": {"spec": document["spec"]}}
-
-
-def device_class(*expressions: str, **spec: Any) -> Document:
-    return {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "DeviceClass",
-        "metadata": {"name": "validated.example.com"},
-        "spec": {"selectors": [cel(expression) for expression in expressions], **spec},
-    }
-
-
-def device(name: str = "gpu-0", **fields: Any) -> Document:
-    return {"name": name, **fields}
-
-
-def resource_slice(
-    *devices: Document, name: str = "validated", count: int = 1, generation: int = 1, **spec: Any
-) -> Document:
-    place = {} if {"allNodes", "nodeSelector", "perDeviceNodeSelection"} & set(spec) else "node-a"
-    return {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceSlice",
-        "metadata": {"name": name},
-        "spec": {
-            "driver": EXAMPLE,
-            "pool": {"name": "node-a", "generation": generation, "resourceSliceCount": count},
-            **({"nodeName": place} if place else {}),
-            **({"devices": list(devices)} if devices else {}),
-            **spec,
-        },
-    }
-
-
 def _mode(mode: str, *, domain: str = EXAMPLE) -> str:
     """An expression that is true of the devices of a mode."""
     return f'device.attributes["{domain}"].?mode.orValue("") == "{mode}"'
-
-
-def policy(*rules: Document) -> Document:
-    return {
-        "apiVersion": API_VERSION,
-        "kind": "DeviceCompatibilityPolicy",
-        "metadata": {"name": "validated"},
-        "spec": {"driver": EXAMPLE, "rules": list(rules)},
-    }
-
-
-def device_quota(*limits: Document, **spec: Any) -> Document:
-    return {
-        "apiVersion": API_VERSION,
-        "kind": "DeviceQuota",
-        "metadata": {"name": "validated"},
-        "spec": {"namespaceSelector": {}, "limits": list(limits), **spec},
-    }
-
-
-def ownership(*drivers: Document, name: str = "default") -> Document:
-    return {
-        "apiVersion": API_VERSION,
-        "kind": "AllocatorOwnership",
-        "metadata": {"name": name},
-        "spec": {"drivers": list(drivers)},
-    }
-
-
-def owned(*pools: Document, name: str = EXAMPLE, **settings: Any) -> Document:
-    return {"name": name, **settings, **({"pools": list(pools)} if pools else {})}
-
-
-def nodes_of(label: str | None, name: str = "", **settings: Any) -> Document:
-    """A pool of the nodes with a value of label `pool`; of all nodes for None."""
-    selector = {} if label is None else {"matchLabels": {"pool": label}}
-    return {"name": name or label or "all", "nodeSelector": selector, **settings}
-
-
-def limit(most: str = "80Gi", /, name: str = "memory", **fields: Any) -> Document:
-    measure = {} if fields.keys() & {"devices", "claims", "counter"} else {"capacity": "memory"}
-    return {"name": name, "driver": EXAMPLE, "max": most, **measure, **fields}
 
 
 def pod(
     *claims: Document, uses: tuple[Mapping[str, str], ...] = (), limits: Any = None
 ) -> Document:
     resources = {"claims": list(uses), **({"limits": limits} if limits else {})}
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": "validated"},
-        "spec": {
+    return api_object(
+        "Pod",
+        "validated",
+        spec={
             "containers": [
                 {"name": "main", "image": "registry.internal/app:1", "resources": resources}
             ],
             "resourceClaims": list(claims),
         },
-    }
+    )
 
 
 def annotated_document(document: Document, strategy: str) -> Document:
     annotations = {STRATEGY_ANNOTATION: strategy}
     return {**document, "metadata": {**document["metadata"], "annotations": annotations}}
-
-
-def attributes(**values: Any) -> Document:
-    kinds = {str: "string", bool: "bool", int: "int"}
-    return {"attributes": {name: {kinds[type(value)]: value} for name, value in values.items()}}
 
 
 # --- what is said ---------------------------------------------------------------------------------

@@ -6,9 +6,8 @@ from kube.api.meta import convert
 from kube.api.resource import DeviceClass, ResourceClaim, ResourceSlice
 from rules.context.context import Context
 from rules.context.inventory import Inventory
-from testing.rule_cases import (
+from testing.documents import (
     EXAMPLE,
-    NAMESPACE,
     NVIDIA,
     Document,
     attributes,
@@ -17,6 +16,7 @@ from testing.rule_cases import (
     exactly,
     resource_slice,
 )
+from testing.rule_cases import NAMESPACE
 
 
 def named_class(name: str, *expressions: str, **spec: Any) -> DeviceClass:

@@ -13,7 +13,8 @@ from kube.api.meta import rfc3339
 from kube.names import NAMESPACE as OUR_NAMESPACE
 from kube.names import REQUEST_ANNOTATION, SIGNATURE_ANNOTATION, SIGNING_SECRET
 from process.certificates.signing import KEYS
-from testing.builders import NAMESPACE, Document
+from testing.builders import NAMESPACE
+from testing.documents import Document
 from translation.record.signature import SigningKey, content_of, encode_keys, sign
 
 NOW: Final = datetime(2026, 11, 20, 8, 30, tzinfo=UTC)

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from testing.rule_cases import Document, device, resource_slice
+from testing.documents import Document, api_object, device, resource_slice
 
 VERDICTS: Final = Path(__file__).parent.parent / "tests" / "rules" / "data" / "slices.json"
 GATES: Final = (
@@ -380,11 +380,10 @@ REQUEST_POLICIES: Final = (
 SLICES: Final = (*NAMES, *VALUES, *PLACES, *COUNTERS, *REQUEST_POLICIES)
 
 
-MIXED_LAYOUT: Final[Document] = {
-    "apiVersion": "resource.k8s.io/v1",
-    "kind": "ResourceSlice",
-    "metadata": {"name": "mixed"},
-    "spec": {
+MIXED_LAYOUT: Final[Document] = api_object(
+    "ResourceSlice",
+    "mixed",
+    spec={
         "driver": "gpu.example.com",
         "nodeName": "node-a",
         "pool": {"name": "node-a", "generation": 1, "resourceSliceCount": 1},
@@ -398,5 +397,5 @@ MIXED_LAYOUT: Final[Document] = {
             }
         ],
     },
-}
+)
 """Devices beside counters, as Kubernetes 1.34 has them, and later versions reject it."""

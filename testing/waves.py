@@ -10,7 +10,8 @@ from typing import Any, Final
 
 from kube.manifests.dump import dump_yaml
 from testing.command import drawbridge
-from testing.migration import SHARE, hami_node, namespace, origin, workload
+from testing.documents import namespace, resource_quota
+from testing.migration import SHARE, hami_node, origin, workload
 
 UID: Final = "6f3c9d6e-1111-4c57-9d8f-000000000001"
 _FAKE: Final = r"""#!/bin/sh
@@ -70,12 +71,7 @@ def fleet() -> list[Mapping[str, Any]]:
     """Return a cluster with three nodes of HAMi and two namespaces."""
     system = namespace("kube-system")
     system["metadata"]["uid"] = UID
-    quota = {
-        "apiVersion": "v1",
-        "kind": "ResourceQuota",
-        "metadata": {"name": "gpus", "namespace": "team"},
-        "spec": {"hard": {"requests.nvidia.com/gpu": "8"}},
-    }
+    quota = resource_quota({"requests.nvidia.com/gpu": "8"})
     return [
         {**origin(), "server": "https://gpu.example:6443"},
         *(system, namespace("team"), namespace("other"), quota),

@@ -27,13 +27,8 @@ from kube.api.workloads import VALIDATED_KINDS
 from kube.names import SCHEDULER_NAME
 from process.model.durations import PositiveDuration
 from rules.context.context import Context
-from testing.builders import (
-    NAMESPACE,
-    Document,
-    gpus,
-    pod,
-    translation_snapshot,
-)
+from testing.builders import NAMESPACE, gpus, pod, translation_snapshot
+from testing.documents import Document
 from testing.fake_api_server import running
 from testing.review_runner import UNLIMITED_S, review_runner
 from testing.signing import fixed_signing

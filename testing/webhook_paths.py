@@ -6,7 +6,7 @@ from controllers.certificates.secret_documents import secret_document
 from kube.names import NAMESPACE
 from process.certificates.certificates import CertificateSettings
 from process.certificates.webhook_paths import PATH_KEYS, PathKey, encode_path_keys
-from testing.builders import Document
+from testing.documents import Document
 
 
 def fixed_path(path: str) -> str:

@@ -228,6 +228,19 @@ def _local_names(module: ast.Module) -> Iterator[tuple[int, str]]:
                 yield node.lineno, name
 
 
+def test_helpers_that_tests_share_are_not_in_a_module_of_tests() -> None:
+    """A reader of a test looks for its helpers in `testing/`, or beside it in a `conftest`."""
+    shared = [
+        f"{file.relative_to(ROOT)}: {line}"
+        for folder in ("tests", "e2e", "bench", "testing")
+        for file in sorted((ROOT / folder).rglob("*.py"))
+        for line in file.read_text().splitlines()
+        if re.match(r"\s*from (tests|e2e)[.\w]*\.test_\w+ import|\s*from tests import", line)
+    ]
+
+    assert not shared, "\n".join(shared)
+
+
 def test_the_webhook_is_the_https_server_and_nothing_else() -> None:
     """Decisions about reviews are in admission; projections and caches are in clusterstate."""
     files = {file.stem for file in (ROOT / "webhook").glob("*.py")} - {"__init__", "__main__"}

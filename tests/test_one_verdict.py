@@ -23,7 +23,6 @@ from findings.finding import Code
 from kube import names
 from kube.api.core import Pod
 from kube.api.meta import convert
-from kube.api.ownership import API_VERSION as OWNERSHIP_VERSION
 from kube.api.urls import (
     ALLOCATOR_OWNERSHIPS,
     DEVICE_CLASSES,
@@ -44,30 +43,25 @@ from process.model.durations import PositiveDuration
 from process.serving.metrics import event_counter
 from rules.context.context import Context
 from rules.engine.engine import Target, validate
-from testing.builders import Document
+from testing import documents
 from testing.command import drawbridge
+from testing.documents import Document, api_object, ownership
 from testing.fake_api_server import FakeApiServer, quick_informers, quick_recorder, running, until
-from tests.cli.test_simulate import DRIVER, claim, device_class, holding, node, slice_of, using
+from testing.simulated_cluster import DRIVER, claim, device_class, holding, node, slice_of, using
 
 GATE: Final = "DRADeviceTaints"
 NAMESPACE: Final = "team"
 POD: Final = using("trainer", "wanted")
-POLICY: Final[Document] = {
-    "apiVersion": "drawbridge.internal/v1alpha1",
-    "kind": "DeviceCompatibilityPolicy",
-    "metadata": {"name": "alone"},
-    "spec": {
+POLICY: Final[Document] = api_object(
+    "DeviceCompatibilityPolicy",
+    "alone",
+    spec={
         "driver": DRIVER,
         "scope": "Pool",
         "rules": [{"name": "alone", "compatibleOnlyWith": {"cel": {"expression": "false"}}}],
     },
-}
-OWNERSHIP: Final[Document] = {
-    "apiVersion": OWNERSHIP_VERSION,
-    "kind": "AllocatorOwnership",
-    "metadata": {"name": "default"},
-    "spec": {"drivers": [{"name": DRIVER}]},
-}
+)
+OWNERSHIP: Final[Document] = ownership(documents.owned(name=DRIVER))
 TAINTED: Final = {"name": "gpu-1", "taints": [{"key": "worn", "effect": "NoSchedule"}]}
 OBJECTS: Final[tuple[tuple[Resource, Document], ...]] = (
     (NODES, node("node-a")),
@@ -75,7 +69,7 @@ OBJECTS: Final[tuple[tuple[Resource, Document], ...]] = (
     (RESOURCE_SLICES, slice_of("node-a", {"name": "gpu-0"}, TAINTED)),
     (RESOURCE_CLAIMS, holding("held", "gpu-0", "node-a")),
     (RESOURCE_CLAIMS, claim("wanted")),
-    (NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}),
+    (NAMESPACES, api_object("Namespace", NAMESPACE)),
 )
 
 

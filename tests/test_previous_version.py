@@ -22,12 +22,12 @@ from driver.plan.checkpoint import Checkpoint, decode_checkpoint, encode_checkpo
 from kube.api.meta import convert, encode
 from kube.manifests.dump import dump_yaml
 from kube.names import REQUEST_ANNOTATION
+from testing.documents import Document
 from testing.legacy import pod_document
 from testing.oracle.legacy.questions import VOCABULARIES, read_executed
 
 pytestmark = pytest.mark.oracle
 
-Document = dict[str, Any]
 ROOT: Final = Path(__file__).parents[1]
 COMMIT: Final = "1922700e"
 """The last commit before the packages of the migration; nothing has been released yet."""

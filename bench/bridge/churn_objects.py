@@ -9,6 +9,7 @@ from bench.bridge.scenarios import CLASS, DRIVER, NOWHERE, SCENARIOS, Object
 from e2e.inventory import kwok_node
 from e2e.objects import pod
 from kube.names import SCHEDULER_NAME
+from testing.documents import api_object
 
 KIND_LABEL: Final = f"{DRIVER}/kind"
 CROWDED_NODES: Final = 2
@@ -119,12 +120,7 @@ def templates() -> Iterator[Object]:
 
 def priority_class() -> Object:
     """Return the PriorityClass of some pods on crowded nodes."""
-    return {
-        "apiVersion": "scheduling.k8s.io/v1",
-        "kind": "PriorityClass",
-        "metadata": {"name": URGENT},
-        "value": 1000,
-    }
+    return api_object("PriorityClass", URGENT, value=1000)
 
 
 def life(number: int, chance: random.Random) -> Life:
@@ -163,10 +159,5 @@ def _with_claim(number: int, kind: NodeKind, devices: Object) -> Life:
     name = document["metadata"]["name"]
     source = {"name": "devices", "resourceClaimName": name}
     document["spec"]["resourceClaims"] = [source]
-    claim = {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceClaim",
-        "metadata": {"name": name},
-        "spec": {"devices": devices},
-    }
+    claim = api_object("ResourceClaim", name, spec={"devices": devices})
     return Life(document, claim)

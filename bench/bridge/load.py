@@ -19,6 +19,7 @@ from kube.api.urls import (
 )
 from kube.client.client import Client, PatchType
 from kube.errors import AlreadyExists, KubeError, NotFound
+from testing.documents import api_object
 
 IN_FLIGHT: Final = 16
 """Requests of the load, at once."""
@@ -217,12 +218,7 @@ def templates_of(scenario: Scenario, nowhere: Object) -> list[Object]:
     """Return the ResourceClaimTemplates that the scenario's pods name."""
     requests = {**scenario.requests, NOWHERE_TEMPLATE: nowhere}
     return [
-        {
-            "apiVersion": "resource.k8s.io/v1",
-            "kind": "ResourceClaimTemplate",
-            "metadata": {"name": name},
-            "spec": {"spec": {"devices": devices}},
-        }
+        api_object("ResourceClaimTemplate", name, spec={"spec": {"devices": devices}})
         for name, devices in requests.items()
     ]
 

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from e2e import inventory
+from testing.documents import api_object
 
 Object = dict[str, Any]
 
@@ -111,12 +112,7 @@ def _partitions(node: str) -> list[Object]:
         "pool": {"name": node, "generation": 1, "resourceSliceCount": 2},
     }
     return [
-        {
-            "apiVersion": "resource.k8s.io/v1",
-            "kind": "ResourceSlice",
-            "metadata": {"name": f"{node}-{part.lower()}"},
-            "spec": {**spec, part: content},
-        }
+        api_object("ResourceSlice", f"{node}-{part.lower()}", spec={**spec, part: content})
         for part, content in (("sharedCounters", counters), ("devices", devices))
     ]
 
@@ -190,15 +186,14 @@ def _filling(node: str, count: int) -> Object:
         for index in range(count)
     ]
     fields = [{"key": "metadata.name", "operator": "In", "values": [node]}]
-    return {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceClaim",
-        "metadata": {"name": f"filling-{node}"},
-        "spec": {"devices": {"requests": [_request(count)]}},
-        "status": {
+    return api_object(
+        "ResourceClaim",
+        f"filling-{node}",
+        spec={"devices": {"requests": [_request(count)]}},
+        status={
             "allocation": {
                 "devices": {"results": results},
                 "nodeSelector": {"nodeSelectorTerms": [{"matchFields": fields}]},
             }
         },
-    }
+    )

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from statistics import quantiles
 from tempfile import TemporaryDirectory
-from typing import Any, Final
+from typing import Final
 
 import aiohttp
 import msgspec
@@ -23,6 +23,7 @@ from kube.manifests.dump import dump_yaml
 from kube.names import SCHEDULER_NAME
 from sidecar.model.protocol import PREFIX
 from testing.device_quotas import capacity_limit, device_limit, quota
+from testing.documents import Document
 from testing.fake_api_server import FakeApiServer
 from testing.oracle import workloads
 from testing.oracle.draft import GPU
@@ -39,8 +40,6 @@ NODE_CPU_MILLI: Final = 128_000
 POD_CPU_MILLI: Final = 100
 QUOTAS: Final = 1_000
 NAMESPACES_OF_QUOTA: Final = 5
-
-Document = dict[str, Any]
 
 
 def measure() -> Iterator[Result]:

@@ -20,6 +20,7 @@ from kube.names import (
     OBSERVER_REPORTER,
     SIDECAR_REPORTER,
 )
+from testing.documents import api_object
 
 OBSERVER: Final = "drawbridge-observer"
 WEBHOOK: Final = "drawbridge-webhook"
@@ -126,16 +127,16 @@ def _write_event(caller: Caller, target: Target, reporter: str, chance: random.R
 
 def _event(namespace: str, name: str, reporter: str) -> dict[str, object]:
     now = datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
-    return {
-        "apiVersion": "events.k8s.io/v1",
-        "kind": "Event",
-        "metadata": {"name": name, "namespace": namespace},
-        "eventTime": now,
-        "type": "Warning",
-        "reason": "Hostile",
-        "action": "Hostile",
-        "note": name * 50,
-        "reportingController": reporter,
-        "reportingInstance": name,
-        "regarding": {"apiVersion": "v1", "kind": "Pod", "namespace": namespace, "name": name},
-    }
+    return api_object(
+        "Event",
+        name,
+        namespace,
+        eventTime=now,
+        type="Warning",
+        reason="Hostile",
+        action="Hostile",
+        note=name * 50,
+        reportingController=reporter,
+        reportingInstance=name,
+        regarding={"apiVersion": "v1", "kind": "Pod", "namespace": namespace, "name": name},
+    )

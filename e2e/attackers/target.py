@@ -14,6 +14,7 @@ import msgspec
 
 from e2e.access import Access
 from e2e.drawbridge import Drawbridge
+from testing.documents import api_object
 
 TIMEOUT_S: Final = 60.0
 DRY_RUN: Final = "?dryRun=All"
@@ -178,11 +179,10 @@ def text(chance: random.Random, length: int) -> str:
 
 def claim(name: str, device_class: str, *requests: list[str]) -> dict[str, Any]:
     """Return a claim of several requests, each with its selectors."""
-    return {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceClaim",
-        "metadata": {"name": name},
-        "spec": {
+    return api_object(
+        "ResourceClaim",
+        name,
+        spec={
             "devices": {
                 "requests": [
                     {
@@ -198,4 +198,4 @@ def claim(name: str, device_class: str, *requests: list[str]) -> dict[str, Any]:
                 ]
             }
         },
-    }
+    )

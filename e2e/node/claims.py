@@ -7,6 +7,7 @@ from typing import Any
 from e2e.access import Access, Object
 from e2e.node.driver import DRIVER
 from e2e.node.node import pod_on
+from testing.documents import api_object
 
 Request = Mapping[str, Any]
 
@@ -29,23 +30,17 @@ def named(device: str) -> str:
 
 def claim(name: str, *requests: Request, **devices: Any) -> Object:
     """A claim; further fields are those of `spec.devices`."""
-    return {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceClaim",
-        "metadata": {"name": name},
-        "spec": {"devices": {"requests": list(requests) or [request()], **devices}},
-    }
+    return api_object(
+        "ResourceClaim",
+        name,
+        spec={"devices": {"requests": list(requests) or [request()], **devices}},
+    )
 
 
 def template(name: str, *requests: Request, **devices: Any) -> Object:
     """A template of such a claim."""
     claim_ = claim(name, *requests, **devices)
-    return {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceClaimTemplate",
-        "metadata": {"name": name},
-        "spec": {"spec": claim_["spec"]},
-    }
+    return api_object("ResourceClaimTemplate", name, spec={"spec": claim_["spec"]})
 
 
 def pod_with(
@@ -89,16 +84,15 @@ def deployment(node: str, template_name: str, **spec: Any) -> Object:
     source = {"name": template_name, "resourceClaimTemplateName": template_name}
     pod["spec"]["resourceClaims"] = [source]
     labels = {"app": "app"}
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": {"name": "app"},
-        "spec": {
+    return api_object(
+        "Deployment",
+        "app",
+        spec={
             "replicas": 1,
             "selector": {"matchLabels": labels},
             "template": {"metadata": {"labels": labels}, "spec": pod["spec"]},
         },
-    }
+    )
 
 
 def held_deployment(node: str, template_name: str) -> Object:

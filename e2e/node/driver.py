@@ -23,6 +23,7 @@ from e2e.credentials import kubeconfig, write_secret
 from e2e.drawbridge import command_of, rendered
 from e2e.node.node import Node
 from e2e.processes import Child
+from testing.documents import api_object
 
 ROOT: Final = Path(__file__).parent.parent.parent
 MANIFESTS: Final = ROOT / "manifests" / "driver"
@@ -300,17 +301,16 @@ class NodeDriver:
 
     def _is_restricted(self) -> bool:
         """Return True if a token of another node is refused; it is the last thing that comes into force."""
-        document = {
-            "apiVersion": "resource.k8s.io/v1",
-            "kind": "ResourceSlice",
-            "metadata": {"name": "probe"},
-            "spec": {
+        document = api_object(
+            "ResourceSlice",
+            "probe",
+            spec={
                 "driver": self.name,
                 "nodeName": "nowhere",
                 "pool": {"name": "probe", "generation": 1, "resourceSliceCount": 1},
                 "devices": [],
             },
-        }
+        )
         arguments = ("create", "--dry-run=server", "-f", "-")
         output = self._cluster.kubectl(
             *arguments, input=stream(document), kubeconfig=self.kubeconfig(), check=False

@@ -22,6 +22,7 @@ from e2e.cluster import Cluster, free_ports
 from e2e.node.images import IMAGE, write_image
 from e2e.node.namespaces import Namespaces
 from e2e.processes import Child
+from testing.documents import api_object
 
 TIMEOUT_S: Final = 90.0
 """The time for the node to be ready, on a busy machine."""
@@ -312,11 +313,10 @@ def _own_address() -> str:
 def pod_on(node: str, name: str, *args: str, **spec: Any) -> Object:
     """A pod for a real node: the box program with these arguments."""
     container = {"name": "main", "image": IMAGE, "imagePullPolicy": "Never", "args": list(args)}
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name},
-        "spec": {
+    return api_object(
+        "Pod",
+        name,
+        spec={
             "hostNetwork": True,
             "nodeSelector": {"kubernetes.io/hostname": node},
             "terminationGracePeriodSeconds": 2,
@@ -324,4 +324,4 @@ def pod_on(node: str, name: str, *args: str, **spec: Any) -> Object:
             "containers": [container],
             **spec,
         },
-    }
+    )

@@ -12,6 +12,7 @@ from typing import Any, Final
 from e2e.access import Access, Object, stream
 from e2e.drawbridge import ROOT, rendered
 from e2e.node.host_network import NAMESPACE, WEBHOOKS, WORKLOADS, host_network
+from testing.documents import api_object
 
 KUSTOMIZATIONS: Final = ("base", "observer", "driver")
 ROUTED: Final[dict[str, Any]] = {"api_server_flags": ("--enable-aggregator-routing",)}
@@ -122,9 +123,6 @@ def _declaring(document: Object, inventory: str) -> Object:
 
 
 def _settings(settings: Mapping[str, Any]) -> Object:
-    return {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": {"name": SETTINGS, "namespace": NAMESPACE},
-        "data": {"settings.yaml": json.dumps(settings)},
-    }
+    return api_object(
+        "ConfigMap", SETTINGS, NAMESPACE, data={"settings.yaml": json.dumps(settings)}
+    )

@@ -14,13 +14,10 @@ from admission.webhook_configuration import (
     VALIDATE_WORKLOADS_PATH,
 )
 from kube.api.workloads import VALIDATED_KINDS, pod_path
-from testing.builders import NAMESPACE, Document, gpus, pod
-from testing.feasibility_cases import example_request
-from testing.fuzz.mutations import DEEP, KEYS, TEXTS, bent, devices_changed, forged_document, mutate
-from testing.fuzz.objects import about, object_review
-from testing.fuzz.reviews import Origin, applied_again, copied, review
-from testing.rule_cases import (
+from testing.builders import NAMESPACE, gpus, pod
+from testing.documents import (
     EXAMPLE,
+    Document,
     cel,
     claim,
     config,
@@ -30,6 +27,10 @@ from testing.rule_cases import (
     policy,
     sub,
 )
+from testing.feasibility_cases import example_request
+from testing.fuzz.mutations import DEEP, KEYS, TEXTS, bent, devices_changed, forged_document, mutate
+from testing.fuzz.objects import about, object_review
+from testing.fuzz.reviews import Origin, applied_again, copied, review
 from testing.rule_cases import pod as rules_pod
 
 MEBIBYTE: Final = 2**20

@@ -20,6 +20,7 @@ import msgspec
 
 from kube.manifests.reader import read_paths
 from testing.command import EXAMPLES, drawbridge
+from testing.documents import Document
 
 FOLDERS: Final = (
     *("migration", "cluster", "waiting", "compatibility", "shares", "koordinator", "accelerators"),
@@ -49,7 +50,6 @@ KEYS: Final = (HIDDEN, "x" * 300, "", "a/b/c", "/", "nvidia.com/", "metadata", "
 MAX_S: Final = 60.0
 """The CPU time of one command; the slowest example takes a second."""
 
-Document = dict[str, Any]
 Place = tuple[str | int, ...]
 
 

@@ -16,9 +16,9 @@ from kube.api.meta import convert
 from kube.api.policy import DeviceCompatibilityPolicy
 from kube.api.resource import DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice
 from rules.context.context import Context
-from testing.builders import Document
+from testing.documents import Document, claim, device_quota, limit, template
 from testing.feasibility_cases import NODE_A, NODE_B, allocated_claim, example_request
-from testing.rule_cases import NAMESPACE, claim, device_quota, limit, template
+from testing.rule_cases import NAMESPACE
 from testing.rule_contexts import CLASSES
 
 _KINDS: Final[Mapping[str, tuple[Kind, type[Any]]]] = {

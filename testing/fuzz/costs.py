@@ -28,7 +28,8 @@ from kube.cel.quoting import quote
 from kube.cel.syntax import CheckedExpr, encode_checked
 from kube.errors import CelError
 from testing.allocation.builders import devices
-from testing.builders import Document, admit, container, gpus, pod
+from testing.builders import admit, container, gpus, pod
+from testing.documents import Document
 from testing.fuzz import evaluations
 from testing.fuzz.reviews import places, review
 from testing.fuzz.species import Gene, Species

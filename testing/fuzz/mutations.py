@@ -12,7 +12,8 @@ from typing import Any, Final
 import msgspec
 
 from kube.names import REQUEST_ANNOTATION
-from testing.builders import Document, profiles
+from testing.builders import profiles
+from testing.documents import Document
 from testing.fuzz.reviews import copied
 from translation.compiling.claims import Claim
 from translation.reading.arbiter import VOCABULARIES

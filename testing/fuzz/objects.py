@@ -8,7 +8,7 @@ from typing import Any, Final
 from kube.api.policy import API_VERSION as POLICY_VERSION
 from kube.api.workloads import VALIDATED_KINDS, pod_path
 from kube.manifests.reader import read_paths
-from testing.builders import Document
+from testing.documents import EXAMPLE, NVIDIA, Document, cel
 from testing.feasibility_cases import (
     EXTENDED,
     INFEASIBLE,
@@ -20,7 +20,7 @@ from testing.feasibility_cases import (
 )
 from testing.fuzz.mutations import AMOUNTS, LIKELY_AMOUNTS, TEXTS, mutate, places_in
 from testing.fuzz.reviews import EXAMPLES, Origin, copied, review
-from testing.rule_cases import ALL, EXAMPLE, NAMESPACE, NVIDIA, cel, pod
+from testing.rule_cases import ALL, NAMESPACE, pod
 
 RESOURCES: Final[Mapping[tuple[str, str], str]] = {
     ("resource.k8s.io/v1", "DeviceClass"): "deviceclasses",

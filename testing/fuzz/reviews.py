@@ -25,7 +25,6 @@ from testing.builders import (
     HAMI,
     NAMESPACE,
     NVIDIA,
-    Document,
     admit,
     driver_slice,
     hami_gpu,
@@ -34,6 +33,7 @@ from testing.builders import (
     profiles,
     translation_snapshot,
 )
+from testing.documents import Document
 from testing.fuzz.contexts import knowing, small
 from testing.generators import legacy_pods
 from translation.cluster.snapshot import (

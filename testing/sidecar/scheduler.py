@@ -47,7 +47,7 @@ from testing.allocation.builders import (
     request,
     slice_of,
 )
-from testing.builders import Document
+from testing.documents import Document
 from testing.fake_api_server import FakeApiServer, quick_informers, quick_recorder, running, until
 
 HOLDER: Final = "sidecar-0"

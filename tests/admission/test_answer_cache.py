@@ -15,7 +15,6 @@ from admission.signing import UnsignedAnswer, unsigned_answer
 from kube.jsonpatch import apply
 from testing.builders import (
     HAMI,
-    Document,
     driver_slice,
     gpus,
     hami_gpu,
@@ -24,6 +23,7 @@ from testing.builders import (
     translation_snapshot,
     with_changes,
 )
+from testing.documents import Document
 from translation.cluster.snapshot import TemplateSummary, TranslationOptions, TranslationSnapshot
 
 OPTIONS = TranslationOptions()

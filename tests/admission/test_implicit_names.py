@@ -13,7 +13,6 @@ from testing.builders import (
     HAMI,
     NAMESPACE,
     NVIDIA,
-    Document,
     admit,
     container,
     finding_texts,
@@ -21,6 +20,7 @@ from testing.builders import (
     pod,
     translation_snapshot,
 )
+from testing.documents import Document
 from translation.cluster.snapshot import Mode, QuotaPolicy, TranslationOptions, TranslationSnapshot
 
 GPU = "requests.nvidia.com/gpu"

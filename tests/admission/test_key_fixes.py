@@ -11,7 +11,8 @@ from kube.api.meta import ObjectMeta
 from rules.context.context import Context
 from rules.engine.engine import Target
 from testing import builders
-from testing.builders import NAMESPACE, Document, admit, gpus, pod, pod_view
+from testing.builders import NAMESPACE, admit, gpus, pod, pod_view
+from testing.documents import Document
 from testing.hami_cluster import SNAPSHOT, context_fields
 
 

@@ -12,7 +12,6 @@ from kube.cel.comparisons import drivers_named_by_class
 from rules.context.inventory import Inventory
 from testing.builders import (
     NVIDIA,
-    Document,
     container,
     driver_slice,
     finding_codes,
@@ -22,6 +21,7 @@ from testing.builders import (
     translation_outcome,
     translation_snapshot,
 )
+from testing.documents import Document
 from translation.cluster.snapshot import NativePolicy, TranslationOptions, TranslationSnapshot
 from translation.pipeline.translate import Translated, Untouched
 

@@ -11,7 +11,6 @@ from quotas.resource_quotas.scopes import Quota
 from testing.builders import (
     HAMI,
     NAMESPACE,
-    Document,
     admit,
     container,
     driver_slice,
@@ -27,6 +26,7 @@ from testing.builders import (
     with_changes,
     with_record,
 )
+from testing.documents import Document
 from translation.cluster.snapshot import QuotaPolicy, TranslationOptions, TranslationSnapshot
 
 AT = "metadata.annotations[drawbridge.internal/request]"

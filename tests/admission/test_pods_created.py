@@ -8,7 +8,6 @@ from admission.pods import Decision
 from kube.names import REQUEST_ANNOTATION
 from testing.builders import (
     NAMESPACE,
-    Document,
     admit,
     container,
     finding_codes,
@@ -19,6 +18,7 @@ from testing.builders import (
     translation_snapshot,
     with_changes,
 )
+from testing.documents import Document
 from translation.cluster.snapshot import TemplateSummary, TranslationSnapshot
 
 

@@ -14,7 +14,6 @@ from rules.context.context import Context
 from rules.engine.engine import Target
 from testing.builders import (
     NAMESPACE,
-    Document,
     admit,
     admit_update,
     container,
@@ -25,6 +24,7 @@ from testing.builders import (
     pod_view,
     translation_snapshot,
 )
+from testing.documents import Document
 from translation.cluster.snapshot import TranslationOptions
 from translation.pipeline.translate import Outcome
 from translation.record.record import MAX_CONTAINERS

@@ -7,7 +7,6 @@ import pytest
 from admission.pods import Decision
 from kube.names import REQUEST_ANNOTATION
 from testing.builders import (
-    Document,
     admit,
     admit_update,
     container,
@@ -15,6 +14,7 @@ from testing.builders import (
     koordinator_container,
     pod,
 )
+from testing.documents import Document
 
 LIMITS = "spec.containers[0].resources.limits"
 LEFT = "warning hostNetworkNic " + LIMITS

@@ -7,7 +7,6 @@ import pytest
 from admission.pods import Decision
 from kube.names import REQUEST_ANNOTATION, SIGNATURE_ANNOTATION
 from testing.builders import (
-    Document,
     admit,
     admit_update,
     container,
@@ -18,6 +17,7 @@ from testing.builders import (
     with_changes,
     with_record,
 )
+from testing.documents import Document
 from translation.cluster.snapshot import TranslationOptions
 
 AT = "metadata.annotations[drawbridge.internal/request]"

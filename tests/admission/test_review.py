@@ -22,7 +22,8 @@ from admission.review import (
 from findings.field_path import FieldPath
 from findings.finding import Code, Finding, error, info, warning
 from kube.api.admission import AdmissionRequest, GroupVersionKind, UserInfo
-from testing.builders import Document, admit, gpus, pod
+from testing.builders import admit, gpus, pod
+from testing.documents import Document
 
 ASKED = AdmissionRequest(uid="u-1", kind=GroupVersionKind(version="v1", kind="Pod"), name="train")
 
@@ -179,7 +180,7 @@ def test_every_fault_is_a_cause() -> None:
     }
 
 
-def test_a_single_fault_is_told_on_one_line() -> None:
+def test_a_single_fault_is_reported_on_one_line() -> None:
     response = refused(error(Code.NEGATIVE, FieldPath.of("spec", "a"), "too small", "write more"))
 
     assert response["status"]["message"] == (
@@ -187,7 +188,7 @@ def test_a_single_fault_is_told_on_one_line() -> None:
     )
 
 
-def test_a_kind_that_is_none_is_told_without_control_characters() -> None:
+def test_a_kind_that_is_none_is_reported_without_control_characters() -> None:
     fault = error(Code.NEGATIVE, FieldPath.of("spec", "a"), "below zero")
     odd = AdmissionRequest(uid="u-1", kind=GroupVersionKind(kind="\x1b[2J" + "x" * 500))
 

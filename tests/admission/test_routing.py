@@ -13,7 +13,7 @@ from kube.api.resource import DeviceClaim
 from kube.jsonpatch import Operation, add, remove
 from kube.names import QUOTA_GATE, SCHEDULER_NAME
 from rules.context.context import Context
-from testing.rule_cases import EXAMPLE, NVIDIA, device, exactly, resource_slice
+from testing.documents import EXAMPLE, NVIDIA, device, exactly, resource_slice
 from testing.rule_contexts import GPUS, context, named_class
 
 NAMESPACE = "team"

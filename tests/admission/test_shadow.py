@@ -4,16 +4,8 @@ import pytest
 
 from admission.pods import Answer, Decision
 from admission.shadow import shadow_answer
-from testing.builders import (
-    HAMI,
-    Document,
-    admit,
-    container,
-    finding_codes,
-    finding_texts,
-    gpus,
-    pod,
-)
+from testing.builders import HAMI, admit, container, finding_codes, finding_texts, gpus, pod
+from testing.documents import Document
 
 POD_CASES = [
     ("translated", pod(gpus(1, mem=1000)), Decision.TRANSLATED),

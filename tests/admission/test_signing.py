@@ -10,7 +10,8 @@ from admission.signing import Signing, sign_answer, unsigned_answer
 from admission.webhook_configuration import KUBE_SYSTEM, exempt_namespaces
 from kube.jsonpatch import apply
 from kube.names import REQUEST_ANNOTATION, SIGNATURE_ANNOTATION, TRANSLATE_LABEL
-from testing.builders import NAMESPACE, Document, admit, gpus, pod, with_changes
+from testing.builders import NAMESPACE, admit, gpus, pod, with_changes
+from testing.documents import Document
 from testing.signing import KEY, NOW, SIGNING
 from translation.record.signature import SignatureStatus, content_of, verify
 

@@ -21,7 +21,6 @@ from testing.builders import (
     HAMI,
     NAMESPACE,
     NVIDIA,
-    Document,
     admit,
     container,
     driver_slice,
@@ -36,6 +35,7 @@ from testing.builders import (
     with_record,
     workload,
 )
+from testing.documents import Document
 from translation.cluster.snapshot import (
     ClaimUnawareComponent,
     QuotaPolicy,

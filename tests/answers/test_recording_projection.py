@@ -4,19 +4,19 @@ import json
 from typing import Any
 
 from answers.recording.projection import project
-from tests.cli.test_snapshot import live_pod
-
-Document = dict[str, Any]
+from testing.documents import Document, api_object
+from testing.live_pod import live_pod
 
 
 def node(**status: Any) -> Document:
-    return {
-        "apiVersion": "v1",
-        "kind": "Node",
-        "metadata": {"name": "a", "resourceVersion": "7", "annotations": {"seen": "8:00"}},
-        "spec": {"taints": [{"key": "a", "effect": "NoSchedule"}], "podCIDR": "10.0.0.0/24"},
-        "status": {"allocatable": {"cpu": "8"}, **status},
-    }
+    return api_object(
+        "Node",
+        "a",
+        resourceVersion="7",
+        annotations={"seen": "8:00"},
+        spec={"taints": [{"key": "a", "effect": "NoSchedule"}], "podCIDR": "10.0.0.0/24"},
+        status={"allocatable": {"cpu": "8"}, **status},
+    )
 
 
 def test_a_node_has_no_heartbeats_and_images() -> None:
@@ -71,13 +71,12 @@ def test_a_pod_keeps_what_places_it_and_nothing_that_a_snapshot_leaves_out() -> 
 
 
 def test_a_claim_keeps_spec_and_allocation() -> None:
-    claim = {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceClaim",
-        "metadata": {"name": "a"},
-        "spec": {"devices": {}},
-        "status": {"allocation": {"devices": {}}, "devices": [{"data": "much"}]},
-    }
+    claim = api_object(
+        "ResourceClaim",
+        "a",
+        spec={"devices": {}},
+        status={"allocation": {"devices": {}}, "devices": [{"data": "much"}]},
+    )
 
     assert project(claim) == {
         "metadata": {"name": "a"},
@@ -87,11 +86,6 @@ def test_a_claim_keeps_spec_and_allocation() -> None:
 
 
 def test_the_status_of_others_is_no_change() -> None:
-    policy = {
-        "apiVersion": "drawbridge.internal/v1alpha1",
-        "kind": "DeviceCompatibilityPolicy",
-        "metadata": {"name": "a"},
-        "spec": {"rules": []},
-    }
+    policy = api_object("DeviceCompatibilityPolicy", "a", spec={"rules": []})
 
     assert project({**policy, "status": {"observedGeneration": 7}}) == project(policy)

@@ -6,25 +6,25 @@ from typing import Any, Final
 import pytest
 
 from kube.manifests.dump import dump_yaml
-from testing.builders import Document, gpus, pod
+from testing.builders import gpus, pod
 from testing.command import answer, drawbridge
+from testing.documents import Document, api_object
 
 ADDED: Final = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
-NODE: Final = {
-    "apiVersion": "v1",
-    "kind": "Node",
-    "metadata": {"name": "gpu-a"},
-    "spec": {"taints": [{"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}]},
-}
+NODE: Final = api_object(
+    "Node",
+    "gpu-a",
+    spec={"taints": [{"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}]},
+)
 
 
 def replica_set(**spec: Any) -> Document:
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "ReplicaSet",
-        "metadata": {"name": "web-1", "namespace": "team"},
-        "spec": {"selector": {}, "template": {"spec": {"containers": [gpus(1)], **spec}}},
-    }
+    return api_object(
+        "ReplicaSet",
+        "web-1",
+        "team",
+        spec={"selector": {}, "template": {"spec": {"containers": [gpus(1)], **spec}}},
+    )
 
 
 def live_pod(owner: str = "web-1", **spec: Any) -> Document:

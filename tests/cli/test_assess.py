@@ -14,7 +14,9 @@ from click.testing import CliRunner, Result
 from cli.__main__ import main
 from kube.manifests.dump import dump_yaml
 from migration.assessment import capacity
+from testing import documents
 from testing.command import drawbridge, translate
+from testing.documents import api_object, class_of_driver, node, resource_quota
 from testing.migration import origin, resource_slice
 from testing.migration import plugin_node as plugin_objects
 
@@ -38,20 +40,6 @@ def plugin_node(name: str, gpus: int = 8, driver: str = "580") -> dict[str, Any]
 def hami_node(name: str, register: str | None = None) -> dict[str, Any]:
     text = json.dumps(HAMI_DEVICES) if register is None else register
     return node(name, {GPU: "20"}, annotations={"hami.io/node-nvidia-register": text})
-
-
-def node(
-    name: str,
-    allocatable: Mapping[str, str],
-    labels: Mapping[str, str] | None = None,
-    annotations: Mapping[str, str] | None = None,
-) -> dict[str, Any]:
-    return {
-        "apiVersion": "v1",
-        "kind": "Node",
-        "metadata": {"name": name, "labels": labels or {}, "annotations": annotations or {}},
-        "status": {"allocatable": allocatable},
-    }
 
 
 def pod_spec(limits: Mapping[str, Any], **spec: Any) -> dict[str, Any]:
@@ -275,17 +263,16 @@ def test_an_owner_of_an_unknown_kind_is_known_by_its_pods(tmp_path: Path) -> Non
 
 
 def test_nodes_of_each_source(tmp_path: Path) -> None:
-    koordinator = {
-        "apiVersion": "scheduling.koordinator.sh/v1alpha1",
-        "kind": "Device",
-        "metadata": {"name": "koord-0"},
-        "spec": {
+    koordinator = api_object(
+        "Device",
+        "koord-0",
+        spec={
             "devices": [
                 {"type": "gpu", "id": "GPU-9", "resources": {"koordinator.sh/gpu-memory": "80Gi"}},
                 {"type": "rdma", "id": "0000:01:00.0"},
             ]
         },
-    }
+    )
 
     answer = assessed(
         tmp_path,
@@ -352,43 +339,34 @@ def test_pods_need_the_cpu_of_their_nodes_beside_devices(tmp_path: Path) -> None
 
 def moved_cluster(owner: str) -> list[dict[str, Any]]:
     """Return a node with two devices, a workload of two whole GPUs, and its pod with both of them."""
-    device_class = {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "DeviceClass",
-        "metadata": {"name": "gpu.nvidia.com"},
-        "spec": {"selectors": [{"cel": {"expression": 'device.driver == "gpu.nvidia.com"'}}]},
-    }
+    device_class = class_of_driver("gpu.nvidia.com")
     pool = {"name": "node-0", "generation": 1, "resourceSliceCount": 1}
-    published = {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceSlice",
-        "metadata": {"name": "node-0"},
-        "spec": {
+    published = api_object(
+        "ResourceSlice",
+        "node-0",
+        spec={
             "driver": "gpu.nvidia.com",
             "nodeName": "node-0",
             "pool": pool,
             "devices": [{"name": f"gpu-{number}"} for number in range(2)],
         },
-    }
+    )
     results = [
         {"request": "r", "driver": "gpu.nvidia.com", "pool": "node-0", "device": f"gpu-{number}"}
         for number in range(2)
     ]
-    claim = {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceClaim",
-        "metadata": {
-            "name": "moved-gpu",
-            "namespace": "team",
-            "ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": owner}],
-        },
-        "spec": {
+    claim = api_object(
+        "ResourceClaim",
+        "moved-gpu",
+        "team",
+        ownerReferences=[{"apiVersion": "v1", "kind": "Pod", "name": owner}],
+        spec={
             "devices": {
                 "requests": [{"name": "r", "exactly": {"deviceClassName": "gpu.nvidia.com"}}]
             }
         },
-        "status": {"allocation": {"devices": {"results": results}}},
-    }
+        status={"allocation": {"devices": {"results": results}}},
+    )
     moved = pod("moved", {}, "Deployment/train")
     return [
         node("node-0", {}),
@@ -526,12 +504,9 @@ def test_shares_need_a_cluster_that_can_hold_them(
         assert answer["blockers"][0]["objects"] == ["Deployment/team/share"]
 
 
-MAPPED_CLASS = {
-    "apiVersion": "resource.k8s.io/v1",
-    "kind": "DeviceClass",
-    "metadata": {"name": "fpga.example.com"},
-    "spec": {"extendedResourceName": "example.com/fpga"},
-}
+MAPPED_CLASS = api_object(
+    "DeviceClass", "fpga.example.com", spec={"extendedResourceName": "example.com/fpga"}
+)
 
 
 @pytest.mark.parametrize(
@@ -557,12 +532,7 @@ def test_whole_devices_keep_their_keys_where_a_class_can_map_them(
 
 
 def test_a_quota_that_would_not_count_is_a_blocker_and_a_reader(tmp_path: Path) -> None:
-    quota = {
-        "apiVersion": "v1",
-        "kind": "ResourceQuota",
-        "metadata": {"name": "gpus", "namespace": "team"},
-        "spec": {"hard": {"requests.nvidia.com/gpumem": "480000", "pods": "10"}},
-    }
+    quota = resource_quota({"requests.nvidia.com/gpumem": "480000", "pods": "10"})
 
     answer = assessed(tmp_path, quota, workload("Deployment", "share", SHARE))
 
@@ -571,17 +541,8 @@ def test_a_quota_that_would_not_count_is_a_blocker_and_a_reader(tmp_path: Path) 
     assert answer["readers"] == {"ResourceQuota/team/gpus": ["nvidia.com/gpumem"]}
 
 
-def gpu_quota(hard: Mapping[str, str]) -> dict[str, Any]:
-    return {
-        "apiVersion": "v1",
-        "kind": "ResourceQuota",
-        "metadata": {"name": "gpus", "namespace": "team"},
-        "spec": {"hard": hard},
-    }
-
-
 def test_pods_are_validated_as_if_quotas_that_can_be_converted_were(tmp_path: Path) -> None:
-    quota, share = gpu_quota({f"requests.{GPU}": "8"}), workload("Deployment", "share", SHARE)
+    quota, share = resource_quota({f"requests.{GPU}": "8"}), workload("Deployment", "share", SHARE)
     objects = (hami_node("hami-0"), quota, share)
 
     result = assess(tmp_path, *objects)
@@ -597,7 +558,7 @@ def test_pods_are_validated_as_if_quotas_that_can_be_converted_were(tmp_path: Pa
 
 
 def test_a_quota_with_scopes_that_counts_no_claims_is_named_with_the_reason(tmp_path: Path) -> None:
-    quota = gpu_quota({f"requests.{GPU}": "8"})
+    quota = resource_quota({f"requests.{GPU}": "8"})
     quota["spec"]["scopes"] = ["NotTerminating"]
     objects = (hami_node("hami-0"), quota, workload("Deployment", "share", SHARE))
 
@@ -628,7 +589,7 @@ def test_a_bare_pod_that_hami_has_scheduled_is_read_like_one_that_it_has_not(
 
 
 def test_a_quota_on_memory_blocks_also_where_one_on_devices_is_converted(tmp_path: Path) -> None:
-    quota = gpu_quota({f"requests.{GPU}": "8", "requests.nvidia.com/gpumem": "30000"})
+    quota = resource_quota({f"requests.{GPU}": "8", "requests.nvidia.com/gpumem": "30000"})
 
     result = assess(tmp_path, hami_node("a"), quota, workload("Deployment", "share", SHARE))
     answer = json.loads(result.stdout)
@@ -642,12 +603,10 @@ def test_a_quota_on_memory_blocks_also_where_one_on_devices_is_converted(tmp_pat
 
 def test_the_text_says_what_to_do_next_and_names_equal_readers_once(tmp_path: Path) -> None:
     quotas = [
-        {
-            "apiVersion": "v1",
-            "kind": "ResourceQuota",
-            "metadata": {"name": "gpus", "namespace": f"team-{number}"},
-            "spec": {"hard": {"requests.nvidia.com/gpumem": "480000", f"requests.{GPU}": "8"}},
-        }
+        resource_quota(
+            {"requests.nvidia.com/gpumem": "480000", f"requests.{GPU}": "8"},
+            namespace=f"team-{number}",
+        )
         for number in range(7)
     ]
     share = workload("Deployment", "share", SHARE)
@@ -733,22 +692,12 @@ def test_a_register_without_devices_leaves_those_of_the_plugin(
 def test_malformed_objects_end_no_call(tmp_path: Path) -> None:
     answer = assess(
         tmp_path,
-        {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": 7},
-        {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "b", "ownerReferences": 7}},
+        api_object("Pod", "a", spec=7),
+        api_object("Pod", "b", ownerReferences=7),
         {"apiVersion": "v1", "kind": "Pod", "metadata": 7, "spec": pod_spec(SHARE)},
-        {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d"}, "spec": []},
-        {
-            "apiVersion": "v1",
-            "kind": "Node",
-            "metadata": {"name": "n"},
-            "status": {"allocatable": 3},
-        },
-        {
-            "apiVersion": "scheduling.koordinator.sh/v1alpha1",
-            "kind": "Device",
-            "metadata": {"name": "n"},
-            "spec": {"devices": {"a": 1}},
-        },
+        api_object("Deployment", "d", spec=[]),
+        api_object("Node", "n", status={"allocatable": 3}),
+        api_object("Device", "n", spec={"devices": {"a": 1}}),
     )
 
     assert answer.exit_code in {0, 1}, answer.stderr
@@ -804,12 +753,7 @@ def test_a_mig_profile_is_translated_since_the_class_has_all_of_them(tmp_path: P
 
 
 def mig_class(name: str, expression: str) -> dict[str, Any]:
-    return {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "DeviceClass",
-        "metadata": {"name": name},
-        "spec": {"selectors": [{"cel": {"expression": expression}}], "extendedResourceName": MIG},
-    }
+    return documents.device_class(expression, name=name, extendedResourceName=MIG)
 
 
 @pytest.mark.parametrize(
@@ -839,12 +783,7 @@ def test_each_fix_of_a_code_names_its_own_workloads(tmp_path: Path) -> None:
         "requests.nvidia.com/mig-3g.40gb": "9",
         "limits.nvidia.com/gpumem": "100000",
     }
-    quota = {
-        "apiVersion": "v1",
-        "kind": "ResourceQuota",
-        "metadata": {"name": "gpus", "namespace": "team"},
-        "spec": {"hard": hard},
-    }
+    quota = resource_quota(hard)
     names = {name: workload("Deployment", name, mig) for name in ("a", "b")}
     share = workload("Deployment", "share", SHARE)
 
@@ -881,7 +820,7 @@ def test_nodes_of_unknown_devices_and_of_gpus_in_parts_are_named(tmp_path: Path)
 
 def test_a_line_that_a_device_quota_counts_with_claims_blocks_nothing(tmp_path: Path) -> None:
     """The pods were rejected for a line that the wave removes: the plan held the namespace for ever."""
-    quota = gpu_quota({f"requests.{GPU}": "8", "requests.nvidia.com/gpumem": "30000"})
+    quota = resource_quota({f"requests.{GPU}": "8", "requests.nvidia.com/gpumem": "30000"})
     objects = (hami_node("hami-0"), quota, workload("Deployment", "share", SHARE))
     file = tmp_path / "quota.yaml"
     file.write_text(dump_yaml([quota]))
@@ -922,11 +861,7 @@ def test_only_components_of_the_cluster_are_named(tmp_path: Path) -> None:
         text = drawbridge("assess", "--snapshot", tmp_path / "cluster.yaml").stdout
         return " ".join(text.partition("  native ")[2].partition("  capacity")[0].split())
 
-    queue = {
-        "apiVersion": "kueue.x-k8s.io/v1beta2",
-        "kind": "LocalQueue",
-        "metadata": {"name": "q"},
-    }
+    queue = api_object("LocalQueue", "q", api_version="kueue.x-k8s.io/v1beta2")
     karpenter = plugin_objects("gpu-1", 4, **{"karpenter.sh/nodepool": "gpus"})
     assert [name for name in ("Karpenter", "Kueue") if name in native_row()] == []
     assert "Kueue (0.19)" in native_row(queue)

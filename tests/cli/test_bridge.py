@@ -29,60 +29,46 @@ from kube.manifests.dump import dump_yaml
 from kube.manifests.source import SourceObject
 from kube.names import SCHEDULER_NAME
 from testing.command import drawbridge
+from testing.documents import Document, api_object
 from testing.fake_api_server import FakeApiServer
-from tests.cli.test_simulate import DRIVER, node, slice_of
+from testing.simulated_cluster import DRIVER, node, slice_of
 
-Document = dict[str, Any]
 OTHER = "other.example.com"
 
 
 def device_class(name: str, *drivers: str) -> Document:
     texts = " || ".join(f"device.driver == '{driver}'" for driver in drivers)
-    return {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "DeviceClass",
-        "metadata": {"name": name},
-        "spec": {"selectors": [{"cel": {"expression": texts}}]},
-    }
+    return api_object("DeviceClass", name, spec={"selectors": [{"cel": {"expression": texts}}]})
 
 
 def claim(name: str, device_class: str, *, driver: str = "") -> Document:
     request = {"name": "gpu", "exactly": {"deviceClassName": device_class}}
     result = {"request": "gpu", "driver": driver, "pool": "node-a", "device": "gpu-0"}
-    return {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceClaim",
-        "metadata": {"name": name, "namespace": "team"},
-        "spec": {"devices": {"requests": [request]}},
-        **({"status": {"allocation": {"devices": {"results": [result]}}}} if driver else {}),
-    }
+    status = {"allocation": {"devices": {"results": [result]}}} if driver else {}
+    return api_object(
+        "ResourceClaim", name, "team", spec={"devices": {"requests": [request]}}, status=status
+    )
 
 
 def pod(name: str, claim: str, *, owner: str = "", **spec: Any) -> Document:
     references = [{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": owner, "uid": "u", "controller": True}]  # fmt: skip
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {
-            "name": name,
-            "namespace": "team",
-            **({"ownerReferences": references} if owner else {}),
-        },
-        "spec": {
+    return api_object(
+        "Pod",
+        name,
+        "team",
+        ownerReferences=references if owner else [],
+        spec={
             "containers": [{"name": "main"}],
             "resourceClaims": [{"name": "gpu", "resourceClaimName": claim}],
             **spec,
         },
-    }
+    )
 
 
 def ownership(*drivers: str) -> Document:
-    return {
-        "apiVersion": "drawbridge.internal/v1alpha1",
-        "kind": "AllocatorOwnership",
-        "metadata": {"name": "default"},
-        "spec": {"drivers": [{"name": driver} for driver in drivers]},
-    }
+    return api_object(
+        "AllocatorOwnership", "default", spec={"drivers": [{"name": driver} for driver in drivers]}
+    )
 
 
 def reporting(document: Document, reason: str, message: str) -> Document:

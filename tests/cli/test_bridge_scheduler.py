@@ -8,8 +8,9 @@ import pytest
 
 from kube.manifests.dump import dump_yaml
 from kube.names import SCHEDULER_NAME
+from testing.budgets import CLUSTER, OWNERSHIP, pending
 from testing.command import drawbridge
-from tests.cli.test_budgets import CLUSTER, OWNERSHIP, Document, pending
+from testing.documents import Document
 
 THEIRS = "our-scheduler"
 

@@ -1,7 +1,6 @@
 """DeviceQuotas in `drawbridge simulate` and `drawbridge why`: pods that fit a node, and no budget."""
 
 import json
-import re
 from pathlib import Path
 from typing import Any, Final
 
@@ -10,13 +9,19 @@ import yaml
 
 from kube.manifests.dump import dump_yaml
 from kube.names import QUOTA_GATE, SCHEDULER_NAME
-from testing.command import EXAMPLES, drawbridge
+from testing.budgets import (
+    CLUSTER,
+    HAMI,
+    OWNERSHIP,
+    QUOTA,
+    of_bridge,
+    pending,
+    share,
+    simulate,
+)
+from testing.command import drawbridge
+from testing.documents import Document, api_object
 
-Document = dict[str, Any]
-QUOTA: Final = EXAMPLES / "quota"
-CLUSTER: Final = ("--snapshot", QUOTA / "cluster.yaml")
-_FINDING: Final = re.compile(r"^\w+: (\S+): .*\[(\w*Quota\w*)\]$", re.MULTILINE)
-HAMI: Final = "hami-core-gpu.project-hami.io"
 ALLOCATED: Final = """
 apiVersion: resource.k8s.io/v1
 kind: ResourceClaim
@@ -37,27 +42,6 @@ status:
         shareID: 11111111-1111-4111-8111-111111111111
         consumedCapacity: {memory: 1Gi, cores: "0"}
 """
-
-
-def simulate(*documents: Document) -> tuple[dict[str, bool], list[tuple[str, str]]]:
-    """Return the pods that are placed, and object and code of the findings about quotas."""
-    call = ("simulate", "-f", "-", *CLUSTER, "-o", "json")
-    result = drawbridge(*call, stdin=dump_yaml(documents))
-    assert result.exit_code in (0, 1), result.stderr
-    answer = json.loads(result.stdout)
-    placed = {pod["name"]: bool(pod.get("node")) for pod in answer["pods"]}
-    return placed, _FINDING.findall(result.stderr)
-
-
-def share(name: str, mebibytes: int, namespace: str = "vision") -> Document:
-    limits = {"nvidia.com/gpu": 1, "nvidia.com/gpumem": mebibytes}
-    container = {"name": "main", "image": "a", "resources": {"limits": limits}}
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name, "namespace": namespace},
-        "spec": {"containers": [container]},
-    }
 
 
 def test_a_pod_above_the_budget_of_its_tenant_is_not_placed() -> None:
@@ -84,16 +68,16 @@ def test_another_tenant_has_no_budget() -> None:
 
 def test_pods_of_a_workload_are_charged_each() -> None:
     pod = share("web", 1024)
-    deployment = {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": {"name": "web", "namespace": "vision"},
-        "spec": {
+    deployment = api_object(
+        "Deployment",
+        "web",
+        "vision",
+        spec={
             "replicas": 2,
             "selector": {"matchLabels": {"a": "b"}},
             "template": {"metadata": {"labels": {"a": "b"}}, "spec": pod["spec"]},
         },
-    }
+    )
 
     placed, _ = simulate(deployment)
 
@@ -112,41 +96,6 @@ def test_a_pod_that_waits_for_a_device_quota_is_not_called_rejected() -> None:
 
 
 # --- why ------------------------------------------------------------------------------------------
-
-
-OWNERSHIP: Final[Document] = {
-    "apiVersion": "drawbridge.internal/v1alpha1",
-    "kind": "AllocatorOwnership",
-    "metadata": {"name": "default"},
-    "spec": {"drivers": [{"name": HAMI}]},
-}
-
-
-def of_bridge(claim: Document, pod: Document) -> tuple[Document, ...]:
-    """A claim and a pod that the bridge decides about."""
-    pod["spec"]["schedulerName"] = SCHEDULER_NAME
-    return claim, pod, OWNERSHIP
-
-
-def pending(memory: str, namespace: str = "vision") -> tuple[Document, ...]:
-    exactly = {"deviceClassName": HAMI, "capacity": {"requests": {"memory": memory, "cores": "1"}}}
-    return (
-        {
-            "apiVersion": "resource.k8s.io/v1",
-            "kind": "ResourceClaim",
-            "metadata": {"name": "next", "namespace": namespace},
-            "spec": {"devices": {"requests": [{"name": "gpu", "exactly": exactly}]}},
-        },
-        {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": {"name": "next", "namespace": namespace},
-            "spec": {
-                "containers": [{"name": "main", "image": "a"}],
-                "resourceClaims": [{"name": "gpu", "resourceClaimName": "next"}],
-            },
-        },
-    )
 
 
 def why(tmp_path: Path, *documents: Document, form: str = "json") -> str:
@@ -371,16 +320,17 @@ def gated(number: int = 0, claim: str = "") -> Document:
     """A pod behind the gate with a number of devices by a key, or with a claim by its name."""
     resources = {"limits": {KEY: str(number)}, "requests": {KEY: str(number)}} if number else {}
     claims = [{"name": "gpu", "resourceClaimName": claim}] if claim else []
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": "next", "namespace": "vision", "uid": "next"},
-        "spec": {
+    return api_object(
+        "Pod",
+        "next",
+        "vision",
+        uid="next",
+        spec={
             "containers": [{"name": "main", "image": "a", "resources": resources}],
             "resourceClaims": claims,
             "schedulingGates": [{"name": QUOTA_GATE}],
         },
-    }
+    )
 
 
 def explained(tmp_path: Path, *documents: Document) -> tuple[list[str], str | None]:
@@ -432,7 +382,7 @@ def test_a_rollout_needs_room_for_one_more_pod(tmp_path: Path) -> None:
     )
 
 
-def test_a_gated_pod_is_told_once_to_request_less(tmp_path: Path) -> None:
+def test_a_gated_pod_is_reported_once_to_request_less(tmp_path: Path) -> None:
     claim, pod = pending("28Gi")
     pod["spec"]["schedulingGates"] = [{"name": QUOTA_GATE}]
 
@@ -494,12 +444,7 @@ def test_a_gated_pod_that_names_another_scheduler_is_told_that_the_bridge_decide
 ) -> None:
     claim, pod = pending("16Gi")
     pod["spec"] |= {"schedulerName": "theirs", "schedulingGates": [{"name": QUOTA_GATE}]}
-    owned = {
-        "apiVersion": "drawbridge.internal/v1alpha1",
-        "kind": "AllocatorOwnership",
-        "metadata": {"name": "default"},
-        "spec": {"drivers": [{"name": HAMI}]},
-    }
+    owned = api_object("AllocatorOwnership", "default", spec={"drivers": [{"name": HAMI}]})
 
     _, gate = explained(tmp_path, pod, claim, owned)
 
@@ -604,8 +549,7 @@ def test_all_pods_of_a_workload_count_in_a_budget(replicas: int, is_told: bool) 
         "selector": {"matchLabels": {"a": "b"}},
         "template": {"metadata": {"labels": {"a": "b"}}, "spec": pod["spec"]},
     }
-    metadata = {"name": "web", "namespace": "vision"}
-    deployment = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": spec}
+    deployment = api_object("Deployment", "web", "vision", spec=spec)
 
     result = drawbridge(
         "check", "-f", "-", *CLUSTER, "-f", QUOTA / "vision.yaml", stdin=dump_yaml([deployment])

@@ -5,7 +5,6 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
@@ -15,17 +14,20 @@ from click.testing import Result
 from answers.model.kinds import API_VERSION
 from kube.manifests.dump import dump_yaml
 from kube.names import ENFORCEMENT_LABEL
+from testing import documents
 from testing import rule_cases as cases
 from testing.builders import container, gpus, pod, workload
 from testing.command import CLUSTER, ROOT, drawbridge, finding_lines, translate
-from testing.migration import namespace, origin
+from testing.documents import Document, api_object, class_of_driver, namespace, resource_quota
+from testing.migration import origin
+from testing.questions import answer, check
 from testing.slice_cases import MIXED_LAYOUT
 
-Document = Mapping[str, Any]
-
-RIGHT = cases.claim(cases.exactly())
-WRONG = cases.claim(cases.exactly(count=33))
-DOUBTFUL = cases.claim(cases.exactly(tolerations=[{"operator": "Exists", "effect": "None"}]))
+RIGHT = documents.claim(documents.exactly())
+WRONG = documents.claim(documents.exactly(count=33))
+DOUBTFUL = documents.claim(
+    documents.exactly(tolerations=[{"operator": "Exists", "effect": "None"}])
+)
 
 
 def snapshot_file(folder: Path, *unreadable: str, others: Iterable[Document] = ()) -> Path:
@@ -33,17 +35,6 @@ def snapshot_file(folder: Path, *unreadable: str, others: Iterable[Document] = (
     file = folder / "cluster.yaml"
     file.write_text(dump_yaml([origin(*unreadable), *others]))
     return file
-
-
-def check(*documents: Document, options: Iterable[object] = ()) -> Result:
-    return drawbridge("check", "-f", "-", *options, stdin=dump_yaml(documents))
-
-
-def answer(*documents: Document, options: Iterable[object] = ()) -> dict[str, Any]:
-    result = check(*documents, options=[*options, "-o", "json"])
-    assert result.exit_code in (0, 1), result.stderr
-    document: dict[str, Any] = msgspec.json.decode(result.stdout)
-    return document
 
 
 @pytest.mark.parametrize(
@@ -74,15 +65,8 @@ def test_the_implicit_name_of_a_class_evades_no_quota(tmp_path: Path) -> None:
     cluster = snapshot_file(
         tmp_path,
         others=(
-            quota_document({"requests.nvidia.com/gpu": "0"}),
-            {
-                "apiVersion": "resource.k8s.io/v1",
-                "kind": "DeviceClass",
-                "metadata": {"name": "mine"},
-                "spec": {
-                    "selectors": [{"cel": {"expression": 'device.driver == "gpu.nvidia.com"'}}]
-                },
-            },
+            resource_quota({"requests.nvidia.com/gpu": "0"}),
+            class_of_driver("gpu.nvidia.com", name="mine"),
         ),
     )
     amounts = {"deviceclass.resource.kubernetes.io/mine": "1"}
@@ -110,14 +94,17 @@ def uncounted_templates(*documents: Document, options: Iterable[object]) -> list
     ]
 
 
-def test_a_quota_and_a_template_that_it_does_not_count_are_told_where_they_meet(
+def test_a_quota_and_a_template_that_it_does_not_count_are_reported_where_they_meet(
     tmp_path: Path,
 ) -> None:
     """A pod without rights to claims keeps the template alive, and every pod that names it gets devices."""
     hard = {"requests.nvidia.com/gpu": "0"}
-    kept = {**cases.template(cases.exactly()), "metadata": {"name": "kept", "namespace": "team"}}
-    stored = ("--snapshot", snapshot_file(tmp_path, others=(quota_document(hard), kept)))
-    elsewhere = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}}
+    kept = {
+        **documents.template(documents.exactly()),
+        "metadata": {"name": "kept", "namespace": "team"},
+    }
+    stored = ("--snapshot", snapshot_file(tmp_path, others=(resource_quota(hard), kept)))
+    elsewhere = api_object("ConfigMap", "a")
 
     # Of the cluster, where something of the namespace is looked at.
     assert uncounted_templates(elsewhere, options=(*stored, "-n", "team")) == [
@@ -125,22 +112,11 @@ def test_a_quota_and_a_template_that_it_does_not_count_are_told_where_they_meet(
     ]
     assert uncounted_templates(elsewhere, options=(*stored, "-n", "other")) == []
     # Of a file, once.
-    assert uncounted_templates(quota_document(hard), options=(*stored, "-n", "team")) == [
+    assert uncounted_templates(resource_quota(hard), options=(*stored, "-n", "team")) == [
         ("ResourceQuota/team/gpus", True)
     ]
-    counted = quota_document({**hard, "gpu.nvidia.com.deviceclass.resource.k8s.io/devices": "0"})
+    counted = resource_quota({**hard, "gpu.nvidia.com.deviceclass.resource.k8s.io/devices": "0"})
     assert uncounted_templates(counted, options=(*stored, "-n", "team")) == []
-
-
-def quota_document(hard: Document) -> Document:
-    """Return a ResourceQuota of the namespace `team`."""
-    metadata = {"name": "gpus", "namespace": "team"}
-    return {
-        "apiVersion": "v1",
-        "kind": "ResourceQuota",
-        "metadata": metadata,
-        "spec": {"hard": hard},
-    }
 
 
 def as_json_list(*items: Document) -> str:
@@ -192,12 +168,9 @@ def owned(document: Document) -> Document:
 
 
 def deployment(template: Document) -> Document:
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": {"name": "workers"},
-        "spec": {"template": {"metadata": {}, "spec": template["spec"]}},
-    }
+    return api_object(
+        "Deployment", "workers", spec={"template": {"metadata": {}, "spec": template["spec"]}}
+    )
 
 
 @pytest.mark.parametrize(
@@ -207,7 +180,7 @@ def deployment(template: Document) -> Document:
         (0, (DOUBTFUL,)),
         (1, (WRONG,)),
         (1, (RIGHT, WRONG)),
-        (0, ({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "s"}},)),
+        (0, (api_object("Service", "s"),)),
     ],
     ids=["right", "doubtful", "wrong", "one of two is wrong", "no kind of ours"],
 )
@@ -254,7 +227,7 @@ def test_json_holds_findings_only() -> None:
 
 
 def test_a_wrong_value_of_a_known_kind_is_a_finding() -> None:
-    wrong = cases.claim(cases.exactly(count="many"))
+    wrong = documents.claim(documents.exactly(count="many"))
 
     assert finding_lines(answer(wrong)) == [
         "error invalidObject ResourceClaim/default/validated spec.devices.requests[0].exactly.count"
@@ -284,9 +257,9 @@ def test_pods_of_workloads_are_validated_in_their_place() -> None:
 
 
 GPUS = (
-    cases.device_class('device.driver == "gpu.nvidia.com"')
+    documents.device_class('device.driver == "gpu.nvidia.com"')
     | {"metadata": {"name": "gpu.nvidia.com"}},
-    cases.resource_slice(cases.device(), driver="gpu.nvidia.com"),
+    documents.resource_slice(documents.device(), driver="gpu.nvidia.com"),
 )
 """A node with one GPU."""
 
@@ -339,7 +312,7 @@ def test_what_never_fits_is_reported_where_it_was_asked_for(path: str, asking: D
 
 def test_a_template_that_is_written_out_is_validated_in_its_place(tmp_path: Path) -> None:
     state = tmp_path / "cluster.yaml"
-    state.write_text(dump_yaml([cases.device_class()]))
+    state.write_text(dump_yaml([documents.device_class()]))
     template, translated = yaml.safe_load_all(translate(pod_with_gpus(1)).stdout)
 
     assert finding_lines(answer(template, translated, options=["--snapshot", state])) == [
@@ -367,7 +340,7 @@ def test_what_a_workloads_pods_would_be_rejected_for_is_an_error_as_in_translate
 
 
 def test_objects_of_the_same_call_know_each_other() -> None:
-    template = cases.template(cases.exactly())
+    template = documents.template(documents.exactly())
     use = {"name": "gpu", "request": "gup"}
     wrong = cases.pod({"name": "gpu", "resourceClaimTemplateName": "validated"}, uses=(use,))
 
@@ -377,15 +350,15 @@ def test_objects_of_the_same_call_know_each_other() -> None:
 
 
 def test_slices_of_the_same_call_are_the_inventory() -> None:
-    device = cases.device(capacity={"memory": {"value": "80Gi"}})
-    device_class = cases.device_class('device.driver == "gpu.example.com"')
-    asking = cases.exactly(
+    device = documents.device(capacity={"memory": {"value": "80Gi"}})
+    device_class = documents.device_class('device.driver == "gpu.example.com"')
+    asking = documents.exactly(
         deviceClassName="validated.example.com", capacity={"requests": {"memroy": "1Gi"}}
     )
-    claim = cases.claim(asking)
+    claim = documents.claim(asking)
 
     assert answer(device_class, claim)["findings"] == []
-    assert finding_lines(answer(device_class, claim, cases.resource_slice(device))) == [
+    assert finding_lines(answer(device_class, claim, documents.resource_slice(device))) == [
         (
             "error capacityNotPublished ResourceClaim/default/validated"
             " spec.devices.requests[0].exactly.capacity.requests[memroy]"
@@ -394,11 +367,7 @@ def test_slices_of_the_same_call_are_the_inventory() -> None:
 
 
 def test_a_namespace_of_the_same_call_says_what_happens_in_it() -> None:
-    namespace = {
-        "apiVersion": "v1",
-        "kind": "Namespace",
-        "metadata": {"name": "default", "labels": {ENFORCEMENT_LABEL: "warn"}},
-    }
+    namespace = api_object("Namespace", "default", labels={ENFORCEMENT_LABEL: "warn"})
 
     assert check(namespace, WRONG).exit_code == 0
 
@@ -408,7 +377,7 @@ V1BETA1 = "resource.k8s.io/v1beta1"
 
 def old_claim(**request: object) -> Document:
     fields = {"name": "gpu", "deviceClassName": "gpu.example.com", **request}
-    return cases.claim() | {"apiVersion": V1BETA1, "spec": {"devices": {"requests": [fields]}}}
+    return documents.claim() | {"apiVersion": V1BETA1, "spec": {"devices": {"requests": [fields]}}}
 
 
 @pytest.mark.parametrize(
@@ -440,20 +409,20 @@ def test_an_old_version_is_validated_at_its_own_paths(want: list[str], old: Docu
 
 def test_a_slice_of_an_old_version_is_the_inventory() -> None:
     device = {"name": "gpu-0", "basic": {"capacity": {"memory": {"value": "80Gi"}}}}
-    published = cases.resource_slice(device) | {"apiVersion": V1BETA1}
-    device_class = cases.device_class() | {"apiVersion": V1BETA1}
-    large = cases.exactly(
+    published = documents.resource_slice(device) | {"apiVersion": V1BETA1}
+    device_class = documents.device_class() | {"apiVersion": V1BETA1}
+    large = documents.exactly(
         deviceClassName="validated.example.com", capacity={"requests": {"memory": "100Gi"}}
     )
 
     assert "error exceedsLargestDevice" in " ".join(
-        finding_lines(answer(device_class, cases.claim(large), published))
+        finding_lines(answer(device_class, documents.claim(large), published))
     )
 
 
 def test_what_is_wrong_with_the_snapshot_is_reported(tmp_path: Path) -> None:
     state = tmp_path / "cluster.yaml"
-    state.write_text(dump_yaml([cases.claim(cases.exactly(count="many"))]))
+    state.write_text(dump_yaml([documents.claim(documents.exactly(count="many"))]))
 
     result = check(RIGHT | {"metadata": {"name": "other"}}, options=["--snapshot", state])
 
@@ -553,7 +522,7 @@ def device_quota(**caps: str) -> Document:
     """A quota of the devices that HAMi's driver publishes, for the namespaces of a team."""
     driver = "hami-core-gpu.project-hami.io"
     memory = {"name": "memory", "driver": driver, "capacity": "memory", "max": "40Gi", **caps}
-    document = cases.device_quota(memory)
+    document = documents.device_quota(memory)
     document["spec"]["namespaceSelector"] = {"matchLabels": {"team": "vision"}}
     return document
 
@@ -598,7 +567,7 @@ def test_a_quota_is_applied_to_legacy_pods_in_their_keys(
             assert finding["path"] == "spec.containers[0].resources.limits[nvidia.com/gpumem]"
 
 
-def test_what_is_left_of_a_quota_is_told_in_the_key() -> None:
+def test_what_is_left_of_a_quota_is_reported_in_the_key() -> None:
     team = namespace("vision", {"team": "vision"})
     state = ("--snapshot", str(CLUSTER.parent.parent / "quota" / "cluster.yaml"))
 
@@ -623,15 +592,10 @@ def mapped_pod(*amounts: str) -> Document:
         {"name": f"c{index}", "image": "i", "resources": {"limits": {"nvidia.com/gpu": amount}}}
         for index, amount in enumerate(amounts)
     ]
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": "many"},
-        "spec": {"containers": containers},
-    }
+    return api_object("Pod", "many", spec={"containers": containers})
 
 
-def test_a_share_of_too_many_devices_is_told_once_although_a_class_maps_the_key() -> None:
+def test_a_share_of_too_many_devices_is_reported_once_although_a_class_maps_the_key() -> None:
     document = mapped_pod("40")
     document["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpumem"] = 4096
 

@@ -6,24 +6,26 @@ import msgspec
 import pytest
 
 from kube.manifests.dump import dump_yaml
+from testing import documents
 from testing import rule_cases as cases
 from testing.command import drawbridge, finding_lines
+from testing.documents import api_object
 
-Document = cases.Document
+Document = documents.Document
 
 DRIVER = "gpu.example.com"
-CLASS = cases.device_class(f'device.driver == "{DRIVER}"')
+CLASS = documents.device_class(f'device.driver == "{DRIVER}"')
 NAME = CLASS["metadata"]["name"]
 GPUS = [
-    cases.device(f"gpu-{number}", capacity={"memory": {"value": "80Gi"}}) for number in range(4)
+    documents.device(f"gpu-{number}", capacity={"memory": {"value": "80Gi"}}) for number in range(4)
 ]
-SLICE = cases.resource_slice(*GPUS)
+SLICE = documents.resource_slice(*GPUS)
 _EXACT = "ResourceClaim/default/validated spec.devices.requests[0].exactly"
 _MEMORY = f'device.capacity["{DRIVER}"].memory.compareTo(quantity("100Gi")) >= 0'
 
 
 def asking(**fields: Any) -> Document:
-    return cases.claim(cases.exactly(deviceClassName=NAME, **fields))
+    return documents.claim(documents.exactly(deviceClassName=NAME, **fields))
 
 
 def check(*documents: Document, flags: tuple[str, ...] = ()) -> list[str]:
@@ -43,9 +45,9 @@ class Case(NamedTuple):
 
 TOO_MUCH = asking(capacity={"requests": {"memory": "100Gi"}})
 TOO_MANY = asking(count=5)
-OTHER = cases.resource_slice(*GPUS, driver="nic.example.com", name="other")
-SHARED = cases.resource_slice(*GPUS, allNodes=True)
-UNREACHED = cases.resource_slice(
+OTHER = documents.resource_slice(*GPUS, driver="nic.example.com", name="other")
+SHARED = documents.resource_slice(*GPUS, allNodes=True)
+UNREACHED = documents.resource_slice(
     *GPUS,
     nodeSelector={"nodeSelectorTerms": [{"matchExpressions": [{"key": "a", "operator": "Exists"}]}]},
 )  # fmt: skip
@@ -71,7 +73,7 @@ CASES = (
     Case("a count that devices of all nodes have", (asking(count=4), SHARED)),
     Case(
         "a selector that no device satisfies",
-        (asking(selectors=[cases.cel(_MEMORY)]), SLICE),
+        (asking(selectors=[documents.cel(_MEMORY)]), SLICE),
         (f"warning selectorMatchesNothing {_EXACT}.selectors",),
     ),
     Case("no inventory", (TOO_MUCH,)),
@@ -82,7 +84,7 @@ CASES = (
     ),
     Case(
         "an incomplete pool",
-        (TOO_MANY, cases.resource_slice(*GPUS, count=2)),
+        (TOO_MANY, documents.resource_slice(*GPUS, count=2)),
         (f"warning exceedsLargestNode {_EXACT}.count",),
     ),
     Case(
@@ -105,21 +107,21 @@ def grouped(name: str) -> Document:
         "counters": {"slices": {"value": "1"}},
         "compatibilityGroups": [name],
     }
-    return cases.device(name, **cases.attributes(mode=name), consumesCounters=[consumed])
+    return documents.device(name, **documents.attributes(mode=name), consumesCounters=[consumed])
 
 
 COUNTERS = {"name": "gpu-0", "counters": {"slices": {"value": "7"}}}
 GROUPED = (
-    cases.resource_slice(grouped("mig"), grouped("mps"), count=2),
-    cases.resource_slice(name="counters", count=2, sharedCounters=[COUNTERS]),
+    documents.resource_slice(grouped("mig"), grouped("mps"), count=2),
+    documents.resource_slice(name="counters", count=2, sharedCounters=[COUNTERS]),
 )
 GROUPS_ON = ("--feature-gates", "DRADeviceCompatibilityGroups=true")
-BOTH = cases.claim(
+BOTH = documents.claim(
     *(
-        cases.exactly(
+        documents.exactly(
             name,
             deviceClassName=NAME,
-            selectors=[cases.cel(f'device.attributes["{DRIVER}"].mode == "{name}"')],
+            selectors=[documents.cel(f'device.attributes["{DRIVER}"].mode == "{name}"')],
         )
         for name in ("mig", "mps")
     )
@@ -142,12 +144,12 @@ def test_compatibility_groups_are_evaluated_with_their_feature_gate() -> None:
 
 
 def test_devices_of_an_invalid_pool_are_a_warning() -> None:
-    alone = cases.resource_slice(grouped("mig"))
+    alone = documents.resource_slice(grouped("mig"))
 
     assert f"warning noUsableDevice {_EXACT}" in check(CLASS, alone, asking(), flags=GROUPS_ON)
 
 
-TEMPLATE = cases.template(cases.exactly(deviceClassName=NAME, count=5))
+TEMPLATE = documents.template(documents.exactly(deviceClassName=NAME, count=5))
 POD = cases.pod({"name": "gpus", "resourceClaimTemplateName": "validated"})
 _PLACE = "resourceClaims[0].resourceClaimTemplateName"
 
@@ -216,16 +218,11 @@ def test_what_is_in_use_is_a_warning() -> None:
 
 def test_a_class_that_maps_more_than_a_name_means_is_warned_about_with_its_pods() -> None:
     driver, key = "gpu.nvidia.com", "nvidia.com/mig-3g.40gb"
-    mapping = cases.device_class(f'device.driver == "{driver}"')
+    mapping = documents.device_class(f'device.driver == "{driver}"')
     mapping["metadata"]["name"] = "mig.nvidia.com"
     mapping["spec"]["extendedResourceName"] = key
     container = {"name": "c", "image": "a", "resources": {"limits": {key: "1"}}}
-    pod = {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": "p", "namespace": "default"},
-        "spec": {"containers": [container]},
-    }
+    pod = api_object("Pod", "p", "default", spec={"containers": [container]})
 
     lines = check(mapping, pod)
 

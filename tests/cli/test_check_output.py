@@ -14,14 +14,16 @@ from click.testing import Result
 
 from cli.verbs.check.text import ALIKE
 from kube.manifests.dump import dump_yaml
-from testing import rule_cases as cases
+from testing import documents
 from testing.command import CLUSTER, EXAMPLES, drawbridge
 
 Document = Mapping[str, Any]
 
-RIGHT = cases.claim(cases.exactly())
-WRONG = cases.claim(cases.exactly(count=33))
-DOUBTFUL = cases.claim(cases.exactly(tolerations=[{"operator": "Exists", "effect": "None"}]))
+RIGHT = documents.claim(documents.exactly())
+WRONG = documents.claim(documents.exactly(count=33))
+DOUBTFUL = documents.claim(
+    documents.exactly(tolerations=[{"operator": "Exists", "effect": "None"}])
+)
 
 
 def check(*documents: Document, options: Iterable[str] = ()) -> Result:

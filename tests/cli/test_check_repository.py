@@ -31,7 +31,7 @@ def test_a_file_without_manifests_is_skipped_with_a_note(tmp_path: Path) -> None
     assert f"{tmp_path}/values.yaml" in result.stderr
 
 
-def test_a_file_that_cannot_be_read_is_told_after_the_findings_of_the_others(
+def test_a_file_that_cannot_be_read_is_reported_after_the_findings_of_the_others(
     tmp_path: Path,
 ) -> None:
     write(tmp_path, a__template_yaml=TEMPLATE, b__half_yaml="kind: Pod\n", z__pod_yaml=WRONG)

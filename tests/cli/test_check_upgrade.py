@@ -19,12 +19,13 @@ from migration.upgrade.kubernetes import (
     parse_requested_apis,
 )
 from migration.upgrade.model import UpgradeCode
+from testing import documents
 from testing.builders import profiles
 from testing.command import drawbridge
+from testing.documents import Document, api_object, owned
 from testing.slice_cases import MIXED_LAYOUT
 from translation.compiling.claims import TRANSLATION_VERSION
 
-Document = dict[str, Any]
 ROOT = Path(__file__).parent.parent.parent
 DRIVER = "gpu.nvidia.com"
 
@@ -67,23 +68,19 @@ def record(version: int = TRANSLATION_VERSION, hash_: str = "") -> str:
 def pod(text: str, *, waits: bool, signature: str = "v1.k.1.mac") -> Document:
     annotations = {REQUEST_ANNOTATION: text, SIGNATURE_ANNOTATION: signature}
     statuses = [] if waits else [{"name": "gpu", "resourceClaimName": "train-gpu"}]
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": "train", "namespace": "team", "annotations": annotations},
-        "spec": {"resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "t"}]},
-        "status": {"phase": "Pending", "resourceClaimStatuses": statuses},
-    }
+    return api_object(
+        "Pod",
+        "train",
+        "team",
+        annotations=annotations,
+        spec={"resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "t"}]},
+        status={"phase": "Pending", "resourceClaimStatuses": statuses},
+    )
 
 
 def deployment(text: str) -> Document:
     template = {"metadata": {"annotations": {REQUEST_ANNOTATION: text}}, "spec": {"containers": []}}
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": {"name": "train", "namespace": "team"},
-        "spec": {"template": template},
-    }
+    return api_object("Deployment", "train", "team", spec={"template": template})
 
 
 # --- Kubernetes -----------------------------------------------------------------------------------
@@ -196,12 +193,7 @@ def test_old_api_versions_are_found(
 
 
 def test_the_bridge_runs_with_one_version(tmp_path: Path) -> None:
-    ownership = {
-        "apiVersion": "drawbridge.internal/v1alpha1",
-        "kind": "AllocatorOwnership",
-        "metadata": {"name": "default"},
-        "spec": {"drivers": [{"name": DRIVER}]},
-    }
+    ownership = documents.ownership(owned(name=DRIVER))
 
     assert codes(check(tmp_path, ownership, flags=("--kubernetes", "1.37"))) == []
     later = codes(check(tmp_path, ownership, flags=("--kubernetes", "1.38")))
@@ -254,7 +246,7 @@ def test_other_metrics_tell_no_apis() -> None:
         (record(hash_="0" * 16), "profileDiffers"),
     ],
 )
-def test_translations_of_another_version_are_told_by_what_becomes_of_them(
+def test_translations_of_another_version_are_reported_by_what_becomes_of_them(
     tmp_path: Path, text: str, code: str
 ) -> None:
     assert codes(check(tmp_path, deployment(text))) == [("error", code)]
@@ -274,7 +266,7 @@ def test_a_pod_that_waits_needs_a_signature(tmp_path: Path, signature: str) -> N
     assert codes(check(tmp_path, pod(record(), waits=False, signature=signature))) == []
 
 
-def test_settings_that_this_version_does_not_have_are_told(tmp_path: Path) -> None:
+def test_settings_that_this_version_does_not_have_are_reported(tmp_path: Path) -> None:
     settings = tmp_path / "settings.yaml"
     settings.write_text("translation: {removedSetting: true}\n")
 

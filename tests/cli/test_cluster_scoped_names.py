@@ -5,13 +5,9 @@ from pathlib import Path
 
 from kube.manifests.dump import dump_yaml
 from testing.command import drawbridge
+from testing.documents import api_object
 
-CLASS = {
-    "apiVersion": "resource.k8s.io/v1",
-    "kind": "DeviceClass",
-    "metadata": {"name": "a"},
-    "spec": {"extendedResourceName": "a/b"},
-}
+CLASS = api_object("DeviceClass", "a", spec={"extendedResourceName": "a/b"})
 WRONG = {**CLASS, "spec": {"selectors": [{"cel": {"expression": "("}}]}}
 
 

@@ -16,7 +16,6 @@ from kube.manifests.reader import read_paths
 from testing.builders import (
     DRANET,
     HAMI,
-    Document,
     container,
     gpus,
     koordinator_annotations,
@@ -24,6 +23,7 @@ from testing.builders import (
     pod,
 )
 from testing.command import EXAMPLES, drawbridge
+from testing.documents import Document
 
 ADOPTED: Final = {"hami-scheduler": "default-scheduler", "koord-scheduler": "default-scheduler"}
 ACCELERATORS: Final = "accelerators/cluster.yaml"

@@ -14,15 +14,9 @@ from kube.manifests.dump import dump_yaml
 from kube.names import REQUEST_ANNOTATION
 from testing.builders import container, gpus, pod
 from testing.command import answer, drawbridge, translate
-from translation.reading.custom_workloads import (
-    ANY,
-    MAX_TEMPLATES,
-    WORKLOAD_KINDS,
-    Shape,
-    WorkloadKind,
-    embedded_pods,
-    workload_kind,
-)
+from testing.documents import api_object
+from translation.reading.custom_workloads import MAX_TEMPLATES, embedded_pods, workload_kind
+from translation.reading.workload_kinds import ANY, WORKLOAD_KINDS, Shape, WorkloadKind
 
 SHARE: Final = pod(gpus(1, mem=3000))["spec"]
 BYTES: Final = pod(gpus(1, mem="8Gi"))["spec"]
@@ -206,11 +200,11 @@ def resolves(document: Any, path: str) -> bool:
     return bool(bracket) and key.removesuffix("]") in document
 
 
-STEP: Final = {
-    "apiVersion": "argoproj.io/v1alpha1",
-    "kind": "Workflow",
-    "metadata": {"name": "flow"},
-    "spec": {
+STEP: Final = api_object(
+    "Workflow",
+    "flow",
+    api_version="argoproj.io/v1alpha1",
+    spec={
         "templates": [
             {"name": "dag", "dag": {"tasks": []}},
             {"name": "a", "script": gpus(1, mem="8Gi"), "sidecars": [gpus(1, mem="8Gi", name="s")]},
@@ -221,7 +215,7 @@ STEP: Final = {
             },
         ]
     },
-}
+)
 
 
 def test_steps_of_a_workflow_are_named_by_their_fields() -> None:
@@ -259,7 +253,7 @@ def test_one_bad_template_of_several_rejects_the_object() -> None:
     ],
 )
 def test_values_of_wrong_types_are_no_crash(spec: Any) -> None:
-    document = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "metadata": {"name": "a"}}
+    document = api_object("Job", "a", api_version="batch.volcano.sh/v1alpha1")
 
     assert answer({**document, "spec": spec})["findings"] == []
 
@@ -301,14 +295,14 @@ def test_the_rules_name_every_kind() -> None:
 
 def test_an_amount_of_an_inference_service_is_read_in_the_field_of_its_runtime() -> None:
     resources = BYTES["containers"][0]["resources"]
-    document = {
-        "apiVersion": "serving.kserve.io/v1beta1",
-        "kind": "InferenceService",
-        "metadata": {"name": "serve"},
-        "spec": {
+    document = api_object(
+        "InferenceService",
+        "serve",
+        api_version="serving.kserve.io/v1beta1",
+        spec={
             "predictor": {"model": {"modelFormat": {"name": "huggingface"}, "resources": resources}}
         },
-    }
+    )
 
     findings = {finding["code"]: finding["path"] for finding in answer(document)["findings"]}
 
@@ -319,12 +313,12 @@ def test_an_amount_of_an_inference_service_is_read_in_the_field_of_its_runtime()
 
 
 def test_a_kind_that_keeps_its_keys_loses_no_toleration() -> None:
-    document = {
-        "apiVersion": "apps.nvidia.com/v1alpha1",
-        "kind": "NIMService",
-        "metadata": {"name": "serve"},
-        "spec": {"resources": SHARE["containers"][0]["resources"]},
-    }
+    document = api_object(
+        "NIMService",
+        "serve",
+        api_version="apps.nvidia.com/v1alpha1",
+        spec={"resources": SHARE["containers"][0]["resources"]},
+    )
 
     assert ["podTemplateNotRead"] == [finding["code"] for finding in answer(document)["findings"]]
 

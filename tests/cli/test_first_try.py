@@ -294,7 +294,7 @@ def _outputs(snapshot: object, manifest: str) -> tuple[str, tuple[int, int]]:
     return words, (check.exit_code, simulate.exit_code)
 
 
-def test_a_choice_of_devices_is_told_in_the_key_that_made_it() -> None:
+def test_a_choice_of_devices_is_reported_in_the_key_that_made_it() -> None:
     pod = LABELLED.replace("  nodeSelector: {nvidia.com/gpu.product: NVIDIA-A100-SXM4-80GB}\n", "")
     keys = "nvidia.com/gpu: 1, nvidia.com/gpumem: 1000"
     outputs, _ = _outputs(SHARED, pod.replace(keys, "nvidia.com/mig-7g.80gb: 1"))
@@ -304,7 +304,7 @@ def test_a_choice_of_devices_is_told_in_the_key_that_made_it() -> None:
     assert "drop selector" not in outputs
 
 
-def test_a_similar_mig_profile_is_told_with_the_key_to_write() -> None:
+def test_a_similar_mig_profile_is_reported_with_the_key_to_write() -> None:
     pod = LABELLED.replace("  nodeSelector: {nvidia.com/gpu.product: NVIDIA-A100-SXM4-80GB}\n", "")
     wrong = pod.replace("nvidia.com/gpu: 1, nvidia.com/gpumem: 1000", "nvidia.com/mig-4g.40gb: 1")
     outputs, _ = _outputs(SHARED, wrong)
@@ -315,7 +315,7 @@ def test_a_similar_mig_profile_is_told_with_the_key_to_write() -> None:
     assert exit_codes == (0, 0)
 
 
-def test_chips_that_a_node_gives_only_together_are_told_with_their_number() -> None:
+def test_chips_that_a_node_gives_only_together_are_reported_with_their_number() -> None:
     snapshot = EXAMPLES / "accelerators" / "cluster.yaml"
     limits = VOLCANO[VOLCANO.index("{limits: ") :].strip()
     manifest = VOLCANO.replace("  schedulerName: volcano\n", "")
@@ -337,7 +337,7 @@ def test_chips_that_a_node_gives_only_together_are_told_with_their_number() -> N
     ],
     ids=["of alternatives", "of several claims, one with alternatives", "of several claims"],
 )
-def test_devices_that_are_divided_are_told_in_the_key(key: str, count: int, most: int) -> None:
+def test_devices_that_are_divided_are_reported_in_the_key(key: str, count: int, most: int) -> None:
     snapshot = EXAMPLES / "accelerators" / "cluster.yaml"
     limits = VOLCANO[VOLCANO.index("{limits: ") :].strip()
     manifest = VOLCANO.replace("  schedulerName: volcano\n", "")
@@ -437,7 +437,7 @@ def test_of_requests_that_no_node_has_together_those_are_named_that_can_be_dropp
     assert exit_codes == (0, 0)
 
 
-def test_a_mig_profile_of_another_node_is_told_with_one_of_the_same_node() -> None:
+def test_a_mig_profile_of_another_node_is_reported_with_one_of_the_same_node() -> None:
     pod = LABELLED.replace("  nodeSelector: {nvidia.com/gpu.product: NVIDIA-A100-SXM4-80GB}\n", "")
     keys = "nvidia.com/gpu: 1, nvidia.com/gpumem: 1000"
     wrong = pod.replace(keys, "nvidia.com/mig-3g.40gb: 1, nvidia.com/mig-3g.20gb: 1")

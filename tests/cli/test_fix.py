@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from testing.command import CLUSTER, EXAMPLES, drawbridge
+from testing.documents import api_object
 
 DENIED = EXAMPLES / "denied"
 ANNOTATED = """\
@@ -330,11 +331,11 @@ def test_what_a_quota_has_left_is_written_if_it_is_asked_for(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("indent", [None, 2, "\t"])
 def test_json_stays_json(indent: int | str | None) -> None:
-    manifest = {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": "p", "annotations": {"a/b": 'x: "y" \u00e9'}},
-        "spec": {
+    manifest = api_object(
+        "Pod",
+        "p",
+        annotations={"a/b": 'x: "y" \u00e9'},
+        spec={
             "containers": [
                 {
                     "name": "main",
@@ -346,7 +347,7 @@ def test_json_stays_json(indent: int | str | None) -> None:
                 }
             ]
         },
-    }
+    )
     text = json.dumps(manifest, indent=indent)
 
     after = fixed(text)
@@ -354,7 +355,7 @@ def test_json_stays_json(indent: int | str | None) -> None:
     limits = {"nvidia.com/gpumem": 8192, "nvidia.com/gpu": 1}
     requests = {"nvidia.com/gpu": "1", "nvidia.com/gpumem": 8192}
     resources = {"requests": requests, "limits": limits}
-    manifest["spec"]["containers"][0]["resources"] = resources  # type: ignore[index]
+    manifest["spec"]["containers"][0]["resources"] = resources
     assert json.loads(after) == manifest
     old_lines, lines = text.split("\n"), after.split("\n")
     assert len(lines) == len(old_lines) + (indent is not None)
@@ -362,11 +363,10 @@ def test_json_stays_json(indent: int | str | None) -> None:
 
 def test_a_list_of_json_is_edited_in_its_items() -> None:
     pods = [
-        {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": {"name": name},
-            "spec": {
+        api_object(
+            "Pod",
+            name,
+            spec={
                 "containers": [
                     {
                         "name": "main",
@@ -374,7 +374,7 @@ def test_a_list_of_json_is_edited_in_its_items() -> None:
                     }
                 ]
             },
-        }
+        )
         for name, memory in (("a", 3000), ("b", 200000))
     ]
     text = json.dumps({"apiVersion": "v1", "kind": "List", "items": pods}, indent=1)
@@ -606,7 +606,7 @@ def test_files_are_fixed_around_one_that_cannot_be_edited(
 
 
 def test_a_stream_of_json_is_not_edited() -> None:
-    document = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}}
+    document = api_object("Pod", "p")
     limits = {"nvidia.com/gpu": 1, "nvidia.com/gpumem": "8Gi"}
     spec = {"containers": [{"name": "main", "resources": {"limits": limits}}]}
     text = f"{json.dumps({**document, 'spec': spec})}\n{json.dumps(document)}\n"

@@ -12,6 +12,7 @@ from kube.api.urls import NAMESPACE_QUOTA_RESOURCES
 from kube.manifests.dump import dump_yaml
 from testing.builders import gpus, pod
 from testing.command import drawbridge
+from testing.documents import api_object
 from testing.fake_api_server import FakeApiServer
 from testing.kubeconfig import kubeconfig_of
 
@@ -29,13 +30,9 @@ async def server() -> AsyncIterator[FakeApiServer]:
 
 
 def _quota(namespace: str, **annotations: str) -> dict[str, Any]:
-    metadata = {"name": "gpus", "namespace": namespace, "annotations": annotations}
-    return {
-        "apiVersion": "scheduling.sigs.k8s.io/v1alpha1",
-        "kind": "ElasticQuota",
-        "metadata": metadata,
-        "spec": {"max": {GPU: "4"}},
-    }
+    return api_object(
+        "ElasticQuota", "gpus", namespace, annotations=annotations, spec={"max": {GPU: "4"}}
+    )
 
 
 async def checked(server: FakeApiServer, folder: Path) -> tuple[set[tuple[str, str]], str]:

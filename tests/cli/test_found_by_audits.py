@@ -6,9 +6,10 @@ from typing import Any, Final
 import pytest
 
 from testing.builders import gpus, pod
-from testing.migration import GPU, daemon_set, hami_node, namespace, node, workload
+from testing.documents import namespace, node
+from testing.migration import GPU, daemon_set, hami_node, workload
 from testing.plan import call, document, planned
-from tests.cli.test_check import answer
+from testing.questions import answer
 
 SMALL: Final = "nvidia.com/mig-1g.10gb"
 LARGE: Final = "nvidia.com/mig-3g.40gb"

@@ -2,7 +2,6 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -11,11 +10,10 @@ from kube.manifests.reader import read_objects
 from testing.builders import gpus
 from testing.command import CLUSTER as SHARED_GPUS
 from testing.command import EXAMPLES, drawbridge
+from testing.documents import Document, api_object
 
 GROUPS = EXAMPLES / "groups"
 CLUSTER = GROUPS / "cluster.yaml"
-
-Document = dict[str, Any]
 
 
 def documents(name: str) -> list[Document]:
@@ -27,12 +25,7 @@ def pending(tmp_path: Path) -> Path:
     """The PodGroup `training`, its template, and its four pods as they wait in a cluster."""
     group, template, job = documents("training.yaml")
     pods = [
-        {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": {"name": f"train-{number}", "namespace": "default"},
-            "spec": job["spec"]["template"]["spec"],
-        }
+        api_object("Pod", f"train-{number}", "default", spec=job["spec"]["template"]["spec"])
         for number in range(4)
     ]
     file = tmp_path / "pending.yaml"
@@ -153,19 +146,19 @@ def test_a_volcano_job_is_a_gang(tmp_path: Path) -> None:
     _, template, job = documents("training.yaml")
     spec = job["spec"]["template"]["spec"]
     del spec["schedulingGroup"]
-    gang = {
-        "apiVersion": "batch.volcano.sh/v1alpha1",
-        "kind": "Job",
-        "metadata": {"name": "gang"},
-        "spec": {
+    gang = api_object(
+        "Job",
+        "gang",
+        api_version="batch.volcano.sh/v1alpha1",
+        spec={
             "tasks": [{"name": "worker", "replicas": 4, "template": {"spec": spec}}],
         },
-    }
+    )
     file = tmp_path / "job.yaml"
 
     file.write_text(dump_yaml([template, gang]))
     whole = simulated("-f", file, "--snapshot", CLUSTER, exit_code=1)
-    gang["spec"]["minAvailable"] = 3  # type: ignore[index]
+    gang["spec"]["minAvailable"] = 3
     file.write_text(dump_yaml([template, gang]))
     part = simulated("-f", file, "--snapshot", CLUSTER, exit_code=1)
 
@@ -296,18 +289,15 @@ def test_a_gang_of_a_job_may_need_fewer_than_all_pods(tmp_path: Path) -> None:
 
 
 def test_pods_of_a_job_that_run_count_for_its_gang(tmp_path: Path) -> None:
-    running = {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {
-            "name": "train-0-abcde",
-            "namespace": "default",
-            "ownerReferences": [
-                {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "controller": True}
-            ],
-        },
-        "spec": {"nodeName": "node-a", "containers": [{"name": "main"}]},
-    }
+    running = api_object(
+        "Pod",
+        "train-0-abcde",
+        "default",
+        ownerReferences=[
+            {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "controller": True}
+        ],
+        spec={"nodeName": "node-a", "containers": [{"name": "main"}]},
+    )
     snapshot = tmp_path / "snapshot.yaml"
     snapshot.write_text(dump_yaml([*documents("cluster.yaml"), running]))
     file = job_with_gang(tmp_path, {})

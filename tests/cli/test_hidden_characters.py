@@ -7,9 +7,10 @@ import yaml
 
 from kube.manifests.dump import dump_yaml
 from kube.names import STRATEGY_ANNOTATION
-from testing.builders import Document, container, gpus, pod
+from testing.builders import container, gpus, pod
 from testing.command import CLUSTER, drawbridge
-from tests.cli.test_simulate import claim
+from testing.documents import Document, api_object
+from testing.simulated_cluster import claim
 
 HIDDEN = "\x1b[2J\x07\x7f\x9b31m\u202egnp\u2066\u200b\u2028\ufeff\U000e0041\n::error::"
 
@@ -52,12 +53,9 @@ def test_they_are_still_there_for_who_reads_the_document(output: str, load: obje
 def test_no_note_begins_a_line_of_its_own() -> None:
     """An unknown strategy of a class is quoted in a note on standard error."""
     objects = [
-        {
-            "apiVersion": "resource.k8s.io/v1",
-            "kind": "DeviceClass",
-            "metadata": {"name": "a", "annotations": {STRATEGY_ANNOTATION: f"x{HIDDEN}pwned"}},
-            "spec": {},
-        },
+        api_object(
+            "DeviceClass", "a", annotations={STRATEGY_ANNOTATION: f"x{HIDDEN}pwned"}, spec={}
+        ),
         claim("c", deviceClassName="a"),
     ]
     result = drawbridge("simulate", "-f", "-", "--snapshot", CLUSTER, stdin=dump_yaml(objects))

@@ -13,8 +13,9 @@ from cli.html.page import with_code
 from findings.text import printable
 from kube.manifests.dump import dump_yaml
 from testing.command import EXAMPLES, drawbridge
+from testing.documents import api_object
 from testing.html_pages import HIDDEN, HOSTILE, Outline, cluster
-from tests.cli.test_simulate import holding, node, slice_of
+from testing.simulated_cluster import holding, node, slice_of
 
 COMMANDS = ("assess", "inventory", "plan")
 
@@ -234,13 +235,12 @@ def test_an_empty_cluster_has_pages_as_well(tmp_path: Path) -> None:
 def test_devices_stand_in_the_order_of_their_numbers(tmp_path: Path) -> None:
     devices = [{"name": f"gpu-{number}"} for number in range(12)]
     pool = {"name": "a", "generation": 1, "resourceSliceCount": 1}
-    published = {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceSlice",
-        "metadata": {"name": "a"},
-        "spec": {"driver": "gpu.example.com", "nodeName": "a", "pool": pool, "devices": devices},
-    }
-    node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "a"}}
+    published = api_object(
+        "ResourceSlice",
+        "a",
+        spec={"driver": "gpu.example.com", "nodeName": "a", "pool": pool, "devices": devices},
+    )
+    node = api_object("Node", "a")
     file = tmp_path / "cluster.json"
     file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": [node, published]}))
 
@@ -252,14 +252,13 @@ def test_devices_stand_in_the_order_of_their_numbers(tmp_path: Path) -> None:
 def test_an_assessment_begins_with_its_cluster_and_the_outcomes_of_namespaces(
     tmp_path: Path,
 ) -> None:
-    origin = {
-        "apiVersion": "cli.drawbridge.internal/v1",
-        "kind": "Snapshot",
-        "metadata": {"name": "cluster"},
-        "kubernetesVersion": "v1.37.1",
-        "takenAt": "2026-11-23T10:00:00Z",
-        "context": "production<b>",
-    }
+    origin = api_object(
+        "Snapshot",
+        "cluster",
+        kubernetesVersion="v1.37.1",
+        takenAt="2026-11-23T10:00:00Z",
+        context="production<b>",
+    )
     file = tmp_path / "origin.yaml"
     file.write_text(json.dumps(origin))
     cluster = EXAMPLES / "migration" / "cluster.yaml"
@@ -277,16 +276,16 @@ def test_an_assessment_begins_with_its_cluster_and_the_outcomes_of_namespaces(
 
 def test_a_fix_stands_once_with_its_workloads(tmp_path: Path) -> None:
     pods = [
-        {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": {"name": f"p{number}", "namespace": "team"},
-            "spec": {
+        api_object(
+            "Pod",
+            f"p{number}",
+            "team",
+            spec={
                 "containers": [
                     {"name": "c", "image": "a", "resources": {"limits": {"nvidia.com/gpu": "1"}}}
                 ]
             },
-        }
+        )
         for number in range(3)
     ]
     file = tmp_path / "cluster.yaml"

@@ -2,17 +2,15 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 from click.testing import Result
 
 from kube.manifests.dump import dump_yaml
 from testing.command import EXAMPLES, drawbridge
-from tests.cli.test_matrix import partition
-from tests.cli.test_simulate import DRIVER, STATE, device_class, holding, node, slice_of
-
-Document = dict[str, Any]
+from testing.documents import Document, class_of_driver
+from testing.questions import gpu, partition
+from testing.simulated_cluster import DRIVER, STATE, device_class, holding, node, slice_of
 
 
 def inventory(*state: Document, options: tuple[str, ...] = ()) -> Result:
@@ -24,10 +22,6 @@ def inventory_answer(*state: Document) -> Document:
     assert result.exit_code == 0, result.output
     document: Document = json.loads(result.stdout)
     return document
-
-
-def gpu(name: str, **fields: Any) -> Document:
-    return {"name": name, "capacity": {"memory": {"value": "80Gi"}}, **fields}
 
 
 TAINTED = gpu("gpu-1", taints=[{"key": "ill", "effect": "NoExecute"}])
@@ -384,15 +378,9 @@ def test_a_class_that_maps_more_than_a_name_means_is_listed() -> None:
     mig = {"type": {"string": "mig"}, "profile": {"string": "1g.5gb"}}
     slice_ = slice_of("node-a", {"name": "mig-0", "attributes": mig})
     slice_["spec"]["driver"] = driver
-    mapping = {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "DeviceClass",
-        "metadata": {"name": "mig.nvidia.com"},
-        "spec": {
-            "selectors": [{"cel": {"expression": f"device.driver == '{driver}'"}}],
-            "extendedResourceName": "nvidia.com/mig-3g.40gb",
-        },
-    }
+    mapping = class_of_driver(
+        driver, name="mig.nvidia.com", extendedResourceName="nvidia.com/mig-3g.40gb"
+    )
 
     (wide,) = inventory_answer(node("node-a"), slice_, mapping)["wideMappings"]
     text = inventory(node("node-a"), slice_, mapping).stdout

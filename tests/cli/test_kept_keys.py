@@ -8,7 +8,8 @@ import pytest
 
 from kube.manifests.dump import dump_yaml
 from testing.command import drawbridge
-from testing.migration import GPU, SHARE, hami_node, namespace, workload
+from testing.documents import api_object, namespace
+from testing.migration import GPU, SHARE, hami_node, workload
 from testing.plan import held_objects, planned, script
 
 KEEP: Final = ["rdma", "sriov", "multus", "nvidia.com/sriov_rdma"]
@@ -97,7 +98,7 @@ def test_no_pod_goes_to_a_node_without_its_nics(tmp_path: Path) -> None:
 def test_the_webhook_leaves_the_key_and_says_so(tmp_path: Path) -> None:
     file = tmp_path / "pod.yaml"
     spec = workload("web", {**SHARE, **POOL}, [])[0]["spec"]["template"]["spec"]
-    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web"}, "spec": spec}
+    pod = api_object("Pod", "web", spec=spec)
     file.write_text(dump_yaml([pod]))
 
     result = drawbridge("translate", "-f", file, "--settings", settings(tmp_path, KEEP))

@@ -10,6 +10,7 @@ from cli.reading.settings import settings_of
 from kube.manifests.dump import dump_yaml
 from process.model.settings import to_document
 from testing.command import drawbridge
+from testing.documents import api_object
 
 # As the chart of HAMi 4707fb0 writes it, with other names and defaults.
 DEVICE_CONFIG: Final = """\
@@ -103,12 +104,7 @@ NODE_CONFIG: Final = """\
 
 
 def config_map(name: str, key: str, text: str) -> dict[str, Any]:
-    return {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": {"name": name, "namespace": "kube-system"},
-        "data": {key: text},
-    }
+    return api_object("ConfigMap", name, "kube-system", data={key: text})
 
 
 CONFIG_MAPS_OF_BOTH: Final = (

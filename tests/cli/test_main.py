@@ -11,9 +11,10 @@ import pytest
 from kube.manifests.dump import dump_yaml
 from testing.builders import gpus, pod
 from testing.command import CLUSTER, ROOT
+from testing.documents import api_object
 
 DRAWBRIDGE = (sys.executable, "-m", "cli")
-WORDS = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}, "data": {"a": "ä ✗"}}
+WORDS = api_object("ConfigMap", "c", data={"a": "ä ✗"})
 
 
 def ran(*call: object, stdin: str = "", **environment: str) -> subprocess.CompletedProcess[bytes]:

@@ -1,28 +1,19 @@
 """`drawbridge matrix`: the kinds of devices that may be in use together."""
 
 import json
-from typing import Any
 
 import pytest
 from click.testing import Result
 
 from kube.manifests.dump import dump_yaml
 from testing.command import drawbridge
-from tests.cli.test_simulate import DRIVER, STATE, node, slice_of
-
-Document = dict[str, Any]
+from testing.documents import Document, api_object
+from testing.questions import partition, partitions
+from testing.simulated_cluster import DRIVER, STATE
 
 
 def matrix(*state: Document, options: tuple[str, ...] = ()) -> Result:
     return drawbridge("matrix", "--snapshot", "-", *options, stdin=dump_yaml(state))
-
-
-def partition(name: str, mode: str, groups: list[str] | None = None) -> Document:
-    consumed: Document = {"counterSet": "gpu-0", "counters": {"memory": {"value": "1"}}}
-    if groups is not None:
-        consumed["compatibilityGroups"] = groups
-    attributes = {"mode": {"string": mode}}
-    return {"name": name, "attributes": attributes, "consumesCounters": [consumed]}
 
 
 def rule(mode: str) -> Document:
@@ -30,21 +21,11 @@ def rule(mode: str) -> Document:
     return {"name": mode, "selectors": [is_mode], "compatibleOnlyWith": is_mode}
 
 
-def partitions(*devices: Document) -> tuple[Document, ...]:
-    pool = {"name": "node-a", "generation": 1, "resourceSliceCount": 2}
-    sets = slice_of("node-a", pool=pool)
-    sets["metadata"]["name"] = "sets"
-    counters = {"name": "gpu-0", "counters": {"memory": {"value": "2"}}}
-    sets["spec"] |= {"devices": [], "sharedCounters": [counters]}
-    return node("node-a"), sets, slice_of("node-a", *devices, pool=pool)
-
-
-POLICY = {
-    "apiVersion": "drawbridge.internal/v1alpha1",
-    "kind": "DeviceCompatibilityPolicy",
-    "metadata": {"name": "modes"},
-    "spec": {"driver": DRIVER, "rules": [rule("mig"), rule("mps")]},
-}
+POLICY = api_object(
+    "DeviceCompatibilityPolicy",
+    "modes",
+    spec={"driver": DRIVER, "rules": [rule("mig"), rule("mps")]},
+)
 MODES = partitions(partition("a", "mig"), partition("b", "mig"), partition("c", "mps"))
 
 
@@ -115,7 +96,7 @@ def test_a_policy_as_groups() -> None:
 
 
 def test_a_policy_that_groups_cannot_express() -> None:
-    pool_wide = {**POLICY, "spec": {**POLICY["spec"], "scope": "Pool"}}  # type: ignore[dict-item]
+    pool_wide = {**POLICY, "spec": {**POLICY["spec"], "scope": "Pool"}}
 
     result = matrix(pool_wide, *MODES, options=("--as-groups",))
 

@@ -14,14 +14,14 @@ import pytest
 
 from kube.manifests.dump import dump_yaml
 from kube.manifests.reader import read_paths
+from testing import documents
 from testing.command import ROOT, drawbridge
+from testing.documents import api_object, namespace, node, resource_quota
 from testing.migration import (
     GPU,
     SHARE,
     budget,
     hami_node,
-    namespace,
-    node,
     origin,
     plugin_node,
     resource_slice,
@@ -265,12 +265,7 @@ def test_a_pod_that_waits_today_is_named_where_others_lack_its_devices(tmp_path:
 def test_a_namespace_of_pods_that_kubernetes_serves_needs_no_label(tmp_path: Path) -> None:
     """Its label changed nothing, and `prepare.sh` asked for a webhook that nobody needs."""
     nodes = [plugin_node("gpu-0"), plugin_node("gpu-1")]
-    quota = {
-        "apiVersion": "v1",
-        "kind": "ResourceQuota",
-        "metadata": {"name": "gpus", "namespace": "team"},
-        "spec": {"hard": {"requests.nvidia.com/gpu": "8"}},
-    }
+    quota = resource_quota({"requests.nvidia.com/gpu": "8"})
     objects = [*nodes, namespace("team"), quota, *workload("web", {GPU: "2"}, ["gpu-0", "gpu-1"])]
 
     plan = planned(tmp_path, objects, "--wave-nodes", 1)
@@ -302,38 +297,30 @@ def test_pods_without_claims_stay_on_nodes_of_their_system(tmp_path: Path) -> No
 
 def switched_node() -> list[dict[str, Any]]:
     """A node with a DRA driver that publishes one GPU."""
-    slice_ = {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceSlice",
-        "metadata": {"name": "done"},
-        "spec": {
-            "driver": "gpu.nvidia.com",
-            "nodeName": "done",
-            "pool": {"name": "done", "generation": 1, "resourceSliceCount": 1},
-            "devices": [{"name": "gpu-0", "attributes": {"type": {"string": "gpu"}}}],
-        },
-    }
+    slice_ = documents.resource_slice(
+        {"name": "gpu-0", "attributes": {"type": {"string": "gpu"}}},
+        driver="gpu.nvidia.com",
+        node="done",
+        name="done",
+    )
     return [node("done", {}, {}, {}), slice_]
 
 
 def claim_of(pod: str) -> dict[str, Any]:
     """The claim of a pod; it has the GPU of the switched node."""
     allocated = {"driver": "gpu.nvidia.com", "pool": "done", "device": "gpu-0", "request": "gpu"}
-    return {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceClaim",
-        "metadata": {
-            "name": "gpu",
-            "namespace": "team",
-            "ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": pod, "uid": "u"}],
-        },
-        "spec": {
+    return api_object(
+        "ResourceClaim",
+        "gpu",
+        "team",
+        ownerReferences=[{"apiVersion": "v1", "kind": "Pod", "name": pod, "uid": "u"}],
+        spec={
             "devices": {
                 "requests": [{"name": "gpu", "exactly": {"deviceClassName": "gpu.nvidia.com"}}]
             }
         },
-        "status": {"allocation": {"devices": {"results": [allocated]}}},
-    }
+        status={"allocation": {"devices": {"results": [allocated]}}},
+    )
 
 
 @pytest.mark.parametrize(
@@ -359,11 +346,7 @@ def test_a_claim_counts_once_whatever_becomes_of_its_pod(
 
 def test_what_is_switched_and_opted_in_already_has_no_wave(tmp_path: Path) -> None:
     labels = {"drawbridge.internal/translate": "true"}
-    moved = {
-        "apiVersion": "v1",
-        "kind": "Namespace",
-        "metadata": {"name": "team", "labels": labels},
-    }
+    moved = documents.namespace("team", labels)
     done = [*switched_node(), moved, *workload("web", {GPU: "1"}, ["done"])]
 
     result = call(tmp_path, done)
@@ -479,12 +462,7 @@ def test_a_node_with_an_old_driver_is_held(tmp_path: Path) -> None:
 
 
 def test_a_quota_that_is_converted_rejects_no_pods(tmp_path: Path) -> None:
-    quota = {
-        "apiVersion": "v1",
-        "kind": "ResourceQuota",
-        "metadata": {"name": "gpus", "namespace": "team"},
-        "spec": {"hard": {f"requests.{GPU}": "8"}},
-    }
+    quota = resource_quota({f"requests.{GPU}": "8"})
     nodes = [hami_node("hami-0"), hami_node("hami-1")]
 
     plan = planned(tmp_path, [*nodes, quota, *workload("web", SHARE, ["hami-0"])])
@@ -701,12 +679,7 @@ def test_scripts_ask_with_the_profiles_of_the_plan(tmp_path: Path) -> None:
 
 def test_what_koordinator_registered_goes_with_its_agent(tmp_path: Path) -> None:
     gpu = {"type": "gpu", "id": "GPU-0", "resources": {"koordinator.sh/gpu-memory": "40Gi"}}
-    registered = {
-        "apiVersion": "scheduling.koordinator.sh/v1alpha1",
-        "kind": "Device",
-        "metadata": {"name": "koord-0"},
-        "spec": {"devices": [gpu]},
-    }
+    registered = api_object("Device", "koord-0", spec={"devices": [gpu]})
     planned(tmp_path, [node("koord-0", {}, {}, {}), registered, *FLEET[2:4]])
     delete = (
         "kubectl delete devices.scheduling.koordinator.sh koord-0 --ignore-not-found --timeout=10m"
@@ -764,12 +737,13 @@ def test_a_rollback_restores_the_labels_and_waits_for_the_plugin(tmp_path: Path)
 
 def operator(version: str) -> dict[str, Any]:
     labels = {"app.kubernetes.io/name": "gpu-operator", "app.kubernetes.io/version": version}
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": {"name": "gpu-operator", "namespace": "gpu-operator", "labels": labels},
-        "spec": {"template": {"spec": {"containers": []}}},
-    }
+    return api_object(
+        "Deployment",
+        "gpu-operator",
+        "gpu-operator",
+        labels=labels,
+        spec={"template": {"spec": {"containers": []}}},
+    )
 
 
 @pytest.mark.parametrize("version", ["v26.7.0", "v26.3.1", "v25.10.0"])
@@ -793,14 +767,12 @@ def test_the_operator_keeps_its_plugin_alone_from_switched_nodes(
 
 
 def plugin_daemon_set(name: str) -> dict[str, Any]:
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "DaemonSet",
-        "metadata": {"name": name, "namespace": "kube-system"},
-        "spec": {
-            "template": {"spec": {"containers": [{"name": "p", "image": "k8s-device-plugin"}]}}
-        },
-    }
+    return api_object(
+        "DaemonSet",
+        name,
+        "kube-system",
+        spec={"template": {"spec": {"containers": [{"name": "p", "image": "k8s-device-plugin"}]}}},
+    )
 
 
 def test_a_plugin_without_the_operator_is_kept_from_switched_nodes(tmp_path: Path) -> None:
@@ -829,21 +801,18 @@ def driver_daemon_set(
     chart: str, image: str, selector: Mapping[str, str], **metadata: Any
 ) -> dict[str, Any]:
     """Return the DaemonSet of NVIDIA's DRA driver as Helm installs it."""
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "DaemonSet",
-        "metadata": {
-            "name": "nvidia-dra-driver-gpu-kubelet-plugin",
-            "namespace": "nvidia-dra-driver-gpu",
-            "labels": {"helm.sh/chart": chart, "app.kubernetes.io/instance": "by-label"},
-            **metadata,
-        },
-        "spec": {
+    return api_object(
+        "DaemonSet",
+        "nvidia-dra-driver-gpu-kubelet-plugin",
+        "nvidia-dra-driver-gpu",
+        labels={"helm.sh/chart": chart, "app.kubernetes.io/instance": "by-label"},
+        **metadata,
+        spec={
             "template": {
                 "spec": {"nodeSelector": selector, "containers": [{"name": "gpus", "image": image}]}
             }
         },
-    }
+    )
 
 
 WAITING: Final = {"nvidia.com/dra-kubelet-plugin": "true"}
@@ -916,7 +885,7 @@ def test_a_release_of_the_driver_keeps_its_name_and_its_version(
     assert ("is an upgrade of its own" in prepare) is ("nvidia/nvidia-dra-driver-gpu" in command)
 
 
-def test_a_release_that_runs_on_all_nodes_is_told_before_it_leaves_them(tmp_path: Path) -> None:
+def test_a_release_that_runs_on_all_nodes_is_reported_before_it_leaves_them(tmp_path: Path) -> None:
     release = driver_daemon_set("dra-driver-nvidia-gpu-0.4.1", "dra-driver-nvidia-gpu", {})
 
     name = "nvidia-dra-driver-gpu/by-label"
@@ -995,18 +964,13 @@ HOSTILE: Final = (
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_hostile_name_never_becomes_a_command(tmp_path: Path, name: str) -> None:
     """The scripts run with commands that only note their arguments."""
-    quota = {
-        "apiVersion": "v1",
-        "kind": "ResourceQuota",
-        "metadata": {"name": name, "namespace": "team"},
-        "spec": {"hard": {f"requests.{GPU}": "8"}},
-    }
-    plugin = {
-        "apiVersion": "apps/v1",
-        "kind": "DaemonSet",
-        "metadata": {"name": "nvidia-device-plugin", "namespace": name},
-        "spec": {"template": {"spec": {"containers": [{"name": name, "image": name}]}}},
-    }
+    quota = resource_quota({f"requests.{GPU}": "8"}, name=name)
+    plugin = api_object(
+        "DaemonSet",
+        "nvidia-device-plugin",
+        name,
+        spec={"template": {"spec": {"containers": [{"name": name, "image": name}]}}},
+    )
     objects = [
         *(plugin_node("gpu-0"), plugin_node("gpu-1", 4, gpu=name), hami_node("hami-0")),
         *(
@@ -1132,12 +1096,7 @@ def test_a_file_that_only_looks_like_a_plan_is_refused(tmp_path: Path) -> None:
 
 
 def test_an_old_kubernetes_has_no_wave(tmp_path: Path) -> None:
-    origin = {
-        "apiVersion": "cli.drawbridge.internal/v1",
-        "kind": "Snapshot",
-        "metadata": {"name": "cluster"},
-        "kubernetesVersion": "v1.33.1",
-    }
+    origin = api_object("Snapshot", "cluster", kubernetesVersion="v1.33.1")
 
     result = call(tmp_path, [origin, *FLEET])
 

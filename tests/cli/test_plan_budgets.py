@@ -10,6 +10,7 @@ import pytest
 
 from kube.manifests.dump import dump_yaml
 from testing.command import drawbridge
+from testing.documents import api_object
 from testing.migration import SHARE, budget, hami_node, workload
 from testing.plan import Objects, call, held_objects, planned, script
 
@@ -91,12 +92,7 @@ def test_verify_names_the_budgets_of_a_node(
 
 
 def test_verify_of_a_node_without_readable_budgets_lets_no_drain_begin(tmp_path: Path) -> None:
-    origin = {
-        "apiVersion": "cli.drawbridge.internal/v1",
-        "kind": "Snapshot",
-        "metadata": {"name": "cluster"},
-        "unreadable": ["poddisruptionbudgets"],
-    }
+    origin = api_object("Snapshot", "cluster", unreadable=["poddisruptionbudgets"])
     file = tmp_path / "now.yaml"
     file.write_text(dump_yaml([origin, *fleet()]))
 

@@ -13,7 +13,8 @@ from cli.runbooks.object_changes import FieldChange, change_command
 from kube.manifests.dump import dump_yaml
 from kube.names import TRANSLATE_LABEL
 from testing.command import drawbridge
-from testing.migration import GPU, SHARE, hami_node, namespace, plugin_node, workload
+from testing.documents import api_object, namespace, resource_quota
+from testing.migration import GPU, SHARE, hami_node, plugin_node, workload
 from testing.plan import changes, planned
 
 LINE: Final = f"requests.{GPU}"
@@ -30,12 +31,7 @@ esac
 
 
 def quota(amount: str = "8") -> dict[str, Any]:
-    return {
-        "apiVersion": "v1",
-        "kind": "ResourceQuota",
-        "metadata": {"name": "gpus", "namespace": "team"},
-        "spec": {"hard": {LINE: amount, "pods": "9"}},
-    }
+    return resource_quota({LINE: amount, "pods": "9"})
 
 
 def cluster(*others: Mapping[str, Any], label: str | None = None) -> list[Mapping[str, Any]]:
@@ -184,12 +180,12 @@ def test_a_plan_records_what_its_waves_change(tmp_path: Path) -> None:
 def test_the_affinity_of_a_plugin_is_added_to_what_it_has(tmp_path: Path) -> None:
     preferred = {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1}]}
     affinity = {"podAffinity": {}, "nodeAffinity": preferred}
-    plugin = {
-        "apiVersion": "apps/v1",
-        "kind": "DaemonSet",
-        "metadata": {"name": "nvidia-device-plugin", "namespace": "kube-system"},
-        "spec": {"template": {"spec": {"containers": [{"name": "c"}], "affinity": affinity}}},
-    }
+    plugin = api_object(
+        "DaemonSet",
+        "nvidia-device-plugin",
+        "kube-system",
+        spec={"template": {"spec": {"containers": [{"name": "c"}], "affinity": affinity}}},
+    )
 
     planned(tmp_path, [plugin_node("gpu-0"), plugin])
 

@@ -14,13 +14,13 @@ from kube.manifests.dump import dump_yaml
 from kube.manifests.source import SourceObject
 from migration.plan.facts.driver_daemon_sets import find_waiting
 from testing.command import ROOT, drawbridge
+from testing.documents import api_object, class_of_driver, namespace
 from testing.migration import (
     GPU,
     SHARE,
     budget,
     daemon_set,
     hami_node,
-    namespace,
     origin,
     plugin_node,
     resource_slice,
@@ -420,12 +420,7 @@ def test_a_class_has_to_map_the_name_first(tmp_path: Path) -> None:
     ]
     plan = planned(tmp_path, objects)
     prepare_plugin(objects)
-    class_: dict[str, Any] = {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "DeviceClass",
-        "metadata": {"name": "gpu.nvidia.com"},
-        "spec": {"selectors": [{"cel": {"expression": "device.driver == 'gpu.nvidia.com'"}}]},
-    }
+    class_: dict[str, Any] = class_of_driver("gpu.nvidia.com")
     call = ("--wave", plan / "wave-1", "--before")
 
     assert 1 == verify(tmp_path, objects, *call).exit_code
@@ -450,15 +445,15 @@ def test_a_younger_class_may_not_take_the_name(created: str, status: int, tmp_pa
     plan = planned(tmp_path, objects)
     prepare_plugin(objects)
     classes = [
-        {
-            "apiVersion": "resource.k8s.io/v1",
-            "kind": "DeviceClass",
-            "metadata": {"name": name, "creationTimestamp": f"2026-11-24T{hour}:00:00Z"},
-            "spec": {
+        api_object(
+            "DeviceClass",
+            name,
+            creationTimestamp=f"2026-11-24T{hour}:00:00Z",
+            spec={
                 "selectors": [{"cel": {"expression": f"device.driver == '{name}'"}}],
                 "extendedResourceName": GPU,
             },
-        }
+        )
         for name, hour in (("gpu.nvidia.com", "10"), (HAMI, created))
     ]
 
@@ -538,12 +533,7 @@ def test_a_snapshot_keeps_by_what_a_driver_is_known() -> None:
     paths = ("/var/lib/kubelet/plugins_registry", "/var/lib/kubelet/", "/etc/secret", "/kubelet/x")
     volumes = [{"name": f"v{n}", "hostPath": {"path": path}} for n, path in enumerate(paths)]
     template = {"metadata": {}, "spec": {"volumes": volumes, "containers": []}}
-    document = {
-        "apiVersion": "apps/v1",
-        "kind": "DaemonSet",
-        "metadata": {"name": "d"},
-        "spec": {"template": template},
-    }
+    document = api_object("DaemonSet", "d", spec={"template": template})
 
     kept = redact(document)["spec"]["template"]["spec"]["volumes"]
 

@@ -16,7 +16,8 @@ from kube.client.client import Client
 from kube.manifests.dump import dump_yaml
 from kube.manifests.reader import read_paths
 from testing.command import drawbridge
-from testing.migration import SHARE, hami_node, namespace, origin, workload
+from testing.documents import namespace
+from testing.migration import SHARE, hami_node, origin, workload
 
 UID: Final = "6f3c9d6e-1111-4c57-9d8f-000000000001"
 OTHER: Final = "6f3c9d6e-2222-4c57-9d8f-000000000002"

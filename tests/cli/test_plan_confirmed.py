@@ -12,6 +12,7 @@ from click.testing import Result
 from kube.manifests.dump import dump_yaml
 from kube.manifests.reader import read_paths
 from testing.command import drawbridge
+from testing.documents import api_object
 from testing.migration import daemon_set, plugin_node
 
 WAITING: Final = {"nvidia.com/dra-kubelet-plugin": "true"}
@@ -36,16 +37,13 @@ def driver(namespace: str, name: str = "gpus") -> dict[str, Any]:
 
 def operator(namespace: str, version: str = "v26.7.0") -> dict[str, Any]:
     """Return a Deployment that looks like the GPU Operator."""
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": {
-            "name": "gpu-operator",
-            "namespace": namespace,
-            "labels": {"app.kubernetes.io/version": version},
-        },
-        "spec": {"replicas": 0, "template": {"spec": {"containers": []}}},
-    }
+    return api_object(
+        "Deployment",
+        "gpu-operator",
+        namespace,
+        labels={"app.kubernetes.io/version": version},
+        spec={"replicas": 0, "template": {"spec": {"containers": []}}},
+    )
 
 
 def call(tmp_path: Path, objects: Objects, *options: object) -> Result:

@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from testing.migration import GPU, SHARE, hami_node, namespace, plugin_node, workload
+from testing.documents import namespace
+from testing.migration import GPU, SHARE, hami_node, plugin_node, workload
 from testing.plan import call, document, planned, script
 
 FULL: Final = {GPU: "1", "nvidia.com/gpumem": "40960"}

@@ -9,7 +9,8 @@ import pytest
 
 from kube.manifests.dump import dump_yaml
 from testing.command import drawbridge
-from testing.migration import GPU, SHARE, hami_node, namespace, plugin_node, workload
+from testing.documents import namespace
+from testing.migration import GPU, SHARE, hami_node, plugin_node, workload
 from testing.plan import held_objects, planned, script, waves
 
 NODES = [plugin_node(f"gpu-{number}") for number in range(2)]
@@ -48,7 +49,7 @@ def test_pods_with_devices_are_deleted_when_their_node_has_changed_hands(tmp_pat
         assert waits[-1] < lines.index(expected) < lines.index("kubectl uncordon gpu-0")
 
 
-def test_what_its_pods_lose_is_told_with_the_wave_of_their_node(tmp_path: Path) -> None:
+def test_what_its_pods_lose_is_reported_with_the_wave_of_their_node(tmp_path: Path) -> None:
     objects = daemon_set(matchLabels={"app": "monitor"})
     objects[1]["spec"]["volumes"] = [{"name": "cache", "emptyDir": {}}]
 

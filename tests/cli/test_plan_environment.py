@@ -16,17 +16,8 @@ from kube.manifests.dump import dump_yaml
 from kube.manifests.reader import read_paths
 from migration.plan.model.plan import Plan
 from testing.command import drawbridge
-from testing.migration import (
-    GPU,
-    SHARE,
-    daemon_set,
-    hami_node,
-    namespace,
-    node,
-    origin,
-    plugin_node,
-    workload,
-)
+from testing.documents import api_object, namespace, node, resource_quota
+from testing.migration import GPU, SHARE, daemon_set, hami_node, origin, plugin_node, workload
 from testing.plan import changes, document, held_objects
 from translation.cluster.component_statements import Component, Topic, statements_about
 
@@ -34,12 +25,7 @@ Objects = Sequence[Mapping[str, Any]]
 PLUGIN: Final = daemon_set("nvidia-device-plugin")
 MANAGED_PLUGIN: Final = daemon_set("nvidia-gpu-device-plugin")
 MANAGED_PLUGIN["metadata"]["labels"] = {"addonmanager.kubernetes.io/mode": "Reconcile"}
-QUOTA: Final[dict[str, Any]] = {
-    "apiVersion": "v1",
-    "kind": "ResourceQuota",
-    "metadata": {"name": "gpus", "namespace": "team"},
-    "spec": {"hard": {f"requests.{GPU}": "8"}},
-}
+QUOTA: Final[dict[str, Any]] = resource_quota({f"requests.{GPU}": "8"})
 
 
 def planned(tmp_path: Path, objects: Objects, *options: object) -> dict[str, Any]:
@@ -340,7 +326,7 @@ def test_shellcheck_finds_nothing_in_the_scripts_of_a_repository(tmp_path: Path)
         ("cloud.google.com/gke-nodepool", Component.CLUSTER_AUTOSCALER),
     ],
 )
-def test_what_an_autoscaler_does_with_claims_is_told_once(
+def test_what_an_autoscaler_does_with_claims_is_reported_once(
     tmp_path: Path, pool: str, component: Component
 ) -> None:
     nodes = [plugin_node(name, 4, **{pool: "a100"}) for name in ("gpu-0", "gpu-1")]
@@ -364,15 +350,15 @@ def test_what_an_autoscaler_does_with_claims_is_told_once(
         ("registry.k8s.io/autoscaling/cluster-autoscaler@sha256:0", True, True),
     ],
 )
-def test_what_other_releases_of_the_autoscaler_do_is_not_told(
+def test_what_other_releases_of_the_autoscaler_do_is_not_reported(
     tmp_path: Path, image: str, *, old: bool, new: bool
 ) -> None:
-    deployment = {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": {"name": "cluster-autoscaler", "namespace": "kube-system"},
-        "spec": {"template": {"spec": {"containers": [{"name": "c", "image": image}]}}},
-    }
+    deployment = api_object(
+        "Deployment",
+        "cluster-autoscaler",
+        "kube-system",
+        spec={"template": {"spec": {"containers": [{"name": "c", "image": image}]}}},
+    )
     node = plugin_node("gpu-0", 4, **{"cloud.google.com/gke-nodepool": "a100"})
 
     plan = planned(tmp_path, [node, PLUGIN, deployment])
@@ -385,18 +371,13 @@ def test_what_other_releases_of_the_autoscaler_do_is_not_told(
 
 
 def elastic_quota(namespace_name: str) -> dict[str, Any]:
-    return {
-        "apiVersion": "scheduling.sigs.k8s.io/v1alpha1",
-        "kind": "ElasticQuota",
-        "metadata": {"name": "gpus", "namespace": namespace_name},
-        "spec": {"max": {GPU: "4"}},
-    }
+    return api_object("ElasticQuota", "gpus", namespace_name, spec={"max": {GPU: "4"}})
 
 
 @pytest.mark.parametrize(
     ("limits", "is_told"), [(SHARE, True), ({GPU: "1"}, False)], ids=["claims", "native"]
 )
-def test_a_quota_of_others_is_told_with_the_wave_that_moves_its_pods(
+def test_a_quota_of_others_is_reported_with_the_wave_that_moves_its_pods(
     tmp_path: Path, limits: Mapping[str, str], is_told: bool
 ) -> None:
     make = hami_node if limits is SHARE else plugin_node
@@ -414,7 +395,7 @@ def test_a_quota_of_others_is_told_with_the_wave_that_moves_its_pods(
     ("kind", "text"),
     [("Deployment", "builds its Workload from the translated pod"), ("Job", "from the template")],
 )
-def test_what_kueue_does_is_told_with_the_wave_that_moves_its_pods(
+def test_what_kueue_does_is_reported_with_the_wave_that_moves_its_pods(
     tmp_path: Path, kind: str, text: str
 ) -> None:
     objects = workload("web", SHARE, ["gpu-0"], kind=kind)

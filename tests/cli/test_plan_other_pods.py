@@ -13,7 +13,8 @@ from migration.plan.search.other_pods import PodName
 from migration.plan.search.placement import Placement, Placer
 from migration.plan.search.stage import PodKey, Stage
 from process.profiles.profile_files import load_profiles
-from testing.migration import GPU, namespace, node, plugin_node, workload
+from testing.documents import namespace, node
+from testing.migration import GPU, plugin_node, workload
 from testing.plan import planned, script
 from translation.cluster.snapshot import TranslationOptions
 

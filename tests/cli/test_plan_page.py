@@ -130,7 +130,7 @@ def test_what_leaves_is_grouped_by_its_course(tmp_path: Path) -> None:
     assert f"workloads {len(workloads)} " in tiles or f"{len(workloads)} workloads" in tiles
 
 
-def test_risks_and_what_is_held_are_told(tmp_path: Path) -> None:
+def test_risks_and_what_is_held_are_reported(tmp_path: Path) -> None:
     full = [plugin_node("gpu-0"), *workload("web", {GPU: "4"}, ["gpu-0"])]
 
     result = call(tmp_path, full, "--page", tmp_path / "page.html")

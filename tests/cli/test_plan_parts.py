@@ -9,15 +9,8 @@ from typing import Any, Final
 import pytest
 
 from testing.command import ROOT, drawbridge
-from testing.migration import (
-    GPU,
-    SHARE,
-    hami_node,
-    namespace,
-    plugin_node,
-    running_job,
-    workload,
-)
+from testing.documents import namespace, resource_quota
+from testing.migration import GPU, SHARE, hami_node, plugin_node, running_job, workload
 from testing.plan import Objects, call, changes, document, held_objects, planned, script, waves
 
 WHOLE: Final = {GPU: "1", "nvidia.com/gpumem": "40960"}
@@ -403,12 +396,7 @@ def test_a_node_without_which_none_can_be_spared_makes_no_wave_of_others_small(
 
 def limited(team: str) -> list[dict[str, Any]]:
     """A namespace with pods that would be rejected, since no quota counts the memory of claims."""
-    quota = {
-        "apiVersion": "v1",
-        "kind": "ResourceQuota",
-        "metadata": {"name": "memory", "namespace": team},
-        "spec": {"hard": {"requests.nvidia.com/gpumem": "100000"}},
-    }
+    quota = resource_quota({"requests.nvidia.com/gpumem": "100000"}, name="memory", namespace=team)
     return [namespace(team), quota]
 
 

@@ -10,7 +10,8 @@ import pytest
 from kube.manifests.dump import dump_yaml
 from kube.manifests.reader import read_paths
 from testing.command import drawbridge
-from testing.migration import GPU, SHARE, hami_node, namespace, node, plugin_node, workload
+from testing.documents import api_object, namespace, node, resource_quota
+from testing.migration import GPU, SHARE, hami_node, plugin_node, workload
 from testing.plan import changes, planned, script
 
 MIG: Final = "nvidia.com/mig-1g.5gb"
@@ -19,12 +20,7 @@ _HAMI: Final = "hami-core-gpu.project-hami.io.deviceclass.resource.k8s.io/device
 
 
 def _quota() -> dict[str, Any]:
-    return {
-        "apiVersion": "v1",
-        "kind": "ResourceQuota",
-        "metadata": {"name": "gpus", "namespace": "team"},
-        "spec": {"hard": {f"requests.{GPU}": "8"}},
-    }
+    return resource_quota({f"requests.{GPU}": "8"})
 
 
 def _wave_of(plan: Mapping[str, Any], namespace: str) -> int:
@@ -45,7 +41,7 @@ def test_claims_of_a_namespace_may_have_no_more_than_its_old_line(tmp_path: Path
     assert "; together 16, and 8 before" in switch
 
 
-def test_the_sum_is_told_before_the_wave(tmp_path: Path) -> None:
+def test_the_sum_is_reported_before_the_wave(tmp_path: Path) -> None:
     objects = [
         hami_node("hami-0"),
         hami_node("hami-1"),
@@ -113,7 +109,7 @@ def _scoped_quota() -> dict[str, Any]:
     return quota
 
 
-def test_a_quota_that_stops_counting_with_a_wave_is_told_where_its_namespace_moves(
+def test_a_quota_that_stops_counting_with_a_wave_is_reported_where_its_namespace_moves(
     tmp_path: Path,
 ) -> None:
     """A quota with scopes counts no claims, so nothing limited these pods any more, without a word."""
@@ -160,12 +156,9 @@ def _device_quota(*legacy_keys: Mapping[str, Any], **spec: Any) -> dict[str, Any
         "legacyKeys": [*legacy_keys],
     }
     selector = {"matchLabels": {"kubernetes.io/metadata.name": "team"}}
-    return {
-        "apiVersion": "drawbridge.internal/v1alpha1",
-        "kind": "DeviceQuota",
-        "metadata": {"name": "team"},
-        "spec": {"namespaceSelector": selector, "limits": [limit], **spec},
-    }
+    return api_object(
+        "DeviceQuota", "team", spec={"namespaceSelector": selector, "limits": [limit], **spec}
+    )
 
 
 def _switch_with(tmp_path: Path, *quotas: Mapping[str, Any]) -> tuple[Mapping[str, Any], str]:
@@ -284,7 +277,7 @@ def test_a_namespace_whose_memory_a_quota_of_both_sides_limits_is_moved(tmp_path
         (2, {"type": "Recreate"}, False),
     ],
 )
-def test_a_rollout_that_needs_more_than_the_budget_is_told(
+def test_a_rollout_that_needs_more_than_the_budget_is_reported(
     pods: int, strategy: Mapping[str, Any], is_told: bool, tmp_path: Path
 ) -> None:
     """Its new pod waited for the budget of the old ones, and they for its readiness, without a word before."""

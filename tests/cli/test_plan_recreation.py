@@ -8,7 +8,8 @@ from typing import Any, Final
 
 import pytest
 
-from testing.migration import SHARE, hami_node, namespace, workload
+from testing.documents import namespace
+from testing.migration import SHARE, hami_node, workload
 from testing.plan import planned, script
 
 SELECTOR: Final = {"matchLabels": {"app": "web"}}

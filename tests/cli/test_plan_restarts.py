@@ -12,7 +12,8 @@ import pytest
 
 from kube.manifests.dump import dump_yaml
 from testing.command import drawbridge
-from testing.migration import SHARE, hami_node, namespace, workload
+from testing.documents import namespace
+from testing.migration import SHARE, hami_node, workload
 from testing.plan import planned, script
 
 CACHE: Final[dict[str, Any]] = {"volumes": [{"name": "cache", "emptyDir": {}}]}
@@ -37,7 +38,7 @@ def restarted(plan: Mapping[str, Any]) -> tuple[int, Mapping[str, Any]]:
     return next((wave["wave"], entry) for wave in plan["waves"] for entry in wave["workloads"])
 
 
-def test_an_empty_dir_is_told_with_the_wave_that_restarts_its_pods(tmp_path: Path) -> None:
+def test_an_empty_dir_is_reported_with_the_wave_that_restarts_its_pods(tmp_path: Path) -> None:
     """It was told with the drain of the node, a wave later."""
     plan = planned(tmp_path, objects(**CACHE), "--wave-nodes", 1)
 
@@ -66,7 +67,7 @@ def test_an_empty_dir_is_told_with_the_wave_that_restarts_its_pods(tmp_path: Pat
     [objects(**MEMORY), objects(), objects(kind="Job", restartPolicy="Never", **CACHE)],
     ids=["memory", "no volume", "a Job is not restarted"],
 )
-def test_what_loses_nothing_is_not_told(tmp_path: Path, found: list[dict[str, Any]]) -> None:
+def test_what_loses_nothing_is_not_reported(tmp_path: Path, found: list[dict[str, Any]]) -> None:
     plan = planned(tmp_path, found, "--wave-nodes", 1)
 
     assert all(not entry["losses"] for wave in plan["waves"] for entry in wave["workloads"])

@@ -8,7 +8,8 @@ import pytest
 
 from kube.manifests.dump import dump_yaml
 from testing.command import drawbridge
-from testing.migration import GPU, SHARE, hami_node, namespace, node, plugin_node, workload
+from testing.documents import namespace, node
+from testing.migration import GPU, SHARE, hami_node, plugin_node, workload
 from testing.plan import Objects, held_objects, planned, waves
 
 HELD = (

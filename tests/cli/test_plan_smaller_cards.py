@@ -9,7 +9,8 @@ import pytest
 from kube.manifests.dump import dump_yaml
 from kube.manifests.reader import read_paths
 from testing.command import drawbridge
-from testing.migration import hami_node, namespace, node, workload
+from testing.documents import api_object, namespace, node
+from testing.migration import hami_node, workload
 
 WHOLE: Final = {"koordinator.sh/gpu": "100"}
 HALF: Final = {"koordinator.sh/gpu-core": "50", "koordinator.sh/gpu-memory-ratio": "50"}
@@ -24,12 +25,7 @@ def koordinator_node(name: str, memory: str, **labels: str) -> list[dict[str, An
         for index in range(2)
         for resources in [{"koordinator.sh/gpu-memory": memory}]
     ]
-    device = {
-        "apiVersion": "scheduling.koordinator.sh/v1alpha1",
-        "kind": "Device",
-        "metadata": {"name": name},
-        "spec": {"devices": gpus},
-    }
+    device = api_object("Device", name, spec={"devices": gpus})
     return [node(name, {"koordinator.sh/gpu": "200"}, labels, {}), device]
 
 

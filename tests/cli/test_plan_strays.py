@@ -5,7 +5,8 @@ from typing import Any, Final
 
 import pytest
 
-from testing.migration import GPU, SHARE, hami_node, namespace, plugin_node, workload
+from testing.documents import namespace
+from testing.migration import GPU, SHARE, hami_node, plugin_node, workload
 from testing.plan import planned, script
 
 TAINTED: Final = {"spec": {"taints": [{"key": "hami", "effect": "NoSchedule"}]}}

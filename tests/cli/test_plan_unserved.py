@@ -7,16 +7,8 @@ import pytest
 
 from kube.manifests.dump import dump_yaml
 from testing.command import drawbridge
-from testing.migration import (
-    GPU,
-    SHARE,
-    daemon_set,
-    hami_node,
-    namespace,
-    node,
-    plugin_node,
-    workload,
-)
+from testing.documents import namespace, node
+from testing.migration import GPU, SHARE, daemon_set, hami_node, plugin_node, workload
 from testing.plan import call, document, held_objects, planned, waves
 
 HAMI: Final = "hami-core-gpu.project-hami.io"
@@ -223,7 +215,7 @@ AFFINE: Final[dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("spec", [{"nodeSelector": GPU_ON}, AFFINE], ids=["selector", "affinity"])
-def test_a_daemon_set_without_devices_that_leaves_the_nodes_is_told(
+def test_a_daemon_set_without_devices_that_leaves_the_nodes_is_reported(
     tmp_path: Path, spec: dict[str, Any]
 ) -> None:
     objects = [hami_node("hami-0"), namespace("team"), *workload("web", SHARE, ["hami-0"])]
@@ -275,7 +267,7 @@ def test_a_driver_that_no_wave_needs_is_not_prepared(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("limits", "nodes"), [({"cpu": "1"}, ["hami-0"]), (SHARE, [])], ids=["no devices", "no pods"]
 )
-def test_a_workload_that_has_no_node_after_the_last_wave_is_told(
+def test_a_workload_that_has_no_node_after_the_last_wave_is_reported(
     tmp_path: Path, spec: dict[str, Any], limits: dict[str, str], nodes: list[str]
 ) -> None:
     """Before, the wave only said that its pods wait until a node is back."""

@@ -26,9 +26,10 @@ from migration.plan.model.plan import PlannedWorkload
 from migration.trial.model import TrialPod
 from migration.trial.pods import exhausted_line, make_trial_pod
 from testing.command import ROOT, drawbridge
-from testing.fake_api_server import Call, Document, FakeApiServer
+from testing.documents import Document, namespace
+from testing.fake_api_server import Call, FakeApiServer
 from testing.kubeconfig import kubeconfig_of
-from testing.migration import GPU, SHARE, namespace, plugin_node, workload
+from testing.migration import GPU, SHARE, plugin_node, workload
 from testing.plan import call
 from testing.waves import UID, write_plan
 

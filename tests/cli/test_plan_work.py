@@ -14,7 +14,8 @@ from answers.model.redaction import redact
 from kube.manifests.dump import dump_yaml
 from kube.manifests.reader import read_paths
 from testing.command import drawbridge
-from testing.migration import GPU, SHARE, hami_node, namespace, plugin_node, workload
+from testing.documents import api_object, namespace
+from testing.migration import GPU, SHARE, hami_node, plugin_node, workload
 
 Objects = Sequence[Mapping[str, Any]]
 SINCE: Final = "2026-11-20T10:00:00Z"
@@ -174,18 +175,12 @@ def bound_volume() -> list[dict[str, Any]]:
     """A claim with a volume on one node."""
     term = {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In"}]}
     return [
-        {
-            "apiVersion": "v1",
-            "kind": "PersistentVolumeClaim",
-            "metadata": {"name": "data", "namespace": "team"},
-            "spec": {"volumeName": "disk-0"},
-        },
-        {
-            "apiVersion": "v1",
-            "kind": "PersistentVolume",
-            "metadata": {"name": "disk-0"},
-            "spec": {"csi": {}, "nodeAffinity": {"required": {"nodeSelectorTerms": [term]}}},
-        },
+        api_object("PersistentVolumeClaim", "data", "team", spec={"volumeName": "disk-0"}),
+        api_object(
+            "PersistentVolume",
+            "disk-0",
+            spec={"csi": {}, "nodeAffinity": {"required": {"nodeSelectorTerms": [term]}}},
+        ),
     ]
 
 
@@ -312,12 +307,11 @@ def test_a_snapshot_has_of_volumes_what_a_plan_reads() -> None:
     ]
     pod = redact({**service(volumes=volumes)[1]})
     volume = redact(
-        {
-            "apiVersion": "v1",
-            "kind": "PersistentVolume",
-            "metadata": {"name": "disk"},
-            "spec": {"csi": {"volumeAttributes": {"password": "p"}}, "local": {"path": "/a"}},
-        }
+        api_object(
+            "PersistentVolume",
+            "disk",
+            spec={"csi": {"volumeAttributes": {"password": "p"}}, "local": {"path": "/a"}},
+        )
     )
 
     assert [volumes[0], {"name": "password"}] == pod["spec"]["volumes"]
@@ -571,12 +565,9 @@ def test_a_cron_job_without_a_run_uses_no_device(tmp_path: Path) -> None:
     """A pod that did not exist was placed, counted as running, and evicted."""
     (owner, _) = workload("nightly", {GPU: "4"}, ["gpu-0"])
     spec = {"template": owner["spec"]["template"]}
-    cron_job = {
-        "apiVersion": "batch/v1",
-        "kind": "CronJob",
-        "metadata": {"name": "nightly", "namespace": "team"},
-        "spec": {"schedule": "0 3 * * *", "jobTemplate": {"spec": spec}},
-    }
+    cron_job = api_object(
+        "CronJob", "nightly", "team", spec={"schedule": "0 3 * * *", "jobTemplate": {"spec": spec}}
+    )
 
     waves = planned(tmp_path, [cron_job])["waves"]
 

@@ -11,6 +11,7 @@ from click.testing import Result
 
 from kube.manifests.dump import dump_yaml
 from testing.command import drawbridge
+from testing.documents import api_object
 
 CORE = ("--to", "core")
 SUFFIX = ".deviceclass.resource.k8s.io/devices"
@@ -21,13 +22,15 @@ MIG = f"mig.nvidia.com{SUFFIX}"
 
 
 def quota(hard: Mapping[str, Any], **spec: Any) -> dict[str, Any]:
-    return {
-        "apiVersion": "v1",
-        "kind": "ResourceQuota",
-        "metadata": {"name": "gpus", "namespace": "team", "uid": "1", "resourceVersion": "7"},
-        "spec": {"hard": hard, **spec},
-        "status": {"hard": hard},
-    }
+    return api_object(
+        "ResourceQuota",
+        "gpus",
+        "team",
+        uid="1",
+        resourceVersion="7",
+        spec={"hard": hard, **spec},
+        status={"hard": hard},
+    )
 
 
 def convert(
@@ -64,12 +67,9 @@ def test_numbers_of_devices_become_devices_of_classes(
 
 def test_a_class_that_maps_the_key_has_no_line_beside_that_of_the_key(tmp_path: Path) -> None:
     """Claims that Kubernetes makes for pods with the key counted twice, and waited above the smaller line."""
-    mapped = {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "DeviceClass",
-        "metadata": {"name": "gpu.nvidia.com"},
-        "spec": {"extendedResourceName": "nvidia.com/gpu"},
-    }
+    mapped = api_object(
+        "DeviceClass", "gpu.nvidia.com", spec={"extendedResourceName": "nvidia.com/gpu"}
+    )
 
     result = convert(tmp_path, quota({"requests.nvidia.com/gpu": "64"}), mapped)
 
@@ -108,12 +108,7 @@ def test_limits_of_two_sizes_do_not_become_one(
 
 def test_limits_of_two_sizes_stay_where_a_class_maps_each(tmp_path: Path) -> None:
     classes = [
-        {
-            "apiVersion": "resource.k8s.io/v1",
-            "kind": "DeviceClass",
-            "metadata": {"name": name},
-            "spec": {"extendedResourceName": f"nvidia.com/{name}"},
-        }
+        api_object("DeviceClass", name, spec={"extendedResourceName": f"nvidia.com/{name}"})
         for name in ("mig-1g.5gb", "mig-3g.20gb")
     ]
 
@@ -143,12 +138,9 @@ def test_a_limit_of_one_size_counts_no_pods_of_another(
 ) -> None:
     container = {"name": "c", "image": "a", "resources": {"limits": {key: 1}}}
     job = {"template": {"spec": {"containers": [container]}}}
-    nightly = {
-        "apiVersion": "batch/v1",
-        "kind": "CronJob",
-        "metadata": {"name": "nightly", "namespace": "team"},
-        "spec": {"schedule": "0 1 * * *", "jobTemplate": {"spec": job}},
-    }
+    nightly = api_object(
+        "CronJob", "nightly", "team", spec={"schedule": "0 1 * * *", "jobTemplate": {"spec": job}}
+    )
 
     result = convert(tmp_path, quota({SMALL: "7"}), nightly, flags=CORE)
 
@@ -256,8 +248,8 @@ def test_the_yaml_can_be_applied_again(tmp_path: Path) -> None:
     [
         quota({"pods": "10"}),
         quota({IMPLICIT: "10"}),
-        {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "a"}, "spec": 7},
-        {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "a"}},
+        api_object("ResourceQuota", "a", spec=7),
+        api_object("ResourceQuota", "a"),
     ],
 )
 def test_other_quotas_are_passed_over(document: Mapping[str, Any], tmp_path: Path) -> None:
@@ -268,12 +260,7 @@ def test_other_quotas_are_passed_over(document: Mapping[str, Any], tmp_path: Pat
 
 
 def test_quotas_that_a_snapshot_could_not_read_are_named(tmp_path: Path) -> None:
-    snapshot = {
-        "apiVersion": "cli.drawbridge.internal/v1",
-        "kind": "Snapshot",
-        "metadata": {"name": "cluster"},
-        "unreadable": ["resourcequotas", "\x1b[31m"],
-    }
+    snapshot = api_object("Snapshot", "cluster", unreadable=["resourcequotas", "\x1b[31m"])
 
     result = convert(tmp_path, snapshot)
 
@@ -286,12 +273,12 @@ def test_quotas_that_a_snapshot_could_not_read_are_named(tmp_path: Path) -> None
 
 def deployment(name: str, amounts: Mapping[str, str], replicas: int) -> dict[str, Any]:
     container = {"name": "c", "image": "a", "resources": {"limits": amounts}}
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": {"name": name, "namespace": "team"},
-        "spec": {"replicas": replicas, "template": {"spec": {"containers": [container]}}},
-    }
+    return api_object(
+        "Deployment",
+        name,
+        "team",
+        spec={"replicas": replicas, "template": {"spec": {"containers": [container]}}},
+    )
 
 
 WHOLE = {"nvidia.com/gpu": "2"}
@@ -348,7 +335,7 @@ def test_a_class_that_a_plan_has_map_the_name_of_a_line_is_named(
     assert bool(mappings) is ("prepare.sh of a plan has class gpu.nvidia.com map" in result.stderr)
 
 
-def test_without_pods_each_class_has_the_whole_amount_and_it_is_told(tmp_path: Path) -> None:
+def test_without_pods_each_class_has_the_whole_amount_and_it_is_reported(tmp_path: Path) -> None:
     subject = quota({"requests.nvidia.com/gpu": "64"})
 
     result = convert(tmp_path, subject)
@@ -358,12 +345,7 @@ def test_without_pods_each_class_has_the_whole_amount_and_it_is_told(tmp_path: P
 
 
 def test_pods_that_could_not_be_read_show_no_use(tmp_path: Path) -> None:
-    snapshot = {
-        "apiVersion": "cli.drawbridge.internal/v1",
-        "kind": "Snapshot",
-        "metadata": {"name": "cluster"},
-        "unreadable": ["pods"],
-    }
+    snapshot = api_object("Snapshot", "cluster", unreadable=["pods"])
     subject = quota({"requests.nvidia.com/gpu": "64"})
 
     result = convert(tmp_path, snapshot, subject, deployment("a", WHOLE, 3))
@@ -371,7 +353,7 @@ def test_pods_that_could_not_be_read_show_no_use(tmp_path: Path) -> None:
     assert json.loads(result.stdout)["split"] == "whole"
 
 
-def test_what_whole_amounts_allow_together_is_told(tmp_path: Path) -> None:
+def test_what_whole_amounts_allow_together_is_reported(tmp_path: Path) -> None:
     result = convert(tmp_path, quota({"requests.nvidia.com/gpu": "64"}))
 
     assert "requests.nvidia.com/gpu now allows pods with the key 64, claims 128" in result.stderr

@@ -2,16 +2,15 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
 
 from kube.manifests.dump import dump_yaml
+from testing.budgets import QUOTA
 from testing.command import drawbridge
-from tests.cli.test_budgets import QUOTA
+from testing.documents import Document, api_object
 
-Document = dict[str, Any]
 GPU, MEMORY, PERCENT = "nvidia.com/gpu", "nvidia.com/gpumem", "nvidia.com/gpumem-percentage"
 
 
@@ -93,7 +92,7 @@ def test_a_cap_names_the_key_to_add_to_whole_devices(
     limits: dict[str, int | str], key: str, added: tuple[str, int], cluster: Path
 ) -> None:
     name, amount = added
-    document = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a", "namespace": "vision"}}
+    document = api_object("Pod", "a", "vision")
 
     found = breaches(cluster, {**document, "spec": pod_spec(limits)})
     mended = breaches(cluster, {**document, "spec": pod_spec({**limits, name: amount})})
@@ -105,8 +104,7 @@ def test_a_cap_names_the_key_to_add_to_whole_devices(
 def test_the_key_to_add_has_the_name_of_the_settings(cluster: Path, tmp_path: Path) -> None:
     settings = tmp_path / "settings.yaml"
     settings.write_text("translation: {renamedKeys: {example.com/memory: nvidia.com/gpumem}}")
-    metadata = {"name": "a", "namespace": "vision"}
-    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": pod_spec(WHOLE)}
+    pod = api_object("Pod", "a", "vision", spec=pod_spec(WHOLE))
 
     ((_, fix),) = breaches(cluster, pod, "--settings", settings)
 

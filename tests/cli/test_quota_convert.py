@@ -14,10 +14,9 @@ from kube.api.meta import convert as typed
 from kube.manifests.dump import dump_yaml
 from rules.context.context import Context
 from testing.command import EXAMPLES, drawbridge
-from testing.migration import SHARE, hami_node, namespace, workload
+from testing.documents import Document, api_object, namespace, resource_quota
+from testing.migration import SHARE, hami_node, workload
 from testing.rule_cases import finding_lines
-
-Document = dict[str, Any]
 
 HAMI: Final = "hami-core-gpu.project-hami.io"
 NVIDIA: Final = "gpu.nvidia.com"
@@ -40,21 +39,14 @@ def conversions(tmp_path: Path, *objects: Mapping[str, Any], to: str = "device")
     return json.loads(result.stdout)["conversions"]
 
 
-def resource_quota(hard: Mapping[str, str], **spec: Any) -> Document:
-    return {
-        "apiVersion": "v1",
-        "kind": "ResourceQuota",
-        "metadata": {"name": "gpus", "namespace": "team"},
-        "spec": {"hard": dict(hard), **spec},
-    }
-
-
 def elastic_quota(group: str = "scheduling.sigs.k8s.io", **metadata: Any) -> Document:
-    return {
-        "apiVersion": f"{group}/v1alpha1",
-        "kind": "ElasticQuota",
-        "metadata": {"name": "gpus", "namespace": "team", **metadata},
-        "spec": {
+    return api_object(
+        "ElasticQuota",
+        "gpus",
+        "team",
+        api_version=f"{group}/v1alpha1",
+        **metadata,
+        spec={
             "min": {"koordinator.sh/gpu-memory": "40Gi", "cpu": "4"},
             "max": {
                 "koordinator.sh/gpu-memory": "160Gi",
@@ -62,30 +54,26 @@ def elastic_quota(group: str = "scheduling.sigs.k8s.io", **metadata: Any) -> Doc
                 "cpu": "8",
             },
         },
-    }
+    )
 
 
 def gpu_resource_quota(**spec: Any) -> Document:
-    return {
-        "apiVersion": "tensor-fusion.ai/v1",
-        "kind": "GPUResourceQuota",
-        "metadata": {"name": "gpus", "namespace": "team"},
-        "spec": spec,
-    }
+    return api_object(
+        "GPUResourceQuota", "gpus", "team", api_version="tensor-fusion.ai/v1", spec=spec
+    )
 
 
 def queue(**capability: str) -> Document:
-    return {
-        "apiVersion": "scheduling.volcano.sh/v1beta1",
-        "kind": "Queue",
-        "metadata": {"name": "training"},
-        "spec": {"capability": capability, "deserved": {"volcano.sh/vgpu-memory": "1024"}},
-    }
+    return api_object(
+        "Queue",
+        "training",
+        api_version="scheduling.volcano.sh/v1beta1",
+        spec={"capability": capability, "deserved": {"volcano.sh/vgpu-memory": "1024"}},
+    )
 
 
 def pod_in_queue(name: str, namespace: str = "team") -> Document:
-    metadata = {"name": name, "namespace": namespace, "annotations": {QUEUE: name}}
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": []}}
+    return api_object("Pod", name, namespace, annotations={QUEUE: name}, spec={"containers": []})
 
 
 def only_limits(entry: Mapping[str, Any]) -> list[Document]:

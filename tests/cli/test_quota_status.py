@@ -11,8 +11,8 @@ import yaml
 from kube.manifests.dump import dump_yaml
 from kube.names import QUOTA_GATE, SCHEDULER_NAME
 from testing.command import EXAMPLES, drawbridge
+from testing.documents import Document, api_object, owned, ownership
 
-Document = dict[str, Any]
 CLUSTER: Final = EXAMPLES / "quota" / "cluster.yaml"
 GATES: Final = [{"name": QUOTA_GATE}]
 HAMI: Final = "hami-core-gpu.project-hami.io"
@@ -60,12 +60,9 @@ def waiting_claim(namespace: str = "vision", pod: str = "", group: str = "") -> 
 
 def pod(names: str = "", **spec: Any) -> Document:
     claims = [{"name": "gpu", "resourceClaimName": names}] if names else []
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": "later", "namespace": "vision", "uid": "1"},
-        "spec": {"containers": [], "resourceClaims": claims, **spec},
-    }
+    return api_object(
+        "Pod", "later", "vision", uid="1", spec={"containers": [], "resourceClaims": claims, **spec}
+    )
 
 
 def gated_pod(names: str = "") -> Document:
@@ -76,12 +73,7 @@ def bridge_pod() -> Document:
     return pod(schedulerName=SCHEDULER_NAME)
 
 
-OWNERSHIP: Final[Document] = {
-    "apiVersion": "drawbridge.internal/v1alpha1",
-    "kind": "AllocatorOwnership",
-    "metadata": {"name": "default"},
-    "spec": {"drivers": [{"name": HAMI}]},
-}
+OWNERSHIP: Final[Document] = ownership(owned(name=HAMI))
 
 
 def test_what_is_allocated_is_used_by_the_tenant_only(tmp_path: Path) -> None:
@@ -183,7 +175,7 @@ def test_each_namespace_with_an_amount_of_its_own_says_what_it_has_left(tmp_path
     assert "memory of vision-lab: used 8Gi, promised 0, waiting 0, left 72Gi\n" in text
 
 
-def test_use_above_a_limit_is_told_with_its_amount(tmp_path: Path) -> None:
+def test_use_above_a_limit_is_reported_with_its_amount(tmp_path: Path) -> None:
     documents = cluster()
     (quota,) = (document for document in documents if document["kind"] == "DeviceQuota")
     quota["spec"]["limits"][1]["max"] = "40G"
@@ -207,7 +199,7 @@ def test_use_above_a_limit_is_told_with_its_amount(tmp_path: Path) -> None:
     ],
     ids=["capacity", "driver", "selector"],
 )
-def test_a_limit_that_counts_no_published_device_is_told(
+def test_a_limit_that_counts_no_published_device_is_reported(
     tmp_path: Path, limit: Mapping[str, Any]
 ) -> None:
     documents = cluster()
@@ -230,7 +222,7 @@ def test_a_quota_of_no_namespace_says_so(tmp_path: Path) -> None:
     assert text.startswith("DeviceQuota vision: it selects no namespace, so it limits nobody\n")
 
 
-def test_a_limit_that_cannot_be_evaluated_and_an_alert_are_told(tmp_path: Path) -> None:
+def test_a_limit_that_cannot_be_evaluated_and_an_alert_are_reported(tmp_path: Path) -> None:
     documents = cluster()
     (quota,) = (document for document in documents if document["kind"] == "DeviceQuota")
     gpus, memory = quota["spec"]["limits"]
@@ -280,14 +272,7 @@ def test_a_cluster_without_quotas_has_none(tmp_path: Path) -> None:
     [
         ((), "the snapshot has no Namespaces"),
         (
-            (
-                {
-                    "apiVersion": "cli.drawbridge.internal/v1",
-                    "kind": "Snapshot",
-                    "metadata": {"name": "cluster"},
-                    "unreadable": ["namespaces"],
-                },
-            ),
+            (api_object("Snapshot", "cluster", unreadable=["namespaces"]),),
             "as somebody who may list namespaces",
         ),
     ],

@@ -7,21 +7,21 @@ import pytest
 
 from answers.model.kinds import API_VERSION
 from kube.manifests.dump import dump_yaml
+from testing import documents
 from testing import rule_cases as cases
 from testing.command import CLUSTER, drawbridge, finding_lines
+from testing.documents import Document, api_object, resource_quota
 
-Document = dict[str, Any]
-
-DRIVER = cases.EXAMPLE
+DRIVER = documents.EXAMPLE
 RESOURCE = "example.com/gpu"
 DEVICES = f"{DRIVER}.deviceclass.resource.k8s.io/devices"
 CLASS: Document = {
-    **cases.device_class(f'device.driver == "{DRIVER}"', extendedResourceName=RESOURCE),
+    **documents.device_class(f'device.driver == "{DRIVER}"', extendedResourceName=RESOURCE),
     "metadata": {"name": DRIVER},
 }
-SLICE = cases.resource_slice(*(cases.device(f"gpu-{number}") for number in range(8)))
+SLICE = documents.resource_slice(*(documents.device(f"gpu-{number}") for number in range(8)))
 TEMPLATE: Document = {
-    **cases.template(cases.exactly(deviceClassName=DRIVER, count=2)),
+    **documents.template(documents.exactly(deviceClassName=DRIVER, count=2)),
     "metadata": {"name": "two"},
 }
 _CLAIM = "error exceedsQuota ResourceClaim/default/{} spec.devices"
@@ -34,12 +34,12 @@ def quota(hard: int, used: int | None = None, *, scopes: tuple[str, ...] = ()) -
     if scopes:
         spec["scopes"] = list(scopes)
     status = {} if used is None else {"status": {"used": dict.fromkeys(names, str(used))}}
-    head = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "devices"}}
+    head = api_object("ResourceQuota", "devices")
     return {**head, "spec": spec, **status}
 
 
 def claim(name: str, count: int) -> Document:
-    claim_ = cases.claim(cases.exactly(deviceClassName=DRIVER, count=count))
+    claim_ = documents.claim(documents.exactly(deviceClassName=DRIVER, count=count))
     return {**claim_, "metadata": {"name": name}}
 
 
@@ -55,24 +55,19 @@ TWO = {"name": "gpu", "resourceClaimTemplateName": "two"}
 
 def job_set(replicas: int, pod_document: Document) -> Document:
     template = {"parallelism": 2, "template": {"spec": pod_document["spec"]}}
-    return {
-        "apiVersion": "jobset.x-k8s.io/v1alpha2",
-        "kind": "JobSet",
-        "metadata": {"name": "set"},
-        "spec": {
+    return api_object(
+        "JobSet",
+        "set",
+        api_version="jobset.x-k8s.io/v1alpha2",
+        spec={
             "replicatedJobs": [{"name": "a", "replicas": replicas, "template": {"spec": template}}]
         },
-    }
+    )
 
 
 def deployment(replicas: int, pod_document: Document) -> Document:
     template = {"metadata": {"labels": {"app": "many"}}, "spec": pod_document["spec"]}
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": {"name": "many"},
-        "spec": {"replicas": replicas, "template": template},
-    }
+    return api_object("Deployment", "many", spec={"replicas": replicas, "template": template})
 
 
 class Case(NamedTuple):
@@ -171,12 +166,9 @@ def test_check(case: Case, tmp_path: Any) -> None:
     assert list(case.expected_lines) == sorted(line for line in findings if "exceedsQuota" in line)
 
 
-EXTENDED_QUOTA: Document = {
-    "apiVersion": "v1",
-    "kind": "ResourceQuota",
-    "metadata": {"name": "extended"},
-    "spec": {"hard": {f"requests.{RESOURCE}": "1"}},
-}
+EXTENDED_QUOTA: Document = resource_quota(
+    {f"requests.{RESOURCE}": "1"}, name="extended", namespace=""
+)
 
 
 @pytest.mark.parametrize(
@@ -222,12 +214,7 @@ def test_pods_count_their_extended_resources_in_every_version(tmp_path: Any) -> 
 def test_simulate_counts_as_the_version_of_the_snapshot(
     version: str, placed: set[str], tmp_path: Any
 ) -> None:
-    origin = {
-        "apiVersion": API_VERSION,
-        "kind": "Snapshot",
-        "metadata": {"name": "cluster"},
-        "kubernetesVersion": version,
-    }
+    origin = api_object("Snapshot", "cluster", api_version=API_VERSION, kubernetesVersion=version)
     snapshot = tmp_path / "cluster.yaml"
     snapshot.write_text(dump_yaml((origin, CLASS, SLICE, EXTENDED_QUOTA)))
 
@@ -273,21 +260,11 @@ def test_simulate_places_nothing_that_would_not_be_created(tmp_path: Any) -> Non
 def _gpu_job(number: int) -> Document:
     limits = {"nvidia.com/gpu": number, "nvidia.com/gpumem": 9000}
     spec = {"containers": [{"name": "main", "image": "a", "resources": {"limits": limits}}]}
-    return {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": {"name": "tts"},
-        "spec": {"template": {"spec": {**spec, "restartPolicy": "Never"}}},
-    }
+    return api_object("Job", "tts", spec={"template": {"spec": {**spec, "restartPolicy": "Never"}}})
 
 
 _HAMI_DEVICES = "hami-core-gpu.project-hami.io.deviceclass.resource.k8s.io/devices"
-_ONE_GPU: Document = {
-    "apiVersion": "v1",
-    "kind": "ResourceQuota",
-    "metadata": {"name": "one-gpu"},
-    "spec": {"hard": {_HAMI_DEVICES: "1"}},
-}
+_ONE_GPU: Document = resource_quota({_HAMI_DEVICES: "1"}, name="one-gpu", namespace="")
 
 
 @pytest.mark.parametrize("verb", ["check", "simulate"])

@@ -30,8 +30,8 @@ from kube.api.urls import DEVICE_CLASSES, NODES, PODS, SECRETS
 from testing.command import ROOT, drawbridge
 from testing.fake_api_server import FakeApiServer, quick_informers, until
 from testing.kubeconfig import kubeconfig_of
+from testing.live_pod import live_pod
 from testing.recorder import recorder_beside
-from tests.cli.test_snapshot import live_pod
 
 
 @pytest.fixture

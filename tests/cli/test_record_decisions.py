@@ -3,7 +3,6 @@
 import asyncio
 import json
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
@@ -30,8 +29,6 @@ from testing.sidecar.scheduler import (
     put_pod,
     sidecar_beside,
 )
-
-Document = dict[str, Any]
 
 
 async def recorded(

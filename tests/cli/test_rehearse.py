@@ -26,8 +26,9 @@ from migration.rehearsal.documents import bare_pod, node, pod_template, workload
 from migration.rehearsal.model import RehearsalInput, RehearsedWave
 from process.profiles.profile_files import load_profiles
 from testing.command import EXAMPLES, ROOT, drawbridge
-from testing.migration import SHARE, hami_node, namespace
-from testing.migration import node as node_objects
+from testing.documents import api_object, namespace
+from testing.documents import node as node_objects
+from testing.migration import SHARE, hami_node
 from testing.migration import workload as workload_objects
 from testing.rehearsals import FAILED
 from translation.cluster.snapshot import TranslationOptions
@@ -183,12 +184,7 @@ def test_pods_have_the_scheduler_that_a_webhook_gave_them() -> None:
 def test_device_quotas_that_the_scripts_wait_for_are_there() -> None:
     """switch.sh waited for one that the rehearsal did not have, and failed."""
     quotas = [
-        {
-            "apiVersion": "drawbridge.internal/v1alpha1",
-            "kind": "DeviceQuota",
-            "metadata": {"name": name, "uid": "u"},
-            "spec": {"namespaceSelector": {}, "limits": []},
-        }
+        api_object("DeviceQuota", name, uid="u", spec={"namespaceSelector": {}, "limits": []})
         for name in ("team", "other")
     ]
     lines = ReplacedLines(

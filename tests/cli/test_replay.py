@@ -12,41 +12,15 @@ from allocator.replay.replay import STRATEGIES
 from cli.verbs.replay.page import MAX_CELLS
 from findings.text import printable
 from kube.manifests.dump import dump_yaml
+from testing import documents
 from testing.command import EXAMPLES, drawbridge
+from testing.documents import Document, api_object
 from testing.html_pages import HOSTILE, Outline
-from tests.cli.test_simulate import DRIVER, claim, device_class, holding, slice_of
+from testing.recordings import STATE, gpu, node
+from testing.simulated_cluster import DRIVER, claim, device_class, holding, slice_of
 
-Document = dict[str, Any]
 EXAMPLE = EXAMPLES / "replay"
 HIDDEN = "\x1b[2J\x07\x7f\x9b31m\u202e\u2066\u200b\u2028\U000e0041##vso[a]"
-
-
-def gpu(name: str, **fields: Any) -> Document:
-    return {
-        "name": name,
-        "allowMultipleAllocations": True,
-        "capacity": {"milli": {"value": "1000"}},
-        **fields,
-    }
-
-
-def node(name: str, cpu: int = 8, **labels: str) -> Document:
-    allocatable = {"cpu": str(cpu), "memory": "64Gi", "pods": "110"}
-    return {
-        "apiVersion": "v1",
-        "kind": "Node",
-        "metadata": {"name": name, "labels": labels},
-        "status": {"allocatable": allocatable},
-    }
-
-
-STATE = (
-    device_class(),
-    node("node-a", disk="ssd"),
-    node("node-b"),
-    slice_of("node-a", gpu("gpu-0"), gpu("gpu-1")),
-    slice_of("node-b", gpu("gpu-0"), gpu("gpu-1")),
-)
 
 
 def replay(text: str, *options: object, state: Sequence[Document] = STATE, folder: Path) -> Result:
@@ -166,13 +140,13 @@ def test_in_the_order_of_arrival_pods_wait_for_others_to_leave(tmp_path: Path) -
 def test_the_snapshot_is_the_cluster_before_the_first_pod(tmp_path: Path) -> None:
     def bound(name: str, phase: str) -> Document:
         container = {"name": "main", "image": "main", "resources": {"requests": {"cpu": "8"}}}
-        return {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": {"name": name, "namespace": "team"},
-            "spec": {"nodeName": "node-a", "containers": [container]},
-            "status": {"phase": phase},
-        }
+        return api_object(
+            "Pod",
+            name,
+            "team",
+            spec={"nodeName": "node-a", "containers": [container]},
+            status={"phase": phase},
+        )
 
     text = rows("a,8,,", "b,8,,")
     state = (*STATE, holding("busy", "gpu-0", "node-b"), bound("done", "Succeeded"))
@@ -196,11 +170,10 @@ def test_columns_in_any_order(tmp_path: Path) -> None:
 
 
 def test_policies_are_those_of_the_bridge_and_not_of_the_stock_scheduler(tmp_path: Path) -> None:
-    policy = {
-        "apiVersion": "drawbridge.internal/v1alpha1",
-        "kind": "DeviceCompatibilityPolicy",
-        "metadata": {"name": "apart"},
-        "spec": {
+    policy = api_object(
+        "DeviceCompatibilityPolicy",
+        "apart",
+        spec={
             "driver": DRIVER,
             "rules": [
                 {
@@ -215,7 +188,7 @@ def test_policies_are_those_of_the_bridge_and_not_of_the_stock_scheduler(tmp_pat
                 },
             ],
         },
-    }
+    )
     card = {"parentUUID": {"string": "card"}}
     devices = [
         gpu("gpu-0", attributes={**card, "one": {"bool": True}}),
@@ -235,12 +208,7 @@ def test_limits_of_a_pool_of_nodes_are_those_of_the_bridge_alone(tmp_path: Path)
         "nodeSelector": {"matchLabels": {"disk": "ssd"}},
         "maxConsumersPerNode": 1,
     }
-    ownership = {
-        "apiVersion": "drawbridge.internal/v1alpha1",
-        "kind": "AllocatorOwnership",
-        "metadata": {"name": "default"},
-        "spec": {"drivers": [{"name": DRIVER, "maxConsumersPerNode": 3, "pools": [pool]}]},
-    }
+    ownership = documents.ownership({"name": DRIVER, "maxConsumersPerNode": 3, "pools": [pool]})
     text = rows(*(f"{name},1,gpu,milli=100" for name in "abcdef"))
     stock, ours = results(
         text, state=(*STATE, ownership), strategy="stock,FirstFit", folder=tmp_path
@@ -417,29 +385,30 @@ def test_the_text_has_waiting_times_where_time_passes(tmp_path: Path) -> None:
 
 def running(name: str, node_name: str, cpu: str = "1", **metadata: Any) -> Document:
     """Return a pod that runs, with the claim that it has the device gpu-0 of its node by."""
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name, "namespace": "team", **metadata},
-        "spec": {
+    return api_object(
+        "Pod",
+        name,
+        "team",
+        **metadata,
+        spec={
             "nodeName": node_name,
             "containers": [{"name": "c", "resources": {"requests": {"cpu": cpu}}}],
             "resourceClaims": [{"name": "gpu", "resourceClaimName": name}],
         },
-        "status": {"phase": "Running"},
-    }
+        status={"phase": "Running"},
+    )
 
 
 def manifest(name: str, *claims: str, cpu: str = "1") -> Document:
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name, "namespace": "team"},
-        "spec": {
+    return api_object(
+        "Pod",
+        name,
+        "team",
+        spec={
             "containers": [{"name": "c", "resources": {"limits": {"cpu": cpu}}}],
             "resourceClaims": [{"name": use, "resourceClaimName": use} for use in claims],
         },
-    }
+    )
 
 
 def asked(*options: object, folder: Path, state: Sequence[Document] = STATE) -> Result:
@@ -473,12 +442,7 @@ def test_pods_of_manifests_are_placed_with_claims_of_their_own(tmp_path: Path) -
 def test_a_workload_of_manifests_stands_for_its_pods(tmp_path: Path) -> None:
     file = tmp_path / "workload.yaml"
     template = {"spec": manifest("x", cpu="3")["spec"], "metadata": {"labels": {"app": "x"}}}
-    deployment = {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": {"name": "web", "namespace": "team"},
-        "spec": {"replicas": 5, "template": template},
-    }
+    deployment = api_object("Deployment", "web", "team", spec={"replicas": 5, "template": template})
     file.write_text(dump_yaml([deployment]))
 
     assert answered(asked("-f", file, folder=tmp_path))["pods"] == {"placed": 4, "failed": 1}

@@ -1,39 +1,30 @@
 """`drawbridge replay` of a recording with a migration at another moment, or with another driver."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
 
 from answers.recording.lines import Entry
-from answers.recording.projection import HAMI_REGISTER
 from kube.names import REQUEST_ANNOTATION
 from testing.command import drawbridge
-from tests.cli.test_replay import node
-from tests.cli.test_replay_recorded import END, gone, pod, put, replay, write
+from testing.documents import Document, api_object, claim, exactly
+from testing.recordings import (
+    END,
+    gone,
+    hami_node,
+    legacy,
+    node,
+    plugin_node,
+    pod,
+    put,
+    replay,
+    write,
+)
 
-Document = dict[str, Any]
 HAMI = "hami-core-gpu.project-hami.io"
-
-
-def legacy(
-    name: str,
-    keys: Mapping[str, object] | None = None,
-    *,
-    on: str = "",
-    cpu: str = "1",
-    gpu: object = 0,
-    gpumem: int = 0,
-) -> Document:
-    """Return a pod with device keys, names of nvidia.com."""
-    requested = {"gpu": gpu, "gpumem": gpumem, **(keys or {})}
-    limits = {f"nvidia.com/{key}": str(amount) for key, amount in requested.items() if amount}
-    document = pod(name, cpu, on=on)
-    document["spec"]["containers"][0]["resources"]["limits"] = limits
-    return document
 
 
 def coming(at: float, name: str, on: str, *, gpu: int = 0, gpumem: int = 0) -> list[Entry]:
@@ -41,27 +32,6 @@ def coming(at: float, name: str, on: str, *, gpu: int = 0, gpumem: int = 0) -> l
     first = legacy(name, gpu=gpu, gpumem=gpumem)
     bound = legacy(name, on=on, gpu=gpu, gpumem=gpumem)
     return [put(at, first), put(at + 1, bound, "spec")]
-
-
-def plugin_node(name: str, gpus: int = 2, cpu: int = 8) -> Document:
-    """Return a node with whole GPUs of a device plugin, and the labels of GPU feature discovery."""
-    document = node(name, cpu=cpu)
-    document["status"]["allocatable"]["nvidia.com/gpu"] = str(gpus)
-    labels = {"nvidia.com/gpu.product": "NVIDIA-A100", "nvidia.com/gpu.memory": "81920"}
-    document["metadata"]["labels"] = labels
-    return document
-
-
-def hami_node(name: str, gpus: int = 2) -> Document:
-    """Return a node with cards that HAMi shares."""
-    document = node(name, cpu=8)
-    document["status"]["allocatable"]["nvidia.com/gpu"] = str(10 * gpus)
-    cards = [
-        {"id": f"GPU-{name}-{n}", "count": 10, "devmem": 81920, "devcore": 100, "type": "A100"}
-        for n in range(gpus)
-    ]
-    document["metadata"]["annotations"] = {HAMI_REGISTER: json.dumps(cards)}
-    return document
 
 
 def counts(document: Document) -> tuple[Document, Document, Document]:
@@ -233,27 +203,23 @@ def card(node_name: str, number: int) -> Document:
 
 def slice_of_cards(node_name: str, count: int = 2) -> Document:
     pool = {"name": node_name, "generation": 1, "resourceSliceCount": 1}
-    return {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceSlice",
-        "metadata": {"name": f"{node_name}-hami"},
-        "spec": {
+    return api_object(
+        "ResourceSlice",
+        f"{node_name}-hami",
+        spec={
             "driver": HAMI,
             "nodeName": node_name,
             "pool": pool,
             "devices": [card(node_name, number) for number in range(count)],
         },
-    }
+    )
 
 
 def device_class(name: str) -> Document:
     expression = f"device.driver == '{name}'"
-    return {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "DeviceClass",
-        "metadata": {"name": name},
-        "spec": {"selectors": [{"cel": {"expression": expression}}]},
-    }
+    return api_object(
+        "DeviceClass", name, spec={"selectors": [{"cel": {"expression": expression}}]}
+    )
 
 
 def day_of_claims(folder: Path, *pods: Document, vocabulary: str = "hami") -> Path:
@@ -319,12 +285,7 @@ def test_devices_of_a_driver_go_to_one_driver_only(tmp_path: Path) -> None:
 
 
 def test_claims_of_a_pods_own_stay(tmp_path: Path) -> None:
-    own = {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceClaim",
-        "metadata": {"name": "own", "namespace": "team"},
-        "spec": {"devices": {"requests": [{"name": "nic", "exactly": {"deviceClassName": "nic"}}]}},
-    }
+    own = claim(exactly("nic", deviceClassName="nic"), name="own", namespace="team")
     document = legacy("a", gpu=1)
     document["spec"]["resourceClaims"] = [{"name": "nic", "resourceClaimName": "own"}]
     path = write(

@@ -11,38 +11,20 @@ import yaml
 from answers.recording.lines import Entry
 from kube.names import QUOTA_GATE
 from testing.command import EXAMPLES, drawbridge
-from tests.cli.test_replay_recorded import END, PLAIN, gone, pod, put, replay, write
-from tests.cli.test_simulate import DRIVER, claim, holding
-
-Document = dict[str, Any]
-
-
-def device_quota(
-    limit: Document, labels: Document | None = None, name: str = "few", **spec: Any
-) -> Document:
-    labels = {"kubernetes.io/metadata.name": "team"} if labels is None else labels
-    limits = [{"name": "gpus", "driver": DRIVER, **limit}]
-    return {
-        "apiVersion": "drawbridge.internal/v1alpha1",
-        "kind": "DeviceQuota",
-        "metadata": {"name": name},
-        "spec": {"namespaceSelector": {"matchLabels": labels}, "limits": limits, **spec},
-    }
-
-
-def resource_quota(hard: Document, namespace: str = "team", **spec: Any) -> Document:
-    metadata = {"name": "small", "namespace": namespace}
-    return {
-        "apiVersion": "v1",
-        "kind": "ResourceQuota",
-        "metadata": metadata,
-        "spec": {"hard": hard, **spec},
-    }
-
-
-def namespace(name: str, **labels: str) -> Document:
-    metadata = {"name": name, "labels": labels}
-    return {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}
+from testing.documents import Document
+from testing.recordings import (
+    END,
+    PLAIN,
+    device_quota,
+    gone,
+    namespace,
+    pod,
+    put,
+    replay,
+    resource_quota,
+    write,
+)
+from testing.simulated_cluster import claim, holding
 
 
 def quotas(folder: Path, *documents: Document) -> Path:

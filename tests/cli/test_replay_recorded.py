@@ -1,92 +1,22 @@
 """`drawbridge replay` of a recording: arrivals and departures, comparisons, and faults in the file."""
 
-import gzip
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from allocator.replay.replay import STRATEGIES
-from answers.recording.delta import Delta, ObjectKey
 from answers.recording.lines import (
-    Change,
     Entry,
     Gap,
     Header,
-    Mark,
-    Moment,
     encode_entry,
     encode_header,
 )
 from testing.command import EXAMPLES, drawbridge
-from tests.cli.test_replay import STATE, node
-from tests.cli.test_simulate import DRIVER, claim, device_class, holding, pinned, slice_of
-
-Document = dict[str, Any]
-
-
-def put(at: float, document: Document, *fields: str) -> Change:
-    """Return the change that an object is there; with fields, only these are set."""
-    metadata = document["metadata"]
-    key = ObjectKey(
-        api_version=document["apiVersion"],
-        kind=document["kind"],
-        name=metadata["name"],
-        namespace=metadata.get("namespace", ""),
-    )
-    values = {
-        name: value
-        for name, value in document.items()
-        if name not in {"apiVersion", "kind"} and (not fields or name in fields)
-    }
-    return Change(at=at, delta=Delta(object=key, set=values))
-
-
-def gone(at: float, document: Document) -> Change:
-    key = put(at, document).delta.object
-    return Change(at=at, delta=Delta(object=key, deleted=True))
-
-
-def pod(
-    name: str, cpu: str = "1", *, on: str = "", claims: Sequence[str] = (), **spec: Any
-) -> Document:
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name, "namespace": "team", "uid": f"uid-{name}"},
-        "spec": {
-            "containers": [{"name": "c", "resources": {"requests": {"cpu": cpu}}}],
-            "resourceClaims": [{"name": own, "resourceClaimName": own} for own in claims],
-            "schedulerName": "default-scheduler",
-            **({"nodeName": on} if on else {}),
-            **spec,
-        },
-    }
-
-
-def write(
-    path: Path,
-    entries: Sequence[Entry],
-    state: Sequence[Document] = STATE,
-    unreadable: tuple[str, ...] = (),
-) -> Path:
-    text = encode_header(Header(started_at="2026-11-20T08:00:00Z", unreadable=unreadable))
-    first = [put(0.0, document) for document in state]
-    for entry in (*first, Moment(at=0.0, mark=Mark.STATE), *entries):
-        text += encode_entry(entry)
-    path.write_bytes(gzip.compress(text) if path.suffix == ".gz" else text)
-    return path
-
-
-def replay(path: Path, *options: object, strategy: str = "stock", exits: int = 0) -> Document:
-    outcome = drawbridge(
-        "replay", "--snapshot", path, "--strategy", strategy, "-o", "json", *options
-    )
-    assert outcome.exit_code == exits, outcome.output
-    document: Document = json.loads(outcome.stdout)
-    return document
+from testing.recordings import END, PLAIN, STATE, gone, node, pod, put, replay, write
+from testing.simulated_cluster import DRIVER, claim, holding, pinned, slice_of
 
 
 def coming(at: float, name: str, cpu: str, node_name: str) -> list[Entry]:
@@ -97,14 +27,6 @@ def coming(at: float, name: str, cpu: str, node_name: str) -> list[Entry]:
     ]
 
 
-END = Moment(at=1000.0, mark=Mark.END)
-PLAIN = (
-    device_class(),
-    node("node-a", disk="ssd"),
-    node("node-b"),
-    slice_of("node-a"),
-    slice_of("node-b"),
-)
 PACKED = pod("packed", "6", on="node-a")
 
 

@@ -10,16 +10,8 @@ import yaml
 
 from kube.manifests.dump import dump_yaml
 from testing.command import drawbridge, translate
-from testing.migration import (
-    GPU,
-    SHARE,
-    hami_node,
-    namespace,
-    node,
-    origin,
-    resource_slice,
-    workload,
-)
+from testing.documents import api_object, namespace, node, owned, ownership
+from testing.migration import GPU, SHARE, hami_node, origin, resource_slice, workload
 
 Objects = Sequence[Mapping[str, Any]]
 HAMI: Final = "hami-core-gpu.project-hami.io"
@@ -57,13 +49,7 @@ def test_nothing_is_left_at_the_end(tmp_path: Path) -> None:
 
 def test_pods_of_the_bridge_are_not_left(tmp_path: Path) -> None:
     """The bridge has another name than usual here."""
-    bridge = {
-        "apiVersion": "drawbridge.internal/v1alpha1",
-        "kind": "AllocatorOwnership",
-        "metadata": {"name": "default"},
-        "spec": {"drivers": [{"name": HAMI}]},
-        "status": {"schedulerName": "gpu-scheduler"},
-    }
+    bridge = ownership(owned(name=HAMI), status={"schedulerName": "gpu-scheduler"})
 
     exit_code, text = residue(tmp_path, [*DONE, bridge, *moved(schedulerName="gpu-scheduler")])
 
@@ -110,12 +96,12 @@ def test_what_is_left_is_named(tmp_path: Path, objects: Objects, code: str, left
 
 
 def test_a_translated_pod_without_a_controller_is_not_left(tmp_path: Path) -> None:
-    written = {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": "notebook", "namespace": "other"},
-        "spec": {"containers": [{"name": "c", "image": "a", "resources": {"limits": SHARE}}]},
-    }
+    written = api_object(
+        "Pod",
+        "notebook",
+        "other",
+        spec={"containers": [{"name": "c", "image": "a", "resources": {"limits": SHARE}}]},
+    )
     *templates, translated = yaml.safe_load_all(translate(written).stdout)
 
     before = json.loads(residue(tmp_path, [*DONE, written])[1])["residue"]

@@ -13,6 +13,7 @@ from cli.verbs.check import sarif
 from findings.field_path import FieldPath
 from findings.finding import Code, warning
 from kube.manifests.dump import dump_yaml
+from testing import documents
 from testing import rule_cases as cases
 from testing.command import drawbridge
 
@@ -116,7 +117,9 @@ def test_all_findings_are_valid_sarif() -> None:
 
 
 def test_a_result_says_where_it_is() -> None:
-    (run,) = log(cases.claim(cases.exactly()), cases.claim(cases.exactly(count=33))).runs
+    (run,) = log(
+        documents.claim(documents.exactly()), documents.claim(documents.exactly(count=33))
+    ).runs
     (result,) = run.results
     (location,) = result.locations
 
@@ -130,7 +133,7 @@ def test_a_result_says_where_it_is() -> None:
 
 
 def test_each_rule_stands_once_with_its_cure() -> None:
-    wrong = cases.claim(cases.exactly(count=33))
+    wrong = documents.claim(documents.exactly(count=33))
     (run,) = log(wrong, {**wrong, "metadata": {"name": "other"}}).runs
 
     (rule,) = run.tool.driver.rules

@@ -20,6 +20,7 @@ from kube.manifests.dump import dump_yaml
 from kube.manifests.reader import read_objects
 from testing.builders import container, pod
 from testing.command import ROOT, drawbridge
+from testing.documents import api_object
 
 FIT, BALANCED = "NodeResourcesFit", "NodeResourcesBalancedAllocation"
 
@@ -168,13 +169,12 @@ def test_a_wrong_configuration(want: str, document: dict[str, Any]) -> None:
 
 
 def node(name: str, cpu: str, **spec: Any) -> dict[str, Any]:
-    return {
-        "apiVersion": "v1",
-        "kind": "Node",
-        "metadata": {"name": name},
-        "spec": spec,
-        "status": {"allocatable": {"cpu": cpu, "memory": "64Gi", "pods": "110"}},
-    }
+    return api_object(
+        "Node",
+        name,
+        spec=spec,
+        status={"allocatable": {"cpu": cpu, "memory": "64Gi", "pods": "110"}},
+    )
 
 
 def asking(cpu: str, **spec: Any) -> dict[str, Any]:

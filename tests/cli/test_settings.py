@@ -8,8 +8,9 @@ import pytest
 
 from kube.manifests.dump import dump_yaml
 from kube.names import REQUEST_ANNOTATION
-from testing.builders import HAMI, NVIDIA, Document, gpus, pod
+from testing.builders import HAMI, NVIDIA, gpus, pod
 from testing.command import CLUSTER, drawbridge, translate
+from testing.documents import Document
 
 FOREIGN = pod(gpus(1, mem=3000, cores=30), schedulerName="hami-scheduler")
 

@@ -8,6 +8,7 @@ import pytest
 
 from kube.manifests.dump import dump_yaml
 from testing.command import EXAMPLES, drawbridge
+from testing.documents import api_object
 
 CLUSTERS = {
     "hami": EXAMPLES / "gpu-shared" / "cluster.yaml",
@@ -17,13 +18,7 @@ CLUSTERS = {
 
 def pod(**limits: Any) -> dict[str, Any]:
     container = {"name": "main", "image": "box", "resources": {"limits": limits}}
-    metadata = {"name": "pod", "namespace": "default"}
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": metadata,
-        "spec": {"containers": [container]},
-    }
+    return api_object("Pod", "pod", "default", spec={"containers": [container]})
 
 
 def fixes(tmp_path: Path, cluster: str, *documents: dict[str, Any]) -> dict[str, str]:

@@ -1,13 +1,10 @@
 """The contract of `drawbridge simulate`, sentence by sentence."""
 
 import json
-from collections.abc import Iterable
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-from click.testing import Result
 
 from answers.model.kinds import API_VERSION
 from cli.output import progress
@@ -16,101 +13,22 @@ from kube.manifests.dump import dump_yaml
 from kube.names import STRATEGY_ANNOTATION
 from testing.builders import gpus, pod
 from testing.command import CLUSTER, drawbridge
-
-Document = dict[str, Any]
-DRIVER = "gpu.example.com"
-HEAD = {"apiVersion": API_VERSION, "kind": "SimulateReport"}
-DRA = "resource.k8s.io/v1"
-
-
-def device_class(name: str = "gpu", **metadata: Any) -> Document:
-    selector = {"cel": {"expression": f"device.driver == '{DRIVER}'"}}
-    return {
-        "apiVersion": DRA,
-        "kind": "DeviceClass",
-        "metadata": {"name": name, **metadata},
-        "spec": {"selectors": [selector]},
-    }
-
-
-def node(name: str, **spec: Any) -> Document:
-    metadata = {"name": name, "labels": {"kubernetes.io/hostname": name}}
-    return {"apiVersion": "v1", "kind": "Node", "metadata": metadata, "spec": spec}
-
-
-def slice_of(node_name: str, *devices: Document, **spec: Any) -> Document:
-    return {
-        "apiVersion": DRA,
-        "kind": "ResourceSlice",
-        "metadata": {"name": f"{node_name}-slice"},
-        "spec": {
-            "driver": DRIVER,
-            "nodeName": node_name,
-            "pool": {"name": node_name, "generation": 1, "resourceSliceCount": 1},
-            "devices": list(devices) or [{"name": "gpu-0"}, {"name": "gpu-1"}],
-            **spec,
-        },
-    }
-
-
-def claim(name: str, count: int = 1, **exactly: Any) -> Document:
-    exact_request = {
-        "deviceClassName": "gpu",
-        "allocationMode": "ExactCount",
-        "count": count,
-        **exactly,
-    }
-    return {
-        "apiVersion": DRA,
-        "kind": "ResourceClaim",
-        "metadata": {"name": name, "namespace": "team"},
-        "spec": {"devices": {"requests": [{"name": "gpu", "exactly": exact_request}]}},
-    }
-
-
-def holding(name: str, device: str, node_name: str) -> Document:
-    result = {"request": "gpu", "driver": DRIVER, "pool": node_name, "device": device}
-    return {
-        **claim(name),
-        "status": {"allocation": {"devices": {"results": [result]}, **pinned(node_name)}},
-    }
-
-
-def pinned(node_name: str) -> Document:
-    field = {"key": "metadata.name", "operator": "In", "values": [node_name]}
-    return {"nodeSelector": {"nodeSelectorTerms": [{"matchFields": [field]}]}}
-
-
-def using(name: str, *claims: str, **spec: Any) -> Document:
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name, "namespace": "team"},
-        "spec": {
-            "resourceClaims": [{"name": claim_, "resourceClaimName": claim_} for claim_ in claims],
-            "containers": [{"name": "main", "image": "main"}],
-            **spec,
-        },
-    }
-
-
-STATE = (
-    device_class(),
-    node("node-a"),
-    node("node-b"),
-    slice_of("node-a"),
-    slice_of("node-b"),
+from testing.documents import Document, api_object, ownership
+from testing.simulated_cluster import (
+    DRIVER,
+    STATE,
+    claim,
+    device_class,
+    holding,
+    node,
+    pinned,
+    simulate,
+    slice_of,
+    using,
 )
 
-
-def simulate(
-    *documents: Document, snapshot: Iterable[Document] = STATE, options: Iterable[object] = ()
-) -> Result:
-    with TemporaryDirectory() as folder:
-        state = Path(folder) / "cluster.yaml"
-        state.write_text(dump_yaml(snapshot))
-        call = ("simulate", "-f", "-", "--snapshot", state, *options)
-        return drawbridge(*call, stdin=dump_yaml(documents))
+HEAD = {"apiVersion": API_VERSION, "kind": "SimulateReport"}
+DRA = "resource.k8s.io/v1"
 
 
 def answer(*documents: Document, exits: int = 0, **how: Any) -> dict[str, Any]:
@@ -291,12 +209,9 @@ def test_pods_come_first_then_claims_in_input_order() -> None:
 
 
 def test_claims_of_templates_are_called_after_the_pod() -> None:
-    template = {
-        "apiVersion": DRA,
-        "kind": "ResourceClaimTemplate",
-        "metadata": {"name": "one", "namespace": "team"},
-        "spec": {"spec": claim("ignored")["spec"]},
-    }
+    template = api_object(
+        "ResourceClaimTemplate", "one", "team", spec={"spec": claim("ignored")["spec"]}
+    )
     entry = {"name": "gpu", "resourceClaimTemplateName": "one"}
     trainer = using("trainer", resourceClaims=[entry])
     recorded = {
@@ -414,7 +329,7 @@ def test_a_claim_with_a_wrong_value_is_not_placed() -> None:
 
 
 def test_a_wrong_value_in_the_snapshot_is_reported_and_counts_as_an_error() -> None:
-    broken = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "bad", "labels": 3}}
+    broken = api_object("Node", "bad", labels=3)
 
     result = simulate(claim("mine"), snapshot=(*STATE, broken))
 
@@ -453,22 +368,18 @@ def pod_of_web(name: str, owner_kind: str, owner: str, **labels: str) -> Documen
         "uid": "u",
         "controller": True,
     }
-    metadata = {"name": name, "namespace": "team", "labels": labels, "ownerReferences": [reference]}
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": metadata,
-        "spec": {"containers": [{"name": "c"}], "nodeName": "node-a"},
-        "status": {"phase": "Running"},
-    }
+    return api_object(
+        "Pod",
+        name,
+        "team",
+        labels=labels,
+        ownerReferences=[reference],
+        spec={"containers": [{"name": "c"}], "nodeName": "node-a"},
+        status={"phase": "Running"},
+    )
 
 
-ONE_EACH = {
-    "apiVersion": "resource.k8s.io/v1",
-    "kind": "ResourceClaimTemplate",
-    "metadata": {"name": "one", "namespace": "team"},
-    "spec": {"spec": claim("one")["spec"]},
-}
+ONE_EACH = api_object("ResourceClaimTemplate", "one", "team", spec={"spec": claim("one")["spec"]})
 
 
 @pytest.mark.parametrize(
@@ -591,16 +502,15 @@ def test_without_nodes_those_that_slices_name_stand_in() -> None:
 
 
 def test_policies_count_wherever_they_are_given() -> None:
-    policy = {
-        "apiVersion": "drawbridge.internal/v1alpha1",
-        "kind": "DeviceCompatibilityPolicy",
-        "metadata": {"name": "alone"},
-        "spec": {
+    policy = api_object(
+        "DeviceCompatibilityPolicy",
+        "alone",
+        spec={
             "driver": DRIVER,
             "scope": "Pool",
             "rules": [{"name": "alone", "compatibleOnlyWith": {"cel": {"expression": "false"}}}],
         },
-    }
+    )
 
     in_snapshot = answer(claim("a"), claim("b"), snapshot=(*STATE, policy))
     in_files = answer(claim("a"), claim("b"), policy)
@@ -610,16 +520,16 @@ def test_policies_count_wherever_they_are_given() -> None:
 
 def test_of_two_policies_of_a_driver_the_older_counts() -> None:
     def policy(name: str, day: int, expression: str) -> Document:
-        return {
-            "apiVersion": "drawbridge.internal/v1alpha1",
-            "kind": "DeviceCompatibilityPolicy",
-            "metadata": {"name": name, "creationTimestamp": f"2026-11-{day:02d}T00:00:00Z"},
-            "spec": {
+        return api_object(
+            "DeviceCompatibilityPolicy",
+            name,
+            creationTimestamp=f"2026-11-{day:02d}T00:00:00Z",
+            spec={
                 "driver": DRIVER,
                 "scope": "Pool",
                 "rules": [{"name": "a", "compatibleOnlyWith": {"cel": {"expression": expression}}}],
             },
-        }
+        )
 
     alone, together = policy("alone", 2, "false"), policy("together", 1, "true")
 
@@ -629,15 +539,14 @@ def test_of_two_policies_of_a_driver_the_older_counts() -> None:
 
 
 def test_taint_rules_count() -> None:
-    rule = {
-        "apiVersion": DRA,
-        "kind": "DeviceTaintRule",
-        "metadata": {"name": "out"},
-        "spec": {
+    rule = api_object(
+        "DeviceTaintRule",
+        "out",
+        spec={
             "deviceSelector": {"driver": DRIVER, "pool": "node-a"},
             "taint": {"key": "out", "effect": "NoSchedule"},
         },
-    }
+    )
 
     assert placements(answer(claim("a"), rule)) == ["a node-b"]
     off = ["--feature-gates", "DRADeviceTaintRules=false"]
@@ -692,12 +601,7 @@ def test_strategies(want: str, annotation: str | None, options: list[str]) -> No
 
 
 def owning(**settings: Any) -> Document:
-    return {
-        "apiVersion": "drawbridge.internal/v1alpha1",
-        "kind": "AllocatorOwnership",
-        "metadata": {"name": "default"},
-        "spec": {"drivers": [{"name": DRIVER, **settings}]},
-    }
+    return ownership({"name": DRIVER, **settings})
 
 
 def shared(**capacity: str) -> Document:
@@ -924,7 +828,7 @@ def test_a_request_is_named_where_a_pod_has_several_and_the_claim_where_it_has_s
     assert "claim team/three, request gpu: " in of_two
 
 
-def test_devices_of_device_plugins_are_told_where_no_driver_publishes_any() -> None:
+def test_devices_of_device_plugins_are_reported_where_no_driver_publishes_any() -> None:
     plugin_node = node("a") | {"status": {"allocatable": {"nvidia.com/gpu": "8"}}}
 
     told = simulate(claim("a"), snapshot=[device_class(), plugin_node]).stderr
@@ -1134,12 +1038,12 @@ def test_a_pod_that_no_node_takes_is_told_what_to_change() -> None:
     """CPU and nodeSelector are no part of claims, so no closest fit names them."""
     limits = {"nvidia.com/gpu": 1, "nvidia.com/gpumem": 1000}
     resources = {"limits": limits, "requests": {"cpu": "1000"}}
-    busy = {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": "busy", "namespace": "team"},
-        "spec": {"containers": [{"name": "main", "image": "a", "resources": resources}]},
-    }
+    busy = api_object(
+        "Pod",
+        "busy",
+        "team",
+        spec={"containers": [{"name": "main", "image": "a", "resources": resources}]},
+    )
     elsewhere = {**busy, "metadata": {"name": "elsewhere", "namespace": "team"}}
     container = {"name": "main", "image": "a", "resources": {"limits": limits}}
     elsewhere["spec"] = {"containers": [container], "nodeSelector": {"a/b": "c"}}

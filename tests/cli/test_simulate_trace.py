@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from tests.cli.test_simulate import STATE, claim, holding, node, simulate, slice_of, using
+from testing.simulated_cluster import STATE, claim, holding, node, simulate, slice_of, using
 
 DRIVER = "gpu.example.com"
 

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import pytest
 
-from tests.cli.test_simulate import STATE, claim, holding, simulate, using
+from testing.simulated_cluster import STATE, claim, holding, simulate, using
 
 FULL: Final = tuple(
     holding(f"held-{node}-{device}", device, node)

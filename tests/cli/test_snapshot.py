@@ -6,7 +6,6 @@ import json
 import stat
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -24,53 +23,10 @@ from kube.manifests.source import MAX_BYTES
 from testing import fake_api_server
 from testing.command import drawbridge
 from testing.fake_api_server import FakeApiServer
+from testing.live_pod import SPEC, live_pod
 from testing.slice_cases import MIXED_LAYOUT
 
 DEPLOYMENTS = Resource(group="apps", version="v1", plural="deployments")
-
-SPEC = {
-    "volumes": [{"name": "v", "secret": {"secretName": "password"}}],
-    "imagePullSecrets": [{"name": "password"}],
-    "schedulerName": "hami-scheduler",
-    "containers": [
-        {
-            "name": "c",
-            "image": "registry.example/app:1",
-            "command": ["sh", "-c", "login --password=hunter2"],
-            "args": ["hunter2"],
-            "env": [
-                {"name": "PASSWORD", "value": "hunter2"},
-                {"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"},
-            ],
-            "envFrom": [{"secretRef": {"name": "password"}}],
-            "livenessProbe": {"exec": {"command": ["hunter2"]}},
-            "resources": {"limits": {"nvidia.com/gpu": "1"}},
-            "securityContext": {"privileged": True},
-        }
-    ],
-}
-
-
-def live_pod() -> dict[str, Any]:
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {
-            "name": "train",
-            "namespace": "team",
-            "managedFields": [{"manager": "hunter2"}],
-            "annotations": {
-                "kubectl.kubernetes.io/last-applied-configuration": '{"hunter2": 1}',
-                "hami.io/gpu-scheduler-policy": "binpack",
-            },
-        },
-        "spec": SPEC,
-        "status": {
-            "phase": "Running",
-            "containerStatuses": [{"state": {"terminated": {"message": "hunter2"}}}],
-            "resourceClaimStatuses": [{"name": "gpu", "resourceClaimName": "train-gpu"}],
-        },
-    }
 
 
 @pytest.fixture

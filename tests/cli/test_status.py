@@ -46,13 +46,13 @@ from kube.runtime.leader import LEASES, LeaseSpec
 from process.model.durations import Duration
 from process.profiles.translation import TranslationSettings
 from testing.command import ROOT, drawbridge
+from testing.documents import Document
 from testing.fake_api_server import FakeApiServer
 from translation.cluster.snapshot import Mode, NativePolicy, WideMapping
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 VERSION = "0.1.0"
 DEPLOYMENTS = Resource(group="apps", version="v1", plural="deployments")
-Document = dict[str, Any]
 
 
 def bundle(days: int) -> str:
@@ -291,7 +291,7 @@ def test_a_bridge_that_leads_and_allocates_nothing_is_not_ready() -> None:
     assert "allocates nothing (FenceOpen): it is open" in message
 
 
-def test_a_gate_that_is_off_is_told_and_is_no_fault() -> None:
+def test_a_gate_that_is_off_is_reported_and_is_no_fault() -> None:
     answer = status(gates={"DRAConsumableCapacity": False})
 
     (message,) = (check.message for check in answer.checks if check.name == "kubernetes")
@@ -300,7 +300,7 @@ def test_a_gate_that_is_off_is_told_and_is_no_fault() -> None:
 
 
 @pytest.mark.parametrize(("version", "is_defective"), [("v1.34.4", True), ("v1.35.0", False)])
-def test_a_gate_that_is_on_is_told_where_the_scheduler_mistakes_devices(
+def test_a_gate_that_is_on_is_reported_where_the_scheduler_mistakes_devices(
     version: str, is_defective: bool
 ) -> None:
     answer = status(kubernetes=version)
@@ -324,7 +324,7 @@ def policy(is_valid: str) -> DeviceCompatibilityPolicy:
 
 
 @pytest.mark.parametrize(("is_valid", "state"), [("True", "ok"), ("False", "failed")])
-def test_policies_are_told_by_their_conditions(is_valid: str, state: str) -> None:
+def test_policies_are_reported_by_their_conditions(is_valid: str, state: str) -> None:
     answer = status(policies=(policy(is_valid),))
 
     (check,) = (entry for entry in answer.checks if entry.name == "policies")
@@ -351,7 +351,7 @@ def device_quota(*, is_enforced: str, enforcement: str = "Enforce") -> DeviceQuo
     ],
     ids=["enforced", "by nobody", "only reports"],
 )
-def test_quotas_are_told_by_their_conditions(quota: DeviceQuota, state: str) -> None:
+def test_quotas_are_reported_by_their_conditions(quota: DeviceQuota, state: str) -> None:
     answer = status(quotas=(quota,))
 
     (check,) = (entry for entry in answer.checks if entry.name == "quotas")
@@ -378,7 +378,7 @@ def test_quotas_that_pods_wait_for_and_that_only_report_are_named() -> None:
     )
 
 
-def test_a_webhook_at_a_url_is_told_by_what_it_has_led_to() -> None:
+def test_a_webhook_at_a_url_is_reported_by_what_it_has_led_to() -> None:
     """Processes beside a cluster have no Deployments; their Leases and the rules prove that they run."""
     answer = status(
         components=(),
@@ -835,7 +835,9 @@ async def test_a_cluster_that_does_not_answer_ends_with_two(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("native", "state"), [(NativePolicy.EXACT, "ok"), (NativePolicy.MAPPED, "failed")]
 )
-def test_a_class_that_maps_more_than_a_name_means_is_told(native: NativePolicy, state: str) -> None:
+def test_a_class_that_maps_more_than_a_name_means_is_reported(
+    native: NativePolicy, state: str
+) -> None:
     mapping = WideMapping(
         resource="nvidia.com/mig-3g.40gb", device_class="mig.nvidia.com", reason="selects more"
     )

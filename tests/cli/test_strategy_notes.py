@@ -11,8 +11,9 @@ from kube.manifests.dump import dump_yaml
 from kube.names import STRATEGY_ANNOTATION
 from testing.builders import gpus, pod
 from testing.command import ROOT, drawbridge
-from tests.cli.test_check import answer as check_answer
-from tests.cli.test_simulate import claim, device_class, simulate
+from testing.documents import api_object
+from testing.questions import answer as check_answer
+from testing.simulated_cluster import claim, device_class, simulate
 
 UNLIMITED = (
     "2 of 2 nodes without status.allocatable: CPU and memory have no limits there, so a cluster that is short "
@@ -61,12 +62,7 @@ def test_the_limitations_name_all_that_is_not_modelled() -> None:
     ids=["none", "too few", "enough"],
 )
 def test_resources_of_a_plugin_are_counted(offered: dict[str, str], is_placed: bool) -> None:
-    node = {
-        "apiVersion": "v1",
-        "kind": "Node",
-        "metadata": {"name": "a"},
-        "status": {"allocatable": {"cpu": "8", **offered}},
-    }
+    node = api_object("Node", "a", status={"allocatable": {"cpu": "8", **offered}})
     legacy = pod(gpus(4))
     legacy["metadata"]["labels"] = {"drawbridge.internal/translate": "false"}
 

@@ -14,6 +14,7 @@ from kube.manifests.dump import dump_yaml
 from testing.builders import container, gpus
 from testing.builders import pod as build_pod
 from testing.command import CLUSTER, EXAMPLES, ROOT, drawbridge
+from testing.documents import api_object
 
 SHARE: Final = str(EXAMPLES / "share.yaml")
 MISTAKE: Final = str(EXAMPLES / "mistakes" / "half-a-gpu.yaml")
@@ -22,14 +23,8 @@ HAMI: Final = "hami-core-gpu.project-hami.io"
 
 
 def suite(*tests: Mapping[str, Any], **more: Any) -> dict[str, Any]:
-    return {
-        "apiVersion": "cli.drawbridge.internal/v1",
-        "kind": "TestSuite",
-        "metadata": {"name": "site"},
-        "snapshot": [str(CLUSTER)],
-        "tests": list(tests),
-        **more,
-    }
+    fields: dict[str, Any] = {"snapshot": [str(CLUSTER)], "tests": list(tests)}
+    return api_object("TestSuite", "site", **(fields | more))
 
 
 def case(manifest: str = SHARE, name: str = "a test", **expect: Any) -> dict[str, Any]:
@@ -107,12 +102,9 @@ def test_a_node_by_name(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("cpu", "is_placed"), [("4", True), ("5", False)])
 def test_nodes_need_the_cpu_for_a_pod(tmp_path: Path, cpu: str, *, is_placed: bool) -> None:
-    node = {
-        "apiVersion": "v1",
-        "kind": "Node",
-        "metadata": {"name": "a"},
-        "status": {"allocatable": {"cpu": "4", "memory": "8Gi", "pods": "9"}},
-    }
+    node = api_object(
+        "Node", "a", status={"allocatable": {"cpu": "4", "memory": "8Gi", "pods": "9"}}
+    )
     (tmp_path / "node.yaml").write_text(dump_yaml([node]))
     (tmp_path / "pod.yaml").write_text(dump_yaml([build_pod(container(amounts={"cpu": cpu}))]))
     test = case("pod.yaml", placed=is_placed) | {"snapshot": ["node.yaml"]}
@@ -145,9 +137,7 @@ def test_paths_of_a_suite_from_a_pipe_are_relative_to_the_current_folder(
 
 
 def test_a_test_has_its_own_snapshot(tmp_path: Path) -> None:
-    (tmp_path / "empty.yaml").write_text(
-        dump_yaml([{"apiVersion": "v1", "kind": "Node", "metadata": {"name": "a"}}])
-    )
+    (tmp_path / "empty.yaml").write_text(dump_yaml([api_object("Node", "a")]))
 
     assert [] == failures(tmp_path, {**case(placed=False), "snapshot": ["empty.yaml"]})
 
@@ -203,7 +193,7 @@ def test_junit_has_failures_and_errors(tmp_path: Path) -> None:
         (suite(case(placed=True), settings="a\0b"), "no path of a file"),
         (suite(case(placed=True), featureGates={"DRAConsumable": True}), "unknown feature gate"),
         (suite(case(placed=True), apiVersion="cli.drawbridge.internal/v9"), "not cli.drawbridge"),
-        ({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x"}}, "no TestSuite in"),
+        (api_object("ConfigMap", "x"), "no TestSuite in"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )

@@ -8,6 +8,7 @@ import pytest
 from cli.__main__ import COMMANDS
 from testing.builders import DRANET, container, gpus, pod
 from testing.command import CLUSTER, EXAMPLES, drawbridge, translate
+from testing.documents import api_object
 
 SHARE_TOLD = """\
 Pod default/train  <stdin>:1
@@ -31,7 +32,7 @@ Pod default/train  <stdin>:1
 1 object translated, 1 template, 1 unchanged, 0 rejected, 2 warnings
 """
 
-SETTINGS = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "settings"}}
+SETTINGS = api_object("ConfigMap", "settings")
 SHARE = pod(
     gpus(1, mem=3000, cores=150),
     annotations={"nvidia.com/use-gputype": "A100"},
@@ -162,17 +163,16 @@ def test_text_tells_of_each_template_of_a_custom_workload() -> None:
         "Master": pod(gpus(1, mem=3000, name="train")),
         "Worker": pod(gpus(2, name="train")),
     }
-    job = {
-        "apiVersion": "kubeflow.org/v1",
-        "kind": "PyTorchJob",
-        "metadata": {"name": "train"},
-        "spec": {
+    job = api_object(
+        "PyTorchJob",
+        "train",
+        spec={
             "pytorchReplicaSpecs": {
                 role: {"replicas": 1, "template": {"spec": document["spec"]}}
                 for role, document in replica.items()
             }
         },
-    }
+    )
 
     lines = translate(job, options=("-o", "text")).stdout.splitlines()
 

@@ -3,7 +3,6 @@
 import json
 import shlex
 from collections.abc import Iterator
-from typing import Any
 
 import click
 import pytest
@@ -14,18 +13,9 @@ from cli.__main__ import main
 from kube.manifests.dump import dump_yaml
 from kube.quantity import ZERO, Quantity
 from testing.command import EXAMPLES, ROOT, drawbridge
-from tests.cli.test_inventory import gpu
-from tests.cli.test_simulate import (
-    DRIVER,
-    claim,
-    device_class,
-    holding,
-    node,
-    slice_of,
-    using,
-)
-
-Document = dict[str, Any]
+from testing.documents import Document, api_object
+from testing.questions import gpu
+from testing.simulated_cluster import DRIVER, claim, device_class, holding, node, slice_of, using
 
 
 def top(*options: object, state: tuple[Document, ...]) -> Result:
@@ -55,12 +45,12 @@ def share(name: str, device: str, node_name: str, memory: str, namespace: str) -
 def legacy(name: str, node_name: str | None, namespace: str = "old", **limits: int) -> Document:
     keys = {f"nvidia.com/{key}": amount for key, amount in limits.items()}
     spec = {"nodeName": node_name} if node_name else {}
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name, "namespace": namespace},
-        "spec": {"containers": [{"name": "main", "resources": {"limits": keys}}], **spec},
-    }
+    return api_object(
+        "Pod",
+        name,
+        namespace,
+        spec={"containers": [{"name": "main", "resources": {"limits": keys}}], **spec},
+    )
 
 
 def plugin_node(name: str, gpus: int) -> Document:

@@ -13,16 +13,16 @@ from kube.jsonpatch import apply
 from kube.manifests.dump import dump_yaml
 from kube.manifests.reader import read_objects
 from kube.names import REQUEST_ANNOTATION
+from testing import documents
 from testing.builders import EXAMPLE, HAMI, NVIDIA, container, gpus, pod, pod_view, profiles
 from testing.command import CLUSTER, EXAMPLES, answer, drawbridge, finding_lines, kinds, translate
+from testing.documents import Document, api_object, resource_quota
 from translation.cluster.snapshot import TranslationOptions, TranslationSnapshot
-
-Document = dict[str, Any]
 
 TOLERATIONS = [{"key": "nvidia.com/gpu", "operator": "Exists"}]
 SHARE = pod(gpus(1, mem=3000, cores=30), tolerations=TOLERATIONS)
 WHOLE = pod(gpus(1))
-SERVICE = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"}, "spec": {}}
+SERVICE = api_object("Service", "web", spec={})
 
 
 def named(document: Document, name: str, namespace: str | None = None) -> Document:
@@ -36,24 +36,14 @@ def device_class(name: str, extended: str | None = None, **metadata: str) -> Doc
     spec: Document = {"selectors": [{"cel": {"expression": "true"}}]}
     if extended is not None:
         spec["extendedResourceName"] = extended
-    return {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "DeviceClass",
-        "metadata": {"name": name, **metadata},
-        "spec": spec,
-    }
+    return api_object("DeviceClass", name, **metadata, spec=spec)
 
 
 def deployment(name: str = "web", containers: list[Document] | None = None) -> Document:
     template = {
         "spec": {"containers": containers or [gpus(1, mem=3000)], "tolerations": TOLERATIONS}
     }
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": {"name": name},
-        "spec": {"selector": {}, "template": template},
-    }
+    return api_object("Deployment", name, spec={"selector": {}, "template": template})
 
 
 # --- what is read ---------------------------------------------------------------------------------
@@ -200,19 +190,13 @@ def test_a_class_that_the_cluster_lacks_is_a_warning() -> None:
 
 
 def test_a_snapshot_of_other_kinds_does_not_say_that_there_is_no_class() -> None:
-    answer_ = answer(
-        SHARE, snapshot=[{"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}}]
-    )
+    answer_ = answer(SHARE, snapshot=[api_object("Node", "n")])
 
     assert finding_lines(answer_) == []
 
 
 def test_a_namespace_that_opts_out() -> None:
-    namespace = {
-        "apiVersion": "v1",
-        "kind": "Namespace",
-        "metadata": {"name": "old", "labels": {"drawbridge.internal/translate": "false"}},
-    }
+    namespace = documents.namespace("old", {"drawbridge.internal/translate": "false"})
 
     answer_ = answer(named(SHARE, "a", "old"), named(SHARE, "b"), snapshot=[namespace])
 
@@ -221,11 +205,7 @@ def test_a_namespace_that_opts_out() -> None:
 
 def test_a_namespace_that_leaves_it_to_its_pods() -> None:
     labels = {"drawbridge.internal/translate": "selected"}
-    namespace = {
-        "apiVersion": "v1",
-        "kind": "Namespace",
-        "metadata": {"name": "old", "labels": labels},
-    }
+    namespace = documents.namespace("old", labels)
     chosen = named(SHARE, "b", "old")
     chosen["metadata"]["labels"] = {"drawbridge.internal/translate": "true"}
 
@@ -235,12 +215,7 @@ def test_a_namespace_that_leaves_it_to_its_pods() -> None:
 
 
 def test_a_quota_that_would_stop_counting_refuses() -> None:
-    quota = {
-        "apiVersion": "v1",
-        "kind": "ResourceQuota",
-        "metadata": {"name": "gpus", "namespace": "team"},
-        "spec": {"hard": {"requests.nvidia.com/gpumem": "9000"}},
-    }
+    quota = resource_quota({"requests.nvidia.com/gpumem": "9000"})
 
     answer_ = answer(named(SHARE, "a", "team"), named(SHARE, "b"), snapshot=[quota])
 
@@ -464,7 +439,7 @@ def test_workloads_are_translated_inside_their_template(
     "document",
     [
         {"apiVersion": "v1", "kind": "Service", "metadata": {"name": 7}, "spec": "x"},
-        {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "empty"}},
+        api_object("Deployment", "empty"),
         {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {}, "spec": None},
     ],
 )
@@ -641,27 +616,21 @@ WRONG_VALUES: list[tuple[str, Document]] = [
     ),
     (
         "error invalidQuantity ResourceSlice//s spec.devices[0].capacity[memory].value",
-        {
-            "apiVersion": "resource.k8s.io/v1",
-            "kind": "ResourceSlice",
-            "metadata": {"name": "s"},
-            "spec": {
+        api_object(
+            "ResourceSlice",
+            "s",
+            spec={
                 "driver": "d",
                 "pool": {"name": "p"},
                 "devices": [
                     {"name": "d", "capacity": {"a": {"value": "1"}, "memory": {"value": "lots"}}}
                 ],
             },
-        },
+        ),
     ),
     (
         "error invalidObject ResourceSlice//s spec",
-        {
-            "apiVersion": "resource.k8s.io/v1",
-            "kind": "ResourceSlice",
-            "metadata": {"name": "s"},
-            "spec": {"driver": "d"},
-        },
+        api_object("ResourceSlice", "s", spec={"driver": "d"}),
     ),
 ]
 

@@ -4,26 +4,26 @@ from typing import Any
 
 import pytest
 
-from testing import rule_cases as cases
-from testing.builders import Document
+from testing import documents
+from testing.documents import Document
+from testing.questions import answer
+from testing.simulated_cluster import STATE, claim, simulate
 from testing.slice_cases import MIXED_LAYOUT
-from tests.cli.test_check import answer
-from tests.cli.test_simulate import STATE, claim, simulate
 
 CASES: list[tuple[str, Document, str, str]] = [
-    ("compatibleOnlyWith of a device", cases.resource_slice(cases.device(compatibleOnlyWith={"expression": "true"})),
+    ("compatibleOnlyWith of a device", documents.resource_slice(documents.device(compatibleOnlyWith={"expression": "true"})),
      "spec.devices[0].compatibleOnlyWith", "DeviceCompatibilityPolicy"),
-    ("resources of a device", cases.resource_slice(cases.device(resources={"bandwidth": {"quantity": "10G"}})),
+    ("resources of a device", documents.resource_slice(documents.device(resources={"bandwidth": {"quantity": "10G"}})),
      "spec.devices[0].resources", "capacity: {<name>: {value: <quantity>}}"),
-    ("quantity of a capacity", cases.resource_slice(cases.device(capacity={"bandwidth": {"value": 1, "quantity": 1}})),
+    ("quantity of a capacity", documents.resource_slice(documents.device(capacity={"bandwidth": {"value": 1, "quantity": 1}})),
      "spec.devices[0].capacity[bandwidth].quantity", "in value"),
-    ("resources of a request", cases.claim(cases.exactly(resources={"bandwidth": {"quantity": "10G"}})),
+    ("resources of a request", documents.claim(documents.exactly(resources={"bandwidth": {"quantity": "10G"}})),
      "spec.devices.requests[0].exactly.resources", "capacity.requests"),
-    ("requirements of a claim", {**cases.claim(cases.exactly()), "spec": {"requirements": []}},
+    ("requirements of a claim", {**documents.claim(documents.exactly()), "spec": {"requirements": []}},
      "spec.requirements", "selectors[].cel.expression"),
-    ("a plain attribute", cases.resource_slice(cases.device(attributes={"physicalDevice": "dev-0"})),
+    ("a plain attribute", documents.resource_slice(documents.device(attributes={"physicalDevice": "dev-0"})),
      "spec.devices[0].attributes[physicalDevice]", '{string: "dev-0"}'),
-    ("a plain capacity", cases.resource_slice(cases.device(capacity={"memory": "40Gi"})),
+    ("a plain capacity", documents.resource_slice(documents.device(capacity={"memory": "40Gi"})),
      "spec.devices[0].capacity[memory]", '{value: "40Gi"}'),
 ]  # fmt: skip
 

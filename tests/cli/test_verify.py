@@ -11,10 +11,10 @@ from click.testing import Result
 from answers.cluster.verify import VerifyAnswer, Violation, confirm_orphans
 from kube.manifests.dump import dump_yaml
 from testing.command import drawbridge
+from testing.documents import Document, api_object
 from testing.migration import origin
-from tests.cli.test_simulate import DRIVER, claim, device_class, holding, node, slice_of
+from testing.simulated_cluster import DRIVER, claim, device_class, holding, node, slice_of
 
-Document = dict[str, Any]
 SHARED = {
     "name": "gpu-0",
     "allowMultipleAllocations": True,
@@ -106,12 +106,9 @@ def test_tenants_that_a_policy_keeps_apart() -> None:
         }
         for mode in modes
     ]
-    policy = {
-        "apiVersion": "drawbridge.internal/v1alpha1",
-        "kind": "DeviceCompatibilityPolicy",
-        "metadata": {"name": "modes"},
-        "spec": {"driver": DRIVER, "rules": rules},
-    }
+    policy = api_object(
+        "DeviceCompatibilityPolicy", "modes", spec={"driver": DRIVER, "rules": rules}
+    )
     claims = [holding("a", "part-mig", "node-a"), holding("b", "part-mps", "node-a")]
 
     assert verify_codes([*cluster(*devices), *claims]) == []
@@ -143,12 +140,7 @@ def reserved(name: str, uid: str) -> Document:
 
 
 def pod(name: str, uid: str) -> Document:
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name, "namespace": "team", "uid": uid},
-        "spec": {"containers": [{"name": "main"}]},
-    }
+    return api_object("Pod", name, "team", uid=uid, spec={"containers": [{"name": "main"}]})
 
 
 @pytest.mark.parametrize(

@@ -7,17 +7,9 @@ import pytest
 
 from kube.manifests.dump import dump_yaml
 from kube.names import QUOTA_GATE
+from testing.budgets import CLUSTER, OWNERSHIP, QUOTA, of_bridge, pending, share, simulate
 from testing.command import drawbridge
-from tests.cli.test_budgets import (
-    CLUSTER,
-    OWNERSHIP,
-    QUOTA,
-    Document,
-    of_bridge,
-    pending,
-    share,
-    simulate,
-)
+from testing.documents import Document
 
 
 def gated(memory: str) -> tuple[Document, Document]:

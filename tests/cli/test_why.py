@@ -5,14 +5,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import pytest
-from click.testing import Result
 
 from kube.manifests.dump import dump_yaml
 from kube.names import REQUEST_ANNOTATION
+from testing import documents
 from testing.builders import gpus, pod
 from testing.command import CLUSTER, answer, drawbridge
-from tests.cli.test_matrix import partition, partitions
-from tests.cli.test_simulate import (
+from testing.documents import Document, api_object, owned
+from testing.questions import advice, partition, partitions, run_why
+from testing.simulated_cluster import (
     DRIVER,
     STATE,
     claim,
@@ -22,14 +23,6 @@ from tests.cli.test_simulate import (
     slice_of,
     using,
 )
-
-Document = dict[str, Any]
-
-
-def run_why(*call: str, state: tuple[Document, ...]) -> Result:
-    return drawbridge(
-        "why", *call, "-n", "team", "--snapshot", "-", stdin=dump_yaml((*STATE, *state))
-    )
 
 
 def explain_as_json(*call: str, state: tuple[Document, ...]) -> Document:
@@ -175,14 +168,12 @@ def test_a_pod_that_requests_devices_of_a_plugin_gets_that_reason() -> None:
 
 
 def test_a_pod_of_a_device_plugin_says_what_it_requests() -> None:
-    node = {
-        "apiVersion": "v1",
-        "kind": "Node",
-        "metadata": {"name": "plugin-1", "labels": {"plugin": "yes"}},
-        "status": {
-            "allocatable": {"cpu": "8", "memory": "8Gi", "pods": "8", "nvidia.com/gpu": "8"}
-        },
-    }
+    node = api_object(
+        "Node",
+        "plugin-1",
+        labels={"plugin": "yes"},
+        status={"allocatable": {"cpu": "8", "memory": "8Gi", "pods": "8", "nvidia.com/gpu": "8"}},
+    )
     pending = pod(gpus(16), nodeSelector={"plugin": "yes"}) | {
         "metadata": {"name": "pending", "namespace": "team"}
     }
@@ -258,16 +249,15 @@ def test_without_a_cluster_there_is_nothing_to_ask() -> None:
 
 # --- policies and conflicts -----------------------------------------------------------------------
 
-APART: Document = {
-    "apiVersion": "drawbridge.internal/v1alpha1",
-    "kind": "DeviceCompatibilityPolicy",
-    "metadata": {"name": "alone"},
-    "spec": {
+APART: Document = api_object(
+    "DeviceCompatibilityPolicy",
+    "alone",
+    spec={
         "driver": DRIVER,
         "scope": "Pool",
         "rules": [{"name": "alone", "compatibleOnlyWith": {"cel": {"expression": "false"}}}],
     },
-}
+)
 OTHER_HELD = holding("other-held", "gpu-1", "node-a")
 CONFLICT = (
     "Device gpu-0 of pool node-a is in use beside gpu-1 (held by claim other-held), against "
@@ -341,13 +331,7 @@ def test_devices_that_are_kept_for_a_group_are_named_with_the_group() -> None:
         "devices": 8,
         "nodes": [f"node-{letter}" for letter in "abcde"],
     }
-    ownership = {
-        "apiVersion": "drawbridge.internal/v1alpha1",
-        "kind": "AllocatorOwnership",
-        "metadata": {"name": "default"},
-        "spec": {"drivers": [{"name": DRIVER}]},
-        "status": {"keptForGroups": [kept]},
-    }
+    ownership = documents.ownership(owned(name=DRIVER), status={"keptForGroups": [kept]})
     state = (PENDING, BIG, ownership)
     sentence = (
         "8 devices on node-a, node-b, node-c and 2 more for PodGroup team/ring, which has waited "
@@ -372,13 +356,7 @@ def test_devices_that_the_bridge_holds_back_are_named() -> None:
         "until": "2026-11-21T00:05:00Z",
         "devices": [device],
     }
-    ownership = {
-        "apiVersion": "drawbridge.internal/v1alpha1",
-        "kind": "AllocatorOwnership",
-        "metadata": {"name": "default"},
-        "spec": {"drivers": [{"name": DRIVER}]},
-        "status": {"heldBack": [claim_document]},
-    }
+    ownership = documents.ownership(owned(name=DRIVER), status={"heldBack": [claim_document]})
     sentence = f"{DRIVER}/node-a/gpu-0 until 2026-11-21T00:05:00Z"
 
     status = explain_as_json("pod", "pending", state=(PENDING, BIG, ownership))
@@ -391,12 +369,7 @@ def test_devices_that_the_bridge_holds_back_are_named() -> None:
 
 def test_the_limit_of_a_pool_that_keeps_a_pod_of_the_bridge_from_a_node_is_named() -> None:
     pool = {"name": "one", "nodeSelector": {}, "maxConsumersPerNode": 1}
-    ownership = {
-        "apiVersion": "drawbridge.internal/v1alpha1",
-        "kind": "AllocatorOwnership",
-        "metadata": {"name": "default"},
-        "spec": {"drivers": [{"name": DRIVER, "pools": [pool]}]},
-    }
+    ownership = documents.ownership({"name": DRIVER, "pools": [pool]})
     pending = using("pending", "waits", schedulerName="drawbridge-scheduler")
 
     held = (HELD, holding("held-b", "gpu-0", "node-b"))
@@ -463,18 +436,6 @@ def test_a_pod_that_waits_for_cpu_alone_says_so() -> None:
 # --- advice ---------------------------------------------------------------------------------------
 
 ONE = claim("one")
-
-
-def advice(*pods_and_claims: Document, nodes: tuple[Document, ...]) -> list[str]:
-    """The advice on the pod `pending`."""
-    state = (device_class(), *nodes, *pods_and_claims)
-    result = drawbridge(
-        *("why", "pod", "pending", "-n", "team", "-o", "json", "--snapshot", "-"),
-        stdin=dump_yaml(state),
-    )
-    assert result.exit_code == 0, result.output
-    sentences: list[str] = json.loads(result.stdout)["advice"]
-    return sentences
 
 
 def affinity(key: str, operator: str, values: Sequence[str] = ()) -> dict[str, Any]:
@@ -677,7 +638,7 @@ def test_without_any_device_the_driver_is_missing() -> None:
     assert sentence.startswith("no node has devices of class gpu: a DRA driver")
 
 
-def test_devices_that_only_have_to_be_free_are_told_with_their_users() -> None:
+def test_devices_that_only_have_to_be_free_are_reported_with_their_users() -> None:
     held = holding("held", "gpu-0", "a")
     held["status"]["reservedFor"] = [{"resource": "pods", "name": "trainer", "uid": "u"}]
     slices = slice_of("a", {"name": "gpu-0"})

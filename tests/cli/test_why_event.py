@@ -8,7 +8,7 @@ import pytest
 from kube.manifests.dump import dump_yaml
 from kube.manifests.reader import read_paths
 from testing.command import EXAMPLES, ROOT, drawbridge
-from tests.cli.test_simulate import STATE, claim, using
+from testing.simulated_cluster import STATE, claim, using
 
 WAITING = EXAMPLES / "waiting"
 PAGE = ROOT / "docs" / "howto" / "read-a-denial.md"

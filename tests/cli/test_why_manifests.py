@@ -229,7 +229,7 @@ spec:
     ],
     ids=["another namespace", "a claim", "a template", "a misspelt name"],
 )
-def test_a_missing_claim_is_told_with_what_was_meant(
+def test_a_missing_claim_is_reported_with_what_was_meant(
     namespace: str, source: str, words: str, tmp_path: Path
 ) -> None:
     manifests = ELSEWHERE.replace("NAMESPACE", namespace).replace("SOURCE", source)
@@ -281,7 +281,7 @@ def test_the_only_object_of_manifests_needs_no_name(manifests: str, title: str) 
     assert (0, title) == (result.exit_code, result.stdout.splitlines()[0])
 
 
-def test_of_several_objects_of_manifests_the_names_are_told() -> None:
+def test_of_several_objects_of_manifests_the_names_are_reported() -> None:
     result = unnamed(PODS)
 
     assert result.exit_code == 2
@@ -289,13 +289,13 @@ def test_of_several_objects_of_manifests_the_names_are_told() -> None:
     assert "kubectl" not in result.stderr
 
 
-def test_of_many_objects_of_manifests_few_names_are_told() -> None:
+def test_of_many_objects_of_manifests_few_names_are_reported() -> None:
     pods = "".join(BIG.replace("name: big", f"name: pod-{number:03}") for number in range(200))
 
     assert "pod/pod-009 and 190 more\n" in unnamed(pods).stderr
 
 
-def test_hostile_names_of_manifests_are_told_in_one_line() -> None:
+def test_hostile_names_of_manifests_are_reported_in_one_line() -> None:
     hostile = BIG.replace("name: big", f'name: "a\\n\\e[31m{"x" * 9999}"')
 
     (line,) = [line for line in unnamed(BYTES + hostile).stderr.splitlines() if "Which" in line]

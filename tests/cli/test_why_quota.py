@@ -1,51 +1,50 @@
 """ResourceQuotas that reject pods or their claims, in `drawbridge why`."""
 
-import asyncio
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from kube.api.urls import DEVICE_CLASSES, EVENTS, RESOURCE_QUOTAS
 from kube.manifests.dump import dump_yaml
 from testing.command import drawbridge
+from testing.documents import Document, api_object
 from testing.fake_api_server import FakeApiServer
-from testing.kubeconfig import kubeconfig_of
-from tests.cli.test_simulate import claim, device_class, node, slice_of, using
+from testing.questions import event, why
+from testing.simulated_cluster import claim, device_class, node, slice_of, using
 
-Document = dict[str, Any]
+
+def quota(**lines: tuple[str, str]) -> Document:
+    """A quota with the used and the hard amount of each line."""
+    return api_object(
+        "ResourceQuota",
+        "gpus",
+        "team",
+        spec={"hard": {name: hard for name, (_, hard) in lines.items()}},
+        status={
+            "hard": {name: hard for name, (_, hard) in lines.items()},
+            "used": {name: used for name, (used, _) in lines.items()},
+        },
+    )
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[FakeApiServer]:
+    async with FakeApiServer() as server:
+        server.put(DEVICE_CLASSES, device_class())
+        server.put(
+            RESOURCE_QUOTAS,
+            quota(**{"requests.nvidia.com/gpu": ("3", "4"), "pods": ("9", "9"), "cpu": ("1", "9")}),
+        )
+        yield server
+
+
 DEVICES = "gpu.deviceclass.resource.k8s.io/devices"
 NOTE = (
     'Error creating: pods "llm-5d4f8-x" is forbidden: exceeded quota: gpus, requested: '
     "requests.nvidia.com/gpu=2, used: requests.nvidia.com/gpu=3, limited: requests.nvidia.com/gpu=4"
 )
-
-
-def quota(**lines: tuple[str, str]) -> Document:
-    """A quota with the used and the hard amount of each line."""
-    return {
-        "apiVersion": "v1",
-        "kind": "ResourceQuota",
-        "metadata": {"name": "gpus", "namespace": "team"},
-        "spec": {"hard": {name: hard for name, (_, hard) in lines.items()}},
-        "status": {
-            "hard": {name: hard for name, (_, hard) in lines.items()},
-            "used": {name: used for name, (used, _) in lines.items()},
-        },
-    }
-
-
-def event(owner: str, note: str, last: str, reason: str = "FailedCreate") -> Document:
-    return {
-        "metadata": {"name": f"{owner}.{last}", "namespace": "team"},
-        "reason": reason,
-        "note": note,
-        "type": "Warning",
-        "regarding": {"kind": "ReplicaSet", "name": owner, "namespace": "team"},
-        "deprecatedLastTimestamp": last,
-    }
 
 
 def waiting_pod() -> tuple[Document, Document]:
@@ -64,7 +63,7 @@ def waiting_pod() -> tuple[Document, Document]:
         ("count/resourceclaims.resource.k8s.io", "requested 1, used 4, hard 4"),
     ],
 )
-def test_a_claim_that_a_quota_rejects_is_told_with_the_line(line: str, amounts: str) -> None:
+def test_a_claim_that_a_quota_rejects_is_reported_with_the_line(line: str, amounts: str) -> None:
     state = (device_class(), node("a"), slice_of("a"), *waiting_pod(), quota(**{line: ("4", "4")}))
 
     result = drawbridge(
@@ -91,7 +90,7 @@ def test_a_quota_with_room_is_not_named() -> None:
     assert sentence.startswith("not created yet: 1 claim of the pod; ")
 
 
-def test_a_workload_without_pods_is_told_with_the_quotas_of_its_namespace() -> None:
+def test_a_workload_without_pods_is_reported_with_the_quotas_of_its_namespace() -> None:
     state = (
         node("a"),
         quota(**{"requests.nvidia.com/gpu": ("4", "4"), "requests.cpu": ("1", "9")}),
@@ -110,31 +109,7 @@ def test_a_workload_without_pods_is_told_with_the_quotas_of_its_namespace() -> N
 # --- live -----------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-async def server() -> AsyncIterator[FakeApiServer]:
-    async with FakeApiServer() as server:
-        server.put(DEVICE_CLASSES, device_class())
-        server.put(
-            RESOURCE_QUOTAS,
-            quota(**{"requests.nvidia.com/gpu": ("3", "4"), "pods": ("9", "9"), "cpu": ("1", "9")}),
-        )
-        yield server
-
-
-async def why(server: FakeApiServer, folder: Path, *call: str) -> Any:
-    connection = (
-        "-n",
-        "team",
-        "--live",
-        "--context",
-        "here",
-        "--kubeconfig",
-        kubeconfig_of(server, folder),
-    )
-    return await asyncio.to_thread(drawbridge, "why", *call, *connection)
-
-
-async def test_pods_that_are_not_created_are_told_by_the_last_event(
+async def test_pods_that_are_not_created_are_reported_by_the_last_event(
     server: FakeApiServer, tmp_path: Path
 ) -> None:
     server.put(EVENTS, event("llm-5d4f8", "Error creating: old", "2026-11-25T10:00:00Z"))
@@ -167,7 +142,7 @@ async def test_a_denial_of_a_webhook_is_not_blamed_on_quotas(
     assert (document["quotas"], document["advice"]) == ([], "")
 
 
-async def test_without_the_right_to_read_events_the_quotas_are_told(
+async def test_without_the_right_to_read_events_the_quotas_are_reported(
     server: FakeApiServer, tmp_path: Path
 ) -> None:
     server.fail(403, matches=lambda call: call.path.endswith("/events"))

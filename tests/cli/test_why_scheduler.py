@@ -3,20 +3,19 @@
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from kube.api.urls import DEVICE_CLASSES, EVENTS, NODES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
 from kube.manifests.dump import dump_yaml
 from kube.names import SCHEDULER_NAME
+from testing import documents
 from testing.command import drawbridge
+from testing.documents import Document, api_object, owned
 from testing.fake_api_server import FakeApiServer
-from tests.cli.test_simulate import claim, device_class, node, slice_of, using
-from tests.cli.test_why import advice
-from tests.cli.test_why_quota import event, why
+from testing.questions import advice, event, why
+from testing.simulated_cluster import claim, device_class, node, slice_of, using
 
-Document = dict[str, Any]
 NODES_WITH_DEVICES = (node("a"), slice_of("a", {"name": "gpu-0"}))
 CONDITION = {"type": "PodScheduled", "status": "False", "message": "0/1 nodes are available."}
 
@@ -55,17 +54,14 @@ def test_a_scheduler_that_has_not_tried_a_pod_is_named(
 
 
 def test_a_bridge_that_does_not_serve_says_so_itself() -> None:
-    ownership = {
-        "apiVersion": "drawbridge.internal/v1alpha1",
-        "kind": "AllocatorOwnership",
-        "metadata": {"name": "default"},
-        "spec": {"drivers": [{"name": "gpu.example.com"}]},
-        "status": {
+    ownership = documents.ownership(
+        owned(name="gpu.example.com"),
+        status={
             "conditions": [
                 {"type": "Serving", "status": "False", "message": "the fence is missing"}
             ]
         },
-    }
+    )
     pod = using("pending", "one", schedulerName=SCHEDULER_NAME)
 
     (sentence,) = advice(pod, claim("one"), ownership, nodes=NODES_WITH_DEVICES)
@@ -82,12 +78,13 @@ def member(number: int, **labels: str) -> Document:
 
 
 def gang(name: str, minimum: int) -> Document:
-    return {
-        "apiVersion": "scheduling.x-k8s.io/v1alpha1",
-        "kind": "PodGroup",
-        "metadata": {"name": name, "namespace": "team"},
-        "spec": {"minMember": minimum},
-    }
+    return api_object(
+        "PodGroup",
+        name,
+        "team",
+        api_version="scheduling.x-k8s.io/v1alpha1",
+        spec={"minMember": minimum},
+    )
 
 
 def test_a_group_with_too_few_pods_waits_for_more_of_them() -> None:

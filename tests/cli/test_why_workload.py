@@ -1,14 +1,13 @@
 """`drawbridge why deploy/NAME`: the pending pods of a workload, a block per reason."""
 
 import json
-from typing import Any
 
 import pytest
 
-from tests.cli.test_simulate import claim, holding, using
-from tests.cli.test_why import run_why
+from testing.documents import Document
+from testing.questions import run_why
+from testing.simulated_cluster import claim, holding, using
 
-Document = dict[str, Any]
 HASH = "5d4f8"
 
 

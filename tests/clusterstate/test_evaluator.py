@@ -49,7 +49,7 @@ from testing.allocation.builders import (
     result,
     slice_of,
 )
-from testing.builders import Document
+from testing.documents import Document
 from testing.fake_api_server import FakeApiServer, quick_informers, running, until
 from testing.slice_cases import MIXED_LAYOUT
 

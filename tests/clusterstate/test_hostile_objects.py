@@ -11,7 +11,7 @@ import pytest
 from clusterstate import projections, translation_projections
 from observer import pods
 from sidecar.state import projections as sidecar_projections
-from testing.builders import Document
+from testing.documents import Document
 from testing.hostile_objects import cluster_objects, namespaced_objects, ownership
 
 ROOMS = (projections, translation_projections, sidecar_projections, pods)

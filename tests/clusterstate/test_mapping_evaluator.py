@@ -13,7 +13,8 @@ from clusterstate.settings import ValidationSettings
 from clusterstate.snapshot_cache import SnapshotCache
 from kube import names
 from kube.api.urls import DEVICE_CLASSES, RESOURCE_SLICES
-from testing.builders import Document, driver_slice, mig_device, profiles
+from testing.builders import driver_slice, mig_device, profiles
+from testing.documents import Document
 from testing.fake_api_server import FakeApiServer, quick_informers, running, until
 from translation.cluster.snapshot import TranslationOptions
 

@@ -3,7 +3,7 @@
 from clusterstate.pod_groups import PodGroupCache
 from kube.api.urls import POD_GROUPS
 from kube.names import GROUP_SCHEDULER_ANNOTATION
-from testing.builders import Document
+from testing.documents import Document
 from testing.fake_api_server import FakeApiServer, quick_informers, running, until
 
 

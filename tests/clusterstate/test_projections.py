@@ -21,7 +21,7 @@ from kube.api.resource import (
     ResourceSlice,
 )
 from testing.allocation.builders import amount, consumes, counter_set, device, slice_of
-from testing.builders import Document
+from testing.documents import Document
 
 FULL: Final = device(
     "gpu-0",

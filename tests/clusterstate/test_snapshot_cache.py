@@ -29,7 +29,8 @@ from kube.api.urls import (
 )
 from kube.quantity import Quantity
 from quotas.resource_quotas.scopes import Quota
-from testing.builders import EXAMPLE, Document, driver_slice, nvidia_gpu, profiles
+from testing.builders import EXAMPLE, driver_slice, nvidia_gpu, profiles
+from testing.documents import Document
 from testing.fake_api_server import FakeApiServer, quick_informers, running, until
 from translation.cluster.snapshot import ClaimUnawareComponent, NetworkSummary, TemplateSummary
 from translation.compiling.claims import spec_digest
@@ -269,7 +270,7 @@ async def test_quotas_of_other_schedulers_limit_their_namespaces(server: FakeApi
 
 
 @pytest.mark.parametrize("status", [403, 404])
-async def test_quotas_that_may_not_be_read_are_not_waited_for_and_told_once(
+async def test_quotas_that_may_not_be_read_are_not_waited_for_and_reported_once(
     status: int, server: FakeApiServer
 ) -> None:
     server.fail(status, times=9, matches=lambda call: "elasticquotas" in call.path)

@@ -38,7 +38,7 @@ async def test_a_state_that_can_be_read_is_known_at_once() -> None:
     assert (disk.recovery.check(), disk.problems) == ("", [])
 
 
-async def test_a_full_disk_is_told_once_and_tried_again() -> None:
+async def test_a_full_disk_is_reported_once_and_tried_again() -> None:
     disk = Disk(full(), full(), LockTimeout("another process has the lock"))
     with capture_logs() as lines:
         await disk.recovery.run()

@@ -89,7 +89,7 @@ def test_a_watch_that_cannot_go_on_fails(proxy: Path, version: str, status: int)
         wait_until_nobody_watches()
 
 
-def test_what_fails_in_the_block_is_what_is_told(proxy: Path) -> None:
+def test_what_fails_in_the_block_is_what_is_reported(proxy: Path) -> None:
     with pytest.raises(ValueError, match="of the block"), Watch(proxy, "/pods", EXPIRED):
         raise ValueError("of the block")
 

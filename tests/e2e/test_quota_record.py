@@ -39,7 +39,7 @@ def test_what_is_within_the_limit_is_no_excess(versions: list[Counting | Status]
     assert ([], []) == (found.uncounted, found.recounted)
 
 
-def test_a_pod_that_admission_did_not_count_is_told() -> None:
+def test_a_pod_that_admission_did_not_count_is_reported() -> None:
     found = excesses([*FULL, pod(1, "c"), quota(2, 3, by_admission=False)])
 
     assert [f"team: 3 of 2 {GPUS} at {version}" for version in (1, 2)] == found.uncounted

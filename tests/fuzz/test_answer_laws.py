@@ -9,7 +9,8 @@ import pytest
 from aiohttp.http_exceptions import BadHttpMessage
 
 from admission.webhook_configuration import VALIDATE_OBJECTS_PATH
-from testing.builders import Document, gpus, pod
+from testing.builders import gpus, pod
+from testing.documents import Document
 from testing.fuzz.answer_laws import LIMITS, complaints, cost_complaints
 from testing.fuzz.calls import Call, post_call
 from testing.fuzz.endpoint import Answer, Log

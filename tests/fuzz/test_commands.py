@@ -9,7 +9,8 @@ from typing import Any, Final
 
 import pytest
 
-from testing.fuzz.commands import Document, commands, complaint, mutate, originals, run
+from testing.documents import Document
+from testing.fuzz.commands import commands, complaint, mutate, originals, run
 
 ORIGINALS: Final = originals()
 

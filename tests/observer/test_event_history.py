@@ -13,7 +13,7 @@ from kube.api.meta import convert
 from observer.pods import project_pod
 from observer.settings import ObserverSettings
 from process.model.durations import PositiveDuration
-from testing.builders import Document
+from testing.documents import Document
 
 SETTINGS = ObserverSettings(
     initial_delay=PositiveDuration(2),

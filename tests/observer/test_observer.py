@@ -39,7 +39,7 @@ from testing.allocation.builders import (
     rule,
     slice_of,
 )
-from testing.builders import Document
+from testing.documents import Document
 from testing.fake_api_server import FakeApiServer, quick_informers, quick_recorder, running, until
 
 FAST: Final = ObserverSettings(

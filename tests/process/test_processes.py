@@ -43,7 +43,8 @@ from process.model.durations import Duration, PositiveDuration
 from process.model.settings import parse_settings
 from process.running.command import Process
 from process.running.logs import LibraryLines
-from testing.builders import Document, gpus, pod
+from testing.builders import gpus, pod
+from testing.documents import Document
 from testing.fake_api_server import FakeApiServer, running, until
 from webhook.__main__ import main, serve
 from webhook.settings import Settings, WebhookSettings

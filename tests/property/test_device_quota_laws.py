@@ -15,8 +15,9 @@ from allocator.model.plan import Plan
 from allocator.search.attempt import AllocatorOptions
 from kube.api.device_quota import Budget, DeviceQuota, QuotaLimit
 from kube.api.resource import AllocationResult, DeviceAllocationResult
-from quotas.device_quotas.book import CountedClaim, QuotaBook
+from quotas.device_quotas.book import QuotaBook
 from quotas.device_quotas.charges import ClaimCharges
+from quotas.device_quotas.counted_claims import CountedClaim
 from quotas.device_quotas.ledger import Totals
 from quotas.device_quotas.limits import compile_limits
 from quotas.device_quotas.published import PublishedDevices

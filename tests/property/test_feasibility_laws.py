@@ -25,10 +25,11 @@ from rules.feasibility.bounded_search import Feasibility
 from rules.feasibility.idle_cluster import IdleCluster
 from rules.feasibility.infeasibility import find_infeasibilities
 from testing.allocation.clusters import world
+from testing.documents import Document
 from testing.feasibility_cases import BUSY, CLUSTER, WITH_CLAIMS
+from testing.mutated_objects import mutated_document
 from testing.oracle.ours import Objects
-from testing.rule_cases import Document, findings_of
-from tests.property.test_rule_laws import mutated_document
+from testing.rule_cases import findings_of
 
 pytestmark = pytest.mark.property
 

@@ -12,7 +12,6 @@ from findings.field_path import FieldPath, Key
 from findings.fitting import FittingAmount
 from kube.quantity import Quantity
 from testing.builders import (
-    Document,
     container,
     devices_of,
     pod,
@@ -22,6 +21,7 @@ from testing.builders import (
     translation_outcome,
     translation_snapshot,
 )
+from testing.documents import Document
 from testing.generators import koordinator_pods, legacy_pods, operators_options, published_slices
 from translation.compiling.claims import Claim
 from translation.pipeline.translate import Translated

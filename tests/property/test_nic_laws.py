@@ -16,7 +16,6 @@ from kube.names import REQUEST_ANNOTATION
 from testing.builders import (
     DRANET,
     SRIOV,
-    Document,
     admit,
     container,
     derived_claims,
@@ -27,6 +26,7 @@ from testing.builders import (
     profiles,
     translation_snapshot,
 )
+from testing.documents import Document
 from translation.cluster.snapshot import TranslationSnapshot
 from translation.profiles.profile import Profile, parse_profile
 

@@ -19,7 +19,6 @@ from testing.builders import (
     DRANET,
     HAMI,
     NVIDIA,
-    Document,
     admit,
     container,
     device,
@@ -30,6 +29,7 @@ from testing.builders import (
     pod,
     translation_snapshot,
 )
+from testing.documents import Document
 from translation.cluster.snapshot import TranslationOptions, TranslationSnapshot
 from translation.model.choices import Choices, InitContainers
 

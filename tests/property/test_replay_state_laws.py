@@ -12,8 +12,8 @@ from allocator.search.attempt import AllocatorOptions
 from kube.api.core import Node, Pod
 from kube.api.meta import convert
 from kube.api.resource import DeviceClass, ResourceClaim, ResourceSlice
-from tests.cli.test_replay import gpu, node
-from tests.cli.test_simulate import claim, device_class, holding, slice_of
+from testing.recordings import gpu, node
+from testing.simulated_cluster import claim, device_class, holding, slice_of
 
 pytestmark = pytest.mark.property
 

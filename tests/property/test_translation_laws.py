@@ -23,7 +23,6 @@ from kube.cel.library import Environment
 from kube.jsonpatch import apply
 from kube.names import REQUEST_ANNOTATION
 from testing.builders import (
-    Document,
     admit,
     admit_update,
     derived_claims,
@@ -32,6 +31,7 @@ from testing.builders import (
     translation_outcome,
     translation_snapshot,
 )
+from testing.documents import Document
 from testing.generators import koordinator_pods, legacy_pods, operators_options, published_slices
 from translation.cluster.snapshot import TranslationOptions
 from translation.compiling.claims import Claim

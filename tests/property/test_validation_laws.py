@@ -13,7 +13,8 @@ from findings.transient_causes import TRANSIENT_CAUSES
 from kube.api.meta import ObjectHead, convert
 from kube.api.resource import ResourceSlice
 from kube.api.workloads import VALIDATED_KINDS, pod_path, resolve_path
-from testing.builders import NAMESPACE, Document, admit, pod_view, translation_snapshot, workload
+from testing.builders import NAMESPACE, admit, pod_view, translation_snapshot, workload
+from testing.documents import Document
 from testing.generators import koordinator_pods, legacy_pods, operators_options, published_slices
 from translation.cluster.snapshot import ClaimUnawareComponent, TranslationOptions
 

@@ -21,10 +21,17 @@ from kube.api.device_quota import DeviceQuota
 from kube.api.meta import convert
 from migration.replay.move import AmbiguousMove, move
 from process.profiles.profile_files import load_profiles
-from tests.cli.test_replay_moved import hami_node, legacy, plugin_node
-from tests.cli.test_replay_quotas import device_quota, resource_quota
-from tests.cli.test_replay_recorded import pod
-from tests.property.test_recorded_replay_laws import DOCUMENTS, course_of, steps
+from testing.recordings import (
+    DOCUMENTS,
+    course_of,
+    device_quota,
+    hami_node,
+    legacy,
+    plugin_node,
+    pod,
+    resource_quota,
+    steps,
+)
 from translation.cluster.snapshot import DEFAULT_PROFILES, Mode, TranslationOptions
 
 pytestmark = pytest.mark.property

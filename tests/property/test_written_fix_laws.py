@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from findings.field_path import Key
 from findings.finding import Code, Finding
-from testing.builders import Document, container, pod, translation_outcome
+from testing.builders import container, pod, translation_outcome
+from testing.documents import Document
 from translation.cluster.snapshot import TranslationOptions
 from translation.pipeline.translate import Refused
 from translation.reading.arbiter import VOCABULARIES

@@ -7,7 +7,8 @@ from kube.api.device_quota import Budget, DeviceQuota, QuotaEnforcement
 from kube.api.resource import AllocationResult, DeviceAllocationResult, DeviceRequest
 from kube.cel.scope import BudgetSpent, Meter, evaluating
 from kube.quantity import Quantity
-from quotas.device_quotas.book import CountedClaim, QuotaBook
+from quotas.device_quotas.book import QuotaBook
+from quotas.device_quotas.counted_claims import CountedClaim
 from quotas.device_quotas.ledger import Totals
 from quotas.device_quotas.tenants import Account
 from testing.allocation.builders import (

@@ -11,7 +11,7 @@ from kube.cel.scope import BudgetSpent, Meter, evaluating, metered
 from rules.context.claim_drivers import ClaimDrivers, drivers_of_claim, drivers_of_class
 from rules.context.context import Context
 from rules.model.requests import MAX_CHARACTERS
-from testing.rule_cases import EXAMPLE, NVIDIA, cel, device, exactly, resource_slice
+from testing.documents import EXAMPLE, NVIDIA, cel, device, exactly, resource_slice
 from testing.rule_contexts import GPUS, context, named_class
 
 NICS = {"name": "nics", "generation": 1, "resourceSliceCount": 1}

@@ -11,19 +11,8 @@ from rules.context.context import Context
 from rules.engine.engine import MAX_FINDINGS, Target, validate
 from rules.objects.fields import MAX_ENTRIES
 from rules.objects.selectors import MAX_EXPRESSIONS
-from testing.rule_cases import (
-    ALL,
-    NAMESPACE,
-    Case,
-    cel,
-    claim,
-    device_class,
-    exactly,
-    finding_lines,
-    findings_of,
-    first,
-    sub,
-)
+from testing.documents import cel, claim, device_class, exactly, first, sub
+from testing.rule_cases import ALL, NAMESPACE, Case, finding_lines, findings_of
 
 
 @pytest.mark.parametrize("case", ALL, ids=lambda case: case.name)

@@ -1,6 +1,6 @@
 """Contradictions between objects: slices of a pool, pods and claims, kinds and classes."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 import pytest
@@ -10,7 +10,7 @@ from kube.api.meta import convert
 from kube.api.policy import DeviceCompatibilityPolicy
 from kube.names import REQUEST_ANNOTATION
 from rules.context.context import Context
-from testing.rule_cases import (
+from testing.documents import (
     EXAMPLE,
     NVIDIA,
     NVIDIA_CONFIG,
@@ -21,13 +21,11 @@ from testing.rule_cases import (
     config,
     device,
     exactly,
-    finding_lines,
-    findings_of,
     gpu_config,
-    pod,
     policy,
     resource_slice,
 )
+from testing.rule_cases import finding_lines, findings_of, pod
 from testing.rule_contexts import GPUS, context, with_templates
 
 
@@ -48,7 +46,7 @@ def consuming(counter_set: str, counter: str = "sm") -> Document:
     return device(consumesCounters=[consumption])
 
 
-def second(*devices: Document, count: int = 2, generation: int = 1, **spec: object) -> Document:
+def second(*devices: Document, count: int = 2, generation: int = 1, **spec: Any) -> Document:
     """Return another slice of the pool."""
     return resource_slice(*devices, name="second", count=count, generation=generation, **spec)
 

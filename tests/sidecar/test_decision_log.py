@@ -30,7 +30,7 @@ from sidecar.replay.decisions import NOT_RECORDED, OTHER, SAME_MOMENT, DecidedAg
 from sidecar.replay.objects import RecordedObjects
 from sidecar.state import decision_log
 from testing.allocation.builders import DRIVER
-from testing.builders import Document
+from testing.documents import Document
 from testing.fake_api_server import FakeApiServer
 from testing.sidecar.scheduler import (
     FakeScheduler,

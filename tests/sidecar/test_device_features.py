@@ -27,7 +27,7 @@ from testing.allocation.builders import (
     taint,
     tolerates,
 )
-from testing.builders import Document
+from testing.documents import Document
 from testing.fake_api_server import FakeApiServer, until
 from testing.sidecar.scheduler import (
     FakeScheduler,

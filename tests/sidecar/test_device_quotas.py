@@ -26,9 +26,10 @@ from sidecar.model.settings import SidecarSettings
 from sidecar.state import quota_charges
 from sidecar.state.state import ClusterState
 from testing.allocation.builders import DRIVER, device, slice_of
-from testing.builders import Document
 from testing.device_quotas import capacity_limit, device_limit, quota
+from testing.documents import Document
 from testing.fake_api_server import Call, FakeApiServer, quick_informers, running, until
+from testing.sidecar.scenes import state_with
 from testing.sidecar.scheduler import (
     FakeScheduler,
     Sidecar,
@@ -39,7 +40,6 @@ from testing.sidecar.scheduler import (
     put_fence,
     sidecar_beside,
 )
-from tests.sidecar.test_state import state_with
 
 QUOTAS = DEVICE_QUOTAS.plural
 TEAM = {"team": "a"}
@@ -379,7 +379,7 @@ async def test_capacity_that_no_device_has_limits_nothing(tmp_path: Path) -> Non
         await stage.give(put_pod(stage.server, "a"))
 
 
-async def test_who_waits_is_told_in_an_event_and_counted(tmp_path: Path) -> None:
+async def test_who_waits_is_reported_in_an_event_and_counted(tmp_path: Path) -> None:
     async with scene(tmp_path, quota(device_limit(0))) as stage:
         pod = put_pod(stage.server, "a")
         assert await stage.code(pod) == "exceedsDeviceQuota"

@@ -12,7 +12,7 @@ from kube.api.urls import ALLOCATOR_OWNERSHIPS, EVENTS
 from sidecar.model.rejections import Code, failed_rejection, unresolvable, unschedulable
 from sidecar.model.settings import SidecarSettings
 from sidecar.reports.explainer import ACTION, Explainer
-from testing.builders import Document
+from testing.documents import Document
 from testing.fake_api_server import FakeApiServer, until
 from testing.sidecar.scheduler import (
     FakeScheduler,

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from kube.api.urls import POD_GROUPS, PODS, RESOURCE_CLAIMS
-from testing.builders import Document
+from testing.documents import Document
 from testing.fake_api_server import FakeApiServer, until
 from testing.sidecar.scheduler import (
     FakeScheduler,

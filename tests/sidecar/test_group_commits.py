@@ -15,7 +15,7 @@ from sidecar.model.settings import SidecarSettings
 from sidecar.writes import group_commits
 from sidecar.writes.group_commits import Member
 from testing.allocation.builders import DRIVER
-from testing.builders import Document
+from testing.documents import Document
 from testing.fake_api_server import Call, FakeApiServer, until
 from testing.sidecar.scheduler import (
     FakeScheduler,

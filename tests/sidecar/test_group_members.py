@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from kube.api.urls import POD_GROUPS, PODS
-from testing.builders import Document
+from testing.documents import Document
 from testing.fake_api_server import FakeApiServer, until
 from testing.sidecar.scheduler import Sidecar, pod_with, publish, put_pod, sidecar_beside
 

@@ -18,7 +18,7 @@ from sidecar.answers import group_decisions, groups
 from sidecar.answers.decision_turns import GIVEN_UP
 from sidecar.plan.decisions import EVALUATING
 from testing.allocation.builders import DRIVER, claim, request
-from testing.builders import Document
+from testing.documents import Document
 from testing.fake_api_server import FakeApiServer, until
 from testing.sidecar.scheduler import (
     FakeScheduler,

@@ -18,8 +18,9 @@ from sidecar.model.settings import SidecarSettings
 from sidecar.ownership.held_back import without_counted
 from sidecar.state.held_back import HeldBackDevices, HeldBackLimits
 from testing.allocation.builders import DRIVER, allocated_claim, claim, request, result
-from testing.builders import Document
+from testing.documents import Document
 from testing.fake_api_server import FakeApiServer, quick_informers, running, until
+from testing.sidecar.scenes import state_with
 from testing.sidecar.scheduler import (
     FakeScheduler,
     Sidecar,
@@ -32,7 +33,6 @@ from testing.sidecar.scheduler import (
     reported_status,
     sidecar_beside,
 )
-from tests.sidecar.test_state import state_with
 
 DAY = datetime(2026, 11, 21, tzinfo=UTC)
 LATER = "2026-11-21T00:00:30Z"

@@ -10,7 +10,7 @@ import pytest
 
 from kube.api.urls import RESOURCE_CLAIMS
 from sidecar.state.projections import project_claim
-from testing.builders import Document
+from testing.documents import Document
 from testing.fake_api_server import FakeApiServer, until
 from testing.sidecar.scheduler import (
     FakeScheduler,

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from kube.api.urls import ALLOCATOR_OWNERSHIPS, NODES, RESOURCE_CLAIMS
 from sidecar.model.settings import SidecarSettings
 from testing.allocation.builders import DRIVER, node
-from testing.builders import Document
+from testing.documents import Document
 from testing.fake_api_server import FakeApiServer, until
 from testing.sidecar.scheduler import (
     FakeScheduler,

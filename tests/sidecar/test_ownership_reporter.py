@@ -20,7 +20,7 @@ from sidecar.commit.writes import Patch
 from sidecar.model.settings import SidecarSettings
 from sidecar.reports.ownership_reporter import OwnershipReporter
 from testing.allocation.builders import DRIVER
-from testing.builders import Document
+from testing.documents import Document
 from testing.fake_api_server import FakeApiServer, until
 from testing.sidecar.scheduler import (
     HOLDER,

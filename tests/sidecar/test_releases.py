@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from kube.api.urls import PODS, RESOURCE_CLAIMS
-from testing.builders import Document
+from testing.documents import Document
 from testing.fake_api_server import Call, FakeApiServer, until
 from testing.sidecar.scheduler import (
     FakeScheduler,

@@ -24,7 +24,7 @@ from sidecar.ownership.held_back import as_claim
 from sidecar.plan import preemption
 from sidecar.plan.preemption import FILTER_STEPS
 from testing.allocation.builders import node
-from testing.builders import Document
+from testing.documents import Document
 from testing.fake_api_server import Call, FakeApiServer, until
 from testing.sidecar.scheduler import (
     HOLDER,

@@ -5,7 +5,7 @@ from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 
-from testing.builders import Document
+from testing.documents import Document
 from testing.fake_api_server import FakeApiServer
 from testing.sidecar.scheduler import FakeScheduler, publish, put_claim, put_pod, sidecar_beside
 

@@ -1,16 +1,12 @@
 """The objects that the sidecar has to know before it answers."""
 
 import asyncio
-from datetime import UTC, datetime
 
 import pytest
 
-from allocator.model.feature_gates import Features
 from kube.api.urls import DEVICE_COMPATIBILITY_POLICIES
-from kube.runtime.informers import InformerFactory
-from sidecar.state.held_back import HeldBackLimits
-from sidecar.state.state import ClusterState
 from testing.fake_api_server import Call, FakeApiServer, quick_informers, running, until
+from testing.sidecar.scenes import state_with
 from testing.sidecar.scheduler import publish
 
 POLICIES = DEVICE_COMPATIBILITY_POLICIES.plural
@@ -18,18 +14,6 @@ POLICIES = DEVICE_COMPATIBILITY_POLICIES.plural
 
 def is_of_policies(call: Call) -> bool:
     return POLICIES in call.path
-
-
-def state_with(informers: InformerFactory, *, held_back_timeout_s: float = 1.0) -> ClusterState:
-    return ClusterState(
-        informers,
-        Features(),
-        drivers=frozenset(),
-        default_strategy="FirstFit",
-        now=lambda: datetime(2026, 11, 21, tzinfo=UTC),
-        held_back_limits=HeldBackLimits(held_back_timeout_s, most_per_namespace=8),
-        binding_timeout_s=1.0,
-    )
 
 
 @pytest.mark.parametrize("status", [500, 503, None])

@@ -6,8 +6,8 @@ import pytest
 
 from sidecar.model.settings import SidecarSettings, UsualPod
 from testing.allocation.builders import DRIVER
-from testing.builders import Document
-from tests.sidecar.test_headroom import Scene, changes, left, scene
+from testing.documents import Document
+from testing.sidecar.scenes import Scene, changes, left, scene
 
 USUAL = (UsualPod(device_class="gpu", cpu="8"), UsualPod(device_class="gpu", cpu="2", count=2))
 
@@ -38,7 +38,7 @@ async def test_each_node_has_the_slots_of_the_kinds(tmp_path: Path) -> None:
         assert (whole["since"], whole["removed"], whole["more"]) == (0, [], False)
 
 
-async def test_afterwards_only_what_changed_is_told(tmp_path: Path) -> None:
+async def test_afterwards_only_what_changed_is_reported(tmp_path: Path) -> None:
     async with scene(tmp_path, {"node-a": 1, "node-b": 2}, settings()) as cluster:
         await cluster.ask(headroom=changes(1, left("node-a", 64)))
         whole = await told(cluster, 0)
@@ -80,7 +80,7 @@ async def test_all_strategies_that_choose_nodes_tell_them(strategy: str, tmp_pat
         assert whole["nodes"] == {"node-a": 0}
 
 
-async def test_nothing_is_told_with_first_fit_or_to_an_older_plugin(tmp_path: Path) -> None:
+async def test_nothing_is_reported_with_first_fit_or_to_an_older_plugin(tmp_path: Path) -> None:
     async with scene(tmp_path, {"node-a": 1}, settings("FirstFit")) as cluster:
         await cluster.ask(headroom=changes(1, left("node-a", 64)))
         assert await told(cluster, 0) is None

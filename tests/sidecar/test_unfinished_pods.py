@@ -20,7 +20,7 @@ from sidecar.answers.decision_turns import ABANDONED, AGAIN_S, LATE_S, STUCK_S
 from sidecar.answers.self_checks import DecisionStuck, watch_decisions
 from sidecar.plan.decisions import EVALUATING, find_nodes
 from testing.allocation.builders import claim, request
-from testing.builders import Document
+from testing.documents import Document
 from testing.fake_api_server import FakeApiServer, until
 from testing.sidecar.scheduler import (
     FakeScheduler,

@@ -10,7 +10,7 @@ import pytest
 from kube.api.urls import RESOURCE_CLAIMS
 from kube.client.client import PatchType
 from kube.errors import Conflict
-from testing.builders import Document
+from testing.documents import Document
 from testing.fake_api_server import Call, FakeApiServer, until
 from testing.sidecar.scheduler import (
     FakeScheduler,

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from kube.api.urls import DEVICE_CLASSES, PODS, RESOURCE_CLAIMS
 from sidecar.answers.service import MAX_REST_S
-from testing.builders import Document
+from testing.documents import Document
 from testing.fake_api_server import FakeApiServer, until
 from testing.sidecar.scheduler import (
     FakeScheduler,

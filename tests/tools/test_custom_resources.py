@@ -40,7 +40,7 @@ from kube.api.translation_profile import MAX_LISTED_KINDS
 from kube.api.urls import own_resource
 from kube.manifests.reader import read_paths
 from kube.names import GROUP
-from tests.kube.api.test_policy import EXAMPLE
+from testing.command import EXAMPLES
 from tools.custom_resources import aggregated_roles, definition, role_rules
 from translation.model.intents import DeviceKind
 
@@ -134,7 +134,7 @@ def test_columns_show_the_conditions_that_there_are() -> None:
 
 
 def test_what_the_example_says_has_a_place() -> None:
-    (example,) = read_paths([str(EXAMPLE)])
+    (example,) = read_paths([str(EXAMPLES / "compatibility" / "policy.yaml")])
     known = {path for path, _ in schemas(ROOT)}
 
     def places(value: object, path: str) -> Iterator[str]:

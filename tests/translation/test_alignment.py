@@ -9,7 +9,6 @@ from kube.api.resource import ResourceSlice
 from testing.builders import (
     HAMI,
     NVIDIA,
-    Document,
     alternative,
     derived_claims,
     device,
@@ -28,6 +27,7 @@ from testing.builders import (
     translation_of,
     translation_outcome,
 )
+from testing.documents import Document
 from translation.cluster.snapshot import TranslationOptions, TranslationSnapshot
 from translation.profiles.device_facts import facts_by_driver, summary
 from translation.profiles.profile import parse_profile

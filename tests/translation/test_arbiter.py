@@ -6,7 +6,6 @@ import msgspec
 import pytest
 
 from testing.builders import (
-    Document,
     container,
     finding_codes,
     finding_texts,
@@ -18,6 +17,7 @@ from testing.builders import (
     pod_view,
     translation_outcome,
 )
+from testing.documents import Document
 from translation.reading import arbiter
 from translation.reading.legacy_pod import legacy_pod
 

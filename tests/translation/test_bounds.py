@@ -7,7 +7,8 @@ import pytest
 
 from controllers.templates.actions import derive_claims
 from findings.finding import Code
-from testing.builders import HAMI, Document, profiles
+from testing.builders import HAMI, profiles
+from testing.documents import Document
 from translation.model.bounds import MAX_ALTERNATIVES, MAX_CLAIMS, MAX_SELECTORS, MAX_SPEC_BYTES
 from translation.record.derive import Derivation, derive
 from translation.record.record import decode_record

@@ -6,7 +6,6 @@ import pytest
 
 from findings.finding import Code
 from testing.builders import (
-    Document,
     admit,
     derived_claims,
     devices_of,
@@ -19,6 +18,7 @@ from testing.builders import (
     translation_of,
     translation_snapshot,
 )
+from testing.documents import Document
 from translation.cluster.snapshot import TranslationOptions
 from translation.model.choices import Choices, Exclusivity
 

@@ -5,7 +5,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from findings.finding import Severity
-from testing.builders import Document, finding_texts
+from testing.builders import finding_texts
+from testing.documents import Document
 from translation.reading.claim_blind_objects import MAX_VALUES, find_unseen_claims
 
 GPU, MEMORY = "nvidia.com/gpu", "nvidia.com/gpumem"

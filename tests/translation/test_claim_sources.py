@@ -9,7 +9,6 @@ from findings.field_path import FieldPath, Key
 from findings.finding import Code, error
 from kube.api.core import PodResourceClaim
 from testing.builders import (
-    Document,
     container,
     driver_slice,
     gpus,
@@ -18,6 +17,7 @@ from testing.builders import (
     translation_of,
     translation_snapshot,
 )
+from testing.documents import Document
 from translation.cluster.snapshot import TranslationSnapshot
 from translation.record.claim_sources import locate_at_keys, match_claims, source_path
 

@@ -10,7 +10,6 @@ from kube.api.meta import convert
 from kube.api.resource import ResourceClaimTemplate
 from testing.builders import (
     EXAMPLE,
-    Document,
     admit,
     container,
     devices_of,
@@ -20,6 +19,7 @@ from testing.builders import (
     translation_of,
     translation_outcome,
 )
+from testing.documents import Document
 from translation.cluster.snapshot import TranslationOptions
 from translation.compiling.claims import Claim, pod_claim_label, template_digest
 

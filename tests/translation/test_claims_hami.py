@@ -11,7 +11,6 @@ from kube.api.resource import ResourceSlice
 from testing.builders import (
     HAMI,
     NVIDIA,
-    Document,
     alternative,
     devices_of,
     distinct,
@@ -27,6 +26,7 @@ from testing.builders import (
     translation_outcome,
     translation_snapshot,
 )
+from testing.documents import Document
 
 MODEL = f'device.attributes["{HAMI}"].productName'
 HAS_MODEL = f'"productName" in device.attributes["{HAMI}"]'

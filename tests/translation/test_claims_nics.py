@@ -14,7 +14,6 @@ from kube.cel.library import Environment
 from testing.builders import (
     DRANET,
     SRIOV,
-    Document,
     admit,
     admit_update,
     container,
@@ -32,6 +31,7 @@ from testing.builders import (
     translation_outcome,
     translation_snapshot,
 )
+from testing.documents import Document
 from translation.cluster.snapshot import TranslationOptions, TranslationSnapshot
 from translation.profiles.profile import Profile, parse_profile
 

@@ -7,7 +7,6 @@ import pytest
 from kube.api.resource import ResourceSlice
 from testing.builders import (
     NVIDIA,
-    Document,
     alternative,
     devices_of,
     distinct,
@@ -21,6 +20,7 @@ from testing.builders import (
     translation_outcome,
     translation_snapshot,
 )
+from testing.documents import Document
 from translation.cluster.snapshot import TranslationOptions
 
 MIG = "mig.nvidia.com"

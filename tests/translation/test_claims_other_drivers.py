@@ -12,7 +12,6 @@ from kube.cel.library import Environment
 from testing.builders import (
     EXAMPLE,
     HAMI,
-    Document,
     device,
     devices_of,
     exactly,
@@ -24,6 +23,7 @@ from testing.builders import (
     translation_outcome,
     translation_snapshot,
 )
+from testing.documents import Document
 from translation.cluster.snapshot import TranslationOptions, TranslationSnapshot
 from translation.profiles.profile import parse_profile
 

@@ -2,8 +2,9 @@
 
 import pytest
 
-from testing.builders import Document, finding_codes, gpus, pod, translation_of, translation_outcome
+from testing.builders import finding_codes, gpus, pod, translation_of, translation_outcome
 from testing.builders import translation_snapshot as snapshot
+from testing.documents import Document
 from translation.pipeline.translate import Refused, Translated
 
 WITHOUT_CAPACITY = snapshot(consumable_capacity=False)

@@ -4,7 +4,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from testing.builders import Document, container, pod
+from testing.builders import container, pod
+from testing.documents import Document
 from translation.reading.embedded_templates import (
     MAX_TEMPLATES,
     MAX_VALUES,

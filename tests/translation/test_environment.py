@@ -6,13 +6,13 @@ import pytest
 
 from testing.builders import (
     NAMESPACE,
-    Document,
     container,
     finding_texts,
     gpus,
     legacy_view,
     translation_snapshot,
 )
+from testing.documents import Document
 from translation.cluster.snapshot import TranslationOptions
 from translation.preflight.checks.environment import check_environment
 from translation.preflight.model.inputs import PreflightInput

@@ -8,8 +8,9 @@ from typing import Final
 import pytest
 
 from kube.names import DEFAULT_SCHEDULER_NAME
-from testing.builders import Document, container, pod, pod_view, profiles, translation_outcome
+from testing.builders import container, pod, pod_view, profiles, translation_outcome
 from testing.command import ROOT
+from testing.documents import Document
 from translation.cluster.snapshot import TranslationOptions, vocabularies_in_force
 from translation.pipeline.translate import Translated, Untouched
 from translation.reading.arbiter import VOCABULARIES

@@ -4,13 +4,13 @@ import pytest
 
 from testing.builders import (
     NVIDIA,
-    Document,
     finding_texts,
     gpus,
     pod,
     translation_outcome,
     translation_snapshot,
 )
+from testing.documents import Document
 from translation.cluster.snapshot import TranslationOptions
 from translation.pipeline.translate import Translated, Untouched
 
@@ -40,7 +40,7 @@ def subject(name: str, place: str, scheduler: str = "") -> Document:
         ("runai/queue", "labels"),
     ],
 )
-def test_what_a_pod_leaves_is_told(name: str, place: str) -> None:
+def test_what_a_pod_leaves_is_reported(name: str, place: str) -> None:
     outcome = translation_outcome(subject(name, place))
 
     assert isinstance(outcome, Translated)
@@ -77,7 +77,7 @@ def test_a_pod_that_names_the_bridge_leaves_its_queue() -> None:
     assert finding.code.value == "claimsNotSeen"
 
 
-def test_a_pod_that_an_adopted_scheduler_hands_over_is_told() -> None:
+def test_a_pod_that_an_adopted_scheduler_hands_over_is_reported() -> None:
     queue = subject("scheduling.volcano.sh/queue-name", "annotations", "volcano")
 
     (finding,) = translation_outcome(queue, None, ADOPTED).findings

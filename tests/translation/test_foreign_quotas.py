@@ -9,13 +9,13 @@ from kube.api.foreign_quotas import ForeignQuotaObject
 from kube.api.meta import convert
 from testing.builders import (
     NAMESPACE,
-    Document,
     finding_texts,
     gpus,
     pod,
     translation_outcome,
     translation_snapshot,
 )
+from testing.documents import Document
 from translation.cluster.snapshot import TranslationOptions, TranslationSnapshot
 from translation.reading.foreign_quotas import by_namespace, summarize_foreign_quota
 

@@ -7,7 +7,6 @@ import pytest
 from findings.finding import Code
 from testing.builders import (
     HAMI,
-    Document,
     container,
     derived_claims,
     devices_of,
@@ -21,6 +20,7 @@ from testing.builders import (
     translation_outcome,
     translation_snapshot,
 )
+from testing.documents import Document
 from translation.cluster.snapshot import TranslationOptions
 from translation.model.choices import Choices
 from translation.pipeline.translate import Refused

@@ -10,7 +10,6 @@ from findings.finding import Code, Finding, error
 from findings.fitting import FittingAmount, FittingAmounts
 from kube.quantity import Quantity
 from testing.builders import (
-    Document,
     container,
     device_at_root,
     driver_slice,
@@ -22,6 +21,7 @@ from testing.builders import (
     translation_of,
     translation_snapshot,
 )
+from testing.documents import Document
 from translation.cluster.snapshot import TranslationSnapshot
 from translation.reading.legacy_pod import container_paths
 from translation.record.key_fixes import with_key_fixes

@@ -9,7 +9,6 @@ from kube.api.core import LimitRange
 from kube.api.meta import convert
 from testing.builders import (
     NAMESPACE,
-    Document,
     admit,
     finding_texts,
     gpus,
@@ -19,6 +18,7 @@ from testing.builders import (
     translation_snapshot,
     with_changes,
 )
+from testing.documents import Document
 from translation.cluster.snapshot import TranslationSnapshot
 from translation.model.limit_ranges import limit_range_summary
 

@@ -4,7 +4,6 @@ import pytest
 
 from testing.builders import (
     HAMI,
-    Document,
     container,
     driver_slice,
     hami_gpu,
@@ -12,6 +11,7 @@ from testing.builders import (
     translation_outcome,
     translation_snapshot,
 )
+from testing.documents import Document
 from translation.cluster.snapshot import TranslationOptions, TranslationSnapshot
 
 ADOPTING = TranslationOptions(adopt_schedulers={"kai-scheduler": "default-scheduler"})
@@ -53,22 +53,22 @@ TOO_SMALL = "which is less than a process needs to open a device"
     ],
     ids=["HAMi", "the smallest", "no card has as many GiB", "Volcano", "an annotation of KAI"],
 )
-def test_a_number_of_mebibytes_that_opens_no_device_is_told_with_that_of_gibibytes(
+def test_a_number_of_mebibytes_that_opens_no_device_is_reported_with_that_of_gibibytes(
     document: Document, words: str
 ) -> None:
     assert unit_warnings(document) == [words]
 
 
 @pytest.mark.parametrize("memory", [256, 300, 1000, 81920])
-def test_a_number_that_may_be_meant_is_not_told(memory: int) -> None:
+def test_a_number_that_may_be_meant_is_not_reported(memory: int) -> None:
     assert unit_warnings(hami(memory)) == []
 
 
-def test_nothing_is_told_where_nothing_is_published() -> None:
+def test_nothing_is_reported_where_nothing_is_published() -> None:
     assert unit_warnings(hami(16), translation_snapshot()) == []
 
 
-def test_an_amount_of_bytes_is_told_once() -> None:
+def test_an_amount_of_bytes_is_reported_once() -> None:
     share = {"koordinator.sh/gpu-core": 50, "koordinator.sh/gpu-memory": 16}
 
     assert len(unit_warnings(pod(container("main", share)))) == 1

@@ -6,7 +6,6 @@ import pytest
 
 from testing.builders import (
     NAMESPACE,
-    Document,
     finding_texts,
     gpus,
     koordinator_container,
@@ -15,6 +14,7 @@ from testing.builders import (
     translation_outcome,
     translation_snapshot,
 )
+from testing.documents import Document
 from translation.cluster.snapshot import Mode, TranslationOptions, TranslationSnapshot
 from translation.pipeline.translate import Translated, Untouched
 

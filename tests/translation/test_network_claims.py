@@ -11,7 +11,6 @@ from kube.manifests.dump import dump_yaml
 from kube.names import REQUEST_ANNOTATION
 from testing.builders import (
     NAMESPACE,
-    Document,
     admit,
     container,
     device,
@@ -24,6 +23,7 @@ from testing.builders import (
     translation_snapshot,
 )
 from testing.command import drawbridge
+from testing.documents import Document, api_object
 from translation.cluster.network_claims import networks_with_bandwidth
 from translation.cluster.snapshot import (
     DEFAULT_PROFILES,
@@ -216,12 +216,12 @@ def test_virtual_functions_beside_a_network_keep_their_own_claim() -> None:
 
 
 def test_the_command_line_reads_definitions_of_files() -> None:
-    definition = {
-        "apiVersion": "k8s.cni.cncf.io/v1",
-        "kind": "NetworkAttachmentDefinition",
-        "metadata": {"name": "fast"},
-        "spec": {"config": json.dumps(MACVLAN)},
-    }
+    definition = api_object(
+        "NetworkAttachmentDefinition",
+        "fast",
+        api_version="k8s.cni.cncf.io/v1",
+        spec={"config": json.dumps(MACVLAN)},
+    )
     published = msgspec.to_builtins(
         driver_slice(DRIVER, interface("eth1", bandwidth="10G")), enc_hook=str
     )

@@ -7,7 +7,6 @@ import pytest
 from testing.builders import (
     HAMI,
     NVIDIA,
-    Document,
     derived_claims,
     devices_of,
     driver_slice,
@@ -23,6 +22,7 @@ from testing.builders import (
     translation_outcome,
     translation_snapshot,
 )
+from testing.documents import Document
 from translation.cluster.snapshot import TranslationSnapshot
 from translation.pipeline.translate import Refused
 

@@ -7,7 +7,6 @@ import pytest
 from kube.jsonpatch import Operation, apply
 from kube.names import REQUEST_ANNOTATION
 from testing.builders import (
-    Document,
     admit,
     container,
     gpus,
@@ -17,6 +16,7 @@ from testing.builders import (
     translation_of,
     with_changes,
 )
+from testing.documents import Document
 from translation.pipeline.patch import restore_pod, strip_keys
 
 ANNOTATION = "/metadata/annotations/drawbridge.internal~1request"

@@ -14,7 +14,6 @@ from quotas.resource_quotas.scopes import Quota
 from testing.builders import (
     HAMI,
     NAMESPACE,
-    Document,
     admit,
     admit_update,
     container,
@@ -32,6 +31,7 @@ from testing.builders import (
     translation_snapshot,
     with_changes,
 )
+from testing.documents import Document
 from translation.pipeline.translate import Translated, Untouched
 from translation.profiles.profile import Granularity
 

@@ -5,7 +5,6 @@ import pytest
 from testing.builders import (
     HAMI,
     NVIDIA,
-    Document,
     container,
     driver_slice,
     finding_texts,
@@ -17,6 +16,7 @@ from testing.builders import (
     translation_outcome,
     translation_snapshot,
 )
+from testing.documents import Document
 from translation.cluster.snapshot import TranslationSnapshot
 
 CARDS = translation_snapshot(
@@ -48,7 +48,7 @@ def model_findings(
     ],
     ids=["a model", "several models", "all models excluded", "one of both"],
 )
-def test_a_choice_that_no_published_card_meets_is_told(
+def test_a_choice_that_no_published_card_meets_is_reported(
     annotations: dict[str, str], name: str
 ) -> None:
     path = f"metadata.annotations[{name}]"
@@ -108,7 +108,7 @@ PARTITIONS = translation_snapshot(
     ("profile", "nearest"),
     [("4g.40gb", "3g.40gb"), ("2g.20gb", "3g.40gb"), ("7g.80gb", "3g.40gb"), ("1g.5gb", "1g.10gb")],
 )
-def test_a_mig_profile_that_no_device_has_is_told_with_those_that_there_are(
+def test_a_mig_profile_that_no_device_has_is_reported_with_those_that_there_are(
     profile: str, nearest: str
 ) -> None:
     key = f"nvidia.com/mig-{profile}"

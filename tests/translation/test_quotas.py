@@ -11,7 +11,8 @@ import pytest
 from kube.api.core import ResourceQuota
 from kube.api.meta import convert
 from quotas.resource_quotas.scopes import quota_of, scopes_of
-from testing.builders import Document, container, pod, pod_view
+from testing.builders import container, pod, pod_view
+from testing.documents import Document
 
 
 def of_scopes(*names: str) -> Document:

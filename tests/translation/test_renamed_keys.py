@@ -11,7 +11,6 @@ from process.model.settings import parse_settings
 from process.profiles.profile_files import load_profiles
 from testing.builders import (
     HAMI,
-    Document,
     admit,
     container,
     derived_claims,
@@ -25,6 +24,7 @@ from testing.builders import (
     translation_outcome,
     translation_snapshot,
 )
+from testing.documents import Document
 from translation.cluster.snapshot import TranslationOptions, vocabularies_in_force
 from translation.model.choices import Choices, CorePolicy, HamiDefaults
 from translation.pipeline.translate import Translated

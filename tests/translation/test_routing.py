@@ -10,7 +10,6 @@ from testing.builders import (
     EXAMPLE,
     HAMI,
     NVIDIA,
-    Document,
     admit,
     container,
     driver_slice,
@@ -29,6 +28,7 @@ from testing.builders import (
     translation_outcome,
     translation_snapshot,
 )
+from testing.documents import Document
 from translation.cluster.snapshot import TranslationOptions, TranslationSnapshot
 from translation.pipeline.translate import Untouched
 

@@ -6,7 +6,6 @@ import pytest
 from findings.finding import Code
 from testing.builders import (
     HAMI,
-    Document,
     amount,
     container,
     driver_slice,
@@ -20,6 +19,7 @@ from testing.builders import (
     translation_outcome,
     translation_snapshot,
 )
+from testing.documents import Document
 from translation.cluster.snapshot import NativePolicy, TranslationOptions, TranslationSnapshot
 from translation.model.intents import DeviceKind
 from translation.pipeline.translate import Refused, Translated, Untouched
@@ -61,7 +61,7 @@ def koordinator_share(*, memory: str, gpus: int) -> Document:
 
 
 @pytest.mark.parametrize("cluster", [PUBLISHED, translation_snapshot()], ids=["known", "unknown"])
-def test_a_total_that_gives_no_whole_mebibytes_is_told_with_the_amount_granted(
+def test_a_total_that_gives_no_whole_mebibytes_is_reported_with_the_amount_granted(
     cluster: TranslationSnapshot,
 ) -> None:
     got = translation_outcome(koordinator_share(memory="8Gi", gpus=3), cluster)

@@ -8,7 +8,6 @@ from kube.api.core import Node, Pod
 from kube.api.meta import convert
 from testing.builders import (
     HAMI,
-    Document,
     admit,
     driver_slice,
     finding_texts,
@@ -18,6 +17,7 @@ from testing.builders import (
     pod_view,
     translation_snapshot,
 )
+from testing.documents import Document
 from translation.cluster.node_taints import NodeTaints, shows_added_tolerations, summarize_taints
 from translation.cluster.snapshot import TolerationPolicy, TranslationOptions
 

@@ -6,7 +6,6 @@ import pytest
 
 from testing.builders import (
     NAMESPACE,
-    Document,
     container,
     finding_texts,
     gpus,
@@ -16,6 +15,7 @@ from testing.builders import (
     translation_outcome,
     translation_snapshot,
 )
+from testing.documents import Document
 from translation.cluster.snapshot import TranslationOptions, TranslationSnapshot
 from translation.pipeline.translate import Translated, Untouched
 

@@ -8,7 +8,6 @@ from testing.builders import (
     EXAMPLE,
     HAMI,
     NVIDIA,
-    Document,
     container,
     finding_texts,
     gpus,
@@ -19,6 +18,7 @@ from testing.builders import (
     translation_of,
     translation_outcome,
 )
+from testing.documents import Document
 from translation.cluster.snapshot import TranslationOptions, TranslationSnapshot
 
 HAMI_ONLY = TranslationOptions(profiles={"hami": HAMI})

@@ -8,7 +8,6 @@ from quotas.resource_quotas.scopes import Quota, Scope
 from testing.builders import (
     HAMI,
     NAMESPACE,
-    Document,
     container,
     finding_texts,
     gpus,
@@ -17,6 +16,7 @@ from testing.builders import (
     translation_outcome,
     translation_snapshot,
 )
+from testing.documents import Document
 from translation.cluster.snapshot import QuotaPolicy, TranslationOptions, TranslationSnapshot
 
 GPU = "spec.containers[0].resources.limits[nvidia.com/gpu]"

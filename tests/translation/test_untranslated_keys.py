@@ -6,7 +6,8 @@ import pytest
 
 from findings.finding import Finding, Severity
 from kube.names import REQUEST_ANNOTATION
-from testing.builders import Document, container, pod, pod_view
+from testing.builders import container, pod, pod_view
+from testing.documents import Document
 from translation.model.device_families import FAMILIES, DeviceFamily
 from translation.model.intents import Vocabulary
 from translation.model.keys import ANY, Place, names
@@ -329,7 +330,7 @@ def test_misspellings_are_bounded() -> None:
 
 
 @pytest.mark.parametrize("name", ["gpu-fraction", "gpu-memory"])
-def test_annotations_that_need_a_scheduler_are_told_without_it(name: str) -> None:
+def test_annotations_that_need_a_scheduler_are_reported_without_it(name: str) -> None:
     document = pod(container("main"), annotations={name: "0.5"})
 
     (finding,) = check_untranslated_keys(pod_view(document))

@@ -4,7 +4,8 @@ from typing import NamedTuple
 
 import pytest
 
-from testing.builders import Document, container, finding_codes, pod, pod_view
+from testing.builders import container, finding_codes, pod, pod_view
+from testing.documents import Document
 from translation.reading.untranslated_keys import check_untranslated_requests
 
 

@@ -5,14 +5,8 @@ from typing import NamedTuple
 import pytest
 
 from admission.match_conditions import match_conditions
-from testing.builders import (
-    Document,
-    gpus,
-    koordinator_container,
-    pod,
-    profiles,
-    translation_outcome,
-)
+from testing.builders import gpus, koordinator_container, pod, profiles, translation_outcome
+from testing.documents import Document
 from translation.cluster.snapshot import TranslationOptions, vocabularies_in_force
 from translation.pipeline.translate import Translated, Untouched
 

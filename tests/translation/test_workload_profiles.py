@@ -12,7 +12,6 @@ from kube.manifests.dump import dump_yaml
 from testing.builders import (
     HAMI,
     NAMESPACE,
-    Document,
     admit,
     container,
     devices_of,
@@ -25,6 +24,7 @@ from testing.builders import (
     translation_snapshot,
 )
 from testing.command import drawbridge
+from testing.documents import Document, api_object
 from translation.cluster.snapshot import TranslationSnapshot
 from translation.reading.workload_profiles import summarize_profile
 from translation.record.derive import derive
@@ -130,12 +130,7 @@ def test_a_second_round_of_admission_accepts_the_pod() -> None:
 
 
 def test_a_profile_beside_the_pod_in_a_file() -> None:
-    profile = {
-        "apiVersion": "tensor-fusion.ai/v1",
-        "kind": "WorkloadProfile",
-        "metadata": {"name": "train"},
-        "spec": SPEC,
-    }
+    profile = api_object("WorkloadProfile", "train", api_version="tensor-fusion.ai/v1", spec=SPEC)
     written = requesting()
     written["metadata"]["name"] = "a"
 

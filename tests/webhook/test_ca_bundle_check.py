@@ -11,7 +11,7 @@ import pytest
 from certs.authority import Authority
 from certs.serving import issue_serving_certificate
 from kube.api.urls import MUTATING_WEBHOOK_CONFIGURATIONS
-from testing.builders import Document
+from testing.documents import Document
 from testing.fake_api_server import FakeApiServer, quick_informers, running, until
 from webhook.ca_bundle_check import GRACE_PERIOD_S, CaBundleCheck
 

@@ -334,7 +334,7 @@ async def test_wrong_values_are_denied_with_their_causes(start: StartEndpoint) -
         ("tensor-fusion.ai/vram-limits", "tensor-fusion.ai/vram-limit"),
     ],
 )
-async def test_a_misspelt_annotation_of_a_pod_is_told(
+async def test_a_misspelt_annotation_of_a_pod_is_reported(
     annotation: str, meant: str, start: StartEndpoint
 ) -> None:
     endpoint = await start()

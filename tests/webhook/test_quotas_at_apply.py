@@ -8,7 +8,8 @@ import pytest
 from admission.webhook_configuration import VALIDATE_OBJECTS_PATH
 from kube.api.core import ResourceQuota
 from kube.api.meta import convert
-from testing.builders import NAMESPACE, Document, admit, container, gpus, pod, workload
+from testing.builders import NAMESPACE, admit, container, gpus, pod, workload
+from testing.documents import Document
 from testing.hami_cluster import HAMI, SNAPSHOT, context_fields
 from testing.webhook_endpoint import (
     JSON,

@@ -19,7 +19,8 @@ from admission.pods import postponed
 from admission.review import ReviewError
 from admission.webhook_configuration import MUTATE_PATH, VALIDATE_WORKLOADS_PATH
 from process.model.durations import PositiveDuration
-from testing.builders import Document, gpus, pod, workload
+from testing.builders import gpus, pod, workload
+from testing.documents import Document
 from testing.review_runner import UNLIMITED_S, review_runner
 from testing.webhook_endpoint import (
     JSON,

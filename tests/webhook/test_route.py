@@ -14,9 +14,9 @@ from kube.api.meta import convert
 from kube.api.resource import DeviceClaim
 from kube.names import GROUP_SCHEDULER_ANNOTATION, SCHEDULER_NAME
 from rules.context.context import Context
-from testing.builders import NAMESPACE, Document, admit, gpus, pod, translation_snapshot
+from testing.builders import NAMESPACE, admit, gpus, pod, translation_snapshot
+from testing.documents import EXAMPLE, Document, exactly
 from testing.fake_api_server import until
-from testing.rule_cases import EXAMPLE, exactly
 from testing.rule_contexts import named_class
 from testing.webhook_endpoint import (
     FixedEvaluator,

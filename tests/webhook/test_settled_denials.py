@@ -5,7 +5,8 @@ from typing import Any, Final
 
 import pytest
 
-from testing.builders import NAMESPACE, Document, gpus, pod, workload
+from testing.builders import NAMESPACE, gpus, pod, workload
+from testing.documents import Document
 from testing.hami_cluster import SNAPSHOT, context_fields
 from testing.webhook_endpoint import (
     FixedEvaluator,

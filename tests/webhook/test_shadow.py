@@ -6,7 +6,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from process.model.durations import PositiveDuration
-from testing.builders import Document, admit, gpus, pod, with_changes, workload
+from testing.builders import admit, gpus, pod, with_changes, workload
+from testing.documents import Document
 from testing.webhook_endpoint import (
     StartEndpoint,
     apply_patch,

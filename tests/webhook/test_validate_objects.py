@@ -19,23 +19,11 @@ from kube.names import TRANSLATE_LABEL
 from quotas.device_quotas.allocated_usage import AllocatedUsage, QuotaObjects
 from quotas.device_quotas.book import QuotaBook
 from rules.feasibility.idle_cluster import IdleCluster
-from testing.builders import (
-    NAMESPACE,
-    Document,
-    admit,
-    container,
-    gpus,
-    pod,
-    translation_snapshot,
-    workload,
-)
-from testing.hami_cluster import HAMI, SNAPSHOT, context_fields
-from testing.rule_cases import (
-    CLASSES,
-    CONFIGS,
+from testing.builders import NAMESPACE, admit, container, gpus, pod, translation_snapshot, workload
+from testing.documents import (
     EXAMPLE,
-    OWNERSHIPS,
-    Case,
+    Document,
+    api_object,
     cel,
     claim,
     device,
@@ -45,6 +33,8 @@ from testing.rule_cases import (
     resource_slice,
     template,
 )
+from testing.hami_cluster import HAMI, SNAPSHOT, context_fields
+from testing.rule_cases import CLASSES, CONFIGS, OWNERSHIPS, Case
 from testing.webhook_endpoint import (
     JSON,
     Call,
@@ -80,11 +70,10 @@ def object_review(document: Document, old: object = None, **request: Any) -> Doc
     return review(document, old, **about, name="validated", **request)
 
 
-PROFILE: Final = {
-    "apiVersion": "drawbridge.internal/v1alpha1",
-    "kind": "DeviceTranslationProfile",
-    "metadata": {"name": "npu.example.com"},
-    "spec": {
+PROFILE: Final = api_object(
+    "DeviceTranslationProfile",
+    "npu.example.com",
+    spec={
         "driver": "npu.example.com",
         "devices": {
             "device": {
@@ -93,7 +82,7 @@ PROFILE: Final = {
             }
         },
     },
-}
+)
 
 
 async def test_a_profile_is_answered_with_what_is_wrong_and_what_it_will_not_do(

@@ -8,13 +8,8 @@ from structlog.testing import capture_logs
 from admission.webhook_configuration import (
     VALIDATE_WORKLOADS_PATH,
 )
-from testing.builders import (
-    Document,
-    container,
-    gpus,
-    pod,
-    workload,
-)
+from testing.builders import container, gpus, pod, workload
+from testing.documents import Document, api_object
 from testing.hami_cluster import SNAPSHOT, context_fields
 from testing.webhook_endpoint import (
     JSON,
@@ -206,16 +201,15 @@ async def test_validations_are_logged_and_counted_by_kind(start: StartEndpoint) 
 
 
 def training_job(amounts: Document) -> Document:
-    return {
-        "apiVersion": "kubeflow.org/v1",
-        "kind": "PyTorchJob",
-        "metadata": {"name": "train"},
-        "spec": {
+    return api_object(
+        "PyTorchJob",
+        "train",
+        spec={
             "pytorchReplicaSpecs": {
                 "Worker": {"replicas": 2, "template": pod(container("main", amounts))}
             }
         },
-    }
+    )
 
 
 async def review_of_job(

@@ -20,7 +20,7 @@ from testing.allocation.builders import (
     pool_of,
     rule,
 )
-from tests.allocator.compatibility.test_matrix import example
+from testing.allocation.cases import example
 
 MODE = attribute_of("mode")
 NOBODY = policy()

@@ -8,7 +8,7 @@ from allocator.compatibility.lint_findings import Code, Severity
 from allocator.compatibility.lint_text import MAX_EVALUATIONS, lint_text
 from kube.api.policy import MAX_RULES, DeviceCompatibilityPolicy
 from testing.allocation.builders import DRIVER, attribute_of, policy, rule
-from tests.allocator.compatibility.test_matrix import example
+from testing.allocation.cases import example
 
 MODE = attribute_of("mode")
 

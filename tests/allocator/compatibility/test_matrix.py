@@ -1,7 +1,6 @@
 """The matrix of a policy, of groups that slices declare, and groups derived from rules."""
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import NamedTuple
 
 import pytest
@@ -17,35 +16,13 @@ from allocator.compatibility.matrix import (
     list_reasons,
     render_matrix,
 )
-from allocator.model.devices import NodeDevices
-from allocator.model.feature_gates import Features
 from allocator.model.outcome import RejectionReason
-from allocator.model.pools import node_devices
-from allocator.model.slice_index import build_index
-from kube.api.core import Node
-from kube.api.meta import convert
 from kube.api.policy import DeviceCompatibilityPolicy, Scope, Undeclared
-from kube.api.resource import Device, ResourceSlice
-from kube.manifests.reader import read_paths
+from kube.api.resource import Device
 from testing.allocation.builders import attribute_of, consumes, device, policy, pool_of, rule
+from testing.allocation.cases import example
 
-ROOT = Path(__file__).parents[3]
 MODE = attribute_of("mode")
-
-
-def example() -> tuple[DeviceCompatibilityPolicy, NodeDevices]:
-    """The policy of the four modes, and the node that it is shown on."""
-    objects = read_paths([str(ROOT / "examples" / "compatibility")])
-    documents = {kind: [document.document for document in objects if document.kind == kind] for kind in (
-        "DeviceCompatibilityPolicy", "ResourceSlice", "Node",
-    )}  # fmt: skip
-    slices = [convert(document, ResourceSlice) for document in documents["ResourceSlice"]]
-    (node,) = documents["Node"]
-    (modes,) = documents["DeviceCompatibilityPolicy"]
-    return (
-        convert(modes, DeviceCompatibilityPolicy),
-        node_devices(build_index(slices, Features()), convert(node, Node)),
-    )
 
 
 FOUR_MODES = "|          | whole | fraction | mig | mps | devices |\n| -------- | ----- | -------- | --- | --- | ------- |\n| whole    | ✗     | ✗        | ✗   | ✗   | 2       |\n| fraction | ✗     | ✓        | ✗   | ✓   | 4       |\n| mig      | ✗     | ✗        | ✓   | ✗   | 6       |\n| mps      | ✗     | ✓        | ✗   | ✓   | 4       |\n✓ may be in use together, ✗ may not\n"

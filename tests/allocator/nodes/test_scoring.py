@@ -24,7 +24,7 @@ from allocator.nodes.scoring import (
 )
 from kube.api.core import Node
 from kube.api.meta import convert
-from tests.allocator.nodes.test_resources_fit import GPU, request, resources
+from testing.allocation.resources import GPU, request, resources
 
 LEAST, MOST, RATIO = FitStrategy
 RISING = (ShapePoint(utilization=0, score=0), ShapePoint(utilization=100, score=10))

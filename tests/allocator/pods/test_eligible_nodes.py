@@ -10,7 +10,7 @@ from allocator.pods.eligible_nodes import EligibleNodes
 from allocator.pods.node_eligibility import node_rejection
 from kube.api.core import Node, Pod
 from kube.api.meta import convert
-from tests.allocator.pods.test_node_eligibility import CASES
+from testing.allocation.node_eligibility import CASES
 
 PODS = [convert({"metadata": {"name": "pod"}, "spec": dict(case.pod)}, Pod) for case in CASES]
 

@@ -12,10 +12,10 @@ from allocator.pods.extended_resource_claim import (
 )
 from kube.api.core import Node, Pod
 from kube.api.meta import convert
+from testing.documents import Document
 
 GPU, NIC = "example.com/gpu", "example.com/nic"
 CLASSES = {GPU: "gpu", NIC: "nic"}
-Document = dict[str, Any]
 
 
 def container(sidecar: bool = False, **amounts: Any) -> Document:

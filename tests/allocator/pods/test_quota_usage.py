@@ -10,9 +10,9 @@ from kube.api.meta import convert
 from kube.api.resource import DeviceClass, ResourceClaim
 from kube.quantity import Quantity
 from quotas.resource_quotas.usage import claim_usage, pod_usage, subtract_usage
-from testing import rule_cases as cases
+from testing import documents
+from testing.documents import Document
 
-Document = dict[str, Any]
 CLASS = "gpu.nvidia.com"
 DEVICES = f"{CLASS}.deviceclass.resource.k8s.io/devices"
 IMPLICIT = f"requests.deviceclass.resource.kubernetes.io/{CLASS}"
@@ -23,7 +23,7 @@ OTHER = "mig.nvidia.com"
 def counted(*requests: Document, mapped: str = "", counts_extended: bool = True) -> dict[str, str]:
     spec = {"extendedResourceName": mapped} if mapped else {}
     device_class = convert({"metadata": {"name": CLASS}, "spec": spec}, DeviceClass)
-    claim = convert(cases.claim(*requests), ResourceClaim).spec.devices
+    claim = convert(documents.claim(*requests), ResourceClaim).spec.devices
     usage = claim_usage(claim, {CLASS: device_class}, counts_extended=counts_extended)
     return {name: str(amount) for name, amount in usage.items()}
 
@@ -43,36 +43,46 @@ class Case(NamedTuple):
 
 CASES = (
     Case("no request", (), {}),
-    Case("one device where no count is given", (cases.exactly(),), devices(1)),
-    Case("as many as the count", (cases.exactly(count=3),), devices(3)),
+    Case("one device where no count is given", (documents.exactly(),), devices(1)),
+    Case("as many as the count", (documents.exactly(count=3),), devices(3)),
     Case(
         "as many as an allocation may have for all devices of a node",
-        (cases.exactly(allocationMode="All"),),
+        (documents.exactly(allocationMode="All"),),
         devices(32),
     ),
     Case(
         "nothing for a mode that is unknown",
-        (cases.exactly(allocationMode="Half", count=3),),
+        (documents.exactly(allocationMode="Half", count=3),),
         {DEVICES: "0"},
     ),
     Case(
         "the sum of requests",
-        (cases.exactly(count=2), cases.exactly("more", count=3)),
+        (documents.exactly(count=2), documents.exactly("more", count=3)),
         devices(5),
     ),
     Case(
         "the largest alternative of a class",
-        (cases.first(cases.sub("a", count=2), cases.sub("b", count=4), cases.sub("c", count=1)),),
+        (
+            documents.first(
+                documents.sub("a", count=2),
+                documents.sub("b", count=4),
+                documents.sub("c", count=1),
+            ),
+        ),
         devices(4),
     ),
     Case(
         "an alternative of each class",
-        (cases.first(cases.sub("a", count=2), {**cases.sub("b"), "deviceClassName": OTHER}),),
+        (
+            documents.first(
+                documents.sub("a", count=2), {**documents.sub("b"), "deviceClassName": OTHER}
+            ),
+        ),
         {**devices(2), **devices(1, OTHER)},
     ),
     Case(
         "all devices as the largest alternative",
-        (cases.first(cases.sub("a", count=2), cases.sub("b", allocationMode="All")),),
+        (documents.first(documents.sub("a", count=2), documents.sub("b", allocationMode="All")),),
         devices(32),
     ),
 )
@@ -84,7 +94,7 @@ def test_a_claim_counts(case: Case) -> None:
 
 
 def test_a_claim_counts_the_extended_resource_that_its_class_maps() -> None:
-    assert counted(cases.exactly(count=2), mapped="nvidia.com/gpu") == {
+    assert counted(documents.exactly(count=2), mapped="nvidia.com/gpu") == {
         CLAIMS: "1",
         **devices(2),
         "requests.nvidia.com/gpu": "2",
@@ -92,7 +102,7 @@ def test_a_claim_counts_the_extended_resource_that_its_class_maps() -> None:
 
 
 def test_a_claim_counts_no_extended_resource_where_the_version_does_not() -> None:
-    usage = counted(cases.exactly(count=2), mapped="nvidia.com/gpu", counts_extended=False)
+    usage = counted(documents.exactly(count=2), mapped="nvidia.com/gpu", counts_extended=False)
 
     assert usage == {CLAIMS: "1", DEVICES: "2"}
 

@@ -20,7 +20,7 @@ from allocator.strategies.registry import find_strategy
 from kube.api.core import Node, Pod
 from kube.api.meta import convert
 from testing.allocation.builders import claim, device_class, devices, node, request, slice_of
-from tests.allocator.simulation.test_simulate import held_claim
+from testing.allocation.cases import held_claim
 
 FPGA = "example.com/fpga"
 

@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-import msgspec
 import pytest
 
 from allocator.cluster.cluster import Cluster
@@ -16,11 +15,9 @@ from allocator.strategies import registry
 from allocator.strategies.strategy import Strategy
 from kube.api.core import Node, Pod
 from kube.api.meta import ObjectMeta, convert
-from kube.api.node_selector import NodeSelector, NodeSelectorTerm
 from kube.api.resource import (
     DeviceClass,
     ResourceClaim,
-    ResourceClaimStatus,
     ResourceClaimTemplate,
     ResourceClaimTemplateSpec,
     ResourceSlice,
@@ -35,10 +32,10 @@ from testing.allocation.builders import (
     labelled_node_selector,
     node,
     request,
-    requirement,
     result,
     slice_of,
 )
+from testing.allocation.cases import held_claim
 
 GPU = "nvidia.com/gpu"
 
@@ -133,18 +130,6 @@ def reasons(answer: SimulationResult) -> dict[str, list[str]]:
 
 def named_claim(name: str, *requests: Any) -> ResourceClaim:
     return claim(*(requests or (request(),)), name=name)
-
-
-def held_claim(gpu: str, place: str, name: str = "held") -> ResourceClaim:
-    """A claim that holds a device local to a node."""
-    holder = allocated_claim(result(gpu, pool=place), name=name)
-    assert holder.status is not None
-    assert holder.status.allocation is not None
-    term = NodeSelectorTerm(match_fields=(requirement("metadata.name", place),))
-    allocation = msgspec.structs.replace(
-        holder.status.allocation, node_selector=NodeSelector(node_selector_terms=(term,))
-    )
-    return msgspec.structs.replace(holder, status=ResourceClaimStatus(allocation=allocation))
 
 
 # --- who goes where -------------------------------------------------------------------------------

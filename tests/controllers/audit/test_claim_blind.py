@@ -20,7 +20,7 @@ from kube.api.urls import (
     RESOURCE_QUOTAS,
     VALIDATING_ADMISSION_POLICIES,
 )
-from testing.builders import Document
+from testing.documents import Document
 from testing.fake_api_server import FakeApiServer
 from translation.reading.arbiter import VOCABULARIES
 

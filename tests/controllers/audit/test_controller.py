@@ -47,7 +47,7 @@ from testing.allocation.builders import (
     result,
     slice_of,
 )
-from testing.builders import Document
+from testing.documents import Document
 from testing.fake_api_server import (
     Call,
     FakeApiServer,

@@ -248,7 +248,7 @@ async def test_the_reports_of_others_are_left_alone(server: FakeApiServer, audit
     )
 
 
-async def test_what_another_writer_changed_stays_and_is_told_once(
+async def test_what_another_writer_changed_stays_and_is_reported_once(
     server: FakeApiServer, audits: Audits
 ) -> None:
     server.fail(409, times=2, matches=writes_to("team-a"))
@@ -285,7 +285,7 @@ async def test_a_report_that_was_made_something_else_is_applied_again(
 
 
 @pytest.mark.parametrize("status", [403, 404])
-async def test_a_kind_that_is_not_served_is_told_once(
+async def test_a_kind_that_is_not_served_is_reported_once(
     server: FakeApiServer, audits: Audits, status: int
 ) -> None:
     server.fail(status, times=2, matches=lists("reports"))
@@ -305,7 +305,7 @@ async def test_a_kind_that_is_not_served_is_told_once(
     assert audits.counts() == {"current": 1}
 
 
-async def test_a_kind_that_is_gone_again_is_told_again(
+async def test_a_kind_that_is_gone_again_is_reported_again(
     server: FakeApiServer, audits: Audits
 ) -> None:
     with capture_logs() as logs:

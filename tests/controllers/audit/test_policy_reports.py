@@ -32,6 +32,7 @@ from kube.api.meta import convert
 from kube.api.policy_reports import PolicyReport, ReportSubject, Timestamp
 from kube.api.urls import CLUSTER_REPORTS, REPORTS
 from kube.quantity import Quantity
+from testing.documents import api_object
 
 NOW: Final = Timestamp(seconds=1_763_700_000, nanos=250_000_000)
 LATER: Final = Timestamp(seconds=1_763_700_600, nanos=0)
@@ -72,13 +73,15 @@ def as_sent(kind: ReportKind, report: PolicyReport) -> Any:
 def test_a_report_names_object_rule_field_and_fix() -> None:
     document = as_sent(ReportKind(REPORTS, "Report"), only_report(about(TOO_MANY)))
 
-    assert document == {
-        "apiVersion": "openreports.io/v1alpha1",
-        "kind": "Report",
-        "metadata": {"name": REPORT_NAME, "namespace": "team-a", "labels": LABELS},
-        "scope": {"apiVersion": "v1", "kind": "Namespace", "name": "team-a"},
-        "summary": {"pass": 0, "fail": 1, "warn": 0, "error": 0, "skip": 0},
-        "results": [
+    assert document == api_object(
+        "Report",
+        REPORT_NAME,
+        "team-a",
+        api_version="openreports.io/v1alpha1",
+        labels=LABELS,
+        scope={"apiVersion": "v1", "kind": "Namespace", "name": "team-a"},
+        summary={"pass": 0, "fail": 1, "warn": 0, "error": 0, "skip": 0},
+        results=[
             {
                 "source": "drawbridge",
                 "policy": REPORT_NAME,
@@ -101,7 +104,7 @@ def test_a_report_names_object_rule_field_and_fix() -> None:
                 "properties": {"field": "spec.devices.requests[0].exactly.count"},
             }
         ],
-    }
+    )
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.kind)

@@ -55,7 +55,7 @@ from process.certificates.certificates import (
 )
 from process.certificates.webhook_paths import PathKey
 from process.model.durations import PositiveDuration
-from testing.builders import Document
+from testing.documents import Document
 from testing.fake_api_server import FakeApiServer, quick_informers, running, until
 from testing.webhook_paths import path_secret
 from translation.reading.arbiter import VOCABULARIES, extended_vocabularies

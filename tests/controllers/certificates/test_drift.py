@@ -20,7 +20,7 @@ from controllers.certificates.drift_watch import REASON, ConfigurationWatch
 from kube.api.urls import EVENTS, MUTATING_WEBHOOK_CONFIGURATIONS, VALIDATING_WEBHOOK_CONFIGURATIONS
 from kube.collections.backoff import Backoff
 from kube.names import CONFIGURATION
-from testing.builders import Document
+from testing.documents import Document
 from testing.fake_api_server import FakeApiServer, quick_informers, quick_recorder, running, until
 from translation.cluster.snapshot import Mode
 from translation.reading.arbiter import VOCABULARIES

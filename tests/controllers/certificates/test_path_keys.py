@@ -56,7 +56,7 @@ from process.certificates.webhook_paths import (
     split_path,
 )
 from process.model.durations import Duration, PositiveDuration
-from testing.builders import Document
+from testing.documents import Document
 from testing.fake_api_server import FakeApiServer, quick_informers, running, until
 from testing.webhook_paths import path_secret
 

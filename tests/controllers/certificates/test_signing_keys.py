@@ -16,7 +16,7 @@ from kube.names import NAMESPACE, ROTATE_ANNOTATION, SIGNING_SECRET
 from process.certificates.certificates import CertificateSettings, Secret
 from process.certificates.signing import KEYS, SigningKeyCache
 from process.model.durations import PositiveDuration
-from testing.builders import Document
+from testing.documents import Document
 from testing.fake_api_server import FakeApiServer, quick_informers, running, until
 from testing.signing import signing_secret
 from translation.record.signature import Keys, SigningKey, decode_keys

@@ -15,7 +15,8 @@ from controllers.model.settings import ControllerSettings, Settings
 from kube.api.urls import CONFIG_MAPS, RESOURCE_CLAIM_TEMPLATES
 from kube.names import NAMESPACE
 from process.model.durations import PositiveDuration
-from testing.builders import Document, profiles
+from testing.builders import profiles
+from testing.documents import Document
 from testing.fake_api_server import FakeApiServer, quick_informers, running, until
 
 NAME = "drawbridge-inventory"

@@ -12,7 +12,7 @@ from controllers.model.settings import ControllerSettings
 from kube.api.urls import EVENTS, POD_GROUPS, PODS, VOLCANO_POD_GROUPS
 from kube.names import GANG_ANNOTATION, MANAGED_LABEL
 from process.model.durations import PositiveDuration
-from testing.builders import Document
+from testing.documents import Document
 from testing.fake_api_server import (
     Call,
     FakeApiServer,
@@ -21,7 +21,7 @@ from testing.fake_api_server import (
     running,
     until,
 )
-from tests.controllers.groups.test_gangs import ADOPTED, document
+from testing.gang_pods import ADOPTED, document
 
 FAST: Final = ControllerSettings(
     pod_group_unused_period=PositiveDuration(0.05),
@@ -142,7 +142,7 @@ async def test_pods_that_disagree_are_told_so() -> None:
         assert groups(server)[0]["spec"]["schedulingPolicy"]["gang"]["minCount"] == 2
 
 
-async def test_of_many_pods_that_disagree_some_are_told() -> None:
+async def test_of_many_pods_that_disagree_some_are_reported() -> None:
     """One event for each of thousands would cost as much again with every change of one."""
     names = [f"ring-{number:02}" for number in range(1, MAX_EVENTS + 5)]
     async with FakeApiServer() as server:

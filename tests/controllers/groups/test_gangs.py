@@ -4,8 +4,6 @@ from typing import Any
 
 import pytest
 
-from allocator.declarations.adopted import adopted_name
-from allocator.declarations.model import GroupName, GroupSystem
 from allocator.declarations.pod_group import PodGroup
 from allocator.groups.model import MAX_MEMBERS
 from controllers.groups.gangs import (
@@ -17,39 +15,10 @@ from controllers.groups.gangs import (
 )
 from kube.api.meta import convert, encode
 from kube.names import GANG_ANNOTATION, GROUP_SCHEDULER_ANNOTATION, MANAGED_LABEL, SCHEDULER_NAME
-from testing.builders import Document
+from testing.documents import Document, api_object
+from testing.gang_pods import ADOPTED, document
 
-GANG = GroupName(GroupSystem.KOORDINATOR, "team", "ring")
-ADOPTED = adopted_name(GANG)
-NAME = "gang.scheduling.koordinator.sh/name"
-MINIMUM = "gang.scheduling.koordinator.sh/min-available"
 JOB = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "job-1"}
-
-
-def document(
-    name: str = "ring-0",
-    *,
-    minimum: str | None = "2",
-    group: str = ADOPTED,
-    owner: Document | None = None,
-    created: str = "2026-11-20T10:00:00Z",
-    **spec: Any,
-) -> Document:
-    annotations = {NAME: "ring"} | ({} if minimum is None else {MINIMUM: minimum})
-    metadata: Document = {
-        "name": name,
-        "namespace": "team",
-        "uid": f"uid-{name}",
-        "creationTimestamp": created,
-        "annotations": annotations,
-    }
-    if owner is not None:
-        metadata["ownerReferences"] = [{**owner, "controller": True}]
-    group_spec = {"schedulingGroup": {"podGroupName": group}} if group else {}
-    return {
-        "metadata": metadata,
-        "spec": {"schedulerName": SCHEDULER_NAME, **group_spec, **spec},
-    }
 
 
 def gang_pod(*arguments: Any, **fields: Any) -> GangPod:
@@ -107,21 +76,18 @@ def test_pods_are_ordered_by_creation() -> None:
 def test_the_pod_group_has_owner_priority_and_scheduler_of_the_pods() -> None:
     pods = [gang_pod(f"ring-{n}", owner=JOB, priorityClassName="high") for n in range(2)]
 
-    assert pod_group_document(pods, 2) == {
-        "apiVersion": "scheduling.k8s.io/v1beta1",
-        "kind": "PodGroup",
-        "metadata": {
-            "name": ADOPTED,
-            "namespace": "team",
-            "labels": {MANAGED_LABEL: "true"},
-            "annotations": {
-                GROUP_SCHEDULER_ANNOTATION: SCHEDULER_NAME,
-                GANG_ANNOTATION: "Koordinator gang ring",
-            },
-            "ownerReferences": [JOB],
+    assert pod_group_document(pods, 2) == api_object(
+        "PodGroup",
+        ADOPTED,
+        "team",
+        labels={MANAGED_LABEL: "true"},
+        annotations={
+            GROUP_SCHEDULER_ANNOTATION: SCHEDULER_NAME,
+            GANG_ANNOTATION: "Koordinator gang ring",
         },
-        "spec": {"schedulingPolicy": {"gang": {"minCount": 2}}, "priorityClassName": "high"},
-    }
+        ownerReferences=[JOB],
+        spec={"schedulingPolicy": {"gang": {"minCount": 2}}, "priorityClassName": "high"},
+    )
 
 
 @pytest.mark.parametrize("owners", [(None,), (JOB, None), (JOB, {**JOB, "uid": "job-2"})])

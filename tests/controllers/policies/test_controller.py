@@ -20,9 +20,9 @@ from kube.api.urls import (
 )
 from process.model.durations import PositiveDuration
 from testing.allocation.builders import allocated_claim, result, slice_of
-from testing.builders import Document
+from testing.documents import Document
 from testing.fake_api_server import FakeApiServer, quick_informers, quick_recorder, running, until
-from tests.controllers.policies.test_status import APART, SETS, gpu
+from testing.policy_status import APART, SETS, gpu
 
 FAST: Final = ControllerSettings(
     policy_sync_period=PositiveDuration(0.02),

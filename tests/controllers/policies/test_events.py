@@ -6,15 +6,7 @@ from allocator.model.scheduler_support import SchedulerSupport
 from controllers.policies.events import conflict_events, policy_events
 from controllers.policies.status import PolicyReport
 from kube.api.events import Event, ObjectReference
-from tests.controllers.policies.test_status import (
-    APART,
-    HELD,
-    SLICED,
-    audited,
-    policy,
-    report,
-    status,
-)
+from testing.policy_status import APART, HELD, SLICED, audited, policy, report, status
 
 AWARE = SchedulerSupport(policy_aware=frozenset(["aware"]))
 

@@ -16,7 +16,8 @@ from kube.api.urls import CONFIG_MAPS, DEVICE_CLASSES, DEVICE_TRANSLATION_PROFIL
 from kube.names import NAMESPACE, REQUEST_ANNOTATION
 from process.model.durations import PositiveDuration
 from process.profiles.published_profiles import ProfileCache
-from testing.builders import Document, profiles
+from testing.builders import profiles
+from testing.documents import Document
 from testing.fake_api_server import FakeApiServer, quick_informers, quick_recorder, running, until
 from translation.cluster.snapshot import TranslationOptions
 from translation.profiles.profile import Profile, profile_of

@@ -9,7 +9,7 @@ from controllers.quotas.driver_owners import HANDED_OVER, DriverOwners
 from kube.api.ownership import OWNERSHIP
 from kube.api.urls import ALLOCATOR_OWNERSHIPS, VALIDATING_ADMISSION_POLICIES
 from quotas.gates.waiting_note import OWNED
-from testing.builders import Document
+from testing.documents import Document
 from testing.fake_api_server import FakeApiServer, quick_informers, running, until
 
 GPU = "gpu.example.com"

@@ -36,8 +36,8 @@ from testing.allocation.builders import (
     result,
     slice_of,
 )
-from testing.builders import Document
 from testing.device_quotas import device_limit, quota
+from testing.documents import Document
 from testing.fake_api_server import FakeApiServer, quick_informers, running, until
 
 FAST: Final = ControllerSettings(

@@ -32,8 +32,8 @@ from kube.api.urls import (
 from kube.names import QUOTA_GATE, QUOTA_GATE_POLICY, SCHEDULER_NAME
 from process.model.durations import PositiveDuration
 from testing.allocation.builders import claim, classes, device, request, slice_of
-from testing.builders import Document
 from testing.device_quotas import capacity_limit, device_limit, quota
+from testing.documents import Document
 from testing.fake_api_server import (
     Call,
     FakeApiServer,

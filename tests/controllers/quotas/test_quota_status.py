@@ -17,7 +17,8 @@ from kube.api.device_quota import (
 )
 from kube.api.resource import AllocationResult, DeviceAllocationResult
 from kube.cel.scope import AnswerInterrupted, Meter, evaluating
-from quotas.device_quotas.book import CountedClaim, QuotaBook
+from quotas.device_quotas.book import QuotaBook
+from quotas.device_quotas.counted_claims import CountedClaim
 from testing.allocation.builders import DRIVER, claim, classes, device, request, result, slice_of
 from testing.device_quotas import (
     COSTLY_SELECTOR,

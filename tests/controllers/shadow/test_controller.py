@@ -11,8 +11,9 @@ from controllers.model.settings import ControllerSettings
 from controllers.shadow.controller import ShadowController
 from kube.api.urls import EVENTS, NAMESPACES, PODS, WORKLOADS
 from process.model.durations import PositiveDuration
-from testing.builders import Document, gpus, pod, profiles
+from testing.builders import gpus, pod, profiles
 from testing.builders import workload as make_workload
+from testing.documents import Document
 from testing.fake_api_server import FakeApiServer, quick_informers, quick_recorder, running, until
 from translation.cluster.snapshot import ClaimUnawareComponent, Mode, TranslationOptions
 from translation.reading.arbiter import VOCABULARIES

@@ -9,16 +9,9 @@ from controllers.model.stored_objects import POD_KIND, key_texts, stored_object
 from controllers.shadow.report import evaluate_stored, shadow_event
 from kube.api.events import Event
 from quotas.resource_quotas.scopes import Quota
-from testing.builders import (
-    HAMI,
-    Document,
-    container,
-    gpus,
-    pod,
-    translation_snapshot,
-    with_changes,
-)
+from testing.builders import HAMI, container, gpus, pod, translation_snapshot, with_changes
 from testing.builders import workload as make_workload
+from testing.documents import Document
 from translation.cluster.snapshot import Mode, TranslationOptions
 from translation.reading.arbiter import VOCABULARIES
 

@@ -7,10 +7,8 @@ from typing import Any, Final, NamedTuple
 import msgspec
 import pytest
 
-from admission.pods import admit_created
 from controllers.model.template_documents import template_document
 from controllers.templates.actions import (
-    POD_CLAIM_ANNOTATION,
     Action,
     CreateTemplate,
     DeleteClaim,
@@ -31,19 +29,11 @@ from controllers.templates.actions import (
 )
 from controllers.templates.collection import UnusedTemplate, referenced_templates, unused_templates
 from kube.api.meta import encode
-from kube.jsonpatch import apply
 from kube.names import REQUEST_ANNOTATION
-from testing.builders import (
-    NAMESPACE,
-    Document,
-    gpus,
-    pod,
-    pod_view,
-    profiles,
-    translation_snapshot,
-)
-from testing.signing import NOW, SIGNING, signed_document
-from translation.cluster.snapshot import TranslationOptions
+from testing.builders import NAMESPACE, gpus, pod, profiles
+from testing.documents import Document
+from testing.signing import NOW, SIGNING
+from testing.translated_pods import CLAIM, KEPT, PLAIN, claim_document, projected, translated
 from translation.compiling.claims import spec_digest
 from translation.record.signature import SignatureStatus, verify
 
@@ -51,36 +41,6 @@ POD: Final = (NAMESPACE, "train")
 SECOND: Final = timedelta(seconds=1)
 
 
-def translated(*containers: Document, claims: Mapping[str, str] | None = None) -> Document:
-    """A pod as it is persisted, with the claims that were made of its templates."""
-    document = pod(*containers)
-    answer = admit_created(
-        document,
-        pod_view(document),
-        namespace=NAMESPACE,
-        snapshot=translation_snapshot(),
-        options=TranslationOptions(),
-    )
-    document = signed_document(apply(document, answer.operations))
-    document["metadata"] |= {"namespace": NAMESPACE, "uid": "pod-1"}
-    document["status"] = {
-        "phase": "Pending",
-        "resourceClaimStatuses": [
-            {"name": name, "resourceClaimName": claim} for name, claim in (claims or {}).items()
-        ],
-    }
-    return document
-
-
-def projected(document: Document) -> TranslatedPod:
-    projected_pod = project_pod(msgspec.json.encode(document), str)
-    assert projected_pod is not None
-    return projected_pod
-
-
-PLAIN: Final = translated(gpus(1), claims={"gpu": "train-gpu-x"})
-KEPT: Final = projected(PLAIN)
-(CLAIM,) = derive_claims(KEPT.annotation or "", profiles()).claims
 TEMPLATE: Final = (NAMESPACE, CLAIM.template)
 
 GOOD: Final = TemplateState(
@@ -349,21 +309,6 @@ KEPT_PODS = (
 @pytest.mark.parametrize("row", KEPT_PODS, ids=lambda row: row.name)
 def test_project_pod(row: ProjectionCase) -> None:
     assert row.is_kept == (project_pod(msgspec.json.encode(row.document), str) is not None)
-
-
-def claim_document(**status: Any) -> Document:
-    return {
-        "metadata": {
-            "name": "train-gpu-x",
-            "namespace": NAMESPACE,
-            "uid": "c-1",
-            "resourceVersion": "7",
-            "annotations": {POD_CLAIM_ANNOTATION: "gpu"},
-            "ownerReferences": [{"kind": "Pod", "uid": "pod-1", "controller": True}],
-        },
-        "spec": CLAIM.spec["spec"],
-        "status": status,
-    }
 
 
 def test_a_claim_is_comparable_with_its_template() -> None:

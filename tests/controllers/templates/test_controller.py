@@ -23,10 +23,11 @@ from kube.names import MANAGED_LABEL, SIGNATURE_ANNOTATION, SIGNING_SECRET
 from kube.names import NAMESPACE as OUR_NAMESPACE
 from process.certificates.signing import SigningKeyCache, SigningSettings
 from process.model.durations import PositiveDuration
-from testing.builders import NAMESPACE, Document, gpus, profiles
+from testing.builders import NAMESPACE, gpus, profiles
+from testing.documents import Document
 from testing.fake_api_server import FakeApiServer, quick_informers, quick_recorder, running, until
 from testing.signing import KEY, NOW, signing_secret
-from tests.controllers.templates.test_actions import CLAIM, claim_document, translated
+from testing.translated_pods import CLAIM, claim_document, translated
 from translation.record.signature import SigningKey
 
 FAST: Final = ControllerSettings(

@@ -2,7 +2,7 @@
 
 from controllers.templates.derivations import DerivationCache
 from testing.builders import profiles
-from tests.controllers.templates.test_actions import CLAIM, KEPT
+from testing.translated_pods import CLAIM, KEPT
 
 
 def test_an_annotation_is_derived_once() -> None:

@@ -15,15 +15,9 @@ from controllers.workloads import controller as workloads
 from controllers.workloads.requested import template_digest
 from kube.api.urls import NAMESPACES, RESOURCE_CLAIM_TEMPLATES, WORKLOADS
 from kube.names import MANAGED_LABEL, TRANSLATE_LABEL
-from testing.builders import (
-    Document,
-    container,
-    gpus,
-    pod,
-    profiles,
-    translation_of,
-)
+from testing.builders import container, gpus, pod, profiles, translation_of
 from testing.builders import workload as make_workload
+from testing.documents import Document
 from testing.fake_api_server import FakeApiServer, quick_informers, running, until
 from translation.cluster.snapshot import ClaimUnawareComponent, TranslationOptions
 from translation.reading.arbiter import VOCABULARIES

@@ -12,8 +12,7 @@ from driver.plan.declared import read_inventory
 from kube.api.resource import CapacityRequestPolicy, DeviceAttribute
 from kube.errors import FieldError
 from kube.quantity import Quantity
-
-Document = dict[str, Any]
+from testing.documents import Document
 
 SHARED: Document = {
     "name": "gpu-0-shared",

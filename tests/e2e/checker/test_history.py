@@ -55,7 +55,7 @@ def test_events_of_all_kinds_are_read_in_the_order_of_their_versions() -> None:
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"at": 1}', line("pods", 1).replace('"1"', '"x"')])
-def test_a_line_that_is_no_event_is_told_by_its_number(text: str) -> None:
+def test_a_line_that_is_no_event_is_reported_by_its_number(text: str) -> None:
     with pytest.raises(ValueError, match=r"line 2 is .*an event has at, kind, type, object"):
         read_history([line("pods", 1), text])
 

@@ -31,7 +31,7 @@ def training(**spec: Any) -> tuple[History, Any]:
     return history, history.workload("Job", "train", {GPU: 1}, **{"backoffLimit": 0, **spec})
 
 
-def test_a_job_that_a_drain_kills_is_told_with_its_failure() -> None:
+def test_a_job_that_a_drain_kills_is_reported_with_its_failure() -> None:
     """A3: a wave drained a node under a Job with backoffLimit 0, so that it failed for good."""
     history, job = training()
     history.pod("train-1", job, "n", limits={GPU: 1}, **NEVER)
@@ -57,7 +57,7 @@ def test_a_pod_that_has_ended_may_go() -> None:
     assert [] == broken(history)
 
 
-def test_a_pod_that_is_deleted_by_force_is_told() -> None:
+def test_a_pod_that_is_deleted_by_force_is_reported() -> None:
     history, job = training()
     pod = history.pod("train-1", job, "n", limits={GPU: 1}, **NEVER)
     history.delete("pods", pod)
@@ -106,7 +106,7 @@ def divided() -> tuple[History, Any]:
     return history, history.workload("ReplicaSet", "infer", {MIG_3G: 1})
 
 
-def test_a_pod_with_a_smaller_mig_device_is_told() -> None:
+def test_a_pod_with_a_smaller_mig_device_is_reported() -> None:
     """A1: a class of all MIG devices was mapped to mig-3g.40gb, and the pod got a 1g.5gb."""
     history, infer = divided()
     history.claim("c", "n", "small", pod="infer-1")
@@ -123,7 +123,7 @@ def test_a_pod_with_the_mig_device_that_it_asked_for_is_right() -> None:
     assert [] == broken(history)
 
 
-def test_a_pod_without_any_device_is_told() -> None:
+def test_a_pod_without_any_device_is_reported() -> None:
     """Kubernetes leaves a resource name to a class that maps it, and nobody allocates."""
     history = History()
     history.node("n", {GPU: "0"})
@@ -133,7 +133,7 @@ def test_a_pod_without_any_device_is_told() -> None:
     assert [("size", "a/web-1")] == broken(history)
 
 
-def test_a_pod_that_keeps_its_device_of_the_plugin_beside_the_driver_is_told() -> None:
+def test_a_pod_that_keeps_its_device_of_the_plugin_beside_the_driver_is_reported() -> None:
     """A drain leaves pods of DaemonSets, and the driver gives their devices to others."""
     history = History()
     history.node("n", {GPU: "2"})
@@ -157,7 +157,7 @@ def test_a_pod_may_keep_it_until_its_node_is_open_again() -> None:
     assert ("size", "a/agent-1") in broken(history)
 
 
-def test_a_device_of_two_claims_is_told() -> None:
+def test_a_device_of_two_claims_is_reported() -> None:
     history, infer = divided()
     for name in ("infer-1", "infer-2"):
         history.claim(name, "n", "large", pod=name)
@@ -268,7 +268,7 @@ def tenant(pods: int, *, seconds: float) -> History:
 GPU_CLASS: Final = "gpu.nvidia.com"
 
 
-def test_a_tenant_whose_quota_was_doubled_is_told() -> None:
+def test_a_tenant_whose_quota_was_doubled_is_reported() -> None:
     """B2: keys and claims had a line each with the amount meant for both together."""
     assert [("quota", "a")] == broken(tenant(2, seconds=60))
 
@@ -331,7 +331,7 @@ def test_a_pod_that_waits_behind_the_gate_has_nothing() -> None:
     assert [] == broken(history)
 
 
-def test_a_pod_that_waits_while_half_of_the_budget_is_left_is_told() -> None:
+def test_a_pod_that_waits_while_half_of_the_budget_is_left_is_reported() -> None:
     """Only claims counted in one line, and only keys in the other, each with a half."""
     history, web = moving("4")
     history.pod("web-1", web, phase="Pending", schedulingGates=GATES)
@@ -429,7 +429,7 @@ def test_a_device_of_another_size_is_not_idle() -> None:
 # --- nothing left behind --------------------------------------------------------------------------
 
 
-def test_what_is_left_behind_is_told() -> None:
+def test_what_is_left_behind_is_reported() -> None:
     history = History()
     history.node("n")
     history.node("n", unschedulable=True)

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from kube.api.conversion import CURRENT, current_version, to_current_version, to_original_path
+from testing.documents import Document
 
-Document = dict[str, Any]
 V1BETA1 = "resource.k8s.io/v1beta1"
 V1BETA2 = "resource.k8s.io/v1beta2"
 

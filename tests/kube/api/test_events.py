@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from kube.api.events import Event, ObjectReference, event_document, series_patch
 from kube.api.meta import ObjectMeta
+from testing.documents import api_object
 
 NOW: Final = datetime(2026, 11, 20, 8, 30, tzinfo=UTC)
 POD: Final = ObjectReference(api_version="v1", kind="Pod", namespace="team", name="a", uid="1")
@@ -21,21 +22,9 @@ def document(event: Event = EVENT, **fields: Any) -> Any:
 
 
 def test_an_event_is_an_object_of_the_api() -> None:
-    assert {
-        "apiVersion": "events.k8s.io/v1",
-        "kind": "Event",
-        "metadata": {"name": EVENT.name, "namespace": "team"},
-        "eventTime": "2026-11-20T08:30:00.000000Z",
-        "type": "Warning",
-        "reason": "Missing",
-        "action": "Observe",
-        "note": "No device.",
-        "reportingController": "drawbridge.test",
-        "reportingInstance": "host_1",
-        "regarding": {
+    assert api_object("Event", EVENT.name, "team", eventTime="2026-11-20T08:30:00.000000Z", type="Warning", reason="Missing", action="Observe", note="No device.", reportingController="drawbridge.test", reportingInstance="host_1", regarding={
             "apiVersion": "v1", "kind": "Pod", "namespace": "team", "name": "a", "uid": "1"
-        },
-    } == document()  # fmt: skip
+        }) == document()  # fmt: skip
 
 
 def test_an_event_about_a_cluster_scoped_object_is_in_the_default_namespace() -> None:

@@ -24,6 +24,7 @@ from kube.errors import (
     NotFound,
     Throttled,
 )
+from testing.documents import api_object
 from testing.fake_api_server import FakeApiServer, until
 
 PODS = Resource(version="v1", plural="pods")
@@ -31,12 +32,7 @@ CLASSES = Resource(group="resource.k8s.io", version="v1", plural="deviceclasses"
 
 
 def pod(name: str = "a", **spec: Any) -> dict[str, Any]:
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name, "namespace": "default"},
-        "spec": spec,
-    }
+    return api_object("Pod", name, "default", spec=spec)
 
 
 @pytest.mark.parametrize(

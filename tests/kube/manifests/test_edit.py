@@ -7,8 +7,7 @@ import pytest
 from kube.errors import NotEditable
 from kube.manifests.edit import Change, check_edit, edit_yaml
 from kube.manifests.reader import read_objects
-
-Document = dict[str, Any]
+from testing.documents import Document
 
 HEAD = "apiVersion: v1\nkind: Pod\n"
 

@@ -16,6 +16,7 @@ from kube.manifests import source
 from kube.manifests.dump import dump_yaml
 from kube.manifests.reader import read_objects, read_paths, read_views
 from kube.manifests.source import SourceObject, ViewedObject
+from testing.documents import api_object
 
 HEAD = "apiVersion: v1\nkind: ConfigMap\n"
 DOCUMENT = {"apiVersion": "v1", "kind": "ConfigMap"}
@@ -302,8 +303,8 @@ def test_read_paths_rejects(tmp_path: Path) -> None:
 
 
 VIEWS: dict[tuple[str, str], type[ApiStruct]] = {("v1", "Node"): Node, ("v1", "Pod"): Pod}
-NODE = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "a"}}
-POD = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "b", "namespace": "team"}}
+NODE = api_object("Node", "a")
+POD = api_object("Pod", "b", "team")
 
 
 def json_list(*items: Any, **fields: Any) -> Any:

@@ -24,6 +24,7 @@ from kube.runtime.informers import (
     wait_synced,
 )
 from kube.runtime.stores import Handler, Key
+from testing.documents import api_object
 from testing.fake_api_server import FakeApiServer, running, until
 
 PODS = Resource(version="v1", plural="pods")
@@ -33,8 +34,7 @@ QUICK = InformerSettings(
 
 
 def pod(name: str, node: str = "n") -> dict[str, Any]:
-    metadata = {"name": name, "namespace": "default"}
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"nodeName": node}}
+    return api_object("Pod", name, "default", spec={"nodeName": node})
 
 
 def node_of(raw: bytes) -> str | None:

@@ -234,7 +234,7 @@ def test_a_pod_of_the_bridge_that_has_the_gate_waits_for_nothing() -> None:
     assert stage.totals() == Totals(waiting=2 * ONE)
 
 
-def test_what_a_pod_waits_for_is_told_after_a_while_only() -> None:
+def test_what_a_pod_waits_for_is_reported_after_a_while_only() -> None:
     """A driver is handed over within seconds."""
     stage = Stage(quota(device_limit(8)))
     stage.add("pod")

@@ -12,8 +12,8 @@ from kube.quantity import Quantity
 from rules.feasibility.bounded_search import Feasibility
 from rules.feasibility.high_water_mark import DriverStock
 from rules.feasibility.idle_cluster import MAX_SIZE, IdleCluster
+from testing.documents import EXAMPLE, Document, claim, exactly, resource_slice
 from testing.feasibility_cases import gpu
-from testing.rule_cases import EXAMPLE, Document, claim, exactly, resource_slice
 from testing.rule_contexts import CLASSES
 
 

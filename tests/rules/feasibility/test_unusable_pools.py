@@ -6,6 +6,7 @@ import pytest
 
 from allocator.model.feature_gates import Features
 from rules.context.context import Context
+from testing.documents import EXAMPLE, Document, attributes, claim, device, resource_slice
 from testing.feasibility_cases import (
     EXACT,
     NODE_A,
@@ -15,16 +16,7 @@ from testing.feasibility_cases import (
     example_request,
     gpu,
 )
-from testing.rule_cases import (
-    EXAMPLE,
-    Document,
-    attributes,
-    claim,
-    device,
-    finding_lines,
-    findings_of,
-    resource_slice,
-)
+from testing.rule_cases import finding_lines, findings_of
 
 GATES_OFF = Features(partitionable_devices=False)
 GROUPS_ON = Features(compatibility_groups=True)

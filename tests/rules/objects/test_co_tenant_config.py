@@ -13,18 +13,18 @@ from kube.api.core import Node
 from kube.api.meta import ObjectMeta, convert
 from kube.api.resource import DeviceClaim, ResourceClaim, ResourceSlice
 from rules.context.context import Context
-from testing.rule_cases import (
-    NAMESPACE,
+from testing.documents import (
     NVIDIA,
     Document,
+    api_object,
     attributes,
     claim,
     config,
     exactly,
-    findings_of,
     gpu_config,
     resource_slice,
 )
+from testing.rule_cases import NAMESPACE, findings_of
 from testing.rule_contexts import CLASSES
 
 SHARED: Final[Document] = {
@@ -168,18 +168,18 @@ def test_claims(case: Case) -> None:
 
 
 def test_a_pod_is_warned_of_what_its_claims_contradict() -> None:
-    pod = {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": "pod", "namespace": NAMESPACE},
-        "spec": {
+    pod = api_object(
+        "Pod",
+        "pod",
+        NAMESPACE,
+        spec={
             "containers": [{"name": "main", "image": "registry.example/app:1"}],
             "resourceClaims": [
                 {"name": "a", "resourceClaimName": "short"},
                 {"name": "b", "resourceClaimName": "long"},
             ],
         },
-    }
+    )
     claims = {(NAMESPACE, "short"): sharing("Short"), (NAMESPACE, "long"): sharing("Long")}
 
     assert [_MAY] == messages(pod, cluster(claims=claims))

@@ -11,6 +11,7 @@ from kube.quantity import Quantity
 from rules.context.context import Context
 from rules.feasibility.enforcement import Enforcement, EnforcementSettings
 from rules.feasibility.high_water_mark import DriverStock, HighWaterMark
+from testing.documents import EXAMPLE, Document, claim, exactly, resource_slice
 from testing.feasibility_cases import (
     BUSY,
     CLUSTER,
@@ -32,17 +33,7 @@ from testing.feasibility_cases import (
     memory,
     template_entry,
 )
-from testing.rule_cases import (
-    EXAMPLE,
-    NAMESPACE,
-    Document,
-    claim,
-    exactly,
-    finding_lines,
-    findings_of,
-    pod,
-    resource_slice,
-)
+from testing.rule_cases import NAMESPACE, finding_lines, findings_of, pod
 
 # --- what is told ---------------------------------------------------------------------------------
 

@@ -9,23 +9,25 @@ from kube.api.meta import convert
 from kube.api.resource import ResourceClaim, ResourceSlice
 from rules.context.context import Context
 from rules.engine.engine import Target, validate
-from testing import rule_cases as cases
-from testing.builders import Document
+from testing import documents
+from testing.documents import Document
 
-SHARE = cases.exactly(capacity={"requests": {"memory": "10Gi"}})
-TOLERANT = cases.exactly(tolerations=[{"operator": "Exists"}])
-ADMIN = cases.exactly(adminAccess=True)
-DISTINCT = {"constraints": [{"distinctAttribute": f"{cases.EXAMPLE}/model"}]}
+SHARE = documents.exactly(capacity={"requests": {"memory": "10Gi"}})
+TOLERANT = documents.exactly(tolerations=[{"operator": "Exists"}])
+ADMIN = documents.exactly(adminAccess=True)
+DISTINCT: documents.Document = {
+    "constraints": [{"distinctAttribute": f"{documents.EXAMPLE}/model"}]
+}
 REQUESTS = ("spec", "devices", "requests", "0", "exactly")
 CASES = [
-    ("DRAConsumableCapacity", cases.claim(SHARE), "error sharesNotSupported spec.devices.requests[0].exactly.capacity"),
-    ("DRAConsumableCapacity", cases.claim(cases.exactly(count=2), **DISTINCT),
+    ("DRAConsumableCapacity", documents.claim(SHARE), "error sharesNotSupported spec.devices.requests[0].exactly.capacity"),
+    ("DRAConsumableCapacity", documents.claim(documents.exactly(count=2), **DISTINCT),
      "warning featureGateOff spec.devices.constraints[0].distinctAttribute"),
-    ("DRADeviceTaints", cases.claim(TOLERANT), "warning featureGateOff spec.devices.requests[0].exactly.tolerations"),
-    ("DRAAdminAccess", cases.claim(ADMIN), "warning featureGateOff spec.devices.requests[0].exactly.adminAccess"),
-    ("DRAConsumableCapacity", cases.resource_slice(cases.device(allowMultipleAllocations=True)),
+    ("DRADeviceTaints", documents.claim(TOLERANT), "warning featureGateOff spec.devices.requests[0].exactly.tolerations"),
+    ("DRAAdminAccess", documents.claim(ADMIN), "warning featureGateOff spec.devices.requests[0].exactly.adminAccess"),
+    ("DRAConsumableCapacity", documents.resource_slice(documents.device(allowMultipleAllocations=True)),
      "warning featureGateOff spec.devices[0].allowMultipleAllocations"),
-    ("DRADeviceTaints", cases.resource_slice(cases.device(taints=[{"key": "a", "effect": "NoSchedule"}])),
+    ("DRADeviceTaints", documents.resource_slice(documents.device(taints=[{"key": "a", "effect": "NoSchedule"}])),
      "warning featureGateOff spec.devices[0].taints"),
 ]  # fmt: skip
 

@@ -38,7 +38,7 @@ RIGHT: list[tuple[str, dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("driver", "parameters", "expected"), WRONG)
-def test_what_the_driver_rejects_is_told(
+def test_what_the_driver_rejects_is_reported(
     driver: str, parameters: dict[str, Any], expected: str
 ) -> None:
     faults = [f"{fault.path}: {fault.fix}".lower() for fault in find_doubts(driver, parameters)]

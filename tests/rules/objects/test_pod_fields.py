@@ -7,8 +7,9 @@ import pytest
 from findings.field_path import FieldPath
 from rules.model.recorded_pods import FIELDS
 from rules.objects.pod_fields import MAX_FINDINGS, find_unknown_pod_fields
+from testing.documents import api_object
 
-POD = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "labels": {"any": "label"}}}
+POD = api_object("Pod", "p", labels={"any": "label"})
 CASES: list[tuple[str, dict[str, Any], str]] = [
     ("limit for limits asks for no GPU", {"containers": [{"resources": {"limit": {"nvidia.com/gpumem": 3000}}}]},
      ('spec.containers[0].resources.limit: Kubernetes 1.37 has no field "limit" here, and drops it, so '
@@ -47,7 +48,7 @@ def test_known_fields_and_free_maps_are_no_findings() -> None:
 
 
 @pytest.mark.parametrize("raw", [None, 1, [1], {"spec": 1}, {"spec": {"containers": "x"}}])
-def test_values_of_wrong_types_are_told_elsewhere(raw: object) -> None:
+def test_values_of_wrong_types_are_reported_elsewhere(raw: object) -> None:
     assert texts(raw) == []
 
 

@@ -10,7 +10,7 @@ from kube.api.meta import convert
 from kube.api.resource import ResourceSlice
 from rules.context.context import Context
 from rules.context.inventory import Inventory
-from testing.rule_cases import (
+from testing.documents import (
     EXAMPLE,
     Document,
     attributes,
@@ -19,12 +19,11 @@ from testing.rule_cases import (
     device,
     device_class,
     exactly,
-    finding_lines,
-    findings_of,
     first,
     resource_slice,
     sub,
 )
+from testing.rule_cases import finding_lines, findings_of
 from testing.rule_contexts import GPUS, context, named_class
 
 _EXACT = "spec.devices.requests[0].exactly"

@@ -3,7 +3,8 @@
 import pytest
 
 from rules.context.context import Context
-from testing.rule_cases import EXAMPLE, cel, claim, exactly, findings_of
+from testing.documents import EXAMPLE, cel, claim, exactly
+from testing.rule_cases import findings_of
 
 CAPACITY = f'device.capacity["{EXAMPLE}"]'
 GENERAL = 'compare quantities with x.compareTo(quantity("1Gi")) >= 0'

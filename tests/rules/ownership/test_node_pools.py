@@ -7,7 +7,8 @@ from allocator.search.attempt import AllocatorOptions
 from kube.api.core import Node
 from rules.context.context import Context
 from testing.allocation.builders import node
-from testing.rule_cases import finding_lines, nodes_of, owned, ownership
+from testing.documents import nodes_of, owned, ownership
+from testing.rule_cases import finding_lines
 
 
 def among(*nodes: Node) -> Context:

@@ -6,17 +6,8 @@ import pytest
 
 from rules.context.context import Context
 from testing.device_quotas import COSTLY_SELECTOR
-from testing.rule_cases import (
-    Document,
-    attributes,
-    cel,
-    device,
-    device_quota,
-    finding_lines,
-    findings_of,
-    limit,
-    resource_slice,
-)
+from testing.documents import Document, attributes, cel, device, device_quota, limit, resource_slice
+from testing.rule_cases import finding_lines, findings_of
 from testing.rule_contexts import GPUS, context
 
 _LIMIT = "spec.limits[0]"

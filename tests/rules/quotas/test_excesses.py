@@ -17,6 +17,7 @@ from kube.api.resource import ResourceClaim, ResourceSlice
 from kube.quantity import Quantity
 from rules.context.context import Context
 from rules.engine.engine import Target, validate
+from testing.documents import Document, claim, device_quota, first, limit, sub, template
 from testing.feasibility_cases import (
     IS_SHARED,
     NODE_A,
@@ -26,19 +27,7 @@ from testing.feasibility_cases import (
     example_request,
     memory,
 )
-from testing.rule_cases import (
-    NAMESPACE,
-    Document,
-    claim,
-    device_quota,
-    finding_lines,
-    findings_of,
-    first,
-    limit,
-    pod,
-    sub,
-    template,
-)
+from testing.rule_cases import NAMESPACE, finding_lines, findings_of, pod
 from testing.rule_contexts import CLASSES
 
 EXACT: Final = "spec.devices.requests[0].exactly"

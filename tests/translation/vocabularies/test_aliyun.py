@@ -6,7 +6,6 @@ import pytest
 
 from testing.builders import (
     HAMI,
-    Document,
     admit,
     container,
     devices_of,
@@ -17,6 +16,7 @@ from testing.builders import (
     translation_of,
     translation_snapshot,
 )
+from testing.documents import Document
 from translation.cluster.snapshot import TranslationOptions
 from translation.model.choices import Choices, InitContainers, MemoryUnit
 

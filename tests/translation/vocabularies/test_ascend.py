@@ -6,7 +6,6 @@ from typing import Any, Final, NamedTuple
 import pytest
 
 from testing.builders import (
-    Document,
     admit,
     container,
     devices_of,
@@ -17,6 +16,7 @@ from testing.builders import (
     translation_of,
     translation_outcome,
 )
+from testing.documents import Document
 from translation.cluster.snapshot import TranslationOptions
 from translation.model.choices import Choices
 from translation.model.npu_chips import CHIPS, NpuChip, NpuTemplate

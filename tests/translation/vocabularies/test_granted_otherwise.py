@@ -6,7 +6,6 @@ import pytest
 
 from testing.builders import (
     HAMI,
-    Document,
     container,
     devices_of,
     driver_slice,
@@ -18,6 +17,7 @@ from testing.builders import (
     translation_outcome,
     translation_snapshot,
 )
+from testing.documents import Document
 from translation.cluster.snapshot import TranslationOptions
 from translation.pipeline.translate import Refused
 from translation.reading.untranslated_keys import check_untranslated_keys
@@ -44,7 +44,7 @@ def test_an_init_container_runs_before_with_the_same_tpus() -> None:
     assert not isinstance(translation_outcome(pod(tpus("a"), init=[tpus("init")])), Refused)
 
 
-def test_a_nic_of_volcano_engine_is_told() -> None:
+def test_a_nic_of_volcano_engine_is_reported() -> None:
     asking = pod_view(pod(container("main", {"vke.volcengine.com/rdma": 8})))
 
     (finding,) = check_untranslated_keys(asking)
@@ -115,7 +115,9 @@ def test_a_percentage_that_would_become_gpus_is_rejected_for_that_reason() -> No
 
 
 @pytest.mark.parametrize("cores", [0, None])
-def test_no_limit_of_cores_of_a_dcu_is_told_where_the_driver_gives_all(cores: int | None) -> None:
+def test_no_limit_of_cores_of_a_dcu_is_reported_where_the_driver_gives_all(
+    cores: int | None,
+) -> None:
     amounts = {"hygon.com/dcunum": 1, "hygon.com/dcumem": 2000}
     if cores is not None:
         amounts["hygon.com/dcucores"] = cores

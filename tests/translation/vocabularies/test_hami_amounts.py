@@ -9,7 +9,8 @@ from typing import NamedTuple
 import msgspec
 import pytest
 
-from testing.builders import Document, container, finding_texts, gpus, legacy_view
+from testing.builders import container, finding_texts, gpus, legacy_view
+from testing.documents import Document
 from translation.model.intents import Intent
 from translation.vocabularies.hami.translate import translate
 

@@ -6,7 +6,6 @@ import pytest
 
 from admission.pods import Decision
 from testing.builders import (
-    Document,
     admit,
     container,
     devices_of,
@@ -16,6 +15,7 @@ from testing.builders import (
     translation_of,
     translation_outcome,
 )
+from testing.documents import Document
 from translation.cluster.snapshot import TranslationOptions
 from translation.pipeline.translate import Refused, Untouched
 
@@ -138,7 +138,7 @@ def test_what_is_no_share_is_rejected_with_the_field(
         ("-5", "write a whole number of MiB"),
     ],
 )
-def test_a_memory_in_bytes_is_told_in_mebibytes(text: str, fix: str) -> None:
+def test_a_memory_in_bytes_is_reported_in_mebibytes(text: str, fix: str) -> None:
     outcome = translation_outcome(requesting(gpu_memory=text), options=ADOPTING)
 
     assert isinstance(outcome, Refused)

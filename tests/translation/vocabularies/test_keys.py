@@ -18,7 +18,6 @@ from testing.builders import (
     HAMI,
     NAMESPACE,
     NVIDIA,
-    Document,
     admit,
     container,
     device,
@@ -34,6 +33,7 @@ from testing.builders import (
     translation_outcome,
     translation_snapshot,
 )
+from testing.documents import Document
 from translation.cluster.snapshot import NetworkSummary, TranslationOptions, TranslationSnapshot
 from translation.model import keys
 from translation.model.intents import Vocabulary

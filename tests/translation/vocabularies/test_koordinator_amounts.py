@@ -11,7 +11,6 @@ import msgspec
 import pytest
 
 from testing.builders import (
-    Document,
     container,
     finding_texts,
     koordinator_annotations,
@@ -19,6 +18,7 @@ from testing.builders import (
     pod,
     pod_view,
 )
+from testing.documents import Document
 from translation.model.intents import DeviceKind, Intent, LegacyPod
 from translation.reading.legacy_pod import legacy_pod
 from translation.vocabularies.koordinator.translate import translate

@@ -11,13 +11,13 @@ import pytest
 from findings.field_path import FieldPath, Key
 from findings.finding import Finding
 from testing.builders import (
-    Document,
     finding_texts,
     koordinator_annotations,
     koordinator_container,
     pod,
     pod_view,
 )
+from testing.documents import Document
 from translation.model.intents import (
     Alignment,
     DeviceFilter,

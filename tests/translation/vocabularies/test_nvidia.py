@@ -6,7 +6,8 @@ import msgspec
 import pytest
 
 from findings.finding import Finding
-from testing.builders import Document, container, finding_texts, gpus, legacy_view, limits
+from testing.builders import container, finding_texts, gpus, legacy_view, limits
+from testing.documents import Document
 from translation.model.intents import DeviceKind, Intent, Translation
 from translation.vocabularies.nvidia import mig_profile, translate
 

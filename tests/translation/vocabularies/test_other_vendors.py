@@ -7,7 +7,6 @@ import pytest
 
 from findings.finding import Severity
 from testing.builders import (
-    Document,
     admit,
     container,
     devices_of,
@@ -19,6 +18,7 @@ from testing.builders import (
     translation_outcome,
     translation_snapshot,
 )
+from testing.documents import Document
 from translation.cluster.snapshot import TranslationSnapshot
 from translation.pipeline.translate import Refused, Untouched
 from translation.profiles.profile import parse_profile

@@ -5,7 +5,8 @@ from typing import NamedTuple
 import msgspec
 import pytest
 
-from testing.builders import Document, container, finding_texts, legacy_view
+from testing.builders import container, finding_texts, legacy_view
+from testing.documents import Document
 from translation.model.intents import DeviceKind, Intent
 from translation.vocabularies.rdma import VOCABULARY, translate
 

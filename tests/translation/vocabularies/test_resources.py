@@ -7,7 +7,6 @@ import pytest
 
 from findings.finding import Finding, Severity
 from testing.builders import (
-    Document,
     admit,
     container,
     derived_claims,
@@ -20,6 +19,7 @@ from testing.builders import (
     translation_outcome,
     translation_snapshot,
 )
+from testing.documents import Document
 from translation.cluster.snapshot import (
     TranslationOptions,
     TranslationSnapshot,

@@ -7,7 +7,6 @@ import pytest
 
 from testing.builders import (
     HAMI,
-    Document,
     admit,
     container,
     devices_of,
@@ -17,6 +16,7 @@ from testing.builders import (
     translation_of,
     translation_outcome,
 )
+from testing.documents import Document
 from translation.pipeline.translate import Refused, Untouched
 
 LIMITS = "spec.containers[0].resources.limits"

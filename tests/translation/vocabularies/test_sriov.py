@@ -5,7 +5,6 @@ from typing import NamedTuple
 import pytest
 
 from testing.builders import (
-    Document,
     container,
     devices_of,
     finding_codes,
@@ -14,6 +13,7 @@ from testing.builders import (
     pod,
     translation_of,
 )
+from testing.documents import Document
 from translation.model.intents import DeviceKind, Intent, NetworkAttachment
 from translation.vocabularies.sriov import VOCABULARY, address_variable, read_network, translate
 

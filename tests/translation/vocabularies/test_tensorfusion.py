@@ -6,7 +6,6 @@ from admission.pods import Decision
 from kube.api.resource import ResourceSlice
 from testing.builders import (
     HAMI,
-    Document,
     admit,
     container,
     device,
@@ -21,6 +20,7 @@ from testing.builders import (
     translation_outcome,
     translation_snapshot,
 )
+from testing.documents import Document
 from translation.cluster.snapshot import TranslationOptions
 from translation.pipeline.translate import Refused, Untouched
 
