@@ -49,6 +49,7 @@ from translation.preflight.preconditions.schedulers import find_foreign_schedule
 
 _USERS_SHOWN: Final = 5
 _CLAIMS_SHOWN: Final = 3
+NO_ADVICE: Final[Mapping[str, str]] = {}
 UNTIL_ROOM: Final = (
     "wait until other pods of the tenant end, request less, or raise the DeviceQuota"
 )
@@ -95,6 +96,8 @@ class ObjectStatus(msgspec.Struct, frozen=True, kw_only=True):
             were none.
         rejection: The reason that an object of manifests is not created; None for all others.
         is_new: True for a pod of manifests that is as if it were just created.
+        beside: The obstacle that the other pods of its workload are; empty without one.
+        is_refused: A ResourceQuota keeps a claim of the pod from being created; the advice has the reason.
         untranslated: The reason that a pending pod keeps its device keys, with the way out; None without.
     """
 
@@ -123,6 +126,8 @@ class ObjectStatus(msgspec.Struct, frozen=True, kw_only=True):
     unreadable: tuple[str, ...] = ()
     rejection: str | None = None
     is_new: bool = False
+    beside: str = ""
+    is_refused: bool = False
     untranslated: str | None = None
 
 
@@ -166,10 +171,11 @@ def pod_status(
     gate = gate_reason(pod, state)
     explanation = None if answer.all_placed else explain_pending(pod, state, cluster)
     quotas = _exceeded_quotas(pod, state) if gate is None else gate.quotas
-    advice = [
-        *(missing_claim_advice(pod, state) if claims.missing else ()),
-        *_uncreated_advice(pod, claims, answer, state, is_new=is_new),
-    ]
+    uncreated = [claim for claim in claims.open if claim_name(claim) not in state.claims]
+    excesses = tuple(explain_uncreated(uncreated, state.resource_quotas, state))
+    advice = [*(missing_claim_advice(pod, state) if claims.missing else ()), *excesses]
+    if not is_new and not excesses and answer.all_placed and pod.spec.resource_claims:
+        advice += _uncreated_advice(pod, uncreated)
     if answer.failures:
         resources = state.node_resources()
         advice += _failure_advice(pod, answer.failures[-1], state, cluster, resources)
@@ -194,6 +200,7 @@ def pod_status(
         promised=promised_amounts(pod, state),
         gate=gate.text if gate is not None else None,
         is_final=gate is not None and gate.is_final,
+        is_refused=bool(excesses),
     )
 
 
@@ -260,16 +267,9 @@ def _exceeded_quotas(pod: Pod, state: ClusterState) -> tuple[str, ...]:
     return Budgets(state, pods={(pod.metadata.namespace, pod.metadata.name)}).explain(pod)
 
 
-def _uncreated_advice(
-    pod: Pod, claims: PodClaims, answer: SimulationResult, state: ClusterState, *, is_new: bool
-) -> Iterator[str]:
-    """Yield the reasons that claims of a pending pod are not created."""
-    uncreated = [claim for claim in claims.open if claim_name(claim) not in state.claims]
-    excesses = tuple(explain_uncreated(uncreated, state.resource_quotas, state))
-    yield from excesses
-    if is_new or excesses:
-        return
-    if answer.all_placed and uncreated and pod.spec.resource_claims:
+def _uncreated_advice(pod: Pod, uncreated: Sequence[ResourceClaim]) -> Iterator[str]:
+    """Yield in a sentence that claims of a pending pod are not created, for a reason in its events."""
+    if uncreated:
         yield (
             f"not created yet: {count_text(len(uncreated), 'claim')} of the pod; its events name the cause, such as a "
             f"ResourceQuota that is used up (kubectl -n {pod.metadata.namespace} describe resourcequota)"
@@ -277,13 +277,18 @@ def _uncreated_advice(
 
 
 def with_advice(
-    answer: SimulationResult, pods: Iterable[Pod], state: ClusterState, cluster: Cluster
+    answer: SimulationResult,
+    pods: Iterable[Pod],
+    state: ClusterState,
+    cluster: Cluster,
+    known_advice: Mapping[str, str] = NO_ADVICE,
 ) -> SimulationResult:
     """Return a simulation with advice for its failures, beside the changes to claims.
 
     Args:
         pods: The pods that were to be placed.
         cluster: The cluster after the simulation.
+        known_advice: The only advice for pods, by the titles of their failures.
     """
     pods_by_title = {f"Pod {pod.metadata.namespace}/{pod.metadata.name}": pod for pod in pods}
     resources = answer.resources or state.node_resources()
@@ -291,7 +296,9 @@ def with_advice(
     for failure in answer.failures:
         pod = pods_by_title.get(failure.title)
         advice = failure.advice
-        if pod is not None and failure.groups:
+        if failure.title in known_advice:
+            advice += (known_advice[failure.title],)
+        elif pod is not None and failure.groups:
             advice += tuple(_failure_advice(pod, failure, state, cluster, resources))
         failures.append(msgspec.structs.replace(failure, advice=advice))
     return msgspec.structs.replace(answer, failures=tuple(failures))

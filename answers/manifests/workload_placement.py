@@ -1,14 +1,24 @@
 """The placement of all pods of a workload of manifests, one beside the other. Pure."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from typing import Final, NamedTuple
 
 import msgspec
 
+from allocator.cluster.cluster import Cluster
 from allocator.model.feature_gates import Features
-from allocator.simulation.model import SimulationOptions, SimulationResult
+from allocator.model.usage import Usage
+from allocator.pods.claims import Name
+from allocator.simulation.model import (
+    PlacedPod,
+    SimulationInput,
+    SimulationOptions,
+    SimulationResult,
+)
 from allocator.simulation.simulate import simulate_in_order
 from answers.cluster.pending_workload import PodsTogether
-from answers.cluster.why import explain_pending
+from answers.cluster.why import ObjectStatus, explain_pending, with_advice
+from answers.manifests.claim_templates import template_advice
 from answers.manifests.scheduler_views import (
     SchedulerViews,
     build_views,
@@ -18,14 +28,40 @@ from answers.manifests.scheduler_views import (
 from answers.manifests.simulate import SimulationRequest, build_request
 from answers.model.findings import namespace_of
 from answers.model.inputs import Inputs
+from findings.text import join_names, printable
 from kube.api.workloads import pod_path
 from kube.manifests.source import SourceObject
 from translation.reading.custom_workloads import workload_kind
 
+_USERS_SHOWN: Final = 5
+
+
+class WorkloadPlacement(NamedTuple):
+    """The placement of all pods of a workload of manifests.
+
+    Attributes:
+        result: The placement, with the reasons for the first pod without a place.
+        rejections: The pods that quotas hold back, with their reasons.
+        cluster: The cluster after the placement.
+        before: The usage before it.
+    """
+
+    together: PodsTogether
+    result: SimulationResult
+    rejections: tuple[PlacedPod, ...]
+    cluster: Cluster
+    before: Usage
+
+    @property
+    def unplaced_pods(self) -> frozenset[Name]:
+        """The pods without a place."""
+        pods = (*self.result.pods, *self.rejections)
+        return frozenset((pod.namespace, pod.name) for pod in pods if pod.node is None)
+
 
 def place_workload(
     inputs: Inputs, kind: str, name: str, features: Features, schedulers: Collection[str]
-) -> PodsTogether | None:
+) -> WorkloadPlacement | None:
     """Place the pods of a workload of the manifests as `simulate` does; None without pods to be made.
 
     Args:
@@ -50,10 +86,73 @@ def place_workload(
     request = msgspec.structs.replace(request, question=question)
     support = scheduler_support(state, features, schedulers)
     views = build_views(state, question, features, support)
-    result = simulate_in_order(views.cluster, question, SimulationOptions(), views.other_views)
+    before = views.cluster.usage
+    options = SimulationOptions(closest_fits=1, explained_failures=1)
+    result = simulate_in_order(views.cluster, question, options, views.other_views)
+
+    def place(other: SimulationInput) -> SimulationResult:
+        fresh = build_views(state, other, features, support)
+        return simulate_in_order(fresh.cluster, other, SimulationOptions(), fresh.other_views)
+
     placed = sum(pod.node is not None for pod in result.pods)
+    if placed < total:
+        advice = template_advice(question, result, place)
+        result = with_advice(result, question.pods, state, views.cluster, advice)
     reason = _reason(request, result, views) if placed < total else ""
-    return PodsTogether(pods=total, placed=placed, reason=reason)
+    together = PodsTogether(pods=total, placed=placed, reason=reason)
+    return WorkloadPlacement(together, result, held_back, views.cluster, before)
+
+
+def status_beside_others(
+    status: ObjectStatus, name: Name, placement: WorkloadPlacement
+) -> ObjectStatus:
+    """Return the state of a pod that has a place alone as that of an equal pod without one beside the others."""
+    own_name = msgspec.structs.replace(status, namespace=name[0], name=name[1])
+    rejection = next(
+        (pod for pod in placement.rejections if (pod.namespace, pod.name) == name), None
+    )
+    if rejection is not None:
+        return msgspec.structs.replace(
+            own_name,
+            simulation=None,
+            beside="a quota leaves too little for it beside the other pods of the workload",
+            advice=(str(rejection.reason), *status.advice),
+        )
+    answer = placement.result
+    names = answer.uses.get(name, ())
+    failures = tuple(
+        failure for failure in answer.failures if failure.title == f"Pod {name[0]}/{name[1]}"
+    )
+    idle = failures[0].closest_fit_when_idle if failures else None
+    advice = () if idle is None or idle.changes else tuple(_devices_given(idle.node, answer))
+    return msgspec.structs.replace(
+        own_name,
+        advice=(*status.advice, *advice),
+        beside="no node can take it beside the other pods of the workload",
+        simulation=msgspec.structs.replace(
+            answer,
+            pods=tuple(pod for pod in answer.pods if (pod.namespace, pod.name) == name),
+            claims=tuple(claim for claim in answer.claims if claim.name in names),
+            failures=failures,
+        ),
+    )
+
+
+def _devices_given(node: str, answer: SimulationResult) -> Iterator[str]:
+    """Yield in a sentence the pods of a placement with devices of a node, and their numbers."""
+    numbers = {
+        (claim.namespace, claim.name): len(claim.allocation.devices.results or ())
+        for claim in answer.claims
+        if claim.allocation is not None
+    }
+    users = []
+    for pod in answer.pods:
+        names = answer.uses.get((pod.namespace, pod.name), ())
+        number = sum(numbers.get((pod.namespace, claim), 0) for claim in names)
+        if pod.node == node and number:
+            users.append(f"{printable(pod.name)} has {number}")
+    if users:
+        yield f"of the devices of node {node} {join_names(users, _USERS_SHOWN)}"
 
 
 def _reason(request: SimulationRequest, result: SimulationResult, views: SchedulerViews) -> str:

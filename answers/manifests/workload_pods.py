@@ -1,7 +1,9 @@
 """The pods that workloads of manifests will have, and those that they have already. Pure."""
 
+import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from allocator.declarations import volcano
 from answers.manifests.job_groups import job_group_name
@@ -14,10 +16,11 @@ from answers.model.pod_owners import is_made_by
 from kube.api.core import FINISHED_PHASES, Pod
 from kube.api.workloads import pod_path, pods_at_a_time, resolve_path
 from kube.manifests.source import SourceObject
-from translation.reading.custom_workloads import embedded_pods, workload_kind
+from translation.reading.custom_workloads import embedded_pods, value_at, workload_kind
 
 MAX_PODS: Final = 500
 """The maximum number of pods of one workload; every pod is placed alone."""
+_LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _VOLCANO_JOBS: Final = "batch.volcano.sh"
 _WITHOUT: Final = frozenset({"Pod", "PodTemplate", "DaemonSet", "CronJob"})
 """Kinds whose pods depend on the nodes or on the time, or which make none."""
@@ -36,6 +39,8 @@ def workload_pods(
 ) -> Iterator[SourceObject]:
     """Yield the pods that a workload has to make yet, named after it and numbered.
 
+    Of a workload with several templates each pod has the name of its part, too: `train-worker-0`.
+
     Args:
         source: The workload of the manifests, which the pods have file and line of.
         document: It after its translation.
@@ -45,27 +50,61 @@ def workload_pods(
     number = 0
     gang = _volcano_gang(source, document)
     group = job_group_name(source, document)
-    for template, count in _templates(source, document):
-        for _ in range(count):
+    numbers_by_part: Counter[str] = Counter()
+    for template in _templates(source, document):
+        name = f"{source.name}-{template.part}" if template.part else source.name
+        for _ in range(template.pods):
             if existing <= number < existing + MAX_PODS:
-                yield _pod(
-                    source, _in_group(template, group), gang, f"{source.name}-{number}", namespace
-                )
+                pod_template = _in_group(template.document, group)
+                pod = f"{name}-{numbers_by_part[template.part]}"
+                yield _pod(source, pod_template, gang, pod, namespace)
+            numbers_by_part[template.part] += 1
             number += 1
 
 
-def _templates(
-    source: SourceObject, document: Mapping[str, Any]
-) -> Iterator[tuple[Mapping[str, Any], int]]:
-    """Yield each pod template, and the number of its pods at a time."""
+class _Template(NamedTuple):
+    """A pod template of a workload, and the number of its pods at a time.
+
+    Attributes:
+        part: The name of its part among several, such as that of a replicatedJob; empty for others.
+    """
+
+    document: Mapping[str, Any]
+    pods: int
+    part: str = ""
+
+
+def _templates(source: SourceObject, document: Mapping[str, Any]) -> Iterator[_Template]:
+    """Yield each pod template."""
     custom = workload_kind(source.api_version, source.kind)
     if custom is not None:
-        for embedded in embedded_pods(custom, document):
-            yield embedded.template, embedded.number
+        several = tuple(embedded_pods(custom, document))
+        for embedded in several:
+            part = _part_name(embedded.path, document) if len(several) > 1 else ""
+            yield _Template(embedded.template, embedded.number, part)
         return
     path, template = resolve_path(document, pod_path(source.api_version, source.kind) or ())
     if path and isinstance(template, Mapping):
-        yield template, pods_at_a_time(source.kind, document)
+        yield _Template(template, pods_at_a_time(source.kind, document))
+
+
+def _part_name(path: Sequence[str | int], document: Mapping[str, Any]) -> str:
+    """Return the name of a part of a workload, by its item in a list or by its field; empty if it is no label.
+
+    >>> _part_name(("spec", "jobs", 0, "template"), {"spec": {"jobs": [{"name": "actor"}]}})
+    'actor'
+    >>> _part_name(("spec", "headGroupSpec", "template"), {})
+    'head'
+    """
+    place = next((at for at, step in enumerate(path) if isinstance(step, int)), None)
+    item = None if place is None else value_at(document, path[: place + 1])
+    if isinstance(item, Mapping):
+        name = item.get("name") or item.get("groupName")
+    else:
+        name = next((step for step in reversed(path) if step != "template"), "")
+        name = str(name).removesuffix("Template").removesuffix("GroupSpec").removesuffix("Pod")
+    text = name.lower() if isinstance(name, str) else ""
+    return text if _LABEL.fullmatch(text) else ""
 
 
 def _volcano_gang(source: SourceObject, document: Mapping[str, Any]) -> Mapping[str, str]:
@@ -79,7 +118,7 @@ def _volcano_gang(source: SourceObject, document: Mapping[str, Any]) -> Mapping[
         return {}
     minimum = spec.get("minAvailable")
     if minimum is None:
-        minimum = sum(count for _, count in _templates(source, document))
+        minimum = sum(template.pods for template in _templates(source, document))
     return {volcano.NAME: source.name, volcano.MIN_MEMBER: str(minimum)}
 
 

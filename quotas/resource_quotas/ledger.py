@@ -71,7 +71,14 @@ class _Exceeded(NamedTuple):
     resource: str
     amount: Quantity
     used: Quantity
+    added: Quantity
     hard: Quantity
+
+    @property
+    def usage(self) -> str:
+        """The usage of the cluster, that charged before, and the limit, as words."""
+        before = f", and {self.added} by what comes before it" if self.added > ZERO else ""
+        return f"used {self.used}{before}, hard {self.hard}"
 
 
 class _Excess(NamedTuple):
@@ -84,34 +91,41 @@ class _Excess(NamedTuple):
         """Return the amounts in one phrase, as those of a number of pods."""
         by = f" by {pods} pods" if pods > 1 else ""
         amounts = (
-            f"{resource.resource}: requested {resource.amount}{by}, used {resource.used}, hard {resource.hard}"
+            f"{resource.resource}: requested {resource.amount}{by}, {resource.usage}"
             for resource in self.resources
         )
         return f"exceeds ResourceQuota {self.quota}: {', and '.join(amounts)}"
 
 
 class _Account(msgspec.Struct, kw_only=True):
-    """A ResourceQuota and its usage; `used` grows."""
+    """A ResourceQuota and its usage.
+
+    Attributes:
+        used: The usage of the cluster.
+        added: The usage of what is charged; it grows.
+    """
 
     name: str
     quota: Quota
     hard: Usage
     used: dict[str, Quantity]
+    added: dict[str, Quantity] = msgspec.field(default_factory=dict)
 
     def excess(self, usage: Usage) -> _Excess | None:
         """Return the usage that would exceed the quota; None if none would."""
         excesses = [
-            _Exceeded(resource, amount, used, self.hard[resource])
+            _Exceeded(resource, amount, used, added, self.hard[resource])
             for resource, amount in sorted(usage.items())
             if resource in self.hard and amount > ZERO
-            if (used := self.used.get(resource, ZERO)) + amount > self.hard[resource]
+            for used in (self.used.get(resource, ZERO),)
+            for added in (self.added.get(resource, ZERO),)
+            if used + added + amount > self.hard[resource]
         ]
         return _Excess(self.name, tuple(excesses)) if excesses else None
 
     def charge(self, usage: Usage) -> None:
-        """Add an amount to the usage."""
-        for resource, amount in usage.items():
-            self.used[resource] = self.used.get(resource, ZERO) + amount
+        """Add an amount to the charged usage."""
+        _add(self.added, usage)
 
 
 class _NewClaim(NamedTuple):
@@ -177,14 +191,14 @@ class QuotaLedger:
             return account
         for (place, _), claim in self._before.claims.items():
             if place == namespace and not account.quota.scopes:
-                account.charge(self._claim_usage(claim.spec.devices, self._before))
+                _add(account.used, self._claim_usage(claim.spec.devices, self._before))
         for (place, _), pod in self._before.pods.items():
             if (
                 place == namespace
                 and not _is_finished(pod)
                 and account.quota.counts(scopes_of(pod))
             ):
-                account.charge(pod_usage(pod))
+                _add(account.used, pod_usage(pod))
         return account
 
     def charge_claim(self, namespace: str, claim: ResourceClaim) -> tuple[Finding, ...]:
@@ -297,7 +311,7 @@ class QuotaLedger:
         exactly = requests[0].exactly if len(requests) == 1 else None
         excesses = _excesses(accounts, self._usage_of_new(claim))
         left = min(
-            max(amount.hard - amount.used, ZERO)
+            max(amount.hard - amount.used - amount.added, ZERO)
             for excess in excesses
             for amount in excess.resources
         )
@@ -351,6 +365,11 @@ class QuotaLedger:
     def _claim_usage(self, claim: DeviceClaim, state: ClusterObjects | None = None) -> Usage:
         classes = (state or self._state).classes
         return claim_usage(claim, classes, counts_extended=self._counts_extended)
+
+
+def _add(sums: dict[str, Quantity], usage: Usage) -> None:
+    for resource, amount in usage.items():
+        sums[resource] = sums.get(resource, ZERO) + amount
 
 
 def _times(usage: Usage, number: int) -> Usage:

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import pytest
 
+from kube.manifests.dump import dump_yaml
 from testing.command import CLUSTER, EXAMPLES, drawbridge
 
 PODS: Final = """
@@ -100,6 +101,145 @@ spec:
       containers:
       - {name: main, image: a, resources: {limits: {nvidia.com/gpu: 1}}}
 """
+ONE_CLAIM: Final = """
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaim
+metadata: {name: shared}
+spec: {devices: {requests: [{name: gpu, exactly: {deviceClassName: gpu.nvidia.com}}]}}
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: rank}
+spec:
+  replicas: 2
+  selector: {matchLabels: {a: b}}
+  template:
+    metadata: {labels: {a: b}}
+    spec:
+      resourceClaims: [{name: gpu, resourceClaimName: shared}]
+      containers:
+      - {name: main, image: a, resources: {claims: [{name: gpu}], requests: {cpu: 20}}}
+"""
+TWO_NODES: Final = [
+    {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name},
+        "status": {"allocatable": {"cpu": "32", "memory": "64Gi", "pods": "10"}},
+    }
+    for name in ("one", "two")
+]
+
+
+def one_gpu_on(name: str) -> dict[str, Any]:
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceSlice",
+        "metadata": {"name": f"{name}-gpu"},
+        "spec": {
+            "driver": "gpu.nvidia.com",
+            "nodeName": name,
+            "pool": {"name": name, "generation": 1, "resourceSliceCount": 1},
+            "devices": [{"name": "gpu-0", "attributes": {"type": {"string": "gpu"}}}],
+        },
+    }
+
+
+GPU_CLASS: Final = {
+    "apiVersion": "resource.k8s.io/v1",
+    "kind": "DeviceClass",
+    "metadata": {"name": "gpu.nvidia.com"},
+    "spec": {"selectors": [{"cel": {"expression": "device.driver == 'gpu.nvidia.com'"}}]},
+}
+
+
+def test_replicas_tied_by_one_claim_are_told_to_have_claims_of_a_template(tmp_path: Path) -> None:
+    cluster = tmp_path / "cluster.yaml"
+    slices = [one_gpu_on(name) for name in ("one", "two")]
+    cluster.write_text(dump_yaml([GPU_CLASS, *TWO_NODES, *slices]), encoding="utf-8")
+    call = ("-f", "-", "--snapshot", cluster)
+    outputs = [
+        drawbridge(verb, *call, stdin=ONE_CLAIM, COLUMNS="900").stdout
+        for verb in ("why", "simulate")
+    ]
+    claim, pods = ONE_CLAIM.split("---")
+    claim = claim.replace("ResourceClaim", "ResourceClaimTemplate").replace(
+        "spec: {", "spec: {spec: {"
+    )
+    mended = (
+        f"{claim.rstrip()}}}\n---{pods.replace('resourceClaimName', 'resourceClaimTemplateName')}"
+    )
+    simulated = drawbridge("simulate", *call, stdin=mended)
+
+    advice = (
+        "advice    claim shared is one claim, on one node, for 2 pods; give each pod its own: write kind"
+        " ResourceClaimTemplate for it, with what one pod needs below spec.spec, and "
+        "resourceClaimTemplateName: shared in the pods; all 2 pods get a place then\n"
+    )
+    for output in outputs:
+        assert "Pod default/rank-1  not placed\n" in output
+        assert advice in output
+        assert "request cpu" not in output
+    assert simulated.exit_code == 0
+    assert "2 of 2 pods placed" in simulated.stdout
+
+
+PARTS: Final = """
+apiVersion: jobset.x-k8s.io/v1alpha2
+kind: JobSet
+metadata: {name: distill}
+spec:
+  replicatedJobs:
+  - {name: trainer, template: {spec: {template: POD}}}
+  - {name: rollout, template: {spec: {parallelism: 2, template: POD}}}
+"""
+
+
+def test_pods_of_several_templates_are_named_after_their_parts_and_a_quota_after_its_usage(
+    tmp_path: Path,
+) -> None:
+    quota = {
+        "apiVersion": "v1",
+        "kind": "ResourceQuota",
+        "metadata": {"name": "gpus", "namespace": "default"},
+        "spec": {"hard": {"gpu.nvidia.com.deviceclass.resource.k8s.io/devices": "5"}},
+    }
+    quota["status"] = quota["spec"] | {
+        "used": {"gpu.nvidia.com.deviceclass.resource.k8s.io/devices": "3"}
+    }
+    cluster = tmp_path / "cluster.yaml"
+    text = CLUSTER.read_text(encoding="utf-8")
+    cluster.write_text(f"{text}\n---\n{dump_yaml([quota])}", encoding="utf-8")
+    limits = "{limits: {nvidia.com/gpu: 1}}"
+    pod = f"{{spec: {{containers: [{{name: main, image: a, resources: {limits}}}]}}}}"
+
+    output = drawbridge(
+        "why", "-f", "-", "--snapshot", cluster, stdin=PARTS.replace("POD", pod), COLUMNS="900"
+    ).stdout
+
+    assert "Pod default/distill-rollout-1\n" in output
+    assert "a quota leaves too little for it beside the other pods of the workload" in output
+    assert "requested 1, used 3, and 2 by what comes before it, hard 5" in output
+
+    refused = BIG.replace("{nvidia.com/gpu: 1, nvidia.com/gpumem: 200000}", "{nvidia.com/gpu: 3}")
+    output = drawbridge(
+        "why", "-f", "-", "--snapshot", cluster, stdin=refused, COLUMNS="900"
+    ).stdout
+    assert "a ResourceQuota refuses the claim of the pod" in output
+    assert "then      once let through it would be placed on node nvidia-0" in output
+    assert "allocated" not in output
+
+
+def test_replicas_that_share_a_node_anyway_have_no_advice_about_templates(tmp_path: Path) -> None:
+    cluster = tmp_path / "cluster.yaml"
+    cluster.write_text(dump_yaml([GPU_CLASS, TWO_NODES[0], one_gpu_on("one")]), encoding="utf-8")
+
+    output = drawbridge("why", "-f", "-", "--snapshot", cluster, stdin=ONE_CLAIM).stdout
+
+    assert "ResourceClaimTemplate" not in output
+    assert "Insufficient cpu" in output
+
+
 SHARES: Final = """
 apiVersion: apps/v1
 kind: Deployment
@@ -125,7 +265,10 @@ def test_pods_of_a_workload_are_placed_beside_each_other() -> None:
         "status    not created yet: 4 of 6 pods get a place; 2 do not beside the others: 1 node: "
         "4/4 devices in use" in output
     )
-    assert "status    not created yet: it would be placed on node nvidia-0" in output
+    assert "Pod default/six-4\n  requested nvidia.com/gpu 1 of" in output
+    assert "status    pending: no node can take it beside the other pods of the workload" in output
+    assert "of the devices of node nvidia-0 six-0 has 1" in output
+    assert "would be placed" not in output
     assert "4 of 6 pods placed" in drawbridge("simulate", *call, stdin=SIX).stdout
 
 

@@ -14,7 +14,7 @@ from allocator.model.feature_gates import Features
 from allocator.nodes.scoring import ScoringProfile
 from allocator.pods.claims import Name
 from allocator.simulation import simulate as simulation
-from allocator.simulation.model import SimulationOptions, SimulationResult
+from allocator.simulation.model import SimulationInput, SimulationOptions, SimulationResult
 from allocator.strategies import registry
 from allocator.strategies.strategy import Strategy
 from answers.cluster.fits_in_keys import with_fits_in_keys
@@ -22,6 +22,7 @@ from answers.cluster.hints import hints
 from answers.cluster.inventory import list_plugin_resources
 from answers.cluster.quota_status import unenforced_notes
 from answers.cluster.why import with_advice
+from answers.manifests.claim_templates import template_advice
 from answers.manifests.documents import simulation_answer
 from answers.manifests.removal import RemovedPod, remove_pods
 from answers.manifests.scheduler_views import build_views, routed_question, scheduler_support
@@ -166,7 +167,16 @@ def simulate(
             )
     answer = with_fits_in_keys(answer, request.question.pods, request.state, inputs.snapshot)
     if output == Output.TEXT:
-        answer = with_advice(answer, request.question.pods, request.state, cluster)
+        again = msgspec.structs.replace(
+            options, closest_fits=0, explained_failures=0, traces=0, progress=lambda _: None
+        )
+
+        def place(other: SimulationInput) -> SimulationResult:
+            fresh = build_views(request.state, other, features, support, drivers)
+            return simulation.simulate_in_order(fresh.cluster, other, again, fresh.other_views)
+
+        advice = template_advice(request.question, answer, place) if node is None else {}
+        answer = with_advice(answer, request.question.pods, request.state, cluster, advice)
     answer = _with_rejected(answer, request)
     state = request.state
     notes = (

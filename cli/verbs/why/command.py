@@ -12,14 +12,13 @@ from msgspec.structs import replace
 
 from allocator.model.feature_gates import Features
 from allocator.model.scheduler_support import SchedulerSupport
-from allocator.pods.claims import Name
+from allocator.pods.claims import Name, pod_name
 from answers.cluster.conflicts import describe_conflicts
 from answers.cluster.fits_in_keys import budget_fixes, separation_advice, with_fits_in_keys
 from answers.cluster.held_back import held_devices, kept_for_groups
 from answers.cluster.hints import hints, legacy_hints
 from answers.cluster.pending_workload import (
     PendingPods,
-    PodsTogether,
     WorkloadStatus,
     group_pending_pods,
 )
@@ -42,7 +41,11 @@ from answers.manifests.translated_target import (
     untranslated_reason,
     with_target,
 )
-from answers.manifests.workload_placement import place_workload
+from answers.manifests.workload_placement import (
+    WorkloadPlacement,
+    place_workload,
+    status_beside_others,
+)
 from answers.model.cluster_state import ClusterState, build_state
 from answers.model.inputs import ClusterObjects, Inputs, about_namespace
 from answers.model.kinds import STATE_KINDS
@@ -166,12 +169,12 @@ def why(
     place = (namespace, name)
     support = scheduler_support(state, features, schedulers)
     unread = tuple(sorted(cluster_objects.unread))
-    together = None
+    placement = None
     if inputs is not None and translated is not None and translated.has_pods:
-        together = place_workload(inputs, kind, name, features, schedulers)
+        placement = place_workload(inputs, kind, name, features, schedulers)
     options = None if inputs is None or translated is None else inputs.options
     question = _Question(
-        state, support, features, unread, cache(read_translation), options, together
+        state, support, features, unread, cache(read_translation), options, placement
     )
     if kind not in {"pod", "claim"}:
         failures = failures_of(cluster_objects.failed_creations, kind, name)
@@ -199,7 +202,7 @@ class _Question(NamedTuple):
         read_translation: Reads the inputs of translations in the cluster.
         options: The options of the translation of pods of manifests, as if they were just created;
             None for the pods of a cluster.
-        together: The placement of all pods of a workload of manifests; None of others.
+        placement: The placement of all pods of a workload of manifests; None of others.
     """
 
     state: ClusterState
@@ -208,7 +211,7 @@ class _Question(NamedTuple):
     unread: tuple[str, ...]
     read_translation: Callable[[], tuple[TranslationSnapshot, TranslationOptions]]
     options: TranslationOptions | None = None
-    together: PodsTogether | None = None
+    placement: WorkloadPlacement | None = None
 
 
 def _explain(target: Pod | ResourceClaim, question: _Question) -> Explained:
@@ -316,8 +319,15 @@ def _explain_workload(
     # A denial of a webhook has a reason and a fix of its own.
     is_of_quota = any(_WEBHOOK not in failure.note for failure in failures)
     groups = group_pending_pods(pods, state)
-    answers = [_explain(group[0], question) for group in groups[:_GROUPS_EXPLAINED]]
-    together = question.together
+    placement = question.placement
+    unplaced_pods = placement.unplaced_pods if placement is not None else frozenset()
+    # What is to be mended comes first.
+    groups = sorted(groups, key=lambda group: unplaced_pods.isdisjoint(map(_name_of, group)))
+    answers = [
+        _beside_others(_explain(group[0], question), group, question)
+        for group in groups[:_GROUPS_EXPLAINED]
+    ]
+    together = placement.together if placement is not None else None
     untranslated = answers[0].status.untranslated if answers else None
     if together is not None and together.placed < together.pods and untranslated is not None:
         together = replace(together, reason=untranslated)
@@ -347,6 +357,23 @@ def _explain_workload(
         return
     width = shutil.get_terminal_size().columns
     click.echo("\n\n".join(format_workload(workload, answers, state, width)))
+
+
+def _name_of(pod: Pod) -> Name:
+    return pod.metadata.namespace, pod_name(pod)
+
+
+def _beside_others(answer: Explained, group: Sequence[Pod], question: _Question) -> Explained:
+    """Return the state of the first pod of equal ones without a place beside others, if it has one alone."""
+    placement, status = question.placement, answer.status
+    if placement is None or placement.result.groups or status.is_refused:
+        return answer
+    left = next((pod for pod in group if _name_of(pod) in placement.unplaced_pods), None)
+    if left is None or status.simulation is None or not status.simulation.all_placed:
+        return answer
+    status = status_beside_others(status, _name_of(left), placement)
+    status = _with_fits_in_keys(status, left, question.state)
+    return Explained(status, placement.cluster, placement.before)
 
 
 def _print_hints(answers: Sequence[Explained], state: ClusterState, features: Features) -> None:

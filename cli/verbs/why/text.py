@@ -107,7 +107,7 @@ def format_rejection(status: ObjectStatus, width: int) -> str:
 def format_status(answer: Explained, state: ClusterState, width: int) -> Iterator[str]:
     """Yield the state of a pod or claim, its placement, and the map of the devices.
 
-    The placement of one that waits for a DeviceQuota is a condition, and in no map.
+    The placement of one that waits for a quota is a condition, and in no map.
     """
     status, cluster, before = answer
     lacks_nodes = lacks_known_nodes(status.unreadable, state)
@@ -164,18 +164,21 @@ def _paragraph(status: ObjectStatus, *, lacks_nodes: bool) -> Paragraph:
 
 
 def _waits_for_quota(status: ObjectStatus) -> bool:
-    """Return True if a DeviceQuota keeps a pod from being placed, or its gate is still there."""
-    return status.gate is not None or bool(status.quotas)
+    """Return True if a quota keeps a pod from being placed, or its gate is still there."""
+    return status.gate is not None or bool(status.quotas) or status.is_refused
+
+
+def _is_placed(status: ObjectStatus) -> bool:
+    return status.simulation is not None and status.simulation.all_placed
 
 
 def _waits_for_translation(status: ObjectStatus) -> bool:
     """Return True if a pod that keeps its device keys has no node with them, and no gate holds it back."""
-    is_placed = status.simulation is not None and status.simulation.all_placed
-    return status.untranslated is not None and status.gate is None and not is_placed
+    return status.untranslated is not None and status.gate is None and not _is_placed(status)
 
 
 def _conditional_placement(status: ObjectStatus) -> Iterator[str]:
-    """Yield the placement of a pod that waits for a DeviceQuota, in a sentence."""
+    """Yield the placement of a pod that waits for a quota, in a sentence."""
     answer = status.simulation
     if answer is None or not answer.all_placed or status.is_final or not _waits_for_quota(status):
         return
@@ -204,6 +207,12 @@ def _state(status: ObjectStatus, *, lacks_nodes: bool) -> str:
             return "allocated, usable on several nodes"
         case Condition.PENDING if _waits_for_translation(status):
             return f"pending: {status.untranslated}"
+        case Condition.PENDING if status.beside:
+            return f"pending: {status.beside}"
+        case Condition.PENDING if status.is_refused and _is_placed(status):
+            return (
+                "pending: a node has the devices, but a ResourceQuota refuses the claim of the pod"
+            )
         case Condition.PENDING:
             return _pending(status, lacks_nodes=lacks_nodes)
 
