@@ -221,14 +221,6 @@ def test_pods_of_several_templates_are_named_after_their_parts_and_a_quota_after
     assert "a quota leaves too little for it beside the other pods of the workload" in output
     assert "requested 1, used 3, and 2 by what comes before it, hard 5" in output
 
-    refused = BIG.replace("{nvidia.com/gpu: 1, nvidia.com/gpumem: 200000}", "{nvidia.com/gpu: 3}")
-    output = drawbridge(
-        "why", "-f", "-", "--snapshot", cluster, stdin=refused, COLUMNS="900"
-    ).stdout
-    assert "a ResourceQuota refuses the claim of the pod" in output
-    assert "then      once let through it would be placed on node nvidia-0" in output
-    assert "allocated" not in output
-
 
 def test_replicas_that_share_a_node_anyway_have_no_advice_about_templates(tmp_path: Path) -> None:
     cluster = tmp_path / "cluster.yaml"
@@ -388,6 +380,27 @@ def test_a_missing_claim_is_reported_with_what_was_meant(
 
     assert f"and the pod waits for it; {words} [claimMissing]" in check.stdout
     assert f"advice    {words}" in why_pod.stdout
+
+
+def test_a_claim_that_a_quota_refuses_is_not_told_as_allocated(tmp_path: Path) -> None:
+    hard = {"gpu.nvidia.com.deviceclass.resource.k8s.io/devices": "0"}
+    quota = {
+        "apiVersion": "v1",
+        "kind": "ResourceQuota",
+        "metadata": {"name": "gpus", "namespace": "research"},
+        "spec": {"hard": hard},
+    }
+    objects = tmp_path / "objects.yaml"
+    objects.write_text(dump_yaml([quota]), encoding="utf-8")
+    manifests = ELSEWHERE.replace("NAMESPACE", "research")
+    manifests = manifests.replace("SOURCE", "resourceClaimTemplateName: one-gpu")
+    call = ("-f", "-", "--snapshot", CLUSTER, "--snapshot", objects)
+
+    output = drawbridge("why", "pod/train", "-n", "research", *call, stdin=manifests, COLUMNS="900")
+
+    assert "a ResourceQuota refuses the claim of the pod" in output.stdout
+    assert "then      once let through it would be placed on node nvidia-0" in output.stdout
+    assert "allocated" not in output.stdout
 
 
 # --- without a name -------------------------------------------------------------------------------
