@@ -94,6 +94,12 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
     closest_fit_when_idle: ClosestFit | None = None
     advice: tuple[str, ...] = ()
 
+    def of_same_kinds(self) -> "Failure":
+        """Return the failure without closest fits that ask for other devices, where waiting helps."""
+        fits = (self.closest_fit, self.closest_fit_when_idle)
+        now, idle = (fit if fit is not None and fit.keeps_kinds else None for fit in fits)
+        return msgspec.structs.replace(self, closest_fit=now, closest_fit_when_idle=idle)
+
     @property
     def helpful_fits(self) -> tuple[ClosestFit | None, ClosestFit | None]:
         """The closest fit now, and that of the idle cluster if it is closer.

@@ -7,10 +7,18 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Final
 
+from msgspec.structs import replace
+
+from allocator.explain.failure import Failure
+from allocator.model.feature_gates import Features
+from allocator.model.outcome import Reason
 from allocator.pods.claims import allocation_of, pinned_to, pod_name
+from allocator.simulation.model import SimulationInput, SimulationOptions
+from allocator.simulation.simulate import simulate_in_order
 from answers.model.cluster_state import ClusterState
 from findings.text import join_names, printable
 from kube.api.core import Pod
+from kube.api.extended_resources import extended_resources
 from kube.api.resource import (
     DeviceClaim,
     DeviceClass,
@@ -19,6 +27,7 @@ from kube.api.resource import (
     ResourceClaim,
     ResourceClaimTemplate,
 )
+from rules.feasibility.incomplete_pools import completed_slices, wait_for_pool
 from rules.model.missing_claims import locate_missing, named_object
 from rules.model.naming import find_similar_name
 from translation.reading.legacy_pod import containers, device_keys
@@ -90,6 +99,34 @@ def shared_claim_advice(pod: Pod, state: ClusterState) -> Iterator[str]:
             f"claim {printable(name)}{used_by} is allocated on node {printable(node)}, and the pod can go to "
             "that node only; a claim of its own (resourceClaimTemplateName) may get devices on another"
         )
+
+
+def pool_advice(
+    pod: Pod, failure: Failure, state: ClusterState, features: Features
+) -> Iterator[str]:
+    """Yield in a sentence the incomplete pool with which a node would take a pod, placed so."""
+    causes = {
+        name: reason.message
+        for group in failure.groups or ()
+        for reason in group.reasons
+        if reason.code == Reason.POOL_INCOMPLETE
+        for name in group.nodes
+    }
+    if not causes:
+        return
+    slices = completed_slices(state.slices)
+    question = SimulationInput(
+        pods=(pod,),
+        known=state.claims,
+        templates=state.templates,
+        classes=state.classes,
+        extended_resources=extended_resources(state.classes.values()),
+        resources=state.node_resources(),
+    )
+    cluster = replace(state, slices=slices).cluster(features)
+    node = simulate_in_order(cluster, question, SimulationOptions()).pods[0].node
+    if node in causes:
+        yield f"{wait_for_pool(causes[node], node)}: the pod fits that node then"
 
 
 def _class_hints(classes: Mapping[str, DeviceClass]) -> Iterator[str]:

@@ -31,7 +31,7 @@ from allocator.simulation.model import (
 from allocator.simulation.node_advice import node_advice
 from allocator.simulation.pending_cause import Cause, cause_of_code
 from answers.cluster.budgets import Budgets
-from answers.cluster.hints import missing_claim_advice, shared_claim_advice
+from answers.cluster.hints import missing_claim_advice, pool_advice, shared_claim_advice
 from answers.cluster.quota_usage import gate_reason, promised_amounts
 from answers.cluster.uses import describe_requests
 from answers.model.cluster_state import ClusterState, is_pending, is_running
@@ -177,8 +177,13 @@ def pod_status(
     if not is_new and not excesses and answer.all_placed and pod.spec.resource_claims:
         advice += _uncreated_advice(pod, uncreated)
     if answer.failures:
+        *others, failure = answer.failures
+        waits = tuple(pool_advice(pod, failure, state, cluster.options.features))
+        answer = msgspec.structs.replace(
+            answer, failures=(*others, failure.of_same_kinds() if waits else failure)
+        )
         resources = state.node_resources()
-        advice += _failure_advice(pod, answer.failures[-1], state, cluster, resources)
+        advice += (*waits, *_failure_advice(pod, failure, state, cluster, resources))
     if gate is not None and quotas:
         advice += rollout_advice(pod, state)
     elif (
@@ -295,12 +300,15 @@ def with_advice(
     failures = []
     for failure in answer.failures:
         pod = pods_by_title.get(failure.title)
-        advice = failure.advice
+        advice: Sequence[str] = ()
+        helpful = failure
         if failure.title in known_advice:
-            advice += (known_advice[failure.title],)
+            advice = (known_advice[failure.title],)
         elif pod is not None and failure.groups:
-            advice += tuple(_failure_advice(pod, failure, state, cluster, resources))
-        failures.append(msgspec.structs.replace(failure, advice=advice))
+            waits = tuple(pool_advice(pod, failure, state, cluster.options.features))
+            advice = (*waits, *_failure_advice(pod, failure, state, cluster, resources))
+            helpful = failure.of_same_kinds() if waits else failure
+        failures.append(msgspec.structs.replace(helpful, advice=(*failure.advice, *advice)))
     return msgspec.structs.replace(answer, failures=tuple(failures))
 
 

@@ -16,6 +16,7 @@ from allocator.simulation.model import (
     SimulationResult,
 )
 from allocator.simulation.simulate import simulate_in_order
+from answers.cluster.hints import pool_advice
 from answers.cluster.pending_workload import PodsTogether
 from answers.cluster.why import ObjectStatus, explain_pending, with_advice
 from answers.manifests.claim_templates import template_advice
@@ -167,6 +168,14 @@ def _reason(request: SimulationRequest, result: SimulationResult, views: Schedul
     if not pods:
         return next((str(pod.reason) for pod in request.rejections.pods if pod.reason), "")
     cluster = views.other_views.get(pods[0].spec.scheduler_name, views.cluster)
+    failure = next(iter(result.failures), None)
+    waits = (
+        ()
+        if failure is None
+        else tuple(pool_advice(pods[0], failure, request.state, cluster.options.features))
+    )
+    if waits:
+        return waits[0]
     explanation = explain_pending(pods[0], request.state, cluster)
     if explanation is not None:
         return explanation.note

@@ -44,6 +44,8 @@ from rules.feasibility.bounded_search import (
 from rules.feasibility.high_water_mark import ClassStock, DriverStock
 from rules.feasibility.unusable_pools import Remedy, UnusablePool, explain_unusable_pool
 
+MAX_INCOMPLETE: Final = 8
+"""Nodes with an incomplete pool that are tried, each with a search."""
 SEARCHES: Final = 300
 """Cost of a closest fit, in searches of one node."""
 MAX_ANSWERS: Final = 4096
@@ -227,6 +229,30 @@ class IdleCluster:
         """Drivers that have slices."""
         return self.memoize("drivers", lambda: frozenset(pool.driver for pool in self._pools))
 
+    def incomplete_pool_for(self, claims: Claims) -> tuple[PoolId, str] | None:
+        """Return the first incomplete pool of a node that fits claims once it is complete, and the node; None without one."""
+        nodes = {
+            slice_.spec.node_name: pool
+            for pool, parts in sorted(self._pools.items())
+            if not is_complete(parts)
+            for slice_ in _newest(parts).values()
+            if slice_.spec.node_name in self._cluster.nodes
+        }
+        names = sorted(filter(None, nodes))[:MAX_INCOMPLETE]
+        if not names:
+            return None
+        verdicts = self._cluster.verdicts(self.ask(claims), budget=BUDGET, nodes=names)
+        fitting = (node for node, outcome, _ in verdicts if isinstance(outcome, Plan))
+        node = next(fitting, None)
+        return None if node is None else (nodes[node], node)
+
+    def describe_incomplete_pool(self, pool: PoolId) -> str:
+        """Return the missing slices of an incomplete pool: `pool a is incomplete: 1 of 2 slices of generation 1`."""
+        newest = tuple(_newest(self._pools[pool]).values())
+        of_pool = newest[0].spec.pool
+        expected = f"{of_pool.resource_slice_count} slices of generation {of_pool.generation}"
+        return f"pool {pool.pool} is incomplete: {len(newest)} of {expected}"
+
     def evidence_gap(self, drivers: Iterable[str]) -> str:
         """Return the reason the slices of drivers are no evidence; empty if they are.
 
@@ -245,13 +271,7 @@ class IdleCluster:
         for pool in pools:
             parts = self._pools[pool]
             if not is_complete(parts):
-                newest = tuple(_newest(parts).values())
-                of_pool = newest[0].spec.pool
-                expected_slices = (
-                    f"{of_pool.resource_slice_count} slices of generation {of_pool.generation}"
-                )
-                why = f"{len(newest)} of {expected_slices}"
-                return f"pool {pool.pool} is incomplete: {why}, driver {driver}"
+                return f"{self.describe_incomplete_pool(pool)}, driver {driver}"
             unusable = self._explain_unusable(pool, selector_chain(()))
             if unusable is not None and unusable.remedy is Remedy.GATE:
                 return f"pool {pool.pool} is unusable: {unusable.cause}, driver {driver}"

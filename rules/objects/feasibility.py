@@ -45,6 +45,7 @@ from rules.feasibility.bounded_search import (
     summarize_reasons,
 )
 from rules.feasibility.idle_cluster import SEARCHES
+from rules.feasibility.incomplete_pools import wait_for_pool
 from rules.feasibility.infeasibility import (
     Infeasibility,
     find_drivers,
@@ -266,7 +267,10 @@ def _does_not_fit_now(
         if feasibility(cluster, pending) is not Feasibility.INFEASIBLE:
             return
         reasons = summarize_reasons(cluster, pending)
-        if not reasons:  # No node has devices, since the pools are incomplete.
+        incomplete = idle_cluster.incomplete_pool_for(claims)
+        if (
+            not reasons and incomplete is None
+        ):  # No node has devices, since the pools are incomplete.
             gap = idle_cluster.evidence_gap(find_drivers(idle_cluster, claims))
             reasons = (gap,) if gap else ()
         names = [example.node.node for example in example_nodes(cluster, pending)]
@@ -275,10 +279,18 @@ def _does_not_fit_now(
     closest_fit = None
     if is_small_enough_for_closest_fit(claims):
         closest_fit = closest_fit_now(cluster, claims, nodes=names, searches=SEARCHES)
+    message = "no node can satisfy this now"
+    if incomplete is not None:
+        pool, node = incomplete
+        cause = f"{idle_cluster.describe_incomplete_pool(pool)}, driver {pool.driver}"
+        message = f"{message}: {wait_for_pool(cause, node)}"
+        # To wait is better than to ask for another kind of devices.
+        keeps_kinds = closest_fit is not None and closest_fit.keeps_kinds
+        closest_fit = closest_fit if keeps_kinds else None
     finding = warning(
         Code.DOES_NOT_FIT_NOW,
         joint_path(entries, whole),
-        "no node can satisfy this now",
+        message,
         closest_fit.fix if closest_fit is not None else "",
     )
     yield _with_amounts(replace(finding, reasons=reasons), closest_fit, entries)

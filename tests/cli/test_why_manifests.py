@@ -222,6 +222,39 @@ def test_pods_of_several_templates_are_named_after_their_parts_and_a_quota_after
     assert "requested 1, used 3, and 2 by what comes before it, hard 5" in output
 
 
+@pytest.mark.parametrize("verb", ["check", "why", "simulate"])
+def test_an_incomplete_pool_is_waited_for_rather_than_other_devices_taken(
+    verb: str, tmp_path: Path
+) -> None:
+    """Its node has the wanted device; the other node has another one."""
+    slices = [one_gpu_on(name) for name in ("one", "two")]
+    slices[0]["spec"]["pool"]["resourceSliceCount"] = 2
+    for slice_, model in zip(slices, ("large", "small"), strict=True):
+        slice_["spec"]["devices"][0]["attributes"]["model"] = {"string": model}
+    cluster = tmp_path / "cluster.yaml"
+    cluster.write_text(dump_yaml([GPU_CLASS, *TWO_NODES, *slices]), encoding="utf-8")
+    selector = "device.attributes['gpu.nvidia.com'].model == 'MODEL'"
+    exactly = (
+        f'{{deviceClassName: gpu.nvidia.com, selectors: [{{cel: {{expression: "{selector}"}}}}]}}'
+    )
+    pod = ELSEWHERE.split("---")[2].replace("NAMESPACE", "default")
+    pod = pod.replace("SOURCE", "resourceClaimTemplateName: wanted")
+    template = ELSEWHERE.split("---")[0].replace("one-gpu, namespace: research", "wanted")
+    manifests = f"{template.replace('{deviceClassName: gpu.nvidia.com}', exactly)}---{pod}"
+
+    def output(model: str) -> str:
+        call = (verb, "-f", "-", "--snapshot", cluster)
+        return str(drawbridge(*call, stdin=manifests.replace("MODEL", model), COLUMNS="900").stdout)
+
+    wait = (
+        "is incomplete: 1 of 2 slices of generation 1",
+        "wait until its driver has published all of it, or ask an administrator to look at the driver on node one",
+    )
+    assert all(words in output("large") for words in wait)
+    assert "small" not in output("large").replace('model "small"', "")
+    assert wait[1] not in output("huge")
+
+
 def test_replicas_that_share_a_node_anyway_have_no_advice_about_templates(tmp_path: Path) -> None:
     cluster = tmp_path / "cluster.yaml"
     cluster.write_text(dump_yaml([GPU_CLASS, TWO_NODES[0], one_gpu_on("one")]), encoding="utf-8")
