@@ -160,7 +160,10 @@ def test_an_incomplete_pool_is_the_reason_why_nothing_fits_now() -> None:
 
     assert finding.code == "doesNotFitNow"
     reason = f"pool node-a is incomplete: 1 of 2 slices of generation 1, driver {EXAMPLE}"
-    assert finding.advice == f"no node can satisfy this now ({reason})"
+    assert finding.advice == (
+        f"no node can satisfy this now: {reason}; wait until its driver has published all of it, "
+        "or ask an administrator to look at the driver on node node-a"
+    )
 
 
 def test_a_device_in_use_is_no_unusable_device() -> None:
