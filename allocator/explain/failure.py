@@ -95,7 +95,7 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
     advice: tuple[str, ...] = ()
 
     def of_same_kinds(self) -> "Failure":
-        """Return the failure without closest fits that ask for other devices, where waiting helps."""
+        """Return the failure without closest fits of other kinds of devices."""
         fits = (self.closest_fit, self.closest_fit_when_idle)
         now, idle = (fit if fit is not None and fit.keeps_kinds else None for fit in fits)
         return msgspec.structs.replace(self, closest_fit=now, closest_fit_when_idle=idle)

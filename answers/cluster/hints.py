@@ -104,7 +104,7 @@ def shared_claim_advice(pod: Pod, state: ClusterState) -> Iterator[str]:
 def pool_advice(
     pod: Pod, failure: Failure, state: ClusterState, features: Features
 ) -> Iterator[str]:
-    """Yield in a sentence the incomplete pool with which a node would take a pod, placed so."""
+    """Yield in a sentence the incomplete pool of a node for a pod, proved by a placement."""
     causes = {
         name: reason.message
         for group in failure.groups or ()

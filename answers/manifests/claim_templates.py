@@ -19,7 +19,7 @@ def template_advice(
     result: SimulationResult,
     place: Callable[[SimulationInput], SimulationResult],
 ) -> Mapping[str, str]:
-    """Return advice for pods without a node by their titles, `Pod namespace/name`; none where a template places no more.
+    """Return advice for pods without a node by their titles, `Pod namespace/name`; none without effect.
 
     Args:
         result: The placement of the question.
@@ -38,7 +38,7 @@ def template_advice(
     placed = {(pod.namespace, pod.name) for pod in after.pods if pod.node is not None}
     if len(placed) <= len(result.pods) - len(unplaced_pods):
         return {}
-    advice = {}
+    advice: dict[str, str] = {}
     for name in tied_claims:
         users = users_by_claim[name]
         fitting = sum(user in placed for user in users)

@@ -1,4 +1,4 @@
-"""Pools that a driver has not published as a whole yet: what to wait for."""
+"""Incomplete pools of a driver, and the advice about them."""
 
 from collections.abc import Iterable
 

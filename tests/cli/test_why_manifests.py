@@ -198,14 +198,13 @@ spec:
 def test_pods_of_several_templates_are_named_after_their_parts_and_a_quota_after_its_usage(
     tmp_path: Path,
 ) -> None:
+    devices = "gpu.nvidia.com.deviceclass.resource.k8s.io/devices"
     quota = {
         "apiVersion": "v1",
         "kind": "ResourceQuota",
         "metadata": {"name": "gpus", "namespace": "default"},
-        "spec": {"hard": {"gpu.nvidia.com.deviceclass.resource.k8s.io/devices": "5"}},
-    }
-    quota["status"] = quota["spec"] | {
-        "used": {"gpu.nvidia.com.deviceclass.resource.k8s.io/devices": "3"}
+        "spec": {"hard": {devices: "5"}},
+        "status": {"hard": {devices: "5"}, "used": {devices: "3"}},
     }
     cluster = tmp_path / "cluster.yaml"
     text = CLUSTER.read_text(encoding="utf-8")

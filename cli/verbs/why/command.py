@@ -322,7 +322,7 @@ def _explain_workload(
     placement = question.placement
     unplaced_pods = placement.unplaced_pods if placement is not None else frozenset()
     # What is to be mended comes first.
-    groups = sorted(groups, key=lambda group: unplaced_pods.isdisjoint(map(_name_of, group)))
+    groups = tuple(sorted(groups, key=lambda group: unplaced_pods.isdisjoint(map(_name_of, group))))
     answers = [
         _beside_others(_explain(group[0], question), group, question)
         for group in groups[:_GROUPS_EXPLAINED]
