@@ -34,6 +34,8 @@ NOTHING: Final = "None needed; the finding is for your information."
 
 FIXES: Final[Mapping[str, str]] = {
     "invalidQuantity": "Write a number, or a quantity such as 10Gi for memory.",
+    "groupTooSmall": "Create as many pods as the group needs, or lower its minimum.",
+    "exceedsNodeResources": "Request no more than the node has that the finding names.",
     "notAnInteger": "Write a whole number.",
     "outOfRange": "Write an amount within the range that the message names.",
     "wrongUnit": "Write the amount in the unit of the key; if the key counts another unit in this "

@@ -111,6 +111,16 @@ def format_resource(name: str, amount: int) -> str:
     return str(amount)
 
 
+def amount_of(amounts: ResourceAmounts, name: str) -> int:
+    """Return the amount of a resource by its name; milli-units for CPU, 0 of one without an amount."""
+    fields = {
+        CPU: amounts.cpu_milli,
+        MEMORY: amounts.memory,
+        EPHEMERAL_STORAGE: amounts.ephemeral_storage,
+    }
+    return fields.get(name, amounts.scalars.get(name, 0))
+
+
 def is_scalar(name: str) -> bool:
     """Return True if a resource is counted in whole units by its name.
 

@@ -124,6 +124,11 @@ def sum_containers(
     return sums
 
 
+def container_requests(container: Container) -> Mapping[str, Quantity]:
+    """Return the requests of one container, its limits where it has none."""
+    return _requests(container, _NO_DEFAULTS)
+
+
 def _requests(container: Container, defaults: Mapping[str, Quantity]) -> Mapping[str, Quantity]:
     requests = container.requests
     if container.limits:

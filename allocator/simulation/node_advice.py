@@ -7,9 +7,9 @@ from typing import Final, NamedTuple
 
 from allocator.cluster.cluster import Cluster
 from allocator.explain.failure import NodeGroup
-from allocator.nodes.amounts import format_resource
+from allocator.nodes.amounts import amount_of, format_resource, read_amounts
 from allocator.nodes.node_resources import NodeResources
-from allocator.nodes.pod_requests import PodRequest, pod_request
+from allocator.nodes.pod_requests import PodRequest, container_requests, pod_request
 from allocator.nodes.resources_fit import insufficient_resources
 from allocator.pods.claims import PodClaims, allocation_of
 from allocator.pods.extended_resource_claim import unavailable_resources
@@ -21,6 +21,7 @@ from allocator.pods.node_eligibility import (
     removable_taints,
 )
 from allocator.simulation.rejecting_nodes import rejecting_nodes_with_devices
+from findings.text import printable
 from kube.api.core import Node, Pod
 
 _TAINTS_SHOWN: Final = 3
@@ -56,7 +57,7 @@ def node_advice(
             node = cluster.nodes[name]
             if not _has_reach(pod, claims, node, extended_resources):
                 continue
-            lowered_requests = _lowered(request, resources[name], extended_resources)
+            lowered_requests = _lowered(pod, request, resources[name], extended_resources)
             if lowered_requests is None:
                 continue
             node_changes = pod_changes(pod, node)
@@ -125,7 +126,7 @@ def _has_reach(
 
 
 def _lowered(
-    request: PodRequest, node: NodeResources, extended_resources: Mapping[str, str]
+    pod: Pod, request: PodRequest, node: NodeResources, extended_resources: Mapping[str, str]
 ) -> tuple[tuple[str, ...], Fraction] | None:
     """Return the requests that a node has room for, of those that it has not, and the parts that are taken from them.
 
@@ -138,6 +139,17 @@ def _lowered(
         left = lack.capacity - lack.used
         if left <= 0 or "/" in lack.name or lack.requested <= left:
             return None
-        lowered_requests.append(f"request {lack.name} {format_resource(lack.name, left)} or less")
+        where = _init_container(pod, lack.name, left)
+        lowered_requests.append(
+            f"request {lack.name} {format_resource(lack.name, left)} or less{where}"
+        )
         lost += 1 - Fraction(left, lack.requested)
     return tuple(lowered_requests), lost
+
+
+def _init_container(pod: Pod, resource: str, most: int) -> str:
+    """Return the first init container with a larger request, in words; empty without one."""
+    for container in pod.spec.init_containers or ():
+        if amount_of(read_amounts(container_requests(container)), resource) > most:
+            return f" in init container {printable(container.name)}"
+    return ""

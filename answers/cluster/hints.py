@@ -10,6 +10,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from allocator.explain.failure import Failure
+from allocator.explain.relaxation import Kind
 from allocator.model.feature_gates import Features
 from allocator.model.outcome import Reason
 from allocator.pods.claims import allocation_of, pinned_to, pod_name
@@ -127,6 +128,22 @@ def pool_advice(
     node = simulate_in_order(cluster, question, SimulationOptions()).pods[0].node
     if node in causes:
         yield f"{wait_for_pool(causes[node], node)}: the pod fits that node then"
+
+
+def toleration_advice(pod: Pod, failure: Failure) -> Iterator[str]:
+    """Yield in a sentence the place of a toleration of devices, if a pod has one of the same taint."""
+    fit = failure.closest_fit
+    details = [
+        change.detail
+        for change in (fit.changes if fit is not None else ())
+        if change.kind is Kind.TOLERATION
+    ]
+    keys = {toleration.key for toleration in pod.spec.tolerations or () if toleration.key}
+    if any(re.search(rf" {re.escape(key)}[=:]", text) for key in keys for text in details):
+        yield (
+            "the tolerations of the pod are for taints of nodes, not of devices; write this one in the "
+            "request of the claim or template: exactly.tolerations"
+        )
 
 
 def _class_hints(classes: Mapping[str, DeviceClass]) -> Iterator[str]:

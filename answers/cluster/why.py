@@ -31,7 +31,12 @@ from allocator.simulation.model import (
 from allocator.simulation.node_advice import node_advice
 from allocator.simulation.pending_cause import Cause, cause_of_code
 from answers.cluster.budgets import Budgets
-from answers.cluster.hints import missing_claim_advice, pool_advice, shared_claim_advice
+from answers.cluster.hints import (
+    missing_claim_advice,
+    pool_advice,
+    shared_claim_advice,
+    toleration_advice,
+)
 from answers.cluster.quota_usage import gate_reason, promised_amounts
 from answers.cluster.uses import describe_requests
 from answers.model.cluster_state import ClusterState, is_pending, is_running
@@ -323,6 +328,7 @@ def _failure_advice(
     groups = failure.groups or ()
     claims = pod_claims(pod, state.claims, state.templates)
     yield from islice(shared_claim_advice(pod, state), _CLAIMS_SHOWN)
+    yield from toleration_advice(pod, failure)
     yield from node_advice(
         pod,
         claims,

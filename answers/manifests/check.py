@@ -17,7 +17,12 @@ from allocator.model.scheduler_support import SchedulerSupport
 from allocator.pods.claims import Name
 from answers.cluster.quota_usage import usage_beside
 from answers.manifests.groups import group_findings
-from answers.manifests.pod_checks import field_findings, scheduler_findings, with_queues
+from answers.manifests.pod_checks import (
+    capacity_findings,
+    field_findings,
+    scheduler_findings,
+    with_queues,
+)
 from answers.manifests.quotas import at_keys, check_quotas
 from answers.manifests.targets import object_target, pod_target, template_target
 from answers.manifests.translate import (
@@ -190,6 +195,7 @@ def check_objects(
                     *_translation_findings(result),
                     *_rule_findings(result, context, inputs, manifest_templates, number),
                     *scheduler_findings(result, context, inputs, policy_aware_schedulers),
+                    *capacity_findings(result, context, inputs.namespace),
                     *quota_findings,
                     *_profile_findings(result.source, inputs),
                     *_mapping_findings(result.source, inputs),

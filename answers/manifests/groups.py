@@ -9,7 +9,10 @@ from allocator.declarations.collect import collect_groups
 from allocator.declarations.group_claims import check_group_claims
 from allocator.declarations.pod_group import PodGroup
 from allocator.declarations.read import read_declaration
+from allocator.model.outcome import Reason
 from allocator.pods.claims import pod_group_name
+from allocator.simulation.group_attempt import obstacle
+from answers.manifests.simulate import build_request
 from answers.model.cluster_state import build_state, is_pending, is_running
 from answers.model.findings import namespace_of, reference
 from answers.model.inputs import Inputs
@@ -17,7 +20,7 @@ from answers.model.kinds import STATE_KINDS
 from answers.model.objects import decode_objects, merge_objects
 from answers.model.views import decode_view
 from findings.field_path import FieldPath
-from findings.finding import Code, Finding
+from findings.finding import Code, Finding, warning
 from kube.api.core import Pod
 from kube.api.urls import POD_GROUPS
 from kube.api.workloads import pod_path, resolve_path
@@ -45,7 +48,40 @@ def group_findings(inputs: Inputs) -> Mapping[str, Sequence[Finding]]:
         is_known = inputs.knows_cluster and namespaces[name] not in unread
         if finding.code is not Code.GROUP_NOT_FOUND or is_known:
             findings.setdefault(name, []).append(finding)
+    if (
+        inputs.knows_cluster
+        and not findings
+        and any(read_declaration(pod) is not None for _, _, pod in _pods(inputs))
+    ):
+        for name, finding in _small_groups(inputs):
+            findings.setdefault(name, []).append(finding)
     return findings
+
+
+def _small_groups(inputs: Inputs) -> Iterator[tuple[str, Finding]]:
+    """Yield `Kind/namespace/name` of the object of each group with fewer pods than it needs, and the fault.
+
+    None where the number of pods of an object is not known.
+    """
+    request = build_request(inputs)
+    if request.workloads or request.rejected_workloads or request.workload_notes:
+        return
+    state = request.state
+    waiting = tuple(pod for pod in state.pods.values() if is_pending(pod))
+    names = {reference(source, inputs.namespace): source for source in inputs.manifests}
+    own_pods = {(pod.metadata.namespace, pod.metadata.name) for pod in request.question.pods}
+    for group in state.groups(waiting).groups:
+        reason = obstacle(group)
+        is_own = any(
+            (pod.metadata.namespace, pod.metadata.name) in own_pods for pod in group.waiting
+        )
+        if reason is None or reason.code != Reason.GROUP_INCOMPLETE or not is_own:
+            continue
+        detail, _, fix = reason.message.partition("; ")
+        name = f"{PodGroup.__name__}/{group.name.namespace}/{group.name.name}"
+        first = next(iter(names), "")
+        place = name if name in names else first
+        yield place, warning(Code.GROUP_TOO_SMALL, FieldPath(), f"{detail}, so none is placed", fix)
 
 
 def _declared_groups(inputs: Inputs) -> Iterator[tuple[str, Finding]]:

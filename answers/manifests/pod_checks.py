@@ -14,8 +14,11 @@ from findings.field_path import FieldPath
 from findings.finding import Code, Finding
 from kube.api.core import Pod
 from kube.api.workloads import pod_path
+from rules.context.claim_entries import are_selectors_short, entries_of_pod
 from rules.context.context import Context
+from rules.context.rule import Subject
 from rules.engine.engine import Target
+from rules.feasibility.node_capacity import find_excesses
 from rules.model.recorded_pods import VERSION
 from rules.objects.pod_fields import find_unknown_pod_fields
 from translation.compiling.claims import Claim
@@ -75,6 +78,23 @@ def scheduler_findings(
         # A scheduler that may not allocate the bridge's devices needs no second warning.
         if foreign is not None and not findings and not is_reported:
             yield msgspec.structs.replace(foreign, path=target.path.join(foreign.path))
+
+
+def capacity_findings(
+    result: TranslatedObject, context: Context, namespace: str
+) -> Iterator[Finding]:
+    """Yield the resources of which an object's pods request more than nodes with their devices have."""
+    if context.idle_cluster is None or result.document is None:
+        return
+    for target in pod_targets(result, namespace):
+        pod = target.view
+        if not isinstance(pod, Pod) or pod.spec.node_name:
+            continue
+        subject = Subject(view=pod, namespace=target.namespace)
+        entries = entries_of_pod(subject, target.path, context)
+        claims = [entry.claim for entry in entries]
+        if are_selectors_short(claims):
+            yield from find_excesses(pod, target.path, claims, context.idle_cluster)
 
 
 def _routing_findings(

@@ -22,11 +22,12 @@ from allocator.explain.change import ClosestFit
 from allocator.explain.closest_fit import closest_fit_when_idle
 from allocator.model.devices import NodeDevices, PoolId, PoolState, pool_of
 from allocator.model.feature_gates import Features
-from allocator.model.outcome import AttemptFailed
+from allocator.model.outcome import AttemptFailed, BudgetExhausted
 from allocator.model.plan import Plan
 from allocator.model.requests import Expression, PendingClaims, Request
 from allocator.model.selectors import SelectorChain, clear_selector_caches, selector_chain
 from allocator.model.usage import Usage
+from allocator.nodes.amounts import ResourceAmounts, read_amounts
 from allocator.pods.extended_resource_claim import device_plugin_resources
 from allocator.search.attempt import AllocatorOptions
 from allocator.search.search import allocate
@@ -228,6 +229,28 @@ class IdleCluster:
     def drivers(self) -> frozenset[str]:
         """Drivers that have slices."""
         return self.memoize("drivers", lambda: frozenset(pool.driver for pool in self._pools))
+
+    def allocatable_nodes(self) -> Mapping[str, ResourceAmounts]:
+        """Return the allocatable resources of the nodes that tell them, by name."""
+        return self.memoize("allocatable", self._allocatable_nodes)
+
+    def _allocatable_nodes(self) -> Mapping[str, ResourceAmounts]:
+        return {
+            name: read_amounts(node.status.allocatable)
+            for name, node in self._cluster.nodes.items()
+            if node.status.allocatable is not None
+        }
+
+    def fitting_nodes(self, claims: Claims) -> tuple[str, ...]:
+        """Return the nodes with the devices of claims; none where that is not known of a node."""
+        try:
+            verdicts = self._cluster.verdicts(self.ask(claims), budget=BUDGET)
+        except AttemptFailed:
+            return ()
+        outcomes = [(node, outcome) for node, outcome, _ in verdicts]
+        if any(isinstance(outcome, BudgetExhausted) for _, outcome in outcomes):
+            return ()
+        return tuple(node for node, outcome in outcomes if isinstance(outcome, Plan))
 
     def incomplete_pool_for(self, claims: Claims) -> tuple[PoolId, str] | None:
         """Return the first incomplete pool of a node that fits claims once it is complete, and the node; None without one."""

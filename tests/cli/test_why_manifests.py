@@ -254,6 +254,89 @@ def test_an_incomplete_pool_is_waited_for_rather_than_other_devices_taken(
     assert wait[1] not in output("huge")
 
 
+TOO_MUCH: Final = """
+apiVersion: scheduling.k8s.io/v1alpha3
+kind: PodGroup
+metadata: {name: gang}
+spec: {schedulingPolicy: {gang: {minCount: MINIMUM}}}
+---
+apiVersion: batch/v1
+kind: Job
+metadata: {name: train}
+spec:
+  parallelism: 2
+  completions: 2
+  template:
+    spec:
+      restartPolicy: Never
+      schedulingGroup: {podGroupName: gang}
+      resourceClaims: [{name: gpu, resourceClaimTemplateName: one-gpu}]
+      initContainers:
+      - {name: fetch, image: a, resources: {requests: {memory: AMOUNT}}}
+      containers:
+      - {name: main, image: a, resources: {claims: [{name: gpu}]}}
+"""
+
+
+def test_check_tells_groups_and_requests_that_can_never_have_a_node(tmp_path: Path) -> None:
+    large = {"metadata": {"name": "without-devices"}, "status": {"allocatable": {"memory": "1Ti"}}}
+    objects = [GPU_CLASS, *TWO_NODES, TWO_NODES[0] | large, one_gpu_on("one"), one_gpu_on("two")]
+    template = ELSEWHERE.split("---")[0].replace(", namespace: research", "")
+    cluster = tmp_path / "cluster.yaml"
+    cluster.write_text(f"{dump_yaml(objects)}---\n{template}", encoding="utf-8")
+
+    def check(minimum: str, amount: str) -> str:
+        manifests = TOO_MUCH.replace("MINIMUM", minimum).replace("AMOUNT", amount)
+        return str(drawbridge("check", "-f", "-", "--snapshot", cluster, stdin=manifests).stdout)
+
+    group = (
+        "PodGroup/default/gang: PodGroup default/gang needs 3 pods, and 2 exist, so none is placed; create 3 "
+        "(parallelism and completions of a Job, or replicas), or write minCount: 2 in the group [groupTooSmall]"
+    )
+    memory = (
+        "initContainers[0].resources.requests[memory]: init container fetch requests memory 65Gi, and no node"
+        " with the devices has more than 64Gi; request memory 64Gi or less (node one) [exceedsNodeResources]"
+    )
+    assert group in check("3", "1Gi")
+    assert memory in check("2", "65Gi")
+    assert "0 errors, 0 warnings" in check("2", "64Gi")
+
+
+def test_the_advice_names_the_init_container_that_requests_too_much(tmp_path: Path) -> None:
+    cluster = tmp_path / "cluster.yaml"
+    cluster.write_text(dump_yaml([GPU_CLASS, TWO_NODES[0], one_gpu_on("one")]), encoding="utf-8")
+    template, _, pod = ELSEWHERE.replace("NAMESPACE", "research").split("---")
+    pod = pod.replace("SOURCE", "resourceClaimTemplateName: one-gpu")
+    pod += "  initContainers: [{name: fetch, image: a, resources: {requests: {memory: 65Gi}}}]\n"
+
+    output = drawbridge(
+        "why", "-f", "-", "--snapshot", cluster, stdin=f"{template}---{pod}", COLUMNS="900"
+    ).stdout
+
+    assert "request memory 64Gi or less in init container fetch to get node one" in output
+
+
+def test_a_toleration_of_the_pod_for_a_device_taint_is_told_to_be_in_the_wrong_place(
+    tmp_path: Path,
+) -> None:
+    slice_ = one_gpu_on("one")
+    taint = {"key": "gpu.nvidia.com/xid", "value": "63", "effect": "NoSchedule"}
+    slice_["spec"]["devices"][0]["taints"] = [taint]
+    cluster = tmp_path / "cluster.yaml"
+    cluster.write_text(dump_yaml([GPU_CLASS, TWO_NODES[0], slice_]), encoding="utf-8")
+    template, _, pod = ELSEWHERE.replace("NAMESPACE", "research").split("---")
+    pod = pod.replace("SOURCE", "resourceClaimTemplateName: one-gpu")
+    tolerating = f"{pod}  tolerations: [{{key: gpu.nvidia.com/xid, operator: Exists}}]\n"
+
+    def why_pod(text: str) -> str:
+        call = ("why", "-f", "-", "--snapshot", cluster)
+        return str(drawbridge(*call, stdin=f"{template}---{text}", COLUMNS="900").stdout)
+
+    words = "advice    the tolerations of the pod are for taints of nodes, not of devices; write this one in"
+    assert words in why_pod(tolerating)
+    assert words not in why_pod(pod)
+
+
 def test_replicas_that_share_a_node_anyway_have_no_advice_about_templates(tmp_path: Path) -> None:
     cluster = tmp_path / "cluster.yaml"
     cluster.write_text(dump_yaml([GPU_CLASS, TWO_NODES[0], one_gpu_on("one")]), encoding="utf-8")

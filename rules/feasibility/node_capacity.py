@@ -1,0 +1,89 @@
+"""CPU, memory and huge pages of a pod beside the largest node with its devices."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+from allocator.nodes.amounts import (
+    CPU,
+    EPHEMERAL_STORAGE,
+    MEMORY,
+    ResourceAmounts,
+    format_resource,
+    read_amounts,
+)
+from allocator.nodes.pod_requests import container_requests, pod_request
+from findings.field_path import FieldPath
+from findings.finding import Code, Finding, warning
+from findings.text import printable
+from kube.api.core import Container, Pod
+from kube.api.resource import ResourceClaim
+from rules.feasibility.idle_cluster import IdleCluster
+
+_HUGE_PAGES: Final = "hugepages-"
+
+
+def find_excesses(
+    pod: Pod, path: FieldPath, claims: Sequence[ResourceClaim], idle_cluster: IdleCluster
+) -> Iterator[Finding]:
+    """Yield a warning for each resource of which a pod requests more than every node with its devices has.
+
+    Args:
+        path: The pod's path in its object.
+        claims: The claims of the pod.
+    """
+    requested = _amounts(pod_request(pod).amounts)
+    limits = idle_cluster.allocatable_nodes()
+    if not claims or not requested or all(_has(limit, requested) for limit in limits.values()):
+        return
+    names = idle_cluster.fitting_nodes(claims)
+    if not names or not all(name in limits for name in names):
+        return
+    nodes = {name: _amounts(limits[name]) for name in names}
+    for resource, amount in requested.items():
+        largest = max(sorted(nodes), key=lambda name: nodes[name].get(resource, 0))
+        most = nodes[largest].get(resource, 0)
+        if amount <= most:
+            continue
+        has = format_resource(resource, most)
+        place, who = _origin(pod, resource, most)
+        yield warning(
+            Code.EXCEEDS_NODE_RESOURCES,
+            path.join(place),
+            f"{who} {resource} {format_resource(resource, amount)}, and no node with the devices has more than {has}",
+            f"request {resource} {has} or less (node {printable(largest)})"
+            if most
+            else f"remove {resource}",
+        )
+
+
+def _has(limit: ResourceAmounts, requested: Mapping[str, int]) -> bool:
+    amounts = _amounts(limit)
+    return all(amounts.get(name, 0) >= amount for name, amount in requested.items())
+
+
+def _amounts(amounts: ResourceAmounts) -> dict[str, int]:
+    """Return the amounts of a node's own resources by name, in the units of ResourceAmounts."""
+    by_name = {
+        CPU: amounts.cpu_milli,
+        MEMORY: amounts.memory,
+        EPHEMERAL_STORAGE: amounts.ephemeral_storage,
+        **{
+            name: amount for name, amount in amounts.scalars.items() if name.startswith(_HUGE_PAGES)
+        },
+    }
+    return {name: amount for name, amount in by_name.items() if amount > 0}
+
+
+def _origin(pod: Pod, resource: str, most: int) -> tuple[FieldPath, str]:
+    """Return the field of the container that requests too much by itself, and the beginning of a sentence."""
+    lists: tuple[tuple[str, str, Sequence[Container]], ...] = (
+        ("containers", "container", pod.spec.containers or ()),
+        ("initContainers", "init container", pod.spec.init_containers or ()),
+    )
+    for field, noun, containers in lists:
+        for index, container in enumerate(containers):
+            amounts = _amounts(read_amounts(container_requests(container)))
+            if amounts.get(resource, 0) > most:
+                place = FieldPath.of("spec", field, index, "resources", "requests").key(resource)
+                return place, f"{noun} {printable(container.name)} requests"
+    return FieldPath.of("spec", "containers"), "the containers request together"
