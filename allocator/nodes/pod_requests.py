@@ -125,7 +125,7 @@ def sum_containers(
 
 
 def container_requests(container: Container) -> Mapping[str, Quantity]:
-    """Return the requests of one container, its limits where it has none."""
+    """Return the requests of one container, with its limits in place of missing ones."""
     return _requests(container, _NO_DEFAULTS)
 
 

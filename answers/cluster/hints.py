@@ -131,7 +131,7 @@ def pool_advice(
 
 
 def toleration_advice(pod: Pod, failure: Failure) -> Iterator[str]:
-    """Yield in a sentence the place of a toleration of devices, if a pod has one of the same taint."""
+    """Yield in a sentence the place of a toleration of devices, for a pod with one of the same taint."""
     fit = failure.closest_fit
     details = [
         change.detail

@@ -59,9 +59,9 @@ def group_findings(inputs: Inputs) -> Mapping[str, Sequence[Finding]]:
 
 
 def _small_groups(inputs: Inputs) -> Iterator[tuple[str, Finding]]:
-    """Yield `Kind/namespace/name` of the object of each group with fewer pods than it needs, and the fault.
+    """Yield `Kind/namespace/name` of the object of each incomplete group, and the fault.
 
-    None where the number of pods of an object is not known.
+    None is told where the number of pods of an object is not known.
     """
     request = build_request(inputs)
     if request.workloads or request.rejected_workloads or request.workload_notes:

@@ -83,7 +83,7 @@ def scheduler_findings(
 def capacity_findings(
     result: TranslatedObject, context: Context, namespace: str
 ) -> Iterator[Finding]:
-    """Yield the resources of which an object's pods request more than nodes with their devices have."""
+    """Yield the requests of an object's pods in excess of all nodes with their devices."""
     if context.idle_cluster is None or result.document is None:
         return
     for target in pod_targets(result, namespace):

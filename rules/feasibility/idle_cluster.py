@@ -242,7 +242,7 @@ class IdleCluster:
         }
 
     def fitting_nodes(self, claims: Claims) -> tuple[str, ...]:
-        """Return the nodes with the devices of claims; none where that is not known of a node."""
+        """Return the nodes with the devices of claims; none without an answer about all nodes."""
         try:
             verdicts = self._cluster.verdicts(self.ask(claims), budget=BUDGET)
         except AttemptFailed:

@@ -25,7 +25,7 @@ _HUGE_PAGES: Final = "hugepages-"
 def find_excesses(
     pod: Pod, path: FieldPath, claims: Sequence[ResourceClaim], idle_cluster: IdleCluster
 ) -> Iterator[Finding]:
-    """Yield a warning for each resource of which a pod requests more than every node with its devices has.
+    """Yield a warning for each resource of a pod in excess of every node with its devices.
 
     Args:
         path: The pod's path in its object.
@@ -75,7 +75,7 @@ def _amounts(amounts: ResourceAmounts) -> dict[str, int]:
 
 
 def _origin(pod: Pod, resource: str, most: int) -> tuple[FieldPath, str]:
-    """Return the field of the container that requests too much by itself, and the beginning of a sentence."""
+    """Return the field of a container in excess by itself, and the beginning of a sentence."""
     lists: tuple[tuple[str, str, Sequence[Container]], ...] = (
         ("containers", "container", pod.spec.containers or ()),
         ("initContainers", "init container", pod.spec.init_containers or ()),

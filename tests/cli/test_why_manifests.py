@@ -120,7 +120,7 @@ spec:
       containers:
       - {name: main, image: a, resources: {claims: [{name: gpu}], requests: {cpu: 20}}}
 """
-TWO_NODES: Final = [
+TWO_NODES: Final[list[dict[str, Any]]] = [
     {
         "apiVersion": "v1",
         "kind": "Node",
@@ -145,7 +145,7 @@ def one_gpu_on(name: str) -> dict[str, Any]:
     }
 
 
-GPU_CLASS: Final = {
+GPU_CLASS: Final[dict[str, Any]] = {
     "apiVersion": "resource.k8s.io/v1",
     "kind": "DeviceClass",
     "metadata": {"name": "gpu.nvidia.com"},
@@ -280,7 +280,13 @@ spec:
 
 def test_check_tells_groups_and_requests_that_can_never_have_a_node(tmp_path: Path) -> None:
     large = {"metadata": {"name": "without-devices"}, "status": {"allocatable": {"memory": "1Ti"}}}
-    objects = [GPU_CLASS, *TWO_NODES, TWO_NODES[0] | large, one_gpu_on("one"), one_gpu_on("two")]
+    objects: list[dict[str, Any]] = [
+        GPU_CLASS,
+        *TWO_NODES,
+        TWO_NODES[0] | large,
+        one_gpu_on("one"),
+        one_gpu_on("two"),
+    ]
     template = ELSEWHERE.split("---")[0].replace(", namespace: research", "")
     cluster = tmp_path / "cluster.yaml"
     cluster.write_text(f"{dump_yaml(objects)}---\n{template}", encoding="utf-8")
