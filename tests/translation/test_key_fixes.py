@@ -136,6 +136,89 @@ CASES = (
 )
 
 
+QGPU = "tke.cloud.tencent.com/qgpu"
+VCUDA = "tencent.com/vcuda"
+READINGS = (
+    Case(
+        "MiB where blocks are counted",
+        f"{VCUDA}-memory counts blocks of 256 MiB, so 12288 is 3072Gi: write {VCUDA}-memory: 48 (12Gi) if it was "
+        f"meant in MiB, or at most {VCUDA}-memory: 160 (40Gi) to fit node n",
+        pod(container("main", {f"{VCUDA}-core": 50, f"{VCUDA}-memory": 12288})),
+        ((capacity("memory"), "40Gi"),),
+    ),
+    Case(
+        "MiB where GiB are counted, rounded up",
+        f"{QGPU}-memory counts GiB, so 10000 is 10000Gi: write {QGPU}-memory: 10 (10000Mi) if it was meant in MiB, "
+        f"or at most {QGPU}-memory: 40 (40Gi) to fit node n",
+        pod(container("main", {f"{QGPU}-core": 50, f"{QGPU}-memory": 10000})),
+        ((capacity("memory"), "40Gi"),),
+    ),
+    Case(
+        "blocks that no other unit explains",
+        f"write {VCUDA}-memory: 160 (blocks of 256 MiB: 40Gi) to fit node n",
+        pod(container("main", {f"{VCUDA}-core": 50, f"{VCUDA}-memory": 200})),
+        ((capacity("memory"), "40Gi"),),
+    ),
+)
+
+
+@pytest.mark.parametrize("case", READINGS, ids=lambda case: case.name)
+def test_an_amount_that_fits_in_another_unit_is_a_choice(case: Case) -> None:
+    fixed = fixed_finding(case.pod, finding_of(case.amounts))
+
+    assert fixed.fix == case.want
+    assert bool(fixed.corrections) == ("was meant" not in case.want)
+
+
+def test_an_amount_that_waits_for_devices_is_in_its_unit() -> None:
+    """In blocks it fits a node, so nothing says that another unit was meant."""
+    document = pod(container("main", {f"{VCUDA}-core": 50, f"{VCUDA}-memory": 300}))
+    finding = msgspec.structs.replace(
+        finding_of(((capacity("memory"), "40Gi"),)), code=Code.DOES_NOT_FIT_NOW
+    )
+
+    assert fixed_finding(document, finding).fix.startswith(f"write {VCUDA}-memory: 160 (blocks")
+
+
+def aliyun(name: str, memory: int) -> Document:
+    return container(name, {"aliyun.com/gpu-mem": memory})
+
+
+def koordinator(name: str, memory: str) -> Document:
+    return container(name, {"koordinator.sh/gpu-core": 40, "koordinator.sh/gpu-memory": memory})
+
+
+SUMS = (
+    (
+        "a key in GiB",
+        pod(aliyun("a", 40), aliyun("b", 48)),
+        "80Gi",
+        "aliyun.com/gpu-mem adds up to 88 (40 in container a + 48 in container b): too much",
+        "write at most aliyun.com/gpu-mem: 80 in containers a and b together to fit node n",
+    ),
+    (
+        "a key in bytes, of which each of the two GPUs has a half",
+        pod(koordinator("a", "40Gi"), koordinator("b", "60Gi")),
+        "40Gi",
+        "koordinator.sh/gpu-memory adds up to 100Gi (40Gi in container a + 60Gi in container b): too much",
+        "write at most koordinator.sh/gpu-memory: 80Gi in containers a and b together to fit node n",
+    ),
+)
+
+
+@pytest.mark.parametrize(
+    ("document", "amount", "detail", "fix"),
+    [row[1:] for row in SUMS],
+    ids=[row[0] for row in SUMS],
+)
+def test_a_sum_of_containers_is_told_with_its_parts(
+    document: Document, amount: str, detail: str, fix: str
+) -> None:
+    fixed = fixed_finding(document, finding_of(((capacity("memory"), amount),)))
+
+    assert (fixed.detail, fixed.fix, fixed.corrections) == (detail, fix, ())
+
+
 def finding_of(
     amounts: tuple[tuple[FieldPath, str], ...], node: str = "n", claim: int = 0
 ) -> Finding:
@@ -152,6 +235,12 @@ def finding_of(
 
 
 def fix_of(document: Document, finding: Finding, cluster: TranslationSnapshot = TWO_SIZES) -> str:
+    return fixed_finding(document, finding, cluster).fix
+
+
+def fixed_finding(
+    document: Document, finding: Finding, cluster: TranslationSnapshot = TWO_SIZES
+) -> Finding:
     outcome = translation_of(document, cluster)
     translation = RecordedTranslation(
         record=outcome.record,
@@ -159,7 +248,7 @@ def fix_of(document: Document, finding: Finding, cluster: TranslationSnapshot = 
         profiles=profiles(),
     )
     (fixed,) = with_key_fixes([finding], FieldPath(), outcome.claims, translation)
-    return fixed.fix
+    return fixed
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)

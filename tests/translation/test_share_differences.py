@@ -56,6 +56,18 @@ def test_limits_that_koordinator_would_not_set_are_reported() -> None:
     )
 
 
+def test_what_each_gpu_gets_of_the_totals_of_a_pod_is_told() -> None:
+    share = koordinator_container(shared=2, core=150, memory="30Gi")
+
+    (finding,) = [
+        entry
+        for entry in translation_outcome(pod(share), PUBLISHED).findings
+        if entry.code is Code.LIMITS_ENFORCED
+    ]
+
+    assert "15Gi of memory and 75 percent of the cores of each of 2 GPUs" in finding.detail
+
+
 def koordinator_share(*, memory: str, gpus: int) -> Document:
     return pod(koordinator_container(shared=gpus, core=10 * gpus, memory=memory))
 

@@ -74,6 +74,14 @@ def translate_share(
     )
 
 
+def _of_each(share: CardShare, cores: int, memory: int | None, cards: int) -> str:
+    """Return the totals for the amounts that a container has, if they are those of each card."""
+    amounts = [(share.cores, cores), (share.memory, memory or 0)]
+    totals = [f"{key}: {amount * cards}" for key, amount in amounts if amount]
+    parts = [str(amount) for _, amount in amounts if amount]
+    return f"{' and '.join(totals)} for {' and '.join(parts)} of each card"
+
+
 def _check(
     reader: AmountReader, share: CardShare, cores: int, memory: int | None, cards: int
 ) -> None:
@@ -100,11 +108,13 @@ def _check(
             f"add {share.cores}",
         )
     elif cards > 1 and (cores % cards or (memory or 0) % cards):
+        key, amount = (share.cores, cores) if cores % cards else (share.memory, memory or 0)
+        part = amount // cards + 1
         reader.fail(
             Code.INVALID_COMBINATION,
-            share.cores if cores % cards else share.memory,
-            f"{cores if cores % cards else memory} cannot be divided among {cards} cards",
-            f"write a multiple of {cards}",
+            key,
+            f"{amount} cannot be divided among {cards} cards: amounts are totals of all cards",
+            f"write {_of_each(share, cores, memory, cards)}, or {key}: {part * cards} for {part} of each",
         )
     elif cards > 1 and cores > 100 * cards:
         reader.fail(

@@ -55,7 +55,7 @@ def read_share(reader: ShareReader) -> NpuShare | None:
     faults: list[Finding] = []
     amounts = AmountReader(container, faults)
     count = amounts.integer(key)
-    memory, cores = amounts.memory(f"{key}{MEMORY}", MIB), amounts.percent(f"{key}{CORES}")
+    memory, cores = amounts.memory(f"{key}{MEMORY}", MIB), amounts.percent(f"{key}{CORES}", count)
     if not faults and count:
         _check(reader, amounts, count, memory, cores)
     reader.findings.extend(faults)

@@ -12,12 +12,14 @@ import msgspec
 
 from findings.field_path import FieldPath
 from findings.finding import Code, Finding, error, has_errors, warning
-from findings.text import quote_text
+from findings.text import printable, quote_text
 from kube.quantity import ZERO, Format, Quantity
 from translation.model.amounts import is_meant_in_bytes, whole_amount
 from translation.model.intents import Intent, LegacyContainer, annotation_path
 
 MAX_MEMORY_MIB: Final = 2**31 - 1
+LEAST_MEMORY_MIB: Final = 256
+"""Less than a process needs to open a GPU: a context of CUDA or ROCm alone takes more."""
 MAX_PERCENT: Final = 100
 _LOWER_ASCII: Final = str.maketrans(ascii_uppercase, ascii_lowercase)
 
@@ -57,6 +59,43 @@ def wrong_unit(path: FieldPath, key: str, amount: Quantity, unit: Unit) -> Findi
     return finding.corrected_by(Quantity(units)) if units and not rest else finding
 
 
+def above_all_of_each(
+    path: FieldPath, key: str, amount: int, devices: int, *, memory_key: str = ""
+) -> Finding:
+    """Return an error for a percentage of each device that is above 100.
+
+    Args:
+        key: The key as the object has it, which a cluster may have renamed.
+        devices: The number of devices that the container requests.
+        memory_key: The key that counts in MiB what this one counts in percent; empty for cores.
+    """
+    message = f"{amount} percent is more than {MAX_PERCENT}"
+    if memory_key and LEAST_MEMORY_MIB <= amount <= MAX_MEMORY_MIB:
+        return error(
+            Code.OUT_OF_RANGE,
+            path,
+            f"{message}: {printable(key)} counts the percent of the memory of each device",
+            f"write {memory_key}: {amount} in its place if MiB are meant, or at most {MAX_PERCENT} for all of it",
+        )
+    part = part_of_sum(amount, devices)
+    if part is None:
+        finding = error(Code.OUT_OF_RANGE, path, message, f"write at most {MAX_PERCENT}")
+        return finding.corrected_by(Quantity(MAX_PERCENT))
+    # Either the author added up what the key counts of each, or wants all of each.
+    return error(
+        Code.OUT_OF_RANGE,
+        path,
+        f"{message}: {printable(key)} counts the percent of each of the {devices} devices",
+        f"write {part} if {amount} is the sum of all {devices}, or at most {MAX_PERCENT} for all of each",
+    )
+
+
+def part_of_sum(amount: int, devices: int) -> int | None:
+    """Return the percent of each device, rounded up, if a percentage above 100 is their sum; None if it cannot be."""
+    part = -(-amount // devices)
+    return part if devices > 1 and part <= MAX_PERCENT else None
+
+
 def too_few_bytes(path: FieldPath, amount: Quantity) -> Finding | None:
     """Return a warning about an amount in bytes that was probably meant in MiB; None for another."""
     if not ZERO < amount < Quantity(MIB.size) or not amount.is_whole:
@@ -93,9 +132,21 @@ class AmountReader:
             return None
         return amount
 
-    def percent(self, key: str) -> int | None:
-        """Return a percentage of one device."""
-        return self.integer(key, MAX_PERCENT, "percent")
+    def percent(self, key: str, devices: int | None = None, *, memory_key: str = "") -> int | None:
+        """Return a percentage of each device.
+
+        Args:
+            devices: The number of devices that the container requests; None where it is not known.
+            memory_key: The key that counts in MiB what this one counts in percent; empty for cores.
+        """
+        amount = self.integer(key)
+        if amount is None or amount <= MAX_PERCENT:
+            return amount
+        path, original = self._container.limit_path(key), self._container.original_key(key)
+        self._findings.append(
+            above_all_of_each(path, original, amount, devices or 1, memory_key=memory_key)
+        )
+        return None
 
     def memory(self, key: str, unit: Unit) -> int | None:
         """Return an amount of memory in its unit."""

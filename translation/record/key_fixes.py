@@ -6,17 +6,18 @@ key is a proportion of what it requests now, and is proved by a translation of t
 the proof fails, as for a percentage or an amount that several keys add up to, there is no fix in keys.
 """
 
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
 from findings.field_path import FieldPath, Key
-from findings.finding import Finding
+from findings.finding import Code, Finding
 from findings.fitting import Correction, FittingAmount, FittingAmounts, WiderChoices
 from findings.text import printable
 from kube.quantity import ZERO, Format, Quantity
 from translation.compiling.claims import Claim
+from translation.record.amount_readings import KeyUnit, MebibyteReading, find_sum, unit_of
 from translation.record.claim_sources import claim_at, widened_at_source
 from translation.record.key_additions import find_addition
 from translation.record.record import TranslationRecord
@@ -53,7 +54,7 @@ def with_key_fixes(
         claims: The translated claim for each entry of the pod's claims; None for other entries.
     """
     # The findings of a pod share a closest fit, and each proof translates the pod twice.
-    fixes_by_fitting: dict[FittingAmounts, tuple[KeyFix, ...]] = {}
+    known_fixes: dict[tuple[FittingAmounts, bool], _FixInKeys] = {}
     for finding in findings:
         fitting = finding.fitting
         widened = _wider_choices(finding.widening, pod, claims, translation)
@@ -65,20 +66,84 @@ def with_key_fixes(
         if not known_amounts:
             yield finding
             continue
-        if fitting not in fixes_by_fitting:
+        is_too_large = finding.code is Code.EXCEEDS_LARGEST_DEVICE
+        if (fitting, is_too_large) not in known_fixes:
             is_complete = len(known_amounts) == len(amounts)
-            fixes_by_fitting[fitting] = (
-                find_key_fixes(known_amounts, translation) if is_complete else ()
+            known_fixes[fitting, is_too_large] = (
+                _fix_in_keys(known_amounts, fitting, translation, is_too_large=is_too_large)
+                if is_complete
+                else _NO_FIX
             )
-        fixes = fixes_by_fitting[fitting]
-        own = _describe(fixes, fitting, translation) if fixes else ""
-        fix = ", or ".join(filter(None, (own, widened))) or finding.fix + _IN_CLAIM_UNITS
+        own = known_fixes[fitting, is_too_large]
+        fix = ", or ".join(filter(None, (own.words, widened))) or finding.fix + _IN_CLAIM_UNITS
         corrections = tuple(
             Correction(path=pod.join(key_fix.path), amount=key_fix.amount)
-            for key_fix in fixes
+            for key_fix in own.settled
             if finding.widening is None
         )
-        yield replace(finding, fix=fix, corrections=corrections)
+        detail = f"{own.cause}: {finding.detail}" if own.cause else finding.detail
+        yield replace(finding, detail=detail, fix=fix, corrections=corrections)
+
+
+class _FixInKeys(NamedTuple):
+    """A fix in the keys of a pod.
+
+    Attributes:
+        settled: The values of keys to write; empty where the fix leaves a choice.
+        cause: The sum of a key and its parts; empty where one container alone requests too much.
+    """
+
+    words: str
+    settled: tuple[KeyFix, ...] = ()
+    cause: str = ""
+
+
+_NO_FIX: Final = _FixInKeys("")
+
+
+def _fix_in_keys(
+    amounts: Sequence[tuple[Claim, FittingAmount]],
+    fitting: FittingAmounts,
+    translation: RecordedTranslation,
+    *,
+    is_too_large: bool,
+) -> _FixInKeys:
+    """Return the fix in the keys of the pod; no words without proved values.
+
+    Args:
+        is_too_large: True if no device has the amount, so that another unit may have been meant.
+    """
+    fixes = find_key_fixes(amounts, translation)
+    if not fixes:
+        return _fix_of_sum(amounts, fitting, translation)
+    units = {fix: unit_of(fix, amounts, translation) for fix in fixes}
+    readings: dict[KeyFix, MebibyteReading] = {}
+    for fix, unit in units.items():
+        reading = unit.in_mebibytes(fix.amount) if unit is not None and is_too_large else None
+        if reading is not None:
+            readings[fix] = reading
+    if readings:
+        return _FixInKeys(_describe_readings(units, readings, fitting, translation))
+    return _FixInKeys(_describe(units, fitting, translation), fixes)
+
+
+def _fix_of_sum(
+    amounts: Sequence[tuple[Claim, FittingAmount]],
+    fitting: FittingAmounts,
+    translation: RecordedTranslation,
+) -> _FixInKeys:
+    """Return the largest total of several containers; no words without a proved one."""
+    summed = find_sum(amounts, translation)
+    if summed is None:
+        return _NO_FIX
+    total = _share_of(summed.total, amounts[0][1].amount, summed.requested)
+    if total is None or not _is_proved(amounts, summed.at_most(total), translation):
+        return _NO_FIX
+    key = printable(summed.key[:_MAX_KEY])
+    words = (
+        f"write at most {key}: {_written_amount(total)} in containers {summed.containers} together"
+    )
+    return _FixInKeys(words + _place(fitting), cause=summed.words)
 
 
 def _wider_choices(
@@ -289,20 +354,65 @@ def _is_same_but_for(old: Claim, new: Claim, amounts: Sequence[FittingAmount]) -
 
 
 def _describe(
-    fixes: Sequence[KeyFix], fitting: FittingAmounts, translation: RecordedTranslation
+    units: Mapping[KeyFix, KeyUnit | None],
+    fitting: FittingAmounts,
+    translation: RecordedTranslation,
 ) -> str:
     """Return fixes in words: `write nvidia.com/gpumem: 81920 to fit node hami-2`."""
-    names_container = len(translation.record.containers) > 1
     words = []
-    for fix in fixes:
-        where = f" in container {printable(fix.container[:_MAX_NAME])}" if names_container else ""
-        words.append(f"{printable(fix.key[:_MAX_KEY])}: {_written_amount(fix.amount)}{where}")
-    place = f" to fit node {printable(fitting.node[:_MAX_NAME])}" if fitting.node else ""
+    for fix, unit in units.items():
+        # Everybody knows MiB and GiB; of other units the amount says nothing.
+        is_known = unit is None or unit.is_plain
+        size = "" if is_known or unit is None else f" ({unit.name}: {unit.memory(fix.amount)})"
+        words.append(f"{_key_with(fix, fix.amount)}{size}{_container(fix, translation)}")
+    verb = "add" if all(fix.is_added for fix in units) else "write"
+    return f"{verb} {', '.join(words)}{_place(fitting)}"
+
+
+def _describe_readings(
+    units: Mapping[KeyFix, KeyUnit | None],
+    readings: Mapping[KeyFix, MebibyteReading],
+    fitting: FittingAmounts,
+    translation: RecordedTranslation,
+) -> str:
+    """Return the amounts in the other unit in words, and the largest that fit."""
+    meant, largest = [], []
+    for fix, unit in units.items():
+        where = _container(fix, translation)
+        size = f" ({unit.memory(fix.amount)})" if unit is not None else ""
+        largest.append(f"{_key_with(fix, fix.amount)}{size}{where}")
+        reading = readings.get(fix)
+        if reading is None:
+            meant.append(f"{_key_with(fix, fix.amount)}{where}")
+        else:
+            meant.append(f"{_key_with(fix, Quantity(reading.value))} ({reading.memory}){where}")
+    first = next(iter(readings))
+    unit = units[first]
+    key = printable(first.key[:_MAX_KEY])
+    counted = f"{key} counts {unit.name}, so {unit.number} is {unit.memory()}: " if unit else ""
+    return (
+        f"{counted}write {', '.join(meant)} if it was meant in MiB, or at most "
+        f"{', '.join(largest)}{_place(fitting)}"
+    )
+
+
+def _key_with(fix: KeyFix, amount: Quantity) -> str:
+    return f"{printable(fix.key[:_MAX_KEY])}: {_written_amount(amount)}"
+
+
+def _container(fix: KeyFix, translation: RecordedTranslation) -> str:
+    """Return the container of a key, if the pod has several with keys; else empty."""
+    if len(translation.record.containers) < 2:
+        return ""
+    return f" in container {printable(fix.container[:_MAX_NAME])}"
+
+
+def _place(fitting: FittingAmounts) -> str:
+    """Return the node or the quota that the amounts fit."""
     if fitting.quota:
         name = printable(fitting.quota[:_MAX_QUOTA])
-        place = f" to fit what is left of {name}, wait, or raise the quota"
-    verb = "add" if all(fix.is_added for fix in fixes) else "write"
-    return f"{verb} {', '.join(words)}{place}"
+        return f" to fit what is left of {name}, wait, or raise the quota"
+    return f" to fit node {printable(fitting.node[:_MAX_NAME])}" if fitting.node else ""
 
 
 def _written_amount(amount: Quantity) -> str:

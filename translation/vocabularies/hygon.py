@@ -107,7 +107,7 @@ def _intents(
     faults: list[Finding] = []
     reader = AmountReader(container, faults)
     count = reader.integer(keys["count"])
-    memory, cores = reader.memory(keys["memory"], MIB), reader.percent(keys["cores"])
+    memory, cores = reader.memory(keys["memory"], MIB), reader.percent(keys["cores"], count)
     findings += faults
     if faults:
         return []

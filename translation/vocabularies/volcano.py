@@ -125,8 +125,8 @@ def _intents(
     reader = AmountReader(container, faults)
     count = reader.integer(COUNT)
     memory = reader.memory(MEMORY_MIB, MIB)
-    percent = reader.percent(MEMORY_PERCENT)
-    cores = reader.percent(CORES_PERCENT)
+    percent = reader.percent(MEMORY_PERCENT, count, memory_key=MEMORY_MIB)
+    cores = reader.percent(CORES_PERCENT, count)
     if memory and percent:
         reader.fail(
             Code.INVALID_COMBINATION,

@@ -106,3 +106,13 @@ def test_the_unit(want: str, unit: MemoryUnit, amount: int, told: tuple[str, ...
     (request,) = devices_of(claim)["requests"]
     assert want == request["exactly"]["capacity"]["requests"]["memory"]
     assert sorted((*told, NOT_SET)) == sorted(finding_codes(outcome.findings))
+
+
+def test_a_sum_that_no_card_has_does_not_make_the_unit_doubtful() -> None:
+    snapshot = translation_snapshot(driver_slice(HAMI, hami_gpu(memory="80Gi")))
+
+    sum_of_two = translation_of(pod(share("a", 40), share("b", 48)), snapshot)
+    too_much = translation_of(pod(share("a", 8), share("b", 100)), snapshot)
+
+    assert "warning wrongUnit" not in finding_codes(sum_of_two.findings)
+    assert "warning wrongUnit" in finding_codes(too_much.findings)

@@ -428,6 +428,18 @@ FIXES = (
         "request 304, a multiple of 4",
     ),
     Fix(
+        "a percentage that may be that of each GPU, with the memory beside it",
+        legacy(koordinator_container(core=75, memory="30Gi", shared=2)),
+        f"write {K}/gpu-core: 150 and {K}/gpu-memory: 60Gi for 75 percent and 30Gi of each GPU, or {K}/gpu-core: 76 "
+        f"for 38 percent of each, beside which {K}/gpu-memory: 30Gi is 15Gi of each",
+    ),
+    Fix(
+        "the same of the memory, in percent",
+        legacy(koordinator_container(core=80, ratio=50, shared=4)),
+        f"write {K}/gpu-memory-ratio: 200 and {K}/gpu-core: 320 for 50 percent and 80 percent of each GPU, or "
+        f"{K}/gpu-memory-ratio: 52 for 13 percent of each, beside which {K}/gpu-core: 80 is 20 of each",
+    ),
+    Fix(
         "a multiple that is more than all of each",
         legacy(koordinator_container(core=301, ratio=300, shared=3)),
         "request at most 300",
@@ -454,6 +466,8 @@ def test_fixes(case: Fix) -> None:
     (finding,) = translate(case.pod).findings
 
     assert case.want == finding.fix
+    if " of each GPU, or " in case.want:
+        assert finding.corrections == ()
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from findings.finding import Code, Finding, info
+from translation.model.intents import Intent
 from translation.preflight.model.inputs import PreflightInput
 from translation.profiles.profile import Sharing
 from translation.record.derive import provider
@@ -31,6 +32,17 @@ def check_enforced_limits(inputs: PreflightInput) -> Iterator[Finding]:
             yield info(
                 Code.LIMITS_ENFORCED,
                 intent.path("memory"),
-                f"{profile.driver} limits the containers to their share; Koordinator only reserves it "
+                f"{profile.driver} limits the containers to their share{_parts(intent)}; Koordinator only reserves it "
                 f"without the label {ISOLATION_LABEL}",
             )
+
+
+def _parts(intent: Intent) -> str:
+    """Return the share of each of several GPUs in words; empty for a single one."""
+    if intent.count < 2:
+        return ""
+    memory = f"{intent.memory_percent or 100} percent of the memory"
+    if intent.memory is not None:
+        memory = f"{intent.memory} of memory"
+    cores = f" and {intent.cores_percent} percent of the cores" if intent.cores_percent else ""
+    return f", {memory}{cores} of each of {intent.count} GPUs"

@@ -9,12 +9,11 @@ from kube.quantity import ZERO, Format, Quantity
 from translation.model.intents import Intent, LegacyPod
 from translation.preflight.model.inputs import PreflightInput
 from translation.profiles.device_facts import UNKNOWN
+from translation.record.amount_readings import LEAST_MEMORY
 from translation.record.derive import provider
-from translation.vocabularies.aliyun import UNIT_SETTING
+from translation.vocabularies.aliyun import MEMORY, UNIT_SETTING
 from translation.vocabularies.aliyun import VOCABULARY as ALIYUN
 
-_LEAST: Final = Quantity("256Mi")
-"""Less than a process needs to open a GPU: a context of CUDA or ROCm alone takes more."""
 _DIGITS: Final = 3
 """Digits of the largest number of mebibytes that is too little."""
 _MEBIBYTE: Final = Quantity("1Mi")
@@ -31,7 +30,7 @@ def _find_small_amounts(inputs: PreflightInput) -> Iterator[Finding]:
     """Yield a warning for each plain number of too little memory, if devices are published."""
     for vocabulary, reading in inputs.readings.items():
         for intent in reading.intents:
-            if intent.memory is None or not ZERO < intent.memory < _LEAST:
+            if intent.memory is None or not ZERO < intent.memory < LEAST_MEMORY:
                 continue
             number = _written_number(intent, inputs.legacy)
             in_gibibytes = _in_gibibytes(number, intent.memory) if number else None
@@ -85,10 +84,22 @@ def _find_large_amounts(inputs: PreflightInput) -> Iterator[Finding]:
             continue
         facts = inputs.snapshot.facts.get(profile.driver, {}).get(intent.kind, UNKNOWN)
         largest = max((memory.size for memory in facts.sizes or ()), default=None)
-        if largest is not None and intent.memory > largest:
+        if largest is not None and _largest_part(intent, inputs.legacy) > largest:
             yield warning(
                 Code.WRONG_UNIT,
                 intent.path("memory"),
                 f"the amount stands for {intent.memory}, and the largest published GPU has {largest}",
                 f"if the key counts another unit here, set {UNIT_SETTING}",
             )
+
+
+def _largest_part(intent: Intent, pod: LegacyPod) -> Quantity:
+    """Return the largest amount that a container has of the memory of an intent; of one container all of it."""
+    memory = intent.memory or ZERO
+    amounts = [int(container.limits.get(MEMORY, ZERO)) for container in pod.containers]
+    total = sum(amounts)
+    return (
+        Quantity.from_nanos(memory.nanos * max(amounts) // total, memory.format)
+        if total
+        else memory
+    )

@@ -35,7 +35,14 @@ from translation.model.intents import (
     annotation_path,
 )
 from translation.model.keys import Place, annotations, names
-from translation.model.share_amounts import MIB, Unit, with_pod_findings, wrong_unit
+from translation.model.share_amounts import (
+    MIB,
+    Unit,
+    above_all_of_each,
+    part_of_sum,
+    with_pod_findings,
+    wrong_unit,
+)
 from translation.vocabularies.hami.annotations import (
     Mode,
     Requirements,
@@ -174,22 +181,29 @@ def _check_ranges(container: LegacyContainer, amounts: _Amounts) -> Iterator[Fin
                 f"{amount} is more than {MAX_MEMORY_MIB} MiB",
                 f"write {largest} or less, in {_memory_unit(amounts.defaults).name}",
             ).corrected_by(Quantity(largest))
+    count = _count(amounts)
     percent = amounts.memory_percent
     if percent is not None and percent > 100:
-        yield error(
-            Code.OUT_OF_RANGE,
-            container.limit_path(MEMORY_PERCENT),
-            f"{percent} percent is more than 100",
-            "write 100 for all memory of the GPU",
-        ).corrected_by(Quantity(100))
+        path = container.limit_path(MEMORY_PERCENT)
+        original = container.original_key(MEMORY_PERCENT)
+        yield above_all_of_each(path, original, percent, count, memory_key=MEMORY_MIB)
     cores = amounts.cores_percent
     if cores is not None and cores > 100:
-        yield warning(
+        clamped = warning(
             Code.CLAMPED,
             container.limit_path(CORES_PERCENT),
             f"{cores} percent of a GPU's cores counts as 100, as in HAMi",
             "write 100",
-        ).corrected_by(Quantity(100))
+        )
+        part = part_of_sum(cores, count)
+        sum_of_all = (
+            f"write {part} if {cores} is the sum of all {count} GPUs, or 100 for all of each"
+        )
+        yield (
+            clamped.corrected_by(Quantity(100))
+            if part is None
+            else msgspec.structs.replace(clamped, fix=sum_of_all)
+        )
 
 
 def _memory_unit(defaults: HamiDefaults) -> Unit:

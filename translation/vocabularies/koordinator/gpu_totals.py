@@ -14,7 +14,7 @@ from findings.finding import Code, Finding, error, warning
 from findings.fitting import Correction
 from findings.text import printable
 from kube.api.resource import MAX_RESULTS
-from kube.quantity import Quantity
+from kube.quantity import Format, Quantity
 from translation.model.intents import SPEC
 from translation.vocabularies.koordinator.keys import (
     CORE,
@@ -108,6 +108,8 @@ def _check_divisible(key: str, amount: int, count: int, totals: Totals) -> Itera
             f"request at most {count * WHOLE}{_IN_ALL if totals.is_sum else ''}",
         )
         yield finding if totals.is_sum else finding.corrected_by(Quantity(count * WHOLE))
+    elif rest and amount <= WHOLE and totals.sets_shared and not totals.is_sum:
+        yield _total_or_part(key, amount, count, totals)
     elif rest:
         multiple = (per_gpu + 1) * count
         finding = error(
@@ -117,6 +119,39 @@ def _check_divisible(key: str, amount: int, count: int, totals: Totals) -> Itera
             f"request {multiple}{_IN_ALL if totals.is_sum else ''}, a multiple of {count}",
         )
         yield finding if totals.is_sum else finding.corrected_by(Quantity(multiple))
+
+
+def _total_or_part(key: str, amount: int, count: int, totals: Totals) -> Finding:
+    """Return the error for a percentage that is no total of several GPUs, and may be that of each of them.
+
+    The memory beside it was probably meant alike.
+    """
+    path = totals.path(key, PERCENT)
+    name = _key_at(path)
+    of_each = [f"{name}: {amount * count}"]
+    parts = [f"{amount} percent"]
+    divided = []
+    for other in (CORE, RATIO, MEMORY):
+        total, place = totals.amounts.get(other), totals.paths.get(other)
+        if other == key or not total or place is None or place == path:
+            continue
+        texts = [_amount_text(other, value) for value in (total, total * count, total // count)]
+        of_each.append(f"{_key_at(place)}: {texts[1]}")
+        parts.append(f"{texts[0]}{'' if other == MEMORY else ' percent'}")
+        divided.append(f"{_key_at(place)}: {texts[0]} is {texts[2]} of each")
+    multiple = (amount // count + 1) * count
+    beside = f", beside which {' and '.join(divided)}" if divided else ""
+    return error(
+        Code.OUT_OF_RANGE,
+        path,
+        f"{amount} percent{_IN_ALL} cannot be divided by {count} GPUs: the amounts are totals, not those of each GPU",
+        f"write {' and '.join(of_each)} for {' and '.join(parts)} of each GPU, or {name}: {multiple} for "
+        f"{multiple // count} percent of each{beside}",
+    )
+
+
+def _amount_text(key: str, amount: int) -> str:
+    return str(Quantity.from_int(amount, Format.BINARY)) if key == MEMORY else str(amount)
 
 
 def _more_than_counted(key: str, amount: int, count: int, totals: Totals) -> Finding:
