@@ -310,7 +310,7 @@ class Code(StrEnum):
     ADMIN_ACCESS_NOT_ALLOWED = "adminAccessNotAllowed"
     """The namespace is not labelled for administrative access."""
     INVALID_SELECTOR = "invalidSelector"
-    """A CEL expression does not compile, or does not return a boolean."""
+    """A CEL expression does not compile, does not return a boolean, or errors on every device."""
     PARTIALLY_EVALUATED = "partiallyEvaluated"
     """The object has more expressions than are evaluated; the others were not checked."""
     UNKNOWN_ATTRIBUTE_MEMBER = "unknownAttributeMember"

@@ -312,7 +312,11 @@ class _Editor:
         is_plain = text == node.value != "" or text[:1] == node.style in _QUOTES
         if not is_plain or isinstance(new, bool) or not isinstance(new, str | int):
             return None
-        return str(new) if isinstance(new, int) else self._in_brackets(new)
+        if isinstance(new, int):
+            return str(new)
+        # Within brackets these would have ended the old word.
+        is_free = text == node.value and not _BRACKETS.isdisjoint(text)
+        return new if is_free and scalars.quote(new) == new else self._in_brackets(new)
 
     def _change_in_brackets(self, node: MappingNode | SequenceNode, old: Any, new: Any) -> None:
         """Change items within brackets, or replace all of them if their number differs."""
@@ -457,6 +461,7 @@ def _value_end(node: Node, after: int, text: str) -> int:
 
 _BLOCK_STYLES: Final = ("|", ">")
 _QUOTES: Final = ('"', "'")
+_BRACKETS: Final = frozenset("[]{},")
 
 
 def _flow(value: Any) -> str:
@@ -477,7 +482,7 @@ def _flow_word(text: str) -> str:
     quoted = scalars.quote(text)
     # Between brackets a comma ends a word, and so do others.
     is_whole = quoted != text or _FLOW_PLAIN.fullmatch(text)
-    return quoted if is_whole else f'"{text}"'
+    return quoted if is_whole else json.dumps(text, ensure_ascii=False)
 
 
 _FLOW_PLAIN: Final = re.compile(r"[A-Za-z0-9/_.+-]*")

@@ -284,8 +284,10 @@ def _values_of(field: DeviceField, device: PublishedDevice) -> Iterator[tuple[in
         match published_value:
             case DeviceCapacity(value=amount):
                 yield amount.nanos, str(Quantity.from_nanos(amount.nanos, Format.BINARY))
-            case DeviceAttribute(string=str() as text) | DeviceAttribute(version=str() as text):
+            case DeviceAttribute(string=str() as text):
                 yield 0, quote_text(text)
+            case DeviceAttribute(version=str() as text):
+                yield 0, f"semver({quote_text(text)})"
             case DeviceAttribute(bool_=bool() as flag):
                 yield 0, str(flag).lower()
             case DeviceAttribute(int_=int() as number):

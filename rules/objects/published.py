@@ -22,6 +22,7 @@ from rules.context.context import Context
 from rules.context.evidence import build_findings, decide_enforcement
 from rules.context.inventory import Selection
 from rules.context.rule import OTHER_OBJECTS, Category, ClaimRule, ClassRule, Scope, Subject
+from rules.model.literal_arguments import find_faulty_argument
 from rules.model.naming import closest_name, find_similar_name, list_names, suggest_name
 from rules.model.published_names import misspelt_field, suggest_published_field
 from rules.model.requests import (
@@ -147,16 +148,41 @@ def find_failing_selectors(claim: Claim, path: FieldPath, context: Context) -> I
                 *(alternative.request.selectors or ()),
             )
             place = path.join(alternative.path).child("selectors")
+            own_selectors = alternative.request.selectors or ()
+            if any(find_faulty_argument(entry.text) for entry in _expressions(own_selectors)):
+                continue
+            matched = "" if selection.number else ", and no published device matches"
             finding = warning(
                 Code.SELECTOR_FAILS,
                 place,
                 f"the selectors error on published device {device} ({runtime_error}), so nodes with"
-                " such a device may not be usable",
+                f" such a device may not be usable{matched}",
                 _suggest_field(selectors, context)
-                or "check first that it exists: has(device.attributes[...].name) && ...",
+                or _suggest_test(runtime_error, own_selectors, device_class, context),
             )
-            own_selectors = alternative.request.selectors or ()
             yield replace(finding, rewrites=tuple(_respelled(own_selectors, place, context)))
+
+
+def _suggest_test(
+    runtime_error: str,
+    selectors: Sequence[DeviceSelector],
+    device_class: DeviceClass,
+    context: Context,
+) -> str:
+    """Return advice for what an expression reads or compares in vain; empty for another error."""
+    if _NO_KEY in runtime_error:
+        return "check first that it exists: has(device.attributes[...].name) && ..."
+    if _NO_OVERLOAD in runtime_error.lower():
+        values = _published_values(selectors, device_class, context)
+        versions = (
+            "; compare versions with x.compareTo(semver(...)) >= 0" if "semver(" in values else ""
+        )
+        return f"compare values of one type{': ' if values else ''}{values}{versions}"
+    return ""
+
+
+_NO_KEY: Final = "no such key"
+_NO_OVERLOAD: Final = "overload"
 
 
 def _suggest_field(selectors: Iterable[DeviceSelector] | None, context: Context) -> str:

@@ -21,7 +21,6 @@ from kube.api.policy import DeviceCompatibilityPolicy
 from kube.api.resource import Device, DeviceClaim, DeviceClass, DeviceSelector
 from kube.cel.compile import Environment, compile_ahead, compile_selector
 from kube.cel.device import NamedDevice
-from kube.cel.quoting import quote
 from kube.errors import InvalidSelector, NotBoolean, SelectorFailed, UnsupportedSelector
 from rules.context.context import Context
 from rules.context.rule import (
@@ -37,8 +36,10 @@ from rules.context.rule import (
     cel_for_all_alternatives,
 )
 from rules.model.engine_words import without_engine_words
+from rules.model.literal_arguments import find_faulty_argument
 from rules.model.quantity_comparisons import compare_quantities, write_comparison
 from rules.model.requests import MAX_CHARACTERS, list_alternatives
+from rules.model.retired_attributes import RETIRED, no_retired
 from rules.model.selector_fixes import (
     COMPARED,
     QUALIFIED,
@@ -59,14 +60,6 @@ MEMBER: Final = rf"{_DOMAIN}\s*{_NAME}\s*\.(?:string|int|bool|version)\b(?!\s*\(
 """The API's spelling of a value. In CEL the attribute itself is the value."""
 _MEMBER: Final = re.compile(MEMBER)
 _OTHER_DEVICE: Final = NamedDevice("another.driver.invalid", Device(name="device"))
-
-_RETIRED: Final[dict[tuple[str, str], str]] = {
-    ("gpu.nvidia.com", "index"): "uuid",
-    ("gpu.nvidia.com", "minor"): "uuid",
-    ("gpu.nvidia.com", "parentIndex"): "parentUUID",
-    ("gpu.nvidia.com", "pcieBusID"): 'device.attributes["resource.kubernetes.io"].pciBusID',
-}
-"""Attributes that drivers no longer publish, to their replacements."""
 
 
 def claim_expressions(claim: Subject[DeviceClaim], path: FieldPath) -> Iterator[LocatedExpression]:
@@ -155,6 +148,13 @@ def _invalid(expressions: Iterator[LocatedExpression], features: Features) -> It
             fix = write_comparison(expression) if compared else suggest_fix(expression, fault)
             invalid = error(Code.INVALID_SELECTOR, path, message, fix)
             yield invalid.rewritten(expression, compared or with_separate_names(expression))
+        elif (faulty := find_faulty_argument(expression)) is not None:
+            devices = "every device" if faulty.is_fatal else "each device that it is evaluated on"
+            message = f"{quote_text(faulty.call)} errors on {devices}: {faulty.need}"
+            finding = error if faulty.is_fatal else warning
+            invalid = finding(Code.INVALID_SELECTOR, path, message, faulty.fix)
+            one = faulty.spellings[0] if len(faulty.spellings) == 1 else ""
+            yield invalid.rewritten(expression, expression.replace(faulty.call, one) if one else "")
 
 
 def environment(features: Features) -> Environment:
@@ -278,7 +278,7 @@ def _retired_names(
 ) -> Iterator[Finding]:
     for path, expression in evaluated_expressions(expressions):
         for domain, identifier in sorted(_referenced_attributes(expression, environment(features))):
-            replacement = _RETIRED.get((domain, identifier))
+            replacement = RETIRED.get((domain, identifier))
             if replacement is not None:
                 yield warning(
                     Code.RETIRED_ATTRIBUTE,
@@ -339,20 +339,6 @@ _IN_CEL: Final = (
 )
 _NO_MEMBER: Final = f'!has(s.cel) || !s.cel.expression.matches("{_IN_CEL}")'
 _MEMBER_MESSAGE: Final = "an attribute has no member string, int, bool or version in CEL; remove it"
-
-
-def _no_retired() -> str:
-    """Return CEL that is true if the selector `s` reads no retired attribute."""
-    by_domain: dict[str, list[str]] = {}
-    for domain, identifier in sorted(_RETIRED):
-        by_domain.setdefault(domain, []).append(identifier)
-    tests = (
-        "s.cel.expression.matches("
-        + quote(rf"""\[\s*["']{re.escape(domain)}["']\s*\](\.\??|\[\??["'])({"|".join(names)})\b""")
-        + ")"
-        for domain, names in by_domain.items()
-    )
-    return f"!has(s.cel) || !({' || '.join(tests)})"
 
 
 _RETIRED_MESSAGE: Final = "a selector reads an attribute that its driver no longer publishes"
@@ -430,7 +416,7 @@ RULES: Final[tuple[ClaimRule | ClassRule | PolicyRule, ...]] = (
         fix="Use the replacement that the driver publishes.",
         cel=CelRule(
             expression=cel_for_all_alternatives(
-                f"!has(ask.selectors) || ask.selectors.all(s, {_no_retired()})"
+                f"!has(ask.selectors) || ask.selectors.all(s, {no_retired()})"
             ),
             message=_RETIRED_MESSAGE,
         ),
@@ -443,7 +429,7 @@ RULES: Final[tuple[ClaimRule | ClassRule | PolicyRule, ...]] = (
         fix="Use the replacement that the driver publishes.",
         cel=CelRule(
             expression="!has(object.spec.selectors)"
-            f" || object.spec.selectors.all(s, {_no_retired()})",
+            f" || object.spec.selectors.all(s, {no_retired()})",
             message=_RETIRED_MESSAGE,
         ),
     ),

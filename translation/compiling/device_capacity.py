@@ -2,7 +2,9 @@
 
 from typing import Final
 
+from findings.field_path import Key
 from findings.finding import Code, Finding, error, warning
+from findings.text import printable
 from kube.api.resource import MAX_ALTERNATIVES
 from kube.quantity import Quantity
 from translation.compiling.device_configs import check_feature_gate
@@ -10,6 +12,9 @@ from translation.model.intents import DeviceKind, Intent
 from translation.profiles.device_facts import Facts
 from translation.profiles.profile import DeviceProfile, Profile, Sharing
 
+_MEBIBYTE: Final = Quantity("1Mi")
+_MAX_SIZES: Final = 3
+"""Sizes of memory for which a finding names the amount."""
 _WITHOUT_MEMORY: Final = frozenset({DeviceKind.NIC, DeviceKind.FPGA})
 
 
@@ -230,7 +235,8 @@ class CapacityCompiler:
                 "memory",
                 f"in vgpu-mode mps an MPS server limits memory in bytes, and "
                 f"{self._intent.memory_percent} percent is another amount on each type of GPU",
-                "request an amount of memory, not a percentage",
+                self._amounts_of_percentage(self._intent.memory_percent)
+                or "request an amount of memory, not a percentage",
             )
         else:
             self._warn(
@@ -240,6 +246,24 @@ class CapacityCompiler:
             )
             self._findings += check_feature_gate(self._intent, self._profile, self._device.mps)
         return {}
+
+    def _amounts_of_percentage(self, percent: int) -> str:
+        """Return the amount of each size of memory that devices have, in the key for amounts; empty if there is none."""
+        path = self._intent.paths.get("amount")
+        if path is None or not isinstance(path.steps[-1], Key):
+            return ""
+        key = printable(path.steps[-1].name)
+        # Of equal amounts of MiB one is enough.
+        amounts = {
+            memory.size.nanos * percent // 100 // _MEBIBYTE.nanos: memory.size
+            for memory in self._facts.sizes or ()
+        }
+        if not amounts:
+            return f"write {key}, in MiB, in its place"
+        texts = [
+            f"{key}: {amount} for {percent} percent of {size}" for amount, size in amounts.items()
+        ]
+        return f"in its place write {' or '.join(texts[:_MAX_SIZES])}"
 
     # --- findings
 

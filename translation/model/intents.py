@@ -202,7 +202,8 @@ class Intent(msgspec.Struct, frozen=True, kw_only=True):
             their devices are related as those of one intent. None outside any.
         paths: Aspect (a field of the filter, "count", "memory", "cores", "mode", "numa", "scope",
             "partition")
-            to the path of the key that requested it.
+            to the path of the key that requested it; "amount" to that of the key for MiB of memory, where
+            a percentage is none.
     """
 
     container: str

@@ -129,12 +129,31 @@ def translate(pod: LegacyPod) -> Translation:
             elif not key.endswith((MEMORY, CORES)):
                 intents += _intents(pod, container, key, models, findings)
             elif key.removesuffix(MEMORY).removesuffix(CORES) not in container.limits:
-                message = f"{printable(key)} requests no NPU without the key of its chip"
-                path = container.limit_path(key)
-                findings.append(warning(Code.NO_DEVICE_REQUESTED, path, message))
+                findings.append(_alone(pod, container, key))
     findings = with_pod_findings(intents, pod_findings, findings)
     findings += check_sidecars(intents, pod.containers)
     return Translation(intents=tuple(intents), findings=tuple(findings))
+
+
+def _alone(pod: LegacyPod, container: LegacyContainer, key: str) -> Finding:
+    """Return the warning about an amount without the key of its chip.
+
+    Where another container has that key and no amount of its own, the amount was probably meant for it.
+    """
+    suffix = MEMORY if key.endswith(MEMORY) else CORES
+    chip_key = key.removesuffix(suffix)
+    others = [
+        other
+        for other in pod.containers
+        if other.limits.get(chip_key) and not other.limits.get(key)
+    ]
+    message, fix = f"{printable(key)} requests no NPU without the key of its chip", ""
+    if others:
+        name = quote_text(others[0].name)
+        whole = "all memory" if suffix == MEMORY else "all cores"
+        message = f"{message}; container {name}, which has that key, gets {whole} of the NPU without an amount"
+        fix = f"write {printable(key)} in container {name}"
+    return warning(Code.NO_DEVICE_REQUESTED, container.limit_path(key), message, fix)
 
 
 def _check_virtual(

@@ -198,6 +198,10 @@ def test_the_cure_of_a_capacity_is_how_slices_spell_it() -> None:
             f'no device has capacity {EXAMPLE}/vram; known names: "memory"',
         ),
         (_INDEX, "check first that it exists: has(device.attributes[...].name) && ..."),
+        (
+            f'device.attributes["{EXAMPLE}"].model > 40',
+            'compare values of one type: published are model: "large", "small"',
+        ),
     ],
     ids=[
         "a misspelt attribute",
@@ -205,6 +209,7 @@ def test_the_cure_of_a_capacity_is_how_slices_spell_it() -> None:
         "a capacity read as an attribute",
         "a capacity unlike any other",
         "an attribute of some devices",
+        "an attribute of another type",
     ],
 )
 def test_a_failing_selector_gets_the_name_that_is_published(selector: str, fix: str) -> None:

@@ -235,6 +235,9 @@ def _intent(
         case Mode.MIG:
             return _as_mig(intent, amounts)
         case Mode.MPS:
+            if amounts.defaults.memory_factor == 1:
+                amount = container.limit_path(MEMORY_MIB)
+                intent = msgspec.structs.replace(intent, paths={**intent.paths, "amount": amount})
             return _as_mps(intent, amounts), []
         case Mode.CORE:
             return _as_share(intent, amounts, choices.exclusivity, mutex=requirements.mutex)
