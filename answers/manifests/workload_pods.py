@@ -22,8 +22,9 @@ MAX_PODS: Final = 500
 """The maximum number of pods of one workload; every pod is placed alone."""
 _LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _VOLCANO_JOBS: Final = "batch.volcano.sh"
-_WITHOUT: Final = frozenset({"Pod", "PodTemplate", "DaemonSet", "CronJob"})
-"""Kinds whose pods depend on the nodes or on the time, or which make none."""
+_CRON_JOB: Final = "CronJob"
+_WITHOUT: Final = frozenset({"Pod", "PodTemplate", "DaemonSet"})
+"""Kinds whose pods depend on the nodes, or which make none."""
 
 
 def has_countable_pods(source: SourceObject) -> bool:
@@ -38,6 +39,8 @@ def workload_pods(
     source: SourceObject, document: Mapping[str, Any], namespace: str, existing: int
 ) -> Iterator[SourceObject]:
     """Yield the pods that a workload has to make yet, named after it and numbered.
+
+    Of a CronJob these are the pods of one run.
 
     Of a workload with several templates each pod has the name of its part, too: `train-worker-0`.
 
@@ -85,7 +88,7 @@ def _templates(source: SourceObject, document: Mapping[str, Any]) -> Iterator[_T
         return
     path, template = resolve_path(document, pod_path(source.api_version, source.kind) or ())
     if path and isinstance(template, Mapping):
-        yield _Template(template, pods_at_a_time(source.kind, document))
+        yield _Template(template, _pods_of_run(source, document))
 
 
 def _part_name(path: Sequence[str | int], document: Mapping[str, Any]) -> str:
@@ -105,6 +108,14 @@ def _part_name(path: Sequence[str | int], document: Mapping[str, Any]) -> str:
         name = str(name).removesuffix("Template").removesuffix("GroupSpec").removesuffix("Pod")
     text = name.lower() if isinstance(name, str) else ""
     return text if _LABEL.fullmatch(text) else ""
+
+
+def _pods_of_run(source: SourceObject, document: Mapping[str, Any]) -> int:
+    """Return the number of pods at a time; of a CronJob those of one of its Jobs."""
+    if source.kind != _CRON_JOB:
+        return pods_at_a_time(source.kind, document)
+    _, job = resolve_path(document, ("spec", "jobTemplate"))
+    return pods_at_a_time("Job", job) if isinstance(job, Mapping) else 1
 
 
 def _volcano_gang(source: SourceObject, document: Mapping[str, Any]) -> Mapping[str, str]:

@@ -16,6 +16,7 @@ FAILED_CLAIM: Final = "FailedResourceClaimCreation"
 """The reason of events about a claim of a pod that was not created, as when its template came after the pod."""
 
 _BUILT_IN: Final[Mapping[str, tuple[str, ...]]] = {
+    "CronJob": ("cronjob", "cronjobs", "cj"),
     "DaemonSet": ("daemonset", "daemonsets", "ds"),
     "Deployment": ("deployment", "deployments", "deploy"),
     "Job": ("job", "jobs"),

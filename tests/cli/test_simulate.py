@@ -433,19 +433,24 @@ def test_pods_that_a_workload_has_already_are_not_placed_again(
 
 @pytest.mark.parametrize(
     ("kind", "api_version"),
-    [("DaemonSet", "apps/v1"), ("PodTemplate", "v1"), ("CronJob", "batch/v1")],
+    [("DaemonSet", "apps/v1"), ("PodTemplate", "v1")],
 )
 def test_workloads_without_a_number_are_reported(kind: str, api_version: str) -> None:
     document = workload(kind, api_version)
     if kind == "PodTemplate":
         document = {**document, "template": document["spec"]["template"]}
-    if kind == "CronJob":
-        document = {**document, "spec": {"jobTemplate": {"spec": document["spec"]}}}
 
     result = simulate(ONE_EACH, document)
 
     assert result.exit_code == 0
     assert f"note: no pods of {kind}/team/web are placed" in result.stderr
+
+
+def test_a_cron_job_is_one_run_of_it() -> None:
+    job = workload("Job", "batch/v1")["spec"] | {"parallelism": 2}
+    document = {**workload("CronJob", "batch/v1"), "spec": {"jobTemplate": {"spec": job}}}
+
+    assert [pod["name"] for pod in answer(ONE_EACH, document)["pods"]] == ["web-0", "web-1"]
 
 
 V1BETA1 = {"apiVersion": "resource.k8s.io/v1beta1"}

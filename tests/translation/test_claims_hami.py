@@ -349,6 +349,30 @@ def test_refused(case: Refusal) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("slices", "fix"),
+    [
+        ((), "write nvidia.com/gpumem, in MiB, in its place"),
+        (
+            (driver_slice(NVIDIA, nvidia_gpu(memory="80Gi"), nvidia_gpu(memory="40Gi")),),
+            (
+                "in its place write nvidia.com/gpumem: 20480 for 50 percent of 40Gi or nvidia.com/gpumem: 40960 "
+                "for 50 percent of 80Gi"
+            ),
+        ),
+    ],
+    ids=["no size is known", "two sizes"],
+)
+def test_the_amount_for_a_percentage_of_an_mps_server(
+    slices: tuple[ResourceSlice, ...], fix: str
+) -> None:
+    document = asking(1, pct=50, annotations={"nvidia.com/vgpu-mode": "mps"})
+
+    (finding,) = translation_outcome(document, translation_snapshot(*slices)).findings
+
+    assert finding.fix == fix
+
+
 WARNINGS = (
     Refusal(
         "9: policies and the missing sizes are told",

@@ -234,3 +234,20 @@ def test_amounts_without_a_device_are_reported(limits: Mapping[str, object]) -> 
     assert any(
         text.startswith("warning noDeviceRequested") for text in finding_texts(outcome.findings)
     )
+
+
+@pytest.mark.parametrize(("suffix", "what"), [("memory", "all memory"), ("core", "all cores")])
+def test_an_amount_beside_a_container_with_the_chip_is_told_where_it_belongs(
+    suffix: str, what: str
+) -> None:
+    key = f"{CHIP}-{suffix}"
+    server, metrics = container("server", {CHIP: 1}), container("metrics", {key: 40})
+
+    (finding,) = [
+        entry
+        for entry in translation_outcome(pod(server, metrics)).findings
+        if entry.code == "noDeviceRequested"
+    ]
+
+    assert f'container "server", which has that key, gets {what} of the NPU' in finding.detail
+    assert finding.fix == f'write {key} in container "server"'
