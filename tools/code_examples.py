@@ -58,6 +58,52 @@ def _service() -> Document:
 _GPU: Final = {"nvidia.com/gpu": "1"}
 _TWO_GPUS: Final = {"limits": {"nvidia.com/gpu": "2"}, "requests": {"nvidia.com/gpu": "1"}}
 
+_FAILING: Final[Document] = {
+    "apiVersion": "resource.k8s.io/v1",
+    "kind": "ResourceClaim",
+    "metadata": {"name": "main"},
+    "spec": {
+        "devices": {
+            "requests": [
+                {
+                    "name": "gpu",
+                    "exactly": {
+                        "deviceClassName": "gpu.nvidia.com",
+                        "selectors": [
+                            {
+                                "cel": {
+                                    "expression": 'device.attributes["gpu.nvidia.com"].parentUUID == "GPU-1"'
+                                }
+                            }
+                        ],
+                    },
+                }
+            ]
+        }
+    },
+}
+_GANG: Final[Document] = {
+    "apiVersion": "scheduling.k8s.io/v1beta1",
+    "kind": "PodGroup",
+    "metadata": {"name": "main"},
+    "spec": {"schedulingPolicy": {"gang": {"minCount": 3}}},
+}
+_TWO_OF_GANG: Final[Document] = {
+    "apiVersion": "batch/v1",
+    "kind": "Job",
+    "metadata": {"name": "main"},
+    "spec": {
+        "parallelism": 2,
+        "completions": 2,
+        "template": {
+            "spec": {
+                "restartPolicy": "Never",
+                "schedulingGroup": {"podGroupName": "main"},
+                "containers": [_container(_GPU)],
+            }
+        },
+    },
+}
 EXAMPLES: Final[Mapping[str, CodeExample]] = {
     "negative": CodeExample(
         "less than no memory", _pod(_container({**_SHARE, "nvidia.com/gpumem": "-1"}))
@@ -127,5 +173,28 @@ EXAMPLES: Final[Mapping[str, CodeExample]] = {
         _pod(_container({"cpu": "1"}), initContainers=[{**_container(_SHARE), "name": "prepare"}]),
     ),
     "podTemplateNotRead": CodeExample("a Knative Service with a share", _service()),
+    "malformedAnnotation": CodeExample(
+        "a text where a list of types is expected",
+        _annotated(
+            "scheduling.koordinator.sh/device-joint-allocate",
+            '{"deviceTypes": "gpu"}',
+            {"koordinator.sh/gpu": "100"},
+        ),
+    ),
+    "selectorFails": CodeExample("an attribute that whole GPUs do not have", _FAILING),
 }
 """Code to the manifest that yields it on the cluster of the examples."""
+
+
+class ReasonExample(NamedTuple):
+    """Manifests for which a simulation has one reason, with the name of the case."""
+
+    name: str
+    documents: tuple[Document, ...]
+
+
+REASON_EXAMPLES: Final[Mapping[str, ReasonExample]] = {
+    "attemptFailed": ReasonExample("an attribute that whole GPUs do not have", (_FAILING,)),
+    "groupIncomplete": ReasonExample("a group of three, and a Job of two", (_GANG, _TWO_OF_GANG)),
+}
+"""Reason to the manifests for which `simulate` prints it on the cluster of the examples."""

@@ -18,7 +18,7 @@ from kube.manifests.dump import dump_yaml
 from rules.context.rule import KINDS
 from rules.engine.registry import RULES
 from testing.rule_cases import ALL
-from tools.code_examples import EXAMPLES
+from tools.code_examples import EXAMPLES, REASON_EXAMPLES
 from tools.docstrings import texts_below
 
 ROOT: Final = Path(__file__).parent.parent
@@ -338,6 +338,7 @@ _FILES: Final[Mapping[str, tuple[str, str]]] = {
     "foreignScheduler": ("shares/kai.yaml", _CLUSTER),
     "unservedVersion": ("upgrade/claim.yaml", _CLUSTER),
     "translationRecordMalformed": ("upgrade/deployment.yaml", _CLUSTER),
+    "poolIncomplete": ("denied/unusable.yaml", "examples/denied/cluster.yaml"),
 }
 """Code to the manifest among the examples that yields it, and the cluster state that it needs."""
 
@@ -367,7 +368,17 @@ def explanations() -> ExplainAnswer:
 
 def _reasons() -> Iterator[Explanation]:
     for code, (cause, fix) in REASONS.items():
-        yield Explanation(code=code, cause=cause, fixes=(fix,))
+        yield Explanation(code=code, cause=cause, fixes=(fix,), example=_example_of_reason(code))
+
+
+def _example_of_reason(code: str) -> Example | None:
+    """Return the manifests for which a simulation has a reason; None without any."""
+    if code in _FILES:
+        return _example(code)
+    if code not in REASON_EXAMPLES:
+        return None
+    name, documents = REASON_EXAMPLES[code]
+    return Example(name=name, manifest=dump_yaml(documents), snapshot=_CLUSTER)
 
 
 def _explanation(code: str, cause: str) -> Explanation:

@@ -11,7 +11,7 @@ from cli.verbs.explain.explanation import Explanation, explanations
 from findings.finding import Code
 from rules.engine.registry import RULES
 from testing.command import ROOT, drawbridge
-from tools.code_examples import EXAMPLES
+from tools.code_examples import EXAMPLES, REASON_EXAMPLES
 from tools.code_explanations import FIXES, REASONS
 
 WITHOUT_EXAMPLE = frozenset(
@@ -64,7 +64,6 @@ WITHOUT_EXAMPLE = frozenset(
         "limitRangeConflict",
         "limitsEnforced",
         "lonelyGroup",
-        "malformedAnnotation",
         "mappingTooWide",
         "memorySizesMerged",
         "memorySizesUnknown",
@@ -93,7 +92,6 @@ WITHOUT_EXAMPLE = frozenset(
         "ruleNotBoolean",
         "ruleNotEvaluated",
         "schedulerReplaced",
-        "selectorFails",
         "selfRejectingShare",
         "shadowMode",
         "sharesNotSupported",
@@ -112,6 +110,7 @@ WITHOUT_EXAMPLE = frozenset(
     ]
 )
 """Codes that have no example yet. The list may only shrink."""
+REASONS_WITH_EXAMPLE = frozenset({*REASON_EXAMPLES, "poolIncomplete"})
 
 
 def test_every_code_is_explained() -> None:
@@ -125,14 +124,17 @@ def test_every_code_is_explained() -> None:
 
 
 def test_codes_without_an_example_are_known() -> None:
-    assert {e.code for e in explanations().values() if e.example is None} == WITHOUT_EXAMPLE | set(
-        REASONS
-    )
+    without_example = {e.code for e in explanations().values() if e.example is None}
+    assert without_example == WITHOUT_EXAMPLE | (set(REASONS) - REASONS_WITH_EXAMPLE)
 
 
 @pytest.mark.parametrize(
     "explanation",
-    [entry for entry in explanations().values() if entry.example is not None],
+    [
+        entry
+        for entry in explanations().values()
+        if entry.example is not None and entry.code not in REASONS
+    ],
     ids=lambda entry: entry.code,
 )
 def test_an_example_yields_its_code(explanation: Explanation) -> None:
@@ -147,6 +149,18 @@ def test_an_example_yields_its_code(explanation: Explanation) -> None:
     codes = {finding["code"] for finding in json.loads(result.stdout)["findings"]}
     assert explanation.code in codes
     assert len(codes) == 1 or explanation.code not in EXAMPLES
+
+
+@pytest.mark.parametrize("code", sorted(REASONS_WITH_EXAMPLE))
+def test_the_example_of_a_reason_has_it_in_a_simulation(code: str) -> None:
+    example = explanations()[code].example
+    assert example is not None
+
+    result = drawbridge(
+        "simulate", "-f", "-", "--snapshot", ROOT / example.snapshot, stdin=example.manifest
+    )
+
+    assert f"[{code}]" in result.stdout
 
 
 def test_a_code_is_explained_as_text() -> None:
