@@ -187,7 +187,7 @@ EXAMPLES: Final[Mapping[str, CodeExample]] = {
 
 
 class ReasonExample(NamedTuple):
-    """Manifests for which a simulation has one reason, with the name of the case."""
+    """Manifests of a reason of simulations, with the name of the case."""
 
     name: str
     documents: tuple[Document, ...]

@@ -372,7 +372,7 @@ def _reasons() -> Iterator[Explanation]:
 
 
 def _example_of_reason(code: str) -> Example | None:
-    """Return the manifests for which a simulation has a reason; None without any."""
+    """Return the manifests of a reason of simulations; None without any."""
     if code in _FILES:
         return _example(code)
     if code not in REASON_EXAMPLES:

@@ -20,11 +20,11 @@ _ALTERNATIVE: Final = re.compile(r"\|\||\?")
 
 
 class FaultyArgument(NamedTuple):
-    """A call that errors whatever device it is evaluated on.
+    """A call with an error on every device.
 
     Attributes:
         call: The call as it is written.
-        need: What the function needs.
+        need: The need of the function in words.
         spellings: The calls that were probably meant; of several one is to be chosen.
         is_fatal: True if the expression cannot be true without the call.
     """
@@ -36,12 +36,12 @@ class FaultyArgument(NamedTuple):
 
     @property
     def fix(self) -> str:
-        """Return the spelling of the call; how the function is called, where none is known."""
+        """Return the spelling of the call; without a known one the need of the function."""
         return f"write {' or '.join(self.spellings)}" if self.spellings else self.need
 
 
 def find_faulty_argument(expression: str) -> FaultyArgument | None:
-    """Return the first call of an expression whose argument the function does not read; None without one.
+    """Return the first call with an unreadable argument in an expression; None without one.
 
     >>> find_faulty_argument('v.compareTo(semver("8.9")) >= 0').spellings
     ('semver("8.9.0")',)

@@ -169,7 +169,7 @@ def _suggest_test(
     device_class: DeviceClass,
     context: Context,
 ) -> str:
-    """Return advice for what an expression reads or compares in vain; empty for another error."""
+    """Return advice for a missing key or a comparison of two types; empty for another error."""
     if _NO_KEY in runtime_error:
         return "check first that it exists: has(device.attributes[...].name) && ..."
     if _NO_OVERLOAD in runtime_error.lower():

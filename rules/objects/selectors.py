@@ -153,8 +153,10 @@ def _invalid(expressions: Iterator[LocatedExpression], features: Features) -> It
             message = f"{quote_text(faulty.call)} errors on {devices}: {faulty.need}"
             finding = error if faulty.is_fatal else warning
             invalid = finding(Code.INVALID_SELECTOR, path, message, faulty.fix)
-            one = faulty.spellings[0] if len(faulty.spellings) == 1 else ""
-            yield invalid.rewritten(expression, expression.replace(faulty.call, one) if one else "")
+            spelling = faulty.spellings[0] if len(faulty.spellings) == 1 else ""
+            yield invalid.rewritten(
+                expression, expression.replace(faulty.call, spelling) if spelling else ""
+            )
 
 
 def environment(features: Features) -> Environment:

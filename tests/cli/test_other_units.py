@@ -1,4 +1,4 @@
-"""Amounts in another unit than that of their key, which `fix` leaves to their author."""
+"""Amounts in another unit than that of their key, left to their author by `fix`."""
 
 import json
 from pathlib import Path

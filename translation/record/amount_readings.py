@@ -1,4 +1,4 @@
-"""What an author may have meant by an amount of memory that no device has.
+"""Other readings of an amount of memory above that of every device.
 
 A number without a unit counts in that of its key, such as blocks of 256 MiB. One that is too large, and that would
 fit if it counted MiB, was probably carried over from another key. A key that several containers have adds
@@ -40,7 +40,7 @@ class MebibyteReading(NamedTuple):
 
 
 class KeyUnit(NamedTuple):
-    """The unit in which a key without suffixes counts memory.
+    """The unit of memory of a key without suffixes.
 
     Attributes:
         number: The number in the pod.
@@ -115,11 +115,11 @@ def _limit(fix: KeyFix, translation: RecordedTranslation) -> Quantity | None:
 
 
 class SummedKey(NamedTuple):
-    """A key whose amounts in several containers add up on the same devices.
+    """A key of several containers on the same devices, with their sum.
 
     Attributes:
         parts: The container and its amount, of each of them.
-        requested: What the sum requests of a device.
+        requested: The amount of each device for the sum.
     """
 
     key: str
@@ -151,7 +151,7 @@ class SummedKey(NamedTuple):
         return " and ".join(names) if len(names) == 2 else join_names(names, limit=_MAX_PARTS)
 
     def at_most(self, total: Quantity) -> tuple[KeyFix, ...]:
-        """Return amounts in proportion to those of now, which add up to a smaller total."""
+        """Return amounts in proportion to those of now, with a smaller total."""
         amounts = [int(part.amount) * int(total) // int(self.total) for part in self.parts]
         amounts[0] += int(total) - sum(amounts)
         return tuple(
@@ -167,7 +167,7 @@ def _text(amount: Quantity) -> str:
 def find_sum(
     amounts: Sequence[tuple[Claim, FittingAmount]], translation: RecordedTranslation
 ) -> SummedKey | None:
-    """Return the key whose amounts in several containers add up to the one amount that is too large; else None."""
+    """Return the key of several containers with the one amount as their sum; None without one."""
     if len(amounts) != 1:
         return None
     ((claim, amount),) = amounts
