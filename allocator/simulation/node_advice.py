@@ -26,6 +26,7 @@ from kube.api.core import Node, Pod
 
 _TAINTS_SHOWN: Final = 3
 _CHANGES_SHOWN: Final = 3
+_HOSTNAME: Final = "kubernetes.io/hostname"
 
 
 def node_advice(
@@ -95,8 +96,12 @@ class _Change(NamedTuple):
 
     @property
     def labels(self) -> frozenset[str]:
-        """The changes of nodeSelector."""
-        return frozenset(words for words in self.node_changes if words.endswith(IN_NODE_SELECTOR))
+        """The changes of nodeSelector, without that of the node's own name."""
+        return frozenset(
+            words
+            for words in self.node_changes
+            if words.endswith(IN_NODE_SELECTOR) and _HOSTNAME not in words
+        )
 
     @property
     def size(self) -> tuple[int, int, Fraction]:
