@@ -62,6 +62,7 @@ def _ask(name: str, checkout: Path, question: str) -> str:
         str(checkout.resolve() / source.relative_to(sources)): str(source)
         for source in sorted(sources.rglob("*.go"))
     }
+    overlaid[str(checkout.resolve() / "cmd/record/frame.go")] = str(FOLDER / "frame.go")
     with tempfile.TemporaryDirectory() as scratch:
         overlay, binary = Path(scratch, "overlay.json"), Path(scratch, "record")
         overlay.write_text(json.dumps({"Replace": overlaid}))

@@ -1,6 +1,6 @@
 // Record asks HAMi's webhook and scheduler for the devices of pods, one after the other.
 //
-// It reads a JSON list of scenarios and writes the outcomes of their pods. record.py is the other side.
+// frame.go reads the scenarios and writes the outcomes.
 package main
 
 import (
@@ -22,11 +22,6 @@ import (
 
 const chart = "charts/hami"
 
-type scenario struct {
-	Nodes map[string][]card `json:"nodes"`
-	Pods  []corev1.Pod      `json:"pods"`
-}
-
 type card struct {
 	UUID   string `json:"uuid"`
 	Model  string `json:"model"`
@@ -35,39 +30,15 @@ type card struct {
 	Shares int32  `json:"shares"`
 }
 
-// outcome is a refusal, by whom, or the devices of each container in the order of the pod, init
-// containers first.
-type outcome struct {
-	Refused    string    `json:"refused,omitempty"`
-	Containers [][]grant `json:"containers,omitempty"`
-}
-
-// grant is the memory in MiB and the percentage of cores of one device; 0 cores are without a limit.
-type grant struct {
-	Device string `json:"device"`
-	Memory int32  `json:"memory"`
-	Cores  int32  `json:"cores"`
-}
-
 func main() {
 	if err := config.GlobalFlagSet().Parse([]string{"-enable-ascend", "-stderrthreshold=FATAL", "-logtostderr=false", "-alsologtostderr=false"}); err != nil {
-		panic(err)
-	}
-	var scenarios []scenario
-	if err := json.NewDecoder(os.Stdin).Decode(&scenarios); err != nil {
 		panic(err)
 	}
 	devices := chartConfig()
 	if err := config.InitDevicesWithConfig(devices); err != nil {
 		panic(err)
 	}
-	answers := make([][]outcome, 0, len(scenarios))
-	for _, asked := range scenarios {
-		answers = append(answers, outcomes(asked, devices.VNPUs.Configs))
-	}
-	if err := json.NewEncoder(os.Stdout).Encode(answers); err != nil {
-		panic(err)
-	}
+	record(func(asked scenario) []outcome { return outcomes(asked, devices.VNPUs.Configs) })
 }
 
 // chartConfig returns the device configuration of HAMi's chart with the chart's own values.
@@ -153,7 +124,7 @@ func usage(name string, cards []card) *scheduler.NodeUsage {
 	return used
 }
 
-// decide does to a pod what HAMi's webhook and then its scheduler do.
+// decide does to a pod what HAMi's webhook and then its scheduler do. Init containers come first.
 func decide(nodes map[string]*scheduler.NodeUsage, pod *corev1.Pod, chips []ascend.VNPUConfig) outcome {
 	containers := make([]*corev1.Container, 0, len(pod.Spec.InitContainers)+len(pod.Spec.Containers))
 	for index := range pod.Spec.InitContainers {
@@ -188,7 +159,7 @@ func decide(nodes map[string]*scheduler.NodeUsage, pod *corev1.Pod, chips []asce
 					cores = npuCores(plugin, pod, given, chips)
 				}
 				answer.Containers[index] = append(
-					answer.Containers[index], grant{Device: given.UUID, Memory: given.Usedmem, Cores: cores},
+					answer.Containers[index], grant{Device: given.UUID, Memory: int64(given.Usedmem), Cores: int64(cores)},
 				)
 			}
 		}

@@ -1,13 +1,10 @@
 // Record asks KAI's webhook and its scheduler's nodes for the GPUs of pods, one after the other.
 //
-// It reads a JSON list of scenarios and writes the outcomes of their pods. record.py is the other side.
+// frame.go reads the scenarios and writes the outcomes.
 package main
 
 import (
-	"encoding/json"
 	"fmt"
-	"os"
-	"sort"
 	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
@@ -30,52 +27,18 @@ import (
 
 const allCores = 100
 
-type scenario struct {
-	Nodes map[string][]card `json:"nodes"`
-	Pods  []corev1.Pod      `json:"pods"`
-}
-
 type card struct {
 	UUID   string `json:"uuid"`
 	Memory int    `json:"memory"`
 }
 
-// outcome is a refusal, by whom, or the devices of each container that has any.
-type outcome struct {
-	Refused    string    `json:"refused,omitempty"`
-	Containers [][]grant `json:"containers,omitempty"`
-}
-
-// grant is the memory in MiB of one GPU and a percentage of its cores; 0 cores are without a limit.
-// Device is a number in the node's order of first use: KAI's reservation pods choose the card itself.
-type grant struct {
-	Device string `json:"device"`
-	Memory int    `json:"memory"`
-	Cores  int    `json:"cores"`
-}
-
 func main() {
-	var scenarios []scenario
-	if err := json.NewDecoder(os.Stdin).Decode(&scenarios); err != nil {
-		panic(err)
-	}
-	answers := make([][]outcome, 0, len(scenarios))
-	for _, asked := range scenarios {
-		answers = append(answers, outcomes(asked))
-	}
-	if err := json.NewEncoder(os.Stdout).Encode(answers); err != nil {
-		panic(err)
-	}
+	record(outcomes)
 }
 
 func outcomes(asked scenario) []outcome {
-	var names []string
-	for name := range asked.Nodes {
-		names = append(names, name)
-	}
-	sort.Strings(names)
 	var nodes []*cards
-	for _, name := range names {
+	for _, name := range asked.names() {
 		nodes = append(nodes, newCards(name, asked.Nodes[name]))
 	}
 	session := &framework.Session{}
@@ -183,6 +146,7 @@ func newCards(name string, listed []card) *cards {
 }
 
 // shares returns the memory that the node counts for each group, at the container of the fraction.
+// A device is a number in the node's order of first use: KAI's reservation pods choose the card itself.
 func (c *cards) shares(pod *corev1.Pod, task *pod_info.PodInfo) [][]grant {
 	reference, err := common.GetFractionContainerRef(pod)
 	if err != nil {
@@ -196,7 +160,7 @@ func (c *cards) shares(pod *corev1.Pod, task *pod_info.PodInfo) [][]grant {
 	for _, group := range task.GPUGroups {
 		containers[index] = append(containers[index], grant{
 			Device: c.number(group),
-			Memory: int(c.info.GetResourceGpuMemory(task.ResReq)),
+			Memory: int64(c.info.GetResourceGpuMemory(task.ResReq)),
 		})
 	}
 	return withoutNull(containers)
@@ -216,7 +180,7 @@ func (c *cards) whole(pod *corev1.Pod) [][]grant {
 		grants := []grant{}
 		amount := container.Resources.Limits[constants.NvidiaGpuResource]
 		for range amount.Value() {
-			grants = append(grants, grant{Device: "whole", Memory: c.memory, Cores: allCores})
+			grants = append(grants, grant{Device: "whole", Memory: int64(c.memory), Cores: allCores})
 		}
 		containers = append(containers, grants)
 	}

@@ -1,13 +1,12 @@
 // Record asks Koordinator's webhook and its scheduler's plugin for the devices of pods, one after the other.
 //
-// It reads a JSON list of scenarios and writes the outcomes of their pods. record.py is the other side.
+// frame.go reads the scenarios and writes the outcomes.
 package main
 
 import (
 	"encoding/json"
 	"flag"
 	"fmt"
-	"os"
 	"sort"
 	"strconv"
 
@@ -24,11 +23,6 @@ import (
 	"github.com/koordinator-sh/koordinator/pkg/webhook/pod/validating"
 )
 
-type scenario struct {
-	Nodes map[string][]card `json:"nodes"`
-	Pods  []corev1.Pod      `json:"pods"`
-}
-
 // card is a GPU, or a NIC. Partitions is a number of GPUs to the number of the card's partition.
 type card struct {
 	UUID       string            `json:"uuid"`
@@ -40,46 +34,16 @@ type card struct {
 	Labels     map[string]string `json:"labels"`
 }
 
-// outcome is a refusal, by whom, or the GPUs of a pod, which all of its containers see, and the number
-// of its NICs.
-type outcome struct {
-	Refused    string    `json:"refused,omitempty"`
-	Containers [][]grant `json:"containers,omitempty"`
-	NICs       int       `json:"nics,omitempty"`
-}
-
-// grant is the memory in MiB and the percentage of cores of one GPU; 0 cores are without a limit.
-type grant struct {
-	Device string `json:"device"`
-	Memory int64  `json:"memory"`
-	Cores  int64  `json:"cores"`
-}
-
 func main() {
 	flags := flag.NewFlagSet("klog", flag.PanicOnError)
 	klog.InitFlags(flags)
 	_ = flags.Parse([]string{"-stderrthreshold=FATAL", "-logtostderr=false", "-alsologtostderr=false"})
-	var scenarios []scenario
-	if err := json.NewDecoder(os.Stdin).Decode(&scenarios); err != nil {
-		panic(err)
-	}
-	answers := make([][]outcome, 0, len(scenarios))
-	for _, asked := range scenarios {
-		answers = append(answers, outcomes(asked))
-	}
-	if err := json.NewEncoder(os.Stdout).Encode(answers); err != nil {
-		panic(err)
-	}
+	record(outcomes)
 }
 
 func outcomes(asked scenario) []outcome {
-	var names []string
-	for name := range asked.Nodes {
-		names = append(names, name)
-	}
-	sort.Strings(names)
 	var devices []*schedulingv1alpha1.Device
-	for _, name := range names {
+	for _, name := range asked.names() {
 		devices = append(devices, published(name, asked.Nodes[name]))
 	}
 	cluster := deviceshare.NewCluster(devices)
@@ -154,7 +118,7 @@ func partitionTable(members map[int]map[int][]int) string {
 	return string(text)
 }
 
-// decide does to a pod what the webhook and then the scheduler's plugin do.
+// decide does to a pod what the webhook and then the scheduler's plugin do. All containers see the pod's GPUs.
 func decide(cluster *deviceshare.Cluster, pod *corev1.Pod) outcome {
 	if err := mutating.SetDeviceResources(pod); err != nil || !validating.AcceptsDeviceResources(pod) {
 		return outcome{Refused: "webhook"}

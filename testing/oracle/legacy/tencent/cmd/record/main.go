@@ -1,12 +1,9 @@
 // Record asks the allocator of Tencent's gpu-admission for the cards of pods, one after the other.
 //
-// It reads a JSON list of scenarios and writes the outcomes of their pods. record.py is the other side.
+// frame.go reads the scenarios and writes the outcomes.
 package main
 
 import (
-	"encoding/json"
-	"os"
-	"sort"
 	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
@@ -19,49 +16,17 @@ import (
 
 const mibPerBlock = 256
 
-type scenario struct {
-	Nodes map[string][]card `json:"nodes"`
-	Pods  []corev1.Pod      `json:"pods"`
-}
-
 type card struct {
 	UUID   string `json:"uuid"`
 	Memory int    `json:"memory"`
 }
 
-// outcome is a refusal, by whom, or the cards of each container in the order of the pod.
-type outcome struct {
-	Refused    string    `json:"refused,omitempty"`
-	Containers [][]grant `json:"containers,omitempty"`
-}
-
-// grant is the memory in MiB and the percentage of cores of one card.
-type grant struct {
-	Device string `json:"device"`
-	Memory int    `json:"memory"`
-	Cores  int    `json:"cores"`
-}
-
 func main() {
-	var scenarios []scenario
-	if err := json.NewDecoder(os.Stdin).Decode(&scenarios); err != nil {
-		panic(err)
-	}
-	answers := make([][]outcome, 0, len(scenarios))
-	for _, asked := range scenarios {
-		answers = append(answers, outcomes(asked))
-	}
-	if err := json.NewEncoder(os.Stdout).Encode(answers); err != nil {
-		panic(err)
-	}
+	record(outcomes)
 }
 
 func outcomes(asked scenario) []outcome {
-	var names []string
-	for name := range asked.Nodes {
-		names = append(names, name)
-	}
-	sort.Strings(names)
+	names := asked.names()
 	placed := map[string][]*corev1.Pod{}
 	var all []outcome
 	for index := range asked.Pods {
@@ -106,12 +71,12 @@ func grants(pod *corev1.Pod, cards []card) [][]grant {
 		if err != nil {
 			continue
 		}
-		cores := int(util.GetGPUResourceOfContainer(&pod.Spec.Containers[index], util.VCoreAnnotation))
-		blocks := int(util.GetGPUResourceOfContainer(&pod.Spec.Containers[index], util.VMemoryAnnotation))
+		cores := int64(util.GetGPUResourceOfContainer(&pod.Spec.Containers[index], util.VCoreAnnotation))
+		blocks := int64(util.GetGPUResourceOfContainer(&pod.Spec.Containers[index], util.VMemoryAnnotation))
 		for _, chosen := range indexes {
 			given := grant{Device: cards[chosen].UUID, Memory: blocks * mibPerBlock, Cores: cores}
 			if cores >= util.HundredCore {
-				given.Memory, given.Cores = cards[chosen].Memory, util.HundredCore
+				given.Memory, given.Cores = int64(cards[chosen].Memory), util.HundredCore
 			}
 			containers[index] = append(containers[index], given)
 		}

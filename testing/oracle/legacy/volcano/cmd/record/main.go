@@ -1,14 +1,11 @@
 // Record asks Volcano's vGPU devices of nodes for the devices of pods, one after the other.
 //
-// It reads a JSON list of scenarios and writes the outcomes of their pods. record.py is the other side.
+// frame.go reads the scenarios and writes the outcomes.
 package main
 
 import (
-	"encoding/json"
 	"flag"
 	"fmt"
-	"os"
-	"sort"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -21,29 +18,11 @@ import (
 	"volcano.sh/volcano/pkg/scheduler/api/devices/nvidia/vgpu"
 )
 
-type scenario struct {
-	Nodes map[string][]card `json:"nodes"`
-	Pods  []corev1.Pod      `json:"pods"`
-}
-
 type card struct {
 	UUID   string `json:"uuid"`
 	Model  string `json:"model"`
 	Memory int    `json:"memory"`
 	Shares int    `json:"shares"`
-}
-
-// outcome is a refusal, by whom, or the devices of each container that has any, in the order of the pod.
-type outcome struct {
-	Refused    string    `json:"refused,omitempty"`
-	Containers [][]grant `json:"containers,omitempty"`
-}
-
-// grant is the memory in MiB and the percentage of cores of one device; 0 cores are without a limit.
-type grant struct {
-	Device string `json:"device"`
-	Memory uint   `json:"memory"`
-	Cores  uint   `json:"cores"`
 }
 
 func main() {
@@ -55,29 +34,16 @@ func main() {
 	present := config.GetDefaultDevicesConfig()
 	present.NvidiaConfig.ResourceMemoryPercentageName = config.VolcanoVGPUMemoryPercentage
 	config.Use(present)
-	var scenarios []scenario
-	if err := json.NewDecoder(os.Stdin).Decode(&scenarios); err != nil {
-		panic(err)
-	}
-	answers := make([][]outcome, 0, len(scenarios))
-	for _, asked := range scenarios {
-		answers = append(answers, outcomes(asked))
-	}
-	if err := json.NewEncoder(os.Stdout).Encode(answers); err != nil {
-		panic(err)
-	}
+	record(outcomes)
 }
 
 func outcomes(asked scenario) []outcome {
-	var names []string
-	nodes := map[string]*vgpu.GPUDevices{}
-	for name, cards := range asked.Nodes {
-		names = append(names, name)
-		if nodes[name] = vgpu.NewGPUDevices(name, node(name, cards)); nodes[name] == nil {
+	names, nodes := asked.names(), map[string]*vgpu.GPUDevices{}
+	for _, name := range names {
+		if nodes[name] = vgpu.NewGPUDevices(name, node(name, asked.Nodes[name])); nodes[name] == nil {
 			panic("no devices on node " + name)
 		}
 	}
-	sort.Strings(names)
 	var all []outcome
 	for index := range asked.Pods {
 		pod := &asked.Pods[index]
@@ -104,6 +70,7 @@ func node(name string, cards []card) *corev1.Node {
 }
 
 // decide filters the nodes, and allocates on the first that passes, as the deviceshare plugin does.
+// The outcome has each container with devices, in the order of the pod.
 func decide(names []string, nodes map[string]*vgpu.GPUDevices, pod *corev1.Pod) outcome {
 	for _, name := range names {
 		if code, _, err := nodes[name].FilterNode(pod, ""); err != nil || code != devices.Success {
@@ -117,7 +84,9 @@ func decide(names []string, nodes map[string]*vgpu.GPUDevices, pod *corev1.Pod) 
 		for _, given := range vgpu.DecodePodDevices(reservation.Annotations[vgpu.AssignedIDsAnnotations]) {
 			grants := []grant{}
 			for _, one := range given {
-				grants = append(grants, grant{Device: strings.TrimSpace(one.UUID), Memory: one.Usedmem, Cores: one.Usedcores})
+				grants = append(grants, grant{
+					Device: strings.TrimSpace(one.UUID), Memory: int64(one.Usedmem), Cores: int64(one.Usedcores),
+				})
 			}
 			answer.Containers = append(answer.Containers, grants)
 		}
