@@ -192,7 +192,7 @@ MISTAKES: Final = (
         VOLCANO,
         (
             ("remove schedulerName", "  schedulerName: volcano\n", ""),
-            ("write at most 100", "vgpu-cores: 150", "vgpu-cores: 90"),
+            ("write 75 if 150 is the sum of all 2", "vgpu-cores: 150", "vgpu-cores: 75"),
         ),
     ),
     Mistake(
