@@ -86,9 +86,10 @@ async def read_webhook(client: Client, waves: Iterable[Wave]) -> WebhookFacts:
     trials: list[Trial] = []
     untried: dict[str, str] = {}
     for namespace, workloads in trial_workloads(planned).items():
-        if (namespaces.get(namespace) or {}).get(TRANSLATE_LABEL) not in _OPTED_IN:
+        opt_in = (namespaces.get(namespace) or {}).get(TRANSLATE_LABEL, "")
+        if opt_in not in _OPTED_IN:
             continue
-        pod, reasons = await _trial_pod(client, workloads)
+        pod, reasons = await _trial_pod(client, workloads, opt_in)
         if pod is not None:
             trials.append(await _try(client, namespace, pod))
         else:
@@ -130,7 +131,7 @@ async def _labels(client: Client, namespace: str) -> Mapping[str, str] | None:
 
 
 async def _trial_pod(
-    client: Client, workloads: Iterable[PlannedWorkload]
+    client: Client, workloads: Iterable[PlannedWorkload], opt_in: str
 ) -> tuple[TrialPod | None, Mapping[str, str]]:
     """Return a pod of the first workload that one can be made from, or the reason of the first of them."""
     reasons: dict[str, str] = {}
@@ -149,7 +150,7 @@ async def _trial_pod(
             reasons[workload.object] = f"{resource.plural} cannot be read"
             continue
         version = f"{resource.group}/{resource.version}" if resource.group else resource.version
-        pod = make_trial_pod(workload, {"apiVersion": version, **document})
+        pod = make_trial_pod(workload, {"apiVersion": version, **document}, opt_in)
         if isinstance(pod, TrialPod):
             return pod, {}
         reasons[workload.object] = pod

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from kube.api.core import Pod, ResourceQuota
 from kube.api.workloads import pod_path, resolve_path
-from kube.names import REQUEST_ANNOTATION, TRANSLATE_LABEL
+from kube.names import REQUEST_ANNOTATION, TRANSLATE_LABEL, TRANSLATE_SELECTED
 from kube.quantity import ZERO, Quantity
 from migration.assessment.evidence import list_at, mapping_at, text_map
 from migration.plan.model.plan import PlannedWorkload, Wave
@@ -31,12 +31,16 @@ def trial_workloads(waves: Iterable[Wave]) -> dict[str, tuple[PlannedWorkload, .
     }
 
 
-def make_trial_pod(workload: PlannedWorkload, document: Mapping[str, Any]) -> TrialPod | str:
-    """Return the pod that the controller of a workload would create next, or the reason for none.
+def make_trial_pod(
+    workload: PlannedWorkload, document: Mapping[str, Any], opt_in: str
+) -> TrialPod | str:
+    """Return the pod that the controller of a workload creates next in a wave, or the reason for none.
 
     Args:
         workload: The workload.
         document: The object as the cluster has it.
+        opt_in: The label of its namespace. Where that still selects pods by their own label, the pod has it: the wave may
+            be the one that opts in the rest.
     """
     kind, namespace, _ = workload.object.split("/", 2)
     path = pod_path(str(document.get("apiVersion", "")), kind)
@@ -46,7 +50,7 @@ def make_trial_pod(workload: PlannedWorkload, document: Mapping[str, Any]) -> Tr
     if kind == "Pod" and list_at(template, "spec", "resourceClaims"):
         return "it has claims already"
     labels = text_map(template, "metadata", "labels")
-    if workload.labelled:
+    if workload.labelled or opt_in == TRANSLATE_SELECTED:
         labels[TRANSLATE_LABEL] = "true"
     annotations = text_map(template, "metadata", "annotations")
     annotations.pop(REQUEST_ANNOTATION, None)

@@ -250,6 +250,24 @@ async def test_before_a_wave_the_namespaces_of_earlier_ones_are_tried(
     assert "failed" == states(result)[WEB][0]
 
 
+async def test_a_wave_opts_in_the_rest_of_a_namespace_that_moved_in_part(
+    server: FakeApiServer, plan: Path, tmp_path: Path
+) -> None:
+    """An earlier plan left it `selected`; the workloads of this one have no label of their own yet."""
+    server.put(NAMESPACES, namespace("team", {TRANSLATE_LABEL: "selected"}))
+
+    def translate_labelled(document: Document) -> None:
+        is_elsewhere = document["metadata"].get("namespace") != "team"
+        if is_elsewhere or document["metadata"]["labels"].get(TRANSLATE_LABEL) == "true":
+            translate(document)
+
+    server.drop_fields = translate_labelled
+
+    result = await verify(server, tmp_path, "--wave", plan / "wave-1", "--before")
+
+    assert ("ok", "a new pod of it (a dry run) gets claims") == states(result)[WEB]
+
+
 async def test_a_webhook_with_a_url_has_no_endpoints(
     server: FakeApiServer, plan: Path, tmp_path: Path
 ) -> None:
@@ -329,7 +347,7 @@ def test_a_trial_pod_is_what_its_controller_would_create() -> None:
     owner["spec"]["volumeClaimTemplates"] = [{"metadata": {"name": "data"}}]
     owner["spec"]["template"]["spec"]["volumes"] = [{"name": "cache", "emptyDir": {}}]
 
-    pod = make_trial_pod(planned("StatefulSet/team/web"), owner)
+    pod = make_trial_pod(planned("StatefulSet/team/web"), owner, "true")
 
     assert isinstance(pod, TrialPod)
     claim = {"claimName": "drawbridge-trial-data"}
@@ -344,7 +362,7 @@ def test_a_trial_pod_is_what_its_controller_would_create() -> None:
 def test_a_pod_of_a_part_of_a_namespace_has_the_label_of_its_own() -> None:
     owner = workload("web", SHARE, [])[0]
 
-    pod = make_trial_pod(planned(WEB, labelled=True), owner)
+    pod = make_trial_pod(planned(WEB, labelled=True), owner, "true")
 
     assert isinstance(pod, TrialPod)
     assert {"app": "web", **OPTED_IN} == pod.document["metadata"]["labels"]
@@ -353,12 +371,12 @@ def test_a_pod_of_a_part_of_a_namespace_has_the_label_of_its_own() -> None:
 def test_a_pod_without_a_controller_is_tried_without_its_node() -> None:
     bare = workload("web", SHARE, ["hami-0"])[1]
 
-    pod = make_trial_pod(planned("Pod/team/web-0"), bare)
+    pod = make_trial_pod(planned("Pod/team/web-0"), bare, "true")
 
     assert isinstance(pod, TrialPod)
     assert "nodeName" not in pod.document["spec"]
     bare["spec"]["resourceClaims"] = [{"name": "gpu"}]
-    assert "it has claims already" == make_trial_pod(planned("Pod/team/web-0"), bare)
+    assert "it has claims already" == make_trial_pod(planned("Pod/team/web-0"), bare, "true")
 
 
 @pytest.mark.parametrize(
