@@ -175,7 +175,7 @@ def test_junit_has_no_control_characters() -> None:
     assert ET.fromstring(text)[0].attrib["name"] == "ResourceClaim/t/a\\x1b[2J<"
 
 
-def test_code_hosts_get_the_line_of_the_field(tmp_path: Path) -> None:
+def test_the_line_is_that_of_the_field(tmp_path: Path) -> None:
     file = tmp_path / "pod.yaml"
     shutil.copy(EXAMPLES / "mistakes" / "bytes-for-mebibytes.yaml", file)
     call = ("check", "-f", file, "--snapshot", CLUSTER)
@@ -187,7 +187,7 @@ def test_code_hosts_get_the_line_of_the_field(tmp_path: Path) -> None:
     assert f"line={line}::" in github
     (result,) = log["runs"][0]["results"]
     assert result["locations"][0]["physicalLocation"]["region"] == {"startLine": line}
-    assert f"{file}:2: error" in drawbridge(*call).stdout
+    assert f"{file}:{line}: error" in drawbridge(*call).stdout
 
 
 def test_standard_input_has_the_name_of_a_file(tmp_path: Path) -> None:

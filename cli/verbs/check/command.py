@@ -186,7 +186,7 @@ def _print_report(
     report: CheckReport, output: str, stdin_name: str, limit: int | None, fail_on: Severity
 ) -> None:
     """Print a report in one of the forms."""
-    if output in (SARIF, GITHUB):
+    if output in (Output.TEXT, SARIF, GITHUB):
         report = with_field_lines(report, stdin_name)
     match output:
         case Output.TEXT:

@@ -1,4 +1,4 @@
-"""The lines of the fields that findings are about, for code hosts. Reads the files again."""
+"""The lines of the fields that findings are about. Reads the files again."""
 
 from pathlib import Path
 
