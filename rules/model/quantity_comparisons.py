@@ -1,16 +1,25 @@
 """Comparisons of a capacity with a text or a quantity by an operator, in the spelling of CEL."""
 
 import re
+from collections.abc import Mapping
 from typing import Final
 
-_COMPARISON: Final = re.compile(
-    r"""(?P<operand>\bdevice\s*\.\s*capacity\s*\[\s*(?P<quote>["'])[A-Za-z0-9.-]{1,253}(?P=quote)\s*\]"""
-    r"""\s*\.\s*[A-Za-z_]\w{0,62})\s*(?P<sign>[<>]=?)\s*"""
-    r"""(?P<call>quantity\(\s*)?(?P<mark>["'])"""
-    r"""(?P<amount>[0-9]{1,18}(?:\.[0-9]{1,9})?(?:[KMGTPE]i|[kMGTPEmun])?)(?P=mark)(?(call)\s*\))""",
-    re.ASCII,
+_CAPACITY: Final = (
+    r"""(?P<capacity>\bdevice\s*\.\s*capacity\s*\[\s*(?P<quote>["'])[A-Za-z0-9.-]{1,253}(?P=quote)\s*\]"""
+    r"""\s*\.\s*[A-Za-z_]\w{0,62})"""
 )
-"""Bounded in all of its parts, so that a fix may show it."""
+_SIGN: Final = r"\s*(?P<sign>[<>]=?|[=!]=)\s*"
+_AMOUNT: Final = (
+    r"""(?P<call>\bquantity\(\s*)?(?P<mark>["'])"""
+    r"""(?P<amount>[0-9]{1,18}(?:\.[0-9]{1,9})?(?:[KMGTPE]i|[kMGTPEmun])?)(?P=mark)(?(call)\s*\))"""
+)
+_COMPARISONS: Final = (
+    re.compile(_CAPACITY + _SIGN + _AMOUNT, re.ASCII),
+    re.compile(_AMOUNT + _SIGN + _CAPACITY, re.ASCII),
+)
+"""The capacity on the left, and on the right. Bounded in all of their parts, so that a fix may show them."""
+_MIRRORED: Final[Mapping[str, str]] = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
+"""The signs that change when both sides change places."""
 
 
 def compare_quantities(expression: str) -> str:
@@ -18,8 +27,12 @@ def compare_quantities(expression: str) -> str:
 
     >>> compare_quantities('device.capacity["a.com"].memory >= "8Gi"')
     'device.capacity["a.com"].memory.compareTo(quantity("8Gi")) >= 0'
+    >>> compare_quantities('"8Gi" <= device.capacity["a.com"].memory')
+    'device.capacity["a.com"].memory.compareTo(quantity("8Gi")) >= 0'
     """
-    return _COMPARISON.sub(_compared, expression)
+    for comparison in _COMPARISONS:
+        expression = comparison.sub(_compared, expression)
+    return expression
 
 
 def write_comparison(expression: str) -> str:
@@ -28,10 +41,13 @@ def write_comparison(expression: str) -> str:
     >>> print(write_comparison("device.capacity['a.com'].memory > quantity('8Gi') && true"))
     write device.capacity['a.com'].memory.compareTo(quantity("8Gi")) > 0
     """
-    comparison = _COMPARISON.search(expression)
-    return f"write {_compared(comparison)}" if comparison is not None else ""
+    found = [match for form in _COMPARISONS if (match := form.search(expression)) is not None]
+    first = min(found, key=re.Match.start, default=None)
+    return f"write {_compared(first)}" if first is not None else ""
 
 
 def _compared(comparison: re.Match[str]) -> str:
-    operand = re.sub(r"\s+", "", comparison["operand"])
-    return f'{operand}.compareTo(quantity("{comparison["amount"]}")) {comparison["sign"]} 0'
+    capacity = re.sub(r"\s+", "", comparison["capacity"])
+    is_left = comparison.start("capacity") < comparison.start("sign")
+    sign = comparison["sign"] if is_left else _MIRRORED.get(comparison["sign"], comparison["sign"])
+    return f'{capacity}.compareTo(quantity("{comparison["amount"]}")) {sign} 0'

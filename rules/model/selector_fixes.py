@@ -13,7 +13,7 @@ QUALIFIED: Final = re.compile(
 )
 """A qualified name where a domain is expected; no domain has a slash, so that map is empty."""
 _TOP_LEVEL: Final = re.compile(r"(?<![\w.])(?:attributes|capacity|driver)\s*[\[.=!]")
-COMPARED: Final = re.compile(r"found no matching overload for '_([<>]=?)_'.*Quantity")
+COMPARED: Final = re.compile(r"found no matching overload for '_([<>]=?|[=!]=)_'.*Quantity")
 """The engine's fault for a comparison of quantities with an operator."""
 
 

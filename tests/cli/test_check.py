@@ -450,7 +450,7 @@ def test_the_hook_of_pre_commit_checks_the_files_that_it_is_given(tmp_path: Path
     assert ran(right).returncode == 0
     refused = ran(right, wrong)
     assert refused.returncode == 1
-    assert f"{wrong}:1: error: " in refused.stdout
+    assert f"{wrong}:7: error: " in refused.stdout
     assert "2 objects checked" in refused.stdout
 
 

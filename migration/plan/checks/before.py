@@ -106,7 +106,7 @@ def check_before(
         checks += [
             note_check(
                 pod,
-                "no other node takes it or has the CPU and memory: it waits until a node is back",
+                "no other node takes it or has the CPU and memory: it waits until a node that takes it is back",
             )
             for pod in drained.unplaced_pods
         ]

@@ -206,7 +206,7 @@ class Wave(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         work: Pods of its nodes that lose something when they are evicted.
         evicted_others: The number of pods without devices that are evicted, and created again elsewhere.
         unplaced_pods: Those of them that no other node takes, or has the CPU and memory for, as
-            `Pod/namespace/name`; they wait until a node of the wave is back.
+            `Pod/namespace/name`; they wait until a node that takes them is back.
         coupled_until: The wave that ends what is half done after this one, so that a migration should not pause
             before it; 0 for a wave after which it may.
         stray_workloads: Workloads of whole GPUs, as `Kind/namespace/name`, whose evicted pods nothing keeps

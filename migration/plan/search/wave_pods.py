@@ -429,8 +429,8 @@ def _others_notes(wave: Wave) -> Iterator[str]:
         return
     names = join_names([pod.partition("/")[2] for pod in wave.unplaced_pods])
     yield (
-        f"{text}; no other node takes {names}, or has the CPU and memory: until a node of the wave is back they wait, "
-        "see unplacedPods in plan.yaml"
+        f"{text}; no other node takes {names}, or has the CPU and memory: they wait until a node that takes them is "
+        "back, see unplacedPods in plan.yaml"
     )
 
 

@@ -44,7 +44,10 @@ def test_the_fix_of_a_syntax_error_has_all_that_cel_writes_otherwise(
         ),
         (f'{CAPACITY}.memory >= "8 GB"', GENERAL),
         (f'{CAPACITY}.memory >= "8Gi" && {CAPACITY}.cores > 5', GENERAL),
-        (f'"8Gi" <= {CAPACITY}.memory', GENERAL.replace(">=", "<=")),
+        (f'"8Gi" <= {CAPACITY}.memory', f'write {CAPACITY}.memory.compareTo(quantity("8Gi")) >= 0'),
+        (f'"8Gi" != {CAPACITY}.memory', f'write {CAPACITY}.memory.compareTo(quantity("8Gi")) != 0'),
+        (f'{CAPACITY}.memory == "8Gi"', f'write {CAPACITY}.memory.compareTo(quantity("8Gi")) == 0'),
+        (f'"8 GB" == {CAPACITY}.memory', GENERAL.replace(">=", "==")),
     ],
 )
 def test_the_fix_of_a_compared_quantity_has_its_operand_and_amount(
