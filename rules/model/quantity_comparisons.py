@@ -41,8 +41,8 @@ def write_comparison(expression: str) -> str:
     >>> print(write_comparison("device.capacity['a.com'].memory > quantity('8Gi') && true"))
     write device.capacity['a.com'].memory.compareTo(quantity("8Gi")) > 0
     """
-    found = [match for form in _COMPARISONS if (match := form.search(expression)) is not None]
-    first = min(found, key=re.Match.start, default=None)
+    matches = [match for form in _COMPARISONS if (match := form.search(expression)) is not None]
+    first = min(matches, key=re.Match.start, default=None)
     return f"write {_compared(first)}" if first is not None else ""
 
 
