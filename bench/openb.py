@@ -5,7 +5,8 @@ github.com/hkust-adsl/kubernetes-scheduler-simulator at 8f3d6417, Apache-2.0; th
 github.com/alibaba/clusterdata, cluster-trace-gpu-v2023.
 
 Pods arrive as in the paper: the list is shuffled, and pods are left out or cloned by chance until they
-request 1.3 times the GPUs of the cluster. The order of a seed is not the paper's order of that seed.
+request 1.3 times the GPUs of the cluster. The order of a seed is not the paper's order of that seed; `paper_arrivals` has
+that one.
 
     python -m bench.openb FOLDER --workload default --strategy stock --strategy FragmentationAware
 """
@@ -14,6 +15,7 @@ import csv
 import gzip
 import io
 import random
+import subprocess
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -39,6 +41,7 @@ NODES: Final = "openb_node_list_gpu_node.csv.gz"
 MAX_PODS: Final = 110 * 10
 """Pods that a node may run, more than any gets."""
 WHOLE_MILLI: Final = 1000
+_ARRIVALS: Final = Path(__file__).parent / "arrivals" / "main.go"
 
 Row = Mapping[str, str]
 
@@ -98,6 +101,29 @@ def arrivals(pods: Sequence[Row], gpu_milli: int, seed: int, demand: float = 1.3
         arriving.append({**row, "name": f"{row['name']}-clone-{number}"})
         requested += _milli(row)
     return arriving
+
+
+def paper_arrivals(
+    pods: Iterable[Row], gpu_milli: int, seed: int, demand: float = 1.3
+) -> list[Row]:
+    """Return pods in the paper's own order of a seed, which needs Go: `go run` of bench/arrivals.
+
+    Args:
+        pods: The list.
+        gpu_milli: Thousandths of all GPUs of the cluster.
+        seed: The seed.
+        demand: The demand as a multiple of the GPUs.
+    """
+    rows = sorted(pods, key=lambda row: row["name"])
+    lines = "".join(f"{_milli(row) and row['gpu_milli']} {_milli(row)}\n" for row in rows)
+    ran = subprocess.run(
+        ["go", "run", str(_ARRIVALS), str(seed), str(round(demand * gpu_milli))],
+        input=lines,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return [rows[int(line)] for line in ran.stdout.split()]
 
 
 def _milli(row: Row) -> int:

@@ -1,9 +1,9 @@
 """The share of GPUs that each strategy allocates on four workloads of a production trace, beside stock and FGD.
 
 The trace is not part of the repository; see `bench.openb`. For each workload and seed the same pods arrive
-in the same order at each strategy. FGD is that of `bench.fgd`, and is compared with the published figures first:
-where it differs from these by more than 0.7 points it is not the published one. The anchor is the better of both,
-so that a harness in which FGD does badly helps nobody.
+in the same order at each strategy. FGD is that of `bench.fgd`, and is compared with the published figures first, seed
+by seed with the paper's own arrivals: where it differs from these by more than 0.7 points it is not the published one.
+The anchor is the better of both, so that a harness in which FGD does badly helps nobody.
 
 Nothing is timed, so other work on the machine changes nothing.
 """
@@ -27,6 +27,16 @@ SEEDS: Final = (42, 43, 44)
 PUBLISHED: Final = "published.csv"
 PUBLISHED_FGD: Final = "06-FGD"
 FGD: Final = "FGD"
+PUBLISHED_BY_SEED: Final[Mapping[str, Mapping[int, float]]] = {
+    "default": {42: 95.29, 43: 95.32, 44: 95.44},
+    "gpushare40": {42: 94.24, 43: 94.14, 44: 94.12},
+    "multigpu50": {42: 97.16, 43: 97.14, 44: 97.37},
+    "cpu200": {42: 94.99, 43: 95.24, 44: 94.77},
+}
+"""Workload and seed to the published share of FGD at a demand of 130 %.
+
+Source: experiments/analysis/expected_results/analysis_allo_discrete.csv of the simulator, see `bench.openb`.
+"""
 OURS: Final = FRAGMENTATION_AWARE.name
 ALL: Final = (FGD, *STRATEGIES)
 
@@ -64,6 +74,8 @@ def measure(folder: Path) -> Iterator[Result]:
         for workload in WORKLOADS:
             cases = [Case(folder, workload, seed, name) for name in ALL for seed in SEEDS]
             shares = mean_shares(cases, tuple(pool.map(share_of, cases)))
+            paired = pool.map(paper_share_of, [case for case in cases if case.strategy == FGD])
+            yield validation(workload, dict(zip(SEEDS, paired, strict=True)))
             beside_fgd.append((shares[OURS], max(shares[FGD], published[workload])))
             yield from results(workload, shares, published)
     name = f"the best of {len(WORKLOADS)} workloads: {OURS}, beside FGD, % of GPUs"
@@ -88,12 +100,6 @@ def results(workload: str, shares: Shares, published: Shares) -> Iterator[Result
         shares: The measured shares.
         published: The published share of FGD by workload.
     """
-    difference = abs(shares[FGD] - published[workload])
-    yield below(
-        f"{workload}: FGD of this harness beside the published one, difference in points",
-        difference,
-        _VALIDATION,
-    )
     yield informative(f"{workload}: FGD, % of GPUs", shares[FGD], published[workload])
     at_least = _BELOW_FGD.get(workload, _DEFAULT_BELOW_FGD)
     name = f"{workload}: {OURS}, beside FGD, % of GPUs"
@@ -101,6 +107,19 @@ def results(workload: str, shares: Shares, published: Shares) -> Iterator[Result
     for strategy in ALL:
         if strategy not in {FGD, STOCK}:
             yield against_stock(workload, strategy, shares)
+
+
+def validation(workload: str, paired: Mapping[int, float]) -> Result:
+    """Return the difference of FGD here to the published one with the same arrivals, the mean over seeds.
+
+    Args:
+        workload: The workload.
+        paired: Seed to the share with the paper's arrivals.
+    """
+    published = PUBLISHED_BY_SEED[workload]
+    differences = [share - published[seed] for seed, share in paired.items()]
+    name = f"{workload}: FGD of this harness beside the published one, same arrivals, difference in points"
+    return below(name, abs(mean(differences)), _VALIDATION)
 
 
 def against_stock(workload: str, strategy: str, shares: Shares) -> Result:
@@ -124,6 +143,14 @@ def share_of(case: Case) -> float:
     replayed = openb.pods_of(openb.pods_csv(arriving))
     inventory = openb.inventory_of(openb.snapshot(nodes))
     return replay(strategy, replayed, inventory, seed=seed).capacities[0].percent
+
+
+def paper_share_of(case: Case) -> float:
+    """Return the share of GPUs, in percent, that FGD allocates with the paper's arrivals of a seed."""
+    nodes = openb.read_rows(case.folder / openb.NODES)
+    pods = openb.read_rows(openb.workload_file(case.folder, case.workload))
+    arriving = openb.paper_arrivals(pods, openb.total_milli(nodes), case.seed)
+    return fgd.allocated_share(nodes, pods, arriving)
 
 
 def mean_shares(cases: Sequence[Case], shares: Sequence[float]) -> Shares:

@@ -94,6 +94,30 @@ def test_the_whole_suite_ends_with_the_best_workload(
     assert last.ours - (last.anchor or 0) == pytest.approx(best)
 
 
+def test_the_harness_is_compared_seed_by_seed() -> None:
+    near = placement.validation("cpu200", {42: 94.5, 43: 94.7, 44: 94.3})
+    far = placement.validation("cpu200", {42: 94.0, 43: 94.3, 44: 94.1})
+
+    assert (True, False) == (near.met, far.met)
+    assert near.ours == pytest.approx(0.5)
+
+
+def test_the_order_of_the_paper() -> None:
+    """All pods come first, then clones; or pods are left out. The order of the list is of no account."""
+    pods = [
+        {**PODS[0], "name": f"pod-{number}", "num_gpu": "1", "gpu_milli": "1000"}
+        for number in range(9)
+    ]
+
+    more = openb.paper_arrivals(pods, 10_000, 42)
+    fewer = openb.paper_arrivals(pods, 5_000, 42)
+
+    assert 13 == len(more)
+    assert {pod["name"] for pod in pods} == {pod["name"] for pod in more[:9]}
+    assert 6 == len(fewer)
+    assert more == openb.paper_arrivals(reversed(pods), 10_000, 42)
+
+
 def test_the_short_form_has_three_strategies(trace: Path) -> None:
     names = [result.name for result in placement.measure_briefly(trace)]
     assert names == [
