@@ -106,7 +106,9 @@ def arrivals(pods: Sequence[Row], gpu_milli: int, seed: int, demand: float = 1.3
 def paper_arrivals(
     pods: Iterable[Row], gpu_milli: int, seed: int, demand: float = 1.3
 ) -> list[Row]:
-    """Return pods in the paper's own order of a seed, which needs Go: `go run` of bench/arrivals.
+    """Return pods in the paper's own order of a seed.
+
+    The order is that of Go's math/rand: needs Go for bench/arrivals.
 
     Args:
         pods: The list.
