@@ -103,7 +103,7 @@ def test_the_harness_is_compared_seed_by_seed() -> None:
 
 
 def test_the_order_of_the_paper() -> None:
-    """All pods and then clones, or fewer pods; whatever the order of the list."""
+    """All pods and then clones, or fewer pods."""
     pods = [
         {**PODS[0], "name": f"pod-{number}", "num_gpu": "1", "gpu_milli": "1000"}
         for number in range(9)
