@@ -4,16 +4,11 @@
 """
 
 from collections.abc import Iterable, Iterator
-from typing import Final
 
 import msgspec
 
 from findings.text import count_text, join_names
 from migration.assessment.evidence import Disruptions, Evidence, RunningPod
-
-ADD_REPLICA: Final = "raise maxUnavailable, lower minAvailable, or add a replica"
-"""The fix for a budget that never allows an eviction."""
-_SEE_READY: Final = "see that all its pods are ready, or add a replica"
 
 
 class DrainStop(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,7 +69,7 @@ def _stop(
         reason=(budget.never_text if never else budget.now_text).format(where),
         pods=tuple(f"Pod/{pod.namespace}/{pod.name}" for pod in pods),
         nodes=tuple(names),
-        fix=ADD_REPLICA if never else _SEE_READY,
+        fix=budget.never_fix if never else budget.now_fix,
     )
 
 

@@ -20,6 +20,10 @@ from kube.api.workloads import DAEMON_SET
 from kube.manifests.source import SourceObject
 
 _PERCENT: Final = re.compile("([0-9]{1,3})%")
+_ALL_PERCENT: Final = 100
+_SEE_READY: Final = "see that all its pods are ready"
+_SEE_READY_OR_ADD: Final = f"{_SEE_READY}, or add a replica"
+"""The fixes for budgets that allow no eviction now: one more pod is one more that `maxUnavailable` expects."""
 _ENDING: Final = frozenset({"Never", "OnFailure"})
 _SHOWN_VALUES: Final = 8
 """Requirements of a selector, and values of one, that a text names."""
@@ -58,6 +62,8 @@ class Disruptions(msgspec.Struct, frozen=True, kw_only=True):
             if it does not report one.
         limit: The limit of its spec, with the number of its pods.
         selects: Its label selector as text.
+        never_fix: The changes with which it lets a pod go if it never does.
+        now_fix: The changes with which it lets a pod go if it only does not at this moment.
     """
 
     namespace: str
@@ -67,6 +73,8 @@ class Disruptions(msgspec.Struct, frozen=True, kw_only=True):
     now: int | None
     limit: str = ""
     selects: str = ""
+    never_fix: str = ""
+    now_fix: str = ""
 
     @property
     def never_text(self) -> str:
@@ -238,6 +246,8 @@ def _budgets(
             allowed=_allowed(spec, number),
             limit=_limit_text(spec, number),
             selects=_selector_text(mapping_at(spec, "selector")),
+            never_fix=_never_fix(spec),
+            now_fix=_SEE_READY if "maxUnavailable" in spec else _SEE_READY_OR_ADD,
             now=now if isinstance(now, int) and not isinstance(now, bool) else None,
         )
 
@@ -247,6 +257,20 @@ def _allowed(spec: Mapping[str, Any], number: int) -> int:
     if "maxUnavailable" in spec:
         return _amount(spec["maxUnavailable"], number)
     return number - _amount(spec.get("minAvailable", 1), number)
+
+
+def _never_fix(spec: Mapping[str, Any]) -> str:
+    """Return the changes with which a budget that never allows an eviction allows one.
+
+    Replicas count towards `minAvailable` only, and not where that is all of them.
+    """
+    if "maxUnavailable" in spec:
+        return "raise maxUnavailable"
+    value = spec.get("minAvailable", 1)
+    match = _PERCENT.fullmatch(value) if isinstance(value, str) else None
+    if isinstance(value, str) and (match is None or int(match[1]) >= _ALL_PERCENT):
+        return "lower minAvailable"
+    return "lower minAvailable, or add replicas"
 
 
 def _limit_text(spec: Mapping[str, Any], number: int) -> str:

@@ -13,7 +13,6 @@ from kube.manifests.source import SourceObject
 from migration.assessment.assess import AssessedCluster
 from migration.assessment.blockers import FIX, times_text
 from migration.assessment.capacity import class_names
-from migration.assessment.drain_stops import ADD_REPLICA
 from migration.assessment.equivalence import selected_labels
 from migration.assessment.evidence import Evidence, is_ready, mapping_at
 from migration.assessment.outcomes import AssessedWorkload, Outcome
@@ -125,7 +124,7 @@ def held_by_pods(
         if blocking is not None:
             budget, _ = blocking
             text = budget.never_text.format("of its pods there")
-            yield Held(object=reference, reason=text, fix=ADD_REPLICA)
+            yield Held(object=reference, reason=text, fix=budget.never_fix)
         elif name in stuck:
             workload = stuck[name]
             text = f"a pod of {workload.key.reference} ({workload.outcome.value}) uses its devices, and "

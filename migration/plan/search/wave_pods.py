@@ -224,16 +224,18 @@ def _budget_notes(wave: Wave, evidence: Evidence, earlier: Sequence[Wave]) -> It
         for node in entry.nodes
         for budget, _ in evidence.exhausted_budgets(node.name)
     }
-    pods: dict[str, list[str]] = {}
+    pods: dict[tuple[str, str], list[str]] = {}
     for node in wave.nodes:
         for budget, pod in evidence.exhausted_budgets(node.name):
             if budget.now_text in met:
                 continue
-            pods.setdefault(budget.now_text, []).append(f"{pod.name} on {node.name}")
-    for text, names in pods.items():
+            pods.setdefault((budget.now_text, budget.now_fix), []).append(
+                f"{pod.name} on {node.name}"
+            )
+    for (text, fix), names in pods.items():
         yield (
-            f"{text.format(f'of pod {join_names(names)}')}: see that all its pods are ready, or add a replica; preflight.sh stops at "
-            "it, and switch.sh after ten minutes"
+            f"{text.format(f'of pod {join_names(names)}')}: {fix}; preflight.sh stops at it, "
+            "and switch.sh after ten minutes"
         )
 
 
