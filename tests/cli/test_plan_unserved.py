@@ -303,6 +303,48 @@ def test_a_pod_without_devices_goes_to_no_node_that_has_lost_its_label(tmp_path:
     assert {"hami-0": [], "hami-1": ["Pod/team/proxy-0"]} == unplaced
 
 
+def test_a_pod_that_no_node_takes_after_its_wave_waits_for_ever_in_every_sentence(
+    tmp_path: Path,
+) -> None:
+    """One note said so, and the other one that it waits until a node of the wave is back."""
+    hami = [hami_node("hami-0"), hami_node("hami-1")]
+    hami[1]["status"]["allocatable"] |= {"cpu": "8", "memory": "32Gi", "pods": "20"}
+    hami[0]["metadata"]["labels"]["pool"] = "a"
+    objects = [*hami, namespace("team"), *workload("web", SHARE, ["hami-1"])]
+    selector = {**GPU_ON, "pool": "a"}
+    objects += workload("proxy", {"cpu": "1"}, ["hami-0"], kind="ReplicaSet", nodeSelector=selector)
+    # The other node would take it, but has not the CPU.
+    objects += workload("large", {"cpu": "64"}, ["hami-0"], kind="ReplicaSet")
+
+    selects = {"drawbridge.internal/dra-driver": HAMI}
+    registry = [{"name": "r", "hostPath": {"path": "/var/lib/kubelet/plugins_registry"}}]
+    objects += [daemon_set("hami-dra-driver", nodeSelector=selects, volumes=registry)]
+
+    (wave, *_) = planned(tmp_path, objects, "--wave-nodes", 1)["waves"]
+    assert ["hami-0"] == _names(wave["nodes"])
+    folder = tmp_path / "plan" / "wave-1"
+    file = tmp_path / "now.yaml"
+    file.write_text(dump_yaml(objects))
+    verified = drawbridge("verify", "--snapshot", file, "--wave", folder, "--before").stdout
+
+    assert ["Pod/team/proxy-0"] == wave["strandedPods"]
+    (note,) = (note for note in wave["notes"] if "its drains evict 2 pods" in note)
+    assert (
+        "takes team/large-0, or has the CPU and memory: they wait until a node that takes" in note
+    )
+    assert (
+        "the labels that team/proxy-0 select, also after this wave, so they wait for ever" in note
+    )
+    lines = {line.split()[1]: line for line in verified.splitlines() if line.startswith("note")}
+    assert "waits for ever" in lines["Pod/team/proxy-0"]
+    assert "until a node that takes it is back" in lines["Pod/team/large-0"]
+    page = (tmp_path / "plan" / "plan.html").read_text()
+    assert (
+        "<p>No node has the labels that these select, also after the wave, so they wait for ever:</p><ul><li>Pod/team/proxy-0</li>"
+        in page
+    )
+
+
 def _names(nodes: list[dict[str, Any]]) -> list[str]:
     return [entry["name"] for entry in nodes]
 

@@ -247,11 +247,23 @@ def _other_pods(wave: Wave) -> Markup | None:
     text = f"{count_text(wave.evicted_others, 'pod')} without devices, too."
     if not wave.unplaced_pods:
         return element("p", f"{text} Other nodes have the CPU and memory for them.")
-    return join(
-        element(
-            "p", f"{text} Until a node of the wave is back, no other node takes or has room for:"
+    waiting = [pod for pod in wave.unplaced_pods if pod not in wave.stranded_pods]
+    lists = (
+        ("No other node takes these, or has room for them; they wait until one is back:", waiting),
+        (
+            "No node has the labels that these select, also after the wave, so they wait for ever:",
+            wave.stranded_pods,
         ),
-        element("ul", (element("li", reference_text(pod)) for pod in wave.unplaced_pods)),
+    )
+    return join(
+        element("p", text),
+        *(
+            join(
+                element("p", title), element("ul", (element("li", reference_text(p)) for p in pods))
+            )
+            for title, pods in lists
+            if pods
+        ),
     )
 
 

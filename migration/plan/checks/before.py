@@ -40,6 +40,7 @@ from migration.plan.facts.environment import (
     read_managed,
 )
 from migration.plan.facts.kept_away import missing_labels
+from migration.plan.facts.selecting import stranded_pods
 from migration.plan.facts.vendors import NVIDIA, UNMAP_PATCH
 from migration.plan.facts.work import Restart, describe_work, read_restart
 from migration.plan.model.plan import Plan, PlannedNode, Wave
@@ -47,6 +48,10 @@ from migration.plan.model.plan import Plan, PlannedNode, Wave
 DAEMON_SETS: Final = "daemonsets"
 PODS: Final = "pods"
 BUDGETS: Final = "poddisruptionbudgets"
+_UNPLACED: Final = (
+    "no other node takes it or has the CPU and memory: it waits until a node that takes it is back"
+)
+_STRANDED: Final = "no node has the labels that it selects, also after this wave, so it waits for ever: let it select another label first"
 
 
 def check_before(
@@ -103,11 +108,9 @@ def check_before(
             )
         elif wave.nodes:
             checks.append(ok_check(capacity, "all pods have devices while its nodes are drained"))
+        stranded = stranded_pods(wave, plan.waves, drained.unplaced_pods, view.objects)
         checks += [
-            note_check(
-                pod,
-                "no other node takes it or has the CPU and memory: it waits until a node that takes it is back",
-            )
+            note_check(pod, _STRANDED if pod in stranded else _UNPLACED)
             for pod in drained.unplaced_pods
         ]
     return WaveAnswer(wave=wave.wave, checks=tuple(checks))

@@ -51,12 +51,7 @@ def selecting_notes(plan: Plan, wave: Wave, objects: Iterable[SourceObject]) -> 
         return
     held_names = {entry.object for entry in plan.held}
     own = {node.name: node.labels for node in wave.nodes}
-    earlier = {
-        node.name: node.labels
-        for other in plan.waves
-        if other.wave < wave.wave
-        for node in other.nodes
-    }
+    earlier = _switched_labels(wave, plan.waves)
     objects = tuple(objects)
     nodes = tuple(_nodes(objects))
     for source in objects:
@@ -73,6 +68,43 @@ def selecting_notes(plan: Plan, wave: Wave, objects: Iterable[SourceObject]) -> 
         form = _LEAVES if source.kind == DAEMON_SET else _LAST if not after else ""
         if left and form:
             yield form.format(reference, ", ".join(_pairs(keys, left, nodes)))
+
+
+def stranded_pods(
+    wave: Wave, waves: Iterable[Wave], pods: Collection[str], objects: Iterable[SourceObject]
+) -> tuple[str, ...]:
+    """Return the pods that no node takes once a wave is done, by their node selectors and affinities.
+
+    Args:
+        wave: The wave.
+        waves: The waves of its plan.
+        pods: Pods that leave its nodes, as `Pod/namespace/name`.
+        objects: The cluster's objects.
+    """
+    if not pods:
+        return ()
+    objects = tuple(objects)
+    nodes = tuple(_nodes(objects))
+    labels = {
+        **_switched_labels(wave, waves),
+        **{node.name: node.labels for node in wave.nodes},
+    }
+    stranded = []
+    for source in objects:
+        reference = f"Pod/{source.namespace or 'default'}/{source.name}"
+        if (source.api_version, source.kind) != ("v1", "Pod") or reference not in pods:
+            continue
+        pod = decode_view(source.document, Pod)
+        if isinstance(pod, Pod) and not _taking(pod.spec, nodes, labels):
+            stranded.append(reference)
+    return tuple(sorted(stranded))
+
+
+def _switched_labels(wave: Wave, waves: Iterable[Wave]) -> dict[str, Mapping[str, str]]:
+    """Return the nodes of earlier waves to the labels of their switch."""
+    return {
+        node.name: node.labels for other in waves if other.wave < wave.wave for node in other.nodes
+    }
 
 
 def _pod_spec(source: SourceObject) -> PodSpec | None:

@@ -207,6 +207,7 @@ class Wave(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         evicted_others: The number of pods without devices that are evicted, and created again elsewhere.
         unplaced_pods: Those of them that no other node takes, or has the CPU and memory for, as
             `Pod/namespace/name`; they wait until a node that takes them is back.
+        stranded_pods: Those of them that no node takes after the wave, which wait for ever.
         coupled_until: The wave that ends what is half done after this one, so that a migration should not pause
             before it; 0 for a wave after which it may.
         stray_workloads: Workloads of whole GPUs, as `Kind/namespace/name`, whose evicted pods nothing keeps
@@ -225,6 +226,7 @@ class Wave(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     work: tuple[PlannedWork, ...] = ()
     evicted_others: int = 0
     unplaced_pods: tuple[str, ...] = ()
+    stranded_pods: tuple[str, ...] = ()
     stray_workloads: tuple[str, ...] = ()
     coupled_until: int = 0
     partial_namespaces: tuple[PartialNamespace, ...] = ()

@@ -51,6 +51,7 @@ from migration.plan.facts.quota_files import (
     with_uncounted_quotas,
 )
 from migration.plan.facts.rollouts import divisible_workloads
+from migration.plan.facts.selecting import stranded_pods
 from migration.plan.facts.vendors import (
     NVIDIA,
     driver_label,
@@ -282,6 +283,8 @@ def _complete_wave(
     cluster, groups = prepared.cluster, prepared.groups
     wave = with_uncounted_quotas(wave, prepared.quotas, cluster.workloads)
     wave = with_rollouts_above_budget(wave, cluster.replaced_lines, cluster.workloads, groups)
+    stranded = stranded_pods(wave, waves, wave.unplaced_pods, prepared.objects)
+    wave = msgspec.structs.replace(wave, stranded_pods=stranded)
     wave = with_pods(wave, work, prepared.evidence, groups, earlier=waves[: wave.wave - 1])
     wave = with_kept_keys(wave, cluster.workloads)
     return with_strays(wave, details, cluster)

@@ -429,11 +429,22 @@ def _others_notes(wave: Wave) -> Iterator[str]:
     if not wave.unplaced_pods:
         yield f"{text}; other nodes have the CPU and memory for them"
         return
-    names = join_names([pod.partition("/")[2] for pod in wave.unplaced_pods])
-    yield (
-        f"{text}; no other node takes {names}, or has the CPU and memory: they wait until a node that takes them is "
-        "back, see unplacedPods in plan.yaml"
-    )
+    waiting = [pod for pod in wave.unplaced_pods if pod not in wave.stranded_pods]
+    if waiting:
+        text += (
+            f"; no other node takes {_pod_names(waiting)}, or has the CPU and memory: they wait until a node that "
+            "takes them is back, see unplacedPods in plan.yaml"
+        )
+    if wave.stranded_pods:
+        text += (
+            f"; no node has the labels that {_pod_names(wave.stranded_pods)} select, also after this wave, so they wait "
+            "for ever, see strandedPods in plan.yaml"
+        )
+    yield text
+
+
+def _pod_names(pods: Sequence[str]) -> str:
+    return join_names([pod.partition("/")[2] for pod in pods])
 
 
 def daemon_sets_by_node(
