@@ -34,6 +34,7 @@ from e2e.checker.history import (
     uid_of,
 )
 from e2e.checker.published import Published
+from e2e.checker.waiting import WORKLOADS, Waiting, desired_pods, ready_pods
 
 DISRUPTION: Final = "DisruptionTarget"
 _STAYS: Final = {
@@ -267,23 +268,26 @@ class Sizes:
 
 
 class Left:
-    """Nothing is left behind: no cordon, no guard, no claim without a pod, no workload without its pods."""
+    """Nothing is left behind: no cordon, no guard, no claim without a pod, no workload without its pods.
+
+    What waited before the record is not the fault of what was recorded: as many pods of a workload may wait at the end.
+    """
 
     _GUARDS: Final = (
         "cluster-autoscaler.kubernetes.io/scale-down-disabled",
         "karpenter.sh/do-not-disrupt",
     )
-    _WORKLOADS: Final = ("deployments", "statefulsets", "daemonsets")
 
     def __init__(self, allowance: Allowance) -> None:
         self._allowance = allowance
         self._cordoned: set[str] = set()
         self._guarded: set[tuple[str, str]] = set()
+        self._waiting = Waiting()
         self._used_at: dict[str, float] = {}
 
     def see(self, event: Event, before: Object | None, state: State) -> Iterator[Finding]:
         """Remember the first state of nodes, and the last use of a template."""
-        del state
+        self._waiting.see(event, state)
         entry = event.object
         if event.kind == "nodes" and is_new(event, before):
             if entry["spec"].get("unschedulable"):
@@ -299,7 +303,7 @@ class Left:
         """Tell the objects that are there and should not be."""
         for kind, name, text in (
             *self._nodes(state),
-            *_pods(state),
+            *self._pods(state),
             *_claims(state),
             *self._templates(at, state),
             *self._workloads(state),
@@ -332,17 +336,18 @@ class Left:
             if name not in in_use and unused > self._allowance.unused_s:
                 yield "resourceclaimtemplate", name, f"no pod has used it for {unused:.0f} s"
 
+    def _pods(self, state: State) -> Iterator[tuple[str, str, str]]:
+        for pod in state.objects("pods"):
+            if is_leaving(pod):
+                yield "pod", label_of(pod), "it is being deleted still"
+        for pod in self._waiting.new_pods(state):
+            yield "pod", label_of(pod), "it has no node"
+
     def _workloads(self, state: State) -> Iterator[tuple[str, str, str]]:
-        for kind in self._WORKLOADS:
+        for kind in WORKLOADS:
             for workload in state.objects(kind):
-                status = workload.get("status", {})
-                desired = int(
-                    status.get("desiredNumberScheduled", 0)
-                    if kind == "daemonsets"
-                    else workload["spec"].get("replicas", 1)
-                )
-                ready = int(status.get("numberReady", status.get("readyReplicas", 0)))
-                if ready < desired:
+                desired, ready = desired_pods(kind, workload), ready_pods(workload)
+                if desired - ready > max(self._waiting.missing_at_first(kind, workload), 0):
                     yield kind[:-1], label_of(workload), f"{ready} of {desired} pods are ready"
 
 
@@ -353,14 +358,6 @@ def _templates(pod: Object) -> list[str]:
         for entry in pod["spec"].get("resourceClaims", ())
         if entry.get("resourceClaimTemplateName")
     ]
-
-
-def _pods(state: State) -> Iterator[tuple[str, str, str]]:
-    for pod in state.objects("pods"):
-        if is_leaving(pod):
-            yield "pod", label_of(pod), "it is being deleted still"
-        elif phase_of(pod) == "Pending" and not node_of(pod):
-            yield "pod", label_of(pod), "it has no node"
 
 
 def _claims(state: State) -> Iterator[tuple[str, str, str]]:

@@ -451,3 +451,39 @@ def test_what_was_so_at_first_is_not_left_behind() -> None:
     history.node("n", unschedulable=True)
 
     assert [] == broken(history)
+
+
+def listed(history: History) -> None:
+    """Make everything so far what was there before the record."""
+    history.events = [event._replace(type="LISTED") for event in history.events]
+
+
+def replica_set(history: History, deployment: Any, name: str) -> Any:
+    """A ReplicaSet of a Deployment."""
+    owner = {"kind": "Deployment", "name": "web", "controller": True}
+    entry = history.workload("ReplicaSet", name, {})
+    owners = [{**owner, "uid": deployment["metadata"]["uid"]}]
+    return history.put(
+        "replicasets", {**entry, "metadata": {**entry["metadata"], "ownerReferences": owners}}
+    )
+
+
+def test_what_waited_at_first_is_not_left_behind() -> None:
+    """A plan was told guilty of pods that had waited before its first script."""
+    history = History()
+    web = history.workload("Deployment", "web", {}, replicas=2)
+    old = replica_set(history, web, "web-1")
+    history.put("deployments", {**web, "status": {"readyReplicas": 1}})
+    waiting = history.pod("web-1-a", old, phase="Pending")
+    listed(history)
+    # The label of its namespace is the rollout that replaces it.
+    new = replica_set(history, web, "web-2")
+    history.delete("pods", waiting)
+    history.pod("web-2-a", new, phase="Pending")
+
+    assert [] == broken(history)
+
+    history.pod("web-2-b", new, phase="Pending")
+    history.put("deployments", {**web, "status": {}})
+
+    assert [("left", "a/web-2-b"), ("left", "a/web")] == broken(history)
