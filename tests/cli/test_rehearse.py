@@ -8,6 +8,7 @@ from typing import Any
 import jsonschema
 import msgspec
 import pytest
+from click.testing import Result
 
 from allocator.nodes.node_resources import NodeResources
 from allocator.nodes.pod_requests import pod_request
@@ -18,6 +19,7 @@ from cli.verbs.rehearse.page import format_rehearsal_page
 from cli.verbs.rehearse.text import format_rehearsal
 from kube.api.core import Pod
 from kube.api.meta import convert
+from kube.manifests.dump import dump_yaml
 from kube.manifests.source import SourceObject
 from migration.assessment.replaced_lines import ReplacedLines
 from migration.plan.model.plan import Plan, PlannedNode, PlannedWorkload, Wave
@@ -28,7 +30,7 @@ from process.profiles.profile_files import load_profiles
 from testing.command import EXAMPLES, ROOT, drawbridge
 from testing.documents import api_object, namespace
 from testing.documents import node as node_objects
-from testing.migration import SHARE, hami_node
+from testing.migration import SHARE, daemon_set, hami_node, plugin_node
 from testing.migration import workload as workload_objects
 from testing.rehearsals import FAILED
 from translation.cluster.snapshot import TranslationOptions
@@ -214,6 +216,73 @@ def test_a_call_that_cannot_be_rehearsed_is_wrong(flags: list[object]) -> None:
 
     assert (2, "") == (result.exit_code, result.stdout)
     assert ("--gpu-operator" if flags else "--snapshot") in result.stderr
+
+
+def release_call(tmp_path: Path, *flags: object) -> Result:
+    """A rehearsal of a cluster whose driver is a Helm release that a person confirmed."""
+    driver = daemon_set("kubelet-plugin", nodeSelector={"nvidia.com/dra-kubelet-plugin": "true"})
+    labels = {
+        "helm.sh/chart": "nvidia-dra-driver-gpu-25.3.0",
+        "app.kubernetes.io/instance": "gpus",
+    }
+    driver["metadata"] |= {"namespace": "dra", "labels": labels}
+    file = tmp_path / "cluster.yaml"
+    file.write_text(dump_yaml([plugin_node("gpu-0"), daemon_set("nvidia-device-plugin"), driver]))
+    return drawbridge(
+        *("rehearse", "--snapshot", file, "--keep", tmp_path / "keep"),
+        *("--driver-release", "dra/gpus", *flags),
+    )
+
+
+def test_the_values_of_a_release_are_where_its_script_expects_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such a plan could not be rehearsed: prepare.sh stopped for values that nobody could give."""
+    monkeypatch.setattr(rehearse, "_run", lambda *_: FAILED)
+    values = tmp_path / "values.yaml"
+    values.write_text("image:\n  tag: v1\n")
+
+    result = release_call(tmp_path, "--driver-values", values)
+
+    assert 1 == result.exit_code, result.stderr
+    copied = tmp_path / "keep" / "plan" / "driver-values.yaml"
+    assert (values.read_text(), 0o600) == (copied.read_text(), copied.stat().st_mode & 0o777)
+    assert copied.name in (copied.parent / "prepare.sh").read_text()
+
+
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        (None, "name them with --driver-values FILE"),
+        (b"a: [", "is not YAML"),
+        (b"- a\n", "is list and not an object of values"),
+        (b"\xff\xfe\xff", "is not YAML"),
+        (b"[" * 100_000, "is not YAML"),
+        (b" " * (1024 * 1024 + 1), "is larger than 1 MiB"),
+    ],
+    ids=["no file", "no YAML", "a list", "no text", "too deep", "too large"],
+)
+def test_values_that_helm_would_not_take_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes | None, text: str
+) -> None:
+    monkeypatch.setattr(rehearse, "_run", lambda *_: FAILED)
+    values = tmp_path / "values.yaml"
+    values.write_bytes(content or b"")
+
+    result = release_call(tmp_path, *(() if content is None else ("--driver-values", values)))
+
+    assert 2 == result.exit_code
+    assert text in result.stderr
+
+
+def test_values_without_a_release_are_of_no_use(tmp_path: Path) -> None:
+    values = tmp_path / "values.yaml"
+    values.write_text("a: 1\n")
+
+    result = drawbridge("rehearse", "--snapshot", FLEET, "--driver-values", values)
+
+    assert 2 == result.exit_code
+    assert "see --driver-release" in result.stderr
 
 
 def test_the_text_names_where_it_stopped_and_what_it_broke() -> None:

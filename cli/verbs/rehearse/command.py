@@ -22,6 +22,7 @@ from cli.output.help import Command
 from cli.reading.cluster_documents import DocumentFlags, read_documents
 from cli.runbooks.plan_folder import PLAN
 from cli.verbs.rehearse.child import exit_on_sigterm, run_child
+from cli.verbs.rehearse.driver_values import read_driver_values, write_driver_values
 from cli.verbs.rehearse.page import format_rehearsal_page
 from cli.verbs.rehearse.text import format_rehearsal
 from kube.errors import ConfigError
@@ -63,6 +64,12 @@ _UNTOUCHED: Final = (
 @click.option("--spare-nodes", type=click.IntRange(min=0), metavar="N", help="As of plan.")
 @click.option("--time-slicing", metavar="hold|whole", default="", help="As of plan.")
 @click.option("--driver-release", metavar="NAMESPACE/NAME|none", default="", help="As of plan.")
+@click.option(
+    "--driver-values",
+    type=click.Path(path_type=Path, dir_okay=False, exists=True),
+    metavar="FILE",
+    help="The values that the release of --driver-release has to keep, which prepare.sh of the plan asks for.",
+)
 @click.option("--gpu-operator", metavar="VERSION|none", default="", help="As of plan.")
 @click.option("--plugin-label", metavar="KEY=VALUE", default="", help="As of plan.")
 @PROFILES_FLAG
@@ -93,6 +100,7 @@ def rehearse(
     snapshots: tuple[str, ...],
     profile_directory: Path | None,
     settings: str | None,
+    driver_values: Path | None,
     evict_jobs: bool,
     binaries: Path | None,
     keep: Path | None,
@@ -116,6 +124,7 @@ def rehearse(
         raise click.UsageError(_NO_CHECKOUT)
     if not snapshots:
         raise click.UsageError("Missing option '--snapshot'.")
+    values = read_driver_values(driver_values, flags["driver_release"]) if driver_values else None
     documents = read_documents(
         DocumentFlags(
             snapshots=snapshots,
@@ -134,6 +143,7 @@ def rehearse(
         inputs += [f"--profiles={profile_directory}"] if profile_directory else []
         inputs += [f"--settings={settings}"] if settings else []
         plan = _plan(folder, [*inputs, *_words(flags)])
+        write_driver_values(folder / "plan", plan, values)
         rehearsal = build_rehearsal(
             plan, documents.objects, documents.profiles, documents.options, DEFAULT_NAMESPACE
         )
