@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from cli.runbooks.shell import command, comment, head, quoted
-from findings.text import reference_text
+from findings.text import count_text, join_names, reference_text
 from migration.plan.facts.driver_release import CHART, CHART_VERSION, FORMER_CHART
 from migration.plan.facts.environment import KUSTOMIZE
 from migration.plan.facts.vendors import (
@@ -19,7 +19,7 @@ from migration.plan.facts.vendors import (
     NVIDIA_LABEL,
     UNMAP_PATCH,
 )
-from migration.plan.model.plan import DriverRelease, DriverValues, Plan
+from migration.plan.model.plan import DriverNodes, DriverRelease, DriverValues, Plan
 
 DRIVER_ROOT: Final = "/run/nvidia/driver"
 SELECTOR_VALUE: Final = "kubeletPlugin.nodeSelector"
@@ -36,6 +36,8 @@ def driver_lines(driver: str, label: str, plan: Plan) -> Iterator[str]:
     values = plan.driver_values.get(driver, DriverValues())
     if driver != NVIDIA:
         yield from _by_hand_lines(driver, label, values)
+        if not plan.driver_nodes.get(driver, DriverNodes()).publishing:
+            yield from _installed_lines(driver, label)
         yield from _unmap_lines(driver, plan)
         return
     yield comment(
@@ -56,6 +58,7 @@ def driver_lines(driver: str, label: str, plan: Plan) -> Iterator[str]:
         yield "# GPU driver in their image (driver.enabled=false), remove nvidiaDriverRoot."
     yield from _release_notes(release)
     if release is not None:
+        yield from _restart_lines(plan.driver_nodes.get(driver, DriverNodes()))
         yield from _release_toleration_lines(values)
         yield from _values_lines(release)
     words = command(
@@ -71,7 +74,7 @@ def driver_lines(driver: str, label: str, plan: Plan) -> Iterator[str]:
 
 def _by_hand_lines(driver: str, label: str, values: DriverValues) -> Iterator[str]:
     """Yield the comments on the chart of another driver, for a person."""
-    yield comment(f"{driver}: install its chart so that its DaemonSet has the node selector")
+    yield comment(f"{driver}: first install its chart, so that its DaemonSet has the node selector")
     yield comment(f"  {label}")
     if driver != HAMI_DRIVER:
         if values.tolerations:
@@ -90,6 +93,55 @@ def _by_hand_lines(driver: str, label: str, values: DriverValues) -> Iterator[st
     if root:
         yield f"# {DRIVER_ROOT} is where the GPU Operator's driver container has the libraries: with /, the value of"
         yield "# the chart, no device is published. If your nodes have the GPU driver in their image, leave it out."
+
+
+def _installed_lines(driver: str, label: str) -> Iterator[str]:
+    """Yield the lines that stop the script while no DaemonSet waits for a driver's label."""
+    key, _, value = label.partition("=")
+    spec = "{.spec.template.spec"
+    fields = f'{spec}.nodeSelector}}{spec}.affinity.nodeAffinity}}{{"\\n"}}'
+    words = ("kubectl", "get", "daemonsets", "--all-namespaces")
+    listed = command(*words, f"--output=jsonpath={{range .items[*]}}{fields}{{end}}")
+    found = command("grep", "--fixed-strings", f"--regexp={json.dumps(key)}")
+    exact = command(
+        *("grep", "--fixed-strings", f"--regexp={json.dumps(value)}", '--regexp="Exists"')
+    )
+    held = f"held: no DaemonSet has the node selector {label}: install the chart of {driver}, see the comments of this script, and run it again"
+    yield "# This script stops until that is done:"
+    yield f'selected="$({listed})"'
+    yield f'if ! {found} <<< "$selected" | {exact} > /dev/null; then'
+    yield f"  echo {quoted(held)} >&2"
+    yield "  exit 1"
+    yield "fi"
+
+
+def label_lines(plan: Plan) -> Iterator[str]:
+    """Yield comments on the nodes that have the labels of drivers before the first wave."""
+    labelled = {
+        driver: nodes
+        for driver in plan.drivers
+        if (nodes := plan.driver_nodes.get(driver, DriverNodes()).labelled)
+    }
+    if not labelled:
+        yield "# Cluster: the labels that choose nodes for DRA drivers are on no node yet."
+    for driver, nodes in labelled.items():
+        yield comment(
+            f"Cluster: {plan.drivers[driver]} is on {count_text(len(nodes), 'node')} already: {join_names(nodes)}; {driver} runs there."
+        )
+    others = plan.drivers.keys() - labelled.keys()
+    if labelled and others:
+        names = ", ".join(plan.drivers[driver] for driver in sorted(others))
+        yield comment(f"No node has {names} yet.")
+
+
+def _restart_lines(nodes: DriverNodes) -> Iterator[str]:
+    """Yield comments on the pods of a release that its upgrade restarts."""
+    names = nodes.publishing or nodes.labelled
+    if not names:
+        return
+    yield comment(f"The upgrade restarts the driver on {join_names(names)}: pods there go on, and")
+    in_use = f"; {count_text(nodes.claims, 'claim')} of pods {'has' if nodes.claims == 1 else 'have'} its devices"
+    yield f"# no new pod with claims starts on such a node until its driver is back{in_use if nodes.claims else ''}."
 
 
 def _toleration_flags(values: DriverValues) -> tuple[str, ...]:
@@ -118,7 +170,7 @@ def _unmap_lines(driver: str, plan: Plan) -> Iterator[str]:
     yield comment(
         f"Its chart has DeviceClass {driver} map {resource}, too. Of two classes Kubernetes takes the younger, so pods"
     )
-    yield "# for whole devices would get shares, or none. Install the chart first; then this takes the name back:"
+    yield "# for whole devices would get shares, or none. This takes the name back:"
     if plan.format == KUSTOMIZE:
         yield comment(
             f"remove spec.extendedResourceName of DeviceClass {driver} where the repository has it."

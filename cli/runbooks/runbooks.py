@@ -8,7 +8,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
-from cli.runbooks.driver_runbook import driver_lines, held_lines
+from cli.runbooks.driver_runbook import driver_lines, held_lines, label_lines
 from cli.runbooks.object_changes import FieldChange, change_command, change_lines
 from cli.runbooks.opt_in_runbook import COMMIT_TIMEOUT, commit_line
 from cli.runbooks.plan_text import namespace_texts
@@ -140,11 +140,13 @@ def _readme_waves(plan: Plan) -> Iterator[str]:
         yield "The snapshot does not tell which cluster it is of, so no script can stop at another one."
         yield "`--context NAME` chooses a context of KUBECONFIG."
     yield ""
+    for driver in plan.drivers:
+        if driver != NVIDIA:
+            yield f"First install the chart of {_cell(driver)} with the flags that `prepare.sh` names: that stops until it is there."
+        if resource := CHART_MAPPINGS.get(driver, ""):
+            yield f"The chart has its DeviceClass map {resource}, too, and `prepare.sh` takes that back: of two classes Kubernetes"
+            yield "takes the younger, so pods for whole devices would come there."
     yield "Before the first wave run `prepare.sh`, which installs drivers that wait for their node label."
-    for driver, resource in CHART_MAPPINGS.items():
-        if driver in plan.drivers:
-            yield f"Install the chart of {driver} before that: it has its DeviceClass map {resource}, too, and `prepare.sh`"
-            yield "takes that back. Of two classes Kubernetes takes the younger, so pods for whole devices would come there."
     yield "Then, wave by wave: `preflight.sh`, `switch.sh`, `verify.sh`; `rollback.sh` takes a wave back."
     yield "Roll waves back in reverse order."
     yield "`drawbridge wave next` runs these scripts step by step, and remembers how far it is; `wave back` takes"
@@ -244,14 +246,15 @@ def _readme_work(plan: Plan) -> Iterator[str]:
 
 
 def _prepare(plan: Plan) -> Iterator[str]:
-    yield head("Once, before the first wave: it changes nothing for any pod.", CLUSTER_SCRIPT)
+    yield head(f"Once, before the first wave: {_effect(plan)}.", CLUSTER_SCRIPT)
     if any(wave.opted_in for wave in plan.waves):
         yield "# Stops unless the webhook is called: without it no pod would ever get claims."
         yield "drawbridge verify --live --webhook"
         yield ""
-    yield "# Cluster: the labels that choose nodes for DRA drivers are on no node yet."
-    for driver, label in plan.drivers.items():
-        yield from driver_lines(driver, label, plan)
+    yield from label_lines(plan)
+    # What a person installs comes first: nothing has changed when the script stops for it.
+    for driver in sorted(plan.drivers, key=lambda driver: (driver == NVIDIA, driver)):
+        yield from driver_lines(driver, plan.drivers[driver], plan)
     if plan.format == KUSTOMIZE and (plan.plugins or plan.mapped_classes or plan.quotas):
         yield commit_line("prepare")
     for plugin in () if plan.format == KUSTOMIZE else plan.plugins:
@@ -268,14 +271,25 @@ def _prepare(plan: Plan) -> Iterator[str]:
         )
         mapping = FieldChange(path=("spec", "extendedResourceName"), before=None, after=resource)
         yield from change_lines(f"deviceclass/{name}", "", [mapping])
-    by_hand = [f"{driver} ({label})" for driver, label in plan.drivers.items() if driver != NVIDIA]
-    if by_hand:
-        names = quoted(f"by hand, as the comments say: install {', '.join(by_hand)}")
-        yield f"\necho {names}"
     if plan.waves:
         yield _print("prepared; next: %q", "$here/wave-1/preflight.sh")
     else:
         yield _print("prepared; next: see %q", "$here/README.md")
+
+
+def _effect(plan: Plan) -> str:
+    """Return the effect of the preparation on pods that run."""
+    has_driver = plan.driver_release is not None and NVIDIA in plan.drivers
+    nodes = plan.driver_nodes.get(NVIDIA)
+    restarted = [
+        *(["the DRA driver"] if has_driver and nodes is not None else []),
+        *(["device plugins"] if plan.plugins and plan.format != KUSTOMIZE else []),
+    ]
+    if not restarted:
+        return "it changes nothing for any pod"
+    return (
+        f"it restarts pods of {' and '.join(restarted)}, and changes nothing for pods with devices"
+    )
 
 
 def _plugin_lines(plugin: PluginDaemonSet) -> Iterator[str]:
@@ -292,6 +306,7 @@ def _plugin_lines(plugin: PluginDaemonSet) -> Iterator[str]:
     )
     yield ""
     yield comment(f"{plugin.name} stays away from nodes with {' or '.join(plugin.labels)}.")
+    yield "# Its pods restart: pods with devices go on, and none gets devices on a node until its plugin is back."
     yield "# If a chart owns it, set the same affinity in its values, or the next upgrade takes it back."
     yield change_command(f"daemonset/{plugin.name}", plugin.namespace, [change])
 

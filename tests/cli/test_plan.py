@@ -552,10 +552,8 @@ def test_each_script_says_which_comes_next(tmp_path: Path) -> None:
     folder = (tmp_path / "plan").rename(tmp_path / "it's a $(plan)")
     prepared = folder / "prepare.sh"
 
-    (by_hand,) = [line for line in prepared.read_text().splitlines() if line.startswith("echo ")]
     ends = [said_at_the_end(folder / f"wave-{wave}" / "verify.sh") for wave in range(1, waves + 1)]
 
-    assert "install hami-core-gpu.project-hami.io (drawbridge.internal/dra-driver=" in by_hand
     assert said_at_the_end(prepared) == [f"{folder}/wave-1/preflight.sh"]
     assert ends == [
         [f"{folder}/wave-2/preflight.sh"],

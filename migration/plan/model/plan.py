@@ -277,6 +277,20 @@ class DriverValues(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     has_operator_driver: bool = False
 
 
+class DriverNodes(msgspec.Struct, frozen=True, kw_only=True):
+    """The nodes that a DRA driver has before the first wave.
+
+    Attributes:
+        labelled: The nodes with its label.
+        publishing: The nodes with ResourceSlices of it.
+        claims: The number of claims with its devices that pods have.
+    """
+
+    labelled: tuple[str, ...] = ()
+    publishing: tuple[str, ...] = ()
+    claims: int = 0
+
+
 class DriverRelease(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """A Helm release of NVIDIA's DRA driver that the cluster has already.
 
@@ -333,6 +347,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         driver_release: The confirmed release of NVIDIA's DRA driver; null for a new one.
         drivers: DRA driver to the node label that has to choose the nodes of its DaemonSet.
         driver_values: DRA driver to the values that its chart needs.
+        driver_nodes: DRA driver to the nodes that it has before the first wave.
         mapped_classes: Resource name to the DeviceClass that has to map it before the first wave.
         plugins: DaemonSets to keep from switched nodes before the first wave.
         quotas: Namespace to the files below `quotas/` with its quotas.
@@ -364,6 +379,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     quotas: Mapping[str, tuple[str, ...]]
     driver_release: DriverRelease | None = None
     driver_values: Mapping[str, DriverValues] = {}
+    driver_nodes: Mapping[str, DriverNodes] = {}
     proposals: tuple[Proposal, ...] = ()
     cluster: ClusterIdentity = ClusterIdentity()
     format: str = ""

@@ -31,6 +31,7 @@ from migration.assessment.quota_conversion import ConvertedQuota, knows_use
 from migration.assessment.workloads import Workload
 from migration.plan.checks.checks import DrainAnswer
 from migration.plan.facts.confirmed import Confirmation, read_releases
+from migration.plan.facts.driver_nodes import read_driver_nodes
 from migration.plan.facts.driver_values import read_driver_values
 from migration.plan.facts.environment import (
     guard_annotations,
@@ -223,6 +224,7 @@ def build_plan(question: PlanQuestion, policy: Policy, progress: PlanProgress) -
         entry.node for entry in candidates
     ]
     drivers = sorted({driver for node in planned for driver in node.devices})
+    driver_labels = {driver: "=".join(driver_label(driver)) for driver in drivers}
     plan = Plan(
         kubernetes_version=question.version,
         wave_nodes=policy.wave_nodes,
@@ -236,7 +238,8 @@ def build_plan(question: PlanQuestion, policy: Policy, progress: PlanProgress) -
         cluster=ClusterIdentity(uid=cluster_uid(prepared.objects), server=question.server),
         format=question.form,
         plugin_label=question.plugin_label,
-        drivers={driver: "=".join(driver_label(driver)) for driver in drivers},
+        drivers=driver_labels,
+        driver_nodes=read_driver_nodes(prepared.objects, driver_labels),
         driver_values=read_driver_values(prepared.objects, planned),
         mapped_classes=mapped_classes(prepared.cluster.workloads),
         plugins=kept_away(prepared.objects, operator, planned),

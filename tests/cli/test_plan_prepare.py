@@ -1,0 +1,150 @@
+"""`prepare.sh` of `drawbridge plan`: what a person installs first, and what the preparation restarts."""
+
+import os
+import subprocess
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from testing.migration import (
+    daemon_set,
+    hami_node,
+    namespace,
+    plugin_node,
+    resource_slice,
+)
+from testing.plan import planned
+
+HAMI: Final = "hami-core-gpu.project-hami.io"
+NVIDIA: Final = "gpu.nvidia.com"
+LABEL: Final = "nvidia.com/dra-kubelet-plugin"
+PLUGIN: Final = daemon_set("nvidia-device-plugin")
+NOTHING: Final = "# Once, before the first wave: it changes nothing for any pod.\n"
+NO_NODE: Final = "# Cluster: the labels that choose nodes for DRA drivers are on no node yet.\n"
+
+
+def prepare(tmp_path: Path) -> str:
+    return (tmp_path / "plan" / "prepare.sh").read_text()
+
+
+def release() -> dict[str, Any]:
+    """The DaemonSet of a release of NVIDIA's driver."""
+    document = daemon_set("kubelet-plugin", nodeSelector={LABEL: "true"})
+    labels = {"helm.sh/chart": "dra-driver-nvidia-gpu-0.5.0", "app.kubernetes.io/instance": "gpus"}
+    document["metadata"] |= {"namespace": "dra", "labels": labels}
+    return document
+
+
+def claim(name: str, driver: str, *pods: str) -> dict[str, Any]:
+    results = [{"request": "r", "driver": driver, "pool": "dra-0", "device": "gpu-0"}]
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {"name": name, "namespace": "team"},
+        "spec": {"devices": {}},
+        "status": {
+            "allocation": {"devices": {"results": results}},
+            "reservedFor": [{"resource": "pods", "name": pod, "uid": pod} for pod in pods],
+        },
+    }
+
+
+# --- what a person installs -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("selected", "status"),
+    [
+        ("", 1),
+        ('{"gpu":"on"}', 1),
+        ('{"drawbridge.internal/dra-driver":"other.example"}', 1),
+        (f'{{"drawbridge.internal/dra-driver":"{HAMI}"}}', 0),
+        (
+            f'{{"matchExpressions":[{{"key":"drawbridge.internal/dra-driver","values":["{HAMI}"]}}]}}',
+            0,
+        ),
+    ],
+    ids=["no DaemonSet", "another label", "another driver", "node selector", "affinity"],
+)
+def test_prepare_stops_until_a_chart_that_a_person_installs_is_there(
+    tmp_path: Path, selected: str, status: int
+) -> None:
+    """The page said to install it first, and the script asked for it at its end, and went on without it."""
+    planned(tmp_path, [hami_node("h"), plugin_node("g"), PLUGIN, daemon_set("x")])
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    for program in ("kubectl", "helm", "drawbridge"):
+        lines = f'echo {program} "$@" >> {tmp_path}/calls'
+        if program == "kubectl":
+            lines += f"\ncase \"$*\" in *daemonsets*) printf '%s\\n' '{selected}' ;; esac"
+        (programs / program).write_text(f"#!/bin/sh\n{lines}\n")
+        (programs / program).chmod(0o755)
+
+    ran = subprocess.run(
+        ["bash", tmp_path / "plan" / "prepare.sh"],
+        env={"PATH": f"{programs}:{os.environ['PATH']}"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    calls = (tmp_path / "calls").read_text()
+    held = (
+        f"held: no DaemonSet has the node selector drawbridge.internal/dra-driver={HAMI}: install"
+    )
+    assert (held in ran.stderr) is (status == 1)
+    # Nothing has changed when it stops.
+    assert ("helm upgrade" in calls) is (status == 0)
+    assert "by hand" not in prepare(tmp_path)
+    page = (tmp_path / "plan" / "README.md").read_text()
+    assert page.index(f"First install the chart of {HAMI}") < page.index("run `prepare.sh`")
+
+
+# --- what restarts --------------------------------------------------------------------------------
+
+
+def test_nothing_restarts_where_nothing_runs_yet(tmp_path: Path) -> None:
+    planned(tmp_path, [plugin_node("gpu-0")], "--plugin-label", "no-plugin=true")
+
+    assert NOTHING in prepare(tmp_path)
+    assert NO_NODE in prepare(tmp_path)
+
+
+def test_the_upgrade_of_a_driver_that_serves_claims_says_what_restarts(tmp_path: Path) -> None:
+    """It "changes nothing for any pod", and the label of its nodes was "on no node yet"."""
+    switched = plugin_node("dra-0")
+    switched["metadata"]["labels"][LABEL] = "true"
+    switched["status"]["allocatable"] = {}
+    objects = [
+        *(switched, plugin_node("gpu-0"), PLUGIN, release(), namespace("team")),
+        resource_slice("dra-0", NVIDIA, ["GPU-0"]),
+        *(claim("a", NVIDIA, "p"), claim("b", NVIDIA), claim("c", "nic.example", "q")),
+    ]
+
+    planned(tmp_path, objects, "--driver-release", "dra/gpus")
+
+    text = prepare(tmp_path)
+    assert "it restarts pods of the DRA driver and device plugins, and changes nothing for" in text
+    assert f"# Cluster: {LABEL}=true is on 1 node already: dra-0; {NVIDIA} runs there.\n" in text
+    assert "# The upgrade restarts the driver on dra-0: pods there go on, and\n" in text
+    assert "until its driver is back; 1 claim of pods has its devices.\n" in text
+    assert NOTHING not in text
+    assert NO_NODE not in text
+
+
+def test_a_label_that_one_driver_has_is_not_that_of_another(tmp_path: Path) -> None:
+    nodes = [hami_node("h"), plugin_node("gpu-0"), plugin_node("gpu-1")]
+    nodes[1]["metadata"]["labels"][LABEL] = "true"
+
+    planned(tmp_path, [*nodes, PLUGIN])
+
+    assert f"{LABEL}=true is on 1 node already: gpu-0" in prepare(tmp_path)
+    assert f"# No node has drawbridge.internal/dra-driver={HAMI} yet.\n" in prepare(tmp_path)
+
+
+def test_a_patched_device_plugin_restarts(tmp_path: Path) -> None:
+    planned(tmp_path, [plugin_node("gpu-0"), PLUGIN])
+
+    assert "it restarts pods of device plugins, and changes nothing for pods" in prepare(tmp_path)
+    assert "none gets devices on a node until its plugin is back" in prepare(tmp_path)
