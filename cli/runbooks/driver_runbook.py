@@ -98,14 +98,15 @@ def _by_hand_lines(driver: str, label: str, values: DriverValues) -> Iterator[st
 def _installed_lines(driver: str, label: str) -> Iterator[str]:
     """Yield the lines that stop the script while no DaemonSet waits for a driver's label."""
     key, _, value = label.partition("=")
-    spec = "{.spec.template.spec"
-    fields = f'{spec}.nodeSelector}}{spec}.affinity.nodeAffinity}}{{"\\n"}}'
-    words = ("kubectl", "get", "daemonsets", "--all-namespaces")
-    listed = command(*words, f"--output=jsonpath={{range .items[*]}}{fields}{{end}}")
-    found = command("grep", "--fixed-strings", f"--regexp={json.dumps(key)}")
-    exact = command(
-        *("grep", "--fixed-strings", f"--regexp={json.dumps(value)}", '--regexp="Exists"')
+    columns = ",".join(
+        f"{name}:.spec.template.spec.{name}" for name in ("nodeSelector", "affinity.nodeAffinity")
     )
+    words = ("kubectl", "get", "daemonsets", "--all-namespaces", "--no-headers")
+    listed = command(*words, f"--output=custom-columns={columns}")
+    found = command("grep", "--fixed-strings", key)
+    # kubectl prints `map[key:value]` of a selector, and `operator:In values:[value]` of an affinity.
+    escaped = value.replace(".", "[.]")
+    exact = command("grep", f"--regexp=[: []{escaped}[] ]", "--regexp=operator:Exists")
     held = f"held: no DaemonSet has the node selector {label}: install the chart of {driver}, see the comments of this script, and run it again"
     yield "# This script stops until that is done:"
     yield f'selected="$({listed})"'

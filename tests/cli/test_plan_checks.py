@@ -1,5 +1,6 @@
 """`drawbridge verify --wave` and `--node`: the objects that a plan expects are there, or are named."""
 
+import copy
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -296,13 +297,13 @@ def test_what_stops_a_wave_is_named(
 
 def test_pods_without_devices_that_find_no_place_are_named(tmp_path: Path) -> None:
     plan = planned(tmp_path)
-    others = workload(
-        "logs", {"cpu": "1"}, ["hami-1"], kind="ReplicaSet", nodeSelector={"zone": "a"}
-    )
+    others = workload("logs", {"cpu": "64"}, ["hami-1"], kind="ReplicaSet")
+    objects = copy.deepcopy([*BEFORE, *others])
+    for entry in objects:
+        if entry["kind"] == "Node":
+            entry["status"]["allocatable"] |= {"cpu": "8"}
 
-    result = verify(
-        tmp_path, [*BEFORE, *others], "--wave", plan / "wave-1", "--before", "-o", "json"
-    )
+    result = verify(tmp_path, objects, "--wave", plan / "wave-1", "--before", "-o", "json")
 
     assert {} == problems(result)
     (check,) = (
@@ -472,7 +473,7 @@ def test_what_hamis_chart_maps_is_taken_back_by_the_preparation(tmp_path: Path) 
     prepare = (plan / "prepare.sh").read_text()
     assert f"kubectl patch deviceclass {HAMI} --type=json" in prepare
     assert f"kubectl get deviceclass {HAMI} --ignore-not-found" in prepare
-    assert f"the chart of {HAMI} before that" in (plan / "README.md").read_text()
+    assert f"First install the chart of {HAMI}" in (plan / "README.md").read_text()
 
 
 # --- nodes and calls ------------------------------------------------------------------------------

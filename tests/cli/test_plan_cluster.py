@@ -34,6 +34,10 @@ def objects(uid: str = UID) -> list[Mapping[str, Any]]:
     ]
 
 
+INSTALLED: Final = "map[drawbridge.internal/dra-driver:hami-core-gpu.project-hami.io]"
+"""The node selector of HAMi's driver, whose chart a person installs first."""
+
+
 @pytest.fixture
 def plan(tmp_path: Path) -> Path:
     file = tmp_path / "cluster.yaml"
@@ -53,7 +57,8 @@ def run(
     for program in ("kubectl", "helm", "drawbridge"):
         (folder / program).write_text(
             f'#!/bin/sh\necho {program} "$@" >> {calls}\n'
-            f'case "$*" in *current-context*) echo chosen;; *kube-system*) echo {uid};; esac\n'
+            f'case "$*" in *current-context*) echo chosen;; *kube-system*) echo {uid};;\n'
+            f"*daemonsets*) echo '{INSTALLED}';; esac\n"
         )
         (folder / program).chmod(0o755)
     ran = subprocess.run(

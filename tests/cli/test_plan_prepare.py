@@ -24,6 +24,9 @@ NOTHING: Final = "# Once, before the first wave: it changes nothing for any pod.
 NO_NODE: Final = "# Cluster: the labels that choose nodes for DRA drivers are on no node yet.\n"
 
 
+AFFINITY: Final = f"map[key:drawbridge.internal/dra-driver operator:In values:[a {HAMI}]]"
+
+
 def prepare(tmp_path: Path) -> str:
     return (tmp_path / "plan" / "prepare.sh").read_text()
 
@@ -57,11 +60,11 @@ def claim(name: str, driver: str, *pods: str) -> dict[str, Any]:
     ("selected", "status"),
     [
         ("", 1),
-        ('{"gpu":"on"}', 1),
-        ('{"drawbridge.internal/dra-driver":"other.example"}', 1),
-        (f'{{"drawbridge.internal/dra-driver":"{HAMI}"}}', 0),
+        ("map[gpu:on] <none>", 1),
+        ("map[drawbridge.internal/dra-driver:other.example] <none>", 1),
+        (f"map[drawbridge.internal/dra-driver:{HAMI}] <none>", 0),
         (
-            f'{{"matchExpressions":[{{"key":"drawbridge.internal/dra-driver","values":["{HAMI}"]}}]}}',
+            f"<none> map[nodeSelectorTerms:[map[matchExpressions:[{AFFINITY}]]]]",
             0,
         ),
     ],
