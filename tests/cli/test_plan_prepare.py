@@ -7,10 +7,10 @@ from typing import Any, Final
 
 import pytest
 
+from testing.documents import namespace
 from testing.migration import (
     daemon_set,
     hami_node,
-    namespace,
     plugin_node,
     resource_slice,
 )
