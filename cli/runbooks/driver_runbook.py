@@ -102,16 +102,16 @@ def _installed_lines(driver: str, label: str) -> Iterator[str]:
         f"{name}:.spec.template.spec.{name}" for name in ("nodeSelector", "affinity.nodeAffinity")
     )
     words = ("kubectl", "get", "daemonsets", "--all-namespaces", "--no-headers")
-    listed = command(*words, f"--output=custom-columns={columns}")
-    found = command("grep", "--fixed-strings", key)
+    look_up = command(*words, f"--output=custom-columns={columns}")
+    by_key = command("grep", "--fixed-strings", key)
     # kubectl prints `map[key:value]` of a selector, and `operator:In values:[value]` of an affinity.
     escaped = value.replace(".", "[.]")
-    exact = command("grep", f"--regexp=[: []{escaped}[] ]", "--regexp=operator:Exists")
-    held = f"held: no DaemonSet has the node selector {label}: install the chart of {driver}, see the comments of this script, and run it again"
+    by_value = command("grep", f"--regexp=[: []{escaped}[] ]", "--regexp=operator:Exists")
+    message = f"held: no DaemonSet has the node selector {label}: install the chart of {driver}, see the comments of this script, and run it again"
     yield "# This script stops until that is done:"
-    yield f'selected="$({listed})"'
-    yield f'if ! {found} <<< "$selected" | {exact} > /dev/null; then'
-    yield f"  echo {quoted(held)} >&2"
+    yield f'selected="$({look_up})"'
+    yield f'if ! {by_key} <<< "$selected" | {by_value} > /dev/null; then'
+    yield f"  echo {quoted(message)} >&2"
     yield "  exit 1"
     yield "fi"
 

@@ -260,7 +260,7 @@ def _allowed(spec: Mapping[str, Any], number: int) -> int:
 
 
 def _never_fix(spec: Mapping[str, Any]) -> str:
-    """Return the changes with which a budget that never allows an eviction allows one.
+    """Return the fixes for a budget that never allows an eviction.
 
     Replicas count towards `minAvailable` only, and not where that is all of them.
     """

@@ -1,4 +1,4 @@
-"""`prepare.sh` of `drawbridge plan`: what a person installs first, and what the preparation restarts."""
+"""`prepare.sh` of `drawbridge plan`: charts to install first, and restarts."""
 
 import os
 import subprocess

@@ -219,7 +219,7 @@ def test_a_call_that_cannot_be_rehearsed_is_wrong(flags: list[object]) -> None:
 
 
 def release_call(tmp_path: Path, *flags: object) -> Result:
-    """A rehearsal of a cluster whose driver is a Helm release that a person confirmed."""
+    """A rehearsal of a cluster with a confirmed Helm release of the driver."""
     driver = daemon_set("kubelet-plugin", nodeSelector={"nvidia.com/dra-kubelet-plugin": "true"})
     labels = {
         "helm.sh/chart": "nvidia-dra-driver-gpu-25.3.0",

@@ -1,4 +1,4 @@
-"""The values of a driver's Helm release, put where `prepare.sh` of a rehearsed plan expects them."""
+"""The values of a driver's Helm release, for `prepare.sh` of a rehearsed plan."""
 
 from pathlib import Path
 from typing import Final

@@ -16,7 +16,7 @@ def read_driver_nodes(
         objects: The cluster's objects.
         labels: Driver to the label of its nodes, as `key=value`.
     """
-    found = {}
+    nodes_by_driver = {}
     for driver, label in labels.items():
         key, _, value = label.partition("=")
         entry = DriverNodes(
@@ -25,8 +25,8 @@ def read_driver_nodes(
             claims=_claims_in_use(objects, driver),
         )
         if entry != DriverNodes():
-            found[driver] = entry
-    return found
+            nodes_by_driver[driver] = entry
+    return nodes_by_driver
 
 
 def _labelled(objects: Iterable[SourceObject], key: str, value: str) -> Iterable[str]:

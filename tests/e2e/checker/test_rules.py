@@ -454,7 +454,7 @@ def test_what_was_so_at_first_is_not_left_behind() -> None:
 
 
 def listed(history: History) -> None:
-    """Make everything so far what was there before the record."""
+    """Turn everything so far into the state before the record."""
     history.events = [event._replace(type="LISTED") for event in history.events]
 
 
