@@ -39,7 +39,7 @@ UNTIL_INPUT_ENDS: Final = "--until-input-ends"
 SWITCH: Final = "switch.sh"
 PHASES: Final = ("preflight.sh", SWITCH, "verify.sh")
 JOB_TIMEOUT: Final = "--job-timeout=10m"
-EVICT_JOBS: Final = "--evict-jobs"
+EVICT_JOBS: Final = "--evict-jobs=all"
 SCRIPT_TIMEOUT_S: Final = 45 * 60
 PLACE_TIMEOUT_S: Final = 120.0
 SETTLE_S: Final = 3.0

@@ -153,8 +153,9 @@ def _readme_waves(plan: Plan) -> Iterator[str]:
     yield "the last wave back."
     yield "A script that fails or is interrupted says at which command; run it again to go on."
     yield "Until then a node that it drained stays cordoned."
-    yield "Before a drain `switch.sh` and `rollback.sh` look for pods that would lose work, and ask;"
-    yield "`--job-timeout DURATION` waits for them first, and `--evict-jobs` evicts them."
+    yield "Before a drain `switch.sh` and `rollback.sh` look for pods that would lose work, and ask; `--job-timeout DURATION`"
+    yield "waits first for those that end by themselves, and `--evict-jobs NODE` evicts those of one node, of all with `all`."
+    yield "A node with such pods is cordoned at its turn, and no node waits behind one with pods that never end."
     yield ""
     yield "Free devices are those of device plugins, for pods with device keys, and those of DRA drivers, for pods"
     yield "with claims; pods whose resource names a DeviceClass maps use both."
@@ -242,6 +243,7 @@ def _readme_work(plan: Plan) -> Iterator[str]:
     for wave in plan.waves:
         for work in wave.work:
             verb = "waited for" if work.waits else "evicted"
+            verb = "asked about" if work.never_ends else verb
             yield f"- wave {wave.wave}, {verb}: {_cell(reference_text(work.pod))} {_cell(describe_work(work))}"
 
 

@@ -25,8 +25,9 @@ _SHARED: Final = r"""#!/usr/bin/env bash
 # What all scripts of the plan share: which cluster they are for, and how they stop.
 # Each takes --context NAME; without it the current context of KUBECONFIG is used.
 # switch.sh and rollback.sh take --job-timeout DURATION, for which they wait for pods that would lose work
-# before they ask, and --evict-jobs, with which they evict and restart them; with --step NAME only that step of theirs
-# is run, which is how `drawbridge wave` calls them.
+# before they ask, and --evict-jobs NAMES, a list with commas of nodes whose pods they evict, of workloads that they restart
+# without a question, as Kind/namespace/name, or `all`; with --step NAME only that step of theirs is run, which is how
+# `drawbridge wave` calls them.
 expected_uid=@UID@
 expected_server=@SERVER@
 
@@ -51,16 +52,16 @@ most_seconds=1800
 while [ "$#" -gt 0 ]; do
   option="${1%%=*}"
   case "$1" in
-    --context=* | --job-timeout=* | --step=*) value="${1#*=}" ;;
-    --context | --job-timeout | --step)
+    --context=* | --job-timeout=* | --evict-jobs=* | --step=*) value="${1#*=}" ;;
+    --context | --job-timeout | --evict-jobs | --step)
       value="${2:-}"
       if [ "$#" -gt 1 ]; then shift; fi
       ;;
-    --evict-jobs) value=yes ;;
     *) value= ;;
   esac
   if [ -z "$value" ]; then
-    printf 'usage: %q [--context NAME] [--job-timeout DURATION] [--evict-jobs] [--step NAME]\n' "$0" >&2
+    printf 'usage: %q [--context NAME] [--job-timeout DURATION] [--evict-jobs NODE,...|all] [--step NAME]\n' \
+      "$0" >&2
     exit 2
   fi
   case "$option" in
@@ -253,12 +254,17 @@ give_up() {
   release_guards
 }
 
+# Whether --evict-jobs names the node or the workload $1, or all.
+evicts() {
+  case ",$evict_jobs," in *,all,* | *",$1,"*) ;; *) return 1 ;; esac
+}
+
 # Return when no pod of the cordoned node $1 would lose its work, or when it may be evicted, which `evicting`
 # says. All arguments are nodes that are uncordoned if that is given up.
 finish_work() {
   local node="$1" wait="$job_timeout" status answer
-  evicting="$evict_jobs"
-  if [ -n "$evicting" ]; then return; fi
+  evicting=
+  if evicts "$node"; then evicting=yes && return; fi
   waiting_nodes=("$@")
   trap 'give_up "${waiting_nodes[@]}"; exit 130' INT
   while true; do
@@ -277,9 +283,9 @@ finish_work() {
     esac
   done
   if [ "$status" -ne 0 ]; then
-    printf 'pods of %s would lose their work, or cannot be read: --job-timeout DURATION waits for them, ' \
+    printf 'pods of %s would lose their work, or cannot be read: --job-timeout DURATION waits for those that ' \
       "$node" >&2
-    printf -- '--evict-jobs evicts them\n' >&2
+    printf 'end, --evict-jobs=%q evicts all of this node\n' "$node" >&2
     give_up "$@"
     if [ "$status" -eq 130 ]; then exit 130; fi
     exit 1
@@ -306,7 +312,7 @@ check_budgets() {
 # Return whether the pods of $1, which ask not to be evicted, may be created again; stop if nobody says so.
 may_restart() {
   local answer=abort
-  if [ -n "$evict_jobs" ]; then return; fi
+  if evicts "$1"; then return; fi
   if [ -t 0 ]; then
     printf 'Pods of %s ask not to be evicted. Restart it, skip it, or abort (r/s/a)? ' "$1" >&2
     read -r answer || answer=abort
@@ -315,7 +321,7 @@ may_restart() {
     r*) return ;;
     s*) printf '%s is left as it is; its pods change when they are created again\n' "$1" >&2 && return 1 ;;
   esac
-  printf 'pods of %s ask not to be evicted: --evict-jobs restarts it all the same\n' "$1" >&2
+  printf 'pods of %s ask not to be evicted: --evict-jobs=%q restarts it all the same\n' "$1" "$1" >&2
   printf 'to go on, run again: %q%s\n' "$0" "$again" >&2
   release_guards
   exit 1

@@ -74,6 +74,7 @@ def switch_parts(plan: Plan, wave: Wave, verify: str = "") -> tuple[Part, ...]:
         waiting = [work for work in wave.work if work.node == node.name and work.waits]
         wait = [
             *_wait_lines(
+                wave,
                 wave.nodes[number:],
                 "# At once with later nodes, so that no pod moves to one that is drained next; all were simulated.",
             ),
@@ -117,6 +118,7 @@ def rollback_parts(plan: Plan, wave: Wave) -> tuple[Part, ...]:
         wait = [
             *_marks(node),
             *_wait_lines(
+                wave,
                 nodes[number:],
                 "# At once with later nodes, so that no pod moves to one that is taken back next.",
             ),
@@ -231,9 +233,8 @@ def _node_parts(
     devices = count_text(sum(node.devices.values()), "device")
     comments = [comment(f"{node.name}: {node.source}, {devices}")]
     for work in waiting:
-        comments.append(
-            comment(f"Waits for pod {work.pod.partition('/')[2]} {describe_work(work)}")
-        )
+        verb = "Asks about" if work.never_ends else "Waits for"
+        comments.append(comment(f"{verb} pod {work.pod.partition('/')[2]} {describe_work(work)}"))
     yield Part(Step(script=path, kind=StepKind.WAIT, node=node.name), wait, comments)
     changed = [*drain, *_daemon_set_lines(node)]
     yield Part(Step(script=path, kind=StepKind.DRAIN, node=node.name), changed)
@@ -244,10 +245,24 @@ def _node_parts(
     yield Part(Step(script=path, kind=StepKind.UNCORDON, node=node.name), uncordon)
 
 
-def _wait_lines(nodes: Sequence[PlannedNode], reason: str) -> Iterator[str]:
-    """Yield the commands that cordon a node and those after it, and wait for the work and the budgets of the first."""
-    names = [node.name for node in nodes]
-    yield reason
+def _wait_lines(wave: Wave, nodes: Sequence[PlannedNode], reason: str) -> Iterator[str]:
+    """Yield the commands that cordon nodes, and wait for the work and the budgets of the first.
+
+    Nodes without work are cordoned with the first one. One with work is cordoned alone: the wait may be long.
+
+    Args:
+        wave: The wave with its work.
+        nodes: The nodes that are not drained yet.
+        reason: A comment on the later ones.
+    """
+    waiting = {work.node for work in wave.work if work.waits}
+    first, *later = (node.name for node in nodes)
+    names = [first]
+    if first in waiting:
+        yield "# Alone, and no earlier than now: it took pods while others were waited for."
+    elif later := [name for name in later if name not in waiting]:
+        yield reason
+        names += later
     yield command("kubectl", "cordon", *names)
     yield command("finish_work", *names)
     yield command("check_budgets", *names)

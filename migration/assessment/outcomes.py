@@ -15,6 +15,7 @@ from answers.manifests.translate import TranslatedObject, translate_objects
 from answers.model.views import decode_view
 from findings.field_path import FieldPath
 from findings.finding import Code, Finding, Severity, info
+from findings.text import join_names
 from kube.api.core import Pod
 from kube.api.workloads import pod_path, resolve_path
 from kube.manifests.source import SourceObject
@@ -79,6 +80,7 @@ class AssessedWorkload(msgspec.Struct, frozen=True, kw_only=True):
         members: Namespace and name of its live pods.
         gets_claims: Nothing here moves it, and the pods that its controller creates once its namespace is opted in
             get claims.
+        suspended: It is suspended, and has no pods; it counts with none.
     """
 
     key: OwnerKey
@@ -90,6 +92,7 @@ class AssessedWorkload(msgspec.Struct, frozen=True, kw_only=True):
     result: TranslatedObject | None = None
     members: frozenset[tuple[str, str]] = frozenset()
     gets_claims: bool = False
+    suspended: bool = False
 
     @property
     def codes(self) -> tuple[str, ...]:
@@ -179,7 +182,18 @@ def assess_workload(
             (source.namespace or namespace, source.name) for source in workload.pods if source.name
         ),
         gets_claims=gets_claims,
+        suspended=workload.is_suspended,
     )
+
+
+def suspended_text(workloads: Iterable[AssessedWorkload]) -> str:
+    """Return the text about the workloads without pods that are suspended; empty without any."""
+    names = [workload.key.reference for workload in workloads if workload.suspended]
+    if not names:
+        return ""
+    if len(names) == 1:
+        return f"{names[0]} is suspended, and counted with no pods: once resumed, it needs free devices"
+    return f"{join_names(names)} are suspended, and counted with no pods: once resumed, they need free devices"
 
 
 def native_namespaces(workloads: Iterable[AssessedWorkload]) -> frozenset[str]:

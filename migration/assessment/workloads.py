@@ -16,6 +16,7 @@ from kube.manifests.source import SourceObject
 _ENDED: Final = frozenset({"Complete", "Failed"})
 _JOB: Final = ("spec", "jobTemplate")
 """The path of the Job that a CronJob creates."""
+_SUSPENDED_KINDS: Final = frozenset({"Job", "CronJob"})
 _MAX_OWNERS: Final = 16
 """The longest chain of owners that is followed; the objects of a file may own each other."""
 
@@ -47,8 +48,22 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def pod_count(self) -> int:
-        """The number of pods: of those that live, or else as many as the owner requests."""
-        return len(self.pods) or (_requested_pods(self.owner) if self.owner is not None else 0)
+        """The number of pods: of those that live, or else as many as the owner requests; none while it is suspended."""
+        if self.pods or self.owner is None or self.is_suspended:
+            return len(self.pods)
+        return _requested_pods(self.owner)
+
+    @property
+    def is_suspended(self) -> bool:
+        """Return True if it has no pods, and its controller makes none until somebody, or a queue, resumes it.
+
+        Jobs of a JobSet and of kinds of other projects that are suspended have no pods, either, and no template that
+        is read.
+        """
+        if self.pods or self.owner is None or self.key.kind not in _SUSPENDED_KINDS:
+            return False
+        _, suspend = resolve_path(self.owner.document, ("spec", "suspend"))
+        return suspend is True
 
 
 def group_workloads(objects: Iterable[SourceObject], namespace: str) -> list[Workload]:

@@ -38,7 +38,7 @@ _WORKLOAD_FIELDS: Final = {
     "StatefulSet": ("replicas", "podManagementPolicy"),
     "ReplicaSet": ("replicas",),
     DAEMON_SET: (),
-    "Job": ("parallelism", "completions", "backoffLimit", "podFailurePolicy"),
+    "Job": ("parallelism", "completions", "backoffLimit", "podFailurePolicy", "suspend"),
     "CronJob": (),
 }
 KINDS: Final = tuple(_WORKLOAD_FIELDS)

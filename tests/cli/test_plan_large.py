@@ -57,7 +57,9 @@ def test_waves_are_the_same_without_reuse_of_placements(
     options = ("--wave-nodes", 14, "--spare-nodes", 1)
     with_reuse = planned(tmp_path, objects, *options)
 
-    monkeypatch.setattr(build, "Placer", lambda *arguments: Placer(*arguments, reuses=False))
+    monkeypatch.setattr(
+        build, "Placer", lambda *arguments, **options: Placer(*arguments, **options, reuses=False)
+    )
     without = planned(tmp_path, objects, *options)
 
     assert with_reuse["waves"] == without["waves"]

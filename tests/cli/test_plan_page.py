@@ -109,7 +109,7 @@ def test_what_leaves_is_grouped_by_its_course(tmp_path: Path) -> None:
         groups[title] = groups.get(title, "") + items
     expected = {
         "Evicted, and created again elsewhere": "Deployment/team/web",
-        "Ask not to be evicted: waited for, until a person has them evicted": "Deployment/team/shy",
+        "Ask not to be evicted, and never end: a person takes their annotation off, or has them evicted": "Deployment/team/shy",
         "Waited for until they end": "Job/team/train",
         "Pods of DaemonSets: created again on their node once it has changed": "DaemonSet/team/monitor",
         "Deleted by a person first, since nothing creates them again": "Pod/team/debug-0",

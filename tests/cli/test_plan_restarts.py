@@ -152,8 +152,11 @@ def test_pods_that_ask_not_to_be_evicted_are_restarted_by_a_person_only(tmp_path
     assert ([REFUSED], True) == (switch.entry["losses"], switch.entry["asks"])
     status, is_restarted, text = switch.run()
     assert (1, False) == (status, is_restarted)
-    assert "--evict-jobs restarts it all the same" in text
-    assert (0, True) == switch.run("--evict-jobs")[:2]
+    name = switch.entry["object"]
+    assert f"--evict-jobs={name} restarts it all the same" in text
+    assert (0, True) == switch.run(f"--evict-jobs={name}")[:2]
+    assert (0, True) == switch.run("--evict-jobs=all")[:2]
+    assert (1, False) == switch.run("--evict-jobs=gpu-0")[:2]
     assert (0, True) == switch.run(typed="r\n")[:2]
     status, is_restarted, text = switch.run(typed="s\n")
     assert (0, False) == (status, is_restarted)

@@ -4,15 +4,22 @@ import json
 import os
 import pty
 import subprocess
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Final
 
 import pytest
 
 from answers.model.redaction import redact
+from cli.reading.cluster_documents import DocumentFlags
+from cli.verbs.verify import command
 from kube.manifests.dump import dump_yaml
 from kube.manifests.reader import read_paths
+from kube.manifests.source import SourceObject
+from migration.plan.checks.checks import State
+from process.model.durations import Duration
 from testing.command import drawbridge
 from testing.documents import api_object, namespace
 from testing.migration import GPU, SHARE, hami_node, plugin_node, workload
@@ -107,14 +114,16 @@ def test_work_is_waited_for_and_its_node_comes_last(
     assert (True, "gpu-0") == (work["waits"], work["node"])
     assert work["reasons"][0].startswith(reason)
     assert ["gpu-0"] == [node["name"] for node in plan["waves"][-1]["nodes"]]
-    assert any("would lose work" in note for note in plan["waves"][-1]["notes"])
+    told = "never ends by itself" if work["neverEnds"] else "would lose work"
+    assert any(told in note for note in plan["waves"][-1]["notes"])
     number = len(plan["waves"])
     for name in ("switch", "rollback"):
         script = (tmp_path / "plan" / f"wave-{number}" / f"{name}.sh").read_text()
         assert script.index("finish_work gpu-0") < script.index("kubectl drain gpu-0")
         assert script.index("kubectl cordon gpu-0") < script.index("finish_work gpu-0")
     page = (tmp_path / "plan" / "README.md").read_text()
-    assert f"- wave {number}, waited for: {work['pod']} of " in page
+    verb = "asked about" if work["neverEnds"] else "waited for"
+    assert f"- wave {number}, {verb}: {work['pod']} of " in page
     status, checks = before(tmp_path, objects)
     assert 1 == status
     assert reason in checks[0]
@@ -390,7 +399,7 @@ def test_without_an_answer_the_nodes_are_uncordoned_and_none_is_drained(tmp_path
     status, text = runbook.run()
 
     assert 1 == status
-    assert "--job-timeout DURATION waits for them, --evict-jobs evicts them" in text
+    assert "waits for those that end, --evict-jobs=gpu-1 evicts all of this node" in text
     assert "given up; uncordoned: gpu-1" in text
     assert [] == runbook.lines("kubectl drain", "kubectl label")
     assert ["kubectl cordon gpu-1", "kubectl uncordon gpu-1"] == runbook.lines("kubectl")
@@ -429,21 +438,216 @@ def test_a_person_may_wait_and_then_evict(tmp_path: Path) -> None:
     assert 1 == len(runbook.lines("kubectl drain"))
 
 
-def test_jobs_are_evicted_on_demand(tmp_path: Path) -> None:
+@pytest.mark.parametrize("names", ["gpu-1", "gpu-0,gpu-1", "all"])
+def test_jobs_of_a_node_are_evicted_on_demand(tmp_path: Path, names: str) -> None:
     runbook = Runbook(tmp_path, [1])
 
-    status, text = runbook.run("--evict-jobs")
+    status, text = runbook.run("--evict-jobs", names)
 
     assert 0 == status, text
     assert not any("--before" in line for line in runbook.lines("drawbridge"))
     assert 1 == len(runbook.lines("kubectl drain"))
 
 
+@pytest.mark.parametrize("names", ["gpu-0", "gpu-11", "gpu", ","])
+def test_what_is_decided_for_one_node_decides_for_no_other(tmp_path: Path, names: str) -> None:
+    """The flag had no names, so Jobs of every later node were killed with the one that a person meant."""
+    runbook = Runbook(tmp_path, [1])
+
+    assert 1 == runbook.run("--evict-jobs", names)[0]
+    assert [] == runbook.lines("kubectl drain")
+
+
+def test_the_flag_needs_names(tmp_path: Path) -> None:
+    assert 2 == Runbook(tmp_path, [1]).run("--evict-jobs")[0]
+
+
+def named(name: str, documents: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """A Job with another name."""
+    owner, *pods = documents
+    owner["metadata"]["name"] = name
+    for number, pod in enumerate(pods):
+        pod["metadata"]["name"] = f"{name}-{number}"
+        pod["metadata"]["ownerReferences"][0]["name"] = name
+    return [owner, *pods]
+
+
+def test_a_node_with_work_is_cordoned_at_its_turn(tmp_path: Path) -> None:
+    """All nodes of a wave were cordoned while the first pod was waited for, and their devices were idle."""
+    jobs = [*job("gpu-0"), *named("sweep", job("gpu-1"))]
+    planned(tmp_path, [*jobs, *named("eval", job("gpu-2"))], "--wave-nodes", 3)
+
+    for name in ("switch", "rollback"):
+        script = (tmp_path / "plan" / "wave-1" / f"{name}.sh").read_text()
+        for node in ("gpu-0", "gpu-1", "gpu-2"):
+            alone = (
+                f"while others were waited for.\n  kubectl cordon {node}\n  finish_work {node}\n"
+            )
+            assert alone in script
+
+
+def test_nodes_without_work_are_cordoned_together(tmp_path: Path) -> None:
+    planned(tmp_path, service(), "--wave-nodes", 3)
+
+    script = (tmp_path / "plan" / "wave-1" / "switch.sh").read_text()
+    assert "kubectl cordon gpu-1 gpu-2\n  finish_work gpu-1 gpu-2\n" in script
+
+
+ENDLESS: Final = {"karpenter.sh/do-not-disrupt": "true"}
+WAY_ON: Final = "kubectl annotate pod web-0 --namespace=team karpenter.sh/do-not-disrupt-, and the drain evicts it then"
+
+
+def test_pods_that_never_end_come_last_and_nothing_waits_behind_them(tmp_path: Path) -> None:
+    """Their node was in one wave with Jobs, so --job-timeout went by in vain while those waited."""
+    plan = planned(tmp_path, [*service(ENDLESS), *job("gpu-1")], "--wave-nodes", 3)
+
+    assert [["gpu-2"], ["gpu-1"], ["gpu-0"]] == [
+        [node["name"] for node in wave["nodes"]] for wave in plan["waves"]
+    ]
+    (note,) = [note for note in plan["waves"][-1]["notes"] if "never ends by itself" in note]
+    assert note.startswith("1 pod never ends by itself, and asks not to be evicted: team/web-0")
+    assert not any("would lose work" in note for note in plan["waves"][-1]["notes"])
+    work = plan["waves"][-1]["work"][0]
+    assert (True, True) == (work["waits"], work["neverEnds"])
+    page = (tmp_path / "plan" / "README.md").read_text()
+    assert "asked about: Pod/team/web-0" in page
+    assert WAY_ON in page
+    script = (tmp_path / "plan" / "wave-3" / "switch.sh").read_text()
+    assert "# Asks about pod team/web-0 " in script
+    assert WAY_ON in script
+
+
+FLAGS: Final = DocumentFlags(
+    snapshots=(), live=True, kubeconfig=None, context=None, profile_directory=None, settings=None
+)
+
+
+def test_no_time_goes_by_for_pods_that_never_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    objects = [
+        SourceObject(document=dict(document), source="now.yaml", line=1)
+        for document in (*NODES, *service(ENDLESS))
+    ]
+    documents = SimpleNamespace(objects=tuple(objects), unreadable=())
+    monkeypatch.setattr(command, "read_documents", lambda *_: documents)
+    question = command._ask_node("gpu-0", None, before=True, budgets=False)
+    assert question is not None
+
+    begin = time.monotonic()
+    answer = command._wait_until_right(FLAGS, question, Duration(60))
+
+    assert time.monotonic() - begin < 30
+    (check,) = answer.checks
+    assert State.FAILED is check.state
+    assert WAY_ON in check.message
+
+
+def test_a_pod_that_ends_is_waited_for_though_it_asks_not_to_be_evicted(tmp_path: Path) -> None:
+    documents = job()
+    documents[1]["metadata"]["annotations"] = dict(ENDLESS)
+
+    (work,) = works(planned(tmp_path, documents))
+
+    assert (True, False) == (work["waits"], work["neverEnds"])
+
+
+# --- the other pods of a Job ----------------------------------------------------------------------
+
+
+def pair(**spec: Any) -> list[dict[str, Any]]:
+    """A Job with pods on gpu-0 and gpu-1."""
+    owner, first = job(**spec)
+    second = json.loads(json.dumps(first))
+    second["metadata"]["name"] = "train-1"
+    second["spec"]["nodeName"] = "gpu-1"
+    owner["spec"] |= {"parallelism": 2, "completions": 2}
+    return [owner, first, second]
+
+
+def failed(number: int, documents: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    documents[0]["status"] = {"failed": number}
+    return documents
+
+
+FAIL_JOB: Final = {
+    "rules": [{"action": "FailJob", "onPodConditions": [{"type": "DisruptionTarget"}]}]
+}
+
+
+@pytest.mark.parametrize(
+    ("objects", "text", "ending"),
+    [
+        (pair(backoffLimit=0), "the Job fails with it, and 1 other pod on gpu-1 ends", True),
+        (
+            failed(3, pair(backoffLimit=3)),
+            "the Job fails with it, and 1 other pod on gpu-1 ends",
+            True,
+        ),
+        (
+            pair(podFailurePolicy=FAIL_JOB),
+            "the Job fails with it, and 1 other pod on gpu-1 ends",
+            True,
+        ),
+        (job(backoffLimit=0), "the Job fails with it", False),
+        (
+            failed(1, pair(backoffLimit=3)),
+            "its eviction counts as 1 of 2 failures that its Job survives",
+            False,
+        ),
+        (pair(), "its eviction counts as 1 of 6 failures that its Job survives", False),
+        (
+            pair(backoffLimitPerIndex=1),
+            "its eviction counts as a failure of its index",
+            False,
+        ),
+    ],
+)
+def test_an_eviction_tells_what_becomes_of_the_job(
+    tmp_path: Path, objects: Objects, text: str, *, ending: bool
+) -> None:
+    """One evicted pod killed others of its Job on other nodes, and nobody named these."""
+    plan = planned(tmp_path, objects)
+
+    (work,) = [work for work in works(plan) if work["pod"] == "Pod/team/train-0"]
+    assert text == work["reasons"][-1]
+    assert ({"Pod/team/train-1": "gpu-1"} if ending else {}) == work["ending"]
+    assert text in (tmp_path / "plan" / "README.md").read_text()
+    status, checks = before(tmp_path, objects)
+    assert 1 == status
+    assert checks[0].endswith(text)
+    notes = [note for wave in plan["waves"] for note in wave["notes"]]
+    told = "one evicted pod fails Job/team/train, and the other pods of the Job end with it"
+    assert ending is any(
+        note.startswith(told) and "team/train-1 on gpu-1" in note for note in notes
+    )
+
+
+def test_a_policy_that_ignores_evictions_fails_no_job(tmp_path: Path) -> None:
+    for work in works(planned(tmp_path, pair(backoffLimit=0, podFailurePolicy=IGNORED))):
+        assert ["it runs to its end (restartPolicy Never)"] == work["reasons"]
+        assert not work["failsJob"]
+
+
+def test_a_group_of_jobs_may_fail_as_well(tmp_path: Path) -> None:
+    objects = job(backoffLimit=0)
+    objects[0]["metadata"]["ownerReferences"] = [
+        {
+            "apiVersion": "jobset.x-k8s.io/v1alpha2",
+            "kind": "JobSet",
+            "name": "s",
+            "controller": True,
+        }
+    ]
+
+    (_, checks) = before(tmp_path, objects)
+
+    assert "its JobSet may fail or start its other pods anew, too" in checks[0]
+
+
 @pytest.mark.parametrize(
     ("arguments", "typed", "deleted"),
     [
-        (["--evict-jobs"], None, True),
-        (["--evict-jobs", "--step", "wait/gpu-1"], None, True),
+        (["--evict-jobs=gpu-1"], None, True),
+        (["--evict-jobs", "gpu-1", "--step", "wait/gpu-1"], None, True),
         ([], "e\n", True),
         ([], None, False),
         (["--job-timeout", "1h"], None, False),

@@ -10,7 +10,7 @@ from cli.output.layout import Row, drop_repeated_labels, format_rows, format_tab
 from findings.text import count_text, join_names, printable, reference_text
 from migration.assessment.assess import Assessment
 from migration.assessment.blockers import Blocker
-from migration.assessment.outcomes import AssessedWorkload, Outcome
+from migration.assessment.outcomes import AssessedWorkload, Outcome, suspended_text
 from migration.assessment.replaced_lines import replaced_text
 from translation.cluster.component_statements import NATIVE_COSTS, Component
 
@@ -124,6 +124,8 @@ def _outcomes(assessment: Assessment) -> Iterator[Row]:
         if totals[outcome.value]:
             text = f"{totals[outcome.value]} {outcome.value}: {_MEANINGS[outcome]}"
             yield Row(label="workloads", text=text)
+    if suspended := suspended_text(assessment.workloads):
+        yield Row(label="suspended", text=suspended)
     if totals[Outcome.NATIVE.value]:
         yield Row(label="native", text=native_costs(assessment.components))
 

@@ -105,11 +105,13 @@ class Question(NamedTuple):
         kinds: The kinds that are read for it from a live cluster.
         answer: Called with the cluster; with its webhook, too, if `waves` is not None and it is live.
         waves: The waves whose pods the webhook has to translate; None for a check without the webhook.
+        ends_failed: A failed check ends the wait.
     """
 
     kinds: Collection[str]
     answer: Callable[[ClusterDocuments, WebhookFacts | None], WaveAnswer]
     waves: tuple[Wave, ...] | None = None
+    ends_failed: bool = False
 
 
 def _with_profiles(command: Callable[..., None]) -> Callable[..., None]:
@@ -274,8 +276,7 @@ def _wait_until_right(flags: DocumentFlags, question: Question, wait: Duration) 
     Raises:
         KubeError: The cluster does not answer, and the time is over.
     """
-    end = time.monotonic() + wait
-    pause, last_message = FIRST_POLL_S, ""
+    end, pause, last_message = time.monotonic() + wait, FIRST_POLL_S, ""
     while True:
         try:
             documents = read_documents(
@@ -289,7 +290,8 @@ def _wait_until_right(flags: DocumentFlags, question: Question, wait: Duration) 
             message = f"waiting for the cluster: {printable(str(error))}"
         else:
             answer = question.answer(documents, facts)
-            if answer.is_ok or time.monotonic() + pause > end:
+            is_final = answer.is_ok or (question.ends_failed and answer.has_failed)
+            if is_final or time.monotonic() + pause > end:
                 return answer
             message = _waiting_for(answer.checks)
         if message != last_message:
@@ -418,6 +420,7 @@ def _ask_node(
             lambda documents, _: check(
                 node, view_cluster(documents.objects, DEFAULT_NAMESPACE, documents.unreadable)
             ),
+            ends_failed=before,
         )
     return Question(
         NODE_KINDS,

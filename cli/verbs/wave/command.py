@@ -65,7 +65,11 @@ class _Refused(click.ClickException):
     metavar="DURATION",
     help="Before a drain, wait for so long for pods that would lose work.",
 )
-@click.option("--evict-jobs", is_flag=True, help="Evict pods that would lose work.")
+@click.option(
+    "--evict-jobs",
+    metavar="NODES",
+    help="Evict pods that would lose work: of the nodes in this list with commas, or of all with `all`.",
+)
 @click.option("--take-over", is_flag=True, help="Continue in place of another operator.")
 @click.option(
     "--replace",
@@ -88,7 +92,7 @@ def wave(
     folder: Path | None,
     yes: bool,
     job_timeout: Duration | None,
-    evict_jobs: bool,
+    evict_jobs: str | None,
     take_over: bool,
     replace: bool,
     namespace: str,
@@ -109,7 +113,7 @@ def wave(
     changes = {
         "--yes": yes,
         "--job-timeout": job_timeout is not None,
-        "--evict-jobs": evict_jobs,
+        "--evict-jobs": evict_jobs is not None,
         "--take-over": take_over,
         "--replace": replace,
     }
@@ -122,7 +126,7 @@ def wave(
         _print(report, output)
         return
     options = [f"--job-timeout={job_timeout}"] if job_timeout is not None else []
-    options += ["--evict-jobs"] if evict_jobs else []
+    options += [f"--evict-jobs={evict_jobs}"] if evict_jobs is not None else []
     call = _Call(
         action=action,
         takes_over=take_over,

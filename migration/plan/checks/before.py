@@ -293,7 +293,9 @@ def check_work(node: str, view: ClusterView) -> WaveAnswer:
         unread = failed_check(reference, "its pods could not be read")
         return WaveAnswer(wave=None, checks=(unread,))
     checks = [
-        waiting_check(work.pod, f"it would lose its work: {describe_work(work)}")
+        failed_check(work.pod, f"it asks not to be evicted: {describe_work(work)}")
+        if work.never_ends
+        else waiting_check(work.pod, f"it would lose its work: {describe_work(work)}")
         for work in view.work.get(node, ())
         if work.waits
     ]
@@ -317,6 +319,7 @@ def _work_notes(node: str, view: ClusterView) -> Iterator[Check]:
     """Yield the pods with work that switch.sh waits for, and those that lose something."""
     for work in view.work.get(node, ()):
         verb = "switch.sh waits for it" if work.waits else "it is evicted"
+        verb = "switch.sh asks about it" if work.never_ends else verb
         yield note_check(work.pod, f"{verb}: {describe_work(work)}")
 
 

@@ -62,6 +62,11 @@ class WaveAnswer(msgspec.Struct, frozen=True, kw_only=True):
         """Return True if everything is as expected."""
         return all(check.state in {State.OK, State.NOTE} for check in self.checks)
 
+    @property
+    def has_failed(self) -> bool:
+        """Return True if something is wrong that does not become right by itself."""
+        return any(check.state is State.FAILED for check in self.checks)
+
 
 class DrainAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """The result of a wave now, for the pods that leave its nodes and those that its namespaces move.

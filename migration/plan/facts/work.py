@@ -2,12 +2,17 @@
 
 Sources: k8s.io/kubernetes v1.37.1, pkg/controller/job: an evicted pod counts as failed against
 `backoffLimit`, unless its podFailurePolicy ignores the condition DisruptionTarget, and the first rule
-that matches decides. The annotations are those of the cluster autoscaler and of Karpenter.
+that matches decides. A Job fails when more pods have failed than the limit, and its other pods are deleted then. The
+annotations are those of the cluster autoscaler and of Karpenter.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+import shlex
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+import msgspec
+
+from findings.text import count_text, join_names
 from kube.api.core import FINISHED_PHASES
 from kube.api.workloads import DAEMON_SET, pod_path, resolve_path
 from kube.manifests.source import SourceObject
@@ -25,6 +30,8 @@ _LEADER_WORKER_SET: Final = "leaderworkerset.sigs.k8s.io/name"
 _MIRROR: Final = "kubernetes.io/config.mirror"
 _DEFAULT_BACKOFF_LIMIT: Final = 6
 
+_OWNERS: Final = frozenset({("batch/v1", "Job"), ("v1", "PersistentVolumeClaim")})
+
 _Documents = Mapping[tuple[str, str, str], Mapping[str, Any]]
 
 
@@ -40,18 +47,21 @@ def read_work(objects: Sequence[SourceObject], namespace: str) -> dict[str, list
     owners = {
         (source.kind, source.namespace or namespace, source.name): source.document
         for source in objects
-        if source.kind in {"Job", "PersistentVolumeClaim"}
+        if (source.api_version, source.kind) in _OWNERS
     }
+    members = _members_of_jobs(objects, namespace)
     volumes = {
         ("PersistentVolume", "", source.name): source.document
         for source in objects
         if source.kind == "PersistentVolume"
     }
+    documents = {**owners, **volumes}
     works: dict[str, list[PlannedWork]] = {}
     for source in objects:
         if (source.api_version, source.kind) == ("v1", "Pod"):
-            work = _work(source, source.namespace or namespace, {**owners, **volumes})
+            work = _work(source, source.namespace or namespace, documents)
             if work is not None:
+                work = _with_job(work, documents, members)
                 works.setdefault(work.node, []).append(work)
     return {node: sorted(entries, key=lambda work: work.pod) for node, entries in works.items()}
 
@@ -95,7 +105,21 @@ def describe_work(work: PlannedWork) -> str:
     owner = f"of {work.owner}" if work.owner else "of nothing that creates it again"
     since = f", since {work.since}" if work.since else ""
     moved = ", where an earlier wave moves it" if work.moved else ""
-    return f"{owner} on {work.node}{moved}{since}{limit}{policy}: {'; '.join(work.reasons)}"
+    reasons = [*work.reasons, _way_on(work)] if work.never_ends else work.reasons
+    return f"{owner} on {work.node}{moved}{since}{limit}{policy}: {'; '.join(reasons)}"
+
+
+def _way_on(work: PlannedWork) -> str:
+    """Return the text about a pod without an end: the command after which it may be evicted."""
+    _, namespace, name = work.pod.split("/", 2)
+    words = ["kubectl", "annotate", "pod", name, f"--namespace={namespace}"]
+    words += [f"{key}-" for key in work.annotations]
+    if not work.owner:
+        words = ["kubectl", "delete", "pod", name, f"--namespace={namespace}"]
+    if work.moved:
+        return "it never ends by itself; without the annotation the drain evicts it"
+    end = "the drain evicts it then" if work.owner else "nothing creates it again"
+    return f"it never ends by itself; if it may end: {shlex.join(words)}, and {end}"
 
 
 class Restart(NamedTuple):
@@ -120,7 +144,7 @@ def read_restart(workload: Workload) -> Restart:
         path = pod_path(workload.owner.api_version, workload.owner.kind)
         _, template = resolve_path(workload.owner.document, path or ())
         pods = [mapping_at(template)]
-    refusals = dict.fromkeys(reason for pod in pods for reason in _refusals(pod))
+    refusals = dict.fromkeys(text for pod in pods for _, text in _refusals(pod))
     volumes = dict.fromkeys(
         reason for pod in pods for reason in _empty_dirs(mapping_at(pod, "spec"))
     )
@@ -146,7 +170,8 @@ def _work(source: SourceObject, namespace: str, documents: _Documents) -> Planne
         (losing if is_safe else waiting).append(
             f"it runs to its end (restartPolicy {restart_policy})"
         )
-    waiting += _refusals(pod)
+    refusals = dict(_refusals(pod))
+    waiting += refusals.values()
     losing += _volume_losses(spec, namespace, documents)
     group = "LeaderWorkerSet" if _LEADER_WORKER_SET in text_map(pod, "metadata", "labels") else kind
     if group in CREATED_AGAIN:
@@ -164,7 +189,74 @@ def _work(source: SourceObject, namespace: str, documents: _Documents) -> Planne
         pod_failure_policy=policy,
         reasons=(*waiting, *losing),
         waits=bool(waiting),
+        never_ends=bool(refusals) and restart_policy not in RUN_TO_COMPLETION,
+        annotations=tuple(refusals),
     )
+
+
+def _members_of_jobs(
+    objects: Iterable[SourceObject], namespace: str
+) -> Mapping[tuple[str, str], Mapping[str, str]]:
+    """Return namespace and name of each Job to its running pods, as `Pod/namespace/name`, with their nodes."""
+    members: dict[tuple[str, str], dict[str, str]] = {}
+    for source in objects:
+        if (source.api_version, source.kind) != ("v1", "Pod"):
+            continue
+        kind, name = _controller(source.document)
+        node = mapping_at(source.document, "spec").get("nodeName")
+        phase = str(mapping_at(source.document, "status").get("phase"))
+        if kind == "Job" and isinstance(node, str) and node and phase not in FINISHED_PHASES:
+            place = source.namespace or namespace
+            members.setdefault((place, name), {})[f"Pod/{place}/{source.name}"] = node
+    return members
+
+
+def _with_job(
+    work: PlannedWork,
+    documents: _Documents,
+    members: Mapping[tuple[str, str], Mapping[str, str]],
+) -> PlannedWork:
+    """Return a pod with the effects of its end and its eviction on its Job, and on the other pods of it."""
+    kind, _, key = work.owner.partition("/")
+    namespace, _, name = key.partition("/")
+    job = documents.get((kind, namespace, name)) if kind == "Job" else None
+    if job is None:
+        return work
+    running = members.get((namespace, name), {})
+    work = msgspec.structs.replace(work, followed=_is_followed(job, len(running)))
+    if work.pod_failure_policy == "Ignore":
+        return work
+    per_index = mapping_at(job, "spec").get("backoffLimitPerIndex")
+    failed = mapping_at(job, "status").get("failed", 0)
+    left = (work.backoff_limit or 0) - (failed if type(failed) is int else 0)
+    fails = work.pod_failure_policy == "FailJob"
+    if not fails and (type(per_index) is int or work.pod_failure_policy == "FailIndex"):
+        text = "its eviction counts as a failure of its index"
+    elif not fails and left > 0:
+        text = f"its eviction counts as 1 of {count_text(left, 'failure')} that its Job survives"
+    else:
+        fails, text = True, "the Job fails with it"
+    ending = dict(sorted(running.items())) if fails else {}
+    ending.pop(work.pod, None)
+    if ending:
+        verb = "ends" if len(ending) == 1 else "end"
+        nodes = join_names(sorted(set(ending.values())))
+        text = f"{text}, and {len(ending)} other {'pod' if len(ending) == 1 else 'pods'} on {nodes} {verb}"
+    group, _ = _controller(job)
+    if fails and group:
+        text = f"{text}; its {group} may fail or start its other pods anew, too"
+    return msgspec.structs.replace(
+        work, reasons=(*work.reasons, text), fails_job=fails, ending=ending
+    )
+
+
+def _is_followed(job: Mapping[str, Any], running: int) -> bool:
+    """Return True if a Job creates another pod when one of its running ones has ended."""
+    completions = mapping_at(job, "spec").get("completions")
+    succeeded = mapping_at(job, "status").get("succeeded", 0)
+    if type(completions) is not int or type(succeeded) is not int:
+        return False
+    return completions - succeeded > running
 
 
 def _controller(pod: Mapping[str, Any]) -> tuple[str, str]:
@@ -191,13 +283,13 @@ def _disruption_action(job: Mapping[str, Any]) -> str:
     return ""
 
 
-def _refusals(pod: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the annotations of a pod that ask not to evict it."""
+def _refusals(pod: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield the annotations of a pod that ask not to evict it, each with a text."""
     notes = text_map(pod, "metadata", "annotations")
     if notes.get(SAFE_TO_EVICT) == "false":
-        yield f"{SAFE_TO_EVICT} is false"
+        yield SAFE_TO_EVICT, f"{SAFE_TO_EVICT} is false"
     if notes.get(DO_NOT_DISRUPT) == "true":
-        yield f"{DO_NOT_DISRUPT} is true"
+        yield DO_NOT_DISRUPT, f"{DO_NOT_DISRUPT} is true"
 
 
 def _empty_dirs(spec: Mapping[str, Any]) -> Iterator[str]:

@@ -84,6 +84,7 @@ from migration.plan.search.unmovable import (
 )
 from migration.plan.search.wave_pods import (
     daemon_sets_by_node,
+    ending_pods,
     replaced_pods,
     with_bare_pods,
     with_kept_keys,
@@ -145,6 +146,7 @@ class _Prepared(msgspec.Struct, frozen=True, kw_only=True):
     evidence: Evidence
     groups: Mapping[str, Workload]
     bound_pods: frozenset[tuple[str, str]]
+    work: Mapping[str, Sequence[PlannedWork]]
 
     @property
     def live_nodes(self) -> dict[str, list[str]]:
@@ -158,6 +160,7 @@ class _Prepared(msgspec.Struct, frozen=True, kw_only=True):
             self.cluster,
             replaced_pods(self.evidence, self.cluster.workloads),
             pods_on(self.cluster.sliced, self.live_nodes, self.groups),
+            ending=ending_pods(self.work, self.evidence, self.groups),
         )
         divisible = divisible_workloads(self.groups.values())
         return Planner(
@@ -199,7 +202,7 @@ def build_plan(question: PlanQuestion, policy: Policy, progress: PlanProgress) -
     blocked += held_unknown_devices(prepared.cluster.unknown_devices)
     blocked += held_sliced(prepared.cluster.sliced)
     names = {entry.object for entry in blocked}
-    work = read_work(prepared.objects, question.namespace)
+    work = prepared.work
     candidates = [
         with_work(with_bare_pods(entry, prepared.evidence), work.get(entry.node.name, ()))
         for entry in candidates
@@ -339,6 +342,7 @@ def _prepare(question: PlanQuestion) -> _Prepared:
         cluster=cluster,
         evidence=read_evidence(converted.objects, question.namespace),
         bound_pods=bound_pods(converted.objects, question.namespace),
+        work=read_work(converted.objects, question.namespace),
         groups={
             group.key.reference: group
             for group in group_with_devices(

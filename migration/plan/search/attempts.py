@@ -2,7 +2,8 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from typing import Final
+from itertools import chain
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -19,6 +20,12 @@ from migration.plan.search.moments import (
 )
 from migration.plan.search.parts import Part
 from migration.plan.search.placement import Placement, Placer
+from migration.plan.search.rivals import (
+    by_workload,
+    missing_pods,
+    with_rivals,
+    without_devices,
+)
 from migration.plan.search.sizes import largest_fitting, numbers_to_try, share_of_wave
 from migration.plan.search.stage import PodKey, Stage
 
@@ -41,6 +48,15 @@ _OPT_IN_FIRST: Final = (
 _OPTED_IN: Final = "once it is opted in"
 _KEEP_LESS: Final = "plan with a lower --keep-free, or free devices first"
 _SPARE_LESS: Final = "free devices or add a node first, or plan with --spare-nodes 0"
+
+
+class _When(NamedTuple):
+    """A moment that is checked: its description with `{}` for the nodes, its stage, and the places before it."""
+
+    text: str
+    nodes: frozenset[str]
+    stage: Stage
+    before: Placement
 
 
 class WaveSearch:
@@ -69,7 +85,6 @@ class WaveSearch:
         self._stops = stops
         self._losses = losses
         self._groups = placer.node_groups()
-        self._native = frozenset(pod.key.workload for pod in placer.pods if not pod.has_claims)
 
     def find(self, moment: Moment) -> Attempt | None:
         """Return the largest wave that fits; None without any, and if the search is to stop."""
@@ -83,7 +98,7 @@ class WaveSearch:
             attempt = self._try(moment, (), len(moment.parts))
             if attempt is not None or self._stops():
                 return attempt and self._with_losses(moment, attempt)
-        for nodes in _rounds(ordered, with_work=not self._policy.leaves_work):
+        for nodes in _rounds(ordered, self._policy):
             attempt = self._find_among(moment, nodes)
             if attempt is not None and not attempt.parts:
                 attempt = self._with_one_part(moment, attempt)
@@ -145,7 +160,8 @@ class WaveSearch:
             if single is not None:
                 return single
         if len(attempt.nodes) < most_nodes:
-            attempt = msgspec.structs.replace(attempt, obstacles=tuple(met.values()))
+            obstacles = (with_rivals(self._placer, moment, entry) for entry in met.values())
+            attempt = msgspec.structs.replace(attempt, obstacles=tuple(obstacles))
         return attempt
 
     def _ordered(self, moment: Moment) -> list[Candidate]:
@@ -155,7 +171,7 @@ class WaveSearch:
         return sorted(
             moment.nodes,
             key=lambda entry: (
-                entry.has_work,
+                *(entry.has_work, entry.never_ends),
                 entry.node.name in bound,
                 occupied[entry.node.name],
                 entry.node.name,
@@ -256,7 +272,11 @@ class WaveSearch:
         """Return the obstacle to a wave of one node; None if it fits."""
         self.obstacle = None
         share = self._share(moment, (node,))
-        return self.obstacle if self._try(moment, (node,), share) is None else None
+        return self.explained(moment) if self._try(moment, (node,), share) is None else None
+
+    def explained(self, moment: Moment) -> Obstacle | None:
+        """Return the last obstacle with the pods in the place of others; None without one."""
+        return self.obstacle and with_rivals(self._placer, moment, self.obstacle)
 
     def explain_namespace(self, moment: Moment, name: str) -> Obstacle | None:
         """Return the obstacle to a wave that opts in one namespace; None if it has no nodes, or if that fits.
@@ -272,7 +292,8 @@ class WaveSearch:
         self._switch(moment, (), moment.placement, (Part(namespace=name),))
         if self.obstacle is None:
             return None
-        return msgspec.structs.replace(self.obstacle, moment=_OPTED_IN, nodes=())
+        obstacle = with_rivals(self._placer, moment, self.obstacle)
+        return msgspec.structs.replace(obstacle, moment=_OPTED_IN, nodes=())
 
     def check_drain(self, moment: Moment, names: frozenset[str]) -> Obstacle | None:
         """Return the obstacle that keeps pods without devices while nodes are drained."""
@@ -364,10 +385,10 @@ class WaveSearch:
         return share_of_wave(len(moment.parts), len(nodes), len(left))
 
     def _drain(self, moment: Moment, names: frozenset[str]) -> tuple[Placement, Obstacle | None]:
-        stage = msgspec.structs.replace(moment.stage, draining=names)
+        stage = msgspec.structs.replace(moment.stage, draining=names, waits=True)
         during = self._placer.place(stage, moment.placement)
-        when = ("while draining {}", tuple(sorted(names)))
-        return during, self._check(moment, stage, during, when)
+        when = _When("while draining {}", names, stage, moment.placement)
+        return during, self._check(moment, during, when)
 
     def _switch(
         self,
@@ -382,33 +403,30 @@ class WaveSearch:
         after = self._placer.place(stage, before)
         chosen = tuple(dict.fromkeys(part.namespace for part in parts))
         what = f" and {join_names(chosen)} opted in" if chosen else ""
-        when = (f"with {{}} switched{what}", tuple(sorted(names)))
-        obstacle = self._check(moment, stage, after, when) or self._check_loss(
-            moment, stage, after, when
-        )
+        when = _When(f"with {{}} switched{what}", names, stage, before)
+        obstacle = self._check(moment, after, when) or self._check_loss(moment, after, when)
         if obstacle is not None:
             self.obstacle = obstacle
             return None
         return Attempt(nodes=nodes, parts=parts, after=after)
 
-    def _check(
-        self, moment: Moment, stage: Stage, placement: Placement, when: tuple[str, tuple[str, ...]]
-    ) -> Obstacle | None:
+    def _check(self, moment: Moment, placement: Placement, when: _When) -> Obstacle | None:
         """Return the obstacle in a placement at a moment; None if the placement is good enough."""
-        text, nodes = when
+        text, nodes = when.text, tuple(sorted(when.nodes))
         stranded = placement.stranded - moment.pending
         if stranded:
             return Obstacle(
                 moment=text, nodes=nodes, problem=_left_with_keys(stranded), fix=_OPT_IN_FIRST
             )
-        missing = placement.unplaced - moment.pending
-        missing |= placement.unplaced & self._placer.disturbed(stage, moment.running)
-        if missing:
-            served = self._served_instead(moment, placement, missing)
-            problem = _without_devices(missing)
-            if served:
-                problem += f", while pods that wait today have some: {_by_workload(served)}"
-            return Obstacle(moment=text, nodes=nodes, problem=problem, fix=_FREE_DEVICES)
+        if missing := missing_pods(self._placer, moment, when.stage, placement):
+            return Obstacle(
+                moment=text,
+                nodes=nodes,
+                problem=without_devices(missing),
+                fix=_FREE_DEVICES,
+                stage=when.stage,
+                before=when.before,
+            )
         free = sum(placement.free)
         minimum = -(-placement.devices * self._policy.keep_free // 100)
         if free < minimum:
@@ -419,63 +437,35 @@ class WaveSearch:
             return Obstacle(moment=text, nodes=nodes, problem=problem, fix=_KEEP_LESS)
         return None
 
-    def _served_instead(
-        self, moment: Moment, placement: Placement, missing: frozenset[PodKey]
-    ) -> frozenset[PodKey]:
-        """Return the pods that wait today and have devices by then that some of the missing pods could use."""
-        nothing = frozenset[str]()
-        usable_nodes = nothing.union(
-            *(moment.serving.get(key.workload, nothing) for key in missing)
-        )
-        is_native = any(key.workload in self._native for key in missing)
-        return frozenset(
-            key
-            for key in moment.pending
-            if key in placement.nodes
-            and (
-                placement.nodes[key] in usable_nodes or (is_native and key.workload in self._native)
-            )
-        )
-
-    def _check_loss(
-        self, moment: Moment, stage: Stage, after: Placement, when: tuple[str, tuple[str, ...]]
-    ) -> Obstacle | None:
+    def _check_loss(self, moment: Moment, after: Placement, when: _When) -> Obstacle | None:
         """Return the obstacle to losing a side's largest nodes; None if all pods find devices."""
         if not self._policy.spare_nodes:
             return None
-        for loss in self._losses.find(moment, stage, after):
+        for loss in self._losses.find(moment, when.stage, after):
             self.lacks_spare = True
-            problem = f"{_without_devices(loss.missing)}, once {join_names(loss.nodes)} is lost"
-            return Obstacle(moment=when[0], nodes=when[1], problem=problem, fix=_SPARE_LESS)
+            problem = f"{without_devices(loss.missing)}, once {join_names(loss.nodes)} is lost"
+            nodes = tuple(sorted(when.nodes))
+            return Obstacle(moment=when.text, nodes=nodes, problem=problem, fix=_SPARE_LESS)
         return None
 
 
-def _rounds(ordered: Sequence[Candidate], *, with_work: bool) -> Iterator[list[Candidate]]:
-    """Yield the nodes to make a wave of, until one fits: those without work, those with work, all.
+def _rounds(ordered: Sequence[Candidate], policy: Policy) -> Iterator[list[Candidate]]:
+    """Yield the nodes to make a wave of, until one fits: without work, with work that ends, with other work, mixed ones.
 
     What is switched or opted in beside a node with work would wait for that.
-
-    Args:
-        ordered: The nodes.
-        with_work: Nodes with work are among those that get a wave.
     """
-    free = [entry for entry in ordered if not entry.has_work]
-    busy = [entry for entry in ordered if entry.has_work and with_work]
-    yield from (nodes for nodes in (free, busy) if nodes)
-    if free and busy:
-        yield list(ordered)
-
-
-def _without_devices(missing: frozenset[PodKey]) -> str:
-    pods = "1 pod has" if len(missing) == 1 else f"{len(missing)} pods have"
-    return f"{pods} no devices: {_by_workload(missing)}"
+    busy = [entry for entry in ordered if entry.has_work and not policy.leaves_work]
+    groups = [
+        [entry for entry in ordered if not entry.has_work],
+        [entry for entry in busy if not entry.never_ends],
+        [entry for entry in busy if entry.never_ends and not policy.leaves_endless],
+    ]
+    groups = [nodes for nodes in groups if nodes]
+    yield from groups
+    for number in range(2, len(groups) + 1):
+        yield list(chain.from_iterable(groups[:number]))
 
 
 def _left_with_keys(stranded: frozenset[PodKey]) -> str:
     pods = "1 pod has" if len(stranded) == 1 else f"{len(stranded)} pods have"
-    return f"{pods} device keys on a node without a device plugin: {_by_workload(stranded)}"
-
-
-def _by_workload(pods: frozenset[PodKey]) -> str:
-    workloads = Counter(key.workload for key in pods)
-    return join_names([f"{count} of {name}" for name, count in sorted(workloads.items())])
+    return f"{pods} device keys on a node without a device plugin: {by_workload(stranded)}"

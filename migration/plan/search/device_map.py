@@ -35,7 +35,7 @@ class Course(StrEnum):
     MOVES = "moves"
     """They are evicted, and their controller creates them again on other nodes."""
     ASKS = "asks"
-    """They ask not to be evicted: a script waits for them, until a person has them evicted."""
+    """They ask not to be evicted, and never end by themselves: a person decides."""
     ENDS = "ends"
     """They run to their end, and a script waits for that."""
     STAYS = "stays"

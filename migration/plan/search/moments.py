@@ -15,12 +15,14 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     """A node that can be switched, and the facts that its switch depends on.
 
     Attributes:
-        has_work: A pod of it ends by itself, so it comes last.
+        has_work: A script waits for a pod of it, so it comes last.
+        never_ends: Such a pod does not end by itself, so it comes after the others with work.
     """
 
     node: PlannedNode
     notes: tuple[str, ...]
     has_work: bool = False
+    never_ends: bool = False
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,6 +36,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
         notes_loss: A wave after which one node cannot be lost has a note. Such waves come after others, where that
             makes none wait for work.
         leaves_work: Nodes with work have no wave.
+        leaves_endless: Nodes with a pod that does not end by itself have no wave.
     """
 
     wave_nodes: int
@@ -41,11 +44,25 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     spare_nodes: int = 0
     notes_loss: bool = False
     leaves_work: bool = False
+    leaves_endless: bool = False
+
+    def leaves_nothing(self, nodes: Sequence[Candidate]) -> bool:
+        """Return True if there are none of the nodes that are to be left, so that the next policy is the same."""
+        if self.leaves_work:
+            return not any(entry.has_work for entry in nodes)
+        return self.leaves_endless and not any(entry.never_ends for entry in nodes)
 
 
 def with_spare(policy: Policy) -> Policy:
     """Return a policy that keeps a node to spare in each wave, in place of a note."""
     return msgspec.structs.replace(policy, spare_nodes=1, notes_loss=False)
+
+
+def policies_in_order(policy: Policy) -> tuple[Policy, ...]:
+    """Return the policies to search by, with a node to spare and without, for all nodes last."""
+    pair = (with_spare(policy), policy)
+    left: tuple[dict[str, bool], ...] = ({"leaves_work": True}, {"leaves_endless": True}, {})
+    return tuple(msgspec.structs.replace(entry, **flags) for flags in left for entry in pair)
 
 
 def without_spare(policy: Policy) -> Policy:
@@ -59,12 +76,16 @@ class Obstacle(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         moment: The description of the moment, with `{}` for the nodes.
         problem: The problem at that moment.
+        stage: The stage of the placement that leaves pods without devices; None for another problem.
+        before: The places of the pods before that placement.
     """
 
     moment: str
     nodes: tuple[str, ...]
     problem: str
     fix: str
+    stage: Stage | None = None
+    before: Placement | None = None
 
     @property
     def reason(self) -> str:
@@ -111,6 +132,7 @@ class Moment(msgspec.Struct, frozen=True, kw_only=True):
         parts: The parts without claims so far.
         serving: Workload, as `Kind/namespace/name`, to the nodes with devices for its claims; and namespace to those
             of all its workloads.
+        usable: Workload to the nodes that its pods may use, be it by claims or by device keys.
     """
 
     stage: Stage
@@ -120,6 +142,7 @@ class Moment(msgspec.Struct, frozen=True, kw_only=True):
     nodes: tuple[Candidate, ...]
     parts: tuple[Part, ...]
     serving: Mapping[str, frozenset[str]] = {}
+    usable: Mapping[str, frozenset[str]] = {}
 
     def serving_nodes(self, part: Part) -> frozenset[str]:
         """Return the nodes with devices for the claims of a part; none if its pods get no claims."""

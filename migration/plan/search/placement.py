@@ -61,6 +61,7 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True):
         devices: The number of all devices of these nodes.
         in_use: Node to the number of its devices that are not free, or may be in use.
         others: Pods without devices that have left their node to their new ones; empty for those without one.
+        ended: Pods that a drain has waited for until they ended; they use nothing any more.
     """
 
     nodes: Mapping[PodKey, str]
@@ -71,13 +72,14 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True):
     devices: int = 0
     in_use: Mapping[str, int] = {}
     others: Mapping[PodName, str] = {}
+    ended: frozenset[PodKey] = frozenset()
 
     def after(self, before: "Placement") -> "Placement":
         """Return this placement, with pods that were left out on their nodes before."""
         missing = {
             key: node
             for key, node in before.nodes.items()
-            if key not in self.nodes and key not in self.unplaced
+            if key not in self.nodes and key not in self.unplaced and key not in self.ended
         }
         return msgspec.structs.replace(
             self,
@@ -101,6 +103,7 @@ class Placer:
         evicted: Iterable[PodName] = (),
         left_out: Mapping[PodKey, tuple[str, str]] = {},
         *,
+        ending: Mapping[PodKey, str] = {},
         reuses: bool = True,
     ) -> None:
         """Prepare the pods of all workloads that can be placed.
@@ -109,6 +112,7 @@ class Placer:
             cluster: The cluster with the inventory of all nodes.
             evicted: Pods without devices that get another node when theirs is drained; others stay.
             left_out: Pods that stay as they are, with namespace and name.
+            ending: Pods that end before the drain of their node, with this node; nothing creates them again.
             reuses: The allocator of a stage is changed for the next one, with its verdicts; else it is
                 built anew for each stage, which has the same answers.
         """
@@ -150,6 +154,7 @@ class Placer:
         self._requests = {key: by_shape[shape] for key, shape in self._shapes.items()}
         self._resources = resources
         self.others = OtherPods(state, evicted)
+        self._ending = ending
         self._reuses = reuses
         self._allocator = _Allocator(self._state)
         self._serving = {
@@ -232,24 +237,34 @@ class Placer:
             node for device in self._allocator.devices if (node := _node_of(device)) is not None
         )
 
-    def place(self, stage: Stage, before: Placement) -> Placement:
+    def place(
+        self, stage: Stage, before: Placement, left_out: frozenset[PodKey] = frozenset()
+    ) -> Placement:
         """Place all pods: first those that stay on their nodes, then the others.
 
         Args:
             stage: The stage of nodes and namespaces.
             before: The present places of the pods.
+            left_out: Pods that are not placed, and use no devices.
         """
         if not self._reuses:
             self._allocator = _Allocator(self._state)
         allocator = self._allocator
         allocator.show(stage)
+        ended = before.ended | {
+            key for key, node in self._ending.items() if stage.waits and node in stage.draining
+        }
         staying: dict[PodKey, str] = {}
         moving: list[PlannedPod] = []
         stranded: set[PodKey] = set()
         for pod in self.pods:
             node = before.nodes.get(pod.key)
-            if pod.is_pinned and node in stage.draining:
-                continue  # It is neither evicted nor served until its node is back.
+            if (
+                pod.key in ended
+                or pod.key in left_out
+                or (pod.is_pinned and node in stage.draining)
+            ):
+                continue  # A DaemonSet's is neither evicted nor served until its node is back.
             is_open = node in allocator.nodes and node not in stage.draining
             if node is not None and is_open and _may_stay(pod, node, stage):
                 staying[pod.key] = node
@@ -283,6 +298,7 @@ class Placer:
             devices=device_count,
             in_use=in_use,
             others=self.others.place(stage, before.others, allocator.resources),
+            ended=ended,
         )
 
     def _place(self, pods: Iterable[tuple[PlannedPod, str | None]]) -> dict[PodKey, str]:

@@ -44,6 +44,7 @@ class Stage(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         switched: Nodes with a DRA driver.
         draining: Nodes that take no pods.
+        waits: The drains have waited for pods that run to their end; those of nodes that are lost move.
         closed: Nodes whose pods stay, and that take no others: nobody knows which of their devices are free,
             since pods that would be rejected use some.
         opted_in: Namespaces whose pods get claims.
@@ -53,6 +54,7 @@ class Stage(msgspec.Struct, frozen=True, kw_only=True):
 
     switched: frozenset[str]
     draining: frozenset[str] = frozenset()
+    waits: bool = False
     closed: frozenset[str] = frozenset()
     opted_in: frozenset[str]
     selected: frozenset[str] = frozenset()

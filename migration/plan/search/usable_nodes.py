@@ -84,6 +84,14 @@ class UsableNodes:
                 nodes_of[namespace] = nodes_of.get(namespace, frozenset()) | nodes
         return nodes_of
 
+    def all_nodes(self, workloads: Iterable[AssessedWorkload]) -> Mapping[str, frozenset[str]]:
+        """Return workload, as `Kind/namespace/name`, to the nodes that its pods may use, by claims or by device keys."""
+        return {
+            workload.key.reference: self.serving(workload)
+            for workload in workloads
+            if workload.result is not None
+        }
+
     def _pod_of(self, workload: AssessedWorkload) -> Pod | None:
         """Return a pod of a workload without a node: that of its template, or one that runs."""
         single = msgspec.structs.replace(workload, pods=1)

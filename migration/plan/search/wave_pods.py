@@ -10,7 +10,7 @@ from findings.finding import Code
 from findings.text import count_text, join_names
 from kube.api.core import Node, Pod
 from kube.api.workloads import DAEMON_SET
-from kube.names import DEFAULT_SCHEDULER_NAME, TRANSLATE_LABEL
+from kube.names import DEFAULT_SCHEDULER_NAME
 from migration.assessment.assess import AssessedCluster
 from migration.assessment.evidence import Evidence, mapping_at
 from migration.assessment.node_devices import GPU, Source
@@ -40,7 +40,11 @@ def with_bare_pods(entry: Candidate, evidence: Evidence) -> Candidate:
 
 def with_work(entry: Candidate, work: Sequence[PlannedWork]) -> Candidate:
     """Return a node with the mark of work that its switch waits for; such nodes come last."""
-    return msgspec.structs.replace(entry, has_work=any(item.waits for item in work))
+    return msgspec.structs.replace(
+        entry,
+        has_work=any(item.waits for item in work),
+        never_ends=any(item.never_ends for item in work),
+    )
 
 
 def work_by_wave(
@@ -74,6 +78,26 @@ def work_by_wave(
             item for item in present if item.node not in order or not _runs_out(item, ending)
         ]
         present = [_after(item, entry, keys, order, restarted) for item in staying]
+
+
+def ending_pods(
+    work: Mapping[str, Sequence[PlannedWork]], evidence: Evidence, groups: Mapping[str, Workload]
+) -> Mapping[PodKey, str]:
+    """Return the pods that end before the drain of their node, with this node, and without successors.
+
+    Args:
+        work: Node to the pods that lose something when they are evicted, as of today.
+        evidence: All pods of the cluster.
+        groups: Workload, as `Kind/namespace/name`, to its owner and its pods.
+    """
+    keys, ending = _keys(groups), _ending(evidence)
+    return {
+        key: node
+        for node, items in work.items()
+        for item in items
+        if _runs_out(item, ending) and not item.followed
+        if (key := keys.get(_name(item))) is not None
+    }
 
 
 def with_leaving(
@@ -241,12 +265,38 @@ def _budget_notes(wave: Wave, evidence: Evidence, earlier: Sequence[Wave]) -> It
 
 def _work_notes(work: Sequence[PlannedWork]) -> Iterator[str]:
     """Yield a note on the pods that the switch of their node waits for, since they would lose work."""
-    pods = [f"{item.pod.partition('/')[2]} on {item.node}" for item in work if item.waits]
+    pods = [_place(item) for item in work if item.waits and not item.never_ends]
     if pods:
         yield (
             f"{count_text(len(pods), 'pod')} would lose work: {join_names(pods)}; switch.sh waits for them, or asks, see "
             "work in plan.yaml"
         )
+    failing = [item for item in work if item.fails_job and item.ending]
+    if failing:
+        jobs = join_names(sorted({item.owner for item in failing}))
+        ending = {
+            f"{pod.partition('/')[2]} on {node}"
+            for item in failing
+            for pod, node in item.ending.items()
+        }
+        yield (
+            f"one evicted pod fails {jobs}, and the other pods of the Job end with it, on whatever node: "
+            f"{join_names(sorted(ending))}"
+        )
+    endless = [_place(item) for item in work if item.never_ends]
+    if endless:
+        text = "1 pod never ends" if len(endless) == 1 else f"{len(endless)} pods never end"
+        yield (
+            f"{text} by itself, and asks not to be evicted: {join_names(endless)}; switch.sh asks without a wait: take "
+            "the annotation off, or evict it, see README.md"
+            if len(endless) == 1
+            else f"{text} by themselves, and ask not to be evicted: {join_names(endless)}; switch.sh asks without a "
+            "wait: take the annotation off, or evict them, see README.md"
+        )
+
+
+def _place(item: PlannedWork) -> str:
+    return f"{item.pod.partition('/')[2]} on {item.node}"
 
 
 def _with_restart(workload: PlannedWorkload, groups: Mapping[str, Workload]) -> PlannedWorkload:
@@ -391,34 +441,6 @@ def replaced_pods(evidence: Evidence, workloads: Iterable[AssessedWorkload]) -> 
         if pod.controller and not pod.ends
         if (name := PodName(pod.namespace, pod.name)) not in members
     )
-
-
-def waiting_notes(
-    waiting: Mapping[str, Sequence[str]], namespaces: Collection[str], switched: Collection[str]
-) -> Iterator[str]:
-    """Yield notes for each DaemonSet of a wave that has pods on nodes with a device plugin.
-
-    Args:
-        waiting: DaemonSet to these nodes.
-        namespaces: The namespaces that the wave opts in.
-        switched: The nodes of all waves.
-    """
-    for workload, nodes in waiting.items():
-        if workload.split("/")[1] not in namespaces:
-            continue
-        later = [node for node in nodes if node in switched]
-        never = [node for node in nodes if node not in switched]
-        if later:
-            yield (
-                f"{workload} is not restarted: on {join_names(later)} its pods keep the devices of the plugin until "
-                "the node is switched, and one that ends before that waits for it"
-            )
-        if never:
-            yield (
-                f"no wave switches {join_names(never)}: pods of {workload} keep the devices of the plugin there, and "
-                "one that ends gets none again before its node has changed hands; solve what holds these nodes first; a "
-                f'DaemonSet of such nodes alone may keep its device keys: label its template {TRANSLATE_LABEL}: "false"'
-            )
 
 
 def _others_notes(wave: Wave) -> Iterator[str]:

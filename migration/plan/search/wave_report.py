@@ -4,12 +4,13 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Final
 
+from findings.text import join_names
+from kube.names import TRANSLATE_LABEL
 from migration.assessment.outcomes import AssessedWorkload, Outcome
 from migration.plan.model.plan import FreeDevicesReport, PartialNamespace, PlannedWorkload, Wave
 from migration.plan.search.moments import Attempt, Moment, stage_after
 from migration.plan.search.parts import Part
 from migration.plan.search.placement import Placement, Placer
-from migration.plan.search.wave_pods import waiting_notes
 
 _NO_SPARE: Final = (
     "after it no node to spare of those with {}: were one lost, more pods would have no devices than today; "
@@ -25,7 +26,7 @@ class WaveReports:
         placer: Placer,
         workloads: Sequence[AssessedWorkload],
         wave_nodes: int,
-        first_note: str,
+        first_notes: Sequence[str],
     ) -> None:
         """Prepare the reports.
 
@@ -33,12 +34,12 @@ class WaveReports:
             placer: Has placed the pods.
             workloads: The cluster's workloads.
             wave_nodes: The most nodes of a wave.
-            first_note: A note on the first wave; empty for none.
+            first_notes: Notes on the first wave; empty ones are none.
         """
         self._placer = placer
         self._workloads = workloads
         self._wave_nodes = wave_nodes
-        self._first_note = first_note
+        self._first_notes = first_notes
 
     def wave(self, number: int, moment: Moment, attempt: Attempt, switched: frozenset[str]) -> Wave:
         """Return a wave of the plan.
@@ -96,8 +97,8 @@ class WaveReports:
                         *(obstacle.note for obstacle in attempt.obstacles),
                         *(_NO_SPARE.format(side) for side in attempt.without_spare),
                         *(note for entry in attempt.nodes for note in entry.notes),
-                        *waiting_notes(waiting, namespaces, switched),
-                        *([self._first_note] if number == 1 and self._first_note else ()),
+                        *_waiting_notes(waiting, namespaces, switched),
+                        *(filter(None, self._first_notes) if number == 1 else ()),
                     )
                 )
             ),
@@ -145,3 +146,31 @@ def unplaced_pods(placer: Placer, before: Placement, during: Placement) -> tuple
     return tuple(
         f"Pod/{name.namespace}/{name.name}" for name in sorted(evicted) if not evicted[name]
     )
+
+
+def _waiting_notes(
+    waiting: Mapping[str, Sequence[str]], namespaces: Collection[str], switched: Collection[str]
+) -> Iterator[str]:
+    """Yield notes for each DaemonSet of a wave that has pods on nodes with a device plugin.
+
+    Args:
+        waiting: DaemonSet to these nodes.
+        namespaces: The namespaces that the wave opts in.
+        switched: The nodes of all waves.
+    """
+    for workload, nodes in waiting.items():
+        if workload.split("/")[1] not in namespaces:
+            continue
+        later = [node for node in nodes if node in switched]
+        never = [node for node in nodes if node not in switched]
+        if later:
+            yield (
+                f"{workload} is not restarted: on {join_names(later)} its pods keep the devices of the plugin until "
+                "the node is switched, and one that ends before that waits for it"
+            )
+        if never:
+            yield (
+                f"no wave switches {join_names(never)}: pods of {workload} keep the devices of the plugin there, and "
+                "one that ends gets none again before its node has changed hands; solve what holds these nodes first; a "
+                f'DaemonSet of such nodes alone may keep its device keys: label its template {TRANSLATE_LABEL}: "false"'
+            )

@@ -15,7 +15,7 @@ import msgspec
 
 from migration.assessment.assess import AssessedCluster
 from migration.assessment.node_devices import labels_of_sharing
-from migration.assessment.outcomes import AssessedWorkload, Outcome
+from migration.assessment.outcomes import AssessedWorkload, Outcome, suspended_text
 from migration.plan.model.plan import (
     Held,
     PlannedNode,
@@ -31,7 +31,7 @@ from migration.plan.search.moments import (
     Moment,
     Obstacle,
     Policy,
-    with_spare,
+    policies_in_order,
     without_spare,
 )
 from migration.plan.search.parts import (
@@ -41,6 +41,7 @@ from migration.plan.search.parts import (
     whole_namespaces,
 )
 from migration.plan.search.placement import Placement, Placer
+from migration.plan.search.rivals import with_rivals
 from migration.plan.search.searched import SearchedWaves, held_objects
 from migration.plan.search.stage import PodKey, Stage
 from migration.plan.search.unmovable import (
@@ -117,11 +118,7 @@ class Planner:
         self._policy = policy
         self._policies: tuple[Policy, ...] = (policy,)
         if policy.notes_loss:
-            spare = with_spare(policy)
-            self._policies = (
-                *(msgspec.structs.replace(entry, leaves_work=True) for entry in (spare, policy)),
-                *(spare, policy),
-            )
+            self._policies = policies_in_order(policy)
         self._losses = NodeLosses.none(placer)
         self._sources = {node.node: node.source for node in cluster.nodes}
         self._live_nodes = live_nodes
@@ -196,9 +193,8 @@ class Planner:
             without = self._search_in_parts(begin, start.selected, (self._policy,), progress)
             search = self._better(search, without)
         useful = self._without_useless_nodes(begin, search, progress)
-        reports = WaveReports(
-            self._placer, self._workloads, self._policy.wave_nodes, self._losses.today_note()
-        )
+        notes = (self._losses.today_note(), suspended_text(self._workloads))
+        reports = WaveReports(self._placer, self._workloads, self._policy.wave_nodes, notes)
         return Waves(
             waves=with_couplings(
                 [
@@ -229,8 +225,9 @@ class Planner:
     def misfit(self, stage: Stage, draining: frozenset[str]) -> str:
         """Explain that pods find no devices while nodes are drained; empty if all do."""
         search = WaveSearch(self._placer, self._policy, self._losses, lambda: False)
-        obstacle = search.check_drain(self._begin(stage, (), ()), draining)
-        return obstacle.reason if obstacle is not None else ""
+        begin = self._begin(stage, (), ())
+        obstacle = search.check_drain(begin, draining)
+        return with_rivals(self._placer, begin, obstacle).reason if obstacle is not None else ""
 
     def unplaced(self, stage: Stage, draining: frozenset[str]) -> tuple[str, ...]:
         """Return the pods without devices that find no place while nodes are drained, as `Pod/namespace/name`."""
@@ -290,6 +287,7 @@ class Planner:
             nodes=tuple(candidates),
             parts=parts,
             serving=self._serving,
+            usable=self._usable.all_nodes(self._workloads),
         )
 
     def _running(self, placement: Placement) -> dict[PodKey, str]:
@@ -335,9 +333,7 @@ class Planner:
         lacked_spare = False
         fails_alike: Policy | None = None
         for policy in policies:
-            if policy.leaves_work and not any(entry.has_work for entry in moment.nodes):
-                continue
-            if policy == fails_alike:
+            if policy == fails_alike or policy.leaves_nothing(moment.nodes):
                 continue
             obstacle = None
             search = WaveSearch(self._placer, policy, self._losses, progress.stops)
@@ -345,7 +341,7 @@ class Planner:
                 attempt = search.find(moment)
                 lacked_spare |= search.lacks_spare
                 if attempt is None:
-                    obstacle = search.obstacle
+                    obstacle = search.explained(moment)
                     # Where no node to spare was missed, nothing fits without one, either.
                     fails_alike = None if search.lacks_spare else without_spare(policy)
                     break

@@ -1,0 +1,67 @@
+"""Pods without devices at a moment, and the pods that wait today and have devices in their place. Pure."""
+
+from collections import Counter
+
+import msgspec
+
+from findings.text import join_names
+from migration.plan.search.moments import Moment, Obstacle
+from migration.plan.search.placement import Placement, Placer
+from migration.plan.search.stage import PodKey, Stage
+
+
+def missing_pods(
+    placer: Placer, moment: Moment, stage: Stage, placement: Placement
+) -> frozenset[PodKey]:
+    """Return the pods that have no devices, though they have some today."""
+    disturbed = placer.disturbed(stage, moment.running)
+    return (placement.unplaced - moment.pending) | (placement.unplaced & disturbed)
+
+
+def without_devices(missing: frozenset[PodKey]) -> str:
+    """Return the text about pods that have no devices."""
+    pods = "1 pod has" if len(missing) == 1 else f"{len(missing)} pods have"
+    return f"{pods} no devices: {by_workload(missing)}"
+
+
+def by_workload(pods: frozenset[PodKey]) -> str:
+    """Return the number of pods of each workload."""
+    workloads = Counter(key.workload for key in pods)
+    return join_names([f"{count} of {name}" for name, count in sorted(workloads.items())])
+
+
+def with_rivals(placer: Placer, moment: Moment, obstacle: Obstacle) -> Obstacle:
+    """Return an obstacle with the pods that wait today, and without which fewer pods would have no devices.
+
+    Where they are left out, others that wait may come in their place, so these are named, too.
+
+    Args:
+        placer: Places the pods.
+        moment: The moment at which the obstacle was met.
+    """
+    stage, before = obstacle.stage, obstacle.before
+    if stage is None or before is None:
+        return obstacle
+    placement = placer.place(stage, before)
+    missing = first = missing_pods(placer, moment, stage, placement)
+    rivals: frozenset[PodKey] = frozenset()
+    while missing and (served := _served_instead(moment, placement, missing) - rivals):
+        rivals |= served
+        workloads = {key.workload for key in rivals}
+        left_out = frozenset(key for key in moment.pending if key.workload in workloads)
+        placement = placer.place(stage, before, left_out)
+        missing = missing_pods(placer, moment, stage, placement)
+    if len(missing) >= len(first):
+        return obstacle
+    problem = f"{obstacle.problem}, while pods that wait today have some: {by_workload(rivals)}"
+    return msgspec.structs.replace(obstacle, problem=problem)
+
+
+def _served_instead(
+    moment: Moment, placement: Placement, missing: frozenset[PodKey]
+) -> frozenset[PodKey]:
+    """Return the pods that wait today, and have devices on a node that some of the missing pods may use."""
+    nodes = frozenset[str]().union(
+        *(moment.usable.get(name, frozenset[str]()) for name in {key.workload for key in missing})
+    )
+    return frozenset(key for key in moment.pending if placement.nodes.get(key) in nodes)
