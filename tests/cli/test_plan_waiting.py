@@ -1,4 +1,4 @@
-"""`drawbridge assess` and `plan`: what waits, what is suspended, and what has ended uses no devices of others."""
+"""`drawbridge assess` and `plan`: the devices of waiting, suspended and ended pods."""
 
 import itertools
 import json
@@ -136,17 +136,16 @@ def test_all_workloads_that_wait_in_the_place_of_others_are_named(tmp_path: Path
 
 
 def test_pods_that_wait_for_other_nodes_are_not_named(tmp_path: Path) -> None:
-    """A note named a Job of another pool, which no node of the missing pods would serve."""
-    own = {"nodeSelector": {"pool": "a"}}
-    other = {"nodeSelector": {"pool": "b"}}
+    """A note named a Job of another pool."""
+    own, other = {"pool": "a"}, {"pool": "b"}
     nodes = [
         *(plugin_node(f"a-{number}", 2, pool="a") for number in range(2)),
         *(plugin_node(f"b-{number}", 2, pool="b") for number in range(2)),
     ]
     pods = [
-        *workload("full", {GPU: "2"}, ["a-0", "a-1"], **own),
-        *workload("small", {GPU: "1"}, ["b-0", "b-1"], **other),
-        *workload("big", {GPU: "2"}, [""], **other),
+        *workload("full", {GPU: "2"}, ["a-0", "a-1"], nodeSelector=own),
+        *workload("small", {GPU: "1"}, ["b-0", "b-1"], nodeSelector=other),
+        *workload("big", {GPU: "2"}, [""], nodeSelector=other),
     ]
 
     plan = planned(tmp_path, [*nodes, *pods])

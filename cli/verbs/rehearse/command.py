@@ -79,7 +79,7 @@ _UNTOUCHED: Final = (
 @click.option(
     "--evict-jobs",
     is_flag=True,
-    help="Run the scripts with --evict-jobs=all: evict pods that would lose work, instead of waiting for ten minutes.",
+    help="Run the scripts with --evict-jobs=all: evict pods that would lose work, instead of waiting for them.",
 )
 @click.option(
     "--binaries",

@@ -68,7 +68,7 @@ class _Refused(click.ClickException):
 @click.option(
     "--evict-jobs",
     metavar="NODES",
-    help="Evict pods that would lose work: of the nodes in this list with commas, or of all with `all`.",
+    help="Evict pods that would lose work: of the nodes in this list with commas; all for every one.",
 )
 @click.option("--take-over", is_flag=True, help="Continue in place of another operator.")
 @click.option(

@@ -110,7 +110,7 @@ def describe_work(work: PlannedWork) -> str:
 
 
 def _way_on(work: PlannedWork) -> str:
-    """Return the text about a pod without an end: the command after which it may be evicted."""
+    """Return the text about a pod without an end of its own, with the command that allows its eviction."""
     _, namespace, name = work.pod.split("/", 2)
     words = ["kubectl", "annotate", "pod", name, f"--namespace={namespace}"]
     words += [f"{key}-" for key in work.annotations]

@@ -31,9 +31,10 @@ def by_workload(pods: frozenset[PodKey]) -> str:
 
 
 def with_rivals(placer: Placer, moment: Moment, obstacle: Obstacle) -> Obstacle:
-    """Return an obstacle with the pods that wait today, and without which fewer pods would have no devices.
+    """Return an obstacle with the waiting pods in the place of those without devices.
 
-    Where they are left out, others that wait may come in their place, so these are named, too.
+    Without them fewer pods lack devices. Where they are left out, others that wait may come in their place, so these
+    are named, too.
 
     Args:
         placer: Places the pods.
