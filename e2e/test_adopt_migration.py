@@ -429,14 +429,15 @@ def is_translated(pod: Object) -> bool:
 def assert_counts(migration: Migration, promised: Mapping[str, Any]) -> None:
     """Every count of the assessment is that of the API server, and nothing legacy is left."""
     rows = {row["object"]: row for row in promised["workloads"]}
-    # A suspended CronJob has no pod; its next run would have one. A Job has ended, or a node died under it.
+    # A suspended CronJob has no pod, and counts with none. A Job has ended, or a node died under it.
     idle = {member.reference for member in migration.members if not member.pods}
     pods = {key: running for key, running in migration.pods().items() if key not in idle}
     assert {key: len(running) for key, running in pods.items()} == {
         key: row["pods"] for key, row in rows.items() if key not in idle
     }
     running_pods = sum(map(len, pods.values()))
-    assert running_pods + len(idle) == promised["capacity"]["pods"]
+    idle_pods = sum(rows[reference]["pods"] for reference in idle)
+    assert running_pods + idle_pods == promised["capacity"]["pods"]
     for reference, running in pods.items():
         is_native = rows[reference]["outcome"] == "native"
         for pod in running:
