@@ -184,8 +184,9 @@ def test_a_cluster_moves_wave_by_wave_and_one_wave_back(migration: Migration) ->
         plan = make_plan(migration)
         assert_the_quota_is_full(migration)
 
-        migration.run("prepare.sh")
+        # A person's chart comes first: prepare.sh stops until its DaemonSet is there.
         migration.cluster.apply(hami_driver())
+        migration.run("prepare.sh")
         follow(migration, plan["waves"])
 
         assert_counts(migration, promised)
