@@ -26,12 +26,13 @@ from cli.runbooks.wave_runbook import (
     switch_parts,
     switch_script,
 )
-from findings.text import count_text, printable, reference_text
+from findings.text import count_text, join_names, printable, reference_text
 from migration.assessment.evidence import mapping_at
 from migration.plan.facts.environment import KUSTOMIZE
 from migration.plan.facts.vendors import CHART_MAPPINGS, NVIDIA
 from migration.plan.facts.work import describe_work
 from migration.plan.model.plan import Plan, PluginDaemonSet, Wave
+from migration.plan.search.unmovable import CORDONED
 
 SETTINGS: Final = "settings.yaml"
 PROFILES: Final = "profiles"
@@ -159,6 +160,11 @@ def _readme_waves(plan: Plan) -> Iterator[str]:
     yield ""
     yield "Free devices are those of device plugins, for pods with device keys, and those of DRA drivers, for pods"
     yield "with claims; pods whose resource names a DeviceClass maps use both."
+    cordoned = [
+        entry.object.removeprefix("Node//") for entry in plan.held if entry.reason == CORDONED
+    ]
+    if cordoned:
+        yield f"Those of {_cell(join_names(cordoned))} count, too: no pod gets them while the node is cordoned."
     yield ""
     yield "| wave | nodes | namespaces | workloads | leaving pods | free for keys | free for claims |"
     yield "| --- | --- | --- | --- | --- | --- | --- |"

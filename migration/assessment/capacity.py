@@ -1,5 +1,6 @@
 """The check that all pods of the assessed workloads find nodes at once, with devices published or assumed."""
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Final
@@ -50,14 +51,17 @@ def place_workloads(
     classes: Mapping[str, DeviceClass],
     usable_classes: frozenset[str],
     resources: Mapping[str, NodeResources],
+    *,
+    running: Collection[tuple[str, str]] = (),
 ) -> Capacity:
-    """Place all pods one after the other.
+    """Place all pods one after the other, first those that run.
 
     Args:
         cluster: The cluster with the claims that are allocated already; has the new ones
             afterwards.
         usable_classes: Names of the DeviceClasses that select any device.
         resources: Node to its CPU, memory and other counted resources, with all other pods.
+        running: Namespace and name of the pods that have a node today.
     """
     translated_workloads = [workload for workload in workloads if workload.result is not None]
     counted_workloads = [
@@ -75,6 +79,18 @@ def place_workloads(
         pods += own
         owners += [workload.key.reference] * len(own)
         templates.update(build_templates(workload))
+    # Where devices are missing, those that wait today are the ones that lack them.
+    running_counts = {
+        workload.key.reference: len(workload.members.intersection(running))
+        for workload in counted_workloads
+    }
+    seen = Counter[str]()
+    waits = []
+    for owner in owners:
+        seen[owner] += 1
+        waits.append(seen[owner] > running_counts[owner])
+    order = sorted(range(len(pods)), key=waits.__getitem__)
+    owners, pods = [owners[place] for place in order], [pods[place] for place in order]
     question = SimulationInput(
         pods=tuple(pods), templates=templates, classes=classes, resources=resources
     )

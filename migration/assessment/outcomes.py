@@ -425,11 +425,12 @@ def translated_pod(result: TranslatedObject) -> Mapping[str, Any] | None:
 def used_devices(workloads: Iterable[AssessedWorkload]) -> dict[str, Counter[str]]:
     """Return namespace to DeviceClass to the devices that claims of all pods request of it.
 
-    Of alternatives the largest counts.
+    Of alternatives the largest counts. A CronJob counts with the pods that run: without a run it uses nothing.
     """
     usage: dict[str, Counter[str]] = {}
     for workload in workloads:
         counts = usage.setdefault(workload.key.namespace, Counter())
+        pods = len(workload.members) if workload.key.kind == "CronJob" else workload.pods
         for claim in workload.result.claims if workload.result is not None else ():
             for request in claim.spec["spec"]["devices"]["requests"]:
                 largest: Counter[str] = Counter()
@@ -437,7 +438,7 @@ def used_devices(workloads: Iterable[AssessedWorkload]) -> dict[str, Counter[str
                     name = alternative["deviceClassName"]
                     largest[name] = max(largest[name], alternative.get("count") or 1)
                 for name, count in largest.items():
-                    counts[name] += count * workload.pods
+                    counts[name] += count * pods
     return usage
 
 

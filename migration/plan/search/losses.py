@@ -15,8 +15,8 @@ from migration.plan.search.stage import PodKey, Stage
 _GROUPS: Final = 32
 """Groups of nodes of each side whose loss is tried."""
 _TODAY: Final = (
-    "no node to spare today: the loss of {} would leave pods without devices before the first wave, too; the waves leave "
-    "no more of them without"
+    "no node to spare today: the loss of {}, for example, would leave pods without devices before the first wave, too "
+    "({} of {} losses that were tried, one of each kind of nodes); the waves leave no more of them without"
 )
 
 
@@ -51,6 +51,7 @@ class NodeLosses:
         self._devices = placer.device_counts()
         self._groups = placer.node_groups()
         self._lost_today = tuple(nodes for nodes, missing in missing_today.items() if missing)
+        self._number_tried = len(missing_today)
         self._today: dict[NodeGroup, int] = {}
         for nodes, missing in missing_today.items():
             for group in self._groups_of(nodes):
@@ -72,7 +73,8 @@ class NodeLosses:
     def today_note(self) -> str:
         """Return a note on today's losses that leave pods without devices; empty if none does."""
         lost = list(dict.fromkeys(name for nodes in self._lost_today for name in nodes))
-        return _TODAY.format(join_names(lost)) if lost else ""
+        number = len(self._lost_today)
+        return _TODAY.format(join_names(lost), number, self._number_tried) if lost else ""
 
     def find(self, moment: Moment, stage: Stage, after: Placement) -> Iterator[Loss]:
         """Yield the first loss of each side that leaves more pods without devices than it would today.

@@ -53,7 +53,7 @@ _SLICED: Final = (
     "has a part of one"
 )
 _RUNS_BOUND: Final = "pods of {} run on it with a PersistentVolume of it, and would get claims"
-_CORDONED: Final = "it is cordoned, and the end of its wave would uncordon it"
+CORDONED: Final = "it is cordoned, and the end of its wave would uncordon it"
 _UNCORDON: Final = "uncordon it, if it may take pods; then plan again from a new snapshot"
 _NOT_READY: Final = "it is not ready, so its drain and its driver would wait"
 _REPAIR: Final = "repair it, or remove it from the cluster; then plan again from a new snapshot"
@@ -94,7 +94,7 @@ def held_unavailable(
             continue
         reference = f"Node//{source.name}"
         if mapping_at(source.document, "spec").get("unschedulable") is True:
-            yield Held(object=reference, reason=_CORDONED, fix=_UNCORDON)
+            yield Held(object=reference, reason=CORDONED, fix=_UNCORDON)
         elif not is_ready(source.document):
             yield Held(object=reference, reason=_NOT_READY, fix=_REPAIR)
 

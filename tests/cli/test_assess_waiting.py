@@ -1,0 +1,61 @@
+"""`drawbridge assess`: pods that run today are not named in place of those that wait, and a CronJob uses nothing."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from kube.manifests.dump import dump_yaml
+from kube.manifests.source import SourceObject
+from migration.assessment.assess import assess_cluster
+from migration.assessment.outcomes import used_devices
+from process.profiles.profile_files import load_profiles
+from testing.command import drawbridge
+from testing.documents import api_object, namespace
+from testing.migration import GPU, plugin_node, workload
+from testing.plan import planned
+from translation.cluster.snapshot import TranslationOptions
+
+
+@pytest.mark.parametrize("running", ["a", "z"])
+def test_pods_that_wait_today_are_those_that_find_no_node(tmp_path: Path, running: str) -> None:
+    """Pods were placed by name, and one that runs was named in place of one that waits."""
+    waiting = "z" if running == "a" else "a"
+    objects = [plugin_node("gpu-0", gpus=1), namespace("team")]
+    objects += workload(running, {GPU: "1"}, ["gpu-0"])
+    objects += workload(waiting, {GPU: "1"}, [""])
+    file = tmp_path / "cluster.yaml"
+    file.write_text(dump_yaml(objects))
+
+    result = drawbridge("assess", "--snapshot", file, "-o", "json")
+
+    unplaced = json.loads(result.stdout)["capacity"]["unplaced"]
+    assert [f"Deployment/team/{waiting}"] == [entry["object"] for entry in unplaced]
+
+
+def test_a_cron_job_without_a_run_uses_no_devices_today() -> None:
+    """`quota convert` raised a quota by it."""
+    container = {"name": "c", "image": "a", "resources": {"limits": {GPU: 2}}}
+    job = {"template": {"spec": {"containers": [container]}}}
+    nightly = api_object(
+        "CronJob", "nightly", "team", spec={"schedule": "0 1 * * *", "jobTemplate": {"spec": job}}
+    )
+    objects = [plugin_node("gpu-0"), namespace("team"), nightly]
+    objects += workload("web", {GPU: "1"}, ["gpu-0"])
+    sources = [SourceObject(document=entry, source="a test", line=0) for entry in objects]
+
+    cluster = assess_cluster(
+        sources, load_profiles(), TranslationOptions(), namespace="default", version=""
+    )
+
+    assert {"gpu.nvidia.com": 1} == dict(used_devices(cluster.workloads)["team"])
+
+
+def test_free_devices_of_a_cordoned_node_are_told_as_such(tmp_path: Path) -> None:
+    cordoned = plugin_node("gpu-1")
+    cordoned["spec"] = {"unschedulable": True}
+
+    planned(tmp_path, [plugin_node("gpu-0"), cordoned], "--plugin-label", "no-plugin=true")
+
+    page = (tmp_path / "plan" / "README.md").read_text()
+    assert "Those of gpu-1 count, too: no pod gets them while the node is cordoned." in page
