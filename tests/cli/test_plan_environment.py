@@ -326,6 +326,28 @@ def test_shellcheck_finds_nothing_in_the_scripts_of_a_repository(tmp_path: Path)
         ("cloud.google.com/gke-nodepool", Component.CLUSTER_AUTOSCALER),
     ],
 )
+def test_what_an_autoscaler_does_with_native_pods_is_reported_where_there_are_no_others(
+    tmp_path: Path, pool: str, component: Component
+) -> None:
+    """Notes spoke of pods with claims where all pods keep their resource names."""
+    nodes = [plugin_node(name, 4, **{pool: "a100"}) for name in ("gpu-0", "gpu-1")]
+    web = workload("web", {GPU: "1"}, ["gpu-0"])
+
+    plan = planned(tmp_path, [*nodes, PLUGIN, namespace("team"), *web], "--wave-nodes", 1)
+
+    notes = [note for wave in plan["waves"] for note in wave["notes"]]
+    for topic, is_told in ((Topic.SEES_CLAIMS, False), (Topic.EXTENDED_RESOURCES, True)):
+        for statement in statements_about(component, topic):
+            assert (f"{statement.sentence} [{statement.source}]" in notes) is is_told
+
+
+@pytest.mark.parametrize(
+    ("pool", "component"),
+    [
+        ("karpenter.sh/nodepool", Component.KARPENTER),
+        ("cloud.google.com/gke-nodepool", Component.CLUSTER_AUTOSCALER),
+    ],
+)
 def test_what_an_autoscaler_does_with_claims_is_reported_once(
     tmp_path: Path, pool: str, component: Component
 ) -> None:

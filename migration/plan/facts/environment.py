@@ -9,8 +9,8 @@ What autoscalers do with claims is from `translation.cluster.component_statement
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -61,9 +61,27 @@ _KUEUE_TOPICS: Final = dict.fromkeys(
 )
 """Kinds whose pods Kueue counts; of others, which are jobs, it counts the template."""
 _AUTOSCALER_IMAGE: Final = re.compile(r"cluster-autoscaler[^:]*:v?1\.(\d{1,3})(?!\d)")
+_CLAIM_TOPICS: Final = (Topic.SEES_CLAIMS, Topic.SCALE_FROM_ZERO)
+_NATIVE_TOPICS: Final = (Topic.EXTENDED_RESOURCES,)
 REVERTING: Final = frozenset({"Argo CD", "Flux"})
 """The managers that compare a cluster with a repository all the time. Helm does so with each
 upgrade."""
+
+
+class NodesByUse(NamedTuple):
+    """The nodes with pods that have devices.
+
+    Attributes:
+        native: The nodes of pods that keep their resource names.
+        claims: The nodes of pods that have claims, or get them by a translation.
+    """
+
+    native: frozenset[str] = frozenset()
+    claims: frozenset[str] = frozenset()
+
+    def has_native_only(self, names: Collection[str]) -> bool:
+        """Return True if some of these nodes have native pods, and none has others."""
+        return not self.native.isdisjoint(names) and self.claims.isdisjoint(names)
 
 
 def manager_of(document: Mapping[str, Any]) -> str:
@@ -153,7 +171,10 @@ def plugin_misgiving(node: PlannedNode, plugin_label: str, objects: Sequence[Sou
 
 
 def with_environment(
-    plan: Plan, objects: Sequence[SourceObject], vocabularies: Mapping[str, Vocabulary]
+    plan: Plan,
+    objects: Sequence[SourceObject],
+    vocabularies: Mapping[str, Vocabulary],
+    nodes_by_use: NodesByUse,
 ) -> Plan:
     """Return a plan with the managers of its objects, and with notes on its waves' surroundings.
 
@@ -161,6 +182,7 @@ def with_environment(
         plan: The plan.
         objects: The cluster's objects.
         vocabularies: The vocabularies in force, by name.
+        nodes_by_use: The nodes by the pods that run there.
     """
     plan = msgspec.structs.replace(plan, managed=read_managed(objects, plan))
     waves = (
@@ -169,7 +191,7 @@ def with_environment(
             former_labels=_former_labels(wave, objects),
             notes=(
                 *wave.notes,
-                *environment_notes(plan, wave, objects),
+                *environment_notes(plan, wave, objects, nodes_by_use),
                 *_quota_notes(wave, objects, vocabularies),
                 *_queue_notes(wave, objects),
             ),
@@ -224,19 +246,22 @@ def _queue_notes(wave: Wave, objects: Iterable[SourceObject]) -> Iterator[str]:
         yield f"{statement.sentence} [{statement.source}]"
 
 
-def environment_notes(plan: Plan, wave: Wave, objects: Sequence[SourceObject]) -> Iterator[str]:
+def environment_notes(
+    plan: Plan, wave: Wave, objects: Sequence[SourceObject], nodes_by_use: NodesByUse
+) -> Iterator[str]:
     """Yield notes for a person on a wave's surroundings.
 
     Args:
         plan: The plan with the managers of its objects.
         wave: One of its waves.
         objects: The cluster's objects.
+        nodes_by_use: The nodes by the pods that run there.
     """
     misgivings = (plugin_misgiving(node, plan.plugin_label, objects) for node in wave.nodes)
     yield from dict.fromkeys(f"a device plugin: {text}" for text in misgivings if text)
     yield from _koordlet_notes(wave, objects)
     yield from selecting_notes(plan, wave, objects)
-    yield from _autoscaler_notes(plan, wave, _autoscaler_release(objects))
+    yield from _autoscaler_notes(plan, wave, _autoscaler_release(objects), nodes_by_use)
     labels: dict[str, str] = {}
     for node in wave.nodes:
         if node.pool:
@@ -282,18 +307,33 @@ def _is_of_release(statement: Statement, release: int | None) -> bool:
     return statement.holds_for(release)
 
 
-def _autoscaler_notes(plan: Plan, wave: Wave, release: int | None) -> Iterator[str]:
-    """Yield notes on the pools' autoscalers and claims, except those of an earlier wave.
+def _autoscaler_notes(
+    plan: Plan, wave: Wave, release: int | None, nodes_by_use: NodesByUse
+) -> Iterator[str]:
+    """Yield notes on the pools' autoscalers and their pods, except those of an earlier wave.
 
     Args:
         plan: The plan.
         wave: One of its waves.
         release: The minor release of the Cluster Autoscaler; None if it is not known.
+        nodes_by_use: The nodes by the pods that run there.
     """
-    earlier = (entry for entry in plan.waves if entry.wave < wave.wave)
-    earlier_autoscalers = set[Component]().union(*map(_autoscalers, earlier))
-    for component in sorted(_autoscalers(wave) - earlier_autoscalers):
-        for statement in statements_about(component, Topic.SEES_CLAIMS, Topic.SCALE_FROM_ZERO):
+    nodes_of: dict[str, set[str]] = {}
+    for entry in plan.waves:
+        for node in entry.nodes:
+            nodes_of.setdefault(node.pool, set()).add(node.name)
+    topics_of = {
+        pool: _NATIVE_TOPICS if nodes_by_use.has_native_only(names) else _CLAIM_TOPICS
+        for pool, names in nodes_of.items()
+    }
+    earlier = {
+        topic
+        for entry in plan.waves
+        if entry.wave < wave.wave
+        for topic in _autoscaler_topics(entry, topics_of)
+    }
+    for component, topics in sorted(_autoscaler_topics(wave, topics_of) - earlier):
+        for statement in statements_about(component, *topics):
             if statement.provider in _UNLABELLED_PROVIDERS or not _is_of_release(
                 statement, release
             ):
@@ -301,12 +341,17 @@ def _autoscaler_notes(plan: Plan, wave: Wave, release: int | None) -> Iterator[s
             yield f"{statement.sentence} [{statement.source}]"
 
 
-def _autoscalers(wave: Wave) -> set[Component]:
-    """Return the autoscalers that grow the pools of a wave's nodes."""
+def _autoscaler_topics(
+    wave: Wave, topics_of: Mapping[str, tuple[Topic, ...]]
+) -> set[tuple[Component, tuple[Topic, ...]]]:
+    """Return the autoscalers that grow the pools of a wave's nodes, with what matters to the pods of a pool."""
     return {
-        Component.KARPENTER
-        if node.pool.startswith(f"{_KARPENTER}=")
-        else Component.CLUSTER_AUTOSCALER
+        (
+            Component.KARPENTER
+            if node.pool.startswith(f"{_KARPENTER}=")
+            else Component.CLUSTER_AUTOSCALER,
+            topics_of[node.pool],
+        )
         for node in wave.nodes
         if node.pool
     }

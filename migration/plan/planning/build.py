@@ -22,6 +22,7 @@ from migration.assessment.evidence import Evidence, cluster_uid, mapping_at, rea
 from migration.assessment.gates import check_shares
 from migration.assessment.node_devices import NodeDevices, Source
 from migration.assessment.outcomes import (
+    Outcome,
     group_with_devices,
     mapped_classes,
     native_namespaces,
@@ -34,6 +35,7 @@ from migration.plan.facts.confirmed import Confirmation, read_releases
 from migration.plan.facts.driver_nodes import read_driver_nodes
 from migration.plan.facts.driver_values import read_driver_values
 from migration.plan.facts.environment import (
+    NodesByUse,
     guard_annotations,
     held_unknown_devices,
     pool_of,
@@ -267,7 +269,9 @@ def build_plan(question: PlanQuestion, policy: Policy, progress: PlanProgress) -
         replaced_lines=removable_lines(prepared.cluster.replaced_lines),
     )
     vocabularies = vocabularies_in_force(question.options, question.profiles)
-    plan = with_environment(plan, question.objects, vocabularies)
+    plan = with_environment(
+        plan, question.objects, vocabularies, _nodes_by_use(prepared.cluster, live_nodes)
+    )
     return BuiltPlan(
         plan=plan,
         quotas=quota_documents(prepared.quotas),
@@ -276,6 +280,14 @@ def build_plan(question: PlanQuestion, policy: Policy, progress: PlanProgress) -
             for wave, details in zip(plan.waves, waves.details, strict=True)
         ),
     )
+
+
+def _nodes_by_use(cluster: AssessedCluster, live_nodes: Mapping[str, Sequence[str]]) -> NodesByUse:
+    nodes: dict[bool, set[str]] = {True: set(), False: set()}
+    for workload in cluster.workloads:
+        is_native = workload.outcome is Outcome.NATIVE
+        nodes[is_native].update(live_nodes.get(workload.key.reference, ()))
+    return NodesByUse(native=frozenset(nodes[True]), claims=frozenset(nodes[False]))
 
 
 def _complete_wave(
