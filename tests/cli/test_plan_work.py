@@ -227,6 +227,11 @@ def test_a_pod_of_whole_devices_with_a_volume_of_its_node_is_not_held(tmp_path: 
     result = drawbridge("plan", "--snapshot", file, "-o", tmp_path / "plan", "--wave-nodes", 1)
 
     assert 0 == result.exit_code, result.stdout
+    # The page said that it is created again elsewhere.
+    page = (tmp_path / "plan" / "plan.html").read_text()
+    title = "Evicted, and back with their node: a PersistentVolume of theirs stays on it"
+    assert f"<h3>{title}</h3><ul><li>StatefulSet/team/db: 1 pod</li></ul>" in page
+    assert "Evicted, and created again elsewhere</h3><ul><li>StatefulSet/team/db" not in page
 
 
 @pytest.mark.parametrize(

@@ -276,7 +276,10 @@ def build_plan(question: PlanQuestion, policy: Policy, progress: PlanProgress) -
         plan=plan,
         quotas=quota_documents(prepared.quotas),
         details=tuple(
-            with_leaving(details, wave, work, prepared.evidence, prepared.groups)
+            with_leaving(
+                *(details, wave, work, prepared.evidence, prepared.groups),
+                bound=prepared.bound_pods,
+            )
             for wave, details in zip(plan.waves, waves.details, strict=True)
         ),
     )

@@ -34,6 +34,8 @@ class Course(StrEnum):
 
     MOVES = "moves"
     """They are evicted, and their controller creates them again on other nodes."""
+    BOUND = "bound"
+    """They are evicted, and wait until their node is back, since a PersistentVolume of theirs stays there."""
     ASKS = "asks"
     """They ask not to be evicted, and never end by themselves: a person decides."""
     ENDS = "ends"

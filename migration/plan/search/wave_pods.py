@@ -106,6 +106,8 @@ def with_leaving(
     work: Mapping[str, Sequence[PlannedWork]],
     evidence: Evidence,
     groups: Mapping[str, Workload],
+    *,
+    bound: Collection[tuple[str, str]],
 ) -> WaveDetails:
     """Return the details of a wave with the course of the pods that leave its nodes.
 
@@ -117,14 +119,18 @@ def with_leaving(
         work: Node to the pods that lose something when they are evicted, as of today.
         evidence: All pods of the cluster.
         groups: Workload, as `Kind/namespace/name`, to its owner and its pods.
+        bound: Namespace and name of the pods with a volume of one node.
     """
     keys, ending = _keys(groups), _ending(evidence)
-    waiting: dict[Course, Counter[str]] = {Course.ASKS: Counter(), Course.ENDS: Counter()}
+    courses = (Course.BOUND, Course.ASKS, Course.ENDS)
+    waiting: dict[Course, Counter[str]] = {course: Counter() for course in courses}
     for item in wave.work:
         key = keys.get(_name(item))
         if item.waits and key is not None:
             course = Course.ENDS if _runs_out(item, ending) else Course.ASKS
             waiting[course][key.workload] += 1
+        elif key is not None and _name(item) in bound:
+            waiting[Course.BOUND][key.workload] += 1
     running_out = {
         key.workload
         for items in work.values()
@@ -132,7 +138,11 @@ def with_leaving(
         if _runs_out(item, ending) and (key := keys.get(_name(item))) is not None
     }
     leaving = [
-        Leaving(reference, pods - waiting[Course.ASKS][reference], _course(reference))
+        Leaving(
+            reference,
+            pods - waiting[Course.ASKS][reference] - waiting[Course.BOUND][reference],
+            _course(reference),
+        )
         for reference, pods in details.evicted.items()
         if reference not in running_out
     ]
