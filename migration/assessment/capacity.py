@@ -84,11 +84,11 @@ def place_workloads(
         workload.key.reference: len(workload.members.intersection(running))
         for workload in counted_workloads
     }
-    seen = Counter[str]()
+    counts = Counter[str]()
     waits = []
     for owner in owners:
-        seen[owner] += 1
-        waits.append(seen[owner] > running_counts[owner])
+        counts[owner] += 1
+        waits.append(counts[owner] > running_counts[owner])
     order = sorted(range(len(pods)), key=waits.__getitem__)
     owners, pods = [owners[place] for place in order], [pods[place] for place in order]
     question = SimulationInput(

@@ -329,7 +329,7 @@ def test_shellcheck_finds_nothing_in_the_scripts_of_a_repository(tmp_path: Path)
 def test_what_an_autoscaler_does_with_native_pods_is_reported_where_there_are_no_others(
     tmp_path: Path, pool: str, component: Component
 ) -> None:
-    """Notes spoke of pods with claims where all pods keep their resource names."""
+    """Notes spoke of claims for pods with resource names only."""
     nodes = [plugin_node(name, 4, **{pool: "a100"}) for name in ("gpu-0", "gpu-1")]
     web = workload("web", {GPU: "1"}, ["gpu-0"])
 

@@ -344,7 +344,7 @@ def _autoscaler_notes(
 def _autoscaler_topics(
     wave: Wave, topics_of: Mapping[str, tuple[Topic, ...]]
 ) -> set[tuple[Component, tuple[Topic, ...]]]:
-    """Return the autoscalers that grow the pools of a wave's nodes, with what matters to the pods of a pool."""
+    """Return the autoscalers of the pools of a wave's nodes, with the topics for their pods."""
     return {
         (
             Component.KARPENTER

@@ -5,7 +5,7 @@ on the node with the most CPU, as kube-scheduler's LeastAllocated does with one 
 affinity between pods, topology spread, and volumes that are bound to a node.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
@@ -15,9 +15,11 @@ from allocator.nodes.pod_requests import PodRequest, pod_request
 from allocator.nodes.resources_fit import has_resources
 from allocator.pods.node_eligibility import counted_rejection
 from answers.model.cluster_state import ClusterState
+from findings.text import count_text, join_names
 from kube.api.core import Pod
 from kube.api.meta import encode
 from migration.plan.model.node_labels import with_labels
+from migration.plan.model.plan import Wave
 from migration.plan.search.stage import Stage
 from translation.model.required_labels import required_labels
 
@@ -179,3 +181,29 @@ def _size(pod: _OtherPod) -> tuple[int, int, PodName]:
 def _free(resources: NodeResources) -> int:
     cpu = resources.free_cpu_milli
     return _UNLIMITED if cpu is None else cpu
+
+
+def others_notes(wave: Wave) -> Iterator[str]:
+    """Yield a note on the pods without devices that the drains of a wave evict."""
+    if not wave.evicted_others:
+        return
+    text = f"its drains evict {count_text(wave.evicted_others, 'pod')} without devices, too"
+    if not wave.unplaced_pods:
+        yield f"{text}; other nodes have the CPU and memory for them"
+        return
+    waiting = [pod for pod in wave.unplaced_pods if pod not in wave.stranded_pods]
+    if waiting:
+        text += (
+            f"; no other node takes {_pod_names(waiting)}, or has the CPU and memory: they wait until a node that "
+            "takes them is back, see unplacedPods in plan.yaml"
+        )
+    if wave.stranded_pods:
+        text += (
+            f"; no node has the labels that {_pod_names(wave.stranded_pods)} select, also after this wave, so they wait "
+            "for ever, see strandedPods in plan.yaml"
+        )
+    yield text
+
+
+def _pod_names(pods: Sequence[str]) -> str:
+    return join_names([pod.partition("/")[2] for pod in pods])

@@ -21,7 +21,7 @@ from migration.plan.facts.work import read_restart
 from migration.plan.model.plan import PlannedDaemonSet, PlannedWork, PlannedWorkload, Wave
 from migration.plan.search.device_map import Course, Leaving, NodeState, WaveDetails
 from migration.plan.search.moments import Candidate
-from migration.plan.search.other_pods import PodName
+from migration.plan.search.other_pods import PodName, others_notes
 from migration.plan.search.stage import PodKey
 from translation.vocabularies.hami.keys import OWN_KEYS
 
@@ -242,7 +242,7 @@ def with_pods(
             *_work_notes(work),
             *_restart_notes(planned),
             *_daemon_notes(wave, groups),
-            *_others_notes(wave),
+            *others_notes(wave),
         ),
     )
 
@@ -451,32 +451,6 @@ def replaced_pods(evidence: Evidence, workloads: Iterable[AssessedWorkload]) -> 
         if pod.controller and not pod.ends
         if (name := PodName(pod.namespace, pod.name)) not in members
     )
-
-
-def _others_notes(wave: Wave) -> Iterator[str]:
-    """Yield a note on the pods without devices that the drains of a wave evict."""
-    if not wave.evicted_others:
-        return
-    text = f"its drains evict {count_text(wave.evicted_others, 'pod')} without devices, too"
-    if not wave.unplaced_pods:
-        yield f"{text}; other nodes have the CPU and memory for them"
-        return
-    waiting = [pod for pod in wave.unplaced_pods if pod not in wave.stranded_pods]
-    if waiting:
-        text += (
-            f"; no other node takes {_pod_names(waiting)}, or has the CPU and memory: they wait until a node that "
-            "takes them is back, see unplacedPods in plan.yaml"
-        )
-    if wave.stranded_pods:
-        text += (
-            f"; no node has the labels that {_pod_names(wave.stranded_pods)} select, also after this wave, so they wait "
-            "for ever, see strandedPods in plan.yaml"
-        )
-    yield text
-
-
-def _pod_names(pods: Sequence[str]) -> str:
-    return join_names([pod.partition("/")[2] for pod in pods])
 
 
 def daemon_sets_by_node(
