@@ -151,6 +151,8 @@ def explain_pending_pod(
     classes: Mapping[str, DeviceClass],
     extended_resources: Mapping[str, str],
     resources: Mapping[str, NodeResources] | None = None,
+    *,
+    waiting_helps: bool = True,
 ) -> Explanation | None:
     """Explain a pending pod; None when a node has devices for it, and takes it.
 
@@ -158,6 +160,7 @@ def explain_pending_pod(
 
     Args:
         resources: Node to its CPU, memory and other counted resources; None where only devices count.
+        waiting_helps: False to leave out the closest fit of the idle cluster.
     """
     if projection.missing:
         messages = list(dict.fromkeys(missing.message for missing in projection.missing))
@@ -180,6 +183,8 @@ def explain_pending_pod(
     if result.all_placed:
         return None
     failure = result.failures[-1]
+    if not waiting_helps:
+        failure = replace(failure, closest_fit_when_idle=None)
     groups = sorted(failure.groups or (), key=_rank)
     codes_of_nodes = {reason.code for group in groups for reason in group.reasons} - {
         Reason.NO_DEVICES

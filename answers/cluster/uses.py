@@ -9,10 +9,12 @@ from typing import NamedTuple
 from allocator.cluster.cluster import Cluster
 from allocator.model.devices import PublishedDevice
 from allocator.model.usage import Consumer
-from allocator.pods.claims import Name
+from allocator.pods.claims import Name, allocation_of, pinned_to
 from allocator.pods.extended_resource_claim import device_plugin_resources, mapped_resources
+from allocator.simulation.model import SimulationResult
 from answers.cluster.devices import published_devices
 from answers.model.cluster_state import ClusterState, is_pending, is_running
+from findings.text import printable
 from kube.api.core import Node, Pod
 from kube.api.extended_resources import IMPLICIT_PREFIX, extended_resources
 from kube.quantity import ZERO, Quantity, format_count
@@ -139,3 +141,34 @@ def describe_offers(nodes: Iterable[Node]) -> Mapping[str, str]:
             amounts = ", ".join(f"{key} {format_count(allocatable[key])}" for key in keys)
             texts[node.metadata.name] = f"{amounts} of a device plugin"
     return texts
+
+
+def users_of_node(node: str, state: ClusterState) -> list[str]:
+    """Return the pods, or claims without any, that have devices of one node."""
+    users: dict[str, None] = {}
+    for (namespace, name), claim in sorted(state.claims.items()):
+        allocation = allocation_of(claim)
+        if allocation is None or pinned_to(allocation) != node:
+            continue
+        consumers = (claim.status.reserved_for if claim.status else None) or ()
+        names = [
+            f"{entry.resource.removesuffix('s')} {namespace}/{entry.name}" for entry in consumers
+        ]
+        users |= dict.fromkeys(names or [f"claim {namespace}/{name}"])
+    return list(users)
+
+
+def count_given_devices(answer: SimulationResult, node: str) -> list[str]:
+    """Return the pods of a placement with devices of a node, and their numbers: `head has 1`."""
+    numbers = {
+        (claim.namespace, claim.name): len(claim.allocation.devices.results or ())
+        for claim in answer.claims
+        if claim.allocation is not None
+    }
+    users = []
+    for pod in answer.pods:
+        names = answer.uses.get((pod.namespace, pod.name), ())
+        number = sum(numbers.get((pod.namespace, claim), 0) for claim in names)
+        if pod.node == node and number:
+            users.append(f"{printable(pod.name)} has {number}")
+    return users

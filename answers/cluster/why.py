@@ -38,7 +38,7 @@ from answers.cluster.hints import (
     toleration_advice,
 )
 from answers.cluster.quota_usage import gate_reason, promised_amounts
-from answers.cluster.uses import describe_requests
+from answers.cluster.uses import count_given_devices, describe_requests, users_of_node
 from answers.model.cluster_state import ClusterState, is_pending, is_running
 from answers.model.pod_owners import HASH_LABEL, deployment_of
 from answers.model.requested_keys import requested_keys
@@ -313,6 +313,19 @@ def with_advice(
             waits = tuple(pool_advice(pod, failure, state, cluster.options.features))
             advice = (*waits, *_failure_advice(pod, failure, state, cluster, resources))
             helpful = failure.of_same_kinds() if waits else failure
+        _, idle = helpful.helpful_fits
+        own_users = [] if idle is None else count_given_devices(answer, idle.node)
+        if idle is not None and own_users:
+            users = join_names(own_users, _USERS_SHOWN)
+            if users_of_node(idle.node, state):
+                advice = (*advice, f"of the devices of node {idle.node} {users}")
+            else:
+                # Pods that are placed together never release devices to each other.
+                helpful = msgspec.structs.replace(
+                    helpful.of_same_kinds(), closest_fit_when_idle=None
+                )
+                own = f"the devices in use on node {idle.node} are those of the manifests' own pods"
+                advice = (*advice, f"{own}, so waiting does not help: {users}")
         failures.append(msgspec.structs.replace(helpful, advice=(*failure.advice, *advice)))
     return msgspec.structs.replace(answer, failures=tuple(failures))
 
@@ -346,7 +359,7 @@ def _failure_advice(
         )
     idle = failure.closest_fit_when_idle
     if idle is not None and not idle.changes:
-        users = _users_of_node(idle.node, state)
+        users = users_of_node(idle.node, state)
         if users:
             yield f"devices of node {idle.node} are used by {join_names(users, _USERS_SHOWN)}"
 
@@ -356,21 +369,6 @@ def _class_names(claim: ResourceClaim) -> Iterator[str]:
         for alternative in (request.exactly, *(request.first_available or ())):
             if alternative is not None:
                 yield alternative.device_class_name
-
-
-def _users_of_node(node: str, state: ClusterState) -> list[str]:
-    """Return the pods, or claims without any, that have devices of one node."""
-    users: dict[str, None] = {}
-    for (namespace, name), claim in sorted(state.claims.items()):
-        allocation = allocation_of(claim)
-        if allocation is None or pinned_to(allocation) != node:
-            continue
-        consumers = (claim.status.reserved_for if claim.status else None) or ()
-        names = [
-            f"{entry.resource.removesuffix('s')} {namespace}/{entry.name}" for entry in consumers
-        ]
-        users |= dict.fromkeys(names or [f"claim {namespace}/{name}"])
-    return list(users)
 
 
 def _placement(pod: Pod, state: ClusterState, cluster: Cluster) -> SimulationResult:
@@ -450,14 +448,25 @@ def _users(claim: ResourceClaim, state: ClusterState) -> list[Pod]:
     ]
 
 
-def explain_pending(pod: Pod, state: ClusterState, cluster: Cluster) -> waiting.Explanation | None:
-    """Explain a pending pod in a line, as the observer does; None if a node takes it, or it requests no devices."""
+def explain_pending(
+    pod: Pod, state: ClusterState, cluster: Cluster, *, waiting_helps: bool = True
+) -> waiting.Explanation | None:
+    """Explain a pending pod in a line, as the observer does; None if a node takes it, or it requests no devices.
+
+    Args:
+        waiting_helps: False where the devices in use are those of pods that start with it.
+    """
     resources = extended_resources(state.classes.values())
     look = waiting.project_pod(pod, state.claims, state.templates, resources)
     if look is None:
         return None
     return waiting.explain_pending_pod(
-        cluster, look, state.classes, resources, state.node_resources()
+        cluster,
+        look,
+        state.classes,
+        resources,
+        state.node_resources(),
+        waiting_helps=waiting_helps,
     )
 
 

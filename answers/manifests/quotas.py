@@ -1,12 +1,13 @@
 """ResourceQuotas charged with the objects of manifests, one after the other. Pure."""
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Final
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
 
 from msgspec.structs import replace
 
 from admission.objects import translation_of
 from answers.manifests.translate import TranslatedObject
+from answers.manifests.workload_pods import part_name
 from answers.model.cluster_state import build_state
 from answers.model.findings import namespace_of
 from answers.model.inputs import Inputs
@@ -19,9 +20,9 @@ from findings.finding import Finding
 from kube.api.conversion import CURRENT, to_current_version
 from kube.api.core import Pod, ResourceQuota
 from kube.api.resource import ResourceClaim
-from kube.api.workloads import pod_path, pods_at_a_time, resolve_path
-from quotas.resource_quotas.ledger import QuotaLedger
-from translation.reading.custom_workloads import embedded_pods, workload_kind
+from kube.api.workloads import number_path, pod_path, pods_at_a_time, resolve_path
+from quotas.resource_quotas.ledger import EqualPods, QuotaLedger
+from translation.reading.custom_workloads import EmbeddedPod, embedded_pods, value_at, workload_kind
 from translation.reading.workload_kinds import WorkloadKind
 from translation.record.claim_sources import locate_at_keys, match_claims
 from translation.record.key_fixes import with_key_fixes
@@ -87,7 +88,9 @@ def _charge(
     if not isinstance(pod, Pod):
         return ()
     number = pods_at_a_time(source.kind, result.document)
-    findings = quota_ledger.charge_pods(place, pod, FieldPath.of(*path), number)
+    field = number_path(source.kind)
+    pods = EqualPods(source.name, number, {FieldPath.of(*field): number} if field else {})
+    findings = quota_ledger.charge_pods(place, pod, FieldPath.of(*path), pods)
     return tuple(at_keys(findings, pod, FieldPath.of(*path), result, inputs))
 
 
@@ -97,14 +100,32 @@ def _charge_custom(
     """Charge the pods of a workload of another project; of one without claims nothing is known."""
     if not kind.has_claims:
         return
-    for embedded in embedded_pods(kind, result.document or {}):
+    document = result.document or {}
+    several = tuple(embedded_pods(kind, document))
+    for embedded in several:
         pod = decode_view(embedded.template, Pod)
         if not isinstance(pod, Pod):
             continue
         path = FieldPath.of(*embedded.path)
         claims = match_claims(pod.spec.resource_claims or (), result.claims)
-        for finding in quota_ledger.charge_pods(namespace, pod, path, embedded.number):
+        part = part_name(embedded.path, document) if len(several) > 1 else ""
+        pods = EqualPods(
+            f"{result.source.name}-{part}" if part else result.source.name,
+            embedded.number,
+            _reducible(embedded, document),
+        )
+        for finding in quota_ledger.charge_pods(namespace, pod, path, pods):
             yield locate_at_keys(finding, path, claims) if result.is_translated else finding
+
+
+def _reducible(embedded: EmbeddedPod, document: Mapping[str, Any]) -> Mapping[FieldPath, int]:
+    """Return the factors above 1 of the number of pods, by field."""
+    numbers = {path: value_at(document, path) for path in embedded.number_paths}
+    return {
+        FieldPath.of(*path): number
+        for path, number in numbers.items()
+        if isinstance(number, int) and number > 1
+    }
 
 
 def at_keys(

@@ -55,6 +55,7 @@ class SimulationRequest(msgspec.Struct, frozen=True, kw_only=True):
         rejected_workloads: Reference of each workload that is invalid, or above a quota, to the reason.
         workload_notes: Notes on the number of a workload's pods that are not placed, since they
             exist or are too many.
+        workload_of: The reference of the workload of each of its pods.
         unmodelled: The features of the pods that are not modelled, with the first of these pods.
     """
 
@@ -65,6 +66,7 @@ class SimulationRequest(msgspec.Struct, frozen=True, kw_only=True):
     workloads: tuple[str, ...]
     rejected_workloads: Mapping[str, str] = msgspec.field(default_factory=dict)
     workload_notes: tuple[str, ...] = ()
+    workload_of: Mapping[Name, str] = msgspec.field(default_factory=dict)
     unmodelled: tuple[str, ...] = ()
 
 
@@ -150,6 +152,11 @@ def build_request(inputs: Inputs) -> SimulationRequest:
         ),
         rejected_workloads=rejected_workloads,
         workload_notes=tuple(_workload_notes(pods_by_workload)),
+        workload_of={
+            (namespace_of(pod, inputs.namespace), pod.name): reference
+            for reference, (pods_of_workload, _, _) in pods_by_workload.items()
+            for pod in pods_of_workload
+        },
         unmodelled=tuple(used_features(documents, inputs.namespace)),
     )
 

@@ -1,7 +1,7 @@
 """The placement of all pods of a workload of manifests, one beside the other. Pure."""
 
-from collections.abc import Collection, Iterator
-from typing import Final, NamedTuple
+from collections.abc import Collection
+from typing import NamedTuple
 
 import msgspec
 
@@ -19,7 +19,6 @@ from allocator.simulation.simulate import simulate_in_order
 from answers.cluster.hints import pool_advice
 from answers.cluster.pending_workload import PodsTogether
 from answers.cluster.why import ObjectStatus, explain_pending, with_advice
-from answers.manifests.claim_templates import template_advice
 from answers.manifests.scheduler_views import (
     SchedulerViews,
     build_views,
@@ -27,14 +26,12 @@ from answers.manifests.scheduler_views import (
     scheduler_support,
 )
 from answers.manifests.simulate import SimulationRequest, build_request
+from answers.manifests.trial_placements import template_advice, with_spared_devices
 from answers.model.findings import namespace_of
 from answers.model.inputs import Inputs
-from findings.text import join_names, printable
 from kube.api.workloads import pod_path
 from kube.manifests.source import SourceObject
 from translation.reading.custom_workloads import workload_kind
-
-_USERS_SHOWN: Final = 5
 
 
 class WorkloadPlacement(NamedTuple):
@@ -99,6 +96,7 @@ def place_workload(
     if placed < total:
         advice = template_advice(question, result, place)
         result = with_advice(result, question.pods, state, views.cluster, advice)
+        result = with_spared_devices(question, result, place, request.workload_of)
     reason = _reason(request, result, views) if placed < total else ""
     together = PodsTogether(pods=total, placed=placed, reason=reason)
     return WorkloadPlacement(together, result, held_back, views.cluster, before)
@@ -124,11 +122,8 @@ def status_beside_others(
     failures = tuple(
         failure for failure in answer.failures if failure.title == f"Pod {name[0]}/{name[1]}"
     )
-    idle = failures[0].closest_fit_when_idle if failures else None
-    advice = () if idle is None or idle.changes else tuple(_devices_given(idle.node, answer))
     return msgspec.structs.replace(
         own_name,
-        advice=(*status.advice, *advice),
         beside="no node can take it beside the other pods of the workload",
         simulation=msgspec.structs.replace(
             answer,
@@ -137,23 +132,6 @@ def status_beside_others(
             failures=failures,
         ),
     )
-
-
-def _devices_given(node: str, answer: SimulationResult) -> Iterator[str]:
-    """Yield in a sentence the pods of a placement with devices of a node, and their numbers."""
-    numbers = {
-        (claim.namespace, claim.name): len(claim.allocation.devices.results or ())
-        for claim in answer.claims
-        if claim.allocation is not None
-    }
-    users = []
-    for pod in answer.pods:
-        names = answer.uses.get((pod.namespace, pod.name), ())
-        number = sum(numbers.get((pod.namespace, claim), 0) for claim in names)
-        if pod.node == node and number:
-            users.append(f"{printable(pod.name)} has {number}")
-    if users:
-        yield f"of the devices of node {node} {join_names(users, _USERS_SHOWN)}"
 
 
 def _reason(request: SimulationRequest, result: SimulationResult, views: SchedulerViews) -> str:
@@ -176,7 +154,8 @@ def _reason(request: SimulationRequest, result: SimulationResult, views: Schedul
     )
     if waits:
         return waits[0]
-    explanation = explain_pending(pods[0], request.state, cluster)
+    waiting_helps = failure is None or failure.closest_fit_when_idle is not None
+    explanation = explain_pending(pods[0], request.state, cluster, waiting_helps=waiting_helps)
     if explanation is not None:
         return explanation.note
     return next((failure.event for failure in result.failures if failure.event), "no node is left")

@@ -83,7 +83,7 @@ def _templates(source: SourceObject, document: Mapping[str, Any]) -> Iterator[_T
     if custom is not None:
         several = tuple(embedded_pods(custom, document))
         for embedded in several:
-            part = _part_name(embedded.path, document) if len(several) > 1 else ""
+            part = part_name(embedded.path, document) if len(several) > 1 else ""
             yield _Template(embedded.template, embedded.number, part)
         return
     path, template = resolve_path(document, pod_path(source.api_version, source.kind) or ())
@@ -91,12 +91,12 @@ def _templates(source: SourceObject, document: Mapping[str, Any]) -> Iterator[_T
         yield _Template(template, _pods_of_run(source, document))
 
 
-def _part_name(path: Sequence[str | int], document: Mapping[str, Any]) -> str:
+def part_name(path: Sequence[str | int], document: Mapping[str, Any]) -> str:
     """Return the name of a part of a workload, by its item in a list or by its field; empty if it is no label.
 
-    >>> _part_name(("spec", "jobs", 0, "template"), {"spec": {"jobs": [{"name": "actor"}]}})
+    >>> part_name(("spec", "jobs", 0, "template"), {"spec": {"jobs": [{"name": "actor"}]}})
     'actor'
-    >>> _part_name(("spec", "headGroupSpec", "template"), {})
+    >>> part_name(("spec", "headGroupSpec", "template"), {})
     'head'
     """
     place = next((at for at, step in enumerate(path) if isinstance(step, int)), None)

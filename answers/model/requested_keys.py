@@ -42,3 +42,17 @@ def requested_keys(pod: Pod) -> tuple[str, ...]:
         return tuple(describe_keys(decode_record(text)))
     except RecordError:
         return ()
+
+
+def keys_of_containers(pod: Pod) -> Mapping[str, Mapping[str, str]]:
+    """Return the keys of a translated pod and their amounts by container; empty as in `requested_keys`."""
+    text = pod.annotations.get(REQUEST_ANNOTATION)
+    try:
+        containers = () if text is None else decode_record(text).containers
+    except RecordError:
+        return {}
+    return {
+        container.name: {key: format_count(amount) for key, amount in container.limits.items()}
+        for container in containers
+        if container.limits
+    }

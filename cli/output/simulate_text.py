@@ -32,6 +32,8 @@ _GROUPS: Final = 4
 _REASONS: Final = 8
 _NAMES: Final = 3
 NONE_REJECTED: Final[Mapping[str, str]] = {}
+NO_DEVICES: Final = "no devices, since it has no requests"
+"""The devices of an allocated claim that requests none."""
 
 
 class _Named(Enum):
@@ -218,7 +220,7 @@ def _group_paragraph(group: PlacedGroup, failure: Failure | None, no_nodes: str)
 def _rows(claim: PlacedClaim, *, with_name: bool = False) -> Iterator[Row]:
     name = f"claim {claim.name}: " if with_name else ""
     if claim.allocation is not None:
-        for words in devices(claim.allocation) or ("no devices",):
+        for words in devices(claim.allocation) or (NO_DEVICES,):
             yield Row(label="allocated", text=f"{name}{words}")
 
 
@@ -364,6 +366,12 @@ def _counts(answer: SimulationResult, rejected_workload_count: int) -> str:
         )
         if total
     ]
+    empty = sum(
+        claim.allocation is not None and not claim.allocation.devices.results
+        for claim in answer.claims
+    )
+    if empty:
+        counts.append(f"{count_text(empty, 'claim')} without requests, so without devices")
     if rejected_workload_count:
         counts.append(f"{count_text(rejected_workload_count, 'workload')} rejected")
     nothing = "Nothing to place: the manifests have no unbound pod and no unallocated claim."

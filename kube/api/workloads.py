@@ -83,6 +83,11 @@ def replace_at(document: Mapping[str, Any], path: Path, value: Any) -> Any:
     return {**document, field: replace_at(document[field], tuple(rest), value)}
 
 
+def number_path(kind: str) -> Path | None:
+    """Return the path of the number of pods at a time in a kind; None for other kinds."""
+    return ("spec", _REPLICAS[kind]) if kind in _REPLICAS else None
+
+
 def pods_at_a_time(kind: str, document: Mapping[str, Any]) -> int:
     """Return the number of pods that an object has at a time; 1 if that is unknown."""
     spec = document.get("spec")

@@ -22,7 +22,7 @@ from allocator.pods.extended_resource_claim import (
 from findings.field_path import FieldPath
 from findings.finding import Code, Finding, error, warning
 from findings.fitting import FittingAmount, FittingAmounts
-from findings.text import count_text
+from findings.text import count_text, join_names, printable
 from kube.api.core import FINISHED_PHASES, Node, Pod, ResourceQuota
 from kube.api.extended_resources import extended_resources
 from kube.api.resource import DeviceClaim, DeviceClass, ResourceClaim, ResourceClaimTemplate
@@ -33,6 +33,7 @@ from quotas.resource_quotas.usage import REQUESTS, Usage, claim_usage, pod_usage
 _DEVICES: Final = FieldPath.of("spec", "devices")
 _COUNT: Final = FieldPath.of("requests", 0, "exactly", "count")
 _OTHERWISE: Final = "delete what is not in use, or raise the quota"
+_TAKERS_SHOWN: Final = 3
 _FIX: Final = f"request less, {_OTHERWISE}"
 
 
@@ -71,14 +72,24 @@ class _Exceeded(NamedTuple):
     resource: str
     amount: Quantity
     used: Quantity
-    added: Quantity
+    added: Mapping[str, Quantity]
     hard: Quantity
+
+    @property
+    def left(self) -> Quantity:
+        """The amount that the usage of the cluster and that charged before leave."""
+        return max(self.hard - self.used - sum(self.added.values(), ZERO), ZERO)
 
     @property
     def usage(self) -> str:
         """The usage of the cluster, that charged before, and the limit, as words."""
-        before = f", and {self.added} by what comes before it" if self.added > ZERO else ""
-        return f"used {self.used}{before}, hard {self.hard}"
+        takers = [f"{printable(name)} takes {amount}" for name, amount in self.added.items()]
+        if not takers:
+            return f"used {self.used}, hard {self.hard}"
+        unused = max(self.hard - self.used, ZERO)
+        return (
+            f"{self.hard} - {self.used} used leaves {unused}; {join_names(takers, _TAKERS_SHOWN)}"
+        )
 
 
 class _Excess(NamedTuple):
@@ -102,14 +113,14 @@ class _Account(msgspec.Struct, kw_only=True):
 
     Attributes:
         used: The usage of the cluster.
-        added: The usage of what is charged; it grows.
+        added: The usage of what is charged, by name of the object; it grows.
     """
 
     name: str
     quota: Quota
     hard: Usage
     used: dict[str, Quantity]
-    added: dict[str, Quantity] = msgspec.field(default_factory=dict)
+    added: dict[str, dict[str, Quantity]] = msgspec.field(default_factory=dict)
 
     def excess(self, usage: Usage) -> _Excess | None:
         """Return the usage that would exceed the quota; None if none would."""
@@ -118,14 +129,30 @@ class _Account(msgspec.Struct, kw_only=True):
             for resource, amount in sorted(usage.items())
             if resource in self.hard and amount > ZERO
             for used in (self.used.get(resource, ZERO),)
-            for added in (self.added.get(resource, ZERO),)
-            if used + added + amount > self.hard[resource]
+            for added in (self.added.get(resource, {}),)
+            if used + sum(added.values(), ZERO) + amount > self.hard[resource]
         ]
         return _Excess(self.name, tuple(excesses)) if excesses else None
 
-    def charge(self, usage: Usage) -> None:
-        """Add an amount to the charged usage."""
-        _add(self.added, usage)
+    def charge(self, usage: Usage, name: str) -> None:
+        """Add an amount of an object to the charged usage."""
+        for resource, amount in usage.items():
+            if amount != ZERO:
+                _add(self.added.setdefault(resource, {}), {name: amount})
+
+
+class EqualPods(NamedTuple):
+    """Pods that are made of one template.
+
+    Attributes:
+        name: The name of their workload, or of its part.
+        number: The number of pods at a time.
+        number_paths: The fields of their object that the number is a product of, with their values.
+    """
+
+    name: str
+    number: int = 1
+    number_paths: Mapping[FieldPath, int] = {}
 
 
 class _NewClaim(NamedTuple):
@@ -213,13 +240,13 @@ class QuotaLedger:
         excesses = _excesses(accounts, usage)
         if not excesses:
             for account in accounts:
-                account.charge(usage)
+                account.charge(usage, claim.metadata.name)
         return tuple(
             error(Code.EXCEEDS_QUOTA, _DEVICES, excess.message(), _FIX) for excess in excesses
         )
 
     def charge_pods(
-        self, namespace: str, pod: Pod, path: FieldPath, number: int = 1
+        self, namespace: str, pod: Pod, path: FieldPath, pods: EqualPods | None = None
     ) -> tuple[Finding, ...]:
         """Charge the pods that can be created, and return findings about the rest.
 
@@ -228,16 +255,17 @@ class QuotaLedger:
 
         Args:
             path: The pod's path in its object.
-            number: The number of equal pods.
+            pods: Their name and number; None for one pod.
         """
         accounts = self._accounts.get(namespace, ())
-        if not accounts or not number or self._exists(namespace, pod):
+        pods = pods or EqualPods(pod.metadata.name)
+        if not accounts or not pods.number or self._exists(namespace, pod):
             return ()
         request = self._pod_request(namespace, pod)
-        findings = [*self._charge_own(accounts, pod, request.own, path, number)]
+        findings = [*self._charge_own(accounts, pod, request.own, path, pods)]
         if any(finding.is_error for finding in findings):
             return tuple(findings)
-        return (*findings, *self._charge_claims(accounts, request.claims, path, number))
+        return (*findings, *self._charge_claims(accounts, request.claims, path, pods))
 
     def charge_new_claims(self, namespace: str, pod: Pod) -> tuple[Finding, ...]:
         """Charge the claims of a new pod, regardless of others of its workload.
@@ -249,31 +277,34 @@ class QuotaLedger:
         if not accounts or (namespace, pod.metadata.name) in self._before.pods:
             return ()
         request = self._pod_request(namespace, pod)
-        return tuple(self._charge_claims(accounts, request.claims, FieldPath(), 1))
+        return tuple(
+            self._charge_claims(accounts, request.claims, FieldPath(), EqualPods(pod.metadata.name))
+        )
 
     def _charge_own(
-        self, accounts: Sequence[_Account], pod: Pod, usage: Usage, path: FieldPath, number: int
+        self, accounts: Sequence[_Account], pod: Pod, usage: Usage, path: FieldPath, pods: EqualPods
     ) -> Iterator[Finding]:
         """Yield the reasons that the API server would not create the pods."""
         scopes = scopes_of(pod)
         counting = [account for account in accounts if account.quota.counts(scopes)]
-        for make, times in ((error, 1), (warning, number)):
+        for make, times in ((error, 1), (warning, pods.number)):
             excesses = _excesses(counting, _times(usage, times))
             for excess in excesses:
                 resource = excess.resources[0].resource.removeprefix(REQUESTS)
                 place = path.join(_place_of_resource(pod, resource))
-                yield make(Code.EXCEEDS_QUOTA, place, excess.message(times), _FIX)
+                finding = make(Code.EXCEEDS_QUOTA, place, excess.message(times), _FIX)
+                yield finding if times == 1 else _with_pods_left(finding, excess, pods)
             if excesses:
                 return
         for account in counting:
-            account.charge(_times(usage, number))
+            account.charge(_times(usage, pods.number), pods.name)
 
     def _charge_claims(
         self,
         accounts: Sequence[_Account],
         claims: Iterable[_NewClaim],
         path: FieldPath,
-        number: int,
+        pods: EqualPods,
     ) -> Iterator[Finding]:
         """Yield the reasons that the claims of the pods would not be created."""
         counting = [account for account in accounts if not account.quota.scopes]
@@ -283,7 +314,7 @@ class QuotaLedger:
             usage = usages.get(id(claim.devices))
             if usage is None:
                 usage = usages[id(claim.devices)] = self._usage_of_new(claim)
-            for times in dict.fromkeys((1, number)):
+            for times in dict.fromkeys((1, pods.number)):
                 excesses = _excesses(counting, _times(usage, times))
                 waits = (
                     "the pod waits for its claim"
@@ -295,13 +326,15 @@ class QuotaLedger:
                     finding = warning(Code.EXCEEDS_QUOTA, path.join(claim.place), text, _FIX)
                     # Lower numbers of single pods would let more of them in, not all.
                     yield (
-                        self._with_number_left(finding, claim, counting) if times == 1 else finding
+                        self._with_number_left(finding, claim, counting)
+                        if times == 1
+                        else _with_pods_left(finding, excess, pods)
                     )
                 if excesses:
                     break
             else:
                 for account in counting:
-                    account.charge(_times(usage, number))
+                    account.charge(_times(usage, pods.number), pods.name)
 
     def _with_number_left(
         self, finding: Finding, claim: _NewClaim, accounts: Sequence[_Account]
@@ -310,12 +343,11 @@ class QuotaLedger:
         requests = claim.devices.requests or ()
         exactly = requests[0].exactly if len(requests) == 1 else None
         excesses = _excesses(accounts, self._usage_of_new(claim))
-        left = min(
-            max(amount.hard - amount.used - amount.added, ZERO)
-            for excess in excesses
-            for amount in excess.resources
-        )
+        left = min(amount.left for excess in excesses for amount in excess.resources)
         number = left.nanos // Quantity(1).nanos
+        is_beside_others = any(amount.added for excess in excesses for amount in excess.resources)
+        if exactly is not None and not number and is_beside_others and (exactly.count or 1) == 1:
+            return replace(finding, fix=f"create fewer pods, {_OTHERWISE}")
         if exactly is None or not 0 < number < (exactly.count or 1):
             return finding
         fewer = replace(requests[0], exactly=replace(exactly, count=number))
@@ -379,6 +411,24 @@ def _times(usage: Usage, number: int) -> Usage:
 def _excesses(accounts: Iterable[_Account], usage: Usage) -> list[_Excess]:
     excesses = (account.excess(usage) for account in accounts)
     return [excess for excess in excesses if excess is not None]
+
+
+def _with_pods_left(finding: Finding, excess: _Excess, pods: EqualPods) -> Finding:
+    """Return a finding at the field with the number of pods, if fewer of them are within a quota."""
+    left = min(
+        amount.left.nanos * pods.number // amount.amount.nanos for amount in excess.resources
+    )
+    if not pods.number_paths or not left:
+        return finding
+    first, *_ = pods.number_paths
+    names = [*dict.fromkeys(str(path.steps[-1]) for path in pods.number_paths)]
+    # A product of several fields has several ways to be less.
+    is_exact = tuple(pods.number_paths.values()) == (pods.number,)
+    how = f"write {names[0]}: {left}" if is_exact else f"write less in {' or '.join(names)}"
+    if "parallelism" in names:
+        how += ", and in completions unless pods may run one after the other"
+    pods_left = count_text(left, "pod")
+    return replace(finding, path=first, fix=f"create at most {pods_left} here ({how}), {_FIX}")
 
 
 def _place_of_resource(pod: Pod, resource: str) -> FieldPath:

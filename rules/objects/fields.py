@@ -7,7 +7,7 @@ validation the API server drops it silently; kubectl requests strict validation 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from types import UnionType
-from typing import Any, Final, Union, get_args, get_origin
+from typing import Any, Final, NamedTuple, Union, get_args, get_origin
 
 import msgspec
 
@@ -23,7 +23,10 @@ from kube.api.resource import (
     DeviceSelector,
     DeviceSubRequest,
     ExactDeviceRequest,
+    ResourceClaim,
     ResourceClaimSpec,
+    ResourceClaimTemplate,
+    ResourceClaimTemplateSpec,
 )
 from rules.context.context import Context
 from rules.context.rule import DROPPED_ON_DECODE, Category, Rule, Scope, Subject
@@ -73,6 +76,19 @@ _CURES: Final[Mapping[tuple[type[ApiStruct], str], str]] = {
 }
 """Fields of designs and talks that never became part of the API, to where their content belongs."""
 
+_RIGHT_PLACES: Final[Mapping[tuple[type[ApiStruct], str], tuple[str, ...]]] = {
+    (ResourceClaim, "devices"): ("spec", "devices"),
+    (ResourceClaim, "requests"): ("spec", "devices", "requests"),
+    (ResourceClaimSpec, "requests"): ("devices", "requests"),
+    (ResourceClaimTemplate, "devices"): ("spec", "spec", "devices"),
+    (ResourceClaimTemplate, "requests"): ("spec", "spec", "devices", "requests"),
+    (ResourceClaimTemplateSpec, "devices"): ("spec", "devices"),
+    (ResourceClaimTemplateSpec, "requests"): ("spec", "devices", "requests"),
+}
+"""Fields with the requests of a claim in a wrong object, to their path from there."""
+_REQUEST_FIELDS: Final = frozenset({"exactly", "firstAvailable", "deviceClassName"})
+_MAX_DEPTH: Final = 4
+
 
 def find_unserved_version(
     subject: Subject[ApiStruct], path: FieldPath, _context: Context
@@ -92,7 +108,7 @@ def find_removed_fields(
     subject: Subject[ApiStruct], path: FieldPath, _context: Context
 ) -> Iterator[Finding]:
     """Yield fields of older versions that would lose their content."""
-    for kind, place, field, _ in _unknown(type(subject.view), subject.raw, path):
+    for kind, place, field, *_ in _unknown(type(subject.view), subject.raw, path):
         current_place = _MOVED.get((kind, field))
         if current_place is not None:
             yield error(
@@ -106,22 +122,62 @@ def find_removed_fields(
 def find_unknown_fields(
     subject: Subject[ApiStruct], path: FieldPath, _context: Context
 ) -> Iterator[Finding]:
-    """Yield fields that no version has."""
-    for kind, place, field, known_fields in _unknown(type(subject.view), subject.raw, path):
-        if (kind, field) not in _MOVED:
-            cure = _CURES.get((kind, field))
-            yield warning(
-                Code.UNKNOWN_FIELD,
-                place.child(field),
-                f"Kubernetes 1.37 has no field {quote_text(field)} here, and drops it",
-                cure or suggest_name(field, known_fields),
-            ).renamed_to("" if cure else closest_name(field, known_fields))
+    """Yield fields that no version has; an error for one that has all requests of a claim."""
+    lacks_requests = _lacks_requests(subject.view)
+    for unknown in _unknown(type(subject.view), subject.raw, path):
+        kind, place, field = unknown.kind, unknown.place, unknown.field
+        if (kind, field) in _MOVED:
+            continue
+        detail = f"Kubernetes 1.37 has no field {quote_text(field)} here, and drops it"
+        cure = _CURES.get((kind, field))
+        right_place = _RIGHT_PLACES.get((kind, field))
+        make = warning
+        if lacks_requests and _has_requests(unknown.value):
+            make = error
+            detail += ", so the claim requests no devices"
+            if right_place is not None:
+                cure = f"write it in {place.child(*right_place)}"
+        yield make(
+            Code.UNKNOWN_FIELD,
+            place.child(field),
+            detail,
+            cure or suggest_name(field, unknown.known_fields),
+        ).renamed_to("" if cure else closest_name(field, unknown.known_fields))
 
 
-def _unknown(
-    kind: Any, value: object, path: FieldPath
-) -> Iterator[tuple[type[ApiStruct], FieldPath, str, Sequence[str]]]:
-    """Yield type, path and name of every unknown field, with the names of the known fields."""
+def _lacks_requests(view: ApiStruct) -> bool:
+    """Return True for a claim, or a template of claims, that requests nothing."""
+    if isinstance(view, ResourceClaimTemplate):
+        return not view.spec.spec.devices.requests
+    return isinstance(view, ResourceClaim) and not view.spec.devices.requests
+
+
+def _has_requests(value: object, depth: int = 0) -> bool:
+    """Return True if a value of an unknown field has a list of requests."""
+    if isinstance(value, list):
+        return any(
+            isinstance(entry, dict) and not _REQUEST_FIELDS.isdisjoint(entry)
+            for entry in value[:MAX_ENTRIES]
+        )
+    return (
+        isinstance(value, dict)
+        and depth < _MAX_DEPTH
+        and any(_has_requests(child, depth + 1) for child in value.values())
+    )
+
+
+class _UnknownField(NamedTuple):
+    """An unknown field with its value, the type and the path of its object, and the known fields there."""
+
+    kind: type[ApiStruct]
+    place: FieldPath
+    field: str
+    value: object
+    known_fields: Sequence[str]
+
+
+def _unknown(kind: Any, value: object, path: FieldPath) -> Iterator[_UnknownField]:
+    """Yield every unknown field."""
     kind = _bare(kind)
     if _is_struct(kind) and isinstance(value, dict):
         if kind is ObjectMeta:
@@ -133,7 +189,7 @@ def _unknown(
             elif not (
                 name == "status" or (name in {"apiVersion", "kind"} and "metadata" in known_fields)
             ):
-                yield kind, path, name, tuple(known_fields)
+                yield _UnknownField(kind, path, name, child, tuple(known_fields))
     elif (element := _element(kind)) is not None and isinstance(value, list):
         for index, child in enumerate(value[:MAX_ENTRIES]):
             yield from _unknown(element, child, path.child(index))

@@ -20,7 +20,7 @@ from kube.api.resource import (
     ResourceClaimTemplate,
     ResourceClaimTemplateSpec,
 )
-from quotas.resource_quotas.ledger import QuotaLedger
+from quotas.resource_quotas.ledger import EqualPods, QuotaLedger
 from rules.context.context import Context
 from rules.context.rule import OTHER_OBJECTS, Category, Rule, Scope, Subject
 
@@ -45,7 +45,8 @@ def find_exceeded_quotas(pod: Subject[Pod], path: FieldPath, context: Context) -
         before=objects,
         state=objects,
     )
-    for finding in ledger.charge_pods(pod.namespace, pod.view, path, pod.pods):
+    pods = EqualPods(pod.view.metadata.name, pod.pods)
+    for finding in ledger.charge_pods(pod.namespace, pod.view, path, pods):
         if finding.is_error:
             # By then something else may have ended.
             yield replace(

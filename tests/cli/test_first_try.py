@@ -450,7 +450,9 @@ def test_a_mig_profile_of_another_node_is_reported_with_one_of_the_same_node() -
     assert exit_codes == (0, 0)
 
 
-def test_to_wait_is_better_than_another_kind_of_devices() -> None:
+def test_devices_of_the_workload_itself_are_neither_waited_for_nor_replaced_by_another_kind() -> (
+    None
+):
     keys = "nvidia.com/gpu: 1, nvidia.com/gpumem: 10000"
     replicas = DEPLOYMENT.replace("requests: {cpu: 100}, ", "").replace(
         keys, "nvidia.com/mig-1g.5gb: 2"
@@ -458,5 +460,6 @@ def test_to_wait_is_better_than_another_kind_of_devices() -> None:
 
     outputs, _ = _outputs(SHARED, replicas)
 
-    assert "closest   fits node mig-0 unchanged once its devices are free" in outputs
+    assert "so waiting does not help: web-0 has 2, web-1 has 2" in outputs
+    assert "once its devices are free" not in outputs
     assert "another key" not in outputs

@@ -195,30 +195,63 @@ spec:
 """
 
 
-def test_pods_of_several_templates_are_named_after_their_parts_and_a_quota_after_its_usage(
-    tmp_path: Path,
-) -> None:
+ONE_GPU_POD: Final = (
+    "{spec: {containers: [{name: main, image: a, resources: {limits: {nvidia.com/gpu: 1}}}]}}"
+)
+
+
+def gpu_quota() -> dict[str, Any]:
     devices = "gpu.nvidia.com.deviceclass.resource.k8s.io/devices"
-    quota = {
+    return {
         "apiVersion": "v1",
         "kind": "ResourceQuota",
         "metadata": {"name": "gpus", "namespace": "default"},
         "spec": {"hard": {devices: "5"}},
         "status": {"hard": {devices: "5"}, "used": {devices: "3"}},
     }
+
+
+def test_pods_of_several_templates_are_named_after_their_parts_and_a_quota_after_its_usage(
+    tmp_path: Path,
+) -> None:
     cluster = tmp_path / "cluster.yaml"
     text = CLUSTER.read_text(encoding="utf-8")
-    cluster.write_text(f"{text}\n---\n{dump_yaml([quota])}", encoding="utf-8")
-    limits = "{limits: {nvidia.com/gpu: 1}}"
-    pod = f"{{spec: {{containers: [{{name: main, image: a, resources: {limits}}}]}}}}"
-
+    cluster.write_text(f"{text}\n---\n{dump_yaml([gpu_quota()])}", encoding="utf-8")
     output = drawbridge(
-        "why", "-f", "-", "--snapshot", cluster, stdin=PARTS.replace("POD", pod), COLUMNS="900"
+        "why",
+        "-f",
+        "-",
+        "--snapshot",
+        cluster,
+        stdin=PARTS.replace("POD", ONE_GPU_POD),
+        COLUMNS="900",
     ).stdout
 
     assert "Pod default/distill-rollout-1\n" in output
     assert "a quota leaves too little for it beside the other pods of the workload" in output
-    assert "requested 1, used 3, and 2 by what comes before it, hard 5" in output
+    assert (
+        "requested 1, 5 - 3 used leaves 2; distill-trainer-0 takes 1, distill-rollout-0 takes 1; the pod waits "
+        "for its claim; create fewer pods, delete" in output
+    )
+
+
+def test_pods_beyond_a_quota_are_told_at_the_field_with_their_number(tmp_path: Path) -> None:
+    cluster = tmp_path / "cluster.yaml"
+    text = CLUSTER.read_text(encoding="utf-8")
+    cluster.write_text(f"{text}\n---\n{dump_yaml([gpu_quota()])}", encoding="utf-8")
+    manifest = PARTS.replace("POD", ONE_GPU_POD)
+    call = ("check", "-f", "-", "--snapshot", cluster)
+
+    output = drawbridge(*call, stdin=manifest, COLUMNS="900").stdout
+    mended = drawbridge(*call, stdin=manifest.replace("parallelism: 2", "parallelism: 1")).stdout
+
+    assert "spec.replicatedJobs[1].template.spec.parallelism: exceeds ResourceQuota gpus" in output
+    assert (
+        "requested 2 by 2 pods, 5 - 3 used leaves 2; distill-trainer takes 1; some pods wait for their claims; "
+        "create at most 1 pod here (write parallelism: 1, and in completions unless pods may run one after the "
+        "other), request less" in output
+    )
+    assert "exceedsQuota" not in mended
 
 
 @pytest.mark.parametrize("verb", ["check", "why", "simulate"])
@@ -380,7 +413,7 @@ def test_pods_of_a_workload_are_placed_beside_each_other() -> None:
     )
     assert "Pod default/six-4\n  requested nvidia.com/gpu 1 of" in output
     assert "status    pending: no node can take it beside the other pods of the workload" in output
-    assert "of the devices of node nvidia-0 six-0 has 1" in output
+    assert "so waiting does not help: six-0 has 1" in output
     assert "would be placed" not in output
     assert "4 of 6 pods placed" in drawbridge("simulate", *call, stdin=SIX).stdout
 
@@ -622,3 +655,84 @@ def test_manifests_without_a_pod_are_told_as_such() -> None:
         "-f has no pod, claim or workload with pods of its own, only ConfigMap; name a pod or claim"
         in result.stderr
     )
+
+
+SPARE: Final = """
+apiVersion: ray.io/v1
+kind: RayCluster
+metadata: {name: serve}
+spec:
+  headGroupSpec:
+    template: {spec: {containers: [{name: head, image: a, resources: {limits: {nvidia.com/gpu: 1}}}]}}
+  workerGroupSpecs:
+  - groupName: gpu
+    replicas: 2
+    template: {spec: {containers: [{name: worker, image: a, resources: {limits: {nvidia.com/gpu: 2}}}]}}
+"""
+
+
+def test_devices_that_another_part_of_a_workload_takes_are_told_as_its_own(tmp_path: Path) -> None:
+    slices = [one_gpu_on(name) for name in ("one", "two")]
+    for slice_ in slices:
+        gpu = slice_["spec"]["devices"][0]
+        slice_["spec"]["devices"] = [gpu, {**gpu, "name": "gpu-1"}]
+    cluster = tmp_path / "cluster.yaml"
+    cluster.write_text(dump_yaml([GPU_CLASS, *TWO_NODES, *slices]), encoding="utf-8")
+    call = ("-f", "-", "--snapshot", cluster)
+    outputs = [
+        drawbridge(verb, *call, stdin=SPARE, COLUMNS="900").stdout for verb in ("why", "simulate")
+    ]
+    mended = SPARE.replace("nvidia.com/gpu: 1", "cpu: 1")
+
+    for output in outputs:
+        assert (
+            "the devices in use on node one are those of the manifests' own pods, so waiting does "
+            "not help: serve-head-0 has 1" in output
+        )
+        assert "without nvidia.com/gpu in head (1), all 3 pods fit" in output
+        assert "once its devices are free" not in output
+    assert "3 of 3 pods placed" in drawbridge("simulate", *call, stdin=mended).stdout
+
+
+MISPLACED: Final = """
+apiVersion: resource.k8s.io/v1
+kind: KIND
+metadata: {name: wanted}
+spec: SPEC
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: main}
+spec:
+  resourceClaims: [{name: gpu, SOURCE: wanted}]
+  containers: [{name: main, image: a, resources: {claims: [{name: gpu}]}}]
+"""
+REQUESTS: Final = "requests: [{name: gpu, exactly: {deviceClassName: gpu.nvidia.com}}]"
+
+
+@pytest.mark.parametrize(
+    ("kind", "spec", "path"),
+    [
+        ("ResourceClaimTemplate", f"{{devices: {{{REQUESTS}}}}}", "spec.spec.devices"),
+        ("ResourceClaimTemplate", f"{{{REQUESTS}}}", "spec.spec.devices.requests"),
+        ("ResourceClaim", f"{{{REQUESTS}}}", "spec.devices.requests"),
+        ("ResourceClaim", f"{{spec: {{devices: {{{REQUESTS}}}}}}}", ""),
+    ],
+)
+def test_a_claim_that_loses_all_its_requests_is_an_error_and_its_lack_of_devices_is_told(
+    kind: str, spec: str, path: str, tmp_path: Path
+) -> None:
+    cluster = tmp_path / "cluster.yaml"
+    cluster.write_text(dump_yaml([GPU_CLASS, *TWO_NODES, one_gpu_on("one")]), encoding="utf-8")
+    source = "resourceClaimTemplateName" if kind.endswith("Template") else "resourceClaimName"
+    manifest = MISPLACED.replace("KIND", kind).replace("SPEC", spec).replace("SOURCE", source)
+    call = ("-f", "-", "--snapshot", cluster)
+
+    checked = drawbridge("check", *call, stdin=manifest)
+    simulated = drawbridge("simulate", *call, stdin=manifest, COLUMNS="900").stdout
+
+    assert 1 == checked.exit_code
+    assert "and drops it, so the claim requests no devices" in checked.stdout
+    assert not path or f"; write it in {path} [unknownField]" in checked.stdout
+    assert "no devices, since it has no requests" in simulated
+    assert "1 of 1 claim placed, 1 claim without requests, so without devices" in simulated

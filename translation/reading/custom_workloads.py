@@ -28,12 +28,14 @@ class EmbeddedPod(msgspec.Struct, frozen=True, kw_only=True):
         template: The pod as a template: `metadata` and `spec`.
         places: Path in the template to the path in the object, the longest first.
         number: The number of equal pods at a time.
+        number_paths: The paths of the fields that the number is a product of.
     """
 
     path: Path
     template: Mapping[str, Any]
     places: tuple[tuple[Path, Path], ...]
     number: int = 1
+    number_paths: tuple[Path, ...] = ()
 
 
 def workload_kind(api_version: str, kind: str) -> WorkloadKind | None:
@@ -55,27 +57,32 @@ def embedded_pods(kind: WorkloadKind, document: Mapping[str, Any]) -> Iterator[E
         for path, value in _expand(document, pattern):
             pod = reader(path, value)
             if pod is not None:
-                number = _number(kind, index, path, document)
-                yield msgspec.structs.replace(pod, number=number)
+                number_paths = tuple(_number_paths(kind, index, path))
+                number = 0 if kind.numbers is None else _number(number_paths, document)
+                yield msgspec.structs.replace(pod, number=number, number_paths=number_paths)
                 count += 1
                 if count == MAX_TEMPLATES:
                     return
 
 
-def _number(kind: WorkloadKind, index: int, path: Path, document: Mapping[str, Any]) -> int:
-    """Return the number of pods at a time that are made of the template at a path.
+def _number_paths(kind: WorkloadKind, index: int, path: Path) -> Iterator[Path]:
+    """Yield the paths of the fields that the number of pods of a template at a path is a product of.
 
     Args:
         index: The index of the path's pattern in its kind.
     """
-    if kind.numbers is None:
-        return 0
+    numbers = kind.numbers or ()
+    for field in numbers[index] if index < len(numbers) else ():
+        yield tuple(path[at] if step == ANY else step for at, step in enumerate(field))
+
+
+def _number(number_paths: Iterable[Path], document: Mapping[str, Any]) -> int:
+    """Return the number of pods at a time that are made of a template."""
     product = 1
-    for field in kind.numbers[index] if index < len(kind.numbers) else ():
-        steps = [path[at] if step == ANY else step for at, step in enumerate(field)]
-        number = value_at(document, steps)
+    for path in number_paths:
+        number = value_at(document, path)
         factor = number if isinstance(number, int) and number >= 0 else 1
-        if field == GROUP_SIZE and isinstance(value_at(document, LEADER), dict):
+        if path == GROUP_SIZE and isinstance(value_at(document, LEADER), dict):
             factor = max(factor - 1, 0)
         product *= factor
     return product

@@ -22,7 +22,6 @@ from answers.cluster.hints import hints
 from answers.cluster.inventory import list_plugin_resources
 from answers.cluster.quota_status import unenforced_notes
 from answers.cluster.why import with_advice
-from answers.manifests.claim_templates import template_advice
 from answers.manifests.documents import simulation_answer
 from answers.manifests.removal import RemovedPod, remove_pods
 from answers.manifests.scheduler_views import build_views, routed_question, scheduler_support
@@ -33,6 +32,7 @@ from answers.manifests.simulate import (
     decisive_notes,
     gate_notes,
 )
+from answers.manifests.trial_placements import template_advice, with_spared_devices
 from answers.model.cluster_state import ClusterState
 from answers.model.findings import has_errors
 from answers.model.inputs import Inputs
@@ -177,6 +177,8 @@ def simulate(
 
         advice = template_advice(request.question, answer, place) if node is None else {}
         answer = with_advice(answer, request.question.pods, request.state, cluster, advice)
+        if node is None:
+            answer = with_spared_devices(request.question, answer, place, request.workload_of)
     answer = _with_rejected(answer, request)
     state = request.state
     notes = (

@@ -140,7 +140,7 @@ def _paragraph(status: ObjectStatus, *, lacks_nodes: bool) -> Paragraph:
     for claim in status.claims:
         name = f"claim {claim.name}: " if status.kind == "Pod" else ""
         if claim.allocation is not None:
-            devices = simulate_text.devices(claim.allocation) or ("no devices",)
+            devices = simulate_text.devices(claim.allocation) or (simulate_text.NO_DEVICES,)
             rows += [Row(label="allocated", text=f"{name}{words}") for words in devices]
     rows += [Row(label="conflict", text=sentence) for sentence in status.conflicts]
     rows += [Row(label="quota", text=text) for text in status.quotas]
