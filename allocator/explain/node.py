@@ -275,7 +275,8 @@ class _Explanation:
         request = table.request
         shortages = self._count(request, rejections.values())
         if not self._node.devices:
-            missing = _whole(Reason.NO_DEVICES, "the node has no devices")
+            what = "usable devices" if self._node.pools else "devices"
+            missing = _whole(Reason.NO_DEVICES, f"the node has no {what}")
             return [self._shortage(request, missing)]
         if table.all_positions is not None:
             if not table.all_positions:

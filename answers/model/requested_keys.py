@@ -30,7 +30,11 @@ def describe_keys(
         )
         yield f"{container.name}: {', '.join(amounts)}"
     for key, value in record.annotations.items():
-        yield from describe_attachments(value) if key == ATTACHMENTS else (f"{key}: {value}",)
+        if key == ATTACHMENTS:
+            yield from describe_attachments(value)
+        else:
+            # JSON may be written over several lines.
+            yield f"{key}: {' '.join(value.split())}"
 
 
 def requested_keys(pod: Pod) -> tuple[str, ...]:

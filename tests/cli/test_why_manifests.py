@@ -736,3 +736,20 @@ def test_a_claim_that_loses_all_its_requests_is_an_error_and_its_lack_of_devices
     assert not path or f"; write it in {path} [unknownField]" in checked.stdout
     assert "no devices, since it has no requests" in simulated
     assert "1 of 1 claim placed, 1 claim without requests, so without devices" in simulated
+
+
+def test_an_annotation_of_several_lines_is_told_in_one() -> None:
+    hint = "scheduling.koordinator.sh/device-joint-allocate"
+    value = '{\\n  \\"deviceTypes\\": [\\"gpu\\"]\\n}'
+    pod = f"""
+apiVersion: v1
+kind: Pod
+metadata: {{name: joint, annotations: {{{hint}: "{value}"}}}}
+spec:
+  containers:
+  - {{name: main, image: a, resources: {{limits: {{koordinator.sh/gpu: 100}}}}}}
+"""
+
+    output = drawbridge("why", "-f", "-", "--snapshot", CLUSTER, stdin=pod, COLUMNS="900").stdout
+
+    assert f'{hint}: {{ "deviceTypes": ["gpu"] }}' in output
