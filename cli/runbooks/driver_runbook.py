@@ -51,8 +51,10 @@ def driver_lines(driver: str, label: str, plan: Plan) -> Iterator[str]:
         yield comment(
             f"GPU Operator {operator}: ClusterPolicy and GPUCluster exclude each other, and a migration in"
         )
-        yield "# place is not supported, so the driver's own chart is used. For its driver manager to evict the"
-        yield f"# DRA driver, set in ClusterPolicy spec.driver.manager.env: NODE_LABEL_FOR_GPU_POD_EVICTION={NVIDIA_LABEL}"
+        yield "# place is not supported, so the driver's own chart is used. Its driver manager evicts the DRA driver"
+        yield f"# with NODE_LABEL_FOR_GPU_POD_EVICTION={NVIDIA_LABEL} in ClusterPolicy spec.driver.manager.env. With"
+        yield "# spec.driver.upgradePolicy.autoUpgrade that change makes the Operator drain the nodes and evict pods"
+        yield "# with GPUs, whatever the waves: set autoUpgrade to false first, and keep it so until the last wave."
     if sets_root:
         yield f"# {DRIVER_ROOT} is where the Operator's driver container has the libraries. If your nodes have the"
         yield "# GPU driver in their image (driver.enabled=false), remove nvidiaDriverRoot."

@@ -153,6 +153,7 @@ def _readme_waves(plan: Plan) -> Iterator[str]:
     yield "`drawbridge wave next` runs these scripts step by step, and remembers how far it is; `wave back` takes"
     yield "the last wave back."
     yield "A script that fails or is interrupted says at which command; run it again to go on."
+    yield "Run by hand it waits for and drains nodes that are done once more; `drawbridge wave next` goes on where it was."
     yield "Until then a node that it drained stays cordoned."
     yield "Before a drain `switch.sh` and `rollback.sh` look for pods that would lose work, and ask; `--job-timeout DURATION`"
     yield "waits first for those that end by themselves, and `--evict-jobs NODE` evicts those of one node, of all with `all`."
@@ -204,7 +205,8 @@ def _readme_quotas(plan: Plan) -> Iterator[str]:
     ]
     if texts:
         yield ""
-        yield "Quotas that allow more than before until a person lowers them:"
+        yield "Quotas that allow more than before until a person lowers them. Lower none that a rollback may still need:"
+        yield "`rollback.sh` raises none, and pods with keys are not created above it."
         yield ""
     yield from texts
 
@@ -222,7 +224,7 @@ def _lowered_lines(plan: Plan, wave: Wave) -> Iterator[str]:
             where = "in the repository" if plan.format == KUSTOMIZE else f"with {way}"
             yield (
                 f"ResourceQuota/{namespace}/{quota.name}: claims have lines of their own, so lower "
-                f"{', '.join(quota.doubled)} to what still counts in it, {where}"
+                f"{', '.join(quota.doubled)} to what still counts in it once no rollback will follow, {where}"
             )
 
 

@@ -104,7 +104,10 @@ def rollback_parts(plan: Plan, wave: Wave) -> tuple[Part, ...]:
         *recreation_lines(wave),
     ]
     comments = (
-        ("# New pods of these namespaces keep their device keys; quotas count both, and stay.",)
+        (
+            "# New pods of these namespaces keep their device keys; quotas count both, and stay. Raise again what you",
+            "# have lowered in them since, or these pods are not created.",
+        )
         if wave.opted_in
         else ()
     )

@@ -761,6 +761,7 @@ def test_the_operator_keeps_its_plugin_alone_from_switched_nodes(
     assert "issue 2288" in switch
     prepare = (tmp_path / "plan" / "prepare.sh").read_text()
     assert "NODE_LABEL_FOR_GPU_POD_EVICTION" in prepare
+    assert "set autoUpgrade to false first" in prepare
     assert " --set=nvidiaDriverRoot=/run/nvidia/driver " in prepare
 
 

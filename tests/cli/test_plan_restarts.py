@@ -161,6 +161,7 @@ def test_pods_that_ask_not_to_be_evicted_are_restarted_by_a_person_only(tmp_path
     status, is_restarted, text = switch.run(typed="s\n")
     assert (0, False) == (status, is_restarted)
     assert "is left as it is" in text
+    assert "verify.sh waits for them" in text
     assert (1, False) == switch.run(typed="a\n")[:2]
 
 

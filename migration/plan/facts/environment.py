@@ -267,10 +267,13 @@ def environment_notes(
         if node.pool:
             labels[node.pool] = ", ".join(f"{key}={value}" for key, value in node.labels.items())
     for pool, texts in sorted(labels.items()):
-        yield (
-            f"node pool {pool}: new nodes come with the device plugin; set the labels {texts} in the pool once "
-            "all its nodes are switched"
+        way = (
+            f"make a NodePool with the labels {texts} for them: a change of the template of this one makes all its nodes "
+            "drift, and Karpenter replaces them"
+            if pool.startswith(f"{_KARPENTER}=")
+            else f"set the labels {texts} in the pool once all its nodes are switched"
         )
+        yield f"node pool {pool}: new nodes come with the device plugin; {way}"
     for reference, manager in plan.managed.items():
         kind = reference.partition("/")[0]
         is_of_wave = changes(wave, reference)

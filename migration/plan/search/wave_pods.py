@@ -394,7 +394,7 @@ def with_strays(wave: Wave, details: WaveDetails, cluster: AssessedCluster) -> W
             nodes = join_names(sorted(node.metadata.name for node in sharing))
             note = (
                 f"evicted pods of {join_names(own)} may get a node {place} ({nodes}), which offers {offered} under the "
-                f"name of {GPU}: give them a node selector, or taint those nodes, first; see strayWorkloads in plan.yaml"
+                f"name of {GPU}: give them a node selector, or taint those nodes and let the pods that stay there tolerate it, first; see strayWorkloads in plan.yaml"
             )
             wave = msgspec.structs.replace(wave, notes=(*wave.notes, note))
             strays.update(own)
