@@ -13,7 +13,8 @@ TAINTED: Final = {"spec": {"taints": [{"key": "hami", "effect": "NoSchedule"}]}}
 SELECTOR: Final = {"nodeSelector": {"nvidia.com/gpu.product": "NVIDIA-H100"}}
 NOTE: Final = "evicted pods of Deployment/team/train may get a node of HAMi (hami-"
 FIX: Final = (
-    "give them a node selector, or taint those nodes and let the pods that stay there tolerate it, first; see strayWorkloads in plan.yaml"
+    "give them a node selector, or taint those nodes and let the pods that stay there tolerate it, first; see "
+    "strayWorkloads in plan.yaml"
 )
 
 
