@@ -235,6 +235,11 @@ CLAIMS: Final = (
         ("error unknownRequest spec.devices.constraints[0].requests[0]",),
     ),
     Case(
+        "a constraint on one device and a misspelt request",
+        claim(exactly(), exactly("nic"), constraints=[{"requests": ["gpu", "nics"], **_ALIGNED}]),
+        ("error unknownRequest spec.devices.constraints[0].requests[1]",),
+    ),
+    Case(
         "a constraint on an alternative",
         claim(
             first(sub("small")),

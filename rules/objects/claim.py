@@ -236,6 +236,8 @@ def find_single_device_constraints(
     """Yield constraints that apply to a single device, so that they compare nothing."""
     for index, constraint in enumerate(claim.view.constraints or ()):
         subjects = referenced_alternatives(claim.view, constraint.requests)
+        if not set(constraint.requests or ()).issubset(request_names(claim.view)):
+            continue  # What it is to compare with is not known.
         if len(subjects) == 1 and subjects[0].is_exact and _is_single(subjects[0].request):
             yield warning(
                 Code.SINGLE_DEVICE_CONSTRAINT,

@@ -411,11 +411,23 @@ def test_json_lists_fixes_objects_and_what_is_left() -> None:
 def test_text_has_a_line_for_each_amount() -> None:
     result = fix(pod("{nvidia.com/gpu: 1, nvidia.com/gpumem: 8Gi}"), "-o", "text")
 
-    place = "<stdin>:1: Pod/default/p: spec.containers[0].resources.limits[nvidia.com/gpumem]"
+    place = "<stdin>:8: Pod/default/p: spec.containers[0].resources.limits[nvidia.com/gpumem]"
     assert result.stdout.splitlines() == [
         f"{place}: 8Gi -> 8192 [wrongUnit]",
         "1 object checked: 1 value fixed in 1",
     ]
+
+
+def test_what_is_left_has_the_line_of_its_field(tmp_path: Path) -> None:
+    file = tmp_path / "app.yaml"
+    file.write_text(ANNOTATED.replace("nvidia.com/gpumem: 200000", "nvidia.com/gpumem: lots"))
+
+    for options in ((), ("--in-place",)):
+        result = drawbridge("fix", "-f", file, "--snapshot", CLUSTER, *options)
+
+        (error,) = (line for line in result.stderr.splitlines() if ": error: " in line)
+        number = int(error.removeprefix(f"{file}:").partition(":")[0])
+        assert "gpumem" in file.read_text().splitlines()[number - 1], error
 
 
 def test_the_default_is_a_diff(tmp_path: Path) -> None:

@@ -5,10 +5,10 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from answers.manifests.check import CheckedFinding, CheckReport
-from findings.field_path import Key
+from cli.reading.field_lines import LinesOfFiles
 from kube.errors import ObjectFileError
 from kube.manifests.compressed import decompress
-from kube.manifests.field_lines import MAX_BYTES, FieldLines
+from kube.manifests.field_lines import MAX_BYTES
 
 
 def with_field_lines(report: CheckReport, stdin_name: str) -> CheckReport:
@@ -20,24 +20,24 @@ def with_field_lines(report: CheckReport, stdin_name: str) -> CheckReport:
     Args:
         stdin_name: The name of standard input, which may be that of another file.
     """
-    files = {stdin_name: FieldLines(b"")}
-    return replace(report, shown=tuple(_with_line(entry, files) for entry in report.shown))
+    lines = LinesOfFiles(lambda path: b"" if path == stdin_name else _read(path))
+    return replace(report, shown=tuple(_with_line(entry, lines) for entry in report.shown))
 
 
-def _with_line(entry: CheckedFinding, files: dict[str, FieldLines]) -> CheckedFinding:
+def _with_line(entry: CheckedFinding, lines: LinesOfFiles) -> CheckedFinding:
     if entry.file is None:
         return entry
-    if entry.file not in files:
-        files[entry.file] = FieldLines(_read(entry.file))
-    path = [step.name if isinstance(step, Key) else step for step in entry.finding.path.steps]
-    return replace(entry, line=files[entry.file].line(entry.line, path))
+    return replace(entry, line=lines.line(entry.file, entry.line, entry.finding.path))
 
 
 def _read(path: str) -> bytes:
-    """Return the text of a file; nothing if it cannot be read, or is too large."""
+    """Return the text of a file, or as much of it as is too large.
+
+    Raises:
+        ObjectFileError: It cannot be read.
+    """
     try:
         with Path(path).open("rb") as file:
-            text = decompress(file.read(MAX_BYTES + 1), path)
-    except (OSError, ObjectFileError):
-        return b""
-    return text if len(text) <= MAX_BYTES else b""
+            return decompress(file.read(MAX_BYTES + 1), path)
+    except OSError as error:
+        raise ObjectFileError(f"{path}: {error.strerror}") from error

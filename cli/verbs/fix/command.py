@@ -31,6 +31,7 @@ from cli.reading.editable_files import (
     read_text,
     with_editable_inputs,
 )
+from cli.reading.field_lines import LinesOfFiles
 from cli.verbs.fix.edited_files import UneditedFile, edit_files, join_texts
 from cli.verbs.fix.text import format_fixes
 from findings.checked_object import CheckedObject
@@ -158,7 +159,8 @@ def fix(
     else:
         unedited = _print_fixes(objects, faults, Output(output), stdin_text)
     if in_place or output != Output.JSON:
-        _print_left(objects, faults)
+        # After the files are rewritten, of which these are the lines.
+        _print_left(objects, faults, LinesOfFiles(partial(read_text, stdin_text=stdin_text)))
     for message in (*inputs.unreadable, *unedited):
         print_line(f"Error: {message}")
     if unedited:
@@ -199,7 +201,7 @@ def _print_fixes(
         case Output.JSON:
             click.echo(_as_json(objects, faults))
         case Output.TEXT:
-            for line in format_fixes(objects):
+            for line in format_fixes(objects, LinesOfFiles(read)):
                 click.echo(line)
         case Output.YAML:
             files = edit_files(objects, read)
@@ -247,7 +249,9 @@ def _read_plain(path: str) -> bytes:
     return text
 
 
-def _print_left(objects: Sequence[FixedObject], faults: Sequence[ObjectFinding]) -> None:
+def _print_left(
+    objects: Sequence[FixedObject], faults: Sequence[ObjectFinding], lines: LinesOfFiles
+) -> None:
     """Print the errors that are left, and the number of warnings, to standard error."""
     for fault in faults:
         print_line(fault.line())
@@ -257,7 +261,9 @@ def _print_left(objects: Sequence[FixedObject], faults: Sequence[ObjectFinding])
             number += finding.severity is Severity.WARNING
             if finding.is_error:
                 entry = ObjectFinding(object=fixed.checked.reference, finding=finding)
-                print_line(f"{fixed.before.source}:{fixed.before.line}: {entry.line()}")
+                source = fixed.before.source
+                line = lines.line(source, fixed.before.line, finding.path)
+                print_line(f"{source}:{line}: {entry.line()}")
     if number:
         print_line(f"note: {count_text(number, 'warning')} left; drawbridge check prints them")
 
