@@ -44,6 +44,7 @@ from translation.pipeline.patch import claim_labels
 from translation.pipeline.translate import translate
 from translation.reading.custom_workloads import EmbeddedPod, Path
 from translation.reading.legacy_pod import containers, device_keys
+from translation.reading.owner_annotations import check_owner_annotations, keeps_annotations_apart
 from translation.reading.untranslated_keys import check_untranslated_requests
 from translation.reading.workload_kinds import WorkloadKind
 from translation.record.record import decode_record
@@ -130,12 +131,25 @@ def validate_workload(
             tuple(_check_requests(workload, vocabularies)),
         )
     )
+    misplaced = _check_owner(workload, vocabularies)
     return Answer(
         decision=_decision(answer, findings),
-        findings=findings,
+        findings=(*findings, *misplaced),
         claims=answer.claims,
         record=answer.record,
     )
+
+
+def _check_owner(workload: Workload, vocabularies: Mapping[str, Vocabulary]) -> Iterator[Finding]:
+    """Yield the findings about annotations of the workload itself; paths start at it."""
+    if workload.kind is None or keeps_annotations_apart(workload.kind):
+        yield from check_owner_annotations(
+            workload.kind_name,
+            workload.metadata.annotations,
+            workload.pod,
+            FieldPath.of(*workload.path),
+            vocabularies,
+        )
 
 
 def _check_requests(

@@ -454,6 +454,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
             than to write amounts, or leaves a choice.
         rewrites: The fix as texts in the object, all of which it takes; empty like `corrections`.
         reasons: The reasons against the devices, by group of nodes.
+        fix_place: The place that the words of `fix` name, written as in them; None where they name none.
     """
 
     severity: Severity
@@ -468,6 +469,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     corrections: tuple[Correction, ...] = ()
     rewrites: tuple[Rewrite, ...] = ()
     reasons: tuple[str, ...] = ()
+    fix_place: FieldPath | None = None
 
     @property
     def advice(self) -> str:
@@ -499,8 +501,14 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
             msgspec.structs.replace(rewrite, path=relocate(rewrite.path))
             for rewrite in self.rewrites
         )
-        return msgspec.structs.replace(
+        moved = msgspec.structs.replace(
             self, path=relocate(self.path), corrections=corrections, rewrites=rewrites
+        )
+        if self.fix_place is None:
+            return moved
+        place = relocate(self.fix_place)
+        return msgspec.structs.replace(
+            moved, fix=self.fix.replace(str(self.fix_place), str(place)), fix_place=place
         )
 
     def without_edits(self) -> "Finding":

@@ -111,6 +111,9 @@ EXAMPLES: Final[Mapping[str, CodeExample]] = {
     "invalidQuantity": CodeExample(
         "an amount with a space", _pod(_container({**_SHARE, "nvidia.com/gpumem": "8 GB"}))
     ),
+    "cannotExpress": CodeExample(
+        "a replica of a MIG device", _pod(_container({"nvidia.com/mig-1g.10gb.shared": "1"}))
+    ),
     "limitDiffers": CodeExample(
         "a request below its limit", _pod({**_container({}), "resources": _TWO_GPUS})
     ),
@@ -122,8 +125,7 @@ EXAMPLES: Final[Mapping[str, CodeExample]] = {
         "a mode that HAMi does not have", _annotated("nvidia.com/vgpu-mode", "shared")
     ),
     "memoryAmountRequired": CodeExample(
-        "a percentage of memory through MPS",
-        _annotated("nvidia.com/vgpu-mode", "mps", {**_GPU, "nvidia.com/gpumem-percentage": "50"}),
+        "cores of a card without memory", _pod(_container({"tencent.com/vcuda-core": "30"}))
     ),
     "wholeDevice": CodeExample(
         "a share that nobody else may use",

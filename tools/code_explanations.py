@@ -75,12 +75,14 @@ FIXES: Final[Mapping[str, str]] = {
     "gangNotAdopted": "Set validation.adoptGangs to true, or name a PodGroup in spec.schedulingGroup; without PodGroups "
     "in the API server, turn on the feature gate GenericWorkload and scheduling.k8s.io/v1beta1.",
     "claimsNotSeen": "Let the quota, LimitRange or policy count or read claims, too; for a gang, start its pods by a "
-    "queue that admits them together, or keep their scheduler.",
+    "queue that admits them together. Or keep their scheduler: an administrator lists it in the setting "
+    "translation.adoptSchedulers with its own name, if it allocates claims.",
     "templateNotCounted": "Count the devices of the driver's classes in the ResourceQuota, too.",
     "limitRangeConflict": "Remove the key from the LimitRange, and limit claims by a ResourceQuota on "
     "their DeviceClass.",
     "templateConflict": "Delete the ResourceClaimTemplate that the message names.",
-    "schedulerReplaced": "List the scheduler in adoptSchedulers, with its own name if it supports claims.",
+    "schedulerReplaced": "An administrator lists the scheduler in the setting translation.adoptSchedulers, with its own name "
+    "if it supports claims.",
     "foreignScheduler": "List the scheduler in adoptSchedulers, or label the namespace for translation. Remove "
     "schedulerName only from a pod with device keys or claims: annotations such as KAI's request devices only beside it.",
     "claimUnawareComponent": "The finding names one where there is one for the component and its version.",
@@ -140,7 +142,8 @@ FIXES: Final[Mapping[str, str]] = {
     "percentage; or set translation.initContainers to largest, if it is separate.",
     "sidecarAdded": "Request less, so that the sum fits.",
     "grantedWhereRejected": "Write the keys that the finding names.",
-    "noDeviceRequested": "Add a device count above zero, or remove the keys.",
+    "noDeviceRequested": "Write the keys into the container with the key of its devices, as the finding says, or add a "
+    "device count above zero; remove them only if the container is to have no devices.",
     "devicesExposedByEnv": "Remove the variable; the driver injects the claimed devices.",
     "notInjected": "None in general; the message says what the container lacks. A driver may provide it.",
     "envVarNotProvided": "Read the devices from what the driver provides.",

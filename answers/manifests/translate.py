@@ -34,9 +34,8 @@ from translation.compiling.claims import Claim
 from translation.model.intents import Vocabulary
 from translation.reading.custom_workloads import Path, embedded_pods, replace_in, workload_kind
 from translation.reading.embedded_templates import check_embedded_templates
-from translation.reading.untranslated_keys import (
-    check_untranslated_requests,
-)
+from translation.reading.owner_annotations import check_owner_annotations, keeps_annotations_apart
+from translation.reading.untranslated_keys import check_untranslated_requests
 from translation.reading.workload_kinds import WorkloadKind
 
 Document = Mapping[str, Any]
@@ -205,7 +204,16 @@ def _translate_object(
         untouched,
         document=replace_at(source.document, path, after) if is_accepted else None,
         answer=answer,
-        findings=tuple(finding.nested_under(prefix) for finding in findings),
+        findings=(
+            *(finding.nested_under(prefix) for finding in findings),
+            *(
+                check_owner_annotations(
+                    source.kind, head.metadata.annotations, pod, prefix, vocabularies
+                )
+                if isinstance(head, ObjectHead) and path
+                else ()
+            ),
+        ),
     )
 
 
@@ -250,6 +258,14 @@ def _translate_custom(
             *faulty_requests,
         )
         findings += (locate(finding, embedded) for finding in of_pod)
+        if keeps_annotations_apart(kind):
+            findings += check_owner_annotations(
+                source.kind,
+                head.metadata.annotations,
+                pod,
+                FieldPath.of(*embedded.path),
+                vocabularies,
+            )
         if answer.decision is not Decision.UNTOUCHED:
             findings += check_kind(kind, embedded, pod, vocabularies)
         if not kind.has_claims:

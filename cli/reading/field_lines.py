@@ -11,9 +11,10 @@ _NOTHING: Final = FieldLines(b"")
 
 
 class LinesOfFiles:
-    """The lines of fields in files, each of which is read once.
+    """The lines of fields in files.
 
-    A field has the line of its object where the text of the file is not known, or is large.
+    Each file is read once. A field has the line of its object where the text of the file is not known,
+    or is large.
 
     Args:
         read: Returns the text of a file, decompressed, or raises ObjectFileError.

@@ -200,6 +200,7 @@ def find_gated_parameters(
                 Code.REQUIRES_FEATURE_GATE,
                 path.child("config", index, "opaque", "parameters"),
                 f"driver {_NVIDIA} accepts this only with its feature gate {gate}",
+                "ask an administrator whether it is on; it is turned on in the settings of the driver's chart",
             )
 
 
@@ -303,7 +304,7 @@ RULES: Final[tuple[ClaimRule | ClassRule, ...]] = (
         scope=Scope.CLAIM,
         category=Category.ADVICE,
         validate=find_gated_parameters,
-        fix="Enable the feature gate of the driver, or remove the parameters.",
+        fix="An administrator enables the feature gate in the driver's chart; or remove the parameters.",
         no_cel_reason="a policy cannot read the feature gates of a driver",
     ),
     ClaimRule(

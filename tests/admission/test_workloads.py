@@ -483,3 +483,45 @@ def test_two_answers_together_say_what_both_say(
 
     assert merged_answer.decision is expected
     assert merged_answer.findings == (*first.findings, *other.findings)
+
+
+def test_a_fix_names_the_annotations_of_the_pod_template() -> None:
+    limits = {"huawei.com/Ascend310P": 1, "huawei.com/Ascend310P-core": 40}
+
+    answer = review_workload(workload(pod(container("main", limits))))
+
+    (fix,) = [finding.fix for finding in answer.findings if finding.is_error]
+    assert fix == (
+        "add huawei.com/vnpu-mode: hami-core to spec.template.metadata.annotations; or remove the key: the "
+        "container then gets a whole NPU"
+    )
+
+
+def test_an_annotation_of_the_workload_alone_is_told() -> None:
+    mode = {"annotations": {"nvidia.com/vgpu-mode": "hami-core", "team": "a"}}
+
+    answer = review_workload(workload(SHARE, **mode))
+    on_both = review_workload(workload(pod(gpus(1, mem=1000), **mode), **mode))
+    of_no_devices = review_workload(workload(pod(container("main", {})), **mode))
+
+    (told,) = answer.findings
+    assert ["warning untranslatedDeviceKey metadata.annotations[nvidia.com/vgpu-mode]"] == (
+        finding_texts([told])
+    )
+    assert told.advice == (
+        "nvidia.com/vgpu-mode is on the Deployment, not on its pods, so it has no effect; move it to "
+        "spec.template.metadata.annotations"
+    )
+    assert () == on_both.findings == of_no_devices.findings
+
+
+def test_a_kind_that_copies_its_annotations_to_its_pods_is_not_told() -> None:
+    document = workload(SHARE, annotations={"nvidia.com/vgpu-mode": "hami-core"})
+    service = {
+        **document,
+        "apiVersion": "serving.kserve.io/v1beta1",
+        "kind": "InferenceService",
+        "spec": {"predictor": document["spec"]["template"]["spec"]},
+    }
+
+    assert "untranslatedDeviceKey" not in " ".join(finding_codes(review_workload(service).findings))

@@ -22,7 +22,6 @@ WITHOUT_EXAMPLE = frozenset(
         "alreadyConverted",
         "ambiguousOwner",
         "amountRoundedUp",
-        "cannotExpress",
         "claimMissing",
         "claimUnawareComponent",
         "claimsNotSeen",

@@ -244,6 +244,7 @@ class CapacityCompiler:
                 "mode",
                 "the MPS server serves only this pod; other pods do not share its GPU",
             )
+        if self._device.mps is not None and not self._shared:
             self._findings += check_feature_gate(self._intent, self._profile, self._device.mps)
         return {}
 

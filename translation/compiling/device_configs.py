@@ -1,7 +1,7 @@
 """The opaque parameters of a request: an MPS server, and the network of a NIC."""
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -77,6 +77,11 @@ def _network_config(
     yield DeviceClaimConfiguration(requests=(name,), opaque=opaque), path
 
 
+GATE_FIX: Final = (
+    "ask an administrator whether it is on; it is turned on in the settings of the driver's chart"
+)
+
+
 def check_feature_gate(intent: Intent, profile: Profile, mps: Mps) -> Iterator[Finding]:
     """Yield a warning if the driver accepts an MPS server only with a feature gate."""
     if isinstance(mps.feature_gate, str):
@@ -86,4 +91,5 @@ def check_feature_gate(intent: Intent, profile: Profile, mps: Mps) -> Iterator[F
             intent.path("mode"),
             f"{profile.driver} accepts MPS only with its feature gate {mps.feature_gate}, "
             f"off by default{excludes}; without it the pod does not start",
+            GATE_FIX,
         )

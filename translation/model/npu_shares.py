@@ -7,6 +7,7 @@ from typing import Final
 
 import msgspec
 
+from findings.field_path import FieldPath
 from findings.finding import Code, Finding, info, warning
 from findings.text import printable
 from translation.model.intents import LegacyContainer
@@ -17,6 +18,8 @@ MEMORY: Final = "-memory"
 CORES: Final = "-core"
 SOFT_MODE: Final = "hami-core"
 _SOFT: Final = "huawei.com/vnpu-mode: hami-core"
+_ANNOTATIONS: Final = FieldPath.of("metadata", "annotations")
+_ADD_SOFT: Final = f"add {_SOFT} to {_ANNOTATIONS}"
 
 
 class NpuShare(msgspec.Struct, frozen=True, kw_only=True):
@@ -94,7 +97,9 @@ def _check(
             Code.INVALID_COMBINATION,
             f"{key}{CORES}",
             f"a template fixes the cores, so HAMi accepts the key only with the annotation {_SOFT}",
-            f"add the annotation {_SOFT}, or remove the key",
+            f"{_ADD_SOFT}; or remove the key: the container then gets "
+            + (f"the cores of a template for {memory} MiB" if memory else "a whole NPU"),
+            fix_place=_ANNOTATIONS,
         )
     if memory is None or chip is None:
         return
@@ -112,7 +117,9 @@ def _check(
             f"{key}{MEMORY}",
             "HAMi gives several virtual NPUs to a container only with the annotation "
             f"{_SOFT}, as templates divide one NPU",
-            f"add the annotation {_SOFT}, remove the amount, or write {printable(key)}: 1",
+            f"{_ADD_SOFT}, or write {printable(key)}: 1; or remove the amount: the container then gets "
+            f"{count} whole NPUs",
+            fix_place=_ANNOTATIONS,
         )
 
 
@@ -144,8 +151,8 @@ def _hard_share(reader: ShareReader, memory: int | None) -> NpuShare:
             f"the templates of {printable(key)} are not known, and HAMi rounds up to one: the amount is "
             "as written, and limited in software"
         )
-        fix = f"describe the chip in the setting translation.ascendChips, or add the annotation {_SOFT}"
-        reader.findings.append(warning(Code.POLICY_DROPPED, path, message, fix))
+        fix = f"describe the chip in the setting translation.ascendChips, or {_ADD_SOFT}"
+        reader.findings.append(_with_place(warning(Code.POLICY_DROPPED, path, message, fix)))
         return NpuShare(count=1, memory=memory or None, cores_percent=1 if memory else None)
     template = chip.template(memory)
     if template is None:
@@ -154,15 +161,14 @@ def _hard_share(reader: ShareReader, memory: int | None) -> NpuShare:
             reader.findings.append(warning(Code.WHOLE_DEVICE, path, message))
         return NpuShare(count=1)
     name = printable(template.name)
-    reader.findings.append(
-        warning(
-            Code.POLICY_DROPPED,
-            path,
-            f"HAMi makes a virtual NPU of template {name}, {template.memory} MiB and "
-            f"{template.ai_core} of {chip.ai_core} cores; the driver limits the same amounts in software",
-            f"add the annotation {_SOFT} to choose the amounts yourself",
-        )
+    dropped = warning(
+        Code.POLICY_DROPPED,
+        path,
+        f"HAMi makes a virtual NPU of template {name}, {template.memory} MiB and "
+        f"{template.ai_core} of {chip.ai_core} cores; the driver limits the same amounts in software",
+        f"{_ADD_SOFT} to choose the amounts yourself",
     )
+    reader.findings.append(_with_place(dropped))
     if template.memory != memory:
         message = f"{memory} MiB becomes the {template.memory} MiB of template {name}, as in HAMi"
         reader.findings.append(info(Code.AMOUNT_ROUNDED_UP, path, message))
@@ -171,3 +177,7 @@ def _hard_share(reader: ShareReader, memory: int | None) -> NpuShare:
         memory=template.memory,
         cores_percent=chip.percent_of_cores(template.ai_core),
     )
+
+
+def _with_place(finding: Finding) -> Finding:
+    return msgspec.structs.replace(finding, fix_place=_ANNOTATIONS)

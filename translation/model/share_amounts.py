@@ -159,14 +159,23 @@ class AmountReader:
         return self.integer(key, MAX_MEMORY_MIB * MIB.size // unit.size, unit.name)
 
     def fail(
-        self, code: Code, key: str, message: str, fix: str, *, right: int | None = None
+        self,
+        code: Code,
+        key: str,
+        message: str,
+        fix: str,
+        *,
+        right: int | None = None,
+        fix_place: FieldPath | None = None,
     ) -> None:
         """Add an error about a key.
 
         Args:
             right: The one amount that the fix names; None where it leaves a choice.
+            fix_place: The place in the pod that the fix names; None where it names none.
         """
         finding = error(code, self._container.limit_path(key), message, fix)
+        finding = msgspec.structs.replace(finding, fix_place=fix_place)
         self._findings.append(finding if right is None else finding.corrected_by(Quantity(right)))
 
 

@@ -14,7 +14,7 @@ MAX_NAMES: Final = 100
 """Resource names and namespaces of one quota that are kept."""
 QUOTA_FIX: Final = (
     "limit claims by a DeviceQuota (drawbridge quota convert prints one), or by Kueue; or keep the scheduler: "
-    "list it in adoptSchedulers with its own name, if it allocates claims"
+    "an administrator lists it in the setting translation.adoptSchedulers with its own name, if it allocates claims"
 )
 
 

@@ -12,8 +12,8 @@ from translation.preflight.model.inputs import PreflightInput
 from translation.reading.foreign_quotas import QUOTA_FIX
 
 _GANG_FIX: Final = (
-    "start the pods by a queue that admits them together, such as Kueue; or keep the scheduler: list it in "
-    "adoptSchedulers with its own name, if it allocates claims"
+    "start the pods by a queue that admits them together, such as Kueue; or keep the scheduler: an "
+    "administrator lists it in the setting translation.adoptSchedulers with its own name, if it allocates claims"
 )
 
 _LOSSES: Final[tuple[tuple[Mapping[str, str], str, str], ...]] = (

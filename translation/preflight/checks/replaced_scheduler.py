@@ -29,5 +29,6 @@ def check_replaced_scheduler(inputs: PreflightInput) -> Iterator[Finding]:
             f"{quote_text(name)} may not support claims, so the pod goes to "
             f"{options.scheduler_for(name, bridge_scheduler, opted_in=True)}: "
             f'{carrier} has the label {TRANSLATE_LABEL}: "true"',
-            "list the scheduler in adoptSchedulers, with its own name if it supports claims",
+            "an administrator lists the scheduler in the setting translation.adoptSchedulers, with its own name "
+            "if it supports claims",
         )
