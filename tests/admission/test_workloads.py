@@ -498,11 +498,11 @@ def test_a_fix_names_the_annotations_of_the_pod_template() -> None:
 
 
 def test_an_annotation_of_the_workload_alone_is_told() -> None:
-    mode = {"annotations": {"nvidia.com/vgpu-mode": "hami-core", "team": "a"}}
+    mode = {"nvidia.com/vgpu-mode": "hami-core", "team": "a"}
 
-    answer = review_workload(workload(SHARE, **mode))
-    on_both = review_workload(workload(pod(gpus(1, mem=1000), **mode), **mode))
-    of_no_devices = review_workload(workload(pod(container("main", {})), **mode))
+    answer = review_workload(workload(SHARE, annotations=mode))
+    on_both = review_workload(workload(pod(gpus(1, mem=1000), annotations=mode), annotations=mode))
+    of_no_devices = review_workload(workload(pod(container("main", {})), annotations=mode))
 
     (told,) = answer.findings
     assert ["warning untranslatedDeviceKey metadata.annotations[nvidia.com/vgpu-mode]"] == (
