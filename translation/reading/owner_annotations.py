@@ -22,7 +22,7 @@ def check_owner_annotations(
     template: FieldPath,
     vocabularies: Mapping[str, Vocabulary],
 ) -> Iterator[Finding]:
-    """Yield a warning for each annotation of a workload that is read only of pods, and that its pods lack.
+    """Yield a warning for each annotation of a workload on devices, without it on its pods.
 
     Args:
         kind: The kind of the workload; its controller copies no annotations to the pods.
@@ -49,8 +49,9 @@ def check_owner_annotations(
 
 
 def keeps_annotations_apart(kind: WorkloadKind) -> bool:
-    """Return True for a kind of another project whose pods have the annotations of its templates alone.
+    """Return True for a kind of another project with pod templates.
 
-    Others, such as those of KServe, copy the annotations of the object to its pods.
+    Its pods have the annotations of these alone. Others, such as those of KServe, copy those of the object
+    to its pods.
     """
     return kind.has_claims and kind.shape is Shape.TEMPLATE
