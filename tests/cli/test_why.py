@@ -76,7 +76,7 @@ def test_a_pod_may_be_named_as_for_kubectl(call: tuple[str, ...]) -> None:
             ("configmap", "x"),
             "only pods, claims and workloads with pods of their own can be explained, not 'configmap'",
         ),
-        (("cronjob", "x"), "can be explained, not 'cronjob'"),
+        (("cronjob", "x"), "No pod in namespace team has CronJob x as its owner."),
         (("deploy", "x"), "No pod in namespace team has Deployment x as its owner."),
         (("bound",), "expected pod NAME or claim NAME, found 'bound'"),
         ((), "Which pod or claim? kubectl get pods -A --field-selector=status.phase=Pending"),

@@ -91,9 +91,15 @@ def above_all_of_each(
 
 
 def part_of_sum(amount: int, devices: int) -> int | None:
-    """Return the percent of each device, rounded up, if a percentage above 100 is their sum; None if it cannot be."""
+    """Return the percent of each device, rounded up, if a percentage above 100 is their sum; None if it cannot be.
+
+    >>> part_of_sum(120, 2), part_of_sum(300, 2), part_of_sum(120, 0)
+    (60, None, None)
+    """
+    if devices <= 1:
+        return None
     part = -(-amount // devices)
-    return part if devices > 1 and part <= MAX_PERCENT else None
+    return part if part <= MAX_PERCENT else None
 
 
 def too_few_bytes(path: FieldPath, amount: Quantity) -> Finding | None:
