@@ -992,6 +992,9 @@ def test_a_hostile_name_never_becomes_a_command(tmp_path: Path, name: str) -> No
         fake = bin_folder / command
         fake.write_text('#!/bin/sh\nfor word in "$@"; do echo "$word"; done\n')
         fake.chmod(0o755)
+    # The DaemonSet of the driver that a person installs.
+    with (bin_folder / "kubectl").open("a") as fake_kubectl:
+        fake_kubectl.write(f"echo 'map[{HAMI_DRIVER.replace('=', ':')}]'\n")
     work = tmp_path / "work"
     work.mkdir()
 
