@@ -74,7 +74,8 @@ def test_many_large_bodies(cluster: Access, drawbridge: Drawbridge, name: str, b
         thread.join()
 
     print(f"{name}: at most {peak(record.pid) / MEBIBYTE:.0f} MiB, {sorted(statuses)}")
-    assert set(statuses) <= {0, 200, 400, 413, 503}
+    # 408: on a busy machine a body may not have come in time.
+    assert set(statuses) <= {0, 200, 400, 408, 413, 503}
     assert {200, 400} & set(statuses)
     assert peak(record.pid) < LIMIT
     assert drawbridge.post(b"{}")[0] == 400
