@@ -60,14 +60,19 @@ _BARE: Final = re.compile(rf"(?:write|request)(?: at most)? {_AMOUNT}")
 
 
 def readings(finding: Finding) -> Iterator[Mapping[str, str]]:
-    """Yield the amounts by key that each alternative of a fix names."""
+    """Yield the amounts by key that each alternative of a fix names.
+
+    The amount of a key that another one takes the place of is empty.
+    """
     if finding.code is Code.TOO_MANY_DEVICES:
         return  # A number of the pod, to which several keys may add up.
     for alternative in re.split(r",? or ", finding.fix):
         named_amounts = dict(_NAMED.findall(alternative))
         amount = _BARE.search(alternative)
         last = finding.path.steps[-1] if finding.path.steps else None
-        if named_amounts:
+        if named_amounts and "in its place" in alternative and isinstance(last, Key):
+            yield {last.name: "", **named_amounts}
+        elif named_amounts:
             yield named_amounts
         elif amount and isinstance(last, Key):
             yield {last.name: amount[1]}
@@ -91,6 +96,10 @@ def with_amounts(document: Document, amounts: Mapping[str, str]) -> Document:
             changed["metadata"]["annotations"][key] = amount
             continue
         resources = changed["spec"]["containers"][0]["resources"]
+        if not amount:
+            resources["limits"].pop(key, None)
+            resources["requests"].pop(key, None)
+            continue
         resources["limits"][key] = resources["requests"][key] = amount
     return changed  # type: ignore[no-any-return]
 
