@@ -358,6 +358,7 @@ WHO: Final[Mapping[str, Who]] = {
             "nine alternatives",
             "a configuration for an unknown request",
             "a constraint on an unknown request",
+            "a constraint on one device and a misspelt request",
             "a constraint without an attribute",
             "a constraint without a domain",
             "a toleration with a value beside Exists",
