@@ -184,6 +184,19 @@ MAX_STORED: Final = Quantity.from_nanos(10**MAX_EXPONENT * _NANOS, Format.EXPONE
 MIN_STORED: Final = -1 * MAX_STORED
 
 
+def is_quantity(text: str) -> bool:
+    """Check that a text is a quantity.
+
+    >>> is_quantity("3Gi"), is_quantity("3GB")
+    (True, False)
+    """
+    try:
+        Quantity(text)
+    except QuantityError:
+        return False
+    return True
+
+
 def read_stored(text: str) -> Quantity:
     """Return the amount of a text that an API server has stored, however large it is.
 

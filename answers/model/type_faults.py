@@ -11,8 +11,7 @@ import msgspec
 from msgspec import inspect
 
 from findings.field_path import FieldPath
-from kube.errors import QuantityError
-from kube.quantity import Quantity
+from kube.quantity import Quantity, is_quantity
 
 _NAMES: Final[Mapping[type[inspect.Type], str]] = {
     inspect.BoolType: "true or false",
@@ -101,7 +100,7 @@ def _is_of(kind: inspect.Type, value: object) -> bool:
         case inspect.EnumType(cls=members):
             return value in {member.value for member in members}
         case inspect.CustomType(cls=cls) if cls is Quantity:
-            return is_quantity(value)
+            return _is_amount(value)
     return isinstance(value, _PYTHON.get(type(kind), ())) and (
         not isinstance(value, bool) or isinstance(kind, inspect.BoolType)
     )
@@ -113,12 +112,8 @@ def _expected_type(kind: inspect.Type) -> str:
     return _NAMES.get(type(kind), "")
 
 
-def is_quantity(value: object) -> bool:
+def _is_amount(value: object) -> bool:
     """Return True if a value of YAML or JSON is a Kubernetes quantity."""
     if isinstance(value, bool) or not isinstance(value, (str, int, float)):
         return False
-    try:
-        Quantity(value if isinstance(value, str) else repr(value))
-    except QuantityError:
-        return False
-    return True
+    return is_quantity(value if isinstance(value, str) else repr(value))

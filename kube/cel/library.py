@@ -16,8 +16,7 @@ from cel_expr_python import cel
 
 from kube.cel.device import DEVICE, POOL, QUANTITY, SEMVER, quantity_message, semver_message
 from kube.cel.semver import Semver
-from kube.errors import QuantityError
-from kube.quantity import Quantity
+from kube.quantity import Quantity, is_quantity
 
 
 class Environment(StrEnum):
@@ -253,14 +252,6 @@ def _quantity(text: str) -> Any:
     return quantity_message(Quantity(text))
 
 
-def _is_quantity(text: str) -> bool:
-    try:
-        Quantity(text)
-    except QuantityError:
-        return False
-    return True
-
-
 def _as_integer(message: Any) -> int:
     amount = _to_quantity(message)
     if not _is_integer(message):
@@ -363,7 +354,7 @@ _Q, _V = QUANTITY, SEMVER
 # Name, overload id, result, parameters, implementation.
 _IMPLEMENTED: Final[tuple[tuple[str, str, str, tuple[str, ...], Callable[..., Any]], ...]] = (
     ("quantity", "string_to_quantity", _Q, ("string",), _quantity),
-    ("isQuantity", "is_quantity_string", "bool", ("string",), _is_quantity),
+    ("isQuantity", "is_quantity_string", "bool", ("string",), is_quantity),
     ("sign", "quantity_sign", "int", (_Q,), _sign),
     (
         ".isGreaterThan",

@@ -85,3 +85,16 @@ def _strip_leading_zeros(part: str) -> str:
         return part
     significant_digits = part.lstrip("0")
     return significant_digits if significant_digits[:1].isdigit() else f"0{significant_digits}"
+
+
+def is_semver(text: str) -> bool:
+    """Check that a text is a version as `Semver.parse` reads it.
+
+    >>> is_semver("8.9.0"), is_semver("8.9")
+    (True, False)
+    """
+    try:
+        Semver.parse(text)
+    except ValueError:
+        return False
+    return True

@@ -3,9 +3,8 @@
 import re
 from typing import Final, NamedTuple
 
-from kube.cel.semver import Semver
-from kube.errors import QuantityError
-from kube.quantity import Quantity
+from kube.cel.semver import Semver, is_semver
+from kube.quantity import is_quantity
 
 _CALL: Final = re.compile(
     r"""(?<![\w.])(?P<name>semver|quantity)\(\s*(?P<quote>["'])(?P<text>[^"'\\\n]{0,64})(?P=quote)\s*\)"""
@@ -54,29 +53,13 @@ def find_faulty_argument(expression: str) -> FaultyArgument | None:
     is_fatal = _ALTERNATIVE.search(re.sub(r'"[^"]*"|\'[^\']*\'', "", expression)) is None
     for call in _CALL.finditer(expression):
         text = call["text"]
-        if call["name"] == "semver" and not _is_version(text):
+        if call["name"] == "semver" and not is_semver(text):
             need = "semver needs three numbers, such as 1.2.3"
             return FaultyArgument(call[0], need, _versions(text), is_fatal)
-        if call["name"] == "quantity" and not _is_quantity(text):
+        if call["name"] == "quantity" and not is_quantity(text):
             need = "quantity needs an amount as Kubernetes writes it, such as 500m, 3Gi or 1e3"
             return FaultyArgument(call[0], need, _quantities(text), is_fatal)
     return None
-
-
-def _is_version(text: str) -> bool:
-    try:
-        Semver.parse(text)
-    except ValueError:
-        return False
-    return True
-
-
-def _is_quantity(text: str) -> bool:
-    try:
-        Quantity(text)
-    except QuantityError:
-        return False
-    return True
 
 
 def _versions(text: str) -> tuple[str, ...]:

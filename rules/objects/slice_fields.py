@@ -23,7 +23,7 @@ from kube.api.resource import (
     DeviceTaint,
     ResourceSliceSpec,
 )
-from kube.cel.semver import Semver
+from kube.cel.semver import is_semver
 from rules.context.context import Context
 from rules.model import formats
 from rules.objects.request_policies import find_invalid_policies
@@ -302,20 +302,12 @@ def _attribute_faults(
         if text is not None and len(text.encode()) > MAX_VALUE:
             yield _invalid(at, f"is longer than {MAX_VALUE} bytes")
     for at, text in versions:
-        if text is not None and not _is_semver(text):
+        if text is not None and not is_semver(text):
             yield _invalid(
                 at,
                 f"{quote_text(text)} is not a semantic version",
                 "use three numbers, without v and leading zeros",
             )
-
-
-def _is_semver(text: str) -> bool:
-    try:
-        Semver.parse(text)
-    except ValueError:
-        return False
-    return True
 
 
 def _taint_faults(taints: Sequence[DeviceTaint], path: FieldPath) -> Iterator[Finding]:
