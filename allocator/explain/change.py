@@ -28,6 +28,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
             changes.
         amount: The count, or the amount of a capacity, to request.
         value: The value that a selector is to require instead of another; None for other changes.
+        taints: The keys of the taints to tolerate; none for other changes.
     """
 
     claim: str
@@ -39,6 +40,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     field: FieldPath | None = None
     amount: Quantity | None = None
     value: OtherValue | None = None
+    taints: tuple[str, ...] = ()
 
 
 def chosen_by(change: Change, claim: ResourceClaim) -> FieldPath | None:

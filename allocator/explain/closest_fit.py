@@ -58,6 +58,7 @@ def change_of(relaxation: Relaxation, number: int, claims: Sequence[ResourceClai
         field=relaxation.field,
         amount=option.amount,
         value=option.value,
+        taints=option.taints,
     )
 
 

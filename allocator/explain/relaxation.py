@@ -30,6 +30,7 @@ class Option(NamedTuple):
         detail: The change in the imperative: `request 2 devices`.
         amount: The count, or the amount of a capacity, to request; None for any other change.
         value: The value that a selector is to require instead of another; None for any other change.
+        taints: The keys of the taints to tolerate; none for any other change.
     """
 
     cost: int
@@ -37,6 +38,7 @@ class Option(NamedTuple):
     edit: Edit
     amount: Quantity | None = None
     value: OtherValue | None = None
+    taints: tuple[str, ...] = ()
 
 
 class Relaxation(NamedTuple):

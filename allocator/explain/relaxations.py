@@ -261,7 +261,12 @@ class _RequestRelaxations:
             tolerations = tuple(map(_toleration, blocking))
             names = enumerate_names([_taint_name(taint) for taint in blocking])
             yield [
-                Option(cost, f"let the claim tolerate taint {names}", self._tolerating(tolerations))
+                Option(
+                    cost,
+                    f"let the claim tolerate taint {names}",
+                    self._tolerating(tolerations),
+                    taints=tuple(taint.key for taint in blocking),
+                )
             ]
 
     def _conditions(self) -> Iterator[list[Option]]:

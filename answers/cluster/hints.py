@@ -10,7 +10,6 @@ from typing import Final
 from msgspec.structs import replace
 
 from allocator.explain.failure import Failure
-from allocator.explain.relaxation import Kind
 from allocator.model.feature_gates import Features
 from allocator.model.outcome import Reason
 from allocator.pods.claims import allocation_of, pinned_to, pod_name
@@ -133,13 +132,8 @@ def pool_advice(
 def toleration_advice(pod: Pod, failure: Failure) -> Iterator[str]:
     """Yield in a sentence the place of a toleration of devices, for a pod with one of the same taint."""
     fit = failure.closest_fit
-    details = [
-        change.detail
-        for change in (fit.changes if fit is not None else ())
-        if change.kind is Kind.TOLERATION
-    ]
-    keys = {toleration.key for toleration in pod.spec.tolerations or () if toleration.key}
-    if any(re.search(rf" {re.escape(key)}[=:]", text) for key in keys for text in details):
+    taints = {key for change in (fit.changes if fit is not None else ()) for key in change.taints}
+    if any(toleration.key in taints for toleration in pod.spec.tolerations or ()):
         yield (
             "the tolerations of the pod are for taints of nodes, not of devices; write this one in the "
             "request of the claim or template: exactly.tolerations"
