@@ -23,7 +23,7 @@ words=""
 for word in "$@"; do case "$word" in --context=*) ;; *) words="$words $word";; esac; done
 case "$words" in *current-context*) echo chosen; exit 0;; *kube-system*) echo "$FAKE_UID"; exit 0;; esac
 # HAMi's chart is installed, as the plan asks a person to.
-case "$words" in *daemonsets*) echo "map[drawbridge.internal/dra-driver:hami-core-gpu.project-hami.io]"; exit 0;; esac
+case "$words" in *daemonsets*) echo hami-core-gpu.project-hami.io; exit 0;; esac
 echo "$program$words" >> "@CALLS@"
 number=$(wc -l < "@CALLS@")
 if [ "$KILL" = "$number before" ]; then kill -9 $PPID; exit 137; fi

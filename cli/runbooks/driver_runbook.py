@@ -100,19 +100,24 @@ def _by_hand_lines(driver: str, label: str, values: DriverValues) -> Iterator[st
 def _installed_lines(driver: str, label: str) -> Iterator[str]:
     """Yield the lines that stop the script while no DaemonSet waits for a driver's label."""
     key, _, value = label.partition("=")
-    columns = ",".join(
-        f"{name}:.spec.template.spec.{name}" for name in ("nodeSelector", "affinity.nodeAffinity")
+    selector = f"nodeSelector.{key.replace('.', chr(92) + '.')}"
+    required = "affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution"
+    requirements = f'{required}.nodeSelectorTerms[*].matchExpressions[?(@.key=="{key}")]'
+    # A line for the value that each selects, and one such as `In ["a","b"]` for each requirement.
+    fields = (
+        rf'{{.{selector}}}{{"\n"}}{{range .{requirements}}}{{.operator}} {{.values}}{{"\n"}}{{end}}'
     )
-    words = ("kubectl", "get", "daemonsets", "--all-namespaces", "--no-headers")
-    look_up = command(*words, f"--output=custom-columns={columns}")
-    by_key = command("grep", "--fixed-strings", key)
-    # kubectl prints `map[key:value]` of a selector, and `operator:In values:[value]` of an affinity.
+    look_up = command(
+        *("kubectl", "get", "daemonsets", "--all-namespaces"),
+        f"--output=jsonpath={{range .items[*].spec.template.spec}}{fields}{{end}}",
+    )
     escaped = value.replace(".", "[.]")
-    by_value = command("grep", f"--regexp=[: []{escaped}[] ]", "--regexp=operator:Exists")
+    lines = (f"^{escaped}$", f'^In .*"{escaped}"', "^Exists ")
+    is_there = command("grep", *(f"--regexp={line}" for line in lines))
     message = f"held: no DaemonSet has the node selector {label}: install the chart of {driver}, see the comments of this script, and run it again"
     yield "# This script stops until that is done:"
     yield f'selected="$({look_up})"'
-    yield f'if ! {by_key} <<< "$selected" | {by_value} > /dev/null; then'
+    yield f'if ! {is_there} <<< "$selected" > /dev/null; then'
     yield f"  echo {quoted(message)} >&2"
     yield "  exit 1"
     yield "fi"

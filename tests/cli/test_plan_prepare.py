@@ -24,9 +24,6 @@ NOTHING: Final = "# Once, before the first wave: it changes nothing for any pod.
 NO_NODE: Final = "# Cluster: the labels that choose nodes for DRA drivers are on no node yet.\n"
 
 
-AFFINITY: Final = f"map[key:drawbridge.internal/dra-driver operator:In values:[a {HAMI}]]"
-
-
 def prepare(tmp_path: Path) -> str:
     return (tmp_path / "plan" / "prepare.sh").read_text()
 
@@ -60,15 +57,30 @@ def claim(name: str, driver: str, *pods: str) -> dict[str, Any]:
     ("selected", "status"),
     [
         ("", 1),
-        ("map[gpu:on] <none>", 1),
-        ("map[drawbridge.internal/dra-driver:other.example] <none>", 1),
-        (f"map[drawbridge.internal/dra-driver:{HAMI}] <none>", 0),
-        (
-            f"<none> map[nodeSelectorTerms:[map[matchExpressions:[{AFFINITY}]]]]",
-            0,
-        ),
+        ("other.example", 1),
+        (f"{HAMI}-2", 1),
+        (HAMI.replace(".", "-"), 1),
+        ('In ["a"]', 1),
+        (f'In ["{HAMI}-2"]', 1),
+        (f'NotIn ["{HAMI}"]', 1),
+        ("DoesNotExist ", 1),
+        (HAMI, 0),
+        (f'In ["a","{HAMI}"]', 0),
+        ("Exists ", 0),
     ],
-    ids=["no DaemonSet", "another label", "another driver", "node selector", "affinity"],
+    ids=[
+        "no DaemonSet",
+        "another driver",
+        "a longer value",
+        "a similar value",
+        "an affinity for another driver",
+        "an affinity for a longer value",
+        "an affinity against it",
+        "an affinity against the label",
+        "node selector",
+        "affinity",
+        "affinity for any driver",
+    ],
 )
 def test_prepare_stops_until_a_chart_that_a_person_installs_is_there(
     tmp_path: Path, selected: str, status: int
@@ -97,6 +109,8 @@ def test_prepare_stops_until_a_chart_that_a_person_installs_is_there(
         f"held: no DaemonSet has the node selector drawbridge.internal/dra-driver={HAMI}: install"
     )
     assert (held in ran.stderr) is (status == 1)
+    assert r"{.nodeSelector.drawbridge\.internal/dra-driver}" in prepare(tmp_path)
+    assert '.matchExpressions[?(@.key=="drawbridge.internal/dra-driver")]}' in prepare(tmp_path)
     # Nothing has changed when it stops.
     assert ("helm upgrade" in calls) is (status == 0)
     assert "by hand" not in prepare(tmp_path)
