@@ -241,7 +241,7 @@ def _with_job(
     if ending:
         verb = "ends" if len(ending) == 1 else "end"
         nodes = join_names(sorted(set(ending.values())))
-        text = f"{text}, and {len(ending)} other {'pod' if len(ending) == 1 else 'pods'} on {nodes} {verb}"
+        text = f"{text}, and {count_text(len(ending), 'other pod')} on {nodes} {verb}"
     group, _ = _controller(job)
     if fails and group:
         text = f"{text}; its {group} may fail or start its other pods anew, too"

@@ -21,13 +21,12 @@ from migration.plan.search.moments import (
 from migration.plan.search.parts import Part
 from migration.plan.search.placement import Placement, Placer
 from migration.plan.search.rivals import (
-    by_workload,
     missing_pods,
+    pods_have,
     with_rivals,
-    without_devices,
 )
 from migration.plan.search.sizes import largest_fitting, numbers_to_try, share_of_wave
-from migration.plan.search.stage import PodKey, Stage
+from migration.plan.search.stage import Stage
 
 _TRIED_ALONE: Final = 32
 """Nodes that are tried one by one where the first ones do not fit."""
@@ -46,6 +45,7 @@ _OPT_IN_FIRST: Final = (
     "DaemonSet from this node; then plan again from a new snapshot"
 )
 _OPTED_IN: Final = "once it is opted in"
+_LEFT_WITH_KEYS: Final = "device keys on a node without a device plugin"
 _KEEP_LESS: Final = "plan with a lower --keep-free, or free devices first"
 _SPARE_LESS: Final = "free devices or add a node first, or plan with --spare-nodes 0"
 
@@ -415,14 +415,13 @@ class WaveSearch:
         text, nodes = when.text, tuple(sorted(when.nodes))
         stranded = placement.stranded - moment.pending
         if stranded:
-            return Obstacle(
-                moment=text, nodes=nodes, problem=_left_with_keys(stranded), fix=_OPT_IN_FIRST
-            )
+            problem = pods_have(stranded, _LEFT_WITH_KEYS)
+            return Obstacle(moment=text, nodes=nodes, problem=problem, fix=_OPT_IN_FIRST)
         if missing := missing_pods(self._placer, moment, when.stage, placement):
             return Obstacle(
                 moment=text,
                 nodes=nodes,
-                problem=without_devices(missing),
+                problem=pods_have(missing, "no devices"),
                 fix=_FREE_DEVICES,
                 stage=when.stage,
                 before=when.before,
@@ -443,7 +442,9 @@ class WaveSearch:
             return None
         for loss in self._losses.find(moment, when.stage, after):
             self.lacks_spare = True
-            problem = f"{without_devices(loss.missing)}, once {join_names(loss.nodes)} is lost"
+            problem = (
+                f"{pods_have(loss.missing, 'no devices')}, once {join_names(loss.nodes)} is lost"
+            )
             nodes = tuple(sorted(when.nodes))
             return Obstacle(moment=when.text, nodes=nodes, problem=problem, fix=_SPARE_LESS)
         return None
@@ -464,8 +465,3 @@ def _rounds(ordered: Sequence[Candidate], policy: Policy) -> Iterator[list[Candi
     yield from groups
     for number in range(2, len(groups) + 1):
         yield list(chain.from_iterable(groups[:number]))
-
-
-def _left_with_keys(stranded: frozenset[PodKey]) -> str:
-    pods = "1 pod has" if len(stranded) == 1 else f"{len(stranded)} pods have"
-    return f"{pods} device keys on a node without a device plugin: {by_workload(stranded)}"

@@ -4,7 +4,7 @@ from collections import Counter
 
 import msgspec
 
-from findings.text import join_names
+from findings.text import count_text, join_names
 from migration.plan.search.moments import Moment, Obstacle
 from migration.plan.search.placement import Placement, Placer
 from migration.plan.search.stage import PodKey, Stage
@@ -18,16 +18,10 @@ def missing_pods(
     return (placement.unplaced - moment.pending) | (placement.unplaced & disturbed)
 
 
-def without_devices(missing: frozenset[PodKey]) -> str:
-    """Return the text about pods that have no devices."""
-    pods = "1 pod has" if len(missing) == 1 else f"{len(missing)} pods have"
-    return f"{pods} no devices: {by_workload(missing)}"
-
-
-def by_workload(pods: frozenset[PodKey]) -> str:
-    """Return the number of pods of each workload."""
-    workloads = Counter(key.workload for key in pods)
-    return join_names([f"{count} of {name}" for name, count in sorted(workloads.items())])
+def pods_have(pods: frozenset[PodKey], what: str) -> str:
+    """Return the text about pods that have something, or have `no devices`, with their workloads."""
+    verb = "has" if len(pods) == 1 else "have"
+    return f"{count_text(len(pods), 'pod')} {verb} {what}: {_by_workload(pods)}"
 
 
 def with_rivals(placer: Placer, moment: Moment, obstacle: Obstacle) -> Obstacle:
@@ -54,7 +48,7 @@ def with_rivals(placer: Placer, moment: Moment, obstacle: Obstacle) -> Obstacle:
         missing = missing_pods(placer, moment, stage, placement)
     if len(missing) >= len(first):
         return obstacle
-    problem = f"{obstacle.problem}, while pods that wait today have some: {by_workload(rivals)}"
+    problem = f"{obstacle.problem}, while pods that wait today have some: {_by_workload(rivals)}"
     return msgspec.structs.replace(obstacle, problem=problem)
 
 
@@ -66,3 +60,9 @@ def _served_instead(
         *(moment.usable.get(name, frozenset[str]()) for name in {key.workload for key in missing})
     )
     return frozenset(key for key in moment.pending if placement.nodes.get(key) in nodes)
+
+
+def _by_workload(pods: frozenset[PodKey]) -> str:
+    """Return the number of pods of each workload."""
+    workloads = Counter(key.workload for key in pods)
+    return join_names([f"{count} of {name}" for name, count in sorted(workloads.items())])
