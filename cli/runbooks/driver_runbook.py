@@ -74,6 +74,11 @@ def driver_lines(driver: str, label: str, plan: Plan) -> Iterator[str]:
     yield words if release is None else f'{words} --values="$here/{DRIVER_VALUES}"'
 
 
+def upgraded_release(plan: Plan) -> DriverRelease | None:
+    """Return the release of NVIDIA's driver that `prepare.sh` upgrades; None for a new one, or without that driver."""
+    return plan.driver_release if NVIDIA in plan.drivers else None
+
+
 def _by_hand_lines(driver: str, label: str, values: DriverValues) -> Iterator[str]:
     """Yield the comments on the chart of another driver, for a person."""
     yield comment(f"{driver}: first install its chart, so that its DaemonSet has the node selector")

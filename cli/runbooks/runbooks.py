@@ -8,7 +8,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
-from cli.runbooks.driver_runbook import driver_lines, held_lines, label_lines
+from cli.runbooks.driver_runbook import driver_lines, held_lines, label_lines, upgraded_release
 from cli.runbooks.object_changes import FieldChange, change_command, change_lines
 from cli.runbooks.opt_in_runbook import COMMIT_TIMEOUT, commit_line
 from cli.runbooks.plan_text import namespace_texts
@@ -289,10 +289,9 @@ def _prepare(plan: Plan) -> Iterator[str]:
 
 def _effect(plan: Plan) -> str:
     """Return the effect of the preparation on pods that run."""
-    has_driver = plan.driver_release is not None and NVIDIA in plan.drivers
-    nodes = plan.driver_nodes.get(NVIDIA)
+    restarts_driver = upgraded_release(plan) is not None and NVIDIA in plan.driver_nodes
     restarted = [
-        *(["the DRA driver"] if has_driver and nodes is not None else []),
+        *(["the DRA driver"] if restarts_driver else []),
         *(["device plugins"] if plan.plugins and plan.format != KUSTOMIZE else []),
     ]
     if not restarted:

@@ -6,10 +6,9 @@ from typing import Final
 import click
 import yaml
 
-from cli.runbooks.driver_runbook import DRIVER_VALUES
+from cli.runbooks.driver_runbook import DRIVER_VALUES, upgraded_release
 from findings.text import printable
 from migration.plan.facts.confirmed import NONE
-from migration.plan.facts.vendors import NVIDIA
 from migration.plan.model.plan import Plan
 
 FLAG: Final = "--driver-values"
@@ -51,16 +50,16 @@ def write_driver_values(folder: Path, plan: Plan, content: bytes | None) -> None
     Raises:
         click.UsageError: They are missing, or the plan has no use for them.
     """
-    asks = plan.driver_release is not None and NVIDIA in plan.drivers
-    if asks and content is None:
+    release = upgraded_release(plan)
+    if release is not None and content is None:
         raise click.UsageError(
             "prepare.sh of the plan stops until a person has saved the values of release "
-            f"{plan.driver_release.name if plan.driver_release else ''}: name them with {FLAG} FILE; "
+            f"{release.name}: name them with {FLAG} FILE; "
             "helm get values shows them."
         )
     if content is None:
         return
-    if not asks:
+    if release is None:
         raise click.UsageError(_NO_USE)
     path = folder / DRIVER_VALUES
     path.touch(mode=0o600)
