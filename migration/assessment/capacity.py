@@ -1,6 +1,5 @@
 """The check that all pods of the assessed workloads find nodes at once, with devices published or assumed."""
 
-from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Final
@@ -69,6 +68,7 @@ def place_workloads(
     ]
     owners: list[str] = []
     pods: list[Pod] = []
+    waits: list[bool] = []
     templates: dict[tuple[str, str], ResourceClaimTemplate] = {}
     unplaced_counts: dict[str, int] = {}
     for workload in counted_workloads:
@@ -78,17 +78,10 @@ def place_workloads(
             unplaced_counts[workload.key.reference] = workload.pods - len(own)
         pods += own
         owners += [workload.key.reference] * len(own)
+        running_count = len(workload.members.intersection(running))
+        waits += [number >= running_count for number in range(len(own))]
         templates.update(build_templates(workload))
     # Where devices are missing, those that wait today are the ones that lack them.
-    running_counts = {
-        workload.key.reference: len(workload.members.intersection(running))
-        for workload in counted_workloads
-    }
-    counts = Counter[str]()
-    waits = []
-    for owner in owners:
-        counts[owner] += 1
-        waits.append(counts[owner] > running_counts[owner])
     order = sorted(range(len(pods)), key=waits.__getitem__)
     owners, pods = [owners[place] for place in order], [pods[place] for place in order]
     question = SimulationInput(
