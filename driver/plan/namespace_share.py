@@ -5,6 +5,7 @@ the claims of others from being prepared, it may take a small part only once the
 more than nodes need.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Final
 
@@ -27,20 +28,19 @@ def find_excess(
         new_records: The records of claims in the order in which they count.
         prepared_records: The records of the node's other claims.
     """
-    total = 0
-    used: dict[str, int] = {}
+    used = Counter[str]()
+    for record in prepared_records:
+        used[record.namespace] += len(encode(record))
     excess: dict[str, str] = {}
-    for is_new, records in ((False, prepared_records), (True, new_records)):
-        for record in records:
-            size = len(encode(record))
-            of_namespace = used.get(record.namespace, 0) + size
-            if is_new and total + size > OPEN_BYTES and of_namespace > NAMESPACE_BYTES:
-                excess[record.uid] = (
-                    f"the records of this node's claims would take more than {OPEN_BYTES >> 20} MiB,"
-                    f" and those of this namespace more than {NAMESPACE_BYTES >> 20} MiB of it;"
-                    " delete pods with large claims"
-                )
-                continue
-            total += size
+    for record in new_records:
+        size = len(encode(record))
+        of_namespace = used[record.namespace] + size
+        if of_namespace > NAMESPACE_BYTES and used.total() + size > OPEN_BYTES:
+            excess[record.uid] = (
+                f"the records of this node's claims would take more than {OPEN_BYTES >> 20} MiB,"
+                f" and those of this namespace more than {NAMESPACE_BYTES >> 20} MiB of it;"
+                " delete pods with large claims"
+            )
+        else:
             used[record.namespace] = of_namespace
     return excess
