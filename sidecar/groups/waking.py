@@ -143,8 +143,7 @@ class _Plan:
         keeping = {keep.group for keep in self._snapshot.keeps}
         last: list[WaitingPod | Keep] = []
         for entry in entries:
-            is_group = isinstance(entry, WaitingPod) and entry.group is not None
-            if not is_group or isinstance(entry, Keep) or entry.uid in keeping:
+            if isinstance(entry, Keep) or entry.group is None or entry.uid in keeping:
                 yield entry
             elif self._in_vain[entry.pod.metadata.namespace] >= NODES_IN_VAIN:
                 last.append(entry)

@@ -14,7 +14,12 @@ from kube.api.resource import ResourceClaim, ResourceClaimConsumerReference
 from kube.logs import get_logger
 from sidecar.commit.group_steps import MemberClaims, TakeBack, incomplete_commit
 from sidecar.commit.writes import consumers
-from sidecar.plan.group_claims import entries_by_claim, is_group_entry, pod_entry
+from sidecar.plan.group_claims import (
+    entries_by_claim,
+    is_group_entry,
+    pod_entry,
+    recorded_claim_names,
+)
 from sidecar.state.group_members import has_ended, is_placed
 from sidecar.state.state import ClusterState
 from sidecar.writes.binder import Binder
@@ -100,9 +105,7 @@ def _claims(
     """Return the claims of a pod with its entries, None for each that does not exist or is not made yet."""
     entries = entries_by_claim(pod, state.groups.pod_group(pod))
     present = [(state.claims.store.get(name), entry) for name, entry in entries.items()]
-    made_names = {
-        status.name for status in (pod.status and pod.status.resource_claim_statuses) or ()
-    }
+    made_names = recorded_claim_names(pod).keys()
     own_entry = pod_entry(pod.metadata.name, pod.metadata.uid)
     to_be_made = [
         (None, own_entry)
