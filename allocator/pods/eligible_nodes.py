@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from allocator.pods.node_eligibility import node_rejection
+from allocator.pods.node_eligibility import is_eligible
 from kube.api.core import Node, Pod
 from kube.api.meta import encode
 from kube.cel.scope import current_scope
@@ -26,7 +26,7 @@ MAX_NODES: Final = 16_384
 
 
 class EligibleNodes:
-    """The nodes that pods may use, as decided by `node_rejection`. Not thread-safe."""
+    """The nodes that pods may use, as decided by `is_eligible`. Not thread-safe."""
 
     def __init__(self) -> None:
         self._numbers = LeastRecentlyUsed[bytes, int](MAX_DEMANDS)
@@ -68,5 +68,5 @@ class EligibleNodes:
                 current_scope().meter.count(steps)
             if len(answers) >= 2 * MAX_DEMANDS:  # Most of them are of demands that are forgotten.
                 answers.clear()
-            answer = answers[number] = node_rejection(pod, node) is None
+            answer = answers[number] = is_eligible(pod, node)
         return answer

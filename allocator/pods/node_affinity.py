@@ -26,18 +26,19 @@ def describe_unmatched(selector: NodeSelector, node: Node) -> str:
     >>> describe_unmatched(selector, Node(metadata=ObjectMeta(name="n")))
     'required node affinity needs zone In [a, b]'
     """
-    terms = [
+    terms = _unmatched_by_term(selector, node)
+    texts = [
         join_names([_text(expression) for expression in unmatched], _MAX_EXPRESSIONS)
-        for unmatched in _unmatched_by_term(selector, node)
+        for unmatched in terms[:_MAX_TERMS]
     ]
     more = [f"{len(terms) - _MAX_TERMS} more terms"] if len(terms) > _MAX_TERMS else []
-    alternatives = ", or ".join(dict.fromkeys((*terms[:_MAX_TERMS], *more)))
+    alternatives = ", or ".join(dict.fromkeys((*texts, *more)))
     return f"required node affinity needs {alternatives or 'what no node has'}"
 
 
-def affinity_changes(selector: NodeSelector | None, node: Node) -> tuple[str, ...]:
+def affinity_changes(selector: NodeSelector, node: Node) -> tuple[str, ...]:
     """Return the changes of a valid selector that let it match a node, of the term with the fewest."""
-    terms = _unmatched_by_term(selector, node) if selector is not None else []
+    terms = _unmatched_by_term(selector, node)
     if not terms:
         return ("remove the required node affinity",)
     fewest = min(terms, key=len)

@@ -8,7 +8,7 @@ nodeaffinity,tainttoleration}; k8s.io/component-helpers v0.37.1, scheduling/core
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Final
+from typing import Final, NamedTuple
 
 from allocator.model.outcome import Reason, RejectionReason
 from allocator.pods.node_affinity import affinity_changes, describe_unmatched
@@ -32,11 +32,17 @@ def node_rejection(pod: Pod, node: Node) -> RejectionReason | None:
     >>> node_rejection(Pod(), cordoned).detail
     'node is unschedulable'
     """
-    for check, _ in _CHECKS:
-        cause = check(pod, node)
-        if cause:
-            return RejectionReason(reason=Reason.NODE_NOT_ELIGIBLE, subject=cause)
+    for check in _CHECKS:
+        if check.rejects(pod, node):
+            return RejectionReason(
+                reason=Reason.NODE_NOT_ELIGIBLE, subject=check.describe(pod, node)
+            )
     return None
+
+
+def is_eligible(pod: Pod, node: Node) -> bool:
+    """Return True if nothing that is modelled rejects a pod; `node_rejection` tells the reason."""
+    return not any(check.rejects(pod, node) for check in _CHECKS)
 
 
 def counted_rejection(pod: Pod, node: Node) -> str | None:
@@ -51,7 +57,7 @@ def counted_rejection(pod: Pod, node: Node) -> str | None:
     names = _named_nodes(pod)
     if names is not None and node.metadata.name not in names:
         return "node(s) didn't satisfy plugin(s) [NodeAffinity]"
-    return next((words for check, words in _CHECKS if check(pod, node)), None)
+    return next((check.counted for check in _CHECKS if check.rejects(pod, node)), None)
 
 
 def pod_changes(pod: Pod, node: Node) -> tuple[str, ...]:
@@ -75,12 +81,16 @@ def pod_changes(pod: Pod, node: Node) -> tuple[str, ...]:
             else f"remove {key} from nodeSelector"
             for key in wrong_labels
         ),
-        *(
-            affinity_changes(_required_affinity(pod), node)
-            if _unmatched_affinity(pod, node)
-            else ()
-        ),
+        *_affinity_changes(pod, node),
     )
+
+
+def _affinity_changes(pod: Pod, node: Node) -> tuple[str, ...]:
+    required = _required_affinity(pod)
+    if required is None:
+        return ()
+    is_matched = matches(required, node.metadata.name, node.labels)
+    return () if is_matched else affinity_changes(required, node)
 
 
 def removable_taints(pod: Pod, node: Node) -> tuple[str, ...]:
@@ -103,11 +113,7 @@ def removable_taints(pod: Pod, node: Node) -> tuple[str, ...]:
 
 def is_for(selector: NodeSelector, node: Node) -> bool:
     """Return True if a selector selects a node; an invalid one selects none."""
-    try:
-        validate(selector)
-    except ValueError:
-        return False
-    return matches(selector, node.metadata.name, node.labels)
+    return not _fault(selector) and matches(selector, node.metadata.name, node.labels)
 
 
 def _other_node(pod: Pod, node: Node) -> str:
@@ -119,6 +125,18 @@ def _unschedulable(pod: Pod, node: Node) -> str:
     if not node.spec.unschedulable or _is_tolerated(_UNSCHEDULABLE, pod.spec.tolerations or ()):
         return ""
     return "node is unschedulable"
+
+
+def _misses_choice(pod: Pod, node: Node) -> bool:
+    required_labels = (pod.spec.node_selector or {}).items()
+    required = _required_affinity(pod)
+    return any(node.labels.get(key) != value for key, value in required_labels) or (
+        required is not None and not is_for(required, node)
+    )
+
+
+def _unmatched_choice(pod: Pod, node: Node) -> str:
+    return "; ".join(filter(None, (_unmatched_labels(pod, node), _unmatched_affinity(pod, node))))
 
 
 def _unmatched_labels(pod: Pod, node: Node) -> str:
@@ -133,17 +151,19 @@ def _unmatched_affinity(pod: Pod, node: Node) -> str:
     required = _required_affinity(pod)
     if required is None:
         return ""
+    if fault := _fault(required):
+        return f"node affinity is invalid: {fault}"
+    is_matched = matches(required, node.metadata.name, node.labels)
+    return "" if is_matched else describe_unmatched(required, node)
+
+
+def _fault(selector: NodeSelector) -> str:
+    """Return the fault of a node selector; empty if it is valid."""
     try:
-        validate(required)
+        validate(selector)
     except ValueError as error:
-        return f"node affinity is invalid: {error}"
-    if matches(required, node.metadata.name, node.labels):
-        return ""
-    return describe_unmatched(required, node)
-
-
-def _unmatched_choice(pod: Pod, node: Node) -> str:
-    return "; ".join(filter(None, (_unmatched_labels(pod, node), _unmatched_affinity(pod, node))))
+        return str(error)
+    return ""
 
 
 def _required_affinity(pod: Pod) -> NodeSelector | None:
@@ -198,10 +218,24 @@ def _named_nodes(pod: Pod) -> frozenset[str] | None:
     return names or None
 
 
-_CHECKS: Final[tuple[tuple[Callable[[Pod, Node], str], str], ...]] = (
-    (_other_node, "node(s) didn't match the requested node name"),
-    (_unschedulable, "node(s) were unschedulable"),
-    (_untolerated_taint, "node(s) had untolerated taint(s)"),
-    (_unmatched_choice, "node(s) didn't match Pod's node affinity/selector"),
+class _Check(NamedTuple):
+    """A check of a pod on a node.
+
+    Attributes:
+        rejects: Its result is true, or not empty, for a node that fails. Decisions ask it for many nodes.
+        describe: Its result is the cause in words, for a node that fails.
+        counted: The words with which upstream counts nodes that fail.
+    """
+
+    rejects: Callable[[Pod, Node], bool | str]
+    describe: Callable[[Pod, Node], str]
+    counted: str
+
+
+_CHECKS: Final = (
+    _Check(_other_node, _other_node, "node(s) didn't match the requested node name"),
+    _Check(_unschedulable, _unschedulable, "node(s) were unschedulable"),
+    _Check(_untolerated_taint, _untolerated_taint, "node(s) had untolerated taint(s)"),
+    _Check(_misses_choice, _unmatched_choice, "node(s) didn't match Pod's node affinity/selector"),
 )
-"""The checks in upstream's order, and the words with which it counts nodes that fail them."""
+"""The checks in upstream's order."""

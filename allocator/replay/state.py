@@ -17,7 +17,7 @@ from allocator.nodes.node_resources import NodeResources, node_resources
 from allocator.nodes.pod_requests import PodRequest, pod_request
 from allocator.nodes.resources_fit import has_resources, insufficient_resources
 from allocator.nodes.scoring import DEFAULT_PROFILE, ScoringProfile, score_resources
-from allocator.pods.node_eligibility import node_rejection
+from allocator.pods.node_eligibility import is_eligible
 from allocator.replay.workload import Candidate, Inventory, ReplayPod
 from allocator.search.attempt import AllocatorOptions
 from allocator.search.results import allocations, share_ids
@@ -254,9 +254,7 @@ class ReplayState:
     def _eligible_nodes(self, key: bytes, pod: Pod) -> frozenset[str] | None:
         if key not in self._eligible:
             nodes: Mapping[str, object] = self.cluster.nodes
-            names = frozenset(
-                name for name in nodes if node_rejection(pod, self.cluster.nodes[name]) is None
-            )
+            names = frozenset(name for name in nodes if is_eligible(pod, self.cluster.nodes[name]))
             self._eligible[key] = None if len(names) == len(nodes) else names
         return self._eligible[key]
 

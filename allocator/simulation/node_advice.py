@@ -15,8 +15,8 @@ from allocator.pods.claims import PodClaims, allocation_of
 from allocator.pods.extended_resource_claim import unavailable_resources
 from allocator.pods.node_eligibility import (
     IN_NODE_SELECTOR,
+    is_eligible,
     is_for,
-    node_rejection,
     pod_changes,
     removable_taints,
 )
@@ -62,7 +62,7 @@ def node_advice(
             if lowered_requests is None:
                 continue
             node_changes = pod_changes(pod, node)
-            if not node_changes and node_rejection(pod, node) is not None:
+            if not node_changes and not is_eligible(pod, node):
                 continue
             words, lost = lowered_requests
             change = _Change(name, node_changes, words, lost)

@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from allocator.pods.node_eligibility import node_rejection
+from allocator.pods.node_eligibility import is_eligible, node_rejection
 from kube.api.core import Node, Pod
 from kube.api.meta import encode
 from migration.assessment.assess import AssessedCluster
@@ -105,7 +105,7 @@ class UsableNodes:
         shape = encode((pod.spec.node_selector, pod.spec.affinity, pod.spec.tolerations))
         if shape not in self._by_shape:
             self._by_shape[shape] = frozenset(
-                name for name, node in self._nodes.items() if node_rejection(pod, node) is None
+                name for name, node in self._nodes.items() if is_eligible(pod, node)
             )
         return self._by_shape[shape]
 
