@@ -89,6 +89,8 @@ def _affinity_changes(pod: Pod, node: Node) -> tuple[str, ...]:
     required = _required_affinity(pod)
     if required is None:
         return ()
+    if _fault(required):
+        return ("change the required node affinity",)
     is_matched = matches(required, node.metadata.name, node.labels)
     return () if is_matched else affinity_changes(required, node)
 

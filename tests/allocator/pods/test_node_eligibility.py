@@ -2,7 +2,7 @@
 
 import pytest
 
-from allocator.pods.node_eligibility import counted_rejection, node_rejection
+from allocator.pods.node_eligibility import counted_rejection, node_rejection, pod_changes
 from kube.api.core import Node, Pod
 from kube.api.meta import convert
 from testing.allocation.node_eligibility import CASES, TAINT, ZONE_A, Case, affine
@@ -62,3 +62,18 @@ def test_words_under_which_the_scheduler_counts_a_node(
     node_view = convert({"metadata": {"name": "node-1", "labels": labels}, "spec": node}, Node)
 
     assert want == counted_rejection(convert({"spec": pod}, Pod), node_view)
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        {"key": "zone", "operator": "Near", "values": ["a"]},
+        {"key": "zone", "operator": "Gt", "values": []},
+        {"key": "zone", "operator": "In", "values": []},
+    ],
+)
+def test_an_invalid_affinity_can_only_be_changed(expression: Document) -> None:
+    pod = convert({"spec": affine({"matchExpressions": [expression]})}, Pod)
+    node_view = convert({"metadata": {"name": "node-1", "labels": {"zone": "1"}}}, Node)
+
+    assert pod_changes(pod, node_view) == ("change the required node affinity",)
