@@ -19,8 +19,6 @@ from kube.api.node_selector import NodeSelector, matches, validate
 _BLOCKING: Final = frozenset({"NoSchedule", "NoExecute"})
 _UNSCHEDULABLE: Final = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
 _MAX_LABELS: Final = 5
-IN_NODE_SELECTOR: Final = " in nodeSelector"
-"""The end of a change that writes another label into nodeSelector."""
 
 
 def node_rejection(pod: Pod, node: Node) -> RejectionReason | None:
@@ -60,28 +58,44 @@ def counted_rejection(pod: Pod, node: Node) -> str | None:
     return next((check.counted for check in _CHECKS if check.rejects(pod, node)), None)
 
 
-def pod_changes(pod: Pod, node: Node) -> tuple[str, ...]:
+class PodChange(NamedTuple):
+    """A change of a pod for a node.
+
+    Attributes:
+        words: The change in the imperative.
+        label: The key of the label that it writes into nodeSelector; empty for other changes.
+    """
+
+    words: str
+    label: str = ""
+
+
+def pod_changes(pod: Pod, node: Node) -> tuple[PodChange, ...]:
     """Return the changes of a pod that let a node take it; empty without any.
 
     >>> from kube.api.meta import ObjectMeta
     >>> from kube.api.core import PodSpec
     >>> node = Node(metadata=ObjectMeta(name="a", labels={"gpu": "a100"}))
-    >>> pod_changes(Pod(spec=PodSpec(node_selector={"gpu": "A100", "zone": "b"})), node)
-    ('write gpu: a100 in nodeSelector', 'remove zone from nodeSelector')
+    >>> pod = Pod(spec=PodSpec(node_selector={"gpu": "A100", "zone": "b"}))
+    >>> [change.words for change in pod_changes(pod, node)]
+    ['write gpu: a100 in nodeSelector', 'remove zone from nodeSelector']
     """
     if _other_node(pod, node) or _unschedulable(pod, node):
         return ()
     selected = (pod.spec.node_selector or {}).items()
     wrong_labels = [key for key, value in selected if node.labels.get(key) != value][:_MAX_LABELS]
     return (
-        *(f"tolerate taint {taint}" for taint in map(_taint_text, _blocking_taints(pod, node))),
         *(
-            f"write {key}: {node.labels[key]}{IN_NODE_SELECTOR}"
+            PodChange(f"tolerate taint {_taint_text(taint)}")
+            for taint in _blocking_taints(pod, node)
+        ),
+        *(
+            PodChange(f"write {key}: {node.labels[key]} in nodeSelector", label=key)
             if key in node.labels
-            else f"remove {key} from nodeSelector"
+            else PodChange(f"remove {key} from nodeSelector")
             for key in wrong_labels
         ),
-        *_affinity_changes(pod, node),
+        *map(PodChange, _affinity_changes(pod, node)),
     )
 
 

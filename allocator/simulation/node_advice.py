@@ -14,7 +14,7 @@ from allocator.nodes.resources_fit import insufficient_resources
 from allocator.pods.claims import PodClaims, allocation_of
 from allocator.pods.extended_resource_claim import unavailable_resources
 from allocator.pods.node_eligibility import (
-    IN_NODE_SELECTOR,
+    PodChange,
     is_eligible,
     is_for,
     pod_changes,
@@ -85,22 +85,20 @@ class _Change(NamedTuple):
     """
 
     node: str
-    node_changes: tuple[str, ...]
+    node_changes: tuple[PodChange, ...]
     lowered: tuple[str, ...]
     lost: Fraction
 
     @property
     def words(self) -> tuple[str, ...]:
         """All changes in the imperative."""
-        return (*self.node_changes, *self.lowered)
+        return (*(change.words for change in self.node_changes), *self.lowered)
 
     @property
     def labels(self) -> frozenset[str]:
         """The changes of nodeSelector, without that of the node's own name."""
         return frozenset(
-            words
-            for words in self.node_changes
-            if words.endswith(IN_NODE_SELECTOR) and _HOSTNAME not in words
+            change.words for change in self.node_changes if change.label not in {"", _HOSTNAME}
         )
 
     @property

@@ -76,4 +76,6 @@ def test_an_invalid_affinity_can_only_be_changed(expression: Document) -> None:
     pod = convert({"spec": affine({"matchExpressions": [expression]})}, Pod)
     node_view = convert({"metadata": {"name": "node-1", "labels": {"zone": "1"}}}, Node)
 
-    assert pod_changes(pod, node_view) == ("change the required node affinity",)
+    changes = pod_changes(pod, node_view)
+
+    assert [change.words for change in changes] == ["change the required node affinity"]
