@@ -12,17 +12,20 @@ from msgspec.structs import replace
 
 from findings.field_path import Key
 from findings.fitting import FittingAmount
-from findings.text import join_names, printable
+from findings.text import join_names
 from kube.quantity import Format, Quantity
 from translation.compiling.claims import Claim
 from translation.model.share_amounts import LEAST_MEMORY_MIB, MIB, in_bytes
-from translation.record.recorded_translation import KeyFix, RecordedTranslation, amount_at
+from translation.record.recorded_translation import (
+    KeyFix,
+    RecordedTranslation,
+    amount_at,
+    written_amount,
+)
 
 LEAST_MEMORY: Final = in_bytes(LEAST_MEMORY_MIB, MIB)
 _MEBIBYTE: Final = Quantity("1Mi")
 _GIBIBYTE: Final = Quantity("1Gi")
-_MAX_NAME: Final = 253
-_MAX_KEY: Final = 317
 _MAX_PARTS: Final = 4
 """Containers that a sum names."""
 
@@ -122,7 +125,6 @@ class SummedKey(NamedTuple):
         requested: The amount of each device for the sum.
     """
 
-    key: str
     parts: tuple[KeyFix, ...]
     requested: Quantity
 
@@ -137,17 +139,17 @@ class SummedKey(NamedTuple):
     def words(self) -> str:
         """Return the sum with its parts: `a key adds up to 88 (40 in container a + 48 in container b)`."""
         parts = [
-            f"{_text(part.amount)} in container {printable(part.container[:_MAX_NAME])}"
+            f"{written_amount(part.amount)} in container {part.container_text}"
             for part in self.parts
         ]
         shown_parts = parts if len(parts) <= _MAX_PARTS else [*parts[:_MAX_PARTS], "..."]
-        key = printable(self.key[:_MAX_KEY])
-        return f"{key} adds up to {_text(self.total)} ({' + '.join(shown_parts)})"
+        total = written_amount(self.total)
+        return f"{self.parts[0].key_text} adds up to {total} ({' + '.join(shown_parts)})"
 
     @property
     def containers(self) -> str:
         """Return the names of the containers."""
-        names = [printable(part.container[:_MAX_NAME]) for part in self.parts]
+        names = [part.container_text for part in self.parts]
         return " and ".join(names) if len(names) == 2 else join_names(names, limit=_MAX_PARTS)
 
     def at_most(self, total: Quantity) -> tuple[KeyFix, ...]:
@@ -158,10 +160,6 @@ class SummedKey(NamedTuple):
             replace(part, amount=Quantity.from_int(amount, part.amount.format))
             for part, amount in zip(self.parts, amounts, strict=True)
         )
-
-
-def _text(amount: Quantity) -> str:
-    return str(amount) if amount.format is Format.BINARY else str(int(amount))
 
 
 def find_sum(
@@ -177,7 +175,7 @@ def find_sum(
     name = path.steps[-1].name
     parts = tuple(_parts(name, translation))
     has_place = any(part.path == path for part in parts)
-    return SummedKey(name, parts, requested) if has_place and len(parts) > 1 else None
+    return SummedKey(parts, requested) if has_place and len(parts) > 1 else None
 
 
 def _parts(name: str, translation: RecordedTranslation) -> Iterator[KeyFix]:

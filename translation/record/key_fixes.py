@@ -15,25 +15,25 @@ from findings.field_path import FieldPath, Key
 from findings.finding import Code, Finding
 from findings.fitting import Correction, FittingAmount, FittingAmounts, WiderChoices
 from findings.text import printable
-from kube.quantity import ZERO, Format, Quantity
+from kube.quantity import ZERO, Quantity
 from translation.compiling.claims import Claim
 from translation.record.amount_readings import KeyUnit, MebibyteReading, find_sum, unit_of
 from translation.record.claim_sources import claim_at, widened_at_source
 from translation.record.key_additions import find_addition
 from translation.record.record import TranslationRecord
 from translation.record.recorded_translation import (
+    MAX_NAME,
     KeyFix,
     RecordedTranslation,
     amount_at,
     derive_record,
     devices_without,
     identity,
+    written_amount,
 )
 from translation.record.request_totals import request_totals
 
-_MAX_NAME: Final = 253
-_MAX_QUOTA: Final = _MAX_NAME + len("ResourceQuota ")
-_MAX_KEY: Final = 317
+_MAX_QUOTA: Final = MAX_NAME + len("ResourceQuota ")
 _IN_CLAIM_UNITS: Final = " (in the claim's units, not those of the pod's keys)"
 
 
@@ -139,9 +139,9 @@ def _fix_of_sum(
     total = _share_of(summed.total, amounts[0][1].amount, summed.requested)
     if total is None or not _is_proved(amounts, summed.at_most(total), translation):
         return _NO_FIX
-    key = printable(summed.key[:_MAX_KEY])
+    key = summed.parts[0].key_text
     words = (
-        f"write at most {key}: {_written_amount(total)} in containers {summed.containers} together"
+        f"write at most {key}: {written_amount(total)} in containers {summed.containers} together"
     )
     return _FixInKeys(words + _place(fitting), cause=summed.words)
 
@@ -162,7 +162,7 @@ def _wider_choices(
     ]
     if not all(words):
         return ""
-    node = printable(widening.node[:_MAX_NAME])
+    node = printable(widening.node[:MAX_NAME])
     return f"{', '.join(dict.fromkeys(words))} to fit node {node}"
 
 
@@ -388,8 +388,11 @@ def _describe_readings(
             meant.append(f"{_key_with(fix, Quantity(reading.value))} ({reading.memory}){where}")
     first = next(iter(readings))
     unit = units[first]
-    key = printable(first.key[:_MAX_KEY])
-    counted = f"{key} counts {unit.name}, so {unit.number} is {unit.memory()}: " if unit else ""
+    counted = (
+        f"{first.key_text} counts {unit.name}, so {unit.number} is {unit.memory()}: "
+        if unit
+        else ""
+    )
     return (
         f"{counted}write {', '.join(meant)} if it was meant in MiB, or at most "
         f"{', '.join(largest)}{_place(fitting)}"
@@ -397,14 +400,14 @@ def _describe_readings(
 
 
 def _key_with(fix: KeyFix, amount: Quantity) -> str:
-    return f"{printable(fix.key[:_MAX_KEY])}: {_written_amount(amount)}"
+    return f"{fix.key_text}: {written_amount(amount)}"
 
 
 def _container(fix: KeyFix, translation: RecordedTranslation) -> str:
     """Return the container of a key, if the pod has several with keys; else empty."""
     if len(translation.record.containers) < 2:
         return ""
-    return f" in container {printable(fix.container[:_MAX_NAME])}"
+    return f" in container {fix.container_text}"
 
 
 def _place(fitting: FittingAmounts) -> str:
@@ -412,8 +415,4 @@ def _place(fitting: FittingAmounts) -> str:
     if fitting.quota:
         name = printable(fitting.quota[:_MAX_QUOTA])
         return f" to fit what is left of {name}, wait, or raise the quota"
-    return f" to fit node {printable(fitting.node[:_MAX_NAME])}" if fitting.node else ""
-
-
-def _written_amount(amount: Quantity) -> str:
-    return str(amount) if amount.format is Format.BINARY else str(int(amount))
+    return f" to fit node {printable(fitting.node[:MAX_NAME])}" if fitting.node else ""

@@ -1,19 +1,24 @@
 """A translation that can be made again with other values of its keys, to prove a fix."""
 
 from collections.abc import Hashable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from findings.field_path import FieldPath, Key
 from findings.finding import has_errors
+from findings.text import printable
 from kube.errors import QuantityError
-from kube.quantity import Quantity
+from kube.quantity import Format, Quantity
 from translation.compiling.claims import Claim
 from translation.model.choices import Choices
 from translation.profiles.profile import Profile
 from translation.record.derive import derive
 from translation.record.record import TranslationRecord
+
+MAX_NAME: Final = 253
+"""Characters of a name in a fix."""
+_MAX_KEY: Final = MAX_NAME + len("/") + 63
 
 
 class RecordedTranslation(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,6 +60,25 @@ class KeyFix(msgspec.Struct, frozen=True, kw_only=True):
     path: FieldPath
     amount: Quantity
     is_added: bool = False
+
+    @property
+    def key_text(self) -> str:
+        """The key, fit for a message."""
+        return printable(self.key[:_MAX_KEY])
+
+    @property
+    def container_text(self) -> str:
+        """The name of the container, fit for a message."""
+        return printable(self.container[:MAX_NAME])
+
+
+def written_amount(amount: Quantity) -> str:
+    """Return an amount as one writes it for a key: a number of bytes with its suffix, others plain.
+
+    >>> written_amount(Quantity("8Gi")), written_amount(Quantity("3k"))
+    ('8Gi', '3000')
+    """
+    return str(amount) if amount.format is Format.BINARY else str(int(amount))
 
 
 def derive_record(
