@@ -20,6 +20,8 @@ from translation.model.intents import Intent, LegacyContainer, annotation_path
 MAX_MEMORY_MIB: Final = 2**31 - 1
 LEAST_MEMORY_MIB: Final = 256
 """Less than a process needs to open a GPU: a context of CUDA or ROCm alone takes more."""
+LEAST_MEMORY: Final = Quantity(f"{LEAST_MEMORY_MIB}Mi")
+"""The same amount in bytes."""
 MAX_PERCENT: Final = 100
 _LOWER_ASCII: Final = str.maketrans(ascii_uppercase, ascii_lowercase)
 

@@ -15,7 +15,7 @@ from findings.fitting import FittingAmount
 from findings.text import join_names
 from kube.quantity import Format, Quantity
 from translation.compiling.claims import Claim
-from translation.model.share_amounts import LEAST_MEMORY_MIB, MIB, in_bytes
+from translation.model.share_amounts import LEAST_MEMORY
 from translation.record.recorded_translation import (
     KeyFix,
     RecordedTranslation,
@@ -23,7 +23,6 @@ from translation.record.recorded_translation import (
     written_amount,
 )
 
-LEAST_MEMORY: Final = in_bytes(LEAST_MEMORY_MIB, MIB)
 _MEBIBYTE: Final = Quantity("1Mi")
 _GIBIBYTE: Final = Quantity("1Gi")
 _MAX_PARTS: Final = 4

@@ -7,9 +7,9 @@ from findings.field_path import Key
 from findings.finding import Code, Finding, warning
 from kube.quantity import ZERO, Format, Quantity
 from translation.model.intents import Intent, LegacyPod
+from translation.model.share_amounts import LEAST_MEMORY
 from translation.preflight.model.inputs import PreflightInput
 from translation.profiles.device_facts import UNKNOWN
-from translation.record.amount_readings import LEAST_MEMORY
 from translation.record.derive import provider
 from translation.vocabularies.aliyun import MEMORY, UNIT_SETTING
 from translation.vocabularies.aliyun import VOCABULARY as ALIYUN
