@@ -8,6 +8,7 @@ from allocator.nodes.amounts import (
     EPHEMERAL_STORAGE,
     MEMORY,
     ResourceAmounts,
+    amount_of,
     format_resource,
     read_amounts,
 )
@@ -31,17 +32,17 @@ def find_excesses(
         path: The pod's path in its object.
         claims: The claims of the pod.
     """
-    requested = _amounts(pod_request(pod).amounts)
+    requested = _requested(pod)
     limits = idle_cluster.allocatable_nodes()
     if not claims or not requested or all(_has(limit, requested) for limit in limits.values()):
         return
     names = idle_cluster.fitting_nodes(claims)
     if not names or not all(name in limits for name in names):
         return
-    nodes = {name: _amounts(limits[name]) for name in names}
     for resource, amount in requested.items():
-        largest = max(sorted(nodes), key=lambda name: nodes[name].get(resource, 0))
-        most = nodes[largest].get(resource, 0)
+        most_by_node = {name: amount_of(limits[name], resource) for name in sorted(names)}
+        largest = max(most_by_node, key=most_by_node.__getitem__)
+        most = max(0, most_by_node[largest])
         if amount <= most:
             continue
         has = format_resource(resource, most)
@@ -57,21 +58,15 @@ def find_excesses(
 
 
 def _has(limit: ResourceAmounts, requested: Mapping[str, int]) -> bool:
-    amounts = _amounts(limit)
-    return all(amounts.get(name, 0) >= amount for name, amount in requested.items())
+    return all(amount_of(limit, name) >= amount for name, amount in requested.items())
 
 
-def _amounts(amounts: ResourceAmounts) -> dict[str, int]:
-    """Return the amounts of a node's own resources by name, in the units of ResourceAmounts."""
-    by_name = {
-        CPU: amounts.cpu_milli,
-        MEMORY: amounts.memory,
-        EPHEMERAL_STORAGE: amounts.ephemeral_storage,
-        **{
-            name: amount for name, amount in amounts.scalars.items() if name.startswith(_HUGE_PAGES)
-        },
-    }
-    return {name: amount for name, amount in by_name.items() if amount > 0}
+def _requested(pod: Pod) -> dict[str, int]:
+    """Return the amounts that a pod requests of nodes' own resources, in the units of ResourceAmounts."""
+    amounts = pod_request(pod).amounts
+    huge_pages = (name for name in amounts.scalars if name.startswith(_HUGE_PAGES))
+    names = (CPU, MEMORY, EPHEMERAL_STORAGE, *huge_pages)
+    return {name: amount for name in names if (amount := amount_of(amounts, name)) > 0}
 
 
 def _origin(pod: Pod, resource: str, most: int) -> tuple[FieldPath, str]:
@@ -82,8 +77,7 @@ def _origin(pod: Pod, resource: str, most: int) -> tuple[FieldPath, str]:
     )
     for field, noun, containers in lists:
         for index, container in enumerate(containers):
-            amounts = _amounts(read_amounts(container_requests(container)))
-            if amounts.get(resource, 0) > most:
+            if amount_of(read_amounts(container_requests(container)), resource) > most:
                 place = FieldPath.of("spec", field, index, "resources", "requests").key(resource)
                 return place, f"{noun} {printable(container.name)} requests"
     return FieldPath.of("spec", "containers"), "the containers request together"
