@@ -46,6 +46,10 @@ def script(tmp_path: Path, phase: str, wave: int = 1, folder: str = "plan") -> s
     return (tmp_path / folder / f"wave-{wave}" / f"{phase}.sh").read_text()
 
 
+def prepare(tmp_path: Path) -> str:
+    return (tmp_path / "plan" / "prepare.sh").read_text()
+
+
 def changes(text: str) -> list[tuple[str, dict[str, tuple[Any, Any]]]]:
     """Return the objects that a script changes, each with the last key of a field to its value before and after."""
     changed = []

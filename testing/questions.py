@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +66,7 @@ async def why(server: FakeApiServer, folder: Path, *call: str) -> Any:
     return await asyncio.to_thread(drawbridge, "why", *call, *connection)
 
 
-def check(*documents: Document, options: Iterable[object] = ()) -> Result:
+def check(*documents: Mapping[str, Any], options: Iterable[object] = ()) -> Result:
     return drawbridge("check", "-f", "-", *options, stdin=dump_yaml(documents))
 
 

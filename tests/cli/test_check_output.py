@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 from xml.etree import ElementTree as ET
@@ -10,12 +10,11 @@ from xml.etree import ElementTree as ET
 import msgspec
 import pytest
 import yaml
-from click.testing import Result
 
 from cli.verbs.check.text import ALIKE
-from kube.manifests.dump import dump_yaml
 from testing import documents
 from testing.command import CLUSTER, EXAMPLES, drawbridge
+from testing.questions import check
 
 Document = Mapping[str, Any]
 
@@ -24,10 +23,6 @@ WRONG = documents.claim(documents.exactly(count=33))
 DOUBTFUL = documents.claim(
     documents.exactly(tolerations=[{"operator": "Exists", "effect": "None"}])
 )
-
-
-def check(*documents: Document, options: Iterable[str] = ()) -> Result:
-    return drawbridge("check", "-f", "-", *options, stdin=dump_yaml(documents))
 
 
 def named(document: Document, name: str, namespace: str) -> Document:

@@ -10,7 +10,7 @@ from kube.manifests.dump import dump_yaml
 from testing.command import drawbridge
 from testing.documents import namespace
 from testing.migration import SHARE, daemon_set, hami_node, plugin_node, workload
-from testing.plan import planned
+from testing.plan import planned, prepare
 
 HAMI: Final = "hami-core-gpu.project-hami.io"
 LABEL: Final = "drawbridge.internal/dra-driver"
@@ -28,10 +28,6 @@ VENDOR: Final = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSch
 
 def tainted(node: dict[str, Any], *taints: dict[str, str]) -> dict[str, Any]:
     return {**node, "spec": {"taints": list(taints)}}
-
-
-def prepare(tmp_path: Path) -> str:
-    return (tmp_path / "plan" / "prepare.sh").read_text()
 
 
 @pytest.mark.parametrize(

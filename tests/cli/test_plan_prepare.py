@@ -14,7 +14,7 @@ from testing.migration import (
     plugin_node,
     resource_slice,
 )
-from testing.plan import planned
+from testing.plan import planned, prepare
 
 HAMI: Final = "hami-core-gpu.project-hami.io"
 NVIDIA: Final = "gpu.nvidia.com"
@@ -22,10 +22,6 @@ LABEL: Final = "nvidia.com/dra-kubelet-plugin"
 PLUGIN: Final = daemon_set("nvidia-device-plugin")
 NOTHING: Final = "# Once, before the first wave: it changes nothing for any pod.\n"
 NO_NODE: Final = "# Cluster: the labels that choose nodes for DRA drivers are on no node yet.\n"
-
-
-def prepare(tmp_path: Path) -> str:
-    return (tmp_path / "plan" / "prepare.sh").read_text()
 
 
 def release() -> dict[str, Any]:
