@@ -169,6 +169,11 @@ def test_what_the_scheduler_did_is_the_best_of_its_moment_and_can_be_replayed(
         running = [entry["metadata"]["name"] for entry in cluster.objects("pods", namespace)]
         free(cluster, namespace, running[: len(running) // 2])
         placed += schedule(scheduled, [*documents[half:], *legacy_pods()])
+        last = f'"keys-{len(KEYS) - 1}"'.encode()
+        cluster.wait_until(
+            lambda: any(b'"nodeName"' in line for line in lines(file, last)),
+            "the place of the last pod is written",
+        )
     finally:
         recorder.stop()
         cluster.remove_nodes(names)
