@@ -75,6 +75,17 @@ STRICT_SUITES: Final = frozenset({"scale"})
 """Suites whose missed goals are a failure."""
 
 
+def _with_all_files(
+    context: click.Context, parameter: click.Parameter, folder: Path | None
+) -> Path | None:
+    """Return the folder of the trace; raises BadParameter if it lacks files."""
+    missing = placement.missing_files(folder) if folder is not None else ()
+    if missing:
+        message = f"{folder} lacks {', '.join(missing)}; see bench/openb.py and bench/placement.py"
+        raise click.BadParameter(message, context, parameter)
+    return folder
+
+
 @click.command()
 @click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="JSON lines, too.")
 @click.option(
@@ -108,6 +119,7 @@ STRICT_SUITES: Final = frozenset({"scale"})
 @click.option(
     "--traces",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
+    callback=_with_all_files,
     help="placement: the folder with the files of the openb trace, see bench/openb.py.",
 )
 def main(  # noqa: PLR0917 - one for each option.

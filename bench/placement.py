@@ -25,6 +25,7 @@ from bench.report import Result, below, informative, points
 WORKLOADS: Final = ("default", "gpushare40", "multigpu50", "cpu200")
 SEEDS: Final = (42, 43, 44)
 PUBLISHED: Final = "published.csv"
+"""The shares of experiments/analysis/expected_results/analysis_allo_discrete.csv, with columns workload, policy and share_at_130 (mean over seeds)."""
 PUBLISHED_FGD: Final = "06-FGD"
 FGD: Final = "FGD"
 PUBLISHED_BY_SEED: Final[Mapping[str, Mapping[int, float]]] = {
@@ -60,6 +61,13 @@ class Case(NamedTuple):
 
 Shares = Mapping[str, float]
 """Strategy to the share of GPUs that it allocates, in percent, the mean over seeds."""
+
+
+def missing_files(folder: Path) -> Sequence[str]:
+    """Return the names of files that `measure` reads and that the folder lacks."""
+    workloads = (openb.workload_file(folder, workload).name for workload in WORKLOADS)
+    names = (openb.NODES, *workloads, PUBLISHED)
+    return [name for name in names if not (folder / name).is_file()]
 
 
 def measure(folder: Path) -> Iterator[Result]:

@@ -52,6 +52,17 @@ def test_every_strategy_has_a_share_that_a_seed_repeats(trace: Path, strategy: s
     assert placement.share_of(case) == share
 
 
+def test_a_folder_without_the_files_is_refused_with_their_names(trace: Path) -> None:
+    (trace / placement.PUBLISHED).unlink()
+    (trace / openb.NODES).unlink()
+
+    result = CliRunner().invoke(main, ["--only", "placement", "--traces", str(trace)])
+
+    assert result.exit_code == 2
+    assert "--traces" in result.stderr
+    assert f"lacks {openb.NODES}, {placement.PUBLISHED};" in " ".join(result.stderr.split())
+
+
 def test_the_goals_of_a_workload(trace: Path) -> None:
     assert placement.published_shares(trace)["multigpu50"] == 95.5
     shares = dict.fromkeys(placement.ALL, 94.0) | {placement.FGD: 95.0, placement.OURS: 94.2}
