@@ -9,6 +9,7 @@ import msgspec
 from admission.pods import Answer, Decision
 from answers.manifests.translate import TranslatedObject
 from answers.model.requested_keys import describe_keys
+from cli.output.claim_text import requests
 from cli.output.layout import (
     NARROWEST,
     Paragraph,
@@ -17,7 +18,6 @@ from cli.output.layout import (
     format_paragraph,
     format_rows,
 )
-from cli.output.phrases import requests
 from findings.field_path import FieldPath
 from findings.finding import Code, Finding, Severity
 from findings.text import count_text, reference_text
@@ -188,7 +188,7 @@ def _becomes(claim: Claim) -> Iterator[Row]:
     users: dict[str, list[str]] = {}
     for use in claim.uses:
         users.setdefault(use.request, []).append(use.container)
-    for name, words in requests(claim.spec["spec"]):
+    for name, words in requests(claim):
         yield Row(label="becomes", text=f"{' and '.join(users[name])}: {words}")
     yield Row(label="template", text=claim.template)
 

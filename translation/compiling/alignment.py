@@ -29,6 +29,7 @@ from kube.api.resource import (
     ExactDeviceRequest,
 )
 from translation.compiling.claims import Claim, CompiledClaims, Use, build_claim
+from translation.compiling.conditions import Condition
 from translation.compiling.device_request import CompiledRequest, RequestCompiler
 from translation.model.bounds import DerivedSize
 from translation.model.intents import Alignment, DeviceKind, Intent, Scope
@@ -247,8 +248,10 @@ def _claim(
         constraints=tuple(constraint for constraint, _ in constraints) or None,
     )
     sources: dict[FieldPath, FieldPath] = {}
+    conditions: dict[str, tuple[Condition, ...]] = {}
     for index, part in enumerate(parts):
         sources |= part.compiled.sources_at(FieldPath.of("requests", index))
+        conditions |= part.compiled.conditions
     for index, (_, path) in enumerate(constraints):
         sources[FieldPath.of("constraints", index)] = path
     readable = "-".join(
@@ -266,6 +269,7 @@ def _claim(
         ),
         drivers=frozenset(member.profile.driver for member in members),
         sources=sources,
+        conditions=conditions,
     )
     return claim, findings
 
@@ -328,6 +332,7 @@ def _align_part(part: _Part, alignment: Alignment) -> _Part:
             name=request.name, first_available=(*aligned_alternatives, *anywhere)
         ),
         sources=_repeat_sources(part.compiled.sources, len(alternatives)),
+        conditions=part.compiled.conditions,
     )
     return msgspec.structs.replace(
         part,
@@ -363,6 +368,7 @@ def _with_further(part: _Part, further: int) -> _Part:
     compiled_request = CompiledRequest(
         request=DeviceRequest(name=request.name, first_available=(*more, *own)),
         sources={**shifted_sources, **repeated_sources},
+        conditions=part.compiled.conditions,
     )
     return msgspec.structs.replace(part, compiled=compiled_request)
 

@@ -24,6 +24,7 @@ from kube.api.resource import (
     ResourceClaimTemplate,
 )
 from translation.compiling.claim_division import RequestedDevices, check_limits, divide_devices
+from translation.compiling.conditions import Condition
 from translation.compiling.device_request import RequestCompiler
 from translation.model.bounds import DerivedSize
 from translation.model.init_containers import merge_init_intents, reused_intents
@@ -60,6 +61,7 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
         uses: The uses in the order of the pod's containers.
         drivers: The drivers of its devices, by the profiles.
         sources: Field below `devices` to the path in the pod of the key that requested it.
+        conditions: The CEL expression of each selector to the conditions of which it requires one.
     """
 
     label: str
@@ -70,6 +72,7 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
     uses: tuple[Use, ...]
     drivers: frozenset[str] = frozenset()
     sources: Mapping[FieldPath, FieldPath] = {}
+    conditions: Mapping[str, tuple[Condition, ...]] = {}
 
     def class_names(self) -> Iterator[str]:
         """Yield the DeviceClass of every request and alternative."""
@@ -174,12 +177,13 @@ def build_claim(
     uses: tuple[Use, ...],
     drivers: frozenset[str],
     sources: Mapping[FieldPath, FieldPath],
+    conditions: Mapping[str, tuple[Condition, ...]],
 ) -> Claim:
     """Return a claim, named after its content.
 
     Args:
         prefix: The readable prefix of the template's name.
-        drivers: The drivers as in `Claim`.
+        drivers: The drivers as in `Claim`, and likewise sources and conditions.
     """
     spec = claim_spec(devices)
     text = _canonical_json(spec)
@@ -193,6 +197,7 @@ def build_claim(
         uses=uses,
         drivers=drivers,
         sources=sources,
+        conditions=conditions,
     )
 
 
@@ -272,6 +277,7 @@ def compile_claims(
             ),
             drivers=frozenset({profile.driver}),
             sources=compiled_request.sources,
+            conditions=compiled_request.conditions,
         )
         excess = list(sizes.check_spec(group[-1].intent, claim.size))
         if excess:
@@ -321,6 +327,7 @@ class _CompiledClaim(msgspec.Struct, frozen=True, kw_only=True):
     claim: DeviceClaim
     requests_by_intent: tuple[tuple[str, ...], ...]
     sources: Mapping[FieldPath, FieldPath]
+    conditions: Mapping[str, tuple[Condition, ...]]
     findings: tuple[Finding, ...]
     exceeds: bool
 
@@ -332,6 +339,7 @@ def _compile_claim(
     sizes: DerivedSize,
 ) -> _CompiledClaim:
     sources: dict[FieldPath, FieldPath] = {}
+    conditions: dict[str, tuple[Condition, ...]] = {}
     requests: list[DeviceRequest] = []
     constraints: list[DeviceConstraint] = []
     configs: list[DeviceClaimConfiguration] = []
@@ -353,6 +361,7 @@ def _compile_claim(
         for part_name, part in parts.items():
             compiled_request = part.request(part_name)
             sources |= compiled_request.sources_at(FieldPath.of("requests", len(requests)))
+            conditions |= compiled_request.conditions
             requests.append(compiled_request.request)
             excess += sizes.check_request(intent, compiled_request.request)
             if part is not compiler:
@@ -380,6 +389,7 @@ def _compile_claim(
         claim=claim,
         requests_by_intent=tuple(by_intent),
         sources=sources,
+        conditions=conditions,
         findings=(*findings, *excess),
         exceeds=bool(excess),
     )

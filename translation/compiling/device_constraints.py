@@ -6,6 +6,7 @@ from typing import Final
 from findings.field_path import FieldPath
 from findings.finding import Code, Finding, error, warning
 from kube.api.resource import DeviceConstraint
+from translation.compiling.conditions import Condition
 from translation.compiling.device_selectors import SelectorCompiler
 from translation.model.intents import Intent, Scope
 from translation.profiles.device_facts import PCIE_ROOT, Facts
@@ -71,8 +72,8 @@ class ConstraintCompiler:
                     "different ones",
                 )
 
-    def partition_ways(self) -> Sequence[tuple[str, str]]:
-        """Return name and selector of alternatives for whole GPUs: one partition, or GPUs in none.
+    def partition_ways(self) -> Sequence[tuple[str, Condition]]:
+        """Return name and condition of alternatives for whole GPUs: one partition, or GPUs in none.
 
         The driver prepares only a partition where it publishes some, and any GPUs elsewhere.
         """
@@ -89,8 +90,11 @@ class ConstraintCompiler:
             or count not in (sizes or ())
         ):
             return ()
-        present = self._selectors.has(f"{prefix}{count}")
-        return (PARTITION, present), (UNPARTITIONED, f"!({present})")
+        attribute = f"{prefix}{count}"
+        return (
+            (PARTITION, self._selectors.has(attribute)),
+            (UNPARTITIONED, self._selectors.has(attribute, negated=True)),
+        )
 
     def _partition(self, names: tuple[str, ...]) -> Iterator[tuple[DeviceConstraint, FieldPath]]:
         """Yield the constraint that all devices are one partition, if that is required or better.

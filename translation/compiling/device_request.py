@@ -1,11 +1,11 @@
 """One intent to one request of a driver: selectors, amounts, alternatives, configuration.
 
 A request that the driver cannot express is an error; one that it can express only in part is a
-warning. User input reaches CEL only as quoted literals, and every attribute is tested for presence
-first, because a CEL error ends the whole scheduling attempt.
+warning.
 """
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -21,10 +21,17 @@ from kube.api.resource import (
     ExactDeviceRequest,
 )
 from kube.quantity import Format, Quantity
+from translation.compiling.conditions import (
+    Condition,
+    Relation,
+    Selector,
+    as_device_selectors,
+    select,
+)
 from translation.compiling.device_capacity import CapacityCompiler
 from translation.compiling.device_configs import compile_configs
 from translation.compiling.device_constraints import ConstraintCompiler
-from translation.compiling.device_selectors import Selector, SelectorCompiler, as_selectors
+from translation.compiling.device_selectors import SelectorCompiler
 from translation.compiling.memory_shares import (
     as_capacity,
     equal_sizes_finding,
@@ -51,15 +58,13 @@ class _Alternative(msgspec.Struct, frozen=True, kw_only=True):
     """One alternative of a request.
 
     Attributes:
-        selector: An additional one; empty for none.
+        selectors: Additional ones.
         capacity: Additional amounts.
-        aspect: The aspect of the intent that the selector expresses.
     """
 
     name: str
-    selector: str
+    selectors: tuple[Selector, ...] = ()
     capacity: Mapping[str, Quantity] = {}
-    aspect: str = "memory"
 
 
 class CompiledRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,10 +72,12 @@ class CompiledRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         sources: Field below the request to the path in the pod of the key that requested it.
+        conditions: The CEL expression of each selector to the conditions of which it requires one.
     """
 
     request: DeviceRequest
     sources: Mapping[FieldPath, FieldPath]
+    conditions: Mapping[str, tuple[Condition, ...]]
 
     def sources_at(self, field: FieldPath) -> Mapping[FieldPath, FieldPath]:
         """Return the sources of a claim that has the request at a field below `devices`."""
@@ -127,30 +134,32 @@ class RequestCompiler:
             self._alternatives() or self._parts_of_cores() or self._connected_first(named_devices)
         )
         if self._intent.kind is DeviceKind.MIG and len(alternatives) == 1:
-            selectors.append(Selector(alternatives.pop().selector, "memory"))
-        expressions = [selector.expression for selector in selectors]
+            selectors += alternatives.pop().selectors
+        conditions = {
+            selector.expression: selector.conditions
+            for selectors_of_part in (selectors, *(way.selectors for way in alternatives))
+            for selector in selectors_of_part
+        }
         if not alternatives:
             request = DeviceRequest(
                 name=name,
                 exactly=ExactDeviceRequest(
                     device_class_name=class_name,
-                    selectors=as_selectors(expressions),
+                    selectors=as_device_selectors(selectors),
                     allocation_mode="All" if every else "ExactCount",
                     count=None if every else self._intent.count,
                     capacity=as_capacity(capacity),
                 ),
             )
             sources |= self._sources(FieldPath.of("exactly"), selectors, capacity)
-            return CompiledRequest(request=request, sources=sources)
+            return CompiledRequest(request=request, sources=sources, conditions=conditions)
         request = DeviceRequest(
             name=name,
             first_available=tuple(
                 DeviceSubRequest(
                     name=alternative.name,
                     device_class_name=class_name,
-                    selectors=as_selectors(
-                        list(filter(None, (*expressions, alternative.selector)))
-                    ),
+                    selectors=as_device_selectors((*selectors, *alternative.selectors)),
                     allocation_mode="ExactCount",
                     count=self._intent.count,
                     capacity=as_capacity({**capacity, **alternative.capacity}),
@@ -161,14 +170,10 @@ class RequestCompiler:
         for index, alternative in enumerate(alternatives):
             sources |= self._sources(
                 FieldPath.of("firstAvailable", index),
-                [
-                    *selectors,
-                    *[Selector(alternative.selector, alternative.aspect)]
-                    * bool(alternative.selector),
-                ],
+                [*selectors, *alternative.selectors],
                 {**capacity, **alternative.capacity},
             )
-        return CompiledRequest(request=request, sources=sources)
+        return CompiledRequest(request=request, sources=sources, conditions=conditions)
 
     def _sources(
         self,
@@ -229,7 +234,10 @@ class RequestCompiler:
             return self._part_of_gpu(memory, intent.memory_percent)
         default_is_part = self._shared and self._facts.default_is_part
         if ways := self._constraints.partition_ways():
-            return [_Alternative(name=name, selector=selector) for name, selector in ways]
+            return [
+                _Alternative(name=name, selectors=(select("memory", condition),))
+                for name, condition in ways
+            ]
         percent = 100 if default_is_part and intent.takes_all_memory else intent.memory_percent
         if intent.through_mps or intent.replica or percent is None:
             return []
@@ -257,7 +265,7 @@ class RequestCompiler:
         return [
             _Alternative(
                 name=size_name(least),
-                selector=self._memory_between(least, most),
+                selectors=(select("memory", self._memory_between(least, most)),),
                 capacity={memory: shares[least]},
             )
             for least, most in ranges
@@ -280,28 +288,27 @@ class RequestCompiler:
                 f"devices with {len(numbers)} different numbers of compute units are published, and the "
                 f"{self._intent.count} devices must have the same",
             )
+        has_units = partial(self._selectors.condition, units, Relation.SAME_AMOUNT)
         return [
             _Alternative(
                 name=f"units-{number}",
-                selector=self._selectors.capacity_is(units, "== 0", Quantity(number)),
+                selectors=(select("cores", has_units(Quantity(number))),),
                 # Rounded down, so that percentages which add up to 100 fit; but 0 would be no limit.
                 capacity={units: Quantity(max(1, number * percent // 100))},
-                aspect="cores",
             )
             for number in numbers[:MAX_ALTERNATIVES]
         ]
 
-    def _memory_between(self, least: Quantity, most: Quantity) -> str:
+    def _memory_between(self, least: Quantity, most: Quantity) -> Condition:
         if least == most:
-            return self._selectors.memory_is("== 0", least)
-        from_least = self._selectors.memory_is(">= 0", least)
-        return f"{from_least} && {self._selectors.memory_is('<= 0', most)}"
+            return self._selectors.memory_is(Relation.SAME_AMOUNT, least)
+        return self._selectors.memory_is(Relation.BETWEEN, least, most)
 
     def _connected_first(self, named_devices: NamedDevices) -> list[_Alternative]:
         """Return the alternatives connected and any, if a name prefers connected devices."""
         if self._connected_by(named_devices) is None:
             return []
-        return [_Alternative(name=CONNECTED, selector=""), _Alternative(name=ANY, selector="")]
+        return [_Alternative(name=CONNECTED), _Alternative(name=ANY)]
 
     def _connected_by(self, named_devices: NamedDevices) -> str | None:
         """Return the attribute that so many connected devices have in common; None for any."""
@@ -341,9 +348,11 @@ class RequestCompiler:
                 f"no MIG device of {least} or more is published yet; the claim accepts any such "
                 "device",
             )
-            return [_Alternative(name="memory", selector=self._selectors.memory_is(">= 0", least))]
+            at_least = self._selectors.memory_is(Relation.AT_LEAST, least)
+            return [_Alternative(name="memory", selectors=(select("memory", at_least),))]
+        is_of_size = partial(self._selectors.memory_is, Relation.SAME_AMOUNT)
         return [
-            _Alternative(name=size_name(size), selector=self._selectors.memory_is("== 0", size))
+            _Alternative(name=size_name(size), selectors=(select("memory", is_of_size(size)),))
             for size in enough[:MAX_ALTERNATIVES]
         ]
 

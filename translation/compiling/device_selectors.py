@@ -1,17 +1,13 @@
-"""The device selectors of a request, as CEL expressions.
+"""The device selectors of a request: the conditions that express an intent's filter."""
 
-User input reaches CEL only as quoted literals, and every attribute is tested for presence first,
-because a CEL error ends the whole scheduling attempt.
-"""
-
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Iterator
+from typing import Final
 
 from findings.finding import Code, Finding, error, warning
 from findings.text import printable
-from kube.api.resource import MAX_SELECTOR_BYTES, CelSelector, DeviceSelector
-from kube.cel.quoting import quote
+from kube.api.resource import MAX_SELECTOR_BYTES
 from kube.quantity import Quantity
+from translation.compiling.conditions import Condition, Relation, Selector, select
 from translation.model.intents import Intent, LabelRequirement
 from translation.profiles.profile import AttributeValue, DeviceProfile, NamedDevices, Profile
 
@@ -23,21 +19,6 @@ _FILTERED_BY: Final = {
     "uuids": "UUIDs",
     "not_uuids": "UUIDs",
 }
-
-
-class Selector(NamedTuple):
-    """An expression, and the aspect of the intent that it expresses."""
-
-    expression: str
-    aspect: str
-
-
-def as_selectors(expressions: Sequence[str]) -> tuple[DeviceSelector, ...] | None:
-    """Return expressions as selectors of a request; None without any."""
-    return (
-        tuple(DeviceSelector(cel=CelSelector(expression=expression)) for expression in expressions)
-        or None
-    )
 
 
 class SelectorCompiler:
@@ -56,25 +37,29 @@ class SelectorCompiler:
         device_filter = self._intent.filter
         attributes = self._device.attributes
         for attribute in self._device.lacks:
-            yield Selector(f"!({self._present(attribute)})", "count")
+            yield select("count", self.has(attribute, negated=True))
         if device_filter.mig_profile is not None:
-            is_profile = f" == {quote(device_filter.mig_profile)}"
-            yield from self._filter("mig_profile", attributes.mig_profile, is_profile)
+            profiles = (device_filter.mig_profile,)
+            yield from self._filter("mig_profile", attributes.mig_profile, Relation.EQUAL, profiles)
         if device_filter.interface is not None:
             name = attributes.interface if isinstance(attributes.interface, str) else None
-            yield from self._filter("interface", name, f" == {quote(device_filter.interface)}")
+            yield from self._filter("interface", name, Relation.EQUAL, (device_filter.interface,))
         if device_filter.models is not None:
             yield from self._filter(
-                "models", attributes.model, *_contains_any(device_filter.models)
+                "models", attributes.model, Relation.CONTAINS, device_filter.models
             )
         if device_filter.not_models:
-            contains = _contains_any(device_filter.not_models)
-            yield from self._filter("not_models", attributes.model, *contains, negated=True)
+            models = device_filter.not_models
+            yield from self._filter(
+                "not_models", attributes.model, Relation.CONTAINS, models, negated=True
+            )
         if device_filter.uuids is not None:
-            yield from self._filter("uuids", attributes.uuid, _is_one_of(device_filter.uuids))
+            yield from self._filter("uuids", attributes.uuid, Relation.ONE_OF, device_filter.uuids)
         if device_filter.not_uuids:
-            is_one_of = _is_one_of(device_filter.not_uuids)
-            yield from self._filter("not_uuids", attributes.uuid, is_one_of, negated=True)
+            uuids = device_filter.not_uuids
+            yield from self._filter(
+                "not_uuids", attributes.uuid, Relation.ONE_OF, uuids, negated=True
+            )
         for requirement in device_filter.labels:
             yield from self._of_label(requirement)
         if device_filter.virtual_function:
@@ -94,11 +79,15 @@ class SelectorCompiler:
             )
             return
         if requirement.values is not None:
-            test = _is_one_of(requirement.values)
-            yield from self._filter("labels", attribute, test, negated=requirement.negated)
+            yield from self._filter(
+                "labels",
+                attribute,
+                Relation.ONE_OF,
+                requirement.values,
+                negated=requirement.negated,
+            )
             return
-        present = self._present(attribute)
-        yield Selector(f"!({present})" if requirement.negated else present, "labels")
+        yield select("labels", self.has(attribute, negated=requirement.negated))
 
     def _of_virtual_functions(self) -> Iterator[Selector]:
         """Yield the selectors of virtual functions, or a finding if a profile does not define them."""
@@ -114,16 +103,21 @@ class SelectorCompiler:
                 )
             )
         for attribute, value in sorted(where.items()):
-            yield Selector(self._equals(attribute, value), "virtual_function")
+            yield select("virtual_function", self._equals(attribute, value))
 
     def _filter(
-        self, aspect: str, attribute: str | None, *tests: str, negated: bool = False
+        self,
+        aspect: str,
+        attribute: str | None,
+        relation: Relation,
+        values: tuple[str, ...],
+        *,
+        negated: bool = False,
     ) -> Iterator[Selector]:
-        """Yield the selector of devices with an attribute that passes any of the tests.
+        """Yield the selector of devices with an attribute that has a relation to the values.
 
         Args:
             aspect: The aspect of the intent that requests it.
-            tests: The tests that follow the value in an expression.
             negated: Select the other devices, and those without the attribute.
         """
         if attribute is None:
@@ -132,21 +126,17 @@ class SelectorCompiler:
                 Code.CANNOT_EXPRESS, aspect, f"{self._profile.driver} publishes no {missing}"
             )
             return
-        value = self._value(attribute)
-        any_of = " || ".join(f"{value}{test}" for test in tests)
-        passes = f"({any_of})" if len(tests) > 1 else any_of
-        expression = f"{self._present(attribute)} && {passes}"
-        expression = f"!({expression})" if negated else expression
-        if len(expression) > MAX_SELECTOR_BYTES:
+        selector = select(aspect, self.condition(attribute, relation, *values, negated=negated))
+        length = len(selector.expression)
+        if length > MAX_SELECTOR_BYTES:
             self._fail(
                 Code.TOO_LONG,
                 aspect,
-                f"the selector would have {len(expression)} bytes, at most {MAX_SELECTOR_BYTES} are "
-                "allowed",
+                f"the selector would have {length} bytes, at most {MAX_SELECTOR_BYTES} are allowed",
                 "name fewer devices",
             )
             return
-        yield Selector(expression, aspect)
+        yield selector
 
     def named_devices(self) -> NamedDevices:
         """Return the devices that the legacy resource name means; without one, all of the kind."""
@@ -183,65 +173,45 @@ class SelectorCompiler:
     def of_name(self, named_devices: NamedDevices) -> Iterator[Selector]:
         """Yield the selectors of the devices that the legacy resource name means."""
         for attribute, value in sorted(named_devices.where.items()):
-            yield Selector(self._equals(attribute, value), "count")
+            yield select("count", self._equals(attribute, value))
         resource = self._intent.filter.resource or ""
         names = (
             (named_devices.short_name, resource.partition("/")[2]),
             (named_devices.full_name, resource),
         )
         if isinstance(named_devices.count_attribute, str):
-            yield Selector(self._equals(named_devices.count_attribute, self._intent.count), "count")
+            yield select("count", self._equals(named_devices.count_attribute, self._intent.count))
         tests = [self._equals(attribute, text) for attribute, text in names if attribute]
         if tests:
-            either = tests[0] if len(tests) == 1 else " || ".join(f"({test})" for test in tests)
-            yield Selector(either, "count")
+            yield select("count", *tests)
 
-    def memory_is(self, comparison: str, size: Quantity) -> str:
-        """Return the expression that compares the device's memory with a size.
-
-        Args:
-            comparison: Operator and number that the result of `compareTo` is compared with.
-        """
-        return self.capacity_is(self._device.memory or "", comparison, size)
-
-    def capacity_is(self, capacity_name: str, comparison: str, size: Quantity) -> str:
-        """Return the expression that compares one of the device's capacities with an amount."""
-        domain, name = self._profile.qualified_name(capacity_name)
-        capacity = f"device.capacity[{quote(domain)}]"
-        return (
-            f"{quote(name)} in {capacity} && "
-            f"{capacity}.{name}.compareTo(quantity({quote(str(size))})) {comparison}"
+    def condition(
+        self,
+        name: str,
+        relation: Relation,
+        *values: AttributeValue | Quantity,
+        negated: bool = False,
+    ) -> Condition:
+        """Return a condition on one of the device's attributes or capacities."""
+        domain, identifier = self._profile.qualified_name(name)
+        return Condition(
+            domain=domain, name=identifier, relation=relation, values=values, negated=negated
         )
 
-    def has(self, attribute: str) -> str:
-        """Return the expression that a device has an attribute."""
-        return self._present(attribute)
+    def memory_is(self, relation: Relation, *sizes: Quantity) -> Condition:
+        """Return the condition that the device's memory has a relation to sizes."""
+        return self.condition(self._device.memory or "", relation, *sizes)
+
+    def has(self, attribute: str, *, negated: bool = False) -> Condition:
+        """Return the condition that a device has an attribute; that it has none, if negated."""
+        return self.condition(attribute, Relation.PRESENT, negated=negated)
 
     def full_name(self, attribute: str) -> str:
         """Return the name of an attribute with its domain."""
         return "/".join(self._profile.qualified_name(attribute))
 
-    def _equals(self, attribute: str, value: AttributeValue) -> str:
-        literal = quote(value) if isinstance(value, str) else str(value).lower()
-        return f"{self._present(attribute)} && {self._value(attribute)} == {literal}"
-
-    def _present(self, attribute: str) -> str:
-        domain, name = self._profile.qualified_name(attribute)
-        return f"{quote(name)} in device.attributes[{quote(domain)}]"
-
-    def _value(self, attribute: str) -> str:
-        domain, name = self._profile.qualified_name(attribute)
-        return f"device.attributes[{quote(domain)}].{name}"
+    def _equals(self, attribute: str, value: AttributeValue) -> Condition:
+        return self.condition(attribute, Relation.EQUAL, value)
 
     def _fail(self, code: Code, aspect: str, message: str, fix: str = "") -> None:
         self._findings.append(error(code, self._intent.path(aspect), message, fix))
-
-
-def _contains_any(models: Iterable[str]) -> list[str]:
-    """Return tests of a text value, one per model: it contains the model, ignoring case."""
-    return [f".lowerAscii().contains({quote(model)})" for model in models]
-
-
-def _is_one_of(items: Iterable[str]) -> str:
-    """Return the test that a text value is one of some items."""
-    return f" in [{', '.join(quote(item) for item in items)}]"
