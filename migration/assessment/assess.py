@@ -278,7 +278,11 @@ def complete_assessment(
         cluster.state.classes,
         usable_classes(cluster.state.classes, allocator),
         cluster.state.node_resources(_placed_pods(cluster)),
-        running={name for name, pod in cluster.state.pods.items() if pod.spec.node_name},
+        running={
+            name: pod.spec.node_name
+            for name, pod in cluster.state.pods.items()
+            if pod.spec.node_name
+        },
     )
     unplaced = [
         workload for workload in cluster.workloads if workload.key.reference in capacity.unplaced

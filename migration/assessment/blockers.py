@@ -115,9 +115,13 @@ def _check_capacity(capacity: Capacity, unserved: Collection[str]) -> Iterator[B
         )
     if others:
         pods = sum(others.values())
+        waiting = sum(capacity.waiting.get(name, 0) for name in others)
+        today = (
+            f"; {'all' if waiting == pods else waiting} of them wait today, too" if waiting else ""
+        )
         yield Blocker(
             code="notPlaced",
-            message=f"{pods} of {capacity.pods} pods would find no node with devices, CPU and memory",
+            message=f"{pods} of {capacity.pods} pods would find no node with devices, CPU and memory{today}",
             fix="drawbridge simulate tells why for each; free devices, or add nodes",
             objects=tuple(others),
         )

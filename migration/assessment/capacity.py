@@ -1,5 +1,6 @@
 """The check that all pods of the assessed workloads find nodes at once, with devices published or assumed."""
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Final
@@ -12,7 +13,7 @@ from allocator.simulation.model import SimulationInput, SimulationOptions
 from allocator.simulation.simulate import simulate_in_order
 from answers.manifests.translate import build_template
 from answers.model.views import decode_view
-from kube.api.core import Pod
+from kube.api.core import Pod, Toleration
 from kube.api.resource import DeviceClass, ResourceClaim, ResourceClaimTemplate
 from migration.assessment.outcomes import AssessedWorkload, translated_pod
 from translation.compiling.claims import Claim
@@ -20,6 +21,7 @@ from translation.compiling.claims import Claim
 MAX_PODS: Final = 20_000
 """Pods of one workload that are placed one by one; more count as unplaced. A manifest may name any number, and
 Kubernetes supports 15,000 nodes at most."""
+_CORDONED: Final = Toleration(key="node.kubernetes.io/unschedulable", operator="Exists")
 MAX_ALL_PODS: Final = 100_000
 """Pods of all workloads together that are placed."""
 
@@ -31,6 +33,7 @@ class Capacity(msgspec.Struct, frozen=True, kw_only=True):
         pods: The number of pods of native and translated workloads.
         placed: The number of pods that found devices.
         unplaced: `Kind/namespace/name` of workloads to the number of their pods that found none.
+        waiting: Those of these workloads to the number of such pods that have no node today, either.
         not_counted: Workloads that were not placed, because their drivers have no devices here,
             neither published nor assumed.
         claim_owners: `namespace/name` of each claim of a placed pod to `Kind/namespace/name` of its
@@ -42,6 +45,7 @@ class Capacity(msgspec.Struct, frozen=True, kw_only=True):
     unplaced: Mapping[str, int]
     not_counted: tuple[str, ...]
     claim_owners: Mapping[str, str] = {}
+    waiting: Mapping[str, int] = {}
 
 
 def place_workloads(
@@ -51,16 +55,18 @@ def place_workloads(
     usable_classes: frozenset[str],
     resources: Mapping[str, NodeResources],
     *,
-    running: Collection[tuple[str, str]] = (),
+    running: Mapping[tuple[str, str], str] = {},
 ) -> Capacity:
-    """Place all pods one after the other, first those that run.
+    """Place all pods one after the other: first running ones, on their nodes if possible.
+
+    Elsewhere pods would stand in another order than they do, and one that runs might find its node taken.
 
     Args:
         cluster: The cluster with the claims that are allocated already; has the new ones
             afterwards.
         usable_classes: Names of the DeviceClasses that select any device.
         resources: Node to its CPU, memory and other counted resources, with all other pods.
-        running: Namespace and name of the pods that have a node today.
+        running: Namespace and name of each pod that has a node today to this node.
     """
     translated_workloads = [workload for workload in workloads if workload.result is not None]
     counted_workloads = [
@@ -68,7 +74,7 @@ def place_workloads(
     ]
     owners: list[str] = []
     pods: list[Pod] = []
-    waits: list[bool] = []
+    nodes: list[str] = []
     templates: dict[tuple[str, str], ResourceClaimTemplate] = {}
     unplaced_counts: dict[str, int] = {}
     for workload in counted_workloads:
@@ -78,20 +84,40 @@ def place_workloads(
             unplaced_counts[workload.key.reference] = workload.pods - len(own)
         pods += own
         owners += [workload.key.reference] * len(own)
-        running_count = len(workload.members.intersection(running))
-        waits += [number >= running_count for number in range(len(own))]
+        own_nodes = [running[name] for name in sorted(workload.members) if name in running]
+        nodes += [*own_nodes, *("" for _ in own)][: len(own)]
         templates.update(build_templates(workload))
     # Where devices are missing, those that wait today are the ones that lack them.
-    order = sorted(range(len(pods)), key=waits.__getitem__)
-    owners, pods = [owners[place] for place in order], [pods[place] for place in order]
     question = SimulationInput(
-        pods=tuple(pods), templates=templates, classes=classes, resources=resources
+        pods=tuple(_on_node(pod, node) for pod, node in zip(pods, nodes, strict=True) if node),
+        templates=templates,
+        classes=classes,
+        resources=resources,
     )
-    answer = simulate_in_order(cluster, question, SimulationOptions())
+    staying = simulate_in_order(cluster, question, SimulationOptions())
+    stays = {(pod.namespace, pod.name) for pod in staying.pods if pod.node is not None}
+    left = [
+        (not node, number)
+        for number, (pod, node) in enumerate(zip(pods, nodes, strict=True))
+        if (pod.metadata.namespace, pod.metadata.name) not in stays
+    ]
+    question = msgspec.structs.replace(
+        question,
+        pods=tuple(pods[number] for _, number in sorted(left)),
+        resources=staying.resources,
+    )
+    moving = simulate_in_order(cluster, question, SimulationOptions())
     not_built = sum(unplaced_counts.values())
-    for owner, placed_pod in zip(owners, answer.pods, strict=True):
+    owner_of = {
+        (pod.metadata.namespace, pod.metadata.name): owner
+        for pod, owner in zip(pods, owners, strict=True)
+    }
+    waiting_counts: Counter[str] = Counter()
+    for (waits, _), placed_pod in zip(sorted(left), moving.pods, strict=True):
         if placed_pod.node is None:
+            owner = owner_of[placed_pod.namespace, placed_pod.name]
             unplaced_counts[owner] = unplaced_counts.get(owner, 0) + 1
+            waiting_counts[owner] += waits
     return Capacity(
         pods=len(pods) + not_built,
         placed=len(pods) + not_built - sum(unplaced_counts.values()),
@@ -101,12 +127,21 @@ def place_workloads(
             for workload in translated_workloads
             if workload not in counted_workloads
         ),
+        waiting=+waiting_counts,
         claim_owners={
-            f"{pod.namespace}/{claim}": owner
-            for owner, pod in zip(owners, answer.pods, strict=True)
-            for claim in answer.uses.get((pod.namespace, pod.name), ())
+            f"{name[0]}/{claim}": owner_of[name]
+            for answer in (staying, moving)
+            for name, claims in answer.uses.items()
+            for claim in claims
         },
     )
+
+
+def _on_node(pod: Pod, node: str) -> Pod:
+    """Return a pod for its own node only, also for a cordoned one."""
+    tolerations = (*(pod.spec.tolerations or ()), _CORDONED)
+    spec = msgspec.structs.replace(pod.spec, node_name=node, tolerations=tolerations)
+    return msgspec.structs.replace(pod, spec=spec)
 
 
 def release_claims(

@@ -33,6 +33,23 @@ def test_pods_that_wait_today_are_those_that_find_no_node(tmp_path: Path, runnin
     assert [f"Deployment/team/{waiting}"] == [entry["object"] for entry in unplaced]
 
 
+def test_pods_that_run_are_placed_where_they_are(tmp_path: Path) -> None:
+    """Placed by name they left no node whole, and the one that runs on a whole node was named as a blocker."""
+    objects = [plugin_node("gpu-0"), plugin_node("gpu-1"), namespace("team")]
+    objects += workload("a", {GPU: "1"}, ["gpu-1", "gpu-1"])
+    objects += workload("b", {GPU: "3"}, [""])
+    objects += workload("z", {GPU: "4"}, ["gpu-0"])
+    file = tmp_path / "cluster.yaml"
+    file.write_text(dump_yaml(objects))
+
+    answer = json.loads(drawbridge("assess", "--snapshot", file, "-o", "json").stdout)
+
+    assert ["Deployment/team/b"] == [entry["object"] for entry in answer["capacity"]["unplaced"]]
+    (blocker,) = (entry for entry in answer["blockers"] if entry["code"] == "notPlaced")
+    assert ["Deployment/team/b"] == blocker["objects"]
+    assert blocker["message"].endswith("; all of them wait today, too")
+
+
 def test_a_cron_job_without_a_run_uses_no_devices_today() -> None:
     """`quota convert` raised a quota by it."""
     container = {"name": "c", "image": "a", "resources": {"limits": {GPU: 2}}}
