@@ -319,7 +319,7 @@ may_restart() {
   fi
   case "$answer" in
     r*) return ;;
-    s*) printf '%s is left as it is; its pods change when created again, and verify.sh waits for them\n' "$1" >&2 && return 1 ;;
+    s*) printf '%s is left as it is: its pods change when they are created again, and no script waits for that\n' "$1" >&2 && return 1 ;;
   esac
   printf 'pods of %s ask not to be evicted: --evict-jobs=%q restarts it all the same\n' "$1" "$1" >&2
   printf 'to go on, run again: %q%s\n' "$0" "$again" >&2

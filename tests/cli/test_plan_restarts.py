@@ -160,9 +160,39 @@ def test_pods_that_ask_not_to_be_evicted_are_restarted_by_a_person_only(tmp_path
     assert (0, True) == switch.run(typed="r\n")[:2]
     status, is_restarted, text = switch.run(typed="s\n")
     assert (0, False) == (status, is_restarted)
-    assert "is left as it is" in text
-    assert "verify.sh waits for them" in text
+    assert "is left as it is: its pods change when they are created again" in text
+    assert "no script waits for that" in text
     assert (1, False) == switch.run(typed="a\n")[:2]
+
+
+@pytest.mark.parametrize(
+    ("observed", "state"),
+    [
+        pytest.param({"observedGeneration": 3, "updatedReplicas": 1}, "note", id="skipped"),
+        pytest.param({"observedGeneration": 2, "updatedReplicas": 1}, "waiting", id="restarted"),
+        pytest.param({"observedGeneration": 3, "updatedReplicas": 0}, "waiting", id="on its way"),
+        pytest.param({}, "waiting", id="not known"),
+    ],
+)
+def test_the_check_after_the_wave_does_not_wait_for_what_a_person_has_skipped(
+    tmp_path: Path, observed: Mapping[str, int], state: str
+) -> None:
+    """It waited for half an hour, and no later wave could begin."""
+    found = objects({STAYS: "false"})
+    number, _ = restarted(planned(tmp_path, found, "--wave-nodes", 1))
+    *_, owner, pod = found
+    owner["metadata"]["generation"], owner["status"] = 3, dict(observed)
+    pod["status"] = {"phase": "Running"}
+    now = tmp_path / "now.yaml"
+    now.write_text(dump_yaml(found))
+
+    folder = tmp_path / "plan" / f"wave-{number}"
+    result = drawbridge("verify", "--snapshot", now, "--wave", folder, "-o", "json")
+
+    checks = {check["object"]: check for check in json.loads(result.stdout)["checks"]}
+    assert state == checks["Deployment/team/web"]["state"]
+    skipped = "1 of 1 pods have device keys still, since nobody has restarted them: web-0"
+    assert checks["Deployment/team/web"]["message"].startswith(skipped) is (state == "note")
 
 
 @pytest.mark.parametrize("value", ["true", ""])

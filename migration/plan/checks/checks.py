@@ -21,6 +21,7 @@ from migration.assessment.evidence import (
 )
 from migration.assessment.outcomes import CREATED_AGAIN
 from migration.assessment.workloads import Workload, group_workloads
+from migration.plan.facts.rollouts import has_rolled_out
 from migration.plan.facts.work import read_work
 from migration.plan.model.plan import Plan, PlannedNode, PlannedWork, PlannedWorkload, Wave
 
@@ -269,6 +270,12 @@ def _check_workload(workload: PlannedWorkload, view: ClusterView) -> Check:
         if _runs(pod) and mapping_at(pod.document, "spec").get("nodeName") not in workload.waiting
     ]
     without = [pod.name for pod in running if not _has_claims(pod)]
+    if workload.asks and without and has_rolled_out(group):
+        return note_check(
+            workload.object,
+            f"{len(without)} of {len(running)} pods have device keys still, since nobody has restarted them: "
+            f"{join_names(without)}; they get claims when they are created again",
+        )
     if workload.is_translated and without and kind not in _RUN_OUT and not workload.ends:
         return waiting_check(
             workload.object,

@@ -13,6 +13,12 @@ from migration.assessment.workloads import Workload
 
 _DIVISIBLE: Final = frozenset({"Deployment", "StatefulSet"})
 _WITHOUT_ROLLOUT: Final = frozenset({"ReplicaSet", "ReplicationController"})
+_COUNTS: Final = {
+    "Deployment": ("spec.replicas", "status.updatedReplicas"),
+    "StatefulSet": ("status.updateRevision", "status.currentRevision"),
+    "DaemonSet": ("status.desiredNumberScheduled", "status.updatedNumberScheduled"),
+}
+"""Kind to two fields that are equal where no rollout is under way."""
 _SETS: Final = {"In": "in", "NotIn": "notin"}
 
 
@@ -38,6 +44,25 @@ def divisible_workloads(workloads: Iterable[Workload]) -> frozenset[str]:
         if workload.key.kind in _DIVISIBLE
         and not (workload.owner and _keeps_template(workload.owner.document))
     )
+
+
+def has_rolled_out(workload: Workload) -> bool:
+    """Return True if no rollout of a workload is under way, as far as its controller has said.
+
+    Source: `kubectl rollout status`, k8s.io/kubectl v0.37.1, pkg/polymorphichelpers.
+    """
+    document = workload.owner.document if workload.owner is not None else {}
+    if workload.key.kind not in _COUNTS:
+        return True
+    observed = mapping_at(document, "status").get("observedGeneration")
+    expected_value, own_value = (
+        mapping_at(document, part).get(field)
+        for part, _, field in (path.partition(".") for path in _COUNTS[workload.key.kind])
+    )
+    is_observed = observed is not None and observed == mapping_at(document, "metadata").get(
+        "generation"
+    )
+    return is_observed and expected_value is not None and expected_value == own_value
 
 
 def _keeps_template(document: Mapping[str, Any]) -> bool:
