@@ -183,7 +183,7 @@ def _unmap_lines(driver: str, plan: Plan) -> Iterator[str]:
     yield comment(
         f"Its chart has DeviceClass {driver} map {resource}, too. Of two classes Kubernetes takes the younger, so pods"
     )
-    yield "# for whole devices would get shares, or none. This takes the name back:"
+    yield "# for whole devices would get shares, or none. This takes the name back, after each upgrade of the chart, too:"
     if plan.format == KUSTOMIZE:
         yield comment(
             f"remove spec.extendedResourceName of DeviceClass {driver} where the repository has it."

@@ -212,9 +212,29 @@ def test_what_gitops_would_take_back_is_named(
 
     references = {"Namespace//team": manager, "ResourceQuota/team/gpus": manager}
     assert references == plan["managed"]
-    assert f"Namespace/team is managed by {manager}" in notes(plan)
+    verb = "of" if manager == "Helm" else "managed by"
+    assert f"Namespace/team is {verb} {manager}" in notes(plan)
     states = {name: state for state, name, text in before(tmp_path, cluster) if manager in text}
     assert dict.fromkeys(references, state) == states
+
+
+@pytest.mark.parametrize(
+    ("names", "release"),
+    [
+        ({"name": "quotas", "namespace": "infra"}, " release infra/quotas"),
+        ({"name": "$(reboot)", "namespace": "infra"}, ""),
+    ],
+)
+def test_an_object_of_helm_names_its_release_and_what_an_upgrade_takes_back(
+    tmp_path: Path, names: Mapping[str, str], release: str
+) -> None:
+    """It was to be planned with --format kustomize, and no repository of kustomize has it."""
+    annotations = {f"meta.helm.sh/release-{key}": value for key, value in names.items()}
+
+    text = notes(planned(tmp_path, cluster_of({"annotations": annotations})))
+
+    assert f"ResourceQuota/team/gpus is of Helm{release}: an upgrade sets again what the" in text
+    assert "--format kustomize" not in text
 
 
 def test_an_object_of_nobody_is_no_news(tmp_path: Path) -> None:

@@ -64,8 +64,10 @@ _AUTOSCALER_IMAGE: Final = re.compile(r"cluster-autoscaler[^:]*:v?1\.(\d{1,3})(?
 _CLAIM_TOPICS: Final = (Topic.SEES_CLAIMS, Topic.SCALE_FROM_ZERO)
 _NATIVE_TOPICS: Final = (Topic.EXTENDED_RESOURCES,)
 REVERTING: Final = frozenset({"Argo CD", "Flux"})
-"""The managers that compare a cluster with a repository all the time. Helm does so with each
-upgrade."""
+"""The managers that compare a cluster with a repository all the time."""
+_HELM: Final = "Helm"
+_RELEASE: Final = ("meta.helm.sh/release-namespace", "meta.helm.sh/release-name")
+"""The annotations of an object of a release, with its namespace and its name."""
 
 
 class NodesByUse(NamedTuple):
@@ -279,7 +281,7 @@ def environment_notes(
         is_of_wave = changes(wave, reference)
         is_prepared = kind in {"DeviceClass", DAEMON_SET} and wave.wave == 1
         if is_of_wave or is_prepared:
-            yield managed_note(reference, manager, plan.format)
+            yield managed_note(reference, manager, plan.format, objects)
 
 
 def _koordlet_notes(wave: Wave, objects: Iterable[SourceObject]) -> Iterator[str]:
@@ -370,16 +372,41 @@ def changes(wave: Wave, reference: str) -> bool:
     return any(workload.labelled and workload.object == reference for workload in wave.workloads)
 
 
-def managed_note(reference: str, manager: str, form: str) -> str:
-    """Return a note for a person about an object that another system manages."""
+def managed_note(reference: str, manager: str, form: str, objects: Iterable[SourceObject]) -> str:
+    """Return a note for a person about an object that another system manages.
+
+    Helm compares a new manifest with the last one and with the object: it sets what the chart sets, and leaves other fields
+    alone. Source: Helm 3 and 4, three-way merge and server-side apply of an upgrade.
+
+    Args:
+        reference: The object, as `Kind/namespace/name`.
+        manager: Its manager.
+        form: The plan's `format`.
+        objects: The cluster's objects.
+    """
     place = reference.replace("//", "/")
     if form == KUSTOMIZE:
         return f"{place} is managed by {manager}: commit its patch of the folder kustomize"
-    verb = "takes back" if manager in REVERTING else "may take back with its next upgrade"
+    if manager == _HELM:
+        return (
+            f"{place} is of Helm{_release_text(reference, objects)}: an upgrade sets again what the chart sets itself, and keeps "
+            "other fields that kubectl has changed, unless it is run with --force; set the same in the values of the "
+            "chart if it has one for this, and look at the object after each upgrade"
+        )
     return (
-        f"{place} is managed by {manager}, which {verb} what kubectl changes: plan with --format {KUSTOMIZE}, "
+        f"{place} is managed by {manager}, which takes back what kubectl changes: plan with --format {KUSTOMIZE}, "
         "and commit the patches"
     )
+
+
+def _release_text(reference: str, objects: Iterable[SourceObject]) -> str:
+    """Return ` release namespace/name` for an object of Helm; empty if it does not name one."""
+    for source in objects:
+        if f"{source.kind}/{source.namespace or ''}/{source.name}" == reference:
+            notes = text_map(source.document, "metadata", "annotations")
+            names = [notes.get(key, "") for key in _RELEASE]
+            return f" release {'/'.join(names)}" if all(map(is_name, names)) else ""
+    return ""
 
 
 def held_unknown_devices(keys_of: Mapping[str, Sequence[str]]) -> Iterator[Held]:
