@@ -59,11 +59,17 @@ class Split(StrEnum):
     together they are the old line."""
 
 
-class QuotaEffect(msgspec.Struct, frozen=True, kw_only=True):
-    """The total that a line, and the lines that are added for it, allow together."""
+class QuotaEffect(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The total that a line, and the lines that are added for it, allow together.
+
+    Attributes:
+        allows: The total as text.
+        is_more: The total is more than the line allows alone.
+    """
 
     line: str
     allows: str
+    is_more: bool
 
 
 class ConvertedQuota(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -167,7 +173,13 @@ def convert_quotas(
                 of_class = devices_of_class(name)
                 added_amounts[of_class] = added_amounts.get(of_class, ZERO) + part
             own = [name for name in sorted(counted[key]) if name not in parts]
-            effects.append(QuotaEffect(line=line, allows=_effect(str(value), amount, own, parts)))
+            effects.append(
+                QuotaEffect(
+                    line=line,
+                    allows=_effect(str(value), amount, own, parts),
+                    is_more=any(part > ZERO for part in parts.values()),
+                )
+            )
         converted_quota = _convert_quota(source, namespace, added_amounts, missing)
         converted_quotas.append(
             msgspec.structs.replace(

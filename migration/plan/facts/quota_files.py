@@ -59,7 +59,7 @@ def quota_lines(quotas: Iterable[ConvertedQuota]) -> dict[str, QuotaLines]:
             before=before,
             added=added,
             name=str(mapping_at(quota.document, "metadata").get("name", "")),
-            doubled=tuple(effect.line for effect in quota.effects) if added else (),
+            doubled=tuple(effect.line for effect in quota.effects if effect.is_more),
         )
     return lines
 
