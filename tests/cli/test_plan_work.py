@@ -731,6 +731,50 @@ def test_what_has_no_work_does_not_wait_for_a_node_with_work(tmp_path: Path) -> 
     assert opted_in < nodes.index(["gpu-0"])
 
 
+def full(name: str, node: str, since: str) -> list[dict[str, Any]]:
+    """A Job with all devices of a node, since some time."""
+    owner, pod = named(name, job(node))
+    pod["spec"]["containers"][0]["resources"] = {"limits": {GPU: "4"}}
+    owner["spec"]["template"]["spec"]["containers"][0]["resources"] = {"limits": {GPU: "4"}}
+    pod["status"]["startTime"] = since
+    return [owner, pod]
+
+
+def test_no_wave_waits_for_work_whose_end_it_does_not_need(tmp_path: Path) -> None:
+    """All later waves waited for a Job of weeks, and its devices were idle after them."""
+    objects = [
+        *full("short", "gpu-0", "2026-11-25T10:00:00Z"),
+        *full("weeks", "gpu-1", "2026-11-10T10:00:00Z"),
+        *full("days", "gpu-3", "2026-11-20T10:00:00Z"),
+        *workload("web", {GPU: "4"}, ["gpu-2"]),
+        plugin_node("gpu-3"),
+    ]
+
+    waves = planned(tmp_path, objects, "--wave-nodes", 3)["waves"]
+
+    # Of those that nobody waits for, what began last may end first.
+    assert [["gpu-0"], ["gpu-2"], ["gpu-3", "gpu-1"]] == [
+        [node["name"] for node in wave["nodes"]] for wave in waves
+    ]
+    assert [0, 1, 0] == [wave["evictedPods"] for wave in waves]
+
+
+def test_work_that_a_later_wave_needs_the_end_of_stays_before_it(tmp_path: Path) -> None:
+    objects = [
+        *full("short", "gpu-0", "2026-11-25T10:00:00Z"),
+        *full("weeks", "gpu-1", "2026-11-10T10:00:00Z"),
+        *workload("web", {GPU: "4"}, ["gpu-2"]),
+        *workload("api", {GPU: "4"}, ["gpu-3"]),
+        plugin_node("gpu-3"),
+    ]
+
+    waves = planned(tmp_path, objects, "--wave-nodes", 2)["waves"]
+
+    assert [["gpu-0", "gpu-1"], ["gpu-2", "gpu-3"]] == [
+        [node["name"] for node in wave["nodes"]] for wave in waves
+    ]
+
+
 def test_namespaces_move_with_one_node_with_work(tmp_path: Path) -> None:
     """The wave of both nodes waited for the work of both before it opted the namespace in."""
     objects: list[Mapping[str, Any]] = [hami_node("hami-0"), hami_node("hami-1")]

@@ -259,6 +259,25 @@ class WaveSearch:
         met.update(beside or alone)
         return chosen
 
+    def repeat(
+        self, moment: Moment, nodes: tuple[Candidate, ...], parts: tuple[Part, ...]
+    ) -> Attempt | None:
+        """Return the wave of these nodes and parts; None if it does not fit."""
+        names = frozenset(entry.node.name for entry in nodes)
+        before, during = moment.placement, None
+        if nodes:
+            during, obstacle = self._drain(moment, names)
+            if obstacle is not None:
+                return None
+            before = during.after(moment.placement)
+        movable = self._parts_with(moment, names)
+        if not all(part in movable for part in parts):
+            return None
+        attempt = self._switch(moment, nodes, before, parts)
+        return attempt and self._with_losses(
+            moment, msgspec.structs.replace(attempt, during=during)
+        )
+
     def _with_losses(self, moment: Moment, attempt: Attempt) -> Attempt:
         """Return a wave with the sides that cannot lose a node after it."""
         if not self._policy.notes_loss:

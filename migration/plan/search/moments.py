@@ -17,12 +17,14 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         has_work: A script waits for a pod of it, so it comes last.
         never_ends: Such a pod does not end by itself, so it comes after the others with work.
+        works_since: The time at which the first of these pods began, in RFC 3339; empty if it is not known.
     """
 
     node: PlannedNode
     notes: tuple[str, ...]
     has_work: bool = False
     never_ends: bool = False
+    works_since: str = ""
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True):

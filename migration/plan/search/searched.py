@@ -1,12 +1,14 @@
 """The waves of one search, and the objects that it has no wave for. Pure."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Final
 
 import msgspec
 
 from migration.plan.model.plan import Held
-from migration.plan.search.moments import Attempt, Moment, Obstacle
+from migration.plan.search.attempts import WaveSearch
+from migration.plan.search.moments import Attempt, Candidate, Moment, Obstacle
 from migration.plan.search.parts import Part
 
 _IN_VAIN: Final = (
@@ -52,6 +54,88 @@ class SearchedWaves(msgspec.Struct, frozen=True, kw_only=True):
     def begin_parts(self) -> tuple[Part, ...]:
         """Return the parts before the first wave."""
         return self.waves[0][0].parts if self.waves else self.end.parts
+
+
+def with_late_work(
+    searched: SearchedWaves, wave_search: WaveSearch, wave_nodes: int
+) -> SearchedWaves:
+    """Return the waves with work last that no later wave has to wait for.
+
+    A wave begins once those before it are done, so it would wait for that work in vain. Nodes with pods that never end
+    stay behind them. What began last comes first of these nodes. The waves stay as they are where that does not fit.
+
+    Args:
+        searched: The waves.
+        wave_search: A search of the same pods.
+        wave_nodes: The most nodes of a wave.
+    """
+    waves = searched.waves
+    end = next(
+        (number for number, (_, attempt) in enumerate(waves) if _never_ends(attempt)), len(waves)
+    )
+    first, late = _late_nodes(waves, end)
+    if not late:
+        return searched
+    names = {entry.node.name for entry in late}
+    remaining = [
+        (tuple(entry for entry in attempt.nodes if entry.node.name not in names), attempt)
+        for _, attempt in waves
+    ]
+    last = [(nodes, None) for nodes in _chunks(late, wave_nodes)]
+    moment = waves[first][0]
+    rebuilt = list(waves[:first])
+    sides = {side for _, attempt in waves for side in attempt.without_spare}
+    for nodes, former in (*remaining[first:end], *last, *remaining[end:]):
+        parts = former.parts if former is not None else ()
+        if not nodes and not parts:
+            continue
+        attempt = wave_search.repeat(moment, nodes, parts)
+        allowed = former.without_spare if former is not None else sides
+        if attempt is None or not set(attempt.without_spare) <= set(allowed):
+            return searched
+        if former is not None and nodes == former.nodes:
+            attempt = msgspec.structs.replace(attempt, obstacles=former.obstacles)
+        rebuilt.append((moment, attempt))
+        moment = moment.following(attempt)
+    return msgspec.structs.replace(searched, waves=tuple(rebuilt), end=moment)
+
+
+def _late_nodes(waves: Sequence[tuple[Moment, Attempt]], end: int) -> tuple[int, list[Candidate]]:
+    """Return the number of the first wave with nodes that may come later, and all of these.
+
+    No pod goes to such a node once its own work has ended, and there is a wave after it before the end.
+
+    Args:
+        waves: The waves.
+        end: The number of waves before the nodes with pods that never end.
+    """
+    used: set[str] = set()
+    first, late = 0, list[Candidate]()
+    for number in reversed(range(len(waves))):
+        _, attempt = waves[number]
+        used.update(attempt.after.nodes.values())
+        own = [
+            entry
+            for entry in attempt.nodes
+            if number < end - 1 and entry.has_work and entry.node.name not in used
+        ]
+        first = number if own else first
+        late += own
+        if attempt.during is not None:
+            used.update(attempt.during.nodes.values())
+    late.sort(key=lambda entry: entry.node.name)
+    late.sort(key=lambda entry: entry.works_since, reverse=True)
+    return first, late
+
+
+def _never_ends(attempt: Attempt) -> bool:
+    return any(entry.never_ends for entry in attempt.nodes)
+
+
+def _chunks(nodes: Sequence[Candidate], size: int) -> Iterator[tuple[Candidate, ...]]:
+    rest = iter(nodes)
+    while chunk := tuple(islice(rest, size)):
+        yield chunk
 
 
 def held_objects(

@@ -44,6 +44,7 @@ def with_work(entry: Candidate, work: Sequence[PlannedWork]) -> Candidate:
         entry,
         has_work=any(item.waits for item in work),
         never_ends=any(item.never_ends for item in work),
+        works_since=min((item.since for item in work if item.waits), default=""),
     )
 
 
