@@ -6,7 +6,6 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from findings.text import join_names
 from migration.assessment.equivalence import NodeGroup
 from migration.plan.search.moments import Moment
 from migration.plan.search.placement import Placement, Placer
@@ -15,8 +14,8 @@ from migration.plan.search.stage import PodKey, Stage
 _GROUPS: Final = 32
 """Groups of nodes of each side whose loss is tried."""
 _TODAY: Final = (
-    "no node to spare today: the loss of {}, for example, would leave pods without devices before the first wave, too "
-    "({} of {} losses that were tried, one of each kind of nodes); the waves leave no more of them without"
+    "no node to spare today: the loss of {} would leave pods without devices before the first wave, too: these are all "
+    "of {} that were tried, of each kind of nodes those with the most pods; the waves leave no more of them without"
 )
 
 
@@ -72,9 +71,8 @@ class NodeLosses:
 
     def today_note(self) -> str:
         """Return a note on today's losses that leave pods without devices; empty if none does."""
-        lost = list(dict.fromkeys(name for nodes in self._lost_today for name in nodes))
-        number = len(self._lost_today)
-        return _TODAY.format(join_names(lost), number, self._number_tried) if lost else ""
+        lost = " or ".join(" and ".join(nodes) for nodes in self._lost_today)
+        return _TODAY.format(lost, self._number_tried) if lost else ""
 
     def find(self, moment: Moment, stage: Stage, after: Placement) -> Iterator[Loss]:
         """Yield the first loss of each side that leaves more pods without devices than it would today.
