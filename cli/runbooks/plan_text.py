@@ -12,7 +12,7 @@ _SHOWN = 3
 def format_plan(plan: Plan, width: int) -> str:
     """Return the waves as a table, and below it the objects without a wave."""
     head = (
-        *("WAVE", "NODES", "NAMESPACES", "WORKLOADS", "LEAVING PODS"),
+        *("WAVE", "NODES", "NAMESPACES", "WORKLOADS", "LEAVING PODS", "EVICTED OF THEM"),
         *("FREE FOR KEYS", "FREE FOR CLAIMS"),
     )
     table = format_table(head, map(_cells, plan.waves)) if plan.waves else ""
@@ -68,6 +68,7 @@ def _cells(wave: Wave) -> tuple[object, ...]:
         _join_names(namespace_texts(wave)),
         len(wave.workloads),
         wave.moved_pods,
+        wave.evicted_pods,
         f"{wave.free_for_keys.before} -> {wave.free_for_keys.after}",
         f"{wave.free_for_claims.before} -> {wave.free_for_claims.after}",
     )

@@ -146,7 +146,8 @@ def _readme_waves(plan: Plan) -> Iterator[str]:
             yield f"First install the chart of {_cell(driver)} with the flags that `prepare.sh` names: that stops until it is there."
         if resource := CHART_MAPPINGS.get(driver, ""):
             yield f"The chart has its DeviceClass map {resource}, too, and `prepare.sh` takes that back: of two classes Kubernetes"
-            yield "takes the younger, so pods for whole devices would come there."
+            yield "takes the younger, so pods for whole devices would come there. An upgrade of that chart sets it again: run"
+            yield "`prepare.sh` after each."
     yield "Before the first wave run `prepare.sh`, which installs drivers that wait for their node label."
     yield "Then, wave by wave: `preflight.sh`, `switch.sh`, `verify.sh`; `rollback.sh` takes a wave back."
     yield "Roll waves back in reverse order."
@@ -167,8 +168,11 @@ def _readme_waves(plan: Plan) -> Iterator[str]:
     if cordoned:
         yield f"Those of {_cell(join_names(cordoned))} count, too: no pod gets them while the node is cordoned."
     yield ""
-    yield "| wave | nodes | namespaces | workloads | leaving pods | free for keys | free for claims |"
-    yield "| --- | --- | --- | --- | --- | --- | --- |"
+    yield "Leaving pods are those with devices on the nodes of a wave: evicted ones, and others that a script waits for or asks"
+    yield "about, that a person deletes first, or that a DaemonSet creates again there. `plan.html` has their workloads."
+    yield ""
+    yield "| wave | nodes | namespaces | workloads | leaving pods | evicted of them | free for keys | free for claims |"
+    yield "| --- | --- | --- | --- | --- | --- | --- | --- |"
     for wave in plan.waves:
         cells = (
             str(wave.wave),
@@ -176,6 +180,7 @@ def _readme_waves(plan: Plan) -> Iterator[str]:
             ", ".join(namespace_texts(wave)) or "-",
             str(len(wave.workloads)),
             str(wave.moved_pods),
+            str(wave.evicted_pods),
             f"{wave.free_for_keys.before}, then {wave.free_for_keys.after}",
             f"{wave.free_for_claims.before}, then {wave.free_for_claims.after}",
         )
@@ -222,8 +227,9 @@ def _lowered_lines(plan: Plan, wave: Wave) -> Iterator[str]:
             words = ("kubectl", "patch", "resourcequota", quota.name, f"--namespace={namespace}")
             way = command(*words, "--type=merge", f"--patch={patch}")
             where = "in the repository" if plan.format == KUSTOMIZE else f"with {way}"
+            effects = "; ".join(plan.quota_effects.get(file, ()))
             yield (
-                f"ResourceQuota/{namespace}/{quota.name}: claims have lines of their own, so lower "
+                f"ResourceQuota/{namespace}/{quota.name}: claims have lines of their own ({effects}), so lower "
                 f"{', '.join(quota.doubled)} to what still counts in it once no rollback will follow, {where}"
             )
 
@@ -236,9 +242,22 @@ def _readme_work(plan: Plan) -> Iterator[str]:
         for workload in wave.workloads
         if workload.losses
     ]
+    lossy = [
+        (wave.wave, workload)
+        for wave in plan.waves
+        for workload in wave.workloads
+        if workload.claim_losses
+    ]
+    if lossy:
+        yield ""
+        yield "Workloads whose claims lack something that their pods request, all of them:"
+        yield ""
+    for number, workload in lossy:
+        text = f"{reference_text(workload.object)}: {'; '.join(workload.claim_losses)}"
+        yield f"- from wave {number} on: {_cell(text)}"
     if losing:
         yield ""
-        yield "Workloads that a restart takes something from:"
+        yield "Workloads that a restart takes something from, all of them:"
         yield ""
     for number, workload in losing:
         verb = "restarted if a person says so" if workload.asks else "restarted"
@@ -246,7 +265,7 @@ def _readme_work(plan: Plan) -> Iterator[str]:
         yield f"- wave {number}, {verb}: {_cell(text)}"
     if any(wave.work for wave in plan.waves):
         yield ""
-        yield "Pods that an eviction takes something from:"
+        yield "Pods that an eviction takes something from, all of them:"
         yield ""
     for wave in plan.waves:
         for work in wave.work:

@@ -9,7 +9,7 @@ import pytest
 from kube.manifests.dump import dump_yaml
 from testing.command import drawbridge
 from testing.documents import api_object, namespace
-from testing.migration import GPU, SHARE, hami_node, workload
+from testing.migration import GPU, SHARE, hami_node, running_job, workload
 from testing.plan import held_objects, planned, script
 
 KEEP: Final = ["rdma", "sriov", "multus", "nvidia.com/sriov_rdma"]
@@ -81,6 +81,17 @@ def test_a_plan_moves_gpus_and_says_what_stays(tmp_path: Path) -> None:
     assert note.startswith("Deployment/team/web: ")
     assert note in script(tmp_path, "preflight", wave["wave"])
     assert "keep:" in (tmp_path / "plan" / "settings.yaml").read_text()
+
+
+def test_pods_that_are_waited_for_get_no_devices_anew(tmp_path: Path) -> None:
+    """The note told that they get both on one node, and nothing creates them again."""
+    train = running_job("train", {**SHARE, **POOL}, ["hami-0"])
+    objects = [*nodes(), namespace("team"), *train]
+
+    plan = planned(tmp_path, objects, "--settings", settings(tmp_path, KEEP))
+
+    assert any(work["waits"] for wave in plan["waves"] for work in wave["work"])
+    assert not any(NOTE in note for wave in plan["waves"] for note in wave["notes"])
 
 
 def test_no_pod_goes_to_a_node_without_its_nics(tmp_path: Path) -> None:

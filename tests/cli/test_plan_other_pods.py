@@ -56,7 +56,7 @@ def test_what_finds_a_place_is_counted(tmp_path: Path) -> None:
 
     assert (3, []) == (wave["evictedOthers"], wave["unplacedPods"])
     assert (
-        "its drains evict 3 pods without devices, too; other nodes have the CPU and memory for them"
+        "its drains evict 3 pods without devices, too (team/web-0, team/web-1, team/web-2); other nodes have the CPU and memory for them"
         in wave["notes"]
     )
 

@@ -119,15 +119,62 @@ def test_what_leaves_is_grouped_by_its_course(tmp_path: Path) -> None:
         assert [other for other in expected if f"{name}: 1 pod" in groups[other]] == [title]
 
     tiles = shown(html).partition("Timeline")[0]
-    moved = sum(
-        int(number)
-        for number in re.findall(r": (\d+) pod", groups["Evicted, and created again elsewhere"])
-    )
-    assert f"pods evicted {moved} " in tiles or f"{moved} pods evicted" in tiles
+    planned_waves = document(tmp_path)["waves"]
+    numbers = {
+        title: sum(map(int, re.findall(r": (\d+) pod", groups[title]))) for title in expected
+    }
+    counted = {
+        "leaving pods": (sum(numbers.values()), "movedPods"),
+        "evicted of them": (numbers["Evicted, and created again elsewhere"], "evictedPods"),
+    }
+    # The README counted all that leave, and the page those that are evicted, under much the same words.
+    for words, (number, field) in counted.items():
+        assert f"{words} {number} " in tiles or f"{number} {words}" in tiles
+        assert number == sum(wave[field] for wave in planned_waves)
+    readme = (tmp_path / "plan" / "README.md").read_text()
+    for wave in planned_waves:
+        (line,) = (line for line in readme.splitlines() if line.startswith(f"| {wave['wave']} |"))
+        assert [str(wave[field]) for _, field in counted.values()] == line.split(" | ")[4:6]
     workloads = {
         entry["object"] for wave in document(tmp_path)["waves"] for entry in wave["workloads"]
     }
     assert f"workloads {len(workloads)} " in tiles or f"{len(workloads)} workloads" in tiles
+
+
+def test_every_pod_that_a_drain_evicts_is_named(tmp_path: Path) -> None:
+    """A pod without devices was a number, and its losses stood in the README alone."""
+    head = workload("head", {"cpu": "1"}, ["gpu-0"], kind="RayCluster", namespace="ray")
+    for pod in head[1:]:
+        pod["metadata"]["ownerReferences"][0]["apiVersion"] = "ray.io/v1"
+    nodes = [plugin_node("gpu-0"), plugin_node("gpu-1")]
+
+    call(tmp_path, [*nodes, *head[1:], *workload("web", {GPU: "1"}, ["gpu-0"])], "--wave-nodes", 1)
+
+    text = shown((tmp_path / "plan" / "plan.html").read_text())
+    assert "Evicted, without devices ray/head-0" in text
+    assert "Pod/ray/head-0 of RayCluster/ray/head on gpu-0: its RayCluster may start" in text
+    assert any(
+        "1 pod without devices, too (ray/head-0)" in note
+        for wave in document(tmp_path)["waves"]
+        for note in wave["notes"]
+    )
+
+
+def test_all_that_claims_lose_is_on_the_page_and_in_the_readme(tmp_path: Path) -> None:
+    """The plan told the losses of restarts and evictions, and not those of the claims."""
+    web = workload("web", {**SHARE, "nvidia.com/gpucores": "100"}, ["hami-0"])
+    nodes = [hami_node("hami-0"), hami_node("hami-1")]
+
+    call(tmp_path, [*nodes, *web])
+
+    (entry,) = (entry for wave in document(tmp_path)["waves"] for entry in wave["workloads"])
+    (loss,) = entry["claimLosses"]
+    assert loss.endswith(" [notExclusive]")
+    shown_page = shown((tmp_path / "plan" / "plan.html").read_text())
+    readme = (tmp_path / "plan" / "README.md").read_text()
+    assert f"Deployment/team/web: 1 pod; {loss}" in shown_page
+    assert f"on: Deployment/team/web: {loss}".replace("[", "\\[") in readme
+    assert "request, all of them:" in readme
 
 
 def test_risks_and_what_is_held_are_reported(tmp_path: Path) -> None:

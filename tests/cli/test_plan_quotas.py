@@ -80,12 +80,22 @@ def test_the_old_line_is_lowered_once_its_namespace_has_moved(
     (line,) = (line for line in readme.splitlines() if "still counts in it" in line)
     assert f"- after wave {moving}: ResourceQuota/team/gpus: " in line
     assert f"so lower requests.{GPU} to what" in line
+    assert "; together 16, and 8 before)" in line
     assert (f"with {command}" in line, "in the repository" in line) == (not options, bool(options))
     for wave in plan["waves"]:
         is_told = "echo 'by hand: ResourceQuota/team/gpus" in script(
             tmp_path, "verify", wave["wave"]
         )
         assert is_told is (wave["wave"] == moving)
+
+
+def test_a_line_that_allows_no_more_than_before_is_not_to_be_lowered(tmp_path: Path) -> None:
+    nodes = [hami_node("hami-0"), hami_node("hami-1")]
+    quota = resource_quota({f"requests.{GPU}": "0"})
+
+    planned(tmp_path, [*nodes, namespace("team"), quota, *workload("web", SHARE, ["hami-0"])])
+
+    assert "allow more than before" not in (tmp_path / "plan" / "README.md").read_text()
 
 
 def test_a_class_that_the_plan_maps_gets_no_line(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from cli.html.elements import Child, Markup, element, join
 from cli.html.page import badge, build_page, lines, names, row, section, table, tiles
 from cli.runbooks.plan_text import namespace_texts
 from findings.text import count_text, reference_text
+from migration.plan.facts.work import describe_work
 from migration.plan.model.plan import Held, Plan, PlannedWorkload, Wave
 from migration.plan.search.device_map import Course, NodeState, NodeUse, WaveDetails
 
@@ -42,7 +43,7 @@ def format_plan_page(plan: Plan, details: Sequence[WaveDetails]) -> str:
         version,
         None if plan.complete else element("p", badge("not complete", "bad"), _INCOMPLETE),
         tiles(_tiles(plan, details)),
-        section("Timeline", _timeline(plan, details)),
+        section("Timeline", _timeline(plan), note=_LEAVING),
         section("Risks", _risks(plan)),
         section("Without a wave", _without_wave(plan.held)) if plan.held else None,
         section("Devices", *_overview(details), note=_LEGEND) if details else None,
@@ -52,6 +53,10 @@ def format_plan_page(plan: Plan, details: Sequence[WaveDetails]) -> str:
 
 
 _INCOMPLETE: Final = " The search for waves was interrupted: nothing of this plan may be run."
+_LEAVING: Final = (
+    "Leaving pods are those with devices on the nodes of a wave: evicted ones, and others that a script waits for or asks "
+    "about, that a person deletes first, or that a DaemonSet creates again there."
+)
 _LEGEND: Final = (
     "A box is a device, filled if a pod uses it or a part of it: one colour for device plugins, one for "
     "DRA drivers. Drained nodes take no pods. All devices count as used on a node with pods that would be "
@@ -64,7 +69,8 @@ def _tiles(plan: Plan, details: Sequence[WaveDetails]) -> Iterator[tuple[str, Ch
     yield "nodes to switch", sum(len(wave.nodes) for wave in plan.waves)
     yield "namespaces", len({name for wave in plan.waves for name in wave.opted_in})
     yield "workloads", len({entry.object for wave in plan.waves for entry in wave.workloads})
-    yield "pods evicted", sum(map(_evicted, details))
+    yield "leaving pods", sum(wave.moved_pods for wave in plan.waves)
+    yield "evicted of them", sum(wave.evicted_pods for wave in plan.waves)
     yield "without a wave", len({entry.object for entry in plan.held})
     if details:
         first = details[0].before.values()
@@ -77,12 +83,12 @@ def _tiles(plan: Plan, details: Sequence[WaveDetails]) -> Iterator[tuple[str, Ch
 # --- the timeline ---------------------------------------------------------------------------------
 
 
-def _timeline(plan: Plan, details: Sequence[WaveDetails]) -> Markup:
+def _timeline(plan: Plan) -> Markup:
     if not plan.waves:
         return element("p", "There is no wave.")
     total = sum(len(wave.nodes) for wave in plan.waves)
     rows, done = [], 0
-    for wave, entry in zip(plan.waves, details, strict=True):
+    for wave in plan.waves:
         before, done = done, done + len(wave.nodes)
         rows.append(
             row(
@@ -91,13 +97,22 @@ def _timeline(plan: Plan, details: Sequence[WaveDetails]) -> Markup:
                 names([node.name for node in wave.nodes]) if wave.nodes else "-",
                 names(namespace_texts(wave)) if wave.opted_in else "-",
                 len(wave.workloads),
-                _evicted(entry),
+                wave.moved_pods,
+                wave.evicted_pods,
                 f"{wave.free_for_keys.before} to {wave.free_for_keys.after}",
                 f"{wave.free_for_claims.before} to {wave.free_for_claims.after}",
             )
         )
     head = (
-        *("Wave", "Progress", "Nodes", "Namespaces", "Workloads", "Pods evicted"),
+        *(
+            "Wave",
+            "Progress",
+            "Nodes",
+            "Namespaces",
+            "Workloads",
+            "Leaving pods",
+            "Evicted of them",
+        ),
         *("Free for keys", "Free for claims"),
     )
     return table("The waves in their order", head, rows)
@@ -205,7 +220,8 @@ def _wave(wave: Wave, details: WaveDetails) -> Markup:
         if more
         else None,
         *_leaving(details),
-        _other_pods(wave),
+        _other_pods(wave, details),
+        *_losses(wave),
         element("h3", "Gets claims, and is restarted"),
         _workloads(entry for entry in wave.workloads if entry.is_restarted),
         element("h3", "Gets claims later"),
@@ -218,11 +234,6 @@ def _wave(wave: Wave, details: WaveDetails) -> Markup:
             entry for entry in wave.workloads if entry.is_translated and not entry.is_restarted
         ),
     )
-
-
-def _evicted(details: WaveDetails) -> int:
-    """Return the number of pods with devices that a drain evicts; others end first, stay, or are deleted by a person."""
-    return sum(entry.pods for entry in details.leaving if entry.course is Course.MOVES)
 
 
 def _leaving(details: WaveDetails) -> Iterator[Markup]:
@@ -241,13 +252,24 @@ def _leaving(details: WaveDetails) -> Iterator[Markup]:
             yield element("ul", (element("li", text) for text in texts))
 
 
-def _other_pods(wave: Wave) -> Markup | None:
+def _losses(wave: Wave) -> Iterator[Markup]:
+    """Yield the pods that lose something by the drains, all of them."""
+    if wave.work:
+        yield element("h3", "What evictions take from pods of its nodes, all of it")
+        texts = (f"{reference_text(item.pod)} {describe_work(item)}" for item in wave.work)
+        yield element("ul", (element("li", text) for text in texts))
+
+
+def _other_pods(wave: Wave, details: WaveDetails) -> Markup | None:
     """Return the course of the pods without devices that are evicted; None without any."""
-    if not wave.evicted_others:
+    if not details.others:
         return None
-    text = f"{count_text(wave.evicted_others, 'pod')} without devices, too."
+    text = join(
+        element("h3", "Evicted, without devices"),
+        element("ul", (element("li", f"{name.namespace}/{name.name}") for name in details.others)),
+    )
     if not wave.unplaced_pods:
-        return element("p", f"{text} Other nodes have the CPU and memory for them.")
+        return join(text, element("p", "Other nodes have the CPU and memory for them."))
     waiting = [pod for pod in wave.unplaced_pods if pod not in wave.stranded_pods]
     lists = (
         ("No other node takes these, or has room for them; they wait until one is back:", waiting),
@@ -257,7 +279,7 @@ def _other_pods(wave: Wave) -> Markup | None:
         ),
     )
     return join(
-        element("p", text),
+        text,
         *(
             join(
                 element("p", title), element("ul", (element("li", reference_text(p)) for p in pods))
@@ -274,7 +296,10 @@ def _pods_text(workload: PlannedWorkload) -> str:
 
 
 def _workloads(entries: Iterable[PlannedWorkload]) -> Markup:
-    items = [element("li", "; ".join((_pods_text(entry), *entry.losses))) for entry in entries]
+    items = [
+        element("li", "; ".join((_pods_text(entry), *entry.losses, *entry.claim_losses)))
+        for entry in entries
+    ]
     return element("ul", items) if items else element("p", "Nothing.")
 
 

@@ -109,6 +109,7 @@ class PlannedWorkload(msgspec.Struct, frozen=True, kw_only=True, rename="camel")
         waiting: Nodes with a device plugin where pods of a DaemonSet stay as they are until their node is
             switched; so it is not restarted.
         losses: The losses of its pods when the wave restarts it.
+        claim_losses: The requests of its pods that their claims do not have, each with the code of its finding.
         asks: Its pods ask not to be evicted, so a script asks before it restarts them.
         selector: The labels of its pods, as kubectl takes them; empty if they are not known.
         on_delete: Its controller replaces none of its pods by itself, as with the updateStrategy OnDelete, so a
@@ -122,6 +123,7 @@ class PlannedWorkload(msgspec.Struct, frozen=True, kw_only=True, rename="camel")
     ends: bool = False
     waiting: tuple[str, ...] = ()
     losses: tuple[str, ...] = ()
+    claim_losses: tuple[str, ...] = ()
     asks: bool = False
     selector: str = ""
     on_delete: bool = False
@@ -206,7 +208,9 @@ class Wave(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         former_labels: Namespace that is opted in to the value of its label when the wave begins; null for a
             namespace without the label.
         workloads: The workloads of the namespaces, without those that have claims already.
-        moved_pods: Pods with devices that leave the nodes.
+        moved_pods: Pods with devices that leave the nodes: those that are evicted, waited for, asked about, of
+            DaemonSets, and deleted by a person.
+        evicted_pods: Those of them that the drains evict.
         free_before: Devices without a consumer, of all nodes.
         free_after: The devices without a consumer, of all nodes, when the wave is done.
         free_for_keys: The free devices of device plugins, for pods with device keys.
@@ -228,12 +232,13 @@ class Wave(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     nodes: tuple[PlannedNode, ...]
     namespaces: tuple[str, ...]
     workloads: tuple[PlannedWorkload, ...]
-    moved_pods: int
+    moved_pods: int = 0
     free_before: int
     free_after: int
     split: bool
     notes: tuple[str, ...]
     work: tuple[PlannedWork, ...] = ()
+    evicted_pods: int = 0
     evicted_others: int = 0
     unplaced_pods: tuple[str, ...] = ()
     stranded_pods: tuple[str, ...] = ()

@@ -91,6 +91,7 @@ from migration.plan.search.wave_pods import (
     with_bare_pods,
     with_kept_keys,
     with_leaving,
+    with_pod_counts,
     with_pods,
     with_strays,
     with_work,
@@ -272,16 +273,20 @@ def build_plan(question: PlanQuestion, policy: Policy, progress: PlanProgress) -
     plan = with_environment(
         plan, question.objects, vocabularies, _nodes_by_use(prepared.cluster, live_nodes)
     )
+    all_details = tuple(
+        with_leaving(
+            *(details, wave, work, prepared.evidence, prepared.groups), bound=prepared.bound_pods
+        )
+        for wave, details in zip(plan.waves, waves.details, strict=True)
+    )
+    counted = tuple(
+        with_pod_counts(wave, details)
+        for wave, details in zip(plan.waves, all_details, strict=True)
+    )
     return BuiltPlan(
-        plan=plan,
+        plan=msgspec.structs.replace(plan, waves=counted),
         quotas=quota_documents(prepared.quotas),
-        details=tuple(
-            with_leaving(
-                *(details, wave, work, prepared.evidence, prepared.groups),
-                bound=prepared.bound_pods,
-            )
-            for wave, details in zip(plan.waves, waves.details, strict=True)
-        ),
+        details=all_details,
     )
 
 
@@ -306,8 +311,13 @@ def _complete_wave(
     wave = with_rollouts_above_budget(wave, cluster.replaced_lines, cluster.workloads, groups)
     stranded = stranded_pods(wave, waves, wave.unplaced_pods, prepared.objects)
     wave = msgspec.structs.replace(wave, stranded_pods=stranded)
-    wave = with_pods(wave, work, prepared.evidence, groups, earlier=waves[: wave.wave - 1])
-    wave = with_kept_keys(wave, cluster.workloads)
+    wave = with_pods(
+        *(wave, work, prepared.evidence, groups),
+        earlier=waves[: wave.wave - 1],
+        others=details.others,
+    )
+    ending = ending_pods(prepared.work, prepared.evidence, groups)
+    wave = with_kept_keys(wave, cluster.workloads, ending.keys())
     return with_strays(wave, details, cluster)
 
 

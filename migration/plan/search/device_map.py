@@ -1,7 +1,7 @@
 """The use of devices before, during and after each wave, for the page of a plan. Pure."""
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -53,6 +53,11 @@ class Leaving(NamedTuple):
     pods: int
     course: Course
 
+    @property
+    def is_evicted(self) -> bool:
+        """Return True if a drain evicts the pods by itself."""
+        return self.course in {Course.MOVES, Course.BOUND}
+
 
 class WaveDetails(msgspec.Struct, frozen=True, kw_only=True):
     """A wave with the use of devices around it.
@@ -62,6 +67,7 @@ class WaveDetails(msgspec.Struct, frozen=True, kw_only=True):
         before: Node to its use; of all nodes with devices, as the two others.
         during: While the nodes of the wave are drained.
         leaving: The pods of its nodes with their course, those among them that run to their end without devices.
+        others: The pods without devices that it evicts, in order.
         places: Pod to its node after the wave.
         other_places: Pod without devices that a drain has moved to its node after the wave; empty without one.
     """
@@ -71,16 +77,20 @@ class WaveDetails(msgspec.Struct, frozen=True, kw_only=True):
     during: Mapping[str, NodeUse]
     after: Mapping[str, NodeUse]
     leaving: tuple[Leaving, ...] = ()
+    others: tuple[PodName, ...] = ()
     places: Mapping[PodKey, str] = {}
     other_places: Mapping[PodName, str] = {}
 
 
-def wave_details(moment: Moment, attempt: Attempt, devices: Mapping[str, int]) -> WaveDetails:
+def wave_details(
+    moment: Moment, attempt: Attempt, devices: Mapping[str, int], others: Iterable[PodName]
+) -> WaveDetails:
     """Return the details of a wave.
 
     Args:
         moment: The moment before the wave.
         devices: Node to the number of its devices.
+        others: The pods without devices that it evicts.
     """
     names = frozenset(entry.node.name for entry in attempt.nodes)
     switched = moment.stage.switched
@@ -92,6 +102,7 @@ def wave_details(moment: Moment, attempt: Attempt, devices: Mapping[str, int]) -
         before=_uses(moment.placement, devices, switched),
         during=_uses(during, devices, switched, names),
         after=_uses(attempt.after, devices, switched | names),
+        others=tuple(sorted(others)),
         places=attempt.after.nodes,
         other_places=attempt.after.others,
     )

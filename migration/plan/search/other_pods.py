@@ -183,11 +183,17 @@ def _free(resources: NodeResources) -> int:
     return _UNLIMITED if cpu is None else cpu
 
 
-def others_notes(wave: Wave) -> Iterator[str]:
-    """Yield a note on the pods without devices that the drains of a wave evict."""
-    if not wave.evicted_others:
+def others_notes(wave: Wave, names: Sequence[PodName]) -> Iterator[str]:
+    """Yield a note on the pods without devices that the drains of a wave evict.
+
+    Args:
+        wave: The wave.
+        names: These pods.
+    """
+    if not names:
         return
-    text = f"its drains evict {count_text(wave.evicted_others, 'pod')} without devices, too"
+    names_text = join_names([f"{name.namespace}/{name.name}" for name in names])
+    text = f"its drains evict {count_text(len(names), 'pod')} without devices, too ({names_text})"
     if not wave.unplaced_pods:
         yield f"{text}; other nodes have the CPU and memory for them"
         return

@@ -157,6 +157,15 @@ def with_leaving(
     )
 
 
+def with_pod_counts(wave: Wave, details: WaveDetails) -> Wave:
+    """Return a wave with the numbers of pods with devices that leave its nodes, and that its drains evict."""
+    return msgspec.structs.replace(
+        wave,
+        moved_pods=sum(entry.pods for entry in details.leaving),
+        evicted_pods=sum(entry.pods for entry in details.leaving if entry.is_evicted),
+    )
+
+
 def _course(reference: str) -> Course:
     """Return the course of pods that a drain meets, by the kind of their workload."""
     kind = reference.partition("/")[0]
@@ -213,6 +222,7 @@ def with_pods(
     groups: Mapping[str, Workload],
     *,
     earlier: Sequence[Wave],
+    others: Sequence[PodName],
 ) -> Wave:
     """Return a wave with the pods that lose work, those that run to their end, and notes on both.
 
@@ -222,6 +232,7 @@ def with_pods(
         evidence: All pods of the cluster.
         groups: Workload, as `Kind/namespace/name`, to its owner and its pods.
         earlier: The waves before it.
+        others: The pods without devices that its drains evict.
     """
     planned = tuple(_with_restart(workload, groups) for workload in wave.workloads)
     ending = {
@@ -243,7 +254,7 @@ def with_pods(
             *_work_notes(work),
             *_restart_notes(planned),
             *_daemon_notes(wave, groups),
-            *others_notes(wave),
+            *others_notes(wave, others),
         ),
     )
 
@@ -402,23 +413,29 @@ def with_strays(wave: Wave, details: WaveDetails, cluster: AssessedCluster) -> W
     return msgspec.structs.replace(wave, stray_workloads=tuple(sorted(strays)))
 
 
-def with_kept_keys(wave: Wave, workloads: Iterable[AssessedWorkload]) -> Wave:
+def with_kept_keys(
+    wave: Wave, workloads: Iterable[AssessedWorkload], ending: Collection[PodKey]
+) -> Wave:
     """Return a wave with a note on workloads that keep device keys beside their claims.
 
     Args:
         wave: The wave.
         workloads: The workloads of the cluster.
+        ending: The pods that a script waits for, and that nothing creates again.
     """
     moving = {workload.object for workload in wave.workloads}
+    ending_count = Counter(key.workload for key in ending)
     names = [
-        workload.key.reference
+        reference
         for workload in workloads
-        if Code.KEPT_BESIDE_CLAIMS.value in workload.codes and workload.key.reference in moving
+        if Code.KEPT_BESIDE_CLAIMS.value in workload.codes
+        and (reference := workload.key.reference) in moving
+        and not 0 < workload.pods <= ending_count[reference]
     ]
     if not names:
         return wave
     note = (
-        f"{join_names(names)}: pods keep device keys beside claims (translation.keep); they get both on one node, and "
+        f"{join_names(names)}: pods keep device keys beside claims (translation.keep); new ones get both on one node, and "
         "nothing aligns these devices by PCIe root or NUMA node"
     )
     return msgspec.structs.replace(wave, notes=(*wave.notes, note))

@@ -9,6 +9,7 @@ from kube.names import TRANSLATE_LABEL
 from migration.assessment.outcomes import AssessedWorkload, Outcome
 from migration.plan.model.plan import FreeDevicesReport, PartialNamespace, PlannedWorkload, Wave
 from migration.plan.search.moments import Attempt, Moment, stage_after
+from migration.plan.search.other_pods import PodName
 from migration.plan.search.parts import Part
 from migration.plan.search.placement import Placement, Placer
 
@@ -79,7 +80,6 @@ class WaveReports:
                     },
                 )
             ),
-            moved_pods=sum(node in names for node in moment.placement.nodes.values()),
             free_before=sum(moment.placement.free),
             free_after=sum(attempt.after.free),
             free_for_keys=FreeDevicesReport(
@@ -88,7 +88,7 @@ class WaveReports:
             free_for_claims=FreeDevicesReport(
                 before=moment.placement.free.for_claims, after=attempt.after.free.for_claims
             ),
-            evicted_others=len(self._placer.others.evicted(moment.placement.others, during.others)),
+            evicted_others=len(evicted_others(self._placer, moment, attempt)),
             unplaced_pods=unplaced_pods(self._placer, moment.placement, during),
             split=0 < len(nodes) < min(self._wave_nodes, len(moment.nodes)),
             notes=tuple(
@@ -127,7 +127,16 @@ class WaveReports:
                     outcome=workload.outcome.value,
                     labelled=is_labelled,
                     waiting=waiting.get(reference, ()),
+                    claim_losses=tuple(_claim_losses(workload)),
                 )
+
+
+def _claim_losses(workload: AssessedWorkload) -> Iterator[str]:
+    """Yield the losses of a workload's pods by their claims."""
+    if workload.outcome is Outcome.LOSSY:
+        yield from dict.fromkeys(
+            f"{finding.message} [{finding.code}]" for finding in workload.findings
+        )
 
 
 def _partial_namespaces(
@@ -138,6 +147,12 @@ def _partial_namespaces(
     for namespace, members in groupby(chosen, key=lambda part: part.namespace):
         workloads = tuple(name for part in members for name in part.workloads)
         yield PartialNamespace(namespace=namespace, workloads=workloads)
+
+
+def evicted_others(placer: Placer, moment: Moment, attempt: Attempt) -> Collection[PodName]:
+    """Return the pods without devices that the drains of a wave evict."""
+    during = attempt.during or moment.placement
+    return placer.others.evicted(moment.placement.others, during.others)
 
 
 def unplaced_pods(placer: Placer, before: Placement, during: Placement) -> tuple[str, ...]:

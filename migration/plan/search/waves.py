@@ -54,7 +54,7 @@ from migration.plan.search.unmovable import (
     without_devices,
 )
 from migration.plan.search.usable_nodes import UsableNodes, held_barred
-from migration.plan.search.wave_report import WaveReports, unplaced_pods
+from migration.plan.search.wave_report import WaveReports, evicted_others, unplaced_pods
 
 _EXPLAINED: Final = 64
 """Held nodes that are tried by themselves for a reason of their own."""
@@ -220,7 +220,12 @@ class Planner:
             ),
             complete=not progress.stops(),
             details=tuple(
-                wave_details(moment, attempt, self._placer.device_counts())
+                wave_details(
+                    moment,
+                    attempt,
+                    self._placer.device_counts(),
+                    evicted_others(self._placer, moment, attempt),
+                )
                 for moment, attempt in useful.waves
             ),
         )
