@@ -28,6 +28,7 @@ from answers.manifests.targets import object_target, pod_target, template_target
 from answers.manifests.translate import (
     TranslatedObject,
     build_template,
+    findings_as_written,
     translate_objects,
 )
 from answers.manifests.workload_pods import count_new_pods
@@ -326,9 +327,7 @@ def _translation_findings(result: TranslatedObject) -> Iterator[Finding]:
     head = decode_view(result.source.document, ObjectHead)
     owners = head.metadata.owner_references if isinstance(head, ObjectHead) else None
     is_controlled = any(owner.controller for owner in owners or ())
-    for finding in result.findings:
-        if finding.code is Code.CONTROLLER_READS_KEYS and result.is_translated:
-            continue  # As it is in the manifest, the template has the keys.
+    for finding in findings_as_written(result):
         if is_controlled and finding.is_error:
             detail = f"{finding.detail}; only a warning, since a controller made it"
             yield msgspec.structs.replace(finding, severity=Severity.WARNING, detail=detail)

@@ -17,7 +17,11 @@ from answers.cluster.fits_in_keys import findings_in_keys
 from answers.manifests.job_groups import job_group
 from answers.manifests.not_modelled import used_features
 from answers.manifests.quotas import check_quotas, counts_extended
-from answers.manifests.translate import TranslatedObject, collect_findings, translate_objects
+from answers.manifests.translate import (
+    TranslatedObject,
+    findings_as_written,
+    translate_objects,
+)
 from answers.manifests.workload_pods import (
     MAX_PODS,
     count_pods_of,
@@ -138,7 +142,7 @@ def build_request(inputs: Inputs) -> SimulationRequest:
     return SimulationRequest(
         question=question,
         state=state,
-        findings=(*faults, *collect_findings(results), *own_faults, *held_back.findings),
+        findings=(*faults, *_collect_findings(results), *own_faults, *held_back.findings),
         rejections=_with_claims(
             _rejected_result(results, inputs.namespace, held_back.pods),
             [claim for claim in unallocated if claim_name(claim) in waiting_claims],
@@ -230,6 +234,13 @@ def _with_claims(result: SimulationResult, claims: Iterable[ResourceClaim]) -> S
         for claim in claims
     ]
     return msgspec.structs.replace(result, claims=(*result.claims, *unplaced))
+
+
+def _collect_findings(results: Sequence[TranslatedObject]) -> Iterator[ObjectFinding]:
+    """Yield the findings of each object, in order."""
+    for result in results:
+        for finding in findings_as_written(result):
+            yield ObjectFinding(object=result.reference, finding=finding)
 
 
 def _without_quota(result: TranslatedObject, findings: tuple[Finding, ...]) -> TranslatedObject:

@@ -151,6 +151,17 @@ def collect_findings(results: Sequence[TranslatedObject]) -> list[ObjectFinding]
     ]
 
 
+def findings_as_written(result: TranslatedObject) -> Iterator[Finding]:
+    """Yield the findings of an object that is applied as it is in its manifest.
+
+    In the cluster only the pods of a workload are translated: its template keeps the keys for the
+    controller that reads them.
+    """
+    for finding in result.findings:
+        if finding.code is not Code.CONTROLLER_READS_KEYS:
+            yield finding
+
+
 def documents(results: Sequence[TranslatedObject]) -> Iterator[Document]:
     """Yield the documents to apply: each object after the templates that it is the first to need."""
     for result in results:

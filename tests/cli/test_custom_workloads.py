@@ -88,6 +88,19 @@ def test_each_kind_in_a_file(kind: WorkloadKind) -> None:
     assert bool(kind.caution) == ("controllerReadsKeys" in codes)
 
 
+def test_only_a_translated_template_loses_what_its_controller_reads() -> None:
+    kind = workload_kind("ray.io/v1", "RayCluster")
+    assert kind is not None
+    manifest = dump_yaml([workload_of(kind, SHARE)])
+
+    results = {
+        verb: drawbridge(verb, "-f", "-", "-o", "json", stdin=manifest).stdout
+        for verb in ("translate", "check", "simulate")
+    }
+
+    assert ["translate"] == [verb for verb in results if "controllerReadsKeys" in results[verb]]
+
+
 def number_of(api_version: str, kind: str, spec: Mapping[str, Any]) -> list[int]:
     """The numbers of pods at a time of an object, in the order of its templates."""
     entry = workload_kind(api_version, kind)
