@@ -15,6 +15,7 @@ from admission.pods import Answer, Decision, admit_created
 from admission.review import InvalidPodError, ReviewError, view_pod
 from admission.workloads import Workload
 from findings.checked_object import CheckedObject
+from findings.equal_requests import name_requests
 from findings.finding import Finding
 from findings.settled_fixes import settle_fixes
 from kube.api.core import Pod
@@ -80,15 +81,18 @@ def settle_workload(
         namespace: The namespace of its pods.
     """
     template = dict(workload.template)
-    findings = _review(template, context, namespace, snapshot, options)
+    findings = tuple(
+        name_requests(_review(template, context, namespace, snapshot, options), template)
+    )
     denied = Answer(decision=Decision.REFUSED, findings=findings)
     settled = settle_pod(
         denied, template, context, namespace=namespace, snapshot=snapshot, options=options
     )
+    amended = name_requests(settled.findings, template)
     changed = {
         workload.locate(before): workload.locate(after)
-        for before, after in zip(findings, settled.findings, strict=True)
-        if before is not after
+        for before, after in zip(findings, amended, strict=True)
+        if before != after
     }
     return msgspec.structs.replace(
         answer, findings=tuple(changed.get(finding, finding) for finding in answer.findings)

@@ -25,6 +25,7 @@ from admission.pods import (
     admit_created,
     first_findings,
 )
+from findings.equal_requests import name_requests
 from findings.field_path import FieldPath
 from findings.finding import Finding, Severity, has_errors
 from findings.transient_causes import TRANSIENT_CAUSES
@@ -126,7 +127,7 @@ def validate_workload(
     findings = tuple(
         workload.locate(finding)
         for finding in first_findings(
-            tuple(map(for_future_pods, answer.findings)),
+            tuple(map(for_future_pods, name_requests(answer.findings, workload.template))),
             tuple(_check_claim_awareness(workload, answer.claims, snapshot, options)),
             tuple(_check_requests(workload, vocabularies)),
         )

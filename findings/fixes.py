@@ -12,10 +12,10 @@ import msgspec
 from msgspec.structs import replace
 
 from findings.checked_object import CheckedObject
+from findings.equal_requests import equal_request, value_at
 from findings.field_path import FieldPath, Key
 from findings.finding import Code, Finding
 from findings.fitting import Correction, Renaming, Replacement, Rewrite
-from kube.errors import QuantityError
 from kube.manifests.source import SourceObject
 from kube.quantity import Format, Quantity
 
@@ -248,11 +248,11 @@ def _with_fixes(fixed: FixedObject, findings: Sequence[Finding]) -> FixedObject:
             if path in changed_paths:
                 continue
             changed_paths.add(path)
-            old = _value_at(source.document, path)
+            old = value_at(source.document, path)
             value = _amount_like(old, amount)
             if not _has_place(source.document, path.steps):
                 continue
-            source = replace(source, document=_with_value_at(source.document, path.steps, value))
+            source = replace(source, document=_withvalue_at(source.document, path.steps, value))
             before = fixes[path].before if path in fixes else _text(old)
             fixes[path] = AppliedFix(code=finding.code, path=path, before=before, after=str(value))
         for rewrite in _rewrites(source.document, finding.rewrites):
@@ -274,14 +274,10 @@ def _amounts(
     """Return the amounts to write; that of a limit also if an equal request has the old one."""
     amounts = []
     for correction in corrections:
-        path = correction.path
-        amounts.append((path, correction.amount))
-        *parents, section, key = path.steps
-        if section == "limits" and isinstance(key, Key):
-            request = FieldPath((*parents, "requests", key))
-            old = _quantity(_value_at(document, path))
-            if old is not None and old == _quantity(_value_at(document, request)):
-                amounts.append((request, correction.amount))
+        amounts.append((correction.path, correction.amount))
+        request = equal_request(document, correction.path)
+        if request is not None:
+            amounts.append((request, correction.amount))
     return amounts
 
 
@@ -292,7 +288,7 @@ def _rewrites(document: Document, rewrites: Sequence[Rewrite]) -> Iterator[Rewri
         *parents, section, key = ("", *rewrite.path.steps)
         if isinstance(rewrite, Renaming) and section == "limits" and isinstance(key, Key):
             request = FieldPath((*parents[1:], "requests", key))
-            if _value_at(document, request) is not None:
+            if value_at(document, request) is not None:
                 yield replace(rewrite, path=request)
 
 
@@ -300,16 +296,16 @@ def _rewritten(document: Document, rewrite: Rewrite) -> Document | None:
     """Return a document with another text; None if the document has a different text to replace."""
     *parents, last = rewrite.path.steps
     if isinstance(rewrite, Replacement):
-        if _value_at(document, rewrite.path) != rewrite.before:
+        if value_at(document, rewrite.path) != rewrite.before:
             return None
-        changed: Document = _with_value_at(document, rewrite.path.steps, rewrite.after)
+        changed: Document = _withvalue_at(document, rewrite.path.steps, rewrite.after)
         return changed
     name = last.name if isinstance(last, Key) else last
-    siblings = _value_at(document, FieldPath(tuple(parents)))
+    siblings = value_at(document, FieldPath(tuple(parents)))
     if not isinstance(siblings, dict) or name not in siblings or rewrite.name in siblings:
         return None
     renamed = {rewrite.name if key == name else key: value for key, value in siblings.items()}
-    result: Document = _with_value_at(document, parents, renamed)
+    result: Document = _withvalue_at(document, parents, renamed)
     return result
 
 
@@ -319,24 +315,6 @@ def _applied(code: Code, rewrite: Rewrite) -> AppliedFix:
     last = rewrite.path.steps[-1]
     name = last.name if isinstance(last, Key) else str(last)
     return AppliedFix(code=code, path=rewrite.path, before=name, after=rewrite.name)
-
-
-def _value_at(document: Document, path: FieldPath) -> Any:
-    """Return the value at a path; None if there is none."""
-    value: Any = document
-    for step in path.steps:
-        try:
-            value = value[step.name if isinstance(step, Key) else step]
-        except (KeyError, IndexError, TypeError):
-            return None
-    return value
-
-
-def _quantity(value: Any) -> Quantity | None:
-    try:
-        return Quantity(value) if isinstance(value, str | int) else None
-    except QuantityError:
-        return None
 
 
 def _text(value: Any) -> str | None:
@@ -369,14 +347,14 @@ def _has_place(value: Any, steps: Sequence[str | int | Key]) -> bool:
     return isinstance(value or {}, dict) and _has_place((value or {}).get(name), rest)
 
 
-def _with_value_at(value: Any, steps: Sequence[str | int | Key], new: Any) -> Any:
+def _withvalue_at(value: Any, steps: Sequence[str | int | Key], new: Any) -> Any:
     """Return a document with another value at a path; maps that are missing on the way are made."""
     if not steps:
         return new
     first, *rest = steps
     if isinstance(first, int):
         items = list(value)
-        items[first] = _with_value_at(items[first], rest, new)
+        items[first] = _withvalue_at(items[first], rest, new)
         return items
     name = first.name if isinstance(first, Key) else first
-    return {**(value or {}), name: _with_value_at((value or {}).get(name), rest, new)}
+    return {**(value or {}), name: _withvalue_at((value or {}).get(name), rest, new)}

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from msgspec.structs import replace
 
 from findings.checked_object import CheckedObject
+from findings.equal_requests import IN_BOTH, OF_BOTH
 from findings.field_path import FieldPath
 from findings.finding import Code, Finding
 from findings.fitting import Correction
@@ -75,5 +76,6 @@ def _settled(finding: Finding, fixes: Mapping[FieldPath, AppliedFix]) -> Finding
     if amount == correction.amount:
         return finding
     same = "be the same amount, and " if finding.code is Code.WRONG_UNIT else ""
-    words = f"write {fix.after}: {correction.amount} would {same}be rejected as {fix.code}"
+    both = IN_BOTH if finding.code in OF_BOTH else ""
+    words = f"write {fix.after}{both}: {correction.amount} would {same}be rejected as {fix.code}"
     return replace(settled, fix=words)

@@ -34,6 +34,7 @@ from answers.model.inputs import Inputs
 from answers.model.kinds import STATE_KINDS
 from answers.model.kubernetes_version import parse_version
 from answers.model.objects import decode_objects, merge_objects, of_kind
+from findings.equal_requests import name_requests
 from findings.finding import Finding, has_errors
 from findings.text import count_text
 from kube.api.core import Pod
@@ -239,7 +240,7 @@ def _with_claims(result: SimulationResult, claims: Iterable[ResourceClaim]) -> S
 def _collect_findings(results: Sequence[TranslatedObject]) -> Iterator[ObjectFinding]:
     """Yield the findings of each object, in order."""
     for result in results:
-        for finding in findings_as_written(result):
+        for finding in name_requests(findings_as_written(result), result.source.document):
             yield ObjectFinding(object=result.reference, finding=finding)
 
 

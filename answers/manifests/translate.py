@@ -17,6 +17,7 @@ from answers.model.findings import ObjectFinding, namespace_of, reference
 from answers.model.kinds import KINDS
 from answers.model.versions import decode_object, view_type
 from answers.model.views import decode_view
+from findings.equal_requests import name_requests
 from findings.field_path import FieldPath, Key
 from findings.finding import Code, Finding
 from kube.api.conversion import current_version
@@ -147,7 +148,7 @@ def collect_findings(results: Sequence[TranslatedObject]) -> list[ObjectFinding]
     return [
         ObjectFinding(object=result.reference, finding=finding)
         for result in results
-        for finding in result.findings
+        for finding in name_requests(result.findings, result.source.document)
     ]
 
 

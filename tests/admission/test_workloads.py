@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from admission.objects import merge_answers
-from admission.pods import UNTOUCHED, Answer, Decision
+from admission.pods import UNTOUCHED, Answer, Decision, admit_created
 from admission.review import decode_workloads
 from admission.workloads import validate_workload
 from findings.field_path import FieldPath
@@ -30,6 +30,7 @@ from testing.builders import (
     hami_gpu,
     nvidia_gpu,
     pod,
+    pod_view,
     translation_snapshot,
     with_changes,
     with_record,
@@ -495,6 +496,24 @@ def test_a_fix_names_the_annotations_of_the_pod_template() -> None:
         "add huawei.com/vnpu-mode: hami-core to spec.template.metadata.annotations; or remove the key: the "
         "container then gets a whole NPU"
     )
+
+
+def test_an_amount_of_a_template_is_named_in_limits_and_requests() -> None:
+    """Of a pod nobody knows: the API server gives it the requests of its limits before it asks."""
+    template = pod(gpus(1, mem="8Gi"))
+
+    answer = review_workload(workload(template))
+    of_pod = admit_created(
+        template,
+        pod_view(template),
+        namespace=NAMESPACE,
+        snapshot=SOME,
+        options=TranslationOptions(),
+    )
+
+    assert ["write 8192 for 8Gi; write the same in requests", "write 8192 for 8Gi"] == [
+        finding.fix for finding in (*answer.findings, *of_pod.findings) if finding.is_error
+    ]
 
 
 def test_an_annotation_of_the_workload_alone_is_told() -> None:

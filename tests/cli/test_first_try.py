@@ -27,6 +27,18 @@ spec:
       requests: {koordinator.sh/gpu-core: 150, koordinator.sh/gpu-memory-ratio: 150}
       limits: {koordinator.sh/gpu-core: 150, koordinator.sh/gpu-memory-ratio: 150}
 """
+BOTH: Final = """
+apiVersion: v1
+kind: Pod
+metadata: {name: tune}
+spec:
+  containers:
+  - name: main
+    image: a
+    resources:
+      requests: {nvidia.com/gpu: 1, nvidia.com/gpumem: 8Gi}
+      limits: {nvidia.com/gpu: 1, nvidia.com/gpumem: 8Gi}
+"""
 VOLCANO: Final = """
 apiVersion: v1
 kind: Pod
@@ -173,6 +185,12 @@ class Mistake(NamedTuple):
 
 
 MISTAKES: Final = (
+    Mistake(
+        "a wrong unit in limits and requests",
+        SHARED,
+        BOTH,
+        (("write 8192 for 8Gi; write the same in requests", "gpumem: 8Gi", "gpumem: 8192"),),
+    ),
     Mistake(
         "the scheduler of a legacy system hides no other fault",
         WITH_NICS,

@@ -73,6 +73,33 @@ def test_a_wrong_unit_of_an_amount_that_fits(tmp_path: Path) -> None:
     assert fixes(tmp_path, "hami", document) == {"wrongUnit": "write 8192 for 8Gi"}
 
 
+def test_an_amount_that_is_wrong_in_limits_and_requests_is_named_in_both(tmp_path: Path) -> None:
+    same = "; write the same in requests"
+    cases = {
+        ("8Gi", "8Gi"): f"write 8192 for 8Gi{same}",
+        ("200Gi", "200Gi"): "write 81920: 204800 would be the same amount, and be rejected as "
+        f"exceedsLargestDevice{same}",
+        (204800, 204800): f"write nvidia.com/gpumem: 81920 to fit node shared-0{same}",
+        ("8Gi", None): "write 8192 in limits and requests: 8Gi would be rejected as wrongUnit",
+        ("4Gi", "8Gi"): "write 8192 in limits and requests: 8Gi would be rejected as wrongUnit",
+        ("1.5", "1.5"): f"write a whole number{same}",
+        ("1.5", "2.5"): "write a whole number, 0 or more, in limits and requests",
+        ("-1", None): "write a whole number, 0 or more, in limits and requests",
+        ("8Gi", 8192): "write 8192 in both, or leave it out of requests",
+    }
+
+    answers = {}
+    for request, limit in cases:
+        document = pod(**{"nvidia.com/gpu": 1, "nvidia.com/gpumem": limit})
+        resources = document["spec"]["containers"][0]["resources"]
+        if limit is None:
+            del resources["limits"]["nvidia.com/gpumem"]
+        resources["requests"] = {"nvidia.com/gpumem": request}
+        *_, answers[request, limit] = fixes(tmp_path, "hami", document).values()
+
+    assert cases == answers
+
+
 def test_a_count_above_that_of_a_claim_is_not_called_the_same_amount(tmp_path: Path) -> None:
     document = pod(**{"nvidia.com/gpu": 40, "nvidia.com/gpumem": 100})
 

@@ -488,7 +488,7 @@ def test_a_finding_has_seven_fields() -> None:
         "severity": "error",
         "code": "wrongUnit",
         "message": "8Gi is a number of bytes, and nvidia.com/gpumem counts MiB",
-        "fix": "write 8192 for 8Gi",
+        "fix": "write 8192 for 8Gi; write the same in requests",
         "object": "Pod/default/train",
         "path": "spec.containers[0].resources.limits[nvidia.com/gpumem]",
         "reasons": [],
@@ -517,7 +517,7 @@ def test_what_a_finding_calls_its_object(
 WRONG = pod(gpus(1, mem="8Gi"))
 REJECTION = (
     "error: Pod/default/train: spec.containers[0].resources.limits[nvidia.com/gpumem]: "
-    "8Gi is a number of bytes, and nvidia.com/gpumem counts MiB; write 8192 for 8Gi "
+    "8Gi is a number of bytes, and nvidia.com/gpumem counts MiB; write 8192 for 8Gi; write the same in requests "
     "[wrongUnit]\n"
 )
 

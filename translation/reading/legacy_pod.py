@@ -7,6 +7,9 @@ differ only in those are translated equally, and their translation can be cached
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Final, TypeVar
 
+from msgspec.structs import replace
+
+from findings.equal_requests import IN_BOTH
 from findings.field_path import FieldPath
 from findings.finding import Code, Finding, error
 from findings.text import printable
@@ -14,7 +17,7 @@ from kube.api.core import Container, EnvVar, Pod
 from kube.api.foreign_quotas import GANG_NAMES, QUOTA_NAMES
 from kube.api.network_attachments import NETWORKS
 from kube.names import TRANSLATE_LABEL
-from kube.quantity import Quantity, format_count
+from kube.quantity import ZERO, Quantity, format_count
 from quotas.resource_quotas.scopes import scopes_of
 from translation.model.intents import LegacyContainer, LegacyPod, Vocabulary
 from translation.model.required_labels import RequiredLabel, affinity_terms
@@ -235,16 +238,37 @@ def check_amounts(
     for key, request in requests.items():
         limit = limits.get(key)
         if limit is None:
-            yield error(
+            missing = error(
                 Code.LIMIT_REQUIRED,
                 container.child("resources", "limits").key(key),
                 "Required value: Limit must be set for non overcommitable resources",
-                f"also set limits[{printable(key)}] to {format_count(request)}",
-            ).corrected_by(request)
+            )
+            yield (
+                replace(
+                    missing, fix=f"also set limits[{printable(key)}] to {format_count(request)}"
+                ).corrected_by(request)
+                if _is_count(request)
+                else replace(missing, fix=_COUNT_IN_BOTH)
+            )
         elif request != limit:
-            yield error(
+            differing = error(
                 Code.LIMIT_DIFFERS,
                 container.child("resources", "requests").key(key),
                 f"Invalid value: {request}: must be equal to {printable(key)} limit of {limit}",
-                f"write {format_count(limit)} in both, or leave it out of requests",
-            ).corrected_by(limit)
+            )
+            yield (
+                replace(
+                    differing,
+                    fix=f"write {format_count(limit)} in both, or leave it out of requests",
+                ).corrected_by(limit)
+                if _is_count(limit)
+                else replace(differing, fix=_COUNT_IN_BOTH)
+            )
+
+
+_COUNT_IN_BOTH: Final = f"write a whole number, 0 or more,{IN_BOTH}"
+
+
+def _is_count(amount: Quantity) -> bool:
+    """Return True for an amount that an extended resource may have."""
+    return amount.is_whole and amount >= ZERO

@@ -30,6 +30,7 @@ from cli.reading.options import with_allocation_inputs
 from cli.verbs.check import github, junit, sarif
 from cli.verbs.check import text as check_text
 from cli.verbs.check.field_lines import with_field_lines
+from findings.equal_requests import name_requests_of
 from findings.finding import Code, Severity
 from findings.settled_fixes import settle_fixes
 from findings.text import reference_text
@@ -175,6 +176,7 @@ def check(
     if not run.is_interrupted:
         recheck = partial(check_again, inputs, features, schedulers, kubernetes)
         results = settle_fixes(results, recheck)
+    results = list(name_requests_of(results))
     for note in quota_notes(inputs):
         print_line(f"note: {note}")
     report = build_report(results, check_state(inputs), ignored_codes, Severity(severity))

@@ -9,6 +9,7 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
+from findings.equal_requests import IN_BOTH
 from findings.field_path import FieldPath, Key
 from findings.finding import Code, Finding, error, warning
 from findings.fitting import Correction
@@ -46,7 +47,7 @@ the three with npu-core are other vendors'."""
 MAX_GPUS_OF_NODE: Final = 8
 """The most GPUs of common nodes: up to it a percentage may be meant as a number of GPUs."""
 _IN_ALL: Final = " in all of the pod's containers"
-_IN_BOTH: Final = ", in limits and requests"
+_IN_BOTH: Final = f",{IN_BOTH}"
 """Koordinator's pods have these keys in both, and the API server wants them equal."""
 
 
