@@ -13,6 +13,8 @@ from kube.api.resource import ResourceClaim
 from kube.quantity import Quantity
 
 _MAX_CHANGES: Final = 4
+_MAX_CHANGE: Final = 400
+"""The length of a change in words: an attribute with its domain and the names of a few requests."""
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):
@@ -139,7 +141,7 @@ class ClosestFit(msgspec.Struct, frozen=True, kw_only=True):
             places_named = [f"request {change.request}"] if is_named else []
             places_named += [f"claim {change.claim}"] if names_claim else []
             where = f" in {' of '.join(places_named)}" if places_named else ""
-            parts.append(one_line(change.detail + where, 220))
+            parts.append(one_line(change.detail + where, _MAX_CHANGE))
         more = len(self.changes) - len(parts)
         parts += [count_text(more, "more change")] if more else []
         return ", ".join(parts)

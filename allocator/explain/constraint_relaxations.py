@@ -10,6 +10,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from allocator.explain.relaxation import Edit, Kind, Option, Relaxation
+from allocator.explain.wording import enumerate_names
 from allocator.features.constraints import applies
 from allocator.model.devices import NodeDevices, PublishedDevice
 from allocator.model.requests import Request
@@ -47,12 +48,26 @@ def find_constraint_relaxations(
             if applies(constraint, request)
         ]
         for order, other in enumerate(_meant_attributes(name, constrained_requests, nodes)):
-            detail = f"write {kind} {other} for {name}"
+            detail = f"write {kind} {other} for {name}{_place(field, constraint, claim)}"
             renamed = _with_attribute(constraint, other)
             option = Option(_OTHER + _LESS_SIMILAR * order, detail, _replacing(constraint, renamed))
             yield Relaxation(number, "", Kind.CONSTRAINT, (option,), may_exclude=True, field=field)
-        dropped = Option(_DROPPED, f"drop {kind} {name}", _replacing(constraint, None))
+        detail = f"drop {kind} {name}{_place(field, constraint, claim)}"
+        dropped = Option(_DROPPED, detail, _replacing(constraint, None))
         yield Relaxation(number, "", Kind.CONSTRAINT, (dropped,), field=field)
+
+
+def _place(field: FieldPath, constraint: DeviceConstraint, claim: ResourceClaim) -> str:
+    """Return the requests of a constraint and its field: ` of requests gpu and nic (constraints[0])`.
+
+    The requests of a claim with a single one go without saying.
+    """
+    names = constraint.requests or ()
+    if names:
+        requests = f" of request{'s' * (len(names) > 1)} {enumerate_names(names)}"
+    else:
+        requests = " of all requests" if len(claim.spec.devices.requests or ()) > 1 else ""
+    return f"{requests} ({field})"
 
 
 def _meant_attributes(

@@ -218,25 +218,38 @@ ROWS: tuple[Row, ...] = (
         [claim(request())],
     ),
     Row(
-        "drop matchAttribute gpu.example.com/root",
+        "drop matchAttribute gpu.example.com/root of all requests (constraints[0])",
         "a constraint",
         FOUR,
         [claim(request("a"), request("b"), request("c"), constraints=[match(ROOT)])],
     ),
     Row(
-        "drop distinctAttribute gpu.example.com/root",
+        "drop matchAttribute gpu.example.com/root of requests a and c (constraints[1])",
+        "one of two constraints, by its requests and its place",
+        node_with(pool_of(*gpus("a", "b", "b"))),
+        [
+            claim(
+                request("a", f'{ATTRIBUTES}.root == "a"'),
+                request("b", f'{ATTRIBUTES}.root == "b"'),
+                request("c", f'{ATTRIBUTES}.root == "b"'),
+                constraints=[match(ROOT, "b", "c"), match(ROOT, "a", "c")],
+            )
+        ],
+    ),
+    Row(
+        "drop distinctAttribute gpu.example.com/root of all requests (constraints[0])",
         "different values that there are not",
         node_with(pool_of(*gpus("a", "a"))),
         [claim(request("a"), request("b"), constraints=[distinct(ROOT)])],
     ),
     Row(
-        "write matchAttribute gpu.example.com/parentRoot for gpu.example.com/root",
+        "write matchAttribute gpu.example.com/parentRoot for gpu.example.com/root of all requests (constraints[0])",
         "a similar attribute that devices have instead of the one of a constraint",
         PARENTS,
         [claim(request("a"), request("b"), constraints=[match(ROOT)])],
     ),
     Row(
-        "write matchAttribute other.example.com/root for gpu.example.com/root",
+        "write matchAttribute other.example.com/root for gpu.example.com/root of all requests (constraints[0])",
         "rather an attribute of the same name in another domain",
         node_with(
             pool_of(
@@ -252,19 +265,19 @@ ROWS: tuple[Row, ...] = (
         [claim(request("a"), request("b"), constraints=[match(ROOT)])],
     ),
     Row(
-        "write distinctAttribute gpu.example.com/parentRoot for gpu.example.com/root",
+        "write distinctAttribute gpu.example.com/parentRoot for gpu.example.com/root of all requests (constraints[0])",
         "a similar attribute with different values",
         PARENTS,
         [claim(request("a"), request("b"), constraints=[distinct(ROOT)])],
     ),
     Row(
-        "drop matchAttribute gpu.example.com/root",
+        "drop matchAttribute gpu.example.com/root of all requests (constraints[0])",
         "no similar attribute of which devices have different values",
         PARENTS,
         [claim(request("a"), request("b"), request("c"), constraints=[match(ROOT)])],
     ),
     Row(
-        "drop matchAttribute gpu.example.com/model",
+        "drop matchAttribute gpu.example.com/model of all requests (constraints[0])",
         "no attribute whose name is not similar",
         PARENTS,
         [claim(request("a"), request("b"), constraints=[match("gpu.example.com/model")])],
@@ -282,7 +295,7 @@ ROWS: tuple[Row, ...] = (
         [claim(request(count=4), constraints=[match(ROOT)])],
     ),
     Row(
-        "drop matchAttribute gpu.example.com/root",
+        "drop matchAttribute gpu.example.com/root (constraints[0])",
         "rather no constraint than one device of four",
         node_with(pool_of(*gpus("a", "b", "c", "d"))),
         [claim(request(count=4), constraints=[match(ROOT)])],
@@ -497,7 +510,7 @@ def test_a_constraint_may_be_dropped_instead_of_smaller_requests() -> None:
     assert closest_fit is not None
     assert closest_fit.fix == (
         "request 2 devices to fit node node-1, "
-        "or drop matchAttribute gpu.example.com/root to fit node node-1"
+        "or drop matchAttribute gpu.example.com/root (constraints[0]) to fit node node-1"
     )
     assert closest_fit.drops_constraint_instead
 
