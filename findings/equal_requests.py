@@ -1,6 +1,6 @@
-"""The request beside a limit, which the API server wants to be equal for an extended resource. Pure.
+"""The request beside a limit of the same extended resource. Pure.
 
-A translation reads the limits. So a person who mends only the limit would meet the request in the next denial.
+The API server wants both to be equal. A translation reads the limits. So a person who mends only the limit would meet the request in the next denial.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -27,7 +27,7 @@ _OF_AMOUNTS: Final = frozenset(
 
 
 def name_requests_of(objects: Iterable[CheckedObject]) -> Iterator[CheckedObject]:
-    """Yield objects as they are written, with findings whose fixes name the requests, too."""
+    """Yield objects with the requests named in the fixes of their findings; arguments as of `name_requests`."""
     for checked in objects:
         findings = tuple(name_requests(checked.findings, checked.source.document))
         yield replace(checked, findings=findings)
@@ -56,7 +56,7 @@ def name_requests(findings: Iterable[Finding], document: Document) -> Iterator[F
 
 
 def equal_request(document: Document, limit: FieldPath) -> FieldPath | None:
-    """Return the path of a request with the amount of a limit; None where another path is given, or none is equal."""
+    """Return the path of the request equal to a limit; None without one, and for a path of another field."""
     *parents, section, key = ("", *limit.steps)
     if section != "limits" or not isinstance(key, Key):
         return None

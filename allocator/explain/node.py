@@ -23,6 +23,7 @@ from allocator.explain.conflicts import (
     rejections_beside,
 )
 from allocator.explain.parts import Case, Item, Items, subset_of
+from allocator.explain.pools import explain_pools, missing_devices
 from allocator.explain.selector import unmet_condition
 from allocator.explain.wording import (
     bound_rejection,
@@ -83,7 +84,7 @@ def explain_node(
     Returns:
         For each request that does not fit even alone: the reasons against its devices, most devices
         first, then the shortages (with no devices). Where each fits alone: the same for the last
-        request of a minimal conflict. Unusable pools come last.
+        request of a minimal conflict. Unusable pools come last; first where they are all that a node has.
     """
     return _Explanation(node, pending, usage, rules, steps).shortages()
 
@@ -151,7 +152,11 @@ class _Explanation:
             shortages = self._alone() or self._together()
         except AttemptFailed as error:
             shortages = [node_shortage(Reason.ATTEMPT_FAILED, str(error))]
-        return (*shortages, *self._pools()) if shortages else ()
+        if not shortages:
+            return ()
+        pools = tuple(explain_pools(self._node))
+        # Of a node without devices, they are the cause.
+        return (*shortages, *pools) if self._node.devices else (*pools, *shortages)
 
     # --- which requests --------------------------------------------------------------------------
 
@@ -275,8 +280,7 @@ class _Explanation:
         request = table.request
         shortages = self._count(request, rejections.values())
         if not self._node.devices:
-            what = "usable devices" if self._node.pools else "devices"
-            missing = _whole(Reason.NO_DEVICES, f"the node has no {what}")
+            missing = _whole(Reason.NO_DEVICES, f"the node has no {missing_devices(self._node)}")
             return [self._shortage(request, missing)]
         if table.all_positions is not None:
             if not table.all_positions:
@@ -476,15 +480,6 @@ class _Explanation:
             rejection=bound_rejection(rejection),
             devices=devices,
         )
-
-    def _pools(self) -> Iterator[Shortage]:
-        """Yield the pools with devices that cannot be allocated."""
-        for pool in self._node.pools:
-            if pool.state is not pool.state.COMPLETE:
-                is_invalid = pool.state is pool.state.INVALID
-                reason = Reason.POOL_INVALID if is_invalid else Reason.POOL_INCOMPLETE
-                why = f": {pool.why}" if pool.why else ""
-                yield node_shortage(reason, f"pool {pool.id} is {pool.state}{why}")
 
 
 def _whole(reason: Reason, detail: str) -> RejectionReason:

@@ -423,13 +423,13 @@ ROWS: tuple[Row, ...] = (
     ),
     Row("the node has no devices", "a node without devices", node_with(), [claim(request())]),
     Row(
-        "the node has no usable devices; pool gpu.example.com/node-1 is incomplete: 1 of 2 slices of generation 1",
+        "pool gpu.example.com/node-1 is incomplete: 1 of 2 slices of generation 1; the node has no other devices",
         "an incomplete pool",
         UNFINISHED,
         [claim(request())],
     ),
     Row(
-        "the node has no usable devices; pool gpu.example.com/node-1 is invalid: duplicate device name gpu-0",
+        "pool gpu.example.com/node-1 is invalid: duplicate device name gpu-0; the node has no other devices",
         "an invalid pool",
         BROKEN,
         [claim(request())],
