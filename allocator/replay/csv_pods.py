@@ -14,6 +14,7 @@ from typing import Final, NamedTuple, TypeVar
 
 import msgspec
 
+from allocator.nodes.amounts import BEYOND_INT64, milli_value, whole_value
 from allocator.replay.workload import ReplayPod
 from kube.api.core import Container, Pod, PodSpec, ResourceRequirements
 from kube.api.meta import ObjectMeta
@@ -177,8 +178,8 @@ class _Table:
         self._line_of.setdefault(name, row.line)
         requests = {
             column: amount
-            for column in ("cpu", "memory")
-            if (amount := self._value(row, column, _read_quantity)) is not None
+            for column, read in (("cpu", _read_cpu), ("memory", _read_memory))
+            if (amount := self._value(row, column, read)) is not None
         }
         arrival = self._value(row, "arrival", _read_seconds)
         departure = self._value(row, "departure", _read_seconds)
@@ -257,6 +258,23 @@ def _read_quantity(text: str) -> Quantity:
         raise ValueError(f"{_shorten(text)} is not a quantity such as 500m, 4 or 16Gi") from error
     if quantity.nanos < 0:
         raise ValueError(f"{_shorten(text)} is negative")
+    return quantity
+
+
+def _read_cpu(text: str) -> Quantity:
+    return _read_counted(text, milli_value, "m")
+
+
+def _read_memory(text: str) -> Quantity:
+    return _read_counted(text, whole_value, " bytes")
+
+
+def _read_counted(text: str, value_of: Callable[[Quantity], int], unit: str) -> Quantity:
+    quantity = _read_quantity(text)
+    if value_of(quantity) >= BEYOND_INT64:
+        raise ValueError(
+            f"{_shorten(text)} is more than kube-scheduler can count, {BEYOND_INT64 - 1}{unit}"
+        )
     return quantity
 
 

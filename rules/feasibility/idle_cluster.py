@@ -236,7 +236,7 @@ class IdleCluster:
 
     def _allocatable_nodes(self) -> Mapping[str, ResourceAmounts]:
         return {
-            name: read_amounts(node.status.allocatable)
+            name: read_amounts(node.status.allocatable).counted
             for name, node in self._cluster.nodes.items()
             if node.status.allocatable is not None
         }

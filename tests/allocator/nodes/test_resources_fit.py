@@ -319,3 +319,54 @@ def test_pods_with_more_than_64_bits_hold_up_no_others(amount: str) -> None:
 
     assert has_resources(request({"cpu": 2, "memory": "4Gi", GPU: 1}), node)
     assert (placed.scored_cpu_milli, placed.scored_memory) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("amounts", "detail"),
+    [
+        pytest.param(
+            {"cpu": "9223372036854776"},
+            "Insufficient cpu: the pod requests 9223372036854775808m or more, and the node has 64",
+            id="CPU",
+        ),
+        pytest.param(
+            {"cpu": "1E"},
+            "Insufficient cpu: the pod requests 9223372036854775808m or more, and the node has 64",
+            id="a suffix",
+        ),
+        pytest.param(
+            {"memory": "9223372036854775808"},
+            "Insufficient memory: the pod requests 8Ei or more, and the node has 4Gi",
+            id="memory",
+        ),
+        pytest.param(
+            {"ephemeral-storage": "1e30"},
+            "Insufficient ephemeral-storage: the pod requests 8Ei or more, and the node has 0",
+            id="ephemeral storage",
+        ),
+        pytest.param(
+            {GPU: "1e30"},
+            f"Insufficient {GPU}: the pod requests 9223372036854775808 or more, and the node has 8",
+            id="an extended resource",
+        ),
+    ],
+)
+def test_a_pod_that_requests_more_than_64_bits_fits_no_node(
+    amounts: Mapping[str, str], detail: str
+) -> None:
+    # Unlike kube-scheduler, which takes it for a pod that requests nothing.
+    node = resources({"cpu": 64, "memory": "4Gi", GPU: 8})
+    (lack,) = insufficient_resources(request(amounts), node)
+
+    assert lack.detail == detail
+
+
+def test_a_pod_leaves_a_node_as_it_found_it_whatever_it_requests() -> None:
+    node, huge = resources({"cpu": 2}), request({"cpu": "1e30", "memory": "1Gi", GPU: "1e30"})
+
+    assert node.with_pod(huge).without_pod(huge).headroom == node.headroom
+
+
+def test_a_node_with_more_than_64_bits_has_nothing() -> None:
+    """kube-scheduler counts it so."""
+    assert resources({"cpu": "1e30", "memory": "4Gi"}).free_cpu_milli == 0

@@ -70,6 +70,7 @@ class Case(NamedTuple):
     text: str
 
 
+UNCOUNTABLE = "is more than kube-scheduler can count"
 NO_QUANTITY = "is not a quantity such as 500m, 4 or 16Gi"
 
 CASES = (
@@ -135,6 +136,16 @@ CASES = (
             "line 5, departure: before the arrival",
         ],
         "name,arrival,departure\na,nan,\nb,-1,\nc,1,1e999\nd,5,4\n",
+    ),
+    Case(
+        "amounts that kube-scheduler counts as nothing",
+        [
+            f'line 3, cpu: "9223372036854776" {UNCOUNTABLE}, 9223372036854775807m',
+            f'line 4, cpu: "1e20" {UNCOUNTABLE}, 9223372036854775807m',
+            f'line 5, memory: "9223372036854775808" {UNCOUNTABLE}, 9223372036854775807 bytes',
+        ],
+        "name,cpu,memory\na,9223372036854775,9223372036854775807\nb,9223372036854776,\nc,1e20,\n"
+        "d,,9223372036854775808\n",
     ),
     Case("a quote that is open", ["line 2: not CSV: unexpected end of data"], 'name\n"a\n'),
     Case(
