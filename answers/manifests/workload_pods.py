@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from allocator.declarations import volcano
+from allocator.declarations.read import VOLCANO_MIN_MEMBER, VOLCANO_NAME
 from answers.manifests.job_groups import job_group_name
 from answers.model.cluster_state import ClusterState, build_state
 from answers.model.findings import namespace_of
@@ -130,7 +130,7 @@ def _volcano_gang(source: SourceObject, document: Mapping[str, Any]) -> Mapping[
     minimum = spec.get("minAvailable")
     if minimum is None:
         minimum = sum(template.pods for template in _templates(source, document))
-    return {volcano.NAME: source.name, volcano.MIN_MEMBER: str(minimum)}
+    return {VOLCANO_NAME: source.name, VOLCANO_MIN_MEMBER: str(minimum)}
 
 
 def _in_group(template: Mapping[str, Any], group: str | None) -> Mapping[str, Any]:

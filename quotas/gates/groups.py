@@ -10,11 +10,19 @@ from collections.abc import Collection, Iterable, Mapping
 from enum import Enum
 from typing import Final, NamedTuple
 
-from allocator.declarations import coscheduling, kai, koordinator, volcano
 from allocator.declarations.collect import POD_GROUP_RESOURCES
 from allocator.declarations.model import Declaration, GroupName, GroupSystem
 from allocator.declarations.pod_group import PodGroup
-from allocator.declarations.read import read_declaration
+from allocator.declarations.read import (
+    COSCHEDULING_LABEL,
+    KAI_NAME,
+    KOORDINATOR_LABELS,
+    KOORDINATOR_MIN_AVAILABLE,
+    KOORDINATOR_NAME,
+    VOLCANO_MIN_MEMBER,
+    VOLCANO_NAMES,
+    read_declaration,
+)
 from allocator.pods.claims import Name, pod_group_name
 from findings.text import printable
 from kube.api.core import Pod
@@ -26,13 +34,13 @@ MAX_VALUE: Final = 256
 """Characters of a label or annotation that are kept; the names of groups have at most 253."""
 KUEUE_NAME: Final = "kueue.x-k8s.io/pod-group-name"
 KUEUE_COUNT: Final = "kueue.x-k8s.io/pod-group-total-count"
-LABELS: Final = (*koordinator.LABELS, coscheduling.LABEL, KUEUE_NAME)
+LABELS: Final = (*KOORDINATOR_LABELS, COSCHEDULING_LABEL, KUEUE_NAME)
 ANNOTATIONS: Final = (
-    koordinator.NAME,
-    koordinator.MIN_AVAILABLE,
-    *volcano.NAMES,
-    volcano.MIN_MEMBER,
-    kai.NAME,
+    KOORDINATOR_NAME,
+    KOORDINATOR_MIN_AVAILABLE,
+    *VOLCANO_NAMES,
+    VOLCANO_MIN_MEMBER,
+    KAI_NAME,
     KUEUE_COUNT,
 )
 

@@ -8,11 +8,17 @@ from admission.group_routing import Groups, is_group_unknown, route_member
 from admission.match_conditions import GANG_ANNOTATIONS, GANG_LABELS
 from admission.pods import Answer, Decision
 from admission.routing import Bridge
-from allocator.declarations import coscheduling, kai, koordinator, volcano
 from allocator.declarations.adopted import adopted_name
-from allocator.declarations.model import GroupName, GroupSystem
+from allocator.declarations.model import Declaration, GroupName, GroupSystem
 from allocator.declarations.pod_group import PodGroup
-from allocator.declarations.read import GANG_READERS
+from allocator.declarations.read import (
+    COSCHEDULING_LABEL,
+    KAI_NAME,
+    KOORDINATOR_LABELS,
+    KOORDINATOR_NAME,
+    VOLCANO_NAMES,
+    read_gang,
+)
 from kube.api.core import Pod
 from kube.api.meta import convert
 from kube.api.resource import DeviceClaim
@@ -282,14 +288,18 @@ def test_a_gang_that_is_lost_is_a_warning(facts: dict[str, bool], words: str) ->
 
 def test_the_api_server_asks_about_every_pod_that_declares_a_gang() -> None:
     keys = {*GANG_ANNOTATIONS, *GANG_LABELS}
-    modules = (koordinator, volcano, coscheduling, kai)
     declared = {
-        *(koordinator.NAME, *koordinator.LABELS),
-        *(*volcano.NAMES, coscheduling.LABEL, kai.NAME),
+        *(KOORDINATOR_NAME, *KOORDINATOR_LABELS),
+        *(*VOLCANO_NAMES, COSCHEDULING_LABEL, KAI_NAME),
     }
 
     assert keys == declared
-    assert {module.read_group for module in modules} == set(GANG_READERS)
+    readings = [
+        read_gang(convert({"metadata": {"annotations": {key: GROUP}, "labels": {key: GROUP}}}, Pod))
+        for key in keys
+    ]
+    systems = {reading.group.system for reading in readings if isinstance(reading, Declaration)}
+    assert systems == {*GroupSystem} - {GroupSystem.KUBERNETES}
 
 
 @pytest.mark.parametrize("gang", ["a", "a..b", "a" * 253, "1.2-3"])
