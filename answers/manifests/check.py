@@ -39,8 +39,7 @@ from answers.model.kinds import STATE_KINDS
 from answers.model.kubernetes_version import SEPARATE_COUNTERS, Version, parse_version
 from answers.model.objects import decode_objects, merge_objects
 from answers.model.translation_snapshot import apply_features
-from answers.model.versions import original_paths
-from answers.model.views import decode_view
+from answers.model.views import decode_view, original_paths
 from clusterstate.autoscalers import AUTOSCALERS
 from clusterstate.kinds import Changes, Kind
 from clusterstate.rule_cache import ClusterFacts, RuleCache

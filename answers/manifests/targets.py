@@ -5,8 +5,7 @@ from typing import Any
 
 from answers.manifests.translate import TEMPLATE_KIND, TranslatedObject
 from answers.model.findings import namespace_of
-from answers.model.versions import view_type
-from answers.model.views import decode_view
+from answers.model.views import decode_view, view_type
 from findings.field_path import FieldPath
 from kube.api.conversion import to_current_version
 from kube.api.core import Pod

@@ -15,8 +15,7 @@ from admission.pods import Answer, Decision, admit_created
 from admission.workloads import for_future_pods
 from answers.model.findings import ObjectFinding, namespace_of, reference
 from answers.model.kinds import KINDS
-from answers.model.versions import decode_object, view_type
-from answers.model.views import decode_view
+from answers.model.views import decode_object, decode_view, view_type
 from findings.equal_requests import name_requests
 from findings.field_path import FieldPath, Key
 from findings.finding import Code, Finding

@@ -10,7 +10,7 @@ import msgspec
 
 from answers.model.findings import ObjectFinding, namespace_of, reference
 from answers.model.kinds import Kinds
-from answers.model.versions import decode_object, view_type
+from answers.model.views import decode_object, view_type
 from kube.api.meta import ApiStruct
 from kube.manifests.source import SourceObject, ViewedObject
 

@@ -1,18 +1,22 @@
 """Typed views of the documents in files, or findings with the reason there is none.
 
 Files have not been through an API server, so their values may have any type. A view is made as the
-API server decodes: null means absent, and everything else must have its type.
+API server decodes: null means absent, and everything else must have its type. A document of an older
+API version is viewed as one of the current version, and findings are in its own terms.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final, TypeVar
 
 import msgspec
 
+from answers.model.kinds import Kinds
 from answers.model.type_faults import TypeFault, type_faults
 from findings.field_path import FieldPath
 from findings.finding import Code, Finding, error
+from kube.api.conversion import current_version, to_current_version, to_original_path
 from kube.api.meta import ApiStruct, convert
+from kube.manifests.source import SourceObject, ViewedObject
 from translation.model.amounts import invalid_amount
 
 T = TypeVar("T", bound=ApiStruct)
@@ -21,6 +25,26 @@ _AMOUNTS: Final = frozenset({"limits", "requests"})
 """Objects that map names of resources to amounts."""
 _MAX_VALUE: Final = 80
 """Characters of a wrong value in a message."""
+
+
+def view_type(source: SourceObject | ViewedObject, kinds: Kinds) -> type[ApiStruct] | None:
+    """Return the view of an object in any version; None for other kinds."""
+    return kinds.get((current_version(source.api_version, source.kind), source.kind))
+
+
+def decode_object(source: SourceObject, kind: type[T]) -> T | list[Finding]:
+    """Return an object as a view, or a finding for every value of the wrong type."""
+    value = decode_view(to_current_version(source.document), kind)
+    return original_paths(value, source) if isinstance(value, list) else value
+
+
+def original_paths(findings: Iterable[Finding], source: SourceObject) -> list[Finding]:
+    """Return findings on the converted object with paths into the original one."""
+
+    def original_path(path: FieldPath) -> FieldPath:
+        return FieldPath(to_original_path(path.steps, source.api_version, source.kind))
+
+    return [finding.relocated(original_path) for finding in findings]
 
 
 def decode_view(document: object, kind: type[T]) -> T | list[Finding]:

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from allocator.declarations.pod_group import PodGroup
 from answers.model.unread import unread_notes
-from answers.model.versions import decode_object
+from answers.model.views import decode_object
 from cli.__main__ import main
 from cli.reading import live
 from cli.reading.live import allocation_state, cluster_state
