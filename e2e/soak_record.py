@@ -1,6 +1,9 @@
 """The counters, samples, lines and faults of a soak.
 
-Both soaks use it: that of the webhook, `e2e/soak.py`, and that of the bridge, `bench/bridge/churn.py`.
+Both soaks use it: that of the webhook, `e2e/soak.py`, and that of the bridge, `bench/bridge/churn.py`. They
+have no more in common. The webhook's clients are threads that repeat what a failed call asked; the pods of the
+bridge are tasks of one event loop, which wait for a scheduler's decisions and leave nothing promised behind.
+Processes, faults and the conditions of a good result are their own.
 """
 
 import itertools
