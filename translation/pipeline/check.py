@@ -6,6 +6,7 @@ from kube.api.resource import MAX_RESULTS
 from kube.quantity import Quantity
 from translation.model.keys import DEVICES, Place
 from translation.pipeline.compile import Compilation
+from translation.pipeline.published_sizes import with_published_sizes
 from translation.pipeline.read import PodReading
 from translation.pipeline.record import Recording
 from translation.pipeline.route import Routing
@@ -37,7 +38,9 @@ def check_pod(
         *derivation.findings,
         *run_checks(inputs),
     )
-    findings = tuple(_with_most_devices(finding, reading) for finding in findings)
+    findings = tuple(
+        with_published_sizes(_with_most_devices(finding, reading), inputs) for finding in findings
+    )
     return (*reading.expanded.locate(findings), *reading.network_findings)
 
 

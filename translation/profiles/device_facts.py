@@ -73,6 +73,8 @@ class Facts(_Part, frozen=True, kw_only=True, omit_defaults=True):
         mig_profiles: MIG profile to the largest number of its devices on one node. In no record, either.
         node_counts: Distinct numbers of devices of a node, ascending, as devices publish them that a node
             gives only all together. In no record, either.
+        named_sizes: Name of devices, as resource names end with it, to their distinct memory sizes,
+            ascending, such as those of a partition profile. In no record, either.
     """
 
     sizes: tuple[MemorySize, ...] | None = None
@@ -89,6 +91,7 @@ class Facts(_Part, frozen=True, kw_only=True, omit_defaults=True):
     models: tuple[str, ...] = ()
     mig_profiles: Mapping[str, int] = {}
     node_counts: tuple[int, ...] = ()
+    named_sizes: Mapping[str, tuple[Quantity, ...]] = {}
 
 
 UNKNOWN = Facts()
@@ -270,7 +273,18 @@ def merge_facts(parts: Iterable[Facts]) -> Facts:
         models=tuple(sorted({model for part in known_parts for model in part.models})),
         mig_profiles=dict(_sum_counts(part.mig_profiles for part in known_parts)),
         node_counts=tuple(sorted({count for part in known_parts for count in part.node_counts})),
+        named_sizes=_merge_sizes(part.named_sizes for part in known_parts),
     )
+
+
+def _merge_sizes(
+    parts: Iterable[Mapping[str, tuple[Quantity, ...]]],
+) -> Mapping[str, tuple[Quantity, ...]]:
+    merged: dict[str, set[Quantity]] = {}
+    for part in parts:
+        for name, sizes in part.items():
+            merged.setdefault(name, set()).update(sizes)
+    return {name: tuple(sorted(sizes)) for name, sizes in merged.items()}
 
 
 def _by_size(memory: MemorySize) -> tuple[Quantity, Quantity, Quantity, tuple[Quantity, ...]]:
@@ -317,6 +331,7 @@ def _facts(device: Device, kind: DeviceProfile, driver: str) -> Facts:
         models=tuple(map(lower_ascii, _text(device, kind.attributes.model, driver))),
         mig_profiles=dict.fromkeys(_text(device, kind.attributes.mig_profile, driver), 1),
         node_counts=_node_counts(device, kind, driver),
+        named_sizes=_named_sizes(device, kind, driver),
     )
 
 
@@ -339,6 +354,17 @@ def _node_counts(device: Device, kind: DeviceProfile, driver: str) -> tuple[int,
         if isinstance(name, str)
     )
     return tuple(value.int_ for value in values if value is not None and value.int_ is not None)
+
+
+def _named_sizes(
+    device: Device, kind: DeviceProfile, driver: str
+) -> Mapping[str, tuple[Quantity, ...]]:
+    """Return the name of a device that resource names end with, and its memory; empty without both."""
+    memory = (device.capacity or {}).get(kind.memory) if kind.memory else None
+    attributes = {named.short_name for named in (kind.resources or {}).values()}
+    sizes = tuple(size.size for size in _sizes(memory)) if memory else ()
+    names = (name for attribute in attributes for name in _text(device, attribute, driver))
+    return dict.fromkeys(names, sizes) if sizes else {}
 
 
 def _partitions(device: Device, kind: DeviceProfile, driver: str) -> tuple[int, ...]:

@@ -10,6 +10,7 @@ from testing.builders import (
     admit,
     container,
     derived_claims,
+    device,
     devices_of,
     driver_slice,
     finding_texts,
@@ -140,6 +141,31 @@ REJECTED = (
         (f"error cannotExpress {LIMITS}[amd.com/gpumem]",),
     ),
 )
+
+
+def test_the_denial_of_a_share_names_the_partitions_that_there_are() -> None:
+    driver = "gpu.amd.com"
+    published = translation_snapshot(
+        driver_slice(driver, _partition("spx_nps1", "191Gi"), _partition("cpx_nps4", "24Gi")),
+        driver_slice(driver, _partition("cpx_nps4", "32Gi"), _partition("x", "1Gi"), pool="node-2"),
+    )
+    advice = "request amd.com/gpu alone, or a partition such as amd.com/cpx_nps4"
+
+    fixes = [
+        finding.fix
+        for snapshot in (published, translation_snapshot())
+        for finding in translation_outcome(limited({"amd.com/gpumem": 1000}), snapshot).findings
+        if finding.code == "cannotExpress"
+    ]
+
+    assert [
+        f"{advice}; published are amd.com/cpx_nps4 (24Gi or 32Gi), amd.com/spx_nps1 (191Gi)",
+        advice,
+    ] == fixes
+
+
+def _partition(profile: str, memory: str) -> Document:
+    return device(attributes={"partitionProfile": profile}, capacity={"memory": memory})
 
 
 @pytest.mark.parametrize("case", REJECTED, ids=lambda case: case.name)
