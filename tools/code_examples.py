@@ -13,10 +13,15 @@ _SHARE: Final[Mapping[str, str]] = {
 
 
 class CodeExample(NamedTuple):
-    """A manifest that yields one code, with the name of the case."""
+    """A manifest that yields one code, with the name of the case.
+
+    Attributes:
+        beside: The other objects of the manifest, before the one that has the finding.
+    """
 
     name: str
     document: Document
+    beside: tuple[Document, ...] = ()
 
 
 def _container(limits: Mapping[str, str], **fields: Any) -> Document:
@@ -104,6 +109,63 @@ _TWO_OF_GANG: Final[Document] = {
         },
     },
 }
+
+
+def _object(api_version: str, kind: str, spec: Any, name: str = "main") -> Document:
+    metadata = {"name": name}
+    return {"apiVersion": api_version, "kind": kind, "metadata": metadata, "spec": spec}
+
+
+def _slice(name: str, *, slices: int, device: Document | None = None, **placement: Any) -> Document:
+    pool = {"name": "node-a", "generation": 1, "resourceSliceCount": slices}
+    spec = {
+        "driver": "gpu.example.com",
+        "pool": pool,
+        **(placement or {"nodeName": "node-a"}),
+        "devices": [device or {"name": "gpu-0"}],
+    }
+    return _object("resource.k8s.io/v1", "ResourceSlice", spec, name)
+
+
+def _device_class(name: str, driver: str, **spec: Any) -> Document:
+    selectors = [{"cel": {"expression": f'device.driver == "{driver}"'}}]
+    return _object("resource.k8s.io/v1", "DeviceClass", {"selectors": selectors, **spec}, name)
+
+
+def _claim(device_class: str, **fields: Any) -> Document:
+    request = {"name": "gpu", "exactly": {"deviceClassName": device_class, **fields}}
+    return _object("resource.k8s.io/v1", "ResourceClaim", {"devices": {"requests": [request]}})
+
+
+def _policy(name: str) -> Document:
+    spec = {"driver": "gpu.example.com", "rules": []}
+    return _object("drawbridge.internal/v1alpha1", "DeviceCompatibilityPolicy", spec, name)
+
+
+_DEFAULT_BELOW_MINIMUM: Final = {
+    "name": "gpu-0",
+    "allowMultipleAllocations": True,
+    "capacity": {
+        "memory": {
+            "value": "80Gi",
+            "requestPolicy": {"default": "1Gi", "validRange": {"min": "2Gi"}},
+        }
+    },
+}
+_NOT_A_NUMBER: Final = {
+    "nodeSelectorTerms": [
+        {"matchExpressions": [{"key": "example.com/gpus", "operator": "Gt", "values": ["many"]}]}
+    ]
+}
+_MANY_CPUS: Final = {"limits": dict(_SHARE), "requests": {"cpu": "1000"}}
+_PREPARATION: Final = {
+    **_container({**_SHARE, "nvidia.com/gpumem": "8192"}),
+    "name": "prepare",
+}
+_MEMBER: Final = _pod(
+    {"name": "main", "image": "registry.k8s.io/pause:3.10"},
+    schedulingGroup={"podGroupName": "main"},
+)
 EXAMPLES: Final[Mapping[str, CodeExample]] = {
     "negative": CodeExample(
         "less than no memory", _pod(_container({**_SHARE, "nvidia.com/gpumem": "-1"}))
@@ -184,6 +246,96 @@ EXAMPLES: Final[Mapping[str, CodeExample]] = {
         ),
     ),
     "selectorFails": CodeExample("an attribute that whole GPUs do not have", _FAILING),
+    "ambiguousOwner": CodeExample(
+        "a GPU of the device plugin beside memory of Alibaba Cloud's",
+        _pod(_container({**_GPU, "aliyun.com/gpu-mem": "3"})),
+    ),
+    "allocationIgnored": CodeExample(
+        "the device of an earlier pod",
+        _annotated(
+            "scheduling.koordinator.sh/device-allocated",
+            '{"gpu": [{"minor": 0}]}',
+            {"koordinator.sh/gpu": "100"},
+        ),
+    ),
+    "initRaisesLimit": CodeExample(
+        "an init container with more memory",
+        _pod(_container(_SHARE), initContainers=[_PREPARATION]),
+    ),
+    "notExclusive": CodeExample(
+        "all cores of a GPU beside a part of its memory",
+        _pod(_container({**_SHARE, "nvidia.com/gpucores": "100"})),
+    ),
+    "multusBesidePool": CodeExample(
+        "a network of Multus beside an RDMA device",
+        _annotated("k8s.v1.cni.cncf.io/networks", "rdma", {"rdma/hca_shared_devices_a": "1"}),
+    ),
+    "exceedsNodeResources": CodeExample(
+        "more cores than any node has", _pod({**_container({}), "resources": _MANY_CPUS})
+    ),
+    "exceedsQuota": CodeExample(
+        "two devices in a namespace that may have one",
+        _claim("gpu.nvidia.com", allocationMode="ExactCount", count=2),
+        (
+            _object(
+                "v1",
+                "ResourceQuota",
+                {"hard": {"gpu.nvidia.com.deviceclass.resource.k8s.io/devices": "1"}},
+            ),
+        ),
+    ),
+    "quotaNotCounted": CodeExample(
+        "a quota of GPUs that a claim does not charge",
+        _pod(_container(_SHARE)),
+        (_object("v1", "ResourceQuota", {"hard": {"requests.nvidia.com/gpu": "1"}}),),
+    ),
+    "limitRangeConflict": CodeExample(
+        "containers that must have a GPU",
+        _pod(_container(_SHARE)),
+        (
+            _object(
+                "v1",
+                "LimitRange",
+                {"limits": [{"type": "Container", "min": {"nvidia.com/gpu": "1"}}]},
+            ),
+        ),
+    ),
+    "groupTooSmall": CodeExample("a group of three with one pod", _MEMBER, (_GANG,)),
+    "noDevices": CodeExample(
+        "a class of a driver that is not installed",
+        _claim("card.example.com"),
+        (_device_class("card.example.com", "card.example.com"),),
+    ),
+    "duplicateExtendedResource": CodeExample(
+        "two classes for one name",
+        _device_class("large", "gpu.example.com", extendedResourceName="example.com/gpu"),
+        (_device_class("small", "gpu.example.com", extendedResourceName="example.com/gpu"),),
+    ),
+    "duplicatePolicyForDriver": CodeExample(
+        "two policies for one driver", _policy("second"), (_policy("first"),)
+    ),
+    "invalidObject": CodeExample(
+        "a text for the spec", _object("resource.k8s.io/v1", "ResourceClaim", "one GPU")
+    ),
+    "invalidProfile": CodeExample(
+        "a profile without a driver",
+        _object("drawbridge.internal/v1alpha1", "DeviceTranslationProfile", {}),
+    ),
+    "invalidRequestPolicy": CodeExample(
+        "a default below the minimum", _slice("main", slices=1, device=_DEFAULT_BELOW_MINIMUM)
+    ),
+    "failingNodeSelector": CodeExample(
+        "a text where a label is compared with a number",
+        _slice("main", slices=1, nodeSelector=_NOT_A_NUMBER),
+    ),
+    "duplicateDevice": CodeExample(
+        "one name in two slices of a pool", _slice("a", slices=2), (_slice("b", slices=2),)
+    ),
+    "sliceCountMismatch": CodeExample(
+        "two numbers of slices of one pool",
+        _slice("a", slices=2),
+        (_slice("b", slices=3, device={"name": "gpu-1"}),),
+    ),
 }
 """Code to the manifest that yields it on the cluster of the examples."""
 

@@ -29,6 +29,7 @@ _GROUPS: Final = "examples/groups/cluster.yaml"
 _NICS: Final = "examples/nics/cluster.yaml"
 _QUOTA: Final = "examples/quota/cluster.yaml"
 _POOLS: Final = "examples/ownership/cluster.yaml"
+_DENIED: Final = "examples/denied/cluster.yaml"
 NOTHING: Final = "None needed; the finding is for your information."
 """The fix of a code that comes without one."""
 
@@ -341,7 +342,13 @@ _FILES: Final[Mapping[str, tuple[str, str]]] = {
     "foreignScheduler": ("shares/kai.yaml", _CLUSTER),
     "unservedVersion": ("upgrade/claim.yaml", _CLUSTER),
     "translationRecordMalformed": ("upgrade/deployment.yaml", _CLUSTER),
-    "poolIncomplete": ("denied/unusable.yaml", "examples/denied/cluster.yaml"),
+    "poolIncomplete": ("denied/unusable.yaml", _DENIED),
+    "jointlyInfeasible": ("denied/together.yaml", _DENIED),
+    "outsideRequestPolicy": ("denied/outside-policy.yaml", _DENIED),
+    "claimsNotSeen": ("quota/hami.yaml", ""),
+    "memorySizesUnknown": ("half-of-each.yaml", ""),
+    "tolerationMissing": ("accelerators/amd.yaml", ""),
+    "smallestDeviceNotPreferred": ("mig-mode.yaml", ""),
 }
 """Code to the manifest among the examples that yields it, and the cluster state that it needs."""
 
@@ -417,8 +424,8 @@ def _example(code: str) -> Example | None:
         text = (ROOT / "examples" / file).read_text()
         return Example(name=f"examples/{file}", manifest=text, snapshot=snapshot)
     if code in EXAMPLES:
-        name, document = EXAMPLES[code]
-        return Example(name=name, manifest=dump_yaml([document]), snapshot=_CLUSTER)
+        name, document, beside = EXAMPLES[code]
+        return Example(name=name, manifest=dump_yaml((*beside, document)), snapshot=_CLUSTER)
     cases = [
         Example(name=case.name, manifest=dump_yaml([case.document]))
         for case in ALL

@@ -361,7 +361,7 @@ def _named_sizes(
 ) -> Mapping[str, tuple[Quantity, ...]]:
     """Return the name of a device that resource names end with, and its memory; empty without both."""
     memory = (device.capacity or {}).get(kind.memory) if kind.memory else None
-    attributes = {named.short_name for named in (kind.resources or {}).values()}
+    attributes = {named_devices.short_name for named_devices in (kind.resources or {}).values()}
     sizes = tuple(size.size for size in _sizes(memory)) if memory else ()
     names = (name for attribute in attributes for name in _text(device, attribute, driver))
     return dict.fromkeys(names, sizes) if sizes else {}
