@@ -30,7 +30,13 @@ SITE: Final = ROOT / "build" / "site"
 _LINK: Final = re.compile(r"(?<=\]\()(?!https?://|#)([^)#\s]+)")
 _SECTION: Final = re.compile(r"^## (.+)$", re.MULTILINE)
 _DECISIONS: Final = Path("docs/adr")
-_AT_THE_ROOT: Final = ("README.md", "CONTRIBUTING.md", "SCOPE.md", "SECURITY.md")
+_AT_THE_ROOT: Final = (
+    "README.md",
+    "CONTRIBUTING.md",
+    "SCOPE.md",
+    "SECURITY.md",
+    "CODE_OF_CONDUCT.md",
+)
 _FENCE: Final = re.compile(r"^(```.*?^```)", re.MULTILINE | re.DOTALL)
 
 

@@ -109,6 +109,37 @@ def test_a_group_with_too_few_pods_waits_for_more_of_them() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("resource", "requested", "has"),
+    [("cpu", "3", "4"), ("hugepages-2Mi", "768Mi", "1Gi"), ("hugepages-1Gi", "2Gi", "3Gi")],
+)
+def test_a_resource_that_a_group_lacks_is_named_with_its_amounts(
+    resource: str, requested: str, has: str
+) -> None:
+    label = {"scheduling.x-k8s.io/pod-group": "training"}
+    amounts = {resource: requested}
+    pods = [member(number, **label) for number in (0, 1)]
+    for pod in pods:
+        pod["spec"]["containers"][0].setdefault("resources", {})["requests"] = amounts
+    first = {**node("a"), "status": {"allocatable": {resource: has, "pods": "10"}}}
+    state = (
+        *(device_class(), first, slice_of("a"), gang("training", 2), *pods),
+        *(claim("one-0"), claim("one-1")),
+    )
+
+    text = drawbridge(
+        *("why", "pod", "train-0", "-n", "team", "--snapshot", "-"),
+        stdin=dump_yaml(state),
+        COLUMNS="300",
+    ).stdout
+
+    assert "1 of 2 pods fits, and 2 are needed" in text
+    assert (
+        f"Insufficient {resource}: the pod requests {requested}, and too little of {has} is left"
+        in text
+    )
+
+
 def test_equal_pods_of_several_groups_wait_for_reasons_of_their_own() -> None:
     key = "scheduling.x-k8s.io/pod-group"
     state = (
