@@ -19,8 +19,7 @@ PODS: Final = "pods"
 _SCALAR_PREFIXES: Final = ("hugepages-", "attachable-volumes-")
 _NATIVE_DOMAIN: Final = "kubernetes.io/"
 _QUOTA_PREFIX: Final = "requests."
-BEYOND_INT64: Final = 2**63
-"""Stands for every amount that kube-scheduler, with 64 bits, cannot count; more than any node has, of anything."""
+_INT64: Final = 2**63
 
 
 class ResourceAmounts(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,29 +36,6 @@ class ResourceAmounts(msgspec.Struct, frozen=True, kw_only=True):
     memory: int = 0
     ephemeral_storage: int = 0
     scalars: Mapping[str, int] = msgspec.field(default_factory=dict)
-
-    @property
-    def counted(self) -> "ResourceAmounts":
-        """The amounts as kube-scheduler adds them up on a node: of one beyond 64 bits it counts nothing.
-
-        Such a pod runs only where kube-scheduler took it for one that requests nothing, and the node takes others as
-        before.
-
-        Source: Quantity.MilliValue and Quantity.Value. Of amounts that are no 18 digits with an exponent they keep 64
-        bits, which is not modelled.
-
-        >>> read_amounts({"cpu": Quantity(2), "memory": Quantity("1e19")}).counted
-        ResourceAmounts(cpu_milli=2000, memory=0, ephemeral_storage=0, scalars={})
-        """
-        amounts = (self.cpu_milli, self.memory, self.ephemeral_storage, *self.scalars.values())
-        if -BEYOND_INT64 < min(amounts) and max(amounts) < BEYOND_INT64:
-            return self
-        return ResourceAmounts(
-            cpu_milli=counted_amount(self.cpu_milli),
-            memory=counted_amount(self.memory),
-            ephemeral_storage=counted_amount(self.ephemeral_storage),
-            scalars={name: counted_amount(amount) for name, amount in self.scalars.items()},
-        )
 
     @property
     def is_empty(self) -> bool:
@@ -92,38 +68,30 @@ def read_amounts(quantities: Mapping[str, Quantity]) -> ResourceAmounts:
 
 
 def milli_value(quantity: Quantity) -> int:
-    """Return a quantity in thousandths, rounded away from zero, and at most `BEYOND_INT64`.
+    """Return a quantity in thousandths, rounded away from zero; 0 if that is beyond 64 bits.
 
-    Unlike upstream's Quantity.MilliValue, which is 0 for `1e30`: a pod that requests so much fits no node.
+    Source: Quantity.MilliValue, by which kube-scheduler places a pod that requests `1e30` as one that requests
+    nothing. Of amounts that are no 18 digits with an exponent it keeps 64 bits, which is not modelled.
 
-    >>> milli_value(Quantity("0.5")), milli_value(Quantity("1u")), milli_value(Quantity("1e30")) == BEYOND_INT64
-    (500, 1, True)
+    >>> milli_value(Quantity("0.5")), milli_value(Quantity("1u")), milli_value(Quantity("1e30"))
+    (500, 1, 0)
     """
-    return _within_bounds(Quantity.from_nanos(quantity.nanos * 1000).round_up())
+    return _within_int64(Quantity.from_nanos(quantity.nanos * 1000).round_up())
 
 
 def whole_value(quantity: Quantity) -> int:
-    """Return a quantity in whole units, rounded away from zero, and at most `BEYOND_INT64`.
+    """Return a quantity in whole units, rounded away from zero; 0 if that is beyond 64 bits.
 
-    Unlike upstream's Quantity.Value, as in `milli_value`.
+    Source: Quantity.Value.
 
-    >>> whole_value(Quantity("1500m")), whole_value(Quantity("1e19")) == BEYOND_INT64
-    (2, True)
+    >>> whole_value(Quantity("1500m")), whole_value(Quantity("1e19"))
+    (2, 0)
     """
-    return _within_bounds(quantity.round_up())
+    return _within_int64(quantity.round_up())
 
 
-def counted_amount(amount: int) -> int:
-    """Return an amount as kube-scheduler counts it: 0 beyond 64 bits.
-
-    >>> counted_amount(2000), counted_amount(BEYOND_INT64)
-    (2000, 0)
-    """
-    return amount if -BEYOND_INT64 < amount < BEYOND_INT64 else 0
-
-
-def _within_bounds(amount: int) -> int:
-    return max(-BEYOND_INT64, min(amount, BEYOND_INT64))
+def _within_int64(amount: int) -> int:
+    return amount if -_INT64 <= amount < _INT64 else 0
 
 
 def format_resource(name: str, amount: int) -> str:

@@ -75,7 +75,7 @@ class NodeResources(msgspec.Struct, frozen=True, kw_only=True):
         """Return the resources with one more pod."""
         return replace(
             self,
-            requested=self.requested + request.amounts.counted,
+            requested=self.requested + request.amounts,
             scored_cpu_milli=self.scored_cpu_milli + request.placed_cpu_milli,
             scored_memory=self.scored_memory + request.placed_memory,
             pods=self.pods + 1,
@@ -92,7 +92,7 @@ class NodeResources(msgspec.Struct, frozen=True, kw_only=True):
         """Return the resources without one of its pods."""
         return replace(
             self,
-            requested=self.requested - request.amounts.counted,
+            requested=self.requested - request.amounts,
             scored_cpu_milli=self.scored_cpu_milli - request.placed_cpu_milli,
             scored_memory=self.scored_memory - request.placed_memory,
             pods=self.pods - 1,
@@ -130,7 +130,7 @@ def node_resources(node: Node, pods: Iterable[PodRequest] = ()) -> NodeResources
     resources = NodeResources()
     if allocatable is not None:
         max_pods = allocatable[PODS].round_up() if PODS in allocatable else 0
-        resources = NodeResources(allocatable=read_amounts(allocatable).counted, max_pods=max_pods)
+        resources = NodeResources(allocatable=read_amounts(allocatable), max_pods=max_pods)
     for request in pods:
         resources = resources.with_pod(request)
     return resources

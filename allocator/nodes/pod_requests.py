@@ -18,7 +18,6 @@ from allocator.nodes.amounts import (
     CPU,
     MEMORY,
     ResourceAmounts,
-    counted_amount,
     milli_value,
     read_amounts,
     whole_value,
@@ -40,7 +39,7 @@ class PodRequest(msgspec.Struct, frozen=True, kw_only=True):
     """The resources that a pod requests.
 
     Attributes:
-        amounts: The amounts that must fit on the node; one beyond 64 bits fits none.
+        amounts: The amounts that must fit on the node.
         scored_cpu_milli: CPU that LeastAllocated and MostAllocated count for this pod while it is placed.
         scored_memory: Memory that they count.
         placed_cpu_milli: CPU that they count once the pod is on the node.
@@ -67,13 +66,12 @@ def pod_request(pod: Pod) -> PodRequest:
     if _pod_level_requests(pod):
         defaults = {name: amount for name, amount in _DEFAULTS.items() if name not in requests}
         placed = _pod_requests(pod, defaults)
-    # In scores an amount beyond 64 bits counts for pods that run alone, since such a pod fits no node.
     return PodRequest(
         amounts=read_amounts(requests),
-        scored_cpu_milli=counted_amount(milli_value(scored.get(CPU, Quantity(0)))),
-        scored_memory=counted_amount(whole_value(scored.get(MEMORY, Quantity(0)))),
-        placed_cpu_milli=counted_amount(milli_value(placed.get(CPU, Quantity(0)))),
-        placed_memory=counted_amount(whole_value(placed.get(MEMORY, Quantity(0)))),
+        scored_cpu_milli=milli_value(scored.get(CPU, Quantity(0))),
+        scored_memory=whole_value(scored.get(MEMORY, Quantity(0))),
+        placed_cpu_milli=milli_value(placed.get(CPU, Quantity(0))),
+        placed_memory=whole_value(placed.get(MEMORY, Quantity(0))),
     )
 
 

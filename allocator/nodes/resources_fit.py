@@ -9,7 +9,6 @@ from collections.abc import Collection, Iterator
 import msgspec
 
 from allocator.nodes.amounts import (
-    BEYOND_INT64,
     CPU,
     EPHEMERAL_STORAGE,
     MEMORY,
@@ -53,8 +52,6 @@ class InsufficientResource(msgspec.Struct, frozen=True, kw_only=True):
         requested, capacity = (
             format_resource(self.name, amount) for amount in (self.requested, self.capacity)
         )
-        if self.requested >= BEYOND_INT64:
-            requested += " or more"
         if self.is_unresolvable:
             return f"Insufficient {self.name}: the pod requests {requested}, and the node has {capacity}"
         return f"Insufficient {self.name}: the pod requests {requested}, and too little of {capacity} is left"

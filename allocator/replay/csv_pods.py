@@ -14,7 +14,6 @@ from typing import Final, NamedTuple, TypeVar
 
 import msgspec
 
-from allocator.nodes.amounts import BEYOND_INT64, milli_value, whole_value
 from allocator.replay.workload import ReplayPod
 from kube.api.core import Container, Pod, PodSpec, ResourceRequirements
 from kube.api.meta import ObjectMeta
@@ -59,6 +58,7 @@ _MAX_SHOWN: Final = 40
 _MAX_REASON: Final = 200
 _WHOLE: Final = re.compile(r"[+-]?[0-9]{1,10}")
 _SECONDS: Final = re.compile(r"[0-9]{1,15}(?:\.[0-9]{0,9})?")
+_MAX_INT64: Final = 2**63 - 1
 _T = TypeVar("_T")
 _DEVICE_COLUMNS: Final = ("count", "capacity", "selector")
 
@@ -262,20 +262,22 @@ def _read_quantity(text: str) -> Quantity:
 
 
 def _read_cpu(text: str) -> Quantity:
-    return _read_counted(text, milli_value, "m")
+    quantity = _read_quantity(text)
+    if Quantity.from_nanos(quantity.nanos * 1000).round_up() > _MAX_INT64:
+        raise ValueError(_uncountable(text, "m"))
+    return quantity
 
 
 def _read_memory(text: str) -> Quantity:
-    return _read_counted(text, whole_value, " bytes")
-
-
-def _read_counted(text: str, value_of: Callable[[Quantity], int], unit: str) -> Quantity:
     quantity = _read_quantity(text)
-    if value_of(quantity) >= BEYOND_INT64:
-        raise ValueError(
-            f"{_shorten(text)} is more than kube-scheduler can count, {BEYOND_INT64 - 1}{unit}"
-        )
+    if quantity.round_up() > _MAX_INT64:
+        raise ValueError(_uncountable(text, " bytes"))
     return quantity
+
+
+def _uncountable(text: str, unit: str) -> str:
+    """Return the fault of an amount that kube-scheduler takes for none, see `allocator.nodes.amounts`."""
+    return f"{_shorten(text)} is more than kube-scheduler can count, {_MAX_INT64}{unit}"
 
 
 def _read_amounts(text: str) -> Mapping[str, Quantity]:

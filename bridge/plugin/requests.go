@@ -1,10 +1,7 @@
 package plugin
 
 import (
-	"math"
-
 	v1 "k8s.io/api/core/v1"
-	quantity "k8s.io/apimachinery/pkg/api/resource"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/component-helpers/resource"
 	fwk "k8s.io/kube-scheduler/framework"
@@ -31,17 +28,7 @@ func (pl *Drawbridge) requests(pod *v1.Pod) *sidecar.PodRequests {
 	amounts := resource.PodRequests(pod, resource.PodResourcesOptions{
 		SkipPodLevelResources: !utilfeature.DefaultFeatureGate.Enabled(features.PodLevelResources),
 	})
-	return &sidecar.PodRequests{CPUMilli: scaled(amounts.Cpu(), quantity.Milli), Memory: scaled(amounts.Memory(), 0)}
-}
-
-// scaled returns an amount as a number at a scale, at most the largest one.
-//
-// Unlike Quantity.ScaledValue, which is 0 beyond 64 bits: no node has room for so much.
-func scaled(amount *quantity.Quantity, scale quantity.Scale) int64 {
-	if amount.Cmp(*quantity.NewScaledQuantity(math.MaxInt64, scale)) > 0 {
-		return math.MaxInt64
-	}
-	return amount.ScaledValue(scale)
+	return &sidecar.PodRequests{CPUMilli: amounts.Cpu().MilliValue(), Memory: amounts.Memory().Value()}
 }
 
 // filtersByResources reports whether the profile has NodeResourcesFit turn nodes down.

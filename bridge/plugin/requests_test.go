@@ -1,7 +1,6 @@
 package plugin
 
 import (
-	"math"
 	"reflect"
 	"testing"
 
@@ -56,21 +55,5 @@ func TestNothingIsSentInAProfileWithoutNodeResourcesFit(t *testing.T) {
 	body := s.sidecar.Requests("prefilter")[0].Body
 	if nodes := body["headroom"].(map[string]any)["nodes"]; nodes != nil || body["requests"] != nil {
 		t.Errorf("sent %v and %v", nodes, body["requests"])
-	}
-}
-
-func TestAnAmountBeyond64BitsIsTheLargestOne(t *testing.T) {
-	for text, want := range map[string]int64{
-		"9223372036854775807m": math.MaxInt64, "9223372036854776": math.MaxInt64, "1e20": math.MaxInt64, "250m": 250,
-		"123456789012345678901234567890": math.MaxInt64,
-	} {
-		amount := resource.MustParse(text)
-		if got := scaled(&amount, resource.Milli); got != want {
-			t.Errorf("%s: %d, want %d", text, got, want)
-		}
-	}
-	memory := resource.MustParse("9223372036854775808")
-	if got := scaled(&memory, 0); got != math.MaxInt64 {
-		t.Errorf("memory: %d", got)
 	}
 }

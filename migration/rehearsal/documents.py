@@ -8,7 +8,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from allocator.nodes.amounts import CPU, MEMORY, PODS, counted_amount, milli_value
+from allocator.nodes.amounts import CPU, MEMORY, PODS, milli_value
 from allocator.nodes.node_resources import NodeResources
 from kube.api.workloads import DAEMON_SET, pod_path, replace_at, resolve_path
 from kube.quantity import Quantity
@@ -87,7 +87,7 @@ def node(document: Mapping[str, Any], others: NodeResources) -> dict[str, Any]:
     if spec.get("unschedulable"):
         created["spec"]["unschedulable"] = True
     room = {**_ROOM, **((document.get("status") or {}).get("allocatable") or {})}
-    cpu_milli = counted_amount(milli_value(Quantity(str(room[CPU])))) - others.requested.cpu_milli
+    cpu_milli = milli_value(Quantity(str(room[CPU]))) - others.requested.cpu_milli
     memory = Quantity(str(room[MEMORY])).round_up() - others.requested.memory
     room[CPU] = f"{max(0, cpu_milli)}m"
     room[MEMORY] = str(max(0, memory))

@@ -236,7 +236,7 @@ class IdleCluster:
 
     def _allocatable_nodes(self) -> Mapping[str, ResourceAmounts]:
         return {
-            name: read_amounts(node.status.allocatable).counted
+            name: read_amounts(node.status.allocatable)
             for name, node in self._cluster.nodes.items()
             if node.status.allocatable is not None
         }

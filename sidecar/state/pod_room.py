@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from allocator.cluster.cluster import Cluster
 from allocator.model.outcome import AttemptFailed
-from allocator.nodes.amounts import milli_value, whole_value
+from allocator.nodes.amounts import milli_value
 from allocator.nodes.headroom import Headroom
 from allocator.nodes.node_changes import NodeChanges
 from allocator.nodes.pod_requests import pod_request
@@ -250,7 +250,7 @@ def _pinned_kinds(
                 ),
             ),
             cpu_milli=milli_value(Quantity(pod.cpu)),
-            memory=whole_value(Quantity(pod.memory)),
+            memory=Quantity(pod.memory).round_up(),
             weight=max(1, WHOLE * pod.weight // total),
         )
         for pod, device_class in zip(usual_pods, classes, strict=True)

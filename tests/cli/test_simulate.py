@@ -1061,16 +1061,3 @@ def test_a_pod_that_no_node_takes_is_told_what_to_change() -> None:
 
     assert "advice    request cpu 128 or less to get node hami-0" in result.stdout
     assert "advice    remove a/b from nodeSelector to get node hami-0" in result.stdout
-
-
-@pytest.mark.parametrize("cpu", ["9223372036854776", "1e20", "1E"])
-def test_a_pod_that_requests_more_than_64_bits_is_not_placed(cpu: str) -> None:
-    requests = {
-        "containers": [{"name": "main", "image": "a", "resources": {"requests": {"cpu": cpu}}}]
-    }
-    huge = api_object("Pod", "huge", "team", spec=requests)
-
-    result = drawbridge("simulate", "-f", "-", "--snapshot", CLUSTER, stdin=dump_yaml([huge]))
-
-    assert result.exit_code == 1
-    assert "Pod team/huge  not placed" in result.stdout
