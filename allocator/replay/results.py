@@ -308,8 +308,8 @@ def measure_devices(
         CapacityUse(
             driver=driver,
             name=name,
-            total=_amount(totals[driver, name]),
-            allocated=_amount(allocated[driver, name]),
+            total=amount_of_nanos(totals[driver, name]),
+            allocated=amount_of_nanos(allocated[driver, name]),
         )
         for driver, name in keys
     )
@@ -325,7 +325,8 @@ def _allocated(use: DeviceUse | None, name: str, total: int) -> int:
     return amount.nanos if amount is not None else 0
 
 
-def _amount(nanos: int) -> float:
+def amount_of_nanos(nanos: int) -> float:
+    """Return an amount in units: whole if it is."""
     return nanos // _NANOS if nanos % _NANOS == 0 else nanos / _NANOS
 
 

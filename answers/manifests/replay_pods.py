@@ -6,6 +6,7 @@ from typing import Final
 
 import msgspec
 
+from allocator.cluster.cluster import Cluster
 from allocator.declarations.model import DeclaredGroup
 from allocator.pods.claims import Name, allocation_of, claim_name, pod_claims, pod_name
 from allocator.pods.extended_resource_claim import (
@@ -14,16 +15,18 @@ from allocator.pods.extended_resource_claim import (
     mapped_resources,
 )
 from allocator.replay.csv_pods import MAX_ROWS
+from allocator.replay.demand import DEVICE, DemandMeter
 from allocator.replay.tie_breaker import TieBreaker
 from allocator.replay.workload import ReplayGroup, ReplayPod
+from allocator.search.attempt import AllocatorOptions
 from answers.model.cluster_state import ClusterState, is_running
 from findings.text import join_names
 from kube.api.core import Pod, PodSpec
 from kube.api.extended_resources import extended_resources
-from kube.api.resource import DeviceRequest, ResourceClaim
+from kube.api.resource import ResourceClaim
 
 _DRAW_SEED: Final = 0xD2A3
-"""The seed of the draw, which is the same for all strategies and seeds of a replay."""
+"""Added to the seed of the draw, which is the same for all strategies and seeds of a replay."""
 _NAMED: Final = 3
 
 
@@ -85,34 +88,45 @@ def _replay_group(group: DeclaredGroup) -> ReplayGroup:
     )
 
 
-def drawn_pods(state: ClusterState, demand: float) -> ArrivingPods:
+def drawn_pods(state: ClusterState, demand: float, seed: int = 0) -> ArrivingPods:
     """Return pods drawn by chance from those that run, until they request a share of all devices.
 
     The cluster is that without its pods, but for those of DaemonSets, which every node has.
 
     Args:
         state: The cluster.
-        demand: The share of devices that is requested, 1.3 for 130 percent; a share of a device counts
-            as its largest capacity does.
+        demand: The share of devices that is requested, 1.3 for 130 percent; a request counts as
+            `allocator.replay.demand` says.
+        seed: The seed of the draw.
     """
     running = [pod for pod in state.pods.values() if is_running(pod) and not _is_of_daemon_set(pod)]
+    base = _without_pods(state, running)
+    builder = ReplayPodBuilder(base)
+    meter = DemandMeter(
+        Cluster(
+            slices=state.slices,
+            nodes=state.nodes,
+            claims=(),
+            classes=state.classes,
+            options=AllocatorOptions(),
+        )
+    )
     left_out: dict[str, list[str]] = {}
     kinds: list[tuple[Pod, tuple[ResourceClaim, ...]]] = []
+    sizes: list[int] = []
     for pod in running:
         claims = pod_claims(pod, state.claims, state.templates)
         if claims.missing:
             left_out.setdefault(claims.missing[0].message, []).append(_reference(pod))
-        else:
-            own = (*claims.held, *claims.open)
-            kinds.append((unbound(pod), tuple(map(unallocated, own))))
-    base = _without_pods(state, running)
-    capacities = _mean_capacities(state)
-    total = sum(len(slice_.spec.devices or ()) for slice_ in state.slices)
-    sizes = [_requested_devices(claims, capacities) for _, claims in kinds]
-    builder = ReplayPodBuilder(base)
+            continue
+        own = tuple(map(unallocated, (*claims.held, *claims.open)))
+        kinds.append((unbound(pod), own))
+        # With the claim for its extended resources.
+        sizes.append(meter.requested(builder.build(*kinds[-1]).claims).millionths)
     pods: list[ReplayPod] = []
-    requested, chance = 0.0, TieBreaker(_DRAW_SEED)
-    while sum(sizes) and requested < demand * total and len(pods) < MAX_ROWS:
+    requested, chance = 0, TieBreaker(_DRAW_SEED + seed)
+    enough = demand * meter.total_devices * DEVICE
+    while any(sizes) and requested < enough and len(pods) < MAX_ROWS:
         number = chance.below(len(kinds))
         pod, own_claims = kinds[number]
         requested += sizes[number]
@@ -186,37 +200,6 @@ def _without_pods(state: ClusterState, pods: Iterable[Pod]) -> ClusterState:
         pods={key: pod for key, pod in state.pods.items() if key not in names},
         claims=claims,
     )
-
-
-def _mean_capacities(state: ClusterState) -> Mapping[str, float]:
-    """Return capacity to its mean over the devices that have it, in nano-units."""
-    sums: dict[str, tuple[int, int]] = {}
-    for slice_ in state.slices:
-        for device in slice_.spec.devices or ():
-            for name, capacity in (device.capacity or {}).items():
-                total, count = sums.get(name, (0, 0))
-                sums[name] = total + capacity.value.nanos, count + 1
-    return {name: total / count for name, (total, count) in sums.items()}
-
-
-def _requested_devices(claims: Iterable[ResourceClaim], capacities: Mapping[str, float]) -> float:
-    """Return the devices that claims request; of alternatives the first counts."""
-    total = 0.0
-    for claim in claims:
-        for request in claim.spec.devices.requests or ():
-            total += _devices_of(request, capacities)
-    return total
-
-
-def _devices_of(request: DeviceRequest, capacities: Mapping[str, float]) -> float:
-    alternative = request.exactly or next(iter(request.first_available or ()), None)
-    if alternative is None:
-        return 0.0
-    amounts = (alternative.capacity.requests if alternative.capacity is not None else None) or {}
-    shares = [
-        amount.nanos / capacities[name] for name, amount in amounts.items() if capacities.get(name)
-    ]
-    return (alternative.count or 1) * max(shares, default=1.0)
 
 
 def _reference(pod: Pod) -> str:

@@ -5,12 +5,14 @@ from typing import Final
 
 import msgspec
 
+from allocator.cluster.cluster import Cluster
 from allocator.features.co_tenant_config import UNIFORM_CONFIG_DRIVERS
 from allocator.features.consumer_limits import consumer_limits
 from allocator.model.feature_gates import Features
 from allocator.nodes.node_resources import with_unnamed_resources
 from allocator.replay.added_nodes import add_nodes
 from allocator.replay.agreement import Agreement, compare
+from allocator.replay.demand import Demand, DemandMeter
 from allocator.replay.profiles import DEFAULT_PROFILES, SchedulerProfiles
 from allocator.replay.recorded import Changed, Course, Event
 from allocator.replay.replay import replay
@@ -40,11 +42,13 @@ class ReplayAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
     Attributes:
         strategies: The results, one for each strategy and seed.
+        demand: The devices that the pods request; None if none does, or where pods leave and are never there together.
         recorded: The recorded placements beside the scores of the stock scheduler; None without a recording.
         decisions: The recorded decisions of the bridge, made again; None if none were recorded.
     """
 
     strategies: tuple[StrategyResult, ...]
+    demand: Demand | None = None
     recorded: Agreement | None = None
     decisions: DecidedAgain | None = None
 
@@ -206,6 +210,24 @@ def compare_recorded(question: Question) -> Agreement | None:
         question.stock_options,
         question.profiles.stock,
     )
+
+
+def measure_demand(question: Question) -> Demand | None:
+    """Return the devices that the pods request of the cluster as it is; None if none does, or where pods leave."""
+    leave = question.order is Order.ARRIVAL and any(
+        pod.departure is not None for pod in question.pods
+    )
+    if leave or not any(pod.claims for pod in question.pods):
+        return None
+    inventory = question.inventory_as_it_is or question.inventory
+    cluster = Cluster(
+        slices=inventory.slices,
+        nodes=inventory.nodes,
+        claims=(),
+        classes=inventory.classes,
+        options=question.options,
+    )
+    return DemandMeter(cluster).demand(pod.claims for pod in question.pods)
 
 
 def first_capacity(result: StrategyResult) -> CapacityUse | None:

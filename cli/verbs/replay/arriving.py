@@ -27,6 +27,7 @@ def read_arriving(
     inputs: Inputs | None,
     pods_file: str | None,
     demand: float | None,
+    draw_seed: int | None,
 ) -> ArrivingPods:
     """Return the pods and the cluster before the first one; faults of a CSV end the program.
 
@@ -35,11 +36,12 @@ def read_arriving(
         inputs: The manifests with the cluster; None without.
         pods_file: A CSV, or FROM_SNAPSHOT; None with manifests.
         demand: The share of all devices that drawn pods request; None for the default.
+        draw_seed: The seed of the draw; None for the default.
 
     Raises:
         click.UsageError: The flags contradict each other, or there are no pods.
     """
-    _check_flags(inputs, pods_file, demand)
+    _check_flags(inputs, pods_file, demand, draw_seed)
     if inputs is not None:
         arriving = _manifest_pods(inputs)
     else:
@@ -52,7 +54,8 @@ def read_arriving(
             print_line(fault.line())
         arriving = ArrivingPods(pods=csv_pods, state=build_state(objects))
         if pods_file == FROM_SNAPSHOT:
-            arriving = drawn_pods(arriving.state, DEFAULT_DEMAND if demand is None else demand)
+            share = DEFAULT_DEMAND if demand is None else demand
+            arriving = drawn_pods(arriving.state, share, draw_seed or 0)
     if not arriving.pods and pods_file == FROM_SNAPSHOT:
         raise click.UsageError(
             "No pod that requests devices by a claim runs in this cluster, so none can be drawn from: give pods by "
@@ -65,13 +68,17 @@ def read_arriving(
     return arriving
 
 
-def _check_flags(inputs: Inputs | None, pods_file: str | None, demand: float | None) -> None:
+def _check_flags(
+    inputs: Inputs | None, pods_file: str | None, demand: float | None, draw_seed: int | None
+) -> None:
     if pods_file is None and inputs is None:
         raise click.UsageError("Missing option '--pods', or '-f' with manifests of pods.")
     if pods_file is not None and inputs is not None:
         raise click.UsageError("--pods and -f are mutually exclusive.")
     if demand is not None and pods_file != FROM_SNAPSHOT:
         raise click.UsageError(f"--demand needs --pods {FROM_SNAPSHOT}.")
+    if draw_seed is not None and pods_file != FROM_SNAPSHOT:
+        raise click.UsageError(f"--draw-seed needs --pods {FROM_SNAPSHOT}.")
     if pods_file == "-" and "-" in click.get_current_context().params["snapshots"]:
         raise click.UsageError("- is standard input, which can be read only once.")
 

@@ -36,6 +36,7 @@ from cli.verbs.replay.answer import (
     compare_recorded,
     has_capacities,
     list_jobs,
+    measure_demand,
     results_below,
     run_job,
     with_gain,
@@ -50,6 +51,7 @@ from cli.verbs.replay.text import format_percent, format_results
 from sidecar.replay.decisions import DecidedAgain
 
 MAX_SEEDS: Final = 1000
+MAX_DRAW_SEED: Final = 1_000_000
 HTML: Final = "html"
 
 EXAMPLES: Final = """\
@@ -93,6 +95,12 @@ def _check_number(
     metavar="PERCENT",
     help="With --pods from-snapshot, the devices that the pods request together, in percent of all: "
     f"{DEFAULT_DEMAND:.0%} by default.",
+)
+@click.option(
+    "--draw-seed",
+    type=click.IntRange(0, MAX_DRAW_SEED),
+    metavar="N",
+    help="With --pods from-snapshot, the number of the draw: each draws other pods. 0 by default.",
 )
 @click.option(
     "--add-nodes",
@@ -166,6 +174,7 @@ def replay(
     decided: DecidedAgain | None,
     pods_file: str | None,
     demand: float | None,
+    draw_seed: int | None,
     added: tuple[tuple[int, str], ...],
     quota_files: tuple[str, ...],
     scoring_profiles: Mapping[str, ScoringProfile],
@@ -192,7 +201,7 @@ def replay(
         arriving = recorded_pods(recorded, has_quotas=quotas is not None)
         order = recorded_order(order)
     else:
-        arriving = read_arriving(cluster_objects, inputs, pods_file, demand)
+        arriving = read_arriving(cluster_objects, inputs, pods_file, demand, draw_seed)
     for note in (*arriving.notes, *(() if quotas is None else quotas.notes(arriving.state))):
         print_line(f"note: {note}")
     pods = arriving.pods
@@ -223,13 +232,22 @@ def replay(
                     Course(result=results[-1], samples=recorder.samples, maps=recorder.maps)
                 )
     agreement = compare_recorded(question)
+    demanded = measure_demand(question)
     if output == HTML:
-        page = format_replay_page(results, courses, question.order, len(pods), agreement=agreement)
+        page = format_replay_page(
+            results, courses, question.order, len(pods), agreement=agreement, demand=demanded
+        )
         click.echo(page, nl=False)
     elif output == Output.TEXT:
-        click.echo(format_results(results, question.order, len(pods), agreement, decided))
+        click.echo(
+            format_results(
+                results, question.order, len(pods), demanded, agreement=agreement, decided=decided
+            )
+        )
     else:
-        answer = ReplayAnswer(strategies=tuple(results), recorded=agreement, decisions=decided)
+        answer = ReplayAnswer(
+            strategies=tuple(results), demand=demanded, recorded=agreement, decisions=decided
+        )
         click.echo(format_document(output, msgspec.json.encode(answer), Report.REPLAY))
     below = 0 if check_below is None else _print_below(results, check_below)
     if run.is_interrupted and len(results) < len(jobs):

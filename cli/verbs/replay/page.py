@@ -6,6 +6,7 @@ from typing import Final
 import msgspec
 
 from allocator.replay.agreement import RECORDED, Agreement
+from allocator.replay.demand import Demand
 from allocator.replay.results import StrategyResult
 from allocator.replay.timeline import MAPS, DeviceMap, Sample
 from allocator.replay.workload import Order
@@ -13,7 +14,7 @@ from cli.html.curves import Series, curves
 from cli.html.elements import Child, Markup, element
 from cli.html.page import build_page, lines, row, section, table, tiles
 from cli.verbs.replay.answer import first_capacity
-from cli.verbs.replay.text import NOT_MODELLED, format_agreement, format_percent
+from cli.verbs.replay.text import NOT_MODELLED, format_agreement, format_demand, format_percent
 from findings.text import count_text
 
 MAX_CELLS: Final = 16_000
@@ -45,6 +46,7 @@ def format_replay_page(
     version: str = "",
     *,
     agreement: Agreement | None = None,
+    demand: Demand | None = None,
 ) -> str:
     """Return the page.
 
@@ -55,6 +57,7 @@ def format_replay_page(
         pods: Number of pods.
         version: The program's version, for the line below the title; may be empty.
         agreement: The recorded placements, for pods of a recording; None for others.
+        demand: The devices that the pods request; None where they leave.
     """
     capacity = next(filter(None, map(first_capacity, results)), None)
     if agreement is not None:
@@ -62,7 +65,11 @@ def format_replay_page(
     name = f"{capacity.name} of {capacity.driver}" if capacity is not None else "devices in use"
     parts: list[Child] = [
         tiles(_tiles(results, pods)),
-        section("Strategies", _results(results)),
+        section(
+            "Strategies",
+            _results(results),
+            note="" if demand is None else f"{format_demand(demand)}.",
+        ),
         section("Pods that failed, and idle devices", _reasons(results)),
     ]
     if any(result.held_back for result in results):

@@ -46,8 +46,9 @@ def with_recording(command: _Command) -> _Command:
                 )
             otherwise(recorded=None, happened=None, decided=None, **values)
             return
-        if values["demand"] is not None:
-            raise click.UsageError("--demand needs --pods from-snapshot.")
+        for name, flag in (("demand", "--demand"), ("draw_seed", "--draw-seed")):
+            if values[name] is not None:
+                raise click.UsageError(f"{flag} needs --pods from-snapshot.")
         cluster = read_course(recording.entries(), recording.name)
         pop_flags(ClusterFlags, values)
         moved = move_recorded(

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from allocator.replay.agreement import RECORDED, Agreement
+from allocator.replay.demand import Demand
 from allocator.replay.results import CapacityUse, StrategyResult
 from allocator.replay.workload import Order
 from cli.output.layout import format_table
@@ -22,6 +23,8 @@ def format_results(
     results: Sequence[StrategyResult],
     order: Order,
     pods: int,
+    demand: Demand | None = None,
+    *,
     agreement: Agreement | None = None,
     decided: DecidedAgain | None = None,
 ) -> str:
@@ -31,6 +34,7 @@ def format_results(
         results: The results.
         order: The order in which pods arrived.
         pods: Number of pods.
+        demand: The devices that they request; None where they leave.
         agreement: The recorded placements, for pods of a recording; None for others.
         decided: The recorded decisions of the bridge, made again; None if none were recorded.
     """
@@ -54,6 +58,8 @@ def format_results(
     rows = [
         (*_row(result, waits=waits), *(_gain(result) if has_gain else ())) for result in results
     ]
+    if demand is not None:
+        subtitle += f"\n{format_demand(demand)}"
     parts = [subtitle, format_table(head, rows)]
     if has_gain:
         parts.append(
@@ -78,6 +84,29 @@ def format_results(
 
 def _capacity_name(capacity: CapacityUse | None) -> str:
     return "" if capacity is None else printable(f"{capacity.name} of {capacity.driver}")
+
+
+def format_demand(demand: Demand) -> str:
+    """Return a line with the devices that the pods request, and the share of each capacity."""
+    devices = format_number(demand.requested_devices)
+    total = count_text(demand.total_devices, "device")
+    parts = [
+        f"{printable(f'{capacity.name} of {capacity.driver}')} {format_percent(capacity.percent)}"
+        for capacity in demand.capacities
+    ]
+    of_capacities = f": {', '.join(parts)}" if parts else ""
+    return (
+        f"The pods request {devices} of {total}, {format_percent(demand.percent)}{of_capacities}"
+    )
+
+
+def format_number(number: float) -> str:
+    """Return a number with at most two places, and without those that are 0.
+
+    >>> format_number(520.0), format_number(7.125)
+    ('520', '7.12')
+    """
+    return f"{number:.2f}".rstrip("0").rstrip(".")
 
 
 def format_agreement(agreement: Agreement) -> Iterator[str]:
