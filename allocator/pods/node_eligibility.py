@@ -8,6 +8,7 @@ nodeaffinity,tainttoleration}; k8s.io/component-helpers v0.37.1, scheduling/core
 """
 
 from collections.abc import Callable, Iterable, Iterator
+from enum import StrEnum
 from typing import Final, NamedTuple
 
 from allocator.model.outcome import Reason, RejectionReason
@@ -56,6 +57,30 @@ def counted_rejection(pod: Pod, node: Node) -> str | None:
     if names is not None and node.metadata.name not in names:
         return "node(s) didn't satisfy plugin(s) [NodeAffinity]"
     return next((check.counted for check in _CHECKS if check.rejects(pod, node)), None)
+
+
+class Barrier(StrEnum):
+    """The state of a node that keeps pods away: it is cordoned, or has a taint."""
+
+    UNSCHEDULABLE = "unschedulable"
+    UNTOLERATED_TAINT = "untoleratedTaint"
+
+
+def barrier(pod: Pod, node: Node) -> Barrier | None:
+    """Return the state of a node that alone keeps a pod away; None if nothing does, or the pod asks for other nodes.
+
+    >>> from kube.api.meta import ObjectMeta
+    >>> from kube.api.core import NodeSpec, PodSpec
+    >>> cordoned = Node(metadata=ObjectMeta(name="a"), spec=NodeSpec(unschedulable=True))
+    >>> barrier(Pod(), cordoned)
+    <Barrier.UNSCHEDULABLE: 'unschedulable'>
+    >>> barrier(Pod(spec=PodSpec(node_selector={"disk": "ssd"})), cordoned)
+    """
+    if _other_node(pod, node) or _misses_choice(pod, node):
+        return None
+    if _unschedulable(pod, node):
+        return Barrier.UNSCHEDULABLE
+    return Barrier.UNTOLERATED_TAINT if _untolerated_taint(pod, node) else None
 
 
 class PodChange(NamedTuple):

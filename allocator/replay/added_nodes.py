@@ -45,7 +45,7 @@ def add_nodes(inventory: Inventory, name: str, count: int) -> Inventory:
     ]
     return replace(
         inventory,
-        nodes=(*inventory.nodes, *(_node(model, added) for added in names)),
+        nodes=(*inventory.nodes, *(node_like(model, added) for added in names)),
         slices=(
             *inventory.slices,
             *(copy for added in names for copy in _slices(slices, name, added)),
@@ -61,7 +61,8 @@ def add_nodes(inventory: Inventory, name: str, count: int) -> Inventory:
     )
 
 
-def _node(model: Node, name: str) -> Node:
+def node_like(model: Node, name: str) -> Node:
+    """Return a node like another one, under a name of its own."""
     labels = dict(model.labels)
     if HOSTNAME in labels:
         labels[HOSTNAME] = name

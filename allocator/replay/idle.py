@@ -8,6 +8,7 @@ from allocator.cluster.verdicts import NodePlans
 from allocator.model.devices import PublishedDevice
 from allocator.model.outcome import AttemptFailed
 from allocator.model.selectors import selector_chain
+from allocator.pods.node_eligibility import barrier
 from allocator.replay.state import ReplayState
 from allocator.replay.workload import GROUP_DOES_NOT_FIT, Candidate
 from allocator.strategies.strategy import Strategy
@@ -37,7 +38,7 @@ class FailedShape(NamedTuple):
 def idle_reasons(
     state: ReplayState, failed: Sequence[FailedShape], strategy: Strategy
 ) -> Mapping[str, int]:
-    """Return the number of idle devices by reason: a resource that the node lacks, or one of those above.
+    """Return the number of idle devices by reason: a resource that the node lacks, a `Barrier`, or one of those above.
 
     Of several reasons that of the most failed pods counts for a node.
 
@@ -79,10 +80,13 @@ def _reason(
 ) -> str | None:
     """Return the reason a pod does not use idle devices of a node; None if it asks for none of them."""
     candidate = shape.candidate
-    if candidate.eligible is not None and node not in candidate.eligible:
+    fits = plans.fitting(node) is not None
+    if not fits and not _asks_for_any(candidate, devices):
         return None
-    if plans.fitting(node) is None:
-        return TOO_FEW if _asks_for_any(candidate, devices) else None
+    if candidate.eligible is not None and node not in candidate.eligible:
+        return barrier(candidate.pod.pod, state.cluster.nodes[node])
+    if not fits:
+        return TOO_FEW
     lacks = state.lacks(candidate, (node,))
     if lacks:
         return min(lacks)

@@ -521,6 +521,49 @@ def test_idle_devices_have_a_reason(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("spec", "want", "note"),
+    [
+        ({"unschedulable": True}, "unschedulable", "node is unschedulable"),
+        (
+            {"taints": [{"key": "broken", "effect": "NoSchedule"}]},
+            "untoleratedTaint",
+            "untolerated taint broken:NoSchedule",
+        ),
+        ({}, None, None),
+    ],
+)
+def test_devices_of_a_node_that_is_closed(
+    spec: Document, want: str | None, note: str | None, tmp_path: Path
+) -> None:
+    """Three pods ask for a GPU, and the open node has two; copies of the other are closed as it is."""
+    closed = {**node("node-b"), "spec": spec}
+    state = (*(entry for entry in STATE if entry["metadata"]["name"] != "node-b"), closed)
+    text = rows(*(f"p{number},1,gpu,milli=600" for number in range(3)))
+
+    (entry,) = results(text, state=state, folder=tmp_path)
+    added = replay(
+        text, "--strategy", "stock", "--add-nodes", "2=node-b", state=state, folder=tmp_path
+    )
+
+    assert entry["idleBecause"] == ({want: 2} if want else {"nobodyAsks": 1})
+    line = f"note: no pod can run on the nodes that are added like node-b: {note}\n"
+    assert added.stderr.startswith(line) == (note is not None)
+
+
+def test_devices_of_a_node_that_nobody_chooses_are_not_blocked_by_its_taint(tmp_path: Path) -> None:
+    tainted = {**node("node-b"), "spec": {"unschedulable": True}}
+    state = (*(entry for entry in STATE if entry["metadata"]["name"] != "node-b"), tainted)
+    text = rows(
+        *(f"p{number},1,gpu,milli=600,disk=ssd" for number in range(3)),
+        columns="name,cpu,class,capacity,nodeSelector",
+    )
+
+    (entry,) = results(text, state=state, folder=tmp_path)
+
+    assert entry["idleBecause"] == {"nobodyAsks": 2}
+
+
 def test_the_schedulers_configuration_is_followed(tmp_path: Path) -> None:
     """Of a large and a small node the first is emptier, and the second is fuller."""
     state = (

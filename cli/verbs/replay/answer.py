@@ -1,5 +1,6 @@
 """Replays of pods on the state of a cluster: their strategies, seeds and policies. Pure."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
@@ -10,7 +11,8 @@ from allocator.features.co_tenant_config import UNIFORM_CONFIG_DRIVERS
 from allocator.features.consumer_limits import consumer_limits
 from allocator.model.feature_gates import Features
 from allocator.nodes.node_resources import with_unnamed_resources
-from allocator.replay.added_nodes import add_nodes
+from allocator.pods.node_eligibility import node_rejection
+from allocator.replay.added_nodes import add_nodes, node_like
 from allocator.replay.agreement import Agreement, compare
 from allocator.replay.demand import Demand, DemandMeter
 from allocator.replay.profiles import DEFAULT_PROFILES, SchedulerProfiles
@@ -24,7 +26,8 @@ from allocator.search.attempt import AllocatorOptions
 from answers.manifests.replay_quotas import GivenQuotas, ReplayQuotas
 from answers.model.cluster_state import ClusterState, is_running
 from answers.recording.course import RecordedCluster
-from findings.text import join_names
+from findings.text import join_names, printable
+from kube.api.core import Node
 from kube.api.extended_resources import extended_resources
 from kube.api.ownership import driver_settings
 from kube.api.resource import ResourceSlice
@@ -155,6 +158,28 @@ def build_question(
         quotas=quotas,
         inventory_as_it_is=inventory if added else None,
     )
+
+
+def describe_unused(question: Question, added: Iterable[tuple[int, str]]) -> Iterator[str]:
+    """Yield a note for each node whose likes no pod can run on, as where it is cordoned.
+
+    Args:
+        question: The pods and the cluster.
+        added: Numbers of nodes that are added, each with the name of a node that they are like.
+    """
+    nodes = {node.metadata.name: node for node in question.inventory.nodes}
+    for name in dict.fromkeys(name for _, name in added):
+        like = node_like(nodes[name], f"{name}-added")
+        reasons = Counter(_rejection(pod, like) for pod in question.pods)
+        if reasons and not reasons[""]:
+            (reason, _), *_others = reasons.most_common(1)
+            yield printable(f"no pod can run on the nodes that are added like {name}: {reason}")
+
+
+def _rejection(pod: ReplayPod, node: Node) -> str:
+    """Return the reason a node rejects a pod, devices and resources aside; empty if it does not."""
+    rejection = node_rejection(pod.pod, node)
+    return "" if rejection is None else rejection.subject
 
 
 def list_jobs(strategies: Iterable[str], seeds: int) -> Sequence[Job]:

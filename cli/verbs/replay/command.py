@@ -34,6 +34,7 @@ from cli.verbs.replay.answer import (
     UnknownNode,
     build_question,
     compare_recorded,
+    describe_unused,
     has_capacities,
     list_jobs,
     measure_demand,
@@ -214,6 +215,8 @@ def replay(
         quotas=quotas,
         happened=happened,
     )
+    for note in describe_unused(question, added):
+        print_line(f"note: {note}")
     if check_below is not None and not has_capacities(question):
         raise click.UsageError("--check-below needs devices with a capacity, and there are none.")
     names = [name for names in strategy_lists for name in names] or STRATEGIES
