@@ -357,8 +357,9 @@ def test_the_text_has_a_line_for_each_replay_and_the_reasons(tmp_path: Path) -> 
     outcome = replay(rows("a,1,gpu,milli=1000", "b,9,,"), *call, folder=tmp_path)
 
     assert outcome.exit_code == 0
-    assert outcome.stdout.splitlines()[:9] == [
+    assert outcome.stdout.splitlines()[:10] == [
         "2 pods in the order file. ALLOCATED: the share of milli of gpu.example.com at the end",
+        "The pods request 1 of 4 devices, 25.00 %: milli of gpu.example.com 25.00 %",
         "",
         "STRATEGY      SEED  PLACED  FAILED  ALLOCATED  IN USE  IDLE  2ND TRY",
         "stock         0     1       1       25.00 %    1       3     0",

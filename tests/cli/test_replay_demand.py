@@ -117,9 +117,10 @@ def test_pods_that_leave_have_no_demand_together(tmp_path: Path) -> None:
 
 
 def test_the_draw_needs_pods_that_are_drawn(tmp_path: Path) -> None:
-    pods = tmp_path / "pods.csv"
+    snapshot, pods = tmp_path / "cluster.yaml", tmp_path / "pods.csv"
+    snapshot.write_text(dump_yaml(MIXED))
     pods.write_text("name\na\n")
-    call = ("--snapshot", tmp_path / "none.yaml", "--pods", pods, "--draw-seed", "1")
+    call = ("--snapshot", snapshot, "--pods", pods, "--draw-seed", "1")
 
     result = drawbridge("replay", *call)
 

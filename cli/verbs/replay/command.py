@@ -203,8 +203,6 @@ def replay(
         order = recorded_order(order)
     else:
         arriving = read_arriving(cluster_objects, inputs, pods_file, demand, draw_seed)
-    for note in (*arriving.notes, *(() if quotas is None else quotas.notes(arriving.state))):
-        print_line(f"note: {note}")
     pods = arriving.pods
     question = _build_question(
         arriving,
@@ -215,7 +213,8 @@ def replay(
         quotas=quotas,
         happened=happened,
     )
-    for note in describe_unused(question, added):
+    quota_notes = () if quotas is None else quotas.notes(arriving.state)
+    for note in (*arriving.notes, *quota_notes, *describe_unused(question, added)):
         print_line(f"note: {note}")
     if check_below is not None and not has_capacities(question):
         raise click.UsageError("--check-below needs devices with a capacity, and there are none.")

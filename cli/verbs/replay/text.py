@@ -95,9 +95,7 @@ def format_demand(demand: Demand) -> str:
         for capacity in demand.capacities
     ]
     of_capacities = f": {', '.join(parts)}" if parts else ""
-    return (
-        f"The pods request {devices} of {total}, {format_percent(demand.percent)}{of_capacities}"
-    )
+    return f"The pods request {devices} of {total}, {format_percent(demand.percent)}{of_capacities}"
 
 
 def format_number(number: float) -> str:
