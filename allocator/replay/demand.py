@@ -211,12 +211,12 @@ def _measure(request: Request, selected: _Selected) -> RequestedDevices | None:
     share = Fraction(0)
     nanos: Counter[_Capacity] = Counter()
     for (driver, shape), count in selected.kinds.items():
-        taken = _taken(request, shape)
-        if taken is None:
+        consumed = _consumed_amounts(request, shape)
+        if consumed is None:
             continue
         devices += count
-        share += count * _largest_share(taken, shape)
-        for name, amount in taken.items():
+        share += count * _largest_share(consumed, shape)
+        for name, amount in consumed.items():
             nanos[driver, name] += count * amount
     if not devices:
         return None
@@ -228,7 +228,7 @@ def _measure(request: Request, selected: _Selected) -> RequestedDevices | None:
     )
 
 
-def _taken(request: Request, shape: Shape) -> Mapping[str, int] | None:
+def _consumed_amounts(request: Request, shape: Shape) -> Mapping[str, int] | None:
     """Return the amount of each capacity that a request takes of a device; None if the device is too small."""
     try:
         consumption = capacity_consumption(request.capacity, shape.capacity, fractional=True)
@@ -241,17 +241,19 @@ def _taken(request: Request, shape: Shape) -> Mapping[str, int] | None:
     return {name: amount.nanos for name, amount in consumption.amounts.items()}
 
 
-def _largest_share(taken: Mapping[str, int], shape: Shape) -> Fraction:
-    """Return the largest share of any capacity that is taken; a whole device without capacities."""
+def _largest_share(consumed: Mapping[str, int], shape: Shape) -> Fraction:
+    """Return the largest share of any capacity; a whole device without capacities."""
     if not shape.shareable:
         return Fraction(1)
     totals = {name: capacity.value.nanos for name, capacity in shape.capacity.items()}
-    shares = [Fraction(amount, totals[name]) for name, amount in taken.items() if totals[name] > 0]
+    shares = [
+        Fraction(amount, totals[name]) for name, amount in consumed.items() if totals[name] > 0
+    ]
     return max(shares, default=Fraction(1))
 
 
 def _count_named(claim: ResourceClaim) -> int:
-    """Return the number of devices that a claim names, whether they can be had or not."""
+    """Return the number of devices that a claim names."""
     total = 0
     for request in claim.spec.devices.requests or ():
         alternative = request.exactly or next(iter(request.first_available or ()), None)

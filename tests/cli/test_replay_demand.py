@@ -1,4 +1,4 @@
-"""The demand of a replay: the pods that are drawn from a snapshot, and how it is told."""
+"""The demand of a replay, and the pods drawn from a snapshot by it."""
 
 import json
 from collections.abc import Sequence
@@ -79,7 +79,7 @@ def test_drawn_pods_request_the_share_of_all_devices_on_a_mixed_cluster(
 
 
 def test_another_draw_has_other_pods_and_the_same_draw_the_same(tmp_path: Path) -> None:
-    """Memory tells the two kinds of pods apart, of which as many come as chance decides."""
+    """Memory tells the two kinds of pods apart."""
     flags = [("--draw-seed", str(seed)) for seed in range(5)]
     draws = [demand(tmp_path, *flag) for flag in flags]
     amounts = {draw["capacities"][0]["requested"] for draw in draws}

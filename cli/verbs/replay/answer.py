@@ -161,7 +161,7 @@ def build_question(
 
 
 def describe_unused(question: Question, added: Iterable[tuple[int, str]]) -> Iterator[str]:
-    """Yield a note for each node whose likes no pod can run on, as where it is cordoned.
+    """Yield a note for each model of added nodes that is closed to all pods.
 
     Args:
         question: The pods and the cluster.
@@ -238,7 +238,7 @@ def compare_recorded(question: Question) -> Agreement | None:
 
 
 def measure_demand(question: Question) -> Demand | None:
-    """Return the devices that the pods request of the cluster as it is; None if none does, or where pods leave."""
+    """Return the demand of the pods for devices; None without any, or with pods that leave."""
     leave = question.order is Order.ARRIVAL and any(
         pod.departure is not None for pod in question.pods
     )
