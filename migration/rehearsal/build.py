@@ -1,24 +1,23 @@
 """The part of a cluster that a rehearsal of its plan needs. Pure."""
 
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 from typing import Any, Final
 
 from allocator.nodes.node_resources import NodeResources
-from findings.text import join_names
 from kube.api.device_quota import API_VERSION, KIND
 from kube.api.meta import encode
 from kube.api.workloads import DAEMON_SET
 from kube.manifests.source import SourceObject
 from migration.assessment.assess import AssessedCluster, assess_cluster
 from migration.assessment.assumed import ASSUMED
-from migration.assessment.evidence import mapping_at, read_evidence, text_map
+from migration.assessment.evidence import mapping_at, read_evidence
 from migration.assessment.workloads import Workload, group_workloads
 from migration.plan.facts.vendors import NVIDIA
-from migration.plan.facts.work import HOSTNAME, bound_pods
+from migration.plan.facts.work import bound_pods
 from migration.plan.model.plan import Plan, PlannedNode, Wave
-from migration.rehearsal.documents import KINDS, bare_pod, node, on_nodes, plain, workload
+from migration.rehearsal.documents import KINDS, bare_pod, node, plain, workload
 from migration.rehearsal.model import RehearsalInput, RehearsedNode, RehearsedWave
 from translation.cluster.snapshot import TranslationOptions
 from translation.profiles.profile import Profile
@@ -63,11 +62,6 @@ def build_rehearsal(
         (*_SYSTEM_PRIORITIES, *(entry.name for entry in objects if entry.kind == "PriorityClass"))
     )
     bound = bound_pods(objects, namespace)
-    hostnames = {
-        entry.name: text_map(entry.document, "metadata", "labels").get(HOSTNAME, entry.name)
-        for entry in objects
-        if entry.kind == "Node"
-    }
     workloads: list[Mapping[str, Any]] = []
     places: dict[str, tuple[str, ...]] = {}
     left_out: list[str] = []
@@ -80,13 +74,11 @@ def build_rehearsal(
                 f"{entry.key.reference}: its {entry.pods} pods belong to a kind that Kubernetes does not run"
             )
             continue
-        if nodes := _volume_nodes(group, bound, namespace):
-            created = on_nodes(created, [hostnames.get(name, name) for name in nodes])
-            if len(nodes) > 1:
-                left_out.append(
-                    f"{entry.key.reference}: its PersistentVolumes are each of one node: a pod that is evicted may come back "
-                    f"on any of {join_names(nodes)}"
-                )
+        if any((pod.namespace or namespace, pod.name) in bound for pod in group.pods):
+            left_out.append(
+                f"{entry.key.reference}: its PersistentVolumes of one node: a pod that is evicted may come back on another "
+                "node"
+            )
         workloads.append(_in_namespace(created, entry.key.namespace))
         rehearsed.update(entry.members)
         places[entry.key.reference] = tuple(sorted(filter(None, map(_node_of, group.pods))))
@@ -142,16 +134,6 @@ def _workload(group: Workload, priorities: frozenset[str]) -> dict[str, Any] | N
     if group.owner is None or group.key.kind not in KINDS:
         return None
     return workload(group.owner.document, priorities, _scheduler_of(group))
-
-
-def _volume_nodes(
-    group: Workload, bound: Collection[tuple[str, str]], namespace: str
-) -> tuple[str, ...]:
-    """Return the nodes of the volumes of a workload's pods; none if a pod has no such volume."""
-    names = [(pod.namespace or namespace, pod.name) for pod in group.pods]
-    if not names or not all(name in bound for name in names):
-        return ()
-    return tuple(sorted(set(filter(None, map(_node_of, group.pods)))))
 
 
 def _scheduler_of(group: Workload) -> str:

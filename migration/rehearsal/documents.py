@@ -5,15 +5,14 @@ could act or hold a secret: no Secret, no webhook, no controller of others.
 """
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Final
 
 from allocator.nodes.amounts import CPU, MEMORY, PODS, milli_value
 from allocator.nodes.node_resources import NodeResources
-from kube.api.workloads import DAEMON_SET, pod_path, replace_at, resolve_path
+from kube.api.workloads import DAEMON_SET
 from kube.quantity import Quantity
-from migration.assessment.evidence import list_at, mapping_at
-from migration.plan.facts.work import HOSTNAME, RUN_TO_COMPLETION
+from migration.plan.facts.work import RUN_TO_COMPLETION
 
 IMAGE: Final = "registry.internal/app:1"
 """The image of containers without one; no kubelet pulls it."""
@@ -46,7 +45,6 @@ KINDS: Final = tuple(_WORKLOAD_FIELDS)
 """Kinds of workloads that kube-controller-manager runs."""
 _UNSTARTED_TAINTS: Final = "node.kubernetes.io/"
 """Prefix of taints that Kubernetes itself sets and removes."""
-_REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 _ROOM: Final = {"cpu": "128", "memory": "1Ti", "ephemeral-storage": "1Ti", "pods": "500"}
 
 
@@ -181,31 +179,6 @@ def pod_template(
             "terminationGracePeriodSeconds": 0,
         },
     }
-
-
-def on_nodes(document: Mapping[str, Any], hostnames: Sequence[str]) -> dict[str, Any]:
-    """Return a workload, or a pod, for some nodes only, as with PersistentVolumes of these nodes.
-
-    Args:
-        document: The document as `workload` or `bare_pod` return it.
-        hostnames: The values of the nodes' label `kubernetes.io/hostname`.
-    """
-    path = pod_path(str(document["apiVersion"]), str(document["kind"])) or ()
-    _, pod = resolve_path(document, path)
-    spec = mapping_at(pod, "spec")
-    affinity = mapping_at(spec, "affinity")
-    required = mapping_at(affinity, "nodeAffinity", _REQUIRED)
-    expression = {"key": HOSTNAME, "operator": "In", "values": [*hostnames]}
-    terms = [
-        {**term, "matchExpressions": [*list_at(term, "matchExpressions"), expression]}
-        for term in list_at(required, "nodeSelectorTerms") or [{}]
-    ]
-    node_affinity = {
-        **mapping_at(affinity, "nodeAffinity"),
-        _REQUIRED: {"nodeSelectorTerms": terms},
-    }
-    bound = {**spec, "affinity": {**affinity, "nodeAffinity": node_affinity}}
-    return dict(replace_at(document, (*path, "spec"), bound))
 
 
 def _container(container: Mapping[str, Any]) -> dict[str, Any]:
