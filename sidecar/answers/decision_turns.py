@@ -1,12 +1,12 @@
 """The pods to decide about now, such that a namespace delays those of others for a moment only.
 
 The scheduler asks about one pod after the other. A namespace whose decisions took a second rests for four
-while pods of others come; a pod that comes meanwhile is turned away at once, and is named to the scheduler
-again when the rest is over. A pod whose decision did not end in the process before this one comes last.
+while pods of others come, or are in the scheduler's queue behind its own; a pod that comes meanwhile is turned away
+at once, and is named to the scheduler again when the rest is over. A pod whose decision did not end in the process before this one comes last.
 """
 
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Collection, Iterable, Mapping
 from itertools import islice
 from types import MappingProxyType
@@ -20,6 +20,8 @@ MIN_REST_S: Final = 0.25
 """Rests that are shorter are not taken: each costs an attempt of the scheduler."""
 OTHERS_S: Final = 2.0
 """The time for which pods of other namespaces count as waiting after a question about one."""
+EXPECTED_S: Final = 30.0
+"""The time for which a pod counts as waiting that the scheduler is about to ask about."""
 LAST_S: Final = 10.0
 """The time without a question about any other pod before a decision about one that comes last."""
 AGAIN_S: Final = 600.0
@@ -61,6 +63,40 @@ class Ready(NamedTuple):
     next_s: float
 
 
+class _ExpectedPods:
+    """The pods that the scheduler is about to ask about; it says nothing about its queue itself."""
+
+    def __init__(self) -> None:
+        """Begin without a pod."""
+        # UID to namespace and time, the oldest first.
+        self._pods: OrderedDict[str, tuple[str, float]] = OrderedDict()
+        self._counts = Counter[str]()
+
+    def add(self, pod: Pod, now_s: float) -> None:
+        """Expect a question about a pod."""
+        uid, namespace = pod.metadata.uid, pod.metadata.namespace
+        self.discard(uid)
+        self._pods[uid] = (namespace, now_s)
+        self._counts[namespace] += 1
+
+    def discard(self, uid: str) -> None:
+        """Expect no question about a pod."""
+        if (entry := self._pods.pop(uid, None)) is not None:
+            namespace, _ = entry
+            self._counts[namespace] -= 1
+            if not self._counts[namespace]:
+                del self._counts[namespace]
+
+    def has_others(self, namespace: str, now_s: float) -> bool:
+        """Return True if a pod of another namespace is expected."""
+        while self._pods:
+            uid, (_, since_s) = next(iter(self._pods.items()))
+            if now_s - since_s < EXPECTED_S:
+                break
+            self.discard(uid)
+        return len(self._pods) > self._counts[namespace]
+
+
 class DecisionTurns:
     """The rests of namespaces, and the pods that come last."""
 
@@ -80,6 +116,9 @@ class DecisionTurns:
         self._began_s = clock()
         self._rests = Rests()
         self._asked_s: OrderedDict[str, float] = OrderedDict()
+        self._expected = _ExpectedPods()
+        # By name: the profiles that asked. The scheduler has a few.
+        self._schedulers: set[str] = set()
         self._undecided = dict(undecided)
 
     @property
@@ -87,9 +126,25 @@ class DecisionTurns:
         """The UIDs of the pods with decisions that did not end, and the number of these."""
         return dict(self._undecided)
 
+    def expect(self, *pods: Pod) -> None:
+        """Take note that the scheduler is about to ask about pods: they are new, or are to be tried again.
+
+        Pods of other schedulers, and those that are bound, are left out.
+        """
+        for pod in pods:
+            if pod.spec.scheduler_name in self._schedulers and not pod.spec.node_name:
+                self._expected.add(pod, self._clock())
+
+    def asked(self, pods: Iterable[Pod]) -> None:
+        """Take note that the scheduler asks about pods that are decided about with another one."""
+        for pod in pods:
+            self._expected.discard(pod.metadata.uid)
+
     def turn_away(self, pod: Pod) -> Rejection | None:
         """Take note that the scheduler asks about a pod; return a rejection if it is not decided about now."""
         namespace, now_s = pod.metadata.namespace, self._clock()
+        self._schedulers.add(pod.spec.scheduler_name)
+        self._expected.discard(pod.metadata.uid)
         times = self._undecided.get(pod.metadata.uid, 0)
         if times >= MAX_TIMES:
             return GIVEN_UP
@@ -110,6 +165,7 @@ class DecisionTurns:
     def forget(self, uid: str) -> None:
         """Forget a pod that is bound or gone."""
         self._undecided.pop(uid, None)
+        self._expected.discard(uid)
 
     def begin(self, uids: Collection[str]) -> None:
         """Forget the pods of the process before that are gone.
@@ -151,7 +207,7 @@ class DecisionTurns:
         rest_s = self._rests.left_s(namespace, now_s)
         if rest_s < MIN_REST_S:
             return 0.0
-        others_wait = any(
+        others_wait = self._expected.has_others(namespace, now_s) or any(
             other != namespace and now_s - asked_s < OTHERS_S
             for other, asked_s in islice(reversed(self._asked_s.items()), 2)
         )

@@ -164,6 +164,7 @@ class Service:
             keep_after_s=keep_for_group_after_s,
             clock=clock,
         )
+        state.on_begin = self.turns.expect
         state.on_end = state.groups.on_end = self._forget
 
     async def prepare(self) -> None:
@@ -334,10 +335,12 @@ class Service:
                 is_complete = not (woken.more or woken.is_partial)
                 self._waiting.wake(woken.entries, is_complete=is_complete)
                 rest_s = min(REST_PER_PLAN * (self._clock() - began), MAX_REST_S)
+        entries = (*ready_entries, *woken.entries)
+        self.turns.expect(*(entry.pod for entry in entries))
         return WakeAnswer(
             instance=self.instance,
             acknowledged=self.reservations.acknowledged,
-            pods=tuple(name for entry in (*ready_entries, *woken.entries) for name in entry.names),
+            pods=tuple(name for entry in entries for name in entry.names),
             more=woken.more,
             rest_millis=ceil(rest_s * 1000),
             next_millis=ceil(ready.next_s * 1000) if unfinished_pods else 0,
@@ -388,13 +391,11 @@ class Service:
             return self._answer(Verdict.CONTINUE)
         for claim in self._pods.releasable_claims(pod):
             if await self.commits.release(request.pod_uid, claim, deallocate=True):
-                return self._answer(
-                    Verdict.RELEASED, message=f"deallocated ResourceClaim {claim.name[1]}"
-                )
+                message = f"deallocated ResourceClaim {claim.name[1]}"
+                return self._answer(Verdict.RELEASED, message=message)
         if await self._awaits_release(pod):
-            return self._answer(
-                Verdict.WAIT, message="devices of pods that are gone are being released"
-            )
+            message = "devices of pods that are gone are being released"
+            return self._answer(Verdict.WAIT, message=message)
         return self._answer(Verdict.CONTINUE)
 
     async def _awaits_release(self, pod: Pod) -> bool:

@@ -70,6 +70,7 @@ class ClusterState:
         quotas: The DeviceQuotas, and what is charged to them.
         features: The gates of allocation.
         now: The wall clock.
+        on_begin: Called with each pod with claims that appears.
         on_end: Called with the UID of each pod that was bound or deleted.
         wakeups: The number of times that all waiting pods should be tried again, not only those
             that the change of `version` helps.
@@ -135,6 +136,7 @@ class ClusterState:
         self._driver_settings: tuple[OwnedDriver, ...] = ()
         self._drivers = drivers
         self._default_strategy = default_strategy
+        self.on_begin: Callable[[Pod], None] = lambda _: None
         self.on_end: Callable[[str], None] = lambda _: None
         self.wakeups = 0
         self._served: frozenset[str] = drivers
@@ -375,8 +377,7 @@ class ClusterState:
         self, key: Name, old: ResourceClaim | None, new: ResourceClaim | None
     ) -> None:
         self.consumers.replace_claim(key, old, new)
-        uid = self._uid_by_name.get(key)
-        hold = self.holds.get(uid) if uid is not None else None
+        hold = self.holds.get(self._uid_by_name.get(key, ""))
         if hold is not None:
             self._replace(hold, ledger.observe(hold, new))
         self._queue_claim(key)
@@ -396,9 +397,7 @@ class ClusterState:
         The pod was deleted by force, and we hear of the claim first; or its last phase is to come.
         """
         is_same = new is not None and new.metadata.uid == old.metadata.uid
-        left = {
-            consumer.uid for consumer in (consumers(new) if is_same and new is not None else ())
-        }
+        left = {user.uid for user in (consumers(new) if is_same and new is not None else ())}
         for consumer in consumers(old):
             users = [] if consumer.uid in left else self.consumers.users(claim_name(old), consumer)
             for pod in filter(may_run, users):
@@ -417,6 +416,8 @@ class ClusterState:
         self.consumers.replace_pod(old, new)
         if gone is not None:
             self.on_end(gone.metadata.uid)
+        if new is not None and not is_same:
+            self.on_begin(new)
         was_bound = is_same and old is not None and bool(old.spec.node_name)
         if new is not None and new.spec.node_name and not was_bound:
             self.on_end(new.metadata.uid)

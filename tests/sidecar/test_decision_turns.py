@@ -1,6 +1,7 @@
 """The pods that are decided about now."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -9,6 +10,7 @@ from kube.api.meta import convert
 from process.fairness.turns import REST
 from sidecar.answers.decision_turns import (
     AGAIN_S,
+    EXPECTED_S,
     GIVEN_UP,
     LAST,
     LAST_S,
@@ -30,9 +32,9 @@ class Clock:
         return self.now_s
 
 
-def pod(name: str, namespace: str = "team-a") -> Pod:
+def pod(name: str, namespace: str = "team-a", **spec: Any) -> Pod:
     metadata = {"name": name, "namespace": namespace, "uid": f"uid-{namespace}-{name}"}
-    return convert({"metadata": metadata, "spec": {}}, Pod)
+    return convert({"metadata": metadata, "spec": {"schedulerName": "bridge", **spec}}, Pod)
 
 
 def nothing_pending(_uid: str) -> bool:
@@ -61,6 +63,62 @@ def test_a_namespace_that_is_alone_does_not_rest(clock: Clock) -> None:
     turns.turn_away(pod("quiet", "team-b"))
     turns.end(pod("a"), 10.0)
     clock.now_s += OTHERS_S
+
+    assert turns.turn_away(pod("a")) is None
+
+
+def test_a_namespace_rests_while_pods_of_others_are_behind_its_own_in_the_queue(
+    clock: Clock,
+) -> None:
+    """The scheduler asks about one pod after the other: about those behind it has not asked yet."""
+    turns = DecisionTurns(clock=clock)
+    turns.turn_away(pod("a"))
+    turns.expect(pod("quiet", "team-b"), pod("b"))
+    turns.end(pod("a"), 10.0)
+    clock.now_s += OTHERS_S
+
+    assert turns.turn_away(pod("b")) is RESTING
+    assert turns.turn_away(pod("quiet", "team-b")) is None
+    clock.now_s += OTHERS_S
+    assert turns.turn_away(pod("b")) is None
+
+
+@pytest.mark.parametrize(
+    "ending",
+    [
+        lambda turns, expected: turns.forget(expected.metadata.uid),
+        lambda turns, expected: turns.asked([expected]),
+        lambda turns, expected: turns.expect(expected),
+    ],
+    ids=["it is gone", "it was decided about with its group", "it is never asked about"],
+)
+def test_an_expected_pod_has_no_others_rest_for_ever(
+    ending: Callable[[DecisionTurns, Pod], None], clock: Clock
+) -> None:
+    turns = DecisionTurns(clock=clock)
+    turns.turn_away(pod("a"))
+    turns.end(pod("a"), 2 * EXPECTED_S)
+    expected = pod("quiet", "team-b")
+    turns.expect(expected)
+    assert turns.turn_away(pod("a")) is RESTING
+
+    ending(turns, expected)
+    clock.now_s += EXPECTED_S if turns.turn_away(pod("a")) else 0.0
+
+    assert turns.turn_away(pod("a")) is None
+
+
+@pytest.mark.parametrize(
+    "other", [{"schedulerName": "another"}, {"nodeName": "node"}], ids=lambda spec: next(iter(spec))
+)
+def test_nobody_rests_for_pods_that_the_scheduler_does_not_try(
+    other: dict[str, Any], clock: Clock
+) -> None:
+    turns = DecisionTurns(clock=clock)
+    turns.turn_away(pod("a"))
+    turns.end(pod("a"), 1.0)
+
+    turns.expect(pod("quiet", "team-b", **other))
 
     assert turns.turn_away(pod("a")) is None
 
