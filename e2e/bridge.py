@@ -26,6 +26,7 @@ from e2e.drawbridge import command_of, merged, rendered
 from e2e.inventory import NVIDIA
 from e2e.processes import Child, log_tails
 from kube.names import NAMESPACE, SCHEDULER_NAME
+from kube.quantity import Quantity
 
 ROOT: Final = Path(__file__).parent.parent
 MANIFESTS: Final = ROOT / "manifests" / "bridge"
@@ -197,12 +198,18 @@ class Bridge:
 
     def calls(self, point: str, verdict: str = "", name: str = "a") -> int:
         """Return the number of answers of the sidecar at an extension point, with a verdict or with any."""
-        pattern = re.compile(
-            r"^drawbridge_sidecar_call_duration_seconds_count\{(.*)\} (\S+)$", re.MULTILINE
-        )
+        return int(self._of_calls("count", point, verdict, name))
+
+    def call_seconds(self, point: str, verdict: str = "", name: str = "a") -> float:
+        """Return the time that such answers took, in seconds."""
+        return self._of_calls("sum", point, verdict, name)
+
+    def _of_calls(self, suffix: str, point: str, verdict: str, name: str) -> float:
+        metric = f"drawbridge_sidecar_call_duration_seconds_{suffix}"
+        pattern = re.compile(rf"^{metric}\{{(.*)\}} (\S+)$", re.MULTILINE)
         return sum(
-            int(float(count))
-            for labels, count in pattern.findall(self.metrics(name))
+            float(value)
+            for labels, value in pattern.findall(self.metrics(name))
             if f'point="{point}"' in labels and (not verdict or f'verdict="{verdict}"' in labels)
         )
 
@@ -217,6 +224,10 @@ class Bridge:
             return answer.read().decode()
         finally:
             connection.close()
+
+    def memory_limit(self, part: str) -> int:
+        """Return the memory limit of a container, `sidecar` or `scheduler`, in bytes."""
+        return int(Quantity(self._container(part)["resources"]["limits"]["memory"]))
 
     # --- inside ----------------------------------------------------------------------------------
 
