@@ -10,13 +10,15 @@ from typing import Any, NamedTuple
 import pytest
 
 from allocator.model.selectors import clear_selector_caches
+from kube.api.core import Pod
+from kube.api.meta import convert
 from kube.api.urls import PODS, RESOURCE_CLAIMS
 from kube.cel.engine import SIMPLE_LENGTH
 from kube.cel.scope import current_scope
 from process.selectors.engine import WorkerEngine
 from sidecar.answers import decision_maker
 from sidecar.answers import service as services
-from sidecar.answers.decision_turns import ABANDONED, AGAIN_S, LATE_S, STUCK_S
+from sidecar.answers.decision_turns import ABANDONED, AGAIN_S, LATE_S, RESTING, STUCK_S
 from sidecar.answers.self_checks import DecisionStuck, watch_decisions
 from sidecar.plan.decisions import EVALUATING, find_nodes
 from testing.allocation.builders import claim, request
@@ -26,6 +28,7 @@ from testing.sidecar.scheduler import (
     FakeScheduler,
     Sidecar,
     document,
+    pod_with,
     publish,
     put_claim,
     put_pod,
@@ -211,3 +214,21 @@ async def test_a_reserved_pod_without_devices_in_time_is_tried_again(
         assert (answer["verdict"], answer["code"]) == ("error", "budgetExhausted")
         await story.scheduler.unreserve(story.b)
         assert (await story.scheduler.prefilter(story.b))["verdict"] == "fits"
+
+
+async def test_a_namespace_rests_as_soon_as_a_pod_of_another_appears(tmp_path: Path) -> None:
+    """The scheduler asks about it when it has asked about those before it in its queue."""
+    clock = Clock()
+    costly = convert(pod_with("c") | {"metadata": {"name": "c", "namespace": "x", "uid": "c"}}, Pod)
+    async with FakeApiServer() as server:
+        publish(server, "node-1")
+        async with sidecar_beside(server, tmp_path, clock=clock) as sidecar:
+            assert (await FakeScheduler(sidecar.socket).hello())["ready"]
+            assert sidecar.service is not None
+            turns = sidecar.service.turns
+            assert turns.turn_away(costly) is None
+            turns.end(costly, 60.0)
+            assert turns.turn_away(costly) is None
+            put_pod(server, "b", "gpu-b")
+
+            await until(lambda: turns.turn_away(costly) is RESTING)
