@@ -1,4 +1,4 @@
-"""Users who keep the bridge busy by long lists and large groups: pods of others are bound meanwhile.
+"""Long lists and large groups of one namespace against the bridge, beside honest pods of another.
 
 The attackers have rights that clusters give people: one may write the pods of a namespace, the other has `edit`
 there. What is measured begins when the bridge has looked at what they made, since the API server, which reads and
@@ -73,7 +73,7 @@ class Stage:
         self.cluster.wait_until(are_considered, f"{count} pods wait", timeout_s=TIMEOUT_S)
 
     def reasons(self) -> str:
-        """Return what the pods of the attackers are told."""
+        """Return the conditions of the attackers' pods, as text."""
         return "\n".join(
             condition.get("message", "")
             for entry in self.cluster.objects("pods", ATTACKED_FROM)
@@ -200,7 +200,7 @@ def test_a_group_whose_pods_share_hundreds_of_claims_delays_others_by_one_attemp
 
 
 def test_changes_of_a_large_group_that_waits_for_one_more_delay_nobody(stage: Stage) -> None:
-    """The last pod of a group waits for a volume, which nobody provides, and all others wait for it."""
+    """The last pod of a group waits for a volume without a provider, and all others wait for it."""
     never = {"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": "never"},
              "provisioner": "never.example.com", "volumeBindingMode": "WaitForFirstConsumer"}  # fmt: skip
     volume = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "never"}, "spec": {
@@ -240,7 +240,7 @@ def test_changes_of_a_large_group_that_waits_for_one_more_delay_nobody(stage: St
 
 
 def test_old_groups_that_never_fit_keep_no_group_of_others_asleep(stage: Stage) -> None:
-    """They would fill each plan of what is woken, and the attacker has a new one made all the time."""
+    """They would fill each plan of pods to wake, and changes of the attacker have new ones made all the time."""
     old = [f"old-{number}" for number in range(MAX_NODES_LOOKED_AT // NODES + 10)]
     stage.editor.create_all([pod_group(name, 1) for name in old])
     tolerations = {name: [{"key": name, "operator": "Exists"}] for name in old}  # All differ.

@@ -81,8 +81,8 @@ class _ExpectedPods:
 
     def discard(self, uid: str) -> None:
         """Expect no question about a pod."""
-        if (entry := self._pods.pop(uid, None)) is not None:
-            namespace, _ = entry
+        if (expected := self._pods.pop(uid, None)) is not None:
+            namespace, _ = expected
             self._counts[namespace] -= 1
             if not self._counts[namespace]:
                 del self._counts[namespace]
@@ -135,7 +135,7 @@ class DecisionTurns:
             if pod.spec.scheduler_name in self._schedulers and not pod.spec.node_name:
                 self._expected.add(pod, self._clock())
 
-    def asked(self, pods: Iterable[Pod]) -> None:
+    def expect_no_more(self, pods: Iterable[Pod]) -> None:
         """Take note that the scheduler asks about pods that are decided about with another one."""
         for pod in pods:
             self._expected.discard(pod.metadata.uid)

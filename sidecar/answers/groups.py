@@ -98,7 +98,7 @@ class Groups:
             self._pods.add(pod)
         # What a group costs is one pod's, always the same: its namespace pays, and it comes last if it hangs.
         pod = representative(request.pods)
-        self._callers.turns.asked(request.pods)
+        self._callers.turns.expect_no_more(request.pods)
         outcome: GroupOutcome | None = self._callers.turns.turn_away(pod)
         if outcome is None:
             outcome = await self._callers.seen_claims.wait(request)

@@ -87,7 +87,7 @@ def test_a_namespace_rests_while_pods_of_others_are_behind_its_own_in_the_queue(
     "ending",
     [
         lambda turns, expected: turns.forget(expected.metadata.uid),
-        lambda turns, expected: turns.asked([expected]),
+        lambda turns, expected: turns.expect_no_more([expected]),
         lambda turns, expected: turns.expect(expected),
     ],
     ids=["it is gone", "it was decided about with its group", "it is never asked about"],
