@@ -200,6 +200,7 @@ class _Table:
             priority=self._value(row, "priority", _read_priority) or 0,
             arrival=arrival,
             departure=departure,
+            line=row.line,
         )
 
     def _spec(self, row: _Row) -> ResourceClaimSpec | None:

@@ -281,7 +281,8 @@ class _Run:
             return None
         try:
             return self.state.candidate(pod)
-        except AttemptFailed:
+        except AttemptFailed as error:
+            self.tally.note_error(INVALID_CLAIM, pod, error)
             self.tally.count_failed(INVALID_CLAIM)
             return None
 
@@ -293,8 +294,9 @@ class _Run:
             return
         try:
             reason = failure_reason(candidate, self.state, self._scheduler.strategy)
-        except AttemptFailed:
+        except AttemptFailed as error:
             reason = ATTEMPT_FAILED
+            self.tally.note_error(reason, candidate.pod, error)
         self.tally.count_failed(reason, candidate)
 
     def _place(self, candidate: Candidate, *, arrival: float, now: float) -> bool:

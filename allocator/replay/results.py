@@ -7,6 +7,7 @@ from typing import Final
 import msgspec
 
 from allocator.model.devices import Pool
+from allocator.model.outcome import AttemptFailed
 from allocator.model.usage import DeviceUse, PoolUse
 from allocator.replay.idle import FailedShape, idle_reasons
 from allocator.replay.quotas import QUOTA_REASONS, HeldPods, Obstacle
@@ -14,10 +15,13 @@ from allocator.replay.scheduler import Placement
 from allocator.replay.state import ReplayState
 from allocator.replay.workload import Candidate, ReplayPod
 from allocator.strategies.strategy import Strategy
+from findings.text import shorten
 from kube.quantity import ZERO
 
 NOT_PLACED: Final = "notPlaced"
 """The reason of a pod that could run: it was behind a scheduling gate, or deleted before there was a place."""
+_MAX_ERROR: Final = 500
+"""Characters of an error; a selector has up to 10 KiB."""
 _NANOS: Final = 10**9
 """Nano-units of a quantity."""
 
@@ -111,6 +115,7 @@ class StrategyResult(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         seed: The seed of ties and of a shuffled order.
         pods: Pods that were placed, and that failed.
         failed_by: Reason to number of pods.
+        errors: Reason to the first pod that failed by an error, with its words; unset without any.
         capacities: Capacities at the end; those that pods request come first.
         devices: Devices at the end.
         idle_because: Reason to number of devices that are wholly idle at the end.
@@ -130,6 +135,7 @@ class StrategyResult(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     idle_because: Mapping[str, int]
     second_attempts: int
     waiting_seconds: WaitingSeconds
+    errors: Mapping[str, str] | msgspec.UnsetType = msgspec.UNSET
     held_back: tuple[HeldBack, ...] | msgspec.UnsetType = msgspec.UNSET
     gain: Gain | msgspec.UnsetType = msgspec.UNSET
     cpu_seconds: float = 0.0
@@ -148,6 +154,7 @@ class Tally:
         self._placed = 0
         self._second_attempts = 0
         self._failed: Counter[str] = Counter()
+        self._errors: dict[str, str] = {}
         self._shapes: dict[tuple[Hashable, str], FailedShape] = {}
         self._waits: list[float] = []
         self._held_pods = HeldPods()
@@ -186,6 +193,13 @@ class Tally:
             first = self._shapes.get(key, FailedShape(candidate, 0, quota))
             self._shapes[key] = first._replace(pods=first.pods + 1)
 
+    def note_error(self, reason: str, pod: ReplayPod, error: AttemptFailed) -> None:
+        """Keep the words of the first error of a reason."""
+        if reason not in self._errors:
+            metadata = pod.pod.metadata
+            text = f"Pod/{metadata.namespace}/{metadata.name}: {error}"
+            self._errors[reason] = shorten(text, _MAX_ERROR)
+
     def result(
         self,
         name: str,
@@ -214,6 +228,7 @@ class Tally:
             idle_because=idle_reasons(state, tuple(self._shapes.values()), strategy),
             second_attempts=self._second_attempts,
             waiting_seconds=_waiting_seconds(self._waits),
+            errors=self._errors or msgspec.UNSET,
             held_back=self._held_back() if self._has_quotas else msgspec.UNSET,
         )
 

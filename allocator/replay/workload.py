@@ -61,6 +61,7 @@ class ReplayPod(msgspec.Struct, frozen=True, kw_only=True):
         gives_up: The second from which it waits no longer; None if it waits until the end.
         group: The group that it belongs to; None for a pod by itself.
         is_denied: It is not created, since the webhook would deny it.
+        line: Its line in a CSV; 0 for a pod from elsewhere.
     """
 
     pod: Pod
@@ -71,6 +72,7 @@ class ReplayPod(msgspec.Struct, frozen=True, kw_only=True):
     gives_up: float | None = None
     group: ReplayGroup | None = None
     is_denied: bool = False
+    line: int = 0
 
     @property
     def name(self) -> str:

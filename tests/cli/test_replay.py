@@ -330,8 +330,9 @@ def test_bytes_that_are_not_text(tmp_path: Path) -> None:
         f'name,cpu\n"{HIDDEN}\n::error::",1\n"{HIDDEN}\n::error::",1\n',
         f"name,class,capacity\na,gpu,{HIDDEN}=1;{HIDDEN}=1\n",
         f"name,class,selector\na,gpu,{HIDDEN}\n",
+        f"name,class,capacity\na,gpu,{HIDDEN}=1\nb,{HIDDEN},\n",
     ],
-    ids=["column", "quantity", "name", "capacity", "selector"],
+    ids=["column", "quantity", "name", "capacity", "selector", "what the cluster lacks"],
 )
 def test_no_fault_has_characters_that_a_terminal_obeys(text: str, tmp_path: Path) -> None:
     outcome = replay(text, folder=tmp_path)
@@ -344,8 +345,13 @@ def test_no_fault_has_characters_that_a_terminal_obeys(text: str, tmp_path: Path
 
 @pytest.mark.parametrize("output", ["text", "json", "yaml"])
 def test_no_answer_has_them(output: str, tmp_path: Path) -> None:
-    text = f"name,cpu,class,capacity\n{HIDDEN},1,gpu,\nb,1,gpu,{HIDDEN}=1\nc,1,{HIDDEN},\n"
-    outcome = replay(text, "-o", output, folder=tmp_path)
+    text = f"name,cpu,class,capacity\n{HIDDEN},1,gpu,\nb,1,gpu,{HIDDEN}=2\nc,1,{HIDDEN},\n"
+    device = gpu("gpu-0", capacity={HIDDEN: {"value": "1"}})
+    # An error with the name of the pod, the class, and the key in its selector.
+    failing = device_class(HIDDEN)
+    failing["spec"]["selectors"] = [{"cel": {"expression": f"device.attributes['{HIDDEN}'].x"}}]
+    state = (device_class(), failing, node("node-a"), slice_of("node-a", device))
+    outcome = replay(text, "-o", output, state=state, folder=tmp_path)
 
     assert outcome.exit_code == 0, outcome.output
     printed = outcome.stdout + outcome.stderr

@@ -1,20 +1,23 @@
 """The pods of a replay, read from the sources that the flags name."""
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 import click
+import msgspec
 
 from allocator.replay.csv_pods import MAX_FAULTS, CsvFault, read_pods
 from allocator.replay.workload import ReplayPod
 from answers.manifests.replay_pods import ArrivingPods, drawn_pods, manifest_pods
 from answers.manifests.simulate import build_request
-from answers.model.cluster_state import build_state
+from answers.model.cluster_state import ClusterState, build_state
 from answers.model.inputs import ClusterObjects, Inputs
 from answers.model.kinds import STATE_KINDS
 from answers.model.objects import decode_objects
 from cli.output.standard_error import print_line
+from cli.verbs.replay.checks import cluster_notes, find_csv_faults, pod_notes
 from findings.finding import Severity
 
 DEFAULT_DEMAND: Final = 1.3
@@ -29,7 +32,7 @@ def read_arriving(
     demand: float | None,
     draw_seed: int | None,
 ) -> ArrivingPods:
-    """Return the pods and the cluster before the first one; faults of a CSV end the program.
+    """Return the pods and the cluster before the first one, with notes on both; faults of a CSV end the program.
 
     Args:
         cluster_objects: The cluster.
@@ -39,11 +42,12 @@ def read_arriving(
         draw_seed: The seed of the draw; None for the default.
 
     Raises:
-        click.UsageError: The flags contradict each other, or there are no pods.
+        click.UsageError: The flags contradict each other, or there are no pods or no nodes.
     """
     _check_flags(inputs, pods_file, demand, draw_seed)
     if inputs is not None:
         arriving = _manifest_pods(inputs)
+        _check_nodes(arriving.state)
     else:
         # Faults in pods are told before a large cluster is decoded.
         csv_pods = () if pods_file in {None, FROM_SNAPSHOT} else _read_pods(str(pods_file))
@@ -53,6 +57,8 @@ def read_arriving(
         for fault in faults:
             print_line(fault.line())
         arriving = ArrivingPods(pods=csv_pods, state=build_state(objects))
+        _check_nodes(arriving.state)
+        _end_with_faults(str(pods_file), tuple(find_csv_faults(csv_pods, arriving.state)))
         if pods_file == FROM_SNAPSHOT:
             share = DEFAULT_DEMAND if demand is None else demand
             arriving = drawn_pods(arriving.state, share, draw_seed or 0)
@@ -65,7 +71,16 @@ def read_arriving(
         raise click.UsageError(
             "There are no pods to place: none of the manifests has one without a node."
         )
-    return arriving
+    notes = (*cluster_notes(arriving.state), *pod_notes(arriving.pods, arriving.state))
+    return msgspec.structs.replace(arriving, notes=(*arriving.notes, *notes))
+
+
+def _check_nodes(state: ClusterState) -> None:
+    if not state.nodes:
+        raise click.UsageError(
+            "The given state of the cluster has neither nodes nor ResourceSlices: give one by --snapshot, such as "
+            "drawbridge snapshot -o FILE writes."
+        )
 
 
 def _check_flags(
@@ -93,17 +108,26 @@ def _manifest_pods(inputs: Inputs) -> ArrivingPods:
 
 
 def _read_pods(name: str) -> tuple[ReplayPod, ...]:
-    """Return the pods of a file; end with its faults, each on a line, if it has any."""
+    """Return the pods of a file; end with its faults, each on a line, if it has any.
+
+    Raises:
+        click.UsageError: It has no pods.
+    """
     read = read_pods(_read_text(name))
-    pods = tuple(entry for entry in read if isinstance(entry, ReplayPod))
-    faults = [entry for entry in read if isinstance(entry, CsvFault)]
-    for fault in faults:
+    _end_with_faults(name, [entry for entry in read if isinstance(entry, CsvFault)])
+    if not read:
+        raise click.UsageError(f"{_place(name)} has a header and no pods.")
+    return tuple(entry for entry in read if isinstance(entry, ReplayPod))
+
+
+def _end_with_faults(name: str, faults: Sequence[CsvFault]) -> None:
+    """End the program with the faults of a file, each on a line, if there are any."""
+    for fault in faults[:MAX_FAULTS]:
         print_line(f"{_place(name)}: {fault}")
-    if len(faults) == MAX_FAULTS:
+    if len(faults) >= MAX_FAULTS:
         print_line(f"{_place(name)}: there may be more faults; the first {MAX_FAULTS} are named")
     if faults:
         sys.exit(2)
-    return pods
 
 
 def _read_text(name: str) -> str:

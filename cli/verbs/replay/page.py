@@ -133,12 +133,17 @@ def _reasons(results: Iterable[StrategyResult]) -> Markup:
         row(
             result.name,
             result.seed,
-            lines(f"{reason} {count}" for reason, count in result.failed_by.items()),
+            lines(_failed(result)),
             lines(f"{reason} {count}" for reason, count in result.idle_because.items()),
         )
         for result in results
     )
     return table("Reasons", ("strategy", "seed", "pods failed by", "devices idle because"), rows)
+
+
+def _failed(result: StrategyResult) -> Iterator[str]:
+    yield from (f"{reason} {count}" for reason, count in result.failed_by.items())
+    yield from (f"{reason}: {text}" for reason, text in (result.errors or {}).items())
 
 
 def _held_back(results: Iterable[StrategyResult]) -> Markup:

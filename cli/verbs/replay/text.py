@@ -176,6 +176,10 @@ def _reasons(results: Sequence[StrategyResult]) -> Iterator[str]:
         if result.failed_by:
             counts = ", ".join(f"{reason} {count}" for reason, count in result.failed_by.items())
             yield f"  {_label(result)}: {printable(counts)}"
+    # The errors of claims are the same whatever places the pods.
+    errors = {text: reason for result in results for reason, text in (result.errors or {}).items()}
+    for text, reason in errors.items():
+        yield f"  {reason}: {printable(text)}"
 
 
 def _held_rows(result: StrategyResult) -> Iterator[Sequence[object]]:
