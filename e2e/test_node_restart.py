@@ -1,6 +1,7 @@
 """Prepared claims outlive restarts, a reboot, a broken checkpoint, a full disk, a lost server."""
 
 import json
+import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -26,6 +27,7 @@ from e2e.node.pods import (
 NIC = request("gpu", f"nic.{DRIVER}", where=named("uuid-of-eth0"))
 OTHER = request("gpu", f"nic.{DRIVER}", where=named("uuid-of-eth1"))
 STATE_UNKNOWN = "drawbridge.internal/state-unknown"
+STAYS_S = 3.0
 
 
 def restart(driver: NodeDriver) -> None:
@@ -85,6 +87,26 @@ def test_a_restart_disturbs_no_pod(
     assert before == after
 
     delete_pods(cluster, namespace, driver, tenant)
+
+
+def test_a_pod_with_devices_ends_only_while_its_driver_is_there(
+    cluster: Access, namespace: str, driver: NodeDriver, tenant: str
+) -> None:
+    """The reason for which the rollback of a plan deletes what a drain leaves before a driver leaves."""
+    driver.stop()
+    cluster.kubectl("delete", "pod", "-n", namespace, tenant, "--wait=false", "--grace-period=1")
+
+    def has_ended(pod: Object) -> bool:
+        states = [entry["state"] for entry in pod["status"]["containerStatuses"]]
+        return all("terminated" in state for state in states)
+
+    cluster.wait_for("pods", tenant, namespace, until=has_ended)
+    time.sleep(STAYS_S)
+    assert cluster.get("pods", tenant, namespace)["metadata"]["deletionTimestamp"]
+
+    driver.start()
+    driver.wait_ready()
+    cluster.wait_gone("pods", tenant, namespace)
 
 
 def test_a_reboot_begins_anew(

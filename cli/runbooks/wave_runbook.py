@@ -16,6 +16,7 @@ from findings.text import count_text, reference_text
 from kube.names import GROUP
 from migration.assessment.node_devices import Source
 from migration.plan.facts.environment import KUSTOMIZE
+from migration.plan.facts.vendors import driver_label
 from migration.plan.facts.work import describe_work
 from migration.plan.model.plan import (
     Plan,
@@ -33,6 +34,8 @@ DELETE_TIMEOUT: Final = "10m"
 """The time for which an object may be on its way; with a finalizer that nobody removes, kubectl would wait for ever."""
 NODE_TIMEOUT: Final = "10m"
 QUOTA_TIMEOUT: Final = "2m"
+TAINT: Final = f"{GROUP}/given-back"
+"""The key of the taint that keeps new pods of DaemonSets from a node until its DRA driver has left."""
 
 
 class Part(NamedTuple):
@@ -80,7 +83,12 @@ def switch_parts(plan: Plan, wave: Wave, verify: str = "") -> tuple[Part, ...]:
             ),
             *_bare_pod_lines(waiting),
         ]
-        drain = [*_drain_lines(node, labels), *_published_lines(node, verify)]
+        drain = [
+            *_drain_lines(node),
+            _label_line(node, labels),
+            *_published_lines(node, verify),
+            *_daemon_set_lines(node),
+        ]
         parts += _node_parts(path, node, wait, drain, waiting)
     parts.append(
         Part(Step(script=path, kind=StepKind.NAMESPACES), [*opt_in_lines(plan, wave, verify)]),
@@ -114,10 +122,6 @@ def rollback_parts(plan: Plan, wave: Wave) -> tuple[Part, ...]:
     parts = [Part(Step(script=path, kind=StepKind.NAMESPACES), namespaces, comments)]
     nodes = wave.nodes[::-1]
     for number, node in enumerate(nodes):
-        labels = [
-            f"{label}-" if former is None else f"{label}={former}"
-            for label, former in node.former_labels.items()
-        ]
         wait = [
             *_marks(node),
             *_wait_lines(
@@ -126,7 +130,7 @@ def rollback_parts(plan: Plan, wave: Wave) -> tuple[Part, ...]:
                 "# At once with later nodes, so that no pod moves to one that is taken back next.",
             ),
         ]
-        drain = [*_drain_lines(node, labels), *_offered_lines(node), *_later_rollbacks(wave, node)]
+        drain = [*_giving_back_lines(node), *_later_rollbacks(wave, node)]
         parts += _node_parts(path, node, wait, drain, ())
     restarts = [
         *restart_lines(wave, with_claims=True),
@@ -230,7 +234,7 @@ def _node_parts(
         path: The script's path.
         node: The node that is drained.
         wait: The commands that cordon it, and wait for its work.
-        drain: The commands that drain and label it, and wait for its devices.
+        drain: The commands that drain and label it, wait for its devices, and restart what stayed.
         waiting: Pods of the node that have to end first, as planned.
     """
     devices = count_text(sum(node.devices.values()), "device")
@@ -239,8 +243,7 @@ def _node_parts(
         verb = "Asks about" if work.never_ends else "Waits for"
         comments.append(comment(f"{verb} pod {work.pod.partition('/')[2]} {describe_work(work)}"))
     yield Part(Step(script=path, kind=StepKind.WAIT, node=node.name), wait, comments)
-    changed = [*drain, *_daemon_set_lines(node)]
-    yield Part(Step(script=path, kind=StepKind.DRAIN, node=node.name), changed)
+    yield Part(Step(script=path, kind=StepKind.DRAIN, node=node.name), drain)
     uncordon = [command("kubectl", "uncordon", node.name)]
     if node.annotations:
         marks = [f"{key}-" for key in node.annotations]
@@ -284,13 +287,48 @@ def _bare_pod_lines(waiting: Iterable[PlannedWork]) -> Iterator[str]:
         yield f'if [ -n "$evicting" ]; then {command(*words)}; fi'
 
 
-def _drain_lines(node: PlannedNode, labels: Sequence[str]) -> Iterator[str]:
+def _drain_lines(node: PlannedNode) -> Iterator[str]:
     yield "# --delete-emptydir-data: what pods keep in emptyDir volumes is lost when they leave."
     yield command(
         *("kubectl", "drain", node.name, "--ignore-daemonsets", "--delete-emptydir-data"),
         f"--timeout={DRAIN_TIMEOUT}",
     )
-    yield command("kubectl", "label", "node", node.name, "--overwrite", *labels)
+
+
+def _label_line(node: PlannedNode, labels: Sequence[str]) -> str:
+    return command("kubectl", "label", "node", node.name, "--overwrite", *labels)
+
+
+def _giving_back_lines(node: PlannedNode) -> Iterator[str]:
+    """Yield the commands that drain a node, give it back to its legacy system, and wait for that.
+
+    The kubelet ends no pod with devices of a driver that has left, so what a drain leaves is deleted while the
+    driver serves, beside the device plugin if that has a label of its own. New pods come when the taint is gone;
+    of a DaemonSet that tolerates every taint at once.
+
+    Source: k8s.io/kubernetes v1.37.1, pkg/kubelet/cm/dra/manager.go, UnprepareResources.
+    """
+    of_driver = {driver_label(driver)[0] for driver in node.devices}
+    former = {
+        label: f"{label}-" if value is None else f"{label}={value}"
+        for label, value in node.former_labels.items()
+    }
+    yield from _drain_lines(node)
+    if not node.daemon_sets:
+        yield _label_line(node, [*former.values()])
+        yield from _offered_lines(node)
+        return
+    of_plugin = [text for label, text in former.items() if label not in of_driver]
+    if of_plugin:
+        yield _label_line(node, of_plugin)
+        yield from _offered_lines(node)
+    yield "# These pods stayed, with devices of the driver, and end only while it is there; a taint keeps new ones away."
+    yield command("kubectl", "taint", "node", node.name, "--overwrite", f"{TAINT}=:NoSchedule")
+    yield from (_delete_pods(entry, node.name) for entry in node.daemon_sets)
+    yield _label_line(node, [text for label, text in former.items() if label in of_driver])
+    if not of_plugin:
+        yield from _offered_lines(node)
+    yield command("kubectl", "taint", "node", node.name, f"{TAINT}:NoSchedule-")
 
 
 def _daemon_set_lines(node: PlannedNode) -> Iterator[str]:

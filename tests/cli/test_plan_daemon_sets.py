@@ -43,10 +43,57 @@ def test_pods_with_devices_are_deleted_when_their_node_has_changed_hands(tmp_pat
     assert len({name.partition("-")[2] for name in deleting}) == 1
     for name in deleting:
         lines = [line.strip() for line in scripts[name].splitlines()]
-        waits = [place for place, line in enumerate(lines) if "--expect-devices" in line] or [
-            place for place, line in enumerate(lines) if line.startswith("kubectl wait node/gpu-0")
-        ]
-        assert waits[-1] < lines.index(expected) < lines.index("kubectl uncordon gpu-0")
+        place = lines.index(expected)
+        assert place < lines.index("kubectl uncordon gpu-0")
+        verified = [number for number, line in enumerate(lines) if "--expect-devices" in line]
+        assert not verified or verified[-1] < place
+
+
+def drained(text: str, node: str) -> list[str]:
+    """Return the first words of the commands that drain a node and wait for its devices."""
+    _, _, after = text.partition(f"if step drain/{node}; then\n")
+    lines = [line.strip() for line in after.partition("\nfi\n")[0].splitlines()]
+    return [line for line in lines if not line.startswith("#")]
+
+
+def test_pods_end_before_their_driver_leaves_a_node_that_is_given_back(tmp_path: Path) -> None:
+    """The kubelet ends no pod with devices of a driver that is not there, so kubectl waited for ever."""
+    objects = daemon_set(matchLabels={"app": "monitor"})
+    planned(tmp_path, [*NODES, namespace("team"), *objects], "--wave-nodes", 2)
+
+    drain, taint, delete, label, offered, untaint = drained(
+        script(tmp_path, "rollback", 1), "gpu-0"
+    )
+
+    assert drain.startswith("kubectl drain gpu-0 ")
+    assert taint == (
+        "kubectl taint node gpu-0 --overwrite drawbridge.internal/given-back=:NoSchedule"
+    )
+    assert delete == f"{DELETE}spec.nodeName=gpu-0 --timeout=10m"
+    assert label == "kubectl label node gpu-0 --overwrite nvidia.com/dra-kubelet-plugin-"
+    # The plugin keeps away from nodes with the driver's label, so it comes when that is gone.
+    assert offered.startswith("kubectl wait node/gpu-0 ")
+    assert untaint == "kubectl taint node gpu-0 drawbridge.internal/given-back:NoSchedule-"
+    assert not any("taint" in line for line in drained(script(tmp_path, "rollback", 1), "gpu-1"))
+
+
+def test_a_plugin_with_a_label_of_its_own_is_back_before_the_driver_leaves(tmp_path: Path) -> None:
+    """A DaemonSet that tolerates every taint creates its pods again at once, and they get devices of the plugin."""
+    planned(tmp_path, shared_nodes(), "--wave-nodes", 2)
+
+    lines = drained(script(tmp_path, "rollback", 1), "hami-0")
+
+    assert [" ".join(line.split()[1:3]) for line in lines] == [
+        "drain hami-0",
+        "label node",
+        "wait node/hami-0",
+        "taint node",
+        "delete pods",
+        "label node",
+        "taint node",
+    ]
+    assert lines[1] == "kubectl label node hami-0 --overwrite gpu=on"
+    assert lines[5] == "kubectl label node hami-0 --overwrite drawbridge.internal/dra-driver-"
 
 
 def test_what_its_pods_lose_is_reported_with_the_wave_of_their_node(tmp_path: Path) -> None:
