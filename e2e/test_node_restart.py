@@ -92,7 +92,7 @@ def test_a_restart_disturbs_no_pod(
 def test_a_pod_with_devices_ends_only_while_its_driver_is_there(
     cluster: Access, namespace: str, driver: NodeDriver, tenant: str
 ) -> None:
-    """The reason for which the rollback of a plan deletes what a drain leaves before a driver leaves."""
+    """The order of a rollback: first the pods that a drain leaves, then their driver."""
     driver.stop()
     cluster.kubectl("delete", "pod", "-n", namespace, tenant, "--wait=false", "--grace-period=1")
 
