@@ -1,5 +1,6 @@
 """Curves of several series over one axis, with a table of the same figures."""
 
+import math
 from collections.abc import Iterable, Sequence
 from typing import Final
 
@@ -16,6 +17,8 @@ _BOTTOM: Final = 24
 _TOP: Final = 8
 _LINES: Final = 4
 """Parts of the vertical axis."""
+_STEPS: Final = (1, 2, 2.5, 5, 10)
+"""Parts of the axis, times a power of 10."""
 _COLUMNS: Final = 10
 """Figures of a series in the table."""
 
@@ -42,7 +45,7 @@ def curves(title: str, series: Sequence[Series], *, unit: str, across: str) -> M
         across: Names the horizontal axis.
     """
     right = max((point[0] for entry in series for point in entry.points), default=0.0) or 1.0
-    top = max((point[1] for entry in series for point in entry.points), default=0.0) or 1.0
+    top = _top((point[1] for entry in series for point in entry.points), is_whole=not unit)
     drawing = element(
         "svg",
         [_line(part / _LINES, top, unit) for part in range(_LINES + 1)],
@@ -62,6 +65,25 @@ def curves(title: str, series: Sequence[Series], *, unit: str, across: str) -> M
         aria_label=f"{title}; the table below has the figures",
     )
     return join(drawing, _legend(series), _table(title, series, unit=unit, across=across))
+
+
+def _top(figures: Iterable[float], *, is_whole: bool) -> float:
+    """Return the end of the vertical axis, so that its lines are at figures that people read.
+
+    >>> _top((24.97, 3), is_whole=False), _top((21,), is_whole=True), _top((), is_whole=True)
+    (40.0, 40.0, 4.0)
+    """
+    step = max(figures, default=0.0) / _LINES
+    magnitude = 10.0 ** math.floor(math.log10(step)) if step else 1.0
+    if is_whole:
+        magnitude = max(1.0, magnitude)
+    steps = (magnitude * part for part in _STEPS if not is_whole or (magnitude * part).is_integer())
+    return _LINES * next(size for size in steps if size >= step)
+
+
+def _format(figure: float, unit: str) -> str:
+    """Return a figure with its unit; two places of a share, which is never rounded up to a whole."""
+    return f"{int(figure * 100) / 100:.2f}{unit}" if unit else f"{figure:g}"
 
 
 def _colour(number: int) -> str:
@@ -110,7 +132,7 @@ def _table(title: str, series: Sequence[Series], *, unit: str, across: str) -> M
             row(
                 entry.name,
                 *(
-                    f"{entry.points[place][1]:.4g}{unit}" if place < len(entry.points) else ""
+                    _format(entry.points[place][1], unit) if place < len(entry.points) else ""
                     for place in places
                 ),
             )

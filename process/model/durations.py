@@ -49,5 +49,8 @@ def parse_duration(text: object) -> Duration:
         raise ValueError(f'a duration needs a unit: write "{Duration(text)}", not {text:g}')  # noqa: TRY004
     parts = _PART.findall(text) if isinstance(text, str) else []
     if not parts or "".join(map("".join, parts)) != text:
-        raise ValueError(f'not a duration: {text!r}; write "10s", "1m30s" or "500ms"')
+        fault = "not a duration"
+        if isinstance(text, str) and text.startswith("-"):
+            fault = "a duration has no sign"
+        raise ValueError(f'{fault}: {text!r}; write "10s", "1m30s" or "500ms"')
     return Duration(sum(float(number) * _UNITS[unit] for number, unit in parts))

@@ -42,7 +42,7 @@ def results(
     )
     assert outcome.exit_code == exits, outcome.output
     document: Document = json.loads(outcome.stdout)
-    assert {*document} - {"demand"} == {"apiVersion", "kind", "strategies"}
+    assert {*document} - {"demand"} == {"apiVersion", "kind", "strategies", "input"}
     assert document["apiVersion"] == "cli.drawbridge.internal/v1"
     assert document["kind"] == "ReplayReport"
     strategies: list[Document] = document["strategies"]
@@ -241,6 +241,7 @@ def test_check_below_names_the_replays_that_are(tmp_path: Path) -> None:
     ("options", "message"),
     [
         (("--strategy", "Best"), "unknown strategy 'Best'; known are: stock, "),
+        (("--strategy", "Compactfirst"), "did you mean CompactFirst? All are: stock, stock-most"),
         (("--strategy", ","), "names no strategy"),
         (("--order", "random"), "'random' is not one of"),
         (("--seeds", "0"), "0 is not in the range"),
@@ -252,6 +253,13 @@ def test_check_below_names_the_replays_that_are(tmp_path: Path) -> None:
         (("--demand", "much"), "'much' is not a percentage"),
         (("--add-nodes", "node-a"), "write N=NODE, such as 10=node-a, not 'node-a'"),
         (("--add-nodes", "0=node-a"), "0 is not a number from 1 to 10000"),
+        (("--add-nodes", "-1=node-a"), "-1 is not a number from 1 to 10000"),
+        (("--add-nodes", "1000000=node-a"), "1000000 is not a number from 1 to 10000"),
+        (
+            ("--add-nodes", "1=nodea"),
+            "unknown node 'nodea'; did you mean node-a? known are: node-a",
+        ),
+        (("--demand", "1.3"), "'1.3' may be a share or percent: write 130% or 1.3%"),
         (("--add-nodes", "1=node-z"), "unknown node 'node-z'; known are: node-a, node-b"),
         (("--scheduler-config", str(EXAMPLE / "cluster.yaml")), "one object of kind KubeScheduler"),
     ],

@@ -1,5 +1,6 @@
 """`drawbridge replay`: pods and clusters that cannot be right are told, not counted as failures."""
 
+import gzip
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,7 +9,7 @@ import pytest
 from click.testing import Result
 
 from kube.manifests.dump import dump_yaml
-from testing.command import drawbridge
+from testing.command import EXAMPLES, drawbridge
 from testing.documents import Document, api_object
 from testing.recordings import STATE, gpu
 from testing.simulated_cluster import device_class, holding, slice_of
@@ -165,3 +166,91 @@ def test_words_of_an_error_are_bounded(tmp_path: Path) -> None:
 
     (entry,) = json.loads(result.stdout)["strategies"]
     assert len(entry["errors"]["attemptFailed"]) <= 500
+
+
+def test_a_csv_may_be_compressed(tmp_path: Path) -> None:
+    file = tmp_path / "pods.csv.gz"
+    file.write_bytes(gzip.compress(b"name\na\nb\n"))
+
+    result = replay(tmp_path, "--pods", file)
+
+    assert "2 pods in the order file" in result.stdout
+
+
+def test_a_csv_that_is_huge_once_it_is_unpacked_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kube.manifests.compressed.MAX_BYTES", 2**20)
+    monkeypatch.setattr("cli.verbs.replay.arriving.MAX_BYTES", 2**20)
+    file = tmp_path / "pods.csv.gz"
+    file.write_bytes(gzip.compress(b"name\n" + b"\n" * 2**21))
+
+    assert failed(replay(tmp_path, "--pods", file)) == [f"{file}: larger than 1 MiB"]
+
+
+def test_a_cluster_of_device_plugins_is_told_what_serves_it(tmp_path: Path) -> None:
+    lines = failed(replay(tmp_path, "--pods", "from-snapshot"))
+
+    assert "pods with devices of device plugins are not drawn" in lines[-1]
+
+
+# --- the question, beside the answer -----------------------------------------------------------------
+
+
+def test_the_answer_says_what_it_is_the_answer_to(tmp_path: Path) -> None:
+    cluster, pods = tmp_path / "cluster.yaml", tmp_path / "pods.csv"
+    pods.write_text("name\na\n")
+    options = ("--pods", pods, "--add-nodes", "2=node-a", "--seeds", "2")
+    words = f"The pods of {pods} on the cluster of {cluster}, with 2 more nodes like node-a"
+
+    assert replay(tmp_path, *options).stdout.startswith(f"{words}\n1 pod in the order file")
+    assert words in replay(tmp_path, *options, "-o", "html").stdout
+    assert json.loads(replay(tmp_path, *options, "-o", "json").stdout)["input"] == {
+        "snapshots": [str(cluster)],
+        "pods": str(pods),
+        "arriving": 1,
+        "order": "file",
+        "seeds": 2,
+        "addedNodes": [{"count": 2, "like": "node-a"}],
+    }
+
+
+def test_the_question_of_drawn_pods_has_the_demand(tmp_path: Path) -> None:
+    running = api_object(
+        "Pod",
+        "train",
+        "team",
+        spec={
+            "nodeName": "node-a",
+            "containers": [{"name": "main", "image": "a"}],
+            "resourceClaims": [{"name": "gpu", "resourceClaimName": "train"}],
+        },
+        status={"phase": "Running"},
+    )
+    state = [*STATE, running, holding("train", "gpu-0", "node-a")]
+    options = ("--pods", "from-snapshot", "--demand", "150%")
+
+    result = replay(tmp_path, *options, state=state)
+
+    assert result.stdout.startswith("Pods like those that run, drawn for 150 % of the devices, on")
+    document = json.loads(replay(tmp_path, *options, "-o", "json", state=state).stdout)
+    assert (document["input"]["pods"], document["input"]["demand"]) == ("from-snapshot", 150)
+
+
+def test_a_replay_of_a_recording_names_it() -> None:
+    recording = EXAMPLES / "replay" / "recording.jsonl"
+
+    result = drawbridge("replay", "--snapshot", recording, "--strategy", "stock")
+
+    assert result.stdout.startswith(f"The pods of the recording {recording}\n8 pods in the order")
+
+
+def test_the_page_has_whole_sentences_and_figures_of_the_table(tmp_path: Path) -> None:
+    pods = "name,class,capacity\n" + "".join(f"p{number},gpu,milli=333\n" for number in range(7))
+
+    page = replay(tmp_path, "--pods", "-", "-o", "html", pods=pods).stdout
+
+    assert "topology spread, preemption, autoscaling." in page
+    # The table of strategies, and the last column of the curve's table.
+    assert page.count("58.27 %") >= 2
+    assert [f">{figure}</text>" in page for figure in ("20 %", "40 %", "80 %")] == [True] * 3

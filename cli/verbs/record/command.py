@@ -1,7 +1,9 @@
 """`drawbridge record`: a cluster as it changes, in one file, for `drawbridge replay`."""
 
 import asyncio
+import errno
 import logging
+import os
 import shlex
 import signal
 import sys
@@ -10,6 +12,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Final
 
 import click
@@ -88,6 +91,9 @@ def record(
     """
     if duration is not None and duration <= 0:
         raise click.BadParameter("write a duration above 0s", param_hint="'--for'")
+    if output != "-" and Path(output).exists():
+        # Told before the cluster is asked.
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), output)
     with _without_logs():
         follower, file, seconds = asyncio.run(
             _record(output, duration, decisions, kubeconfig, context)

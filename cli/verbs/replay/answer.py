@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from string import digits
 from typing import Final
 
 import msgspec
@@ -26,12 +27,14 @@ from allocator.search.attempt import AllocatorOptions
 from answers.manifests.replay_quotas import GivenQuotas, ReplayQuotas
 from answers.model.cluster_state import ClusterState, is_running
 from answers.recording.course import RecordedCluster
+from cli.verbs.replay.given import ReplayInput
 from findings.text import join_names, printable
 from kube.api.core import Node
 from kube.api.extended_resources import extended_resources
 from kube.api.ownership import driver_settings
 from kube.api.resource import ResourceSlice
 from kube.errors import DrawbridgeError
+from rules.model.naming import find_similar_name
 from sidecar.replay.decisions import DecidedAgain
 
 _NAMED: Final = 10
@@ -45,12 +48,14 @@ class ReplayAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
     Attributes:
         strategies: The results, one for each strategy and seed.
+        input: The question: the cluster, the pods, and what was added.
         demand: The devices that the pods request; None if none does, or where pods leave and are never there together.
         recorded: The recorded placements beside the scores of the stock scheduler; None without a recording.
         decisions: The recorded decisions of the bridge, made again; None if none were recorded.
     """
 
     strategies: tuple[StrategyResult, ...]
+    input: ReplayInput
     demand: Demand | None = None
     recorded: Agreement | None = None
     decisions: DecidedAgain | None = None
@@ -60,8 +65,22 @@ class UnknownNode(DrawbridgeError):
     """A node that the cluster does not have."""
 
     def __init__(self, name: str, names: Sequence[str]) -> None:
-        known_names = join_names(names, _NAMED) or "none"
-        super().__init__(f"unknown node {name!r}; known are: {known_names}")
+        closest = find_similar_name(name, names)
+        hint = f"did you mean {closest}? " if closest else ""
+        known_names = join_names(_one_of_each_kind(names), _NAMED) or "none"
+        super().__init__(f"unknown node {name!r}; {hint}known are: {known_names}")
+
+
+def _one_of_each_kind(names: Sequence[str]) -> Sequence[str]:
+    """Return names, the first of each series of numbers before the others.
+
+    >>> _one_of_each_kind(["a100-00", "a100-01", "l40s-00"])
+    ['a100-00', 'l40s-00', 'a100-01']
+    """
+    firsts: dict[str, str] = {}
+    for name in names:
+        firsts.setdefault(name.rstrip(digits), name)
+    return [*firsts.values(), *(name for name in names if name not in set(firsts.values()))]
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):

@@ -19,6 +19,8 @@ from answers.model.objects import decode_objects
 from cli.output.standard_error import print_line
 from cli.verbs.replay.checks import cluster_notes, find_csv_faults, pod_notes
 from findings.finding import Severity
+from kube.manifests.compressed import decompress
+from kube.manifests.source import MAX_BYTES
 
 DEFAULT_DEMAND: Final = 1.3
 """The share of all devices that drawn pods request."""
@@ -64,8 +66,9 @@ def read_arriving(
             arriving = drawn_pods(arriving.state, share, draw_seed or 0)
     if not arriving.pods and pods_file == FROM_SNAPSHOT:
         raise click.UsageError(
-            "No pod that requests devices by a claim runs in this cluster, so none can be drawn from: give pods by "
-            "--pods FILE.csv, or manifests by -f."
+            "No pod that requests devices by a claim runs in this cluster, so none can be drawn from; pods with devices "
+            "of device plugins are not drawn. Give pods by --pods FILE.csv, or manifests by -f; what a migration would "
+            "bring says drawbridge rehearse."
         )
     if not arriving.pods and pods_file is None:
         raise click.UsageError(
@@ -132,6 +135,12 @@ def _end_with_faults(name: str, faults: Sequence[CsvFault]) -> None:
 
 def _read_text(name: str) -> str:
     content = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
+    text = decompress(content, _place(name))
+    if text is not content:
+        if len(text) > MAX_BYTES:  # Of a gzip file no more is decompressed.
+            print_line(f"{_place(name)}: larger than {MAX_BYTES >> 20} MiB")
+            sys.exit(2)
+        content = text
     try:
         return content.decode()
     except UnicodeDecodeError as error:

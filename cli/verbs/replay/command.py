@@ -42,12 +42,18 @@ from cli.verbs.replay.answer import (
     run_job,
     with_gain,
 )
-from cli.verbs.replay.arriving import DEFAULT_DEMAND, read_arriving
+from cli.verbs.replay.arriving import DEFAULT_DEMAND, FROM_SNAPSHOT, read_arriving
+from cli.verbs.replay.given import AddedNodesLike, ReplayInput, describe_input
 from cli.verbs.replay.moved import MomentType
 from cli.verbs.replay.page import Course, cells_of_a_map, format_replay_page
 from cli.verbs.replay.parameters import AddedNodes, Percentage, StrategyNames
 from cli.verbs.replay.quotas import read_quotas
-from cli.verbs.replay.recorded import recorded_order, recorded_pods, with_recording
+from cli.verbs.replay.recorded import (
+    RECORDED_PODS,
+    recorded_order,
+    recorded_pods,
+    with_recording,
+)
 from cli.verbs.replay.text import format_percent, format_results
 from sidecar.replay.decisions import DecidedAgain
 
@@ -235,12 +241,20 @@ def replay(
                 )
     agreement = compare_recorded(question)
     demanded = measure_demand(question)
+    given = _input(question, seeds, demand, RECORDED_PODS if recorded is not None else pods_file)
     if output == HTML:
         page = format_replay_page(
-            results, courses, question.order, len(pods), agreement=agreement, demand=demanded
+            results,
+            courses,
+            question.order,
+            len(pods),
+            heading=describe_input(given),
+            agreement=agreement,
+            demand=demanded,
         )
         click.echo(page, nl=False)
     elif output == Output.TEXT:
+        click.echo(describe_input(given))
         click.echo(
             format_results(
                 results, question.order, len(pods), demanded, agreement=agreement, decided=decided
@@ -248,13 +262,38 @@ def replay(
         )
     else:
         answer = ReplayAnswer(
-            strategies=tuple(results), demand=demanded, recorded=agreement, decisions=decided
+            strategies=tuple(results),
+            input=given,
+            demand=demanded,
+            recorded=agreement,
+            decisions=decided,
         )
         click.echo(format_document(output, msgspec.json.encode(answer), Report.REPLAY))
     below = 0 if check_below is None else _print_below(results, check_below)
     if run.is_interrupted and len(results) < len(jobs):
         sys.exit(INTERRUPTED)
     sys.exit(1 if below else 0)
+
+
+def _input(
+    question: Question, seeds: int, demand: float | None, pods_file: str | None
+) -> ReplayInput:
+    """Return the question as the flags put it."""
+    flags = click.get_current_context().params
+    percent = None
+    if pods_file == FROM_SNAPSHOT:
+        percent = round(100 * (DEFAULT_DEMAND if demand is None else demand), 3)
+    return ReplayInput(
+        snapshots=flags["snapshots"],
+        files=flags["files"],
+        pods=pods_file or "",
+        arriving=len(question.pods),
+        order=question.order,
+        seeds=seeds,
+        demand=percent,
+        added_nodes=tuple(AddedNodesLike(count=count, like=name) for count, name in flags["added"]),
+        quotas=flags["quota_files"],
+    )
 
 
 def _build_question(

@@ -45,6 +45,7 @@ def format_replay_page(
     pods: int,
     version: str = "",
     *,
+    heading: str = "",
     agreement: Agreement | None = None,
     demand: Demand | None = None,
 ) -> str:
@@ -56,6 +57,7 @@ def format_replay_page(
         order: The order in which pods arrived.
         pods: Number of pods.
         version: The program's version, for the line below the title; may be empty.
+        heading: The question in words; may be empty.
         agreement: The recorded placements, for pods of a recording; None for others.
         demand: The devices that the pods request; None where they leave.
     """
@@ -81,8 +83,15 @@ def format_replay_page(
         parts.append(section(f"Allocated share of {name}", _shares(courses, order), note=note))
         parts.append(section("Pods without a node", _waiting(courses, order), note=note))
         parts += [_maps(course) for course in courses]
-    parts.append(section("Not modelled", element("p", NOT_MODELLED.removeprefix("Not modelled: "))))
+    parts.append(
+        section(
+            "Not modelled",
+            element("p", " ".join(NOT_MODELLED.removeprefix("Not modelled: ").split())),
+        )
+    )
     subtitle = f"{count_text(pods, 'pod')} in the order {order.value}"
+    if heading:
+        subtitle = f"{heading}: {subtitle}"
     return build_page(
         "Replay of pods", f"{subtitle}, by Drawbridge {version}" if version else subtitle, *parts
     )

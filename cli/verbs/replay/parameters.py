@@ -7,11 +7,14 @@ import click
 
 from allocator.replay.added_nodes import MAX_ADDED
 from allocator.replay.replay import STRATEGIES
+from rules.model.naming import closest_name
 
 MAX_DEMAND: Final = 1000
 """Percent of all devices."""
+_MAX_SHARE: Final = 10
+"""A number up to this, without a sign, may be meant as a share."""
 _NUMBER: Final = re.compile(r"[0-9]{1,4}(\.[0-9]{1,3})?")
-_WHOLE: Final = re.compile("[0-9]{1,6}")
+_WHOLE: Final = re.compile("[+-]?[0-9]{1,20}")
 
 
 class Percentage(click.ParamType[float]):
@@ -22,10 +25,17 @@ class Percentage(click.ParamType[float]):
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
-        """Return the share; click reports texts that are no percentage, or are above MAX_DEMAND."""
+        """Return the share; click reports texts that are no percentage, above MAX_DEMAND, or may be a share."""
         text = str(value).strip().removesuffix("%").strip()
         if not _NUMBER.fullmatch(text) or not 0 < float(text) <= MAX_DEMAND:
             self.fail(f"{value!r} is not a percentage above 0 and up to {MAX_DEMAND}", param, ctx)
+        if "%" not in str(value) and float(text) <= _MAX_SHARE:
+            times = float(text)
+            self.fail(
+                f"{value!r} may be a share or percent: write {100 * times:g}% or {times:g}%",
+                param,
+                ctx,
+            )
         return float(text) / 100
 
 
@@ -58,9 +68,13 @@ class StrategyNames(click.ParamType[tuple[str, ...]]):
         names = tuple(filter(None, map(str.strip, str(value).split(","))))
         for name in names:
             if name not in STRATEGIES:
-                self.fail(
-                    f"unknown strategy {name!r}; known are: {', '.join(STRATEGIES)}", param, ctx
-                )
+                self.fail(f"unknown strategy {name!r}; {_suggest(name)}", param, ctx)
         if not names:
             self.fail(f"names no strategy; known are: {', '.join(STRATEGIES)}", param, ctx)
         return names
+
+
+def _suggest(name: str) -> str:
+    closest = closest_name(name, STRATEGIES)
+    names = ", ".join(STRATEGIES)
+    return f"did you mean {closest}? All are: {names}" if closest else f"known are: {names}"

@@ -13,6 +13,7 @@ from allocator.features.co_tenant_config import UNIFORM_CONFIG_DRIVERS
 from allocator.model.feature_gates import Features
 from allocator.nodes.scoring import ScoringProfile
 from allocator.pods.claims import Name
+from allocator.replay.scheduler import STOCK, STOCK_MOST_ALLOCATED
 from allocator.simulation import simulate as simulation
 from allocator.simulation.model import SimulationInput, SimulationOptions, SimulationResult
 from allocator.strategies import registry
@@ -70,6 +71,21 @@ drawbridge simulate -f pod.yaml --live --without pod/team/notebook
 """
 
 
+class _StrategyName(click.Choice[str]):
+    """The name of a strategy of the bridge; for those that replay knows beside them, the way to get them."""
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return the name; click reports one that is not known."""
+        if value in {STOCK, STOCK_MOST_ALLOCATED}:
+            self.fail(
+                f"{value!r} is kube-scheduler by itself, which replay compares with the strategies of the bridge; "
+                "here leave --strategy out, and give its scores with --scheduler-config",
+                param,
+                ctx,
+            )
+        return super().convert(value, param, ctx)
+
+
 @click.command("simulate", cls=Command, epilog=CLUSTER_STATE + EXAMPLES)
 @with_allocation_inputs
 @feature_gates
@@ -81,7 +97,7 @@ drawbridge simulate -f pod.yaml --live --without pod/team/notebook
 )
 @click.option(
     "--strategy",
-    type=click.Choice([strategy.name for strategy in registry.ALL]),
+    type=_StrategyName([strategy.name for strategy in registry.ALL]),
     help="Order of nodes and devices, whatever pods and DeviceClasses choose.",
 )
 @click.option(
