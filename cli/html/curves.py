@@ -82,7 +82,7 @@ def _top(figures: Iterable[float], *, is_whole: bool) -> float:
 
 
 def _format(figure: float, unit: str) -> str:
-    """Return a figure with its unit; two places of a share, which is never rounded up to a whole."""
+    """Format a figure with its unit: shares with two places, never rounded up to a whole."""
     return f"{int(figure * 100) / 100:.2f}{unit}" if unit else f"{figure:g}"
 
 

@@ -67,22 +67,14 @@ class YamlReader:
                     yield self._read_document(self._next_event())
         except yaml.MarkedYAMLError as error:
             mark = error.problem_mark or error.context_mark
-            message = self._with_hint(f"{self._format} {error.problem}")
-            if self._is_json and mark and mark.index >= len(self._text.rstrip()):
-                message = f"{message}; the text ends there, so the file may be cut off"
+            message = self._with_hint(f"not YAML: {error.problem}")
+            is_json = self._text.lstrip()[:1] in {b"{", b"["}
+            if is_json and mark and mark.index >= len(self._text.rstrip()):
+                message = "not JSON: the text ends inside an object or a list, as of a file that is cut off"
             raise_at(self._source, mark.line + 1 if mark else 1, message)
         except yaml.reader.ReaderError as error:
             line = self._text.count(b"\n", 0, error.position) + 1
-            raise_at(self._source, line, f"{self._format} {error.reason}")
-
-    @property
-    def _is_json(self) -> bool:
-        return self._text.lstrip()[:1] in {b"{", b"["}
-
-    @property
-    def _format(self) -> str:
-        """The beginning of a message about the text."""
-        return "neither JSON nor YAML:" if self._is_json else "not YAML:"
+            raise_at(self._source, line, f"not YAML: {error.reason}")
 
     def _read_document(self, root: Any) -> LocatedDocument:
         self._anchors.clear()

@@ -1,4 +1,4 @@
-"""The question of a replay: its cluster, its pods, and what was added. Pure."""
+"""The question of a replay: its cluster, its pods, and added nodes. Pure."""
 
 from collections.abc import Iterator, Sequence
 from typing import Final
