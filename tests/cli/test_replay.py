@@ -260,7 +260,7 @@ def test_check_below_names_the_replays_that_are(tmp_path: Path) -> None:
             "unknown node 'nodea'; did you mean node-a? known are: node-a",
         ),
         (("--demand", "1.3"), "'1.3' may be a share or percent: write 130% or 1.3%"),
-        (("--add-nodes", "1=node-z"), "unknown node 'node-z'; did you mean node-a? known are: "),
+        (("--add-nodes", "1=node-z"), "known are: node-a, node-b"),
         (("--scheduler-config", str(EXAMPLE / "cluster.yaml")), "one object of kind KubeScheduler"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
