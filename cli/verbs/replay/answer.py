@@ -27,7 +27,7 @@ from allocator.search.attempt import AllocatorOptions
 from answers.manifests.replay_quotas import GivenQuotas, ReplayQuotas
 from answers.model.cluster_state import ClusterState, is_running
 from answers.recording.course import RecordedCluster
-from cli.verbs.replay.given import ReplayInput
+from cli.verbs.replay.replay_input import ReplayInput
 from findings.text import join_names, printable
 from kube.api.core import Node
 from kube.api.extended_resources import extended_resources

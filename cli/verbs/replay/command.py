@@ -43,7 +43,6 @@ from cli.verbs.replay.answer import (
     with_gain,
 )
 from cli.verbs.replay.arriving import DEFAULT_DEMAND, FROM_SNAPSHOT, read_arriving
-from cli.verbs.replay.given import AddedNodesLike, ReplayInput, describe_input
 from cli.verbs.replay.moved import MomentType
 from cli.verbs.replay.page import Course, cells_of_a_map, format_replay_page
 from cli.verbs.replay.parameters import AddedNodes, Percentage, StrategyNames
@@ -54,6 +53,7 @@ from cli.verbs.replay.recorded import (
     recorded_pods,
     with_recording,
 )
+from cli.verbs.replay.replay_input import AddedNodesLike, ReplayInput, describe_input
 from cli.verbs.replay.text import format_percent, format_results
 from sidecar.replay.decisions import DecidedAgain
 
@@ -241,20 +241,22 @@ def replay(
                 )
     agreement = compare_recorded(question)
     demanded = measure_demand(question)
-    given = _input(question, seeds, demand, RECORDED_PODS if recorded is not None else pods_file)
+    replay_input = _input(
+        question, seeds, demand, RECORDED_PODS if recorded is not None else pods_file
+    )
     if output == HTML:
         page = format_replay_page(
             results,
             courses,
             question.order,
             len(pods),
-            heading=describe_input(given),
+            heading=describe_input(replay_input),
             agreement=agreement,
             demand=demanded,
         )
         click.echo(page, nl=False)
     elif output == Output.TEXT:
-        click.echo(describe_input(given))
+        click.echo(describe_input(replay_input))
         click.echo(
             format_results(
                 results, question.order, len(pods), demanded, agreement=agreement, decided=decided
@@ -263,7 +265,7 @@ def replay(
     else:
         answer = ReplayAnswer(
             strategies=tuple(results),
-            input=given,
+            input=replay_input,
             demand=demanded,
             recorded=agreement,
             decisions=decided,

@@ -49,35 +49,37 @@ class ReplayInput(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
     quotas: tuple[str, ...] = ()
 
 
-def describe_input(given: ReplayInput) -> str:
+def describe_input(replay_input: ReplayInput) -> str:
     """Return the question in words, for a line above its answer.
 
     >>> nodes = (AddedNodesLike(count=10, like="node-a"),)
     >>> print(describe_input(ReplayInput(snapshots=("c.json",), pods="p.csv", arriving=8, order="file", added_nodes=nodes)))
     The pods of p.csv on the cluster of c.json, with 10 more nodes like node-a
     """
-    return printable(f"{_pods(given)}{_cluster(given)}{''.join(_changes(given))}")
+    return printable(
+        f"{_pods(replay_input)}{_cluster(replay_input)}{''.join(_changes(replay_input))}"
+    )
 
 
-def _pods(given: ReplayInput) -> str:
-    if given.pods == "recorded":
+def _pods(replay_input: ReplayInput) -> str:
+    if replay_input.pods == "recorded":
         return "The pods of the recording "
-    if given.pods == "from-snapshot":
-        return f"Pods like those that run, drawn for {given.demand or 0:g} % of the devices, on "
-    return f"The pods of {_names(given.files or (given.pods,))} on "
+    if replay_input.pods == "from-snapshot":
+        return f"Pods like those that run, drawn for {replay_input.demand or 0:g} % of the devices, on "
+    return f"The pods of {_names(replay_input.files or (replay_input.pods,))} on "
 
 
-def _cluster(given: ReplayInput) -> str:
-    if given.pods == "recorded":
-        return _names(given.snapshots)
-    return f"the cluster of {_names(given.snapshots)}" if given.snapshots else _LIVE
+def _cluster(replay_input: ReplayInput) -> str:
+    if replay_input.pods == "recorded":
+        return _names(replay_input.snapshots)
+    return f"the cluster of {_names(replay_input.snapshots)}" if replay_input.snapshots else _LIVE
 
 
-def _changes(given: ReplayInput) -> Iterator[str]:
-    for added in given.added_nodes:
+def _changes(replay_input: ReplayInput) -> Iterator[str]:
+    for added in replay_input.added_nodes:
         yield f", with {count_text(added.count, 'more node')} like {added.like}"
-    if given.quotas:
-        yield f", with the quotas of {_names(given.quotas)}"
+    if replay_input.quotas:
+        yield f", with the quotas of {_names(replay_input.quotas)}"
 
 
 def _names(names: Sequence[str]) -> str:
