@@ -38,7 +38,7 @@ LONG_PODS: Final = 6
 WITHIN_S: Final = 8.0
 """The time for a pod of others, with one attempt of the attacker before it; twenty times what it takes without."""
 WAITING_S: Final = 1.5
-"""The time for a pod of others while a large group waits, without which they take a fifth of it."""
+"""The median time for a pod of others beside a large group that waits, in seconds."""
 TEAM: Final = "busy-team"
 ATTACKED_FROM: Final = "busy-attacker"
 TIMEOUT_S: Final = 90.0
