@@ -71,6 +71,7 @@ from migration.plan.model.plan import (
     Wave,
     is_name,
 )
+from migration.plan.planning.emptied import with_emptied
 from migration.plan.planning.namespaces import invalid_name, split_namespaces
 from migration.plan.search.device_map import WaveDetails
 from migration.plan.search.moments import Candidate, Policy
@@ -280,7 +281,7 @@ def build_plan(question: PlanQuestion, policy: Policy, progress: PlanProgress) -
         for wave, details in zip(plan.waves, waves.details, strict=True)
     )
     counted = tuple(
-        with_pod_counts(wave, details)
+        with_emptied(with_pod_counts(wave, details), details, prepared.evidence, prepared.groups)
         for wave, details in zip(plan.waves, all_details, strict=True)
     )
     return BuiltPlan(

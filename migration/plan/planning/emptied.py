@@ -1,0 +1,96 @@
+"""The workloads that the drains of a wave leave without a pod until new ones are ready. Pure.
+
+A drain evicts all pods of its node at once, but for those that a PodDisruptionBudget makes wait, and the next drain does
+not wait until new pods are ready. Source: k8s.io/kubectl v0.37.1, pkg/drain.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from findings.text import join_names
+from kube.api.workloads import DAEMON_SET
+from migration.assessment.evidence import Evidence, mapping_at
+from migration.assessment.workloads import Workload
+from migration.plan.model.plan import RESTARTED_KINDS, Wave
+from migration.plan.search.device_map import Course, WaveDetails
+
+_COURSES: Final = frozenset({Course.MOVES, Course.BOUND, Course.ASKS})
+_KINDS: Final = RESTARTED_KINDS - {DAEMON_SET}
+_NAMES: Final = 8
+"""The most workloads that a note names."""
+
+
+def with_emptied(
+    wave: Wave, details: WaveDetails, evidence: Evidence, groups: Mapping[str, Workload]
+) -> Wave:
+    """Return a wave with the workloads of which all pods are on its nodes, and no PodDisruptionBudget selects them.
+
+    They are there today, and no earlier wave takes them elsewhere, so this is no matter of where kube-scheduler puts them.
+
+    Args:
+        wave: The wave.
+        details: The pods that leave its nodes, with their course.
+        evidence: All pods and budgets of the cluster.
+        groups: Workload, as `Kind/namespace/name`, to its owner and its pods.
+    """
+    leaving: Counter[str] = Counter()
+    for entry in details.leaving:
+        if entry.course in _COURSES and entry.workload.partition("/")[0] in _KINDS:
+            leaving[entry.workload] += entry.pods
+    guarded = _guarded_pods(evidence)
+    nodes = {node.name for node in wave.nodes}
+    emptied = {
+        reference: pods
+        for reference, pods in sorted(leaving.items())
+        if pods >= len(running := _running_pods(groups, reference)) > 0
+        and nodes.issuperset(running.values())
+        and guarded.isdisjoint(running)
+    }
+    return msgspec.structs.replace(
+        wave,
+        emptied_workloads=tuple(emptied),
+        notes=(*wave.notes, *_notes(emptied)),
+    )
+
+
+def _running_pods(groups: Mapping[str, Workload], reference: str) -> dict[tuple[str, str], str]:
+    """Return namespace and name of a workload's pods that have a node today, with this node."""
+    pods = groups[reference].pods if reference in groups else ()
+    namespace = reference.split("/")[1]
+    return {
+        (namespace, pod.name): str(node)
+        for pod in pods
+        if (node := mapping_at(pod.document, "spec").get("nodeName"))
+    }
+
+
+def _guarded_pods(evidence: Evidence) -> frozenset[tuple[str, str]]:
+    """Return namespace and name of the pods on nodes that a PodDisruptionBudget selects."""
+    return frozenset(
+        (pod.namespace, pod.name)
+        for pods in evidence.pods.values()
+        for pod in pods
+        if any(budget.covers(pod) for budget in evidence.budgets)
+    )
+
+
+def _notes(emptied: Mapping[str, int]) -> Iterator[str]:
+    several = [f"{pods} of {reference}" for reference, pods in emptied.items() if pods > 1]
+    if several:
+        yield (
+            f"its drains evict all pods of a workload at once, {_names(several)}, and no PodDisruptionBudget selects them: "
+            "none runs until new ones are ready; where some have to run, create one with maxUnavailable 1 first"
+        )
+    single = [reference for reference, pods in emptied.items() if pods == 1]
+    if single:
+        yield (
+            f"its drains evict the only pod of {_names(single)}: none runs until a new one is ready; where one has to "
+            "run, scale to 2 first"
+        )
+
+
+def _names(names: Sequence[str]) -> str:
+    return join_names(names, _NAMES)
