@@ -13,8 +13,13 @@ TAINTED: Final = {"spec": {"taints": [{"key": "hami", "effect": "NoSchedule"}]}}
 SELECTOR: Final = {"nodeSelector": {"nvidia.com/gpu.product": "NVIDIA-H100"}}
 NOTE: Final = "evicted pods of Deployment/team/train may get a node of HAMi (hami-"
 FIX: Final = (
-    "give them a node selector, or taint those nodes and let the pods that stay there tolerate it, first; see "
-    "strayWorkloads in plan.yaml"
+    "first give their templates a node affinity that leaves those nodes out (required, gpu NotIn [on]), or taint those "
+    "nodes and let the pods that stay there tolerate it; see strayWorkloads in plan.yaml"
+)
+ARGO: Final = "; Argo CD manages Deployment/team/train, and takes back what kubectl changes: change the template in its repository"
+PAUSED: Final = (
+    "; a change of the template reaches no pod of Deployment/team/train as it is (OnDelete, a partition, or a paused "
+    "rollout): taint the nodes, or resume the rollout"
 )
 
 
@@ -72,3 +77,32 @@ def test_once_hami_has_left_there_is_nothing_to_say(tmp_path: Path) -> None:
     plan = planned(tmp_path, objects, "--wave-nodes", 1)
 
     assert all("node of HAMi" not in note for wave in plan["waves"] for note in wave["notes"])
+
+
+@pytest.mark.parametrize(
+    ("annotations", "paused", "expected"),
+    [
+        ({}, False, ""),
+        ({"argocd.argoproj.io/tracking-id": "llm:apps/Deployment:team/train"}, False, ARGO),
+        ({}, True, PAUSED),
+        ({"argocd.argoproj.io/tracking-id": "llm:apps/Deployment:team/train"}, True, ARGO + PAUSED),
+    ],
+    ids=["neither", "Argo CD", "paused", "both"],
+)
+def test_the_cure_says_what_its_workload_does_with_it(
+    tmp_path: Path, annotations: dict[str, str], expected: str, *, paused: bool
+) -> None:
+    """A reader was told to edit the template of a paused Deployment that Argo CD manages."""
+    owner, *pods = workload("train", {GPU: "1"}, ["gpu-0"])
+    owner["metadata"]["annotations"] = annotations
+    owner["spec"]["paused"] = paused
+    objects = [
+        *(plugin_node("gpu-0"), plugin_node("gpu-1"), hami_node("hami-0"), hami_node("hami-1")),
+        *(namespace("team"), owner, *pods),
+        *workload("web", SHARE, ["hami-0", "hami-1"] * 4, namespace="shares"),
+    ]
+
+    plan = planned(tmp_path, objects, "--wave-nodes", 1)
+
+    (note,) = {note for wave in plan["waves"] for note in wave["notes"] if note.startswith(NOTE)}
+    assert note.endswith(f"tolerate it{expected}; see strayWorkloads in plan.yaml")

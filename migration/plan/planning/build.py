@@ -73,6 +73,7 @@ from migration.plan.model.plan import (
 )
 from migration.plan.planning.emptied import with_emptied
 from migration.plan.planning.namespaces import invalid_name, split_namespaces
+from migration.plan.planning.strays import with_strays
 from migration.plan.search.device_map import WaveDetails
 from migration.plan.search.moments import Candidate, Policy
 from migration.plan.search.placement import Placer
@@ -94,7 +95,6 @@ from migration.plan.search.wave_pods import (
     with_leaving,
     with_pod_counts,
     with_pods,
-    with_strays,
     with_work,
     work_by_wave,
 )
@@ -319,7 +319,7 @@ def _complete_wave(
     )
     ending = ending_pods(prepared.work, prepared.evidence, groups)
     wave = with_kept_keys(wave, cluster.workloads, ending.keys())
-    return with_strays(wave, details, cluster)
+    return with_strays(wave, details, cluster, groups)
 
 
 def drain_answer(question: PlanQuestion, wave: Wave, keep_free: int) -> DrainAnswer:

@@ -5,25 +5,19 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
-from allocator.pods.node_eligibility import counted_rejection
 from findings.finding import Code
 from findings.text import count_text, join_names
-from kube.api.core import Node, Pod
 from kube.api.workloads import DAEMON_SET
-from kube.names import DEFAULT_SCHEDULER_NAME
-from migration.assessment.assess import AssessedCluster
 from migration.assessment.evidence import Evidence, mapping_at
-from migration.assessment.node_devices import GPU, Source
 from migration.assessment.outcomes import AssessedWorkload, Outcome
 from migration.assessment.workloads import Workload
 from migration.plan.facts.rollouts import pod_selector, replaces_pods
 from migration.plan.facts.work import read_restart
 from migration.plan.model.plan import PlannedDaemonSet, PlannedWork, PlannedWorkload, Wave
-from migration.plan.search.device_map import Course, Leaving, NodeState, WaveDetails
+from migration.plan.search.device_map import Course, Leaving, WaveDetails
 from migration.plan.search.moments import Candidate
 from migration.plan.search.other_pods import PodName, others_notes
 from migration.plan.search.stage import PodKey
-from translation.vocabularies.hami.keys import OWN_KEYS
 
 
 def with_bare_pods(entry: Candidate, evidence: Evidence) -> Candidate:
@@ -371,48 +365,6 @@ def _daemon_notes(wave: Wave, groups: Mapping[str, Workload]) -> Iterator[str]:
             )
 
 
-def with_strays(wave: Wave, details: WaveDetails, cluster: AssessedCluster) -> Wave:
-    """Return a wave with notes on pods of whole GPUs that may get a node that offers parts of GPUs.
-
-    HAMi and time slicing offer these under the resource name of whole GPUs, and kube-scheduler looks at the name. On a
-    node of a device plugin such pods run today; HAMi's webhook does not know them, or they would have its scheduler.
-
-    Args:
-        wave: The wave.
-        details: The pods that it evicts, and the systems of nodes while they are drained.
-        cluster: The cluster.
-    """
-    during = details.during
-    of_hami = {
-        name
-        for entry in cluster.nodes
-        if entry.source is Source.HAMI
-        and (name := entry.node) in during
-        and during[name].state is NodeState.PLUGIN
-    }
-    strays: set[str] = set()
-    for names, place, offered in (
-        (of_hami, "of HAMi", "shares"),
-        (cluster.sliced.keys(), "with time slicing", "parts of GPUs"),
-    ):
-        sharing = [node for node in cluster.state.nodes if node.metadata.name in names]
-        own = [
-            workload.key.reference
-            for workload in cluster.workloads
-            if workload.key.reference in details.evicted
-            and any(_may_stray(cluster.state.pods.get(name), sharing) for name in workload.members)
-        ]
-        if own:
-            nodes = join_names(sorted(node.metadata.name for node in sharing))
-            note = (
-                f"evicted pods of {join_names(own)} may get a node {place} ({nodes}), which offers {offered} under the "
-                f"name of {GPU}: give them a node selector, or taint those nodes and let the pods that stay there tolerate it, first; see strayWorkloads in plan.yaml"
-            )
-            wave = msgspec.structs.replace(wave, notes=(*wave.notes, note))
-            strays.update(own)
-    return msgspec.structs.replace(wave, stray_workloads=tuple(sorted(strays)))
-
-
 def with_kept_keys(
     wave: Wave, workloads: Iterable[AssessedWorkload], ending: Collection[PodKey]
 ) -> Wave:
@@ -439,21 +391,6 @@ def with_kept_keys(
         "nothing aligns these devices by PCIe root or NUMA node"
     )
     return msgspec.structs.replace(wave, notes=(*wave.notes, note))
-
-
-def _may_stray(pod: Pod | None, nodes: Iterable[Node]) -> bool:
-    """Return True if kube-scheduler may place a pod of whole GPUs on one of some nodes that offer shares."""
-    if pod is None or pod.spec.scheduler_name not in {"", DEFAULT_SCHEDULER_NAME}:
-        return False
-    limits = [container.limits for container in pod.spec.containers or ()]
-    if not any(GPU in names for names in limits) or any(map(_has_share, limits)):
-        return False
-    free = msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_name=""))
-    return any(counted_rejection(free, node) is None for node in nodes)
-
-
-def _has_share(limits: Mapping[str, object]) -> bool:
-    return not limits.keys().isdisjoint(OWN_KEYS)
 
 
 def replaced_pods(evidence: Evidence, workloads: Iterable[AssessedWorkload]) -> frozenset[PodName]:

@@ -1,0 +1,119 @@
+"""The pods of whole GPUs that a drain may send to nodes that offer parts of GPUs, and the way to keep them away. Pure."""
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+import msgspec
+
+from allocator.pods.node_eligibility import counted_rejection
+from findings.text import join_names
+from kube.api.core import Node, Pod
+from kube.names import DEFAULT_SCHEDULER_NAME
+from migration.assessment.assess import AssessedCluster
+from migration.assessment.node_devices import GPU, Source
+from migration.assessment.workloads import Workload
+from migration.plan.facts.environment import REVERTING, manager_of
+from migration.plan.facts.rollouts import replaces_pods
+from migration.plan.model.plan import Wave
+from migration.plan.search.device_map import NodeState, WaveDetails
+from translation.vocabularies.hami.keys import OWN_KEYS
+
+_HAMI_LABEL: Final = "gpu NotIn [on]"
+"""The node affinity that nodes of HAMi do not have: its device plugin runs where gpu=on."""
+
+
+def with_strays(
+    wave: Wave,
+    details: WaveDetails,
+    cluster: AssessedCluster,
+    groups: Mapping[str, Workload],
+) -> Wave:
+    """Return a wave with notes on pods of whole GPUs that may get a node that offers parts of GPUs.
+
+    HAMi and time slicing offer these under the resource name of whole GPUs, and kube-scheduler looks at the name. On a
+    node of a device plugin such pods run today; HAMi's webhook does not know them, or they would have its scheduler.
+
+    Args:
+        wave: The wave.
+        details: The pods that it evicts, and the systems of nodes while they are drained.
+        cluster: The cluster.
+        groups: Workload, as `Kind/namespace/name`, to its owner and its pods.
+    """
+    during = details.during
+    of_hami = {
+        name
+        for entry in cluster.nodes
+        if entry.source is Source.HAMI
+        and (name := entry.node) in during
+        and during[name].state is NodeState.PLUGIN
+    }
+    strays: set[str] = set()
+    for names, place, offered, label in (
+        (of_hami, "of HAMi", "shares", _HAMI_LABEL),
+        (cluster.sliced.keys(), "with time slicing", "parts of GPUs", ""),
+    ):
+        sharing = [node for node in cluster.state.nodes if node.metadata.name in names]
+        own = [
+            workload.key.reference
+            for workload in cluster.workloads
+            if workload.key.reference in details.evicted
+            and any(_may_stray(cluster.state.pods.get(name), sharing) for name in workload.members)
+        ]
+        if own:
+            nodes = join_names(sorted(node.metadata.name for node in sharing))
+            note = (
+                f"evicted pods of {join_names(own)} may get a node {place} ({nodes}), which offers {offered} under the "
+                f"name of {GPU}: {_cure(own, groups, label)}; see strayWorkloads in plan.yaml"
+            )
+            wave = msgspec.structs.replace(wave, notes=(*wave.notes, note))
+            strays.update(own)
+    return msgspec.structs.replace(wave, stray_workloads=tuple(sorted(strays)))
+
+
+def _cure(own: Iterable[str], groups: Mapping[str, Workload], affinity: str) -> str:
+    """Return the ways to keep pods from nodes, as far as the controllers of the workloads follow them.
+
+    Args:
+        own: The workloads, as `Kind/namespace/name`.
+        groups: Workload, as `Kind/namespace/name`, to its owner and its pods.
+        affinity: A node affinity that those nodes do not have; empty if none is known.
+    """
+    example = f" (required, {affinity})" if affinity else ""
+    text = (
+        f"first give their templates a node affinity that leaves those nodes out{example}, or taint those nodes and let "
+        "the pods that stay there tolerate it"
+    )
+    managers: dict[str, list[str]] = {}
+    kept = []
+    for reference in own:
+        group = groups.get(reference)
+        if group is None or group.owner is None:
+            continue
+        manager = manager_of(group.owner.document)
+        if manager in REVERTING:
+            managers.setdefault(manager, []).append(reference)
+        if not replaces_pods(group):
+            kept.append(reference)
+    for manager, references in managers.items():
+        text += f"; {manager} manages {join_names(references)}, and takes back what kubectl changes: change the template in its repository"
+    if kept:
+        text += (
+            f"; a change of the template reaches no pod of {join_names(kept)} as it is (OnDelete, a partition, or a paused "
+            "rollout): taint the nodes, or resume the rollout"
+        )
+    return text
+
+
+def _may_stray(pod: Pod | None, nodes: Iterable[Node]) -> bool:
+    """Return True if kube-scheduler may place a pod of whole GPUs on one of some nodes that offer shares."""
+    if pod is None or pod.spec.scheduler_name not in {"", DEFAULT_SCHEDULER_NAME}:
+        return False
+    limits = [container.limits for container in pod.spec.containers or ()]
+    if not any(GPU in names for names in limits) or any(map(_has_share, limits)):
+        return False
+    free = msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_name=""))
+    return any(counted_rejection(free, node) is None for node in nodes)
+
+
+def _has_share(limits: Mapping[str, object]) -> bool:
+    return not limits.keys().isdisjoint(OWN_KEYS)
