@@ -8,7 +8,13 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
-from cli.runbooks.driver_runbook import driver_lines, held_lines, label_lines, upgraded_release
+from cli.runbooks.driver_runbook import (
+    DRIVER_VALUES,
+    driver_lines,
+    held_lines,
+    label_lines,
+    upgraded_release,
+)
 from cli.runbooks.object_changes import FieldChange, change_command, change_lines
 from cli.runbooks.opt_in_runbook import COMMIT_TIMEOUT, commit_line
 from cli.runbooks.plan_text import namespace_texts
@@ -31,7 +37,7 @@ from migration.assessment.evidence import mapping_at
 from migration.plan.facts.environment import KUSTOMIZE
 from migration.plan.facts.vendors import CHART_MAPPINGS, NVIDIA
 from migration.plan.facts.work import describe_work
-from migration.plan.model.plan import Plan, PluginDaemonSet, Wave
+from migration.plan.model.plan import DriverNodes, Plan, PluginDaemonSet, Wave
 from migration.plan.search.unmovable import CORDONED
 
 SETTINGS: Final = "settings.yaml"
@@ -102,9 +108,14 @@ def _input_flags(inputs: Iterable[str]) -> list[tuple[str, str]]:
     return [(flag, name) for name, flag in _INPUT_FLAGS.items() if name in names]
 
 
-def readme(plan: Plan) -> str:
-    """Return the page beside the scripts."""
-    lines = ["# Migration plan", "", *_readme_waves(plan)]
+def readme(plan: Plan, inputs: Iterable[str] = ()) -> str:
+    """Return the page beside the scripts.
+
+    Args:
+        plan: The plan.
+        inputs: Input files below the folder, as for `scripts`.
+    """
+    lines = ["# Migration plan", "", *_readme_waves(plan, inputs)]
     lines += _readme_notes(plan)
     lines += _readme_quotas(plan)
     lines += _readme_work(plan)
@@ -120,7 +131,7 @@ def readme(plan: Plan) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _readme_waves(plan: Plan) -> Iterator[str]:
+def _readme_waves(plan: Plan, inputs: Iterable[str]) -> Iterator[str]:
     if not plan.complete:
         yield "The search for waves was interrupted, so the plan is not complete, and its scripts refuse to run."
         yield "Plan again."
@@ -141,16 +152,10 @@ def _readme_waves(plan: Plan) -> Iterator[str]:
         yield "The snapshot does not tell which cluster it is of, so no script can stop at another one."
         yield "`--context NAME` chooses a context of KUBECONFIG."
     yield ""
-    for driver in plan.drivers:
-        if driver != NVIDIA:
-            yield f"First install the chart of {_cell(driver)} with the flags that `prepare.sh` names: that stops until it is there."
-        if resource := CHART_MAPPINGS.get(driver, ""):
-            yield f"The chart has its DeviceClass map {resource}, too, and `prepare.sh` takes that back: of two classes Kubernetes"
-            yield "takes the younger, so pods for whole devices would come there. An upgrade of that chart sets it again: run"
-            yield "`prepare.sh` after each."
-    yield "Before the first wave run `prepare.sh`, which installs drivers that wait for their node label."
+    yield from _readme_start(plan, inputs)
     yield "Then, wave by wave: `preflight.sh`, `switch.sh`, `verify.sh`; `rollback.sh` takes a wave back."
     yield "Roll waves back in reverse order."
+    yield from _readme_sittings(plan)
     yield "`drawbridge wave next` runs these scripts step by step, and remembers how far it is; `wave back` takes"
     yield "the last wave back."
     yield "A script that fails or is interrupted says at which command; run it again to go on."
@@ -168,6 +173,7 @@ def _readme_waves(plan: Plan) -> Iterator[str]:
     if cordoned:
         yield f"Those of {_cell(join_names(cordoned))} count, too: no pod gets them while the node is cordoned."
     yield ""
+    yield "Workloads are those that get claims with a wave, and those that keep their device keys with pods on its nodes."
     yield "Leaving pods are those with devices on the nodes of a wave: evicted ones, and others that a script waits for or asks"
     yield "about, that a person deletes first, or that a DaemonSet creates again there. `plan.html` has their workloads."
     yield ""
@@ -185,6 +191,52 @@ def _readme_waves(plan: Plan) -> Iterator[str]:
             f"{wave.free_for_claims.before}, then {wave.free_for_claims.after}",
         )
         yield f"| {' | '.join(map(_cell, cells))} |"
+
+
+def _readme_start(plan: Plan, inputs: Iterable[str]) -> Iterator[str]:
+    """Yield what comes before the first wave, and what stays of it."""
+    if any(wave.opted_in for wave in plan.waves):
+        settings = f", with what `{SETTINGS}` says" if SETTINGS in inputs else ""
+        yield f"First install Drawbridge in mode `OptIn`{settings}: `prepare.sh` stops until its webhook is called."
+    for driver in plan.drivers:
+        if driver != NVIDIA:
+            yield f"First install the chart of {_cell(driver)} with the flags that `prepare.sh` names: that stops until it is there."
+        if resource := CHART_MAPPINGS.get(driver, ""):
+            yield f"The chart has its DeviceClass map {resource}, too, and `prepare.sh` takes that back: of two classes Kubernetes"
+            yield "takes the younger, so pods for whole devices would come there. An upgrade of that chart sets it again: run"
+            yield "`prepare.sh` after each."
+    yield "Before the first wave run `prepare.sh`, which installs drivers that wait for their node label."
+    if (release := upgraded_release(plan)) is not None:
+        yield f"It prints the values of Helm release {_cell(release.namespace)}/{_cell(release.name)}, and stops until those that it has to keep are in"
+        yield f"`{DRIVER_VALUES}` in this folder."
+    yield from _readme_lasting(plan)
+
+
+def _readme_lasting(plan: Plan) -> Iterator[str]:
+    """Yield what is left of the preparation when all waves are taken back."""
+    yield "No script takes `prepare.sh` back: once all waves are taken back, drivers stay installed, on nodes with their label."
+    for resource, name in plan.mapped_classes.items():
+        driver = plan.driver_nodes.get(name, DriverNodes())
+        nodes = f" ({_cell(join_names(driver.publishing))})" if driver.publishing else ""
+        patch = '[{"op": "remove", "path": "/spec/extendedResourceName"}]'
+        way = command("kubectl", "patch", "deviceclass", name, "--type=json", f"--patch={patch}")
+        yield f"DeviceClass {_cell(name)} goes on mapping {_cell(resource)}, so pods with it may use nodes of its driver{nodes}; if it did not"
+        yield f"before, {'take that out of the repository' if plan.format == KUSTOMIZE else f'this ends it: {_cell(way)}'}"
+
+
+def _readme_sittings(plan: Plan) -> Iterator[str]:
+    """Yield the waves that belong together, since something is half done between them."""
+    last = 0
+    for wave in plan.waves:
+        if wave.coupled_until <= last:
+            continue
+        first, end = wave.wave, wave.coupled_until
+        while (
+            further := max(entry.coupled_until for entry in plan.waves[first - 1 : end - 1])
+        ) > end:
+            end = further
+        last = end
+        yield f"Do waves {first} to {end} in one sitting: the notes say what is half done between them."
 
 
 def _readme_notes(plan: Plan) -> Iterator[str]:
@@ -411,7 +463,7 @@ def folder_files(
     """
     return {
         "plan.yaml": document,
-        "README.md": readme(plan),
+        "README.md": readme(plan, inputs),
         **scripts(plan, inputs),
         **{f"quotas/{name}": text for name, text in quotas.items()},
     }

@@ -877,6 +877,9 @@ def test_a_release_of_the_driver_keeps_its_name_and_its_version(
     prepare = (tmp_path / "plan" / "prepare.sh").read_text()
 
     assert command in prepare
+    page = (tmp_path / "plan" / "README.md").read_text()
+    assert f"the values of Helm release {release}, and stops until" in page
+    assert "`driver-values.yaml` in this folder" in page
     assert "--install" not in prepare
     # It has the root that its nodes need.
     assert "nvidiaDriverRoot" not in prepare

@@ -72,4 +72,7 @@ def test_pods_of_a_daemon_set_that_would_wait_couple_waves(tmp_path: Path) -> No
     assert "until wave 3" in reasons(plan)[1]
     assert "no place to pause after it" in result.stdout
     assert f"# Note: {PAUSE}" in script(tmp_path, "preflight")
-    assert PAUSE in (tmp_path / "plan" / "README.md").read_text()
+    page = (tmp_path / "plan" / "README.md").read_text()
+    assert PAUSE in page
+    assert "Do waves 1 to 3 in one sitting: " in page
+    assert "Workloads are those that get claims with a wave" in page

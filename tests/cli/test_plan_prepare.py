@@ -9,12 +9,15 @@ import pytest
 
 from testing.documents import namespace
 from testing.migration import (
+    GPU,
+    SHARE,
     daemon_set,
     hami_node,
     plugin_node,
     resource_slice,
+    workload,
 )
-from testing.plan import planned, prepare
+from testing.plan import call, planned, prepare
 
 HAMI: Final = "hami-core-gpu.project-hami.io"
 NVIDIA: Final = "gpu.nvidia.com"
@@ -112,6 +115,41 @@ def test_prepare_stops_until_a_chart_that_a_person_installs_is_there(
     assert "by hand" not in prepare(tmp_path)
     page = (tmp_path / "plan" / "README.md").read_text()
     assert page.index(f"First install the chart of {HAMI}") < page.index("run `prepare.sh`")
+
+
+def test_the_page_says_to_install_drawbridge_first_where_pods_get_claims(tmp_path: Path) -> None:
+    """`prepare.sh` stopped at the webhook first, and the page began with the chart of a driver."""
+    settings = tmp_path / "settings.yaml"
+    settings.write_text("translation: {keep: [rdma]}\n")
+    share = workload("web", SHARE, ["h"])
+
+    planned(tmp_path, [hami_node("h"), hami_node("i"), namespace("team"), *share])
+    page = (tmp_path / "plan" / "README.md").read_text()
+    call(tmp_path, [plugin_node("g")], "--settings", settings, folder="native")
+    native = (tmp_path / "native" / "README.md").read_text()
+    shares = [hami_node("h"), hami_node("i"), namespace("team"), *share]
+    call(tmp_path, shares, "--settings", settings, folder="with")
+
+    first = "First install Drawbridge in mode `OptIn`"
+    assert page.index(f"{first}: `prepare.sh` stops") < page.index("First install the chart of")
+    assert (
+        f"{first}, with what `settings.yaml` says: "
+        in (tmp_path / "with" / "README.md").read_text()
+    )
+    assert first not in native
+
+
+def test_the_page_says_what_no_rollback_takes_back(tmp_path: Path) -> None:
+    """A reader looked for the way back of `prepare.sh`, and there is none."""
+    pods = workload("train", {GPU: "1"}, ["g"])
+    planned(tmp_path, [plugin_node("g"), plugin_node("i"), namespace("team"), *pods])
+
+    page = (tmp_path / "plan" / "README.md").read_text()
+
+    assert "No script takes `prepare.sh` back" in page
+    assert f"DeviceClass gpu.nvidia.com goes on mapping {GPU}, so pods with it may use" in page
+    assert "kubectl patch deviceclass gpu.nvidia.com --type=json" in page
+    assert "driver-values.yaml" not in page
 
 
 # --- what restarts --------------------------------------------------------------------------------

@@ -285,7 +285,7 @@ def _work_notes(work: Sequence[PlannedWork]) -> Iterator[str]:
     if pods:
         yield (
             f"{count_text(len(pods), 'pod')} would lose work: {join_names(pods)}; switch.sh waits for them, or asks, see "
-            "work in plan.yaml"
+            "README.md, or work in plan.yaml"
         )
     failing = [item for item in work if item.fails_job and item.ending]
     if failing:
@@ -336,8 +336,8 @@ def _restart_notes(workloads: Sequence[PlannedWorkload]) -> Iterator[str]:
     asking = [workload.object for workload in workloads if workload.asks]
     if losing:
         yield (
-            f"the restart of {join_names(losing)} takes something from their pods, wherever they run: see losses in "
-            "plan.yaml"
+            f"the restart of {join_names(losing)} takes something from their pods, wherever they run: see README.md, or "
+            "losses in plan.yaml"
         )
     if asking:
         yield f"pods of {join_names(asking)} ask not to be evicted: switch.sh asks before it restarts them"
