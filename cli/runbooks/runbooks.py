@@ -194,7 +194,7 @@ def _readme_waves(plan: Plan, inputs: Iterable[str]) -> Iterator[str]:
 
 
 def _readme_start(plan: Plan, inputs: Iterable[str]) -> Iterator[str]:
-    """Yield what comes before the first wave, and what stays of it."""
+    """Yield the steps before the first wave, and the remains of them."""
     if any(wave.opted_in for wave in plan.waves):
         settings = f", with what `{SETTINGS}` says" if SETTINGS in inputs else ""
         yield f"First install Drawbridge in mode `OptIn`{settings}: `prepare.sh` stops until its webhook is called."
@@ -213,7 +213,7 @@ def _readme_start(plan: Plan, inputs: Iterable[str]) -> Iterator[str]:
 
 
 def _readme_lasting(plan: Plan) -> Iterator[str]:
-    """Yield what is left of the preparation when all waves are taken back."""
+    """Yield the remains of the preparation after the rollback of all waves."""
     yield "No script takes `prepare.sh` back: once all waves are taken back, drivers stay installed, on nodes with their label."
     for resource, name in plan.mapped_classes.items():
         driver = plan.driver_nodes.get(name, DriverNodes())
@@ -225,7 +225,7 @@ def _readme_lasting(plan: Plan) -> Iterator[str]:
 
 
 def _readme_sittings(plan: Plan) -> Iterator[str]:
-    """Yield the waves that belong together, since something is half done between them."""
+    """Yield the ranges of waves without a place to pause."""
     last = 0
     for wave in plan.waves:
         if wave.coupled_until <= last:

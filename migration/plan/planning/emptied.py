@@ -1,4 +1,4 @@
-"""The workloads that the drains of a wave leave without a pod until new ones are ready. Pure.
+"""Workloads left without a pod by the drains of a wave until new ones are ready. Pure.
 
 A drain evicts all pods of its node at once, but for those that a PodDisruptionBudget makes wait, and the next drain does
 not wait until new pods are ready. Source: k8s.io/kubectl v0.37.1, pkg/drain.
@@ -26,7 +26,7 @@ _NAMES: Final = 8
 def with_emptied(
     wave: Wave, details: WaveDetails, evidence: Evidence, groups: Mapping[str, Workload]
 ) -> Wave:
-    """Return a wave with the workloads of which all pods are on its nodes, and no PodDisruptionBudget selects them.
+    """Return a wave with its unguarded workloads that have all their pods on its nodes.
 
     They are there today, and no earlier wave takes them elsewhere, so this is no matter of where kube-scheduler puts them.
 
@@ -57,7 +57,7 @@ def with_emptied(
 
 
 def _running_pods(groups: Mapping[str, Workload], reference: str) -> dict[tuple[str, str], str]:
-    """Return namespace and name of a workload's pods that have a node today, with this node."""
+    """Return namespace and name of a workload's pods with the node of each today."""
     pods = groups[reference].pods if reference in groups else ()
     namespace = reference.split("/")[1]
     return {
@@ -68,7 +68,7 @@ def _running_pods(groups: Mapping[str, Workload], reference: str) -> dict[tuple[
 
 
 def _guarded_pods(evidence: Evidence) -> frozenset[tuple[str, str]]:
-    """Return namespace and name of the pods on nodes that a PodDisruptionBudget selects."""
+    """Return namespace and name of the pods with a PodDisruptionBudget."""
     return frozenset(
         (pod.namespace, pod.name)
         for pods in evidence.pods.values()

@@ -1,4 +1,4 @@
-"""The pods of whole GPUs that a drain may send to nodes that offer parts of GPUs, and the way to keep them away. Pure."""
+"""Pods of whole GPUs with no guard against nodes that offer parts of GPUs, and the cure. Pure."""
 
 from collections.abc import Iterable, Mapping
 from typing import Final
@@ -84,7 +84,7 @@ def _cure(own: Iterable[str], groups: Mapping[str, Workload], affinity: str) -> 
         "the pods that stay there tolerate it"
     )
     managers: dict[str, list[str]] = {}
-    kept = []
+    static_workloads = []
     for reference in own:
         group = groups.get(reference)
         if group is None or group.owner is None:
@@ -93,12 +93,12 @@ def _cure(own: Iterable[str], groups: Mapping[str, Workload], affinity: str) -> 
         if manager in REVERTING:
             managers.setdefault(manager, []).append(reference)
         if not replaces_pods(group):
-            kept.append(reference)
+            static_workloads.append(reference)
     for manager, references in managers.items():
         text += f"; {manager} manages {join_names(references)}, and takes back what kubectl changes: change the template in its repository"
-    if kept:
+    if static_workloads:
         text += (
-            f"; a change of the template reaches no pod of {join_names(kept)} as it is (OnDelete, a partition, or a paused "
+            f"; a change of the template reaches no pod of {join_names(static_workloads)} as it is (OnDelete, a partition, or a paused "
             "rollout): taint the nodes, or resume the rollout"
         )
     return text
