@@ -14,6 +14,7 @@ import msgspec
 from allocator.cluster.verdicts import NodePlans
 from allocator.model.outcome import AttemptFailed
 from allocator.nodes.scoring import DEFAULT_PROFILE, ScoringProfile
+from allocator.replay.device_use import UseOverTime
 from allocator.replay.recorded import Bound, Changed, Course, Left, RecordedPod
 from allocator.replay.results import StrategyResult, Tally, failure_reason
 from allocator.replay.scheduler import nodes_to_find
@@ -87,6 +88,7 @@ def compare(
     """
     walk = _Walk(course, ReplayState(inventory, options), profile)
     for event in course.events:
+        walk.use.reach(event.second)
         match event:
             case Changed():
                 walk.state.change(event.nodes, event.slices, event.classes)
@@ -102,6 +104,7 @@ class _Walk:
 
     def __init__(self, course: Course, state: ReplayState, profile: ScoringProfile) -> None:
         self.state = state
+        self.use = UseOverTime(state, course.arriving, course.begin, course.until)
         self._course = course
         self._profile = profile
         self._tally = Tally()
@@ -121,7 +124,8 @@ class _Walk:
         self._place += 1
         pod = self._course.pods[event.number]
         self._bound.add(event.number)
-        self._tally.count_placed(max(0.0, event.second - (pod.replay.arrival or 0.0)))
+        waited = max(0.0, event.second - (pod.replay.arrival or 0.0))
+        self._tally.count_placed(waited, pod.replay, event.node)
         try:
             candidate = self.state.candidate(pod.replay)
         except AttemptFailed:
@@ -157,7 +161,14 @@ class _Walk:
             ties=self._ties,
             otherwise=dict(sorted(self._causes.items())),
             other_schedulers=self._others,
-            outcome=self._tally.result(RECORDED, 0, self.state, self._course.arriving, FIRST_FIT),
+            outcome=self._tally.result(
+                RECORDED,
+                0,
+                self.state,
+                self._course.arriving,
+                FIRST_FIT,
+                over_time=self.use.result(),
+            ),
         )
 
     def _count_failed(self, pod: RecordedPod) -> None:
@@ -165,9 +176,11 @@ class _Walk:
             candidate = self.state.candidate(pod.replay)
             reason = failure_reason(candidate, self.state, FIRST_FIT)
         except AttemptFailed:
-            self._tally.count_failed(INVALID_CLAIM)
+            self._tally.count_failed(INVALID_CLAIM, pod.replay)
             return
-        self._tally.count_failed(reason, candidate)
+        self._tally.count_failed(
+            reason.code, pod.replay, candidate, lacks_resource=reason.is_resource
+        )
 
     def _cause(self, pod: RecordedPod, candidate: Candidate, event: Bound) -> str | None:
         """Return the cause for a pod that is not on one of the best nodes; None if it is."""

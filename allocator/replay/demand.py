@@ -21,7 +21,7 @@ from allocator.model.devices import Pool
 from allocator.model.outcome import AttemptFailed
 from allocator.model.requests import Request
 from allocator.model.selectors import selector_chain
-from allocator.replay.results import amount_of_nanos
+from allocator.replay.device_use import amount_of_nanos
 from kube.api.resource import ResourceClaim
 
 DEVICE: Final = 1_000_000

@@ -1,7 +1,7 @@
-"""The reasons that whole devices are idle at the end of a replay, though pods failed."""
+"""The devices that are left at the end of a replay though pods failed: the reasons, and the pods that they would do for."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from allocator.cluster.verdicts import NodePlans
@@ -9,6 +9,7 @@ from allocator.model.devices import PublishedDevice
 from allocator.model.outcome import AttemptFailed
 from allocator.model.selectors import selector_chain
 from allocator.pods.node_eligibility import barrier
+from allocator.replay.scheduler import own_plan
 from allocator.replay.state import ReplayState
 from allocator.replay.workload import GROUP_DOES_NOT_FIT, Candidate
 from allocator.strategies.strategy import Strategy
@@ -69,6 +70,54 @@ def idle_reasons(
         reason = min(own, key=lambda key: (-own[key], key), default=NOBODY_ASKS)
         reasons[reason] += len(devices)
     return dict(sorted(reasons.items()))
+
+
+def served_without_limits(
+    state: ReplayState, failed: Sequence[Candidate], strategy: Strategy
+) -> Sequence[bool]:
+    """Return True for each failed pod that would get devices on nodes without limits.
+
+    One after the other gets them, so that no device counts for two pods; the cluster keeps them allocated.
+
+    Args:
+        state: The cluster at the end.
+        failed: The pods, in the order in which they failed.
+        strategy: The strategy, which chooses the node.
+    """
+    served = []
+    # Devices become fewer, so that what once did not fit never does.
+    unserved: set[Hashable] = set()
+    for candidate in failed:
+        is_served = candidate.devices not in unserved and _allocate(state, candidate, strategy)
+        if not is_served:
+            unserved.add(candidate.devices)
+        served.append(is_served)
+    return served
+
+
+def _allocate(state: ReplayState, candidate: Candidate, strategy: Strategy) -> bool:
+    """Give a pod devices of the best node with any, resources aside; return False without one."""
+    pending = candidate.pending
+    if pending is None:
+        return True
+    try:
+        plans = state.cluster.node_plans(pending, strategy=strategy)
+    except AttemptFailed:
+        return False
+    best: str | None = None
+    highest = -1
+    for name in state.names:
+        if candidate.eligible is None or name in candidate.eligible:
+            verdict = plans.fitting(name)
+            if verdict is not None and verdict.score > highest:
+                best, highest = name, verdict.score
+    plan = None if best is None else own_plan(pending, plans, best, state, strategy)
+    if plan is None:
+        return False
+    metadata = candidate.pod.pod.metadata
+    for claim in state.allocated(plan, pending, f"{metadata.namespace}/{metadata.name}"):
+        state.cluster.allocate(claim)
+    return True
 
 
 def _reason(

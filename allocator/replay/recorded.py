@@ -104,11 +104,13 @@ class Course(msgspec.Struct, frozen=True, kw_only=True):
         pods: All pods: first those that ran when it began, then the others in the order in which they came.
         events: The events in order.
         until: The second in which the recording ends.
+        begin: The second of the first state; above 0 for a part of a recording.
     """
 
     pods: tuple[RecordedPod, ...]
     events: tuple[Event, ...] = ()
     until: float = 0.0
+    begin: float = 0.0
 
     @property
     def arriving(self) -> tuple[ReplayPod, ...]:

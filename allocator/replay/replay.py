@@ -8,12 +8,13 @@ from typing import Final, NamedTuple
 
 from allocator.model.outcome import AttemptFailed
 from allocator.replay.bridge import BridgeScheduler
+from allocator.replay.device_use import OverTime, UseOverTime
 from allocator.replay.fragmentation import FragmentationScheduler, TwoStepScheduler
 from allocator.replay.groups import Arrived
 from allocator.replay.profiles import DEFAULT_PROFILES, SchedulerProfiles
 from allocator.replay.quotas import Obstacle, Quotas
 from allocator.replay.recorded import Changed, Course
-from allocator.replay.results import StrategyResult, Tally, failure_reason
+from allocator.replay.results import FailureReason, StrategyResult, Tally, failure_reason
 from allocator.replay.scheduler import STOCK, STOCK_MOST_ALLOCATED, Scheduler, StockScheduler
 from allocator.replay.state import ReplayState
 from allocator.replay.tie_breaker import TieBreaker
@@ -63,6 +64,7 @@ def replay(
     recorder: Recorder | None = None,
     course: Course | None = None,
     quotas: Quotas | None = None,
+    keeps_places: bool = False,
 ) -> StrategyResult:
     """Place pods with a strategy, and return the result.
 
@@ -79,6 +81,7 @@ def replay(
             nodes come and go, and its end is that of the replay. None without one.
         quotas: The quotas that hold pods back, charged with the pods that run before; they change with the replay.
             None for none.
+        keeps_places: The place of each pod is part of the result.
     """
     scheduler = _schedulers(profiles)[name](TieBreaker(seed))
     return replay_with(
@@ -92,6 +95,7 @@ def replay(
         recorder=recorder,
         course=course,
         quotas=quotas,
+        keeps_places=keeps_places,
     )
 
 
@@ -107,17 +111,20 @@ def replay_with(
     recorder: Recorder | None = None,
     course: Course | None = None,
     quotas: Quotas | None = None,
+    keeps_places: bool = False,
 ) -> StrategyResult:
     """Place pods with a scheduler, and return the result under a name; arguments as of `replay`."""
-    run = _Run(ReplayState(inventory, options), scheduler, recorder, quotas)
+    tally = Tally(has_quotas=quotas is not None, keeps_places=keeps_places)
+    run = _Run(ReplayState(inventory, options), scheduler, tally, recorder, quotas)
     arrivals = in_order(pods, order, seed + _ORDER_SEED)
+    over_time = None
     if order is Order.ARRIVAL:
-        run.over_time(arrivals, course)
+        over_time = run.over_time(arrivals, pods, course)
     else:
         for _, pod in arrivals:
             run.try_once(pod)
     run.end()
-    return run.tally.result(name, seed, run.state, pods, run.strategy)
+    return run.tally.result(name, seed, run.state, pods, run.strategy, over_time=over_time)
 
 
 def _schedulers(profiles: SchedulerProfiles) -> Mapping[str, Callable[[TieBreaker], Scheduler]]:
@@ -130,6 +137,19 @@ def _schedulers(profiles: SchedulerProfiles) -> Mapping[str, Callable[[TieBreake
     schedulers[FIRST_FIT.name] = partial(BridgeScheduler, FIRST_FIT, profiles=profiles)
     schedulers[FRAGMENTATION_AWARE.name] = partial(FragmentationScheduler, profiles=profiles)
     return schedulers
+
+
+def _use_over_time(
+    state: ReplayState,
+    arrivals: Sequence[tuple[float, ReplayPod]],
+    pods: Sequence[ReplayPod],
+    course: Course | None,
+) -> UseOverTime:
+    """Return the use from the first arrival to the last; of a recording, until its end."""
+    if course is not None:
+        return UseOverTime(state, pods, course.begin, course.until)
+    first, last = (arrivals[0][0], arrivals[-1][0]) if arrivals else (0.0, 0.0)
+    return UseOverTime(state, pods, first, last)
 
 
 class _Running(NamedTuple):
@@ -149,11 +169,12 @@ class _Run:
         self,
         state: ReplayState,
         scheduler: Scheduler,
+        tally: Tally,
         recorder: Recorder | None,
         quotas: Quotas | None,
     ) -> None:
         self.state = state
-        self.tally = Tally(has_quotas=quotas is not None)
+        self.tally = tally
         self._scheduler = scheduler
         self._recorder = recorder
         self._quotas = quotas
@@ -162,6 +183,8 @@ class _Run:
         self._waiting: list[tuple[int, int, float, Candidate]] = []
         self._number = 0
         self._groups: dict[str, Arrived] = {}
+        self._use: UseOverTime | None = None
+        self._now = 0.0
 
     @property
     def strategy(self) -> Strategy:
@@ -182,12 +205,16 @@ class _Run:
         for arrived in self._groups.values():
             reason = GROUP_DOES_NOT_FIT if arrived.is_complete else GROUP_INCOMPLETE
             for _, candidate in arrived.waiting.values():
-                self.tally.count_failed(reason, candidate)
+                self.tally.count_failed(reason, candidate.pod, candidate)
 
     def over_time(
-        self, arrivals: Sequence[tuple[float, ReplayPod]], course: Course | None = None
-    ) -> None:
-        """Let pods arrive and leave; those that still wait at the end failed."""
+        self,
+        arrivals: Sequence[tuple[float, ReplayPod]],
+        pods: Sequence[ReplayPod],
+        course: Course | None = None,
+    ) -> OverTime:
+        """Let pods arrive and leave; those that still wait at the end failed. Return the use of devices meanwhile."""
+        use = self._use = _use_over_time(self.state, arrivals, pods, course)
         events: list[tuple[float, Changed | ReplayPod]] = []
         if course is not None:
             self._start(course)
@@ -195,6 +222,7 @@ class _Run:
         # Of one second, what changes comes before the pods.
         for now, event in sorted([*events, *arrivals], key=itemgetter(0)):
             self._leave_until(now)
+            use.reach(now)
             if isinstance(event, Changed):
                 self._change(event)
                 continue
@@ -207,6 +235,10 @@ class _Run:
         for _, _, _, candidate in self._waiting:
             if not self._waits_in_group(candidate) and not self._is_placed_with_group(candidate):
                 self._count_failed(candidate)
+        if self._recorder is not None:
+            end = self._now if course is None else course.until
+            self._recorder.finish(self.state, self.tally, end)
+        return use.result()
 
     def _start(self, course: Course) -> None:
         """Let the pods that run when a recording begins leave in their seconds."""
@@ -238,13 +270,17 @@ class _Run:
 
     def _leave_until(self, now: float) -> None:
         while self._running and self._running[0].departure <= now:
-            second = self._running[0].departure
+            second = self._now = self._running[0].departure
+            if self._use is not None:
+                self._use.reach(second)
             while self._running and self._running[0].departure == second:
                 gone = heapq.heappop(self._running)
                 self.state.remove(gone.candidate, gone.node, gone.claims)
                 if self._quotas is not None:
                     self._quotas.release(gone.candidate.pod.pod)
             self._retry(second)
+            if self._recorder is not None:
+                self._recorder.follow(self.state, self.tally, second)
 
     def _retry(self, now: float) -> None:
         """Try those that wait again, but for those that have given up."""
@@ -255,7 +291,7 @@ class _Run:
                 continue
             gives_up = candidate.pod.gives_up
             if gives_up is not None and gives_up <= now:
-                self._count_failed(candidate)
+                self._count_failed(candidate, gave_up=True)
             elif not self._place(candidate, arrival=arrival, now=now):
                 waiting.append(entry)
         self._waiting = waiting
@@ -277,27 +313,33 @@ class _Run:
     def _candidate(self, pod: ReplayPod) -> Candidate | None:
         """Return a pod that is ready to be placed; count one that fails at once, and return None."""
         if pod.is_denied:
-            self.tally.count_failed(DENIED)
+            self.tally.count_failed(DENIED, pod)
             return None
         try:
             return self.state.candidate(pod)
         except AttemptFailed as error:
             self.tally.note_error(INVALID_CLAIM, pod, error)
-            self.tally.count_failed(INVALID_CLAIM)
+            self.tally.count_failed(INVALID_CLAIM, pod)
             return None
 
-    def _count_failed(self, candidate: Candidate) -> None:
+    def _count_failed(self, candidate: Candidate, *, gave_up: bool = False) -> None:
+        """Count a pod that is not placed any more; gave_up: while others come still."""
         obstacle = self._obstacle(candidate)
         if obstacle is not None:
             self.tally.count_held(candidate.pod, obstacle)
-            self.tally.count_failed(obstacle.reason, candidate)
+            self.tally.count_failed(obstacle.reason, candidate.pod, candidate)
             return
         try:
             reason = failure_reason(candidate, self.state, self._scheduler.strategy)
         except AttemptFailed as error:
-            reason = ATTEMPT_FAILED
-            self.tally.note_error(reason, candidate.pod, error)
-        self.tally.count_failed(reason, candidate)
+            reason = FailureReason(ATTEMPT_FAILED)
+            self.tally.note_error(ATTEMPT_FAILED, candidate.pod, error)
+        self.tally.count_failed(
+            reason.code,
+            candidate.pod,
+            candidate,
+            lacks_resource=reason.is_resource and not gave_up,
+        )
 
     def _place(self, candidate: Candidate, *, arrival: float, now: float) -> bool:
         """Place a pod if it fits, or its group; a pod that waited leaves as much later."""
@@ -345,7 +387,7 @@ class _Run:
         arrival: float,
         now: float,
     ) -> None:
-        self.tally.count_placed(now - arrival, candidate.pod)
+        self.tally.count_placed(now - arrival, candidate.pod, node)
         if self._quotas is not None:
             self._quotas.charge(candidate.pod.pod, claims)
         departure = candidate.pod.departure

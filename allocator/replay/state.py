@@ -89,6 +89,7 @@ class ReplayState:
             request=request,
             pending=pending,
             shape=(where, devices, encode(request)),
+            devices=(where, devices),
             eligible=self._eligible_nodes(where, pod.pod),
         )
 
@@ -99,6 +100,7 @@ class ReplayState:
             request=pod_request(pod),
             pending=None,
             shape=None,
+            devices=None,
             eligible=None,
         )
 

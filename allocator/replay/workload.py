@@ -1,6 +1,6 @@
 """The pods of a replay, and the order of their arrival."""
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import Final
 
@@ -9,14 +9,18 @@ import msgspec
 from allocator.model.requests import PendingClaims
 from allocator.nodes.pod_requests import PodRequest
 from allocator.replay.tie_breaker import TieBreaker
+from findings.text import printable, shorten
 from kube.api.core import Node, Pod
-from kube.api.resource import DeviceClass, ResourceClaim, ResourceSlice
+from kube.api.resource import DeviceClass, DeviceRequest, ResourceClaim, ResourceSlice
 
 GROUP_INCOMPLETE: Final = "groupIncomplete"
 """The reason of a pod whose group needs more pods than arrived."""
 
 GROUP_DOES_NOT_FIT: Final = "groupDoesNotFit"
 """The reason of a pod whose group has no place for as many pods as it needs, or none for one more."""
+
+_MAX_DESCRIPTION: Final = 120
+"""Characters of the description of a pod's devices."""
 
 
 class Order(StrEnum):
@@ -108,6 +112,7 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         request: Its CPU, memory and other counted resources.
         pending: Its claims; None for a pod without devices.
         shape: Equal for pods that differ in names only.
+        devices: Equal for pods that run on the same nodes and request the same devices there.
         eligible: Names of the nodes that its selector, affinity and tolerations allow; None for all.
     """
 
@@ -115,7 +120,44 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     request: PodRequest
     pending: PendingClaims | None
     shape: Hashable
+    devices: Hashable
     eligible: frozenset[str] | None
+
+
+def describe_devices(claims: Iterable[ResourceClaim]) -> str:
+    """Return the devices that claims request, in one line.
+
+    >>> from kube.api.resource import DeviceClaim, DeviceRequest, ExactDeviceRequest, ResourceClaimSpec
+    >>> exactly = ExactDeviceRequest(device_class_name="gpu", count=2)
+    >>> devices = DeviceClaim(requests=(DeviceRequest(name="r", exactly=exactly),))
+    >>> describe_devices([ResourceClaim(spec=ResourceClaimSpec(devices=devices))])
+    '2 gpu'
+    """
+    parts = [
+        _describe_request(request)
+        for claim in claims
+        for request in claim.spec.devices.requests or ()
+    ]
+    return printable(shorten(" and ".join(parts), _MAX_DESCRIPTION)) or "no devices"
+
+
+def _describe_request(request: DeviceRequest) -> str:
+    alternatives = request.first_available or ()
+    first = next(iter(alternatives), request.exactly)
+    if first is None:
+        return "a request without devices"
+    count = "all" if first.allocation_mode == "All" else first.count or 1
+    amounts = (first.capacity.requests if first.capacity is not None else None) or {}
+    requested = ", ".join(f"{name} {amounts[name]}" for name in sorted(amounts))
+    conditions = [entry.cel.expression for entry in first.selectors or () if entry.cel is not None]
+    return "".join(
+        (
+            f"{count} {first.device_class_name}",
+            f" with {requested}" if requested else "",
+            f" where {' && '.join(conditions)}" if conditions else "",
+            " or another" if len(alternatives) > 1 else "",
+        )
+    )
 
 
 def in_order(pods: Sequence[ReplayPod], order: Order, seed: int) -> list[tuple[float, ReplayPod]]:

@@ -86,7 +86,7 @@ class _Later:
         return msgspec.structs.replace(
             self._recorded,
             state=self._state(pods),
-            course=Course(pods=pods, events=events, until=course.until),
+            course=Course(pods=pods, events=events, until=course.until, begin=self._second),
         )
 
     def _running_pod(self, number: int) -> RecordedPod:

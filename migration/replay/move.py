@@ -157,14 +157,19 @@ class _Move:
             moved=msgspec.structs.replace(
                 self._before,
                 state=state,
-                course=Course(pods=tuple(moved), events=self._changes, until=until),
+                course=Course(
+                    pods=tuple(moved), events=self._changes, until=until, begin=self._second
+                ),
                 notes=notes,
             ),
             happened=msgspec.structs.replace(
                 self._before,
                 state=self._without(self._before.state, restarted),
                 course=Course(
-                    pods=tuple(happened), events=tuple(self._events(order, restarted)), until=until
+                    pods=tuple(happened),
+                    events=tuple(self._events(order, restarted)),
+                    until=until,
+                    begin=self._second,
                 ),
             ),
             restarted=len(restarted),

@@ -63,6 +63,15 @@ def test_the_document(tmp_path: Path) -> None:
         "seed": 0,
         "pods": {"placed": 2, "failed": 2},
         "failedBy": {"cpu": 1, "noDevices": 1},
+        "failedShapes": [
+            {"devices": "no devices", "pods": 1, "failed": 1, "failedBy": {"cpu": 1}},
+            {
+                "devices": "1 gpu with milli 2k",
+                "pods": 1,
+                "failed": 1,
+                "failedBy": {"noDevices": 1},
+            },
+        ],
         "capacities": [{"driver": DRIVER, "name": "milli", "total": 4000, "allocated": 1500}],
         "devices": {"total": 4, "inUse": 2, "wholeIdle": 2},
         "idleBecause": {"tooFewDevices": 2},
@@ -134,7 +143,11 @@ def test_in_the_order_of_arrival_pods_wait_for_others_to_leave(tmp_path: Path) -
 
     # The third came before the second, and takes the CPU that the second would need.
     assert result["pods"] == {"placed": 2, "failed": 1}
-    assert result["waitingSeconds"] == {"p50": 95, "p99": 95}
+    assert result["waitingSeconds"] == {
+        "p50": 95,
+        "p99": 95,
+        "ofAll": {"p50": 95, "p99": None},
+    }
 
 
 def test_the_snapshot_is_the_cluster_before_the_first_pod(tmp_path: Path) -> None:
@@ -391,10 +404,70 @@ def test_the_text_has_waiting_times_where_time_passes(tmp_path: Path) -> None:
 
     lines = outcome.stdout.splitlines()
     place = lines.index("") + 1
-    assert lines[place : place + 2] == [
-        "STRATEGY  SEED  PLACED  FAILED  ALLOCATED  IN USE  IDLE  2ND TRY  WAIT P50  P99",
-        "stock     0     2       1       -          0       0     0        95 s      95 s",
+    assert lines[place : place + 4] == [
+        "STRATEGY  SEED  PLACED  FAILED  MEAN  PEAK  AT END  IN USE  IDLE  2ND TRY  WAIT P50  P99",
+        "stock     0     2       1       -     -     -       0       0     0        95 s      never",
+        "",
+        "WAIT: of all pods; never: such a pod got no node",
     ]
+
+
+LEAVE = rows(
+    "a,gpu,milli=1000,0,100",
+    "b,gpu,milli=1000,50,90",
+    "c,,,100,",
+    columns="name,class,capacity,arrival,departure",
+)
+
+
+def test_where_pods_leave_the_mean_over_time_is_the_headline(tmp_path: Path) -> None:
+    """One GPU of four for half of the time, and 40 seconds of another one; at the end all are idle."""
+    call = ("--order", "arrival")
+    (entry,) = results(LEAVE, *call, folder=tmp_path)
+    outcome = replay(LEAVE, "--strategy", "stock", *call, folder=tmp_path)
+    shown = replay(LEAVE, "--strategy", "stock", *call, "-o", "html", folder=tmp_path).stdout
+
+    assert entry["overTime"] == {
+        "fromSecond": 0,
+        "untilSecond": 100,
+        "meanPercent": 35,
+        "peakPercent": 50,
+        "meanInUse": 1.4,
+    }
+    assert entry["capacities"][0]["allocated"] == 0
+    assert outcome.stdout.splitlines()[:2] == [
+        f"3 pods in the order arrival. MEAN, PEAK: the share of milli of {DRIVER}",
+        "from second 0 to 100. AT END, IN USE, IDLE: when all is over",
+    ]
+    assert "35.00 %  50.00 %  0.00 %" in outcome.stdout
+    assert "mean over time" in Outline(shown).texts
+    meaning = f"MEAN, PEAK: the share of milli of {DRIVER} from second 0 to 100. AT END, "
+    assert any(meaning in text for text in Outline(shown).texts)
+    assert "after 3 pods, second 100: 4 idle, 0 full, of 4" in Outline(shown).texts
+
+
+def test_the_mean_is_what_check_below_compares_where_pods_leave(tmp_path: Path) -> None:
+    call = ("--order", "arrival", "--strategy", "stock", "--check-below")
+    below = replay(LEAVE, *call, "36", folder=tmp_path)
+
+    assert (replay(LEAVE, *call, "35", folder=tmp_path).exit_code, below.exit_code) == (0, 1)
+    assert below.stderr.endswith(
+        f"35.00 % of milli of {DRIVER} is allocated in the mean over time, below 36 %\n"
+    )
+
+
+def test_where_pods_leave_added_nodes_bring_a_mean(tmp_path: Path) -> None:
+    """The second pod fits the added node alone, for half of the time until the third comes."""
+    text = rows(
+        *("a,gpu,milli=1000,0,", "b,gpu,milli=1000,50,", "c,,,100,"),
+        columns="name,class,capacity,arrival,departure",
+    )
+    state = (device_class(), node("node-a"), slice_of("node-a", gpu("gpu-0")))
+    call = ("--order", "arrival", "--add-nodes", "1=node-a")
+
+    (entry,) = results(text, *call, state=state, folder=tmp_path)
+
+    assert entry["gain"] == {"pods": 1, "devicesInUse": 0.5, "allocated": 1000, "meanPercent": -25}
 
 
 # --- other pods, more nodes -----------------------------------------------------------------------
@@ -534,6 +607,42 @@ def test_idle_devices_have_a_reason(tmp_path: Path) -> None:
     assert (
         "Idle devices, by what keeps pods that failed from them\n  stock, seed 0: cpu 2\n" in text
     )
+
+
+def test_text_and_page_compare_the_pods_that_failed_by_what_they_request(tmp_path: Path) -> None:
+    """Six shapes fail, and five are told; with more seeds the numbers are those of the first."""
+    text = rows(
+        *(f"f{number},1,gpu,milli=1000" for number in range(4)),
+        *(f"p{number},1,gpu,milli={900 + number // 2}" for number in range(12)),
+    )
+    call = ("--strategy", "stock,BestFit", "--seeds", "2")
+
+    shown = replay(text, *call, folder=tmp_path).stdout
+    page_ = replay(text, *call, "-o", "html", folder=tmp_path).stdout
+
+    assert (
+        "Pods that failed, by what they request\n"
+        "stock  BestFit  OF  DEVICES OF EACH\n"
+        "2      2        2   1 gpu with milli 900\n"
+    ) in shown
+    assert shown.count("1 gpu with milli") == 5
+    assert "1 gpu with milli 900" in Outline(page_).texts
+
+
+def test_the_place_of_each_pod(tmp_path: Path) -> None:
+    text = rows("a,1,gpu,milli=500", "b,9,,")
+    (entry,) = results(text, "--placements", folder=tmp_path)
+    (without,) = results(text, folder=tmp_path)
+    in_text = replay(text, "--placements", folder=tmp_path)
+
+    assert entry["placements"] == [
+        {"namespace": "default", "name": "a", "node": entry["placements"][0]["node"]},
+        {"namespace": "default", "name": "b", "reason": "cpu"},
+    ]
+    assert entry["placements"][0]["node"] in {"node-a", "node-b"}
+    assert "placements" not in without
+    assert (in_text.exit_code, in_text.stdout) == (2, "")
+    assert "--placements needs -o json or -o yaml" in in_text.stderr
 
 
 @pytest.mark.parametrize(

@@ -81,6 +81,8 @@ def test_pods_that_run_at_the_moment_start_anew_and_later_ones_are_translated(
     assert stock["capacities"][0]["driver"] == "gpu.nvidia.com"
     # The one that waited gets devices when another leaves, as it did.
     assert stock["waitingSeconds"]["p99"] == 50.0
+    for use in (stock["overTime"], document["recorded"]["outcome"]["overTime"]):
+        assert (use["fromSecond"], use["untilSecond"]) == (50, 1000)
     assert (
         "note: a migration in second 50 of 1000: 5 pods from then on, 2 of them started anew"
         in outcome.stderr

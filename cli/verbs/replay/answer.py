@@ -16,10 +16,11 @@ from allocator.pods.node_eligibility import node_rejection
 from allocator.replay.added_nodes import add_nodes, node_like
 from allocator.replay.agreement import Agreement, compare
 from allocator.replay.demand import Demand, DemandMeter
+from allocator.replay.device_use import CapacityUse
 from allocator.replay.profiles import DEFAULT_PROFILES, SchedulerProfiles
 from allocator.replay.recorded import Changed, Course, Event
 from allocator.replay.replay import replay
-from allocator.replay.results import CapacityUse, Gain, StrategyResult
+from allocator.replay.results import Gain, StrategyResult
 from allocator.replay.scheduler import STOCK, STOCK_MOST_ALLOCATED
 from allocator.replay.timeline import Recorder
 from allocator.replay.workload import Inventory, Order, ReplayPod
@@ -206,13 +207,16 @@ def list_jobs(strategies: Iterable[str], seeds: int) -> Sequence[Job]:
     return [Job(strategy=name, seed=seed) for name in strategies for seed in range(seeds)]
 
 
-def run_job(job: Job, question: Question, recorder: Recorder | None = None) -> StrategyResult:
+def run_job(
+    job: Job, question: Question, recorder: Recorder | None = None, *, keeps_places: bool = False
+) -> StrategyResult:
     """Return the result of a replay, without its CPU time.
 
     Args:
         job: The replay.
         question: The input common to all replays.
         recorder: Samples the replay while it runs.
+        keeps_places: The place of each pod is part of the result.
     """
     return replay(
         job.strategy,
@@ -225,6 +229,7 @@ def run_job(job: Job, question: Question, recorder: Recorder | None = None) -> S
         recorder=recorder,
         course=question.course,
         quotas=_charged(question),
+        keeps_places=keeps_places,
     )
 
 
@@ -236,9 +241,15 @@ def with_gain(result: StrategyResult, job: Job, question: Question) -> StrategyR
         job, msgspec.structs.replace(question, inventory=question.inventory_as_it_is)
     )
     after, before = first_capacity(result), first_capacity(as_it_is)
+    in_use: float = result.devices.in_use - as_it_is.devices.in_use
+    percent: float | msgspec.UnsetType = msgspec.UNSET
+    if result.over_time and as_it_is.over_time:
+        in_use = result.over_time.mean_in_use - as_it_is.over_time.mean_in_use
+        percent = result.over_time.mean_percent - as_it_is.over_time.mean_percent
     gain = Gain(
         pods=result.pods.placed - as_it_is.pods.placed,
-        devices_in_use=result.devices.in_use - as_it_is.devices.in_use,
+        devices_in_use=in_use,
+        mean_percent=percent,
         allocated=(after.allocated if after else 0.0) - (before.allocated if before else 0.0),
     )
     return msgspec.structs.replace(result, gain=gain)
@@ -279,13 +290,21 @@ def first_capacity(result: StrategyResult) -> CapacityUse | None:
     return result.capacities[0] if result.capacities else None
 
 
+def headline_percent(result: StrategyResult) -> float | None:
+    """Return the allocated share of the first capacity at the end, or its mean over time; None without any."""
+    capacity = first_capacity(result)
+    if capacity is None:
+        return None
+    return result.over_time.mean_percent if result.over_time else capacity.percent
+
+
 def results_below(
     results: Iterable[StrategyResult], percent: float
 ) -> Iterator[tuple[StrategyResult, CapacityUse]]:
     """Yield the results with less of their first capacity allocated, with that capacity."""
     for result in results:
-        capacity = first_capacity(result)
-        if capacity is not None and capacity.percent < percent:
+        capacity, share = first_capacity(result), headline_percent(result)
+        if capacity is not None and share is not None and share < percent:
             yield result, capacity
 
 

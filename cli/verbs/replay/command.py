@@ -36,6 +36,7 @@ from cli.verbs.replay.answer import (
     compare_recorded,
     describe_unused,
     has_capacities,
+    headline_percent,
     list_jobs,
     measure_demand,
     results_below,
@@ -166,7 +167,14 @@ def _check_number(
     type=click.FloatRange(0, 100),
     callback=_check_number,
     metavar="PERCENT",
-    help="Exit with 1 if a replay ends with less of its first capacity allocated.",
+    help="Exit with 1 if a replay ends with less of its first capacity allocated; with --order arrival, "
+    "if less is in the mean over time.",
+)
+@click.option(
+    "--placements",
+    "keeps_places",
+    is_flag=True,
+    help="With -o json or yaml, also the node of each pod, or the reason that it failed.",
 )
 @text_or_document(
     "a table, and why pods failed",
@@ -189,6 +197,7 @@ def replay(
     order: str,
     seeds: int,
     check_below: float | None,
+    keeps_places: bool,
     output: str,
 ) -> None:
     """Place pods one by one on a cluster with each strategy, and compare the allocations.
@@ -203,6 +212,8 @@ def replay(
     Exit status: 0 when replayed, 1 below --check-below, 2 when the call or the CSV is wrong, 130 when
     ^C ended it before all replays were done; those that were done are printed.
     """
+    if keeps_places and output in {HTML, Output.TEXT}:
+        raise click.UsageError("--placements needs -o json or -o yaml.")
     quotas = read_quotas(quota_files)
     if recorded is not None:
         arriving = recorded_pods(recorded, has_quotas=quotas is not None)
@@ -234,43 +245,21 @@ def replay(
             recorder = None
             if output == HTML and job.seed == 0:
                 recorder = Recorder(pods, cells_of_a_map(len(jobs) // seeds))
-            results.append(with_gain(_timed(job, question, recorder), job, question))
+            results.append(
+                with_gain(_timed(job, question, recorder, keeps_places=keeps_places), job, question)
+            )
             if recorder is not None:
                 courses.append(
-                    Course(result=results[-1], samples=recorder.samples, maps=recorder.maps)
+                    Course(result=results[-1], samples=recorder.course, maps=recorder.maps)
                 )
-    agreement = compare_recorded(question)
-    demanded = measure_demand(question)
-    replay_input = _input(
-        question, seeds, demand, RECORDED_PODS if recorded is not None else pods_file
+    answer = ReplayAnswer(
+        strategies=tuple(results),
+        input=_input(question, seeds, demand, RECORDED_PODS if recorded is not None else pods_file),
+        demand=measure_demand(question),
+        recorded=compare_recorded(question),
+        decisions=decided,
     )
-    if output == HTML:
-        page = format_replay_page(
-            results,
-            courses,
-            question.order,
-            len(pods),
-            heading=describe_input(replay_input),
-            agreement=agreement,
-            demand=demanded,
-        )
-        click.echo(page, nl=False)
-    elif output == Output.TEXT:
-        click.echo(describe_input(replay_input))
-        click.echo(
-            format_results(
-                results, question.order, len(pods), demanded, agreement=agreement, decided=decided
-            )
-        )
-    else:
-        answer = ReplayAnswer(
-            strategies=tuple(results),
-            input=replay_input,
-            demand=demanded,
-            recorded=agreement,
-            decisions=decided,
-        )
-        click.echo(format_document(output, msgspec.json.encode(answer), Report.REPLAY))
+    _print_answer(output, answer, question, courses)
     below = 0 if check_below is None else _print_below(results, check_below)
     if run.is_interrupted and len(results) < len(jobs):
         sys.exit(INTERRUPTED)
@@ -296,6 +285,37 @@ def _input(
         added_nodes=tuple(AddedNodesLike(count=count, like=name) for count, name in flags["added"]),
         quotas=flags["quota_files"],
     )
+
+
+def _print_answer(
+    output: str, answer: ReplayAnswer, question: Question, courses: Sequence[Course]
+) -> None:
+    """Print the document, or the text or page of it."""
+    results, pods = answer.strategies, len(question.pods)
+    if output == HTML:
+        page = format_replay_page(
+            results,
+            courses,
+            question.order,
+            pods,
+            heading=describe_input(answer.input),
+            agreement=answer.recorded,
+            demand=answer.demand,
+        )
+        click.echo(page, nl=False)
+    elif output == Output.TEXT:
+        click.echo(describe_input(answer.input))
+        text = format_results(
+            results,
+            question.order,
+            pods,
+            answer.demand,
+            agreement=answer.recorded,
+            decided=answer.decisions,
+        )
+        click.echo(text)
+    else:
+        click.echo(format_document(output, msgspec.json.encode(answer), Report.REPLAY))
 
 
 def _build_question(
@@ -329,15 +349,19 @@ def _print_below(results: Sequence[StrategyResult], percent: float) -> int:
     """Print the results below a share of the first capacity, and return their number."""
     below = list(results_below(results, percent))
     for result, capacity in below:
+        share = format_percent(headline_percent(result) or 0.0)
+        mean = " in the mean over time" if result.over_time else ""
         print_line(
-            f"{result.name}, seed {result.seed}: {format_percent(capacity.percent)} of {capacity.name} "
-            f"of {capacity.driver} is allocated, below {percent:g} %"
+            f"{result.name}, seed {result.seed}: {share} of {capacity.name} "
+            f"of {capacity.driver} is allocated{mean}, below {percent:g} %"
         )
     return len(below)
 
 
-def _timed(job: Job, question: Question, recorder: Recorder | None) -> StrategyResult:
+def _timed(
+    job: Job, question: Question, recorder: Recorder | None, *, keeps_places: bool
+) -> StrategyResult:
     """Return the result of a replay with its CPU time."""
     before = time.process_time()
-    result = run_job(job, question, recorder)
+    result = run_job(job, question, recorder, keeps_places=keeps_places)
     return msgspec.structs.replace(result, cpu_seconds=round(time.process_time() - before, 3))

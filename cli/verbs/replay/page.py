@@ -14,7 +14,16 @@ from cli.html.curves import Series, curves
 from cli.html.elements import Child, Markup, element
 from cli.html.page import build_page, lines, row, section, table, tiles
 from cli.verbs.replay.answer import first_capacity
-from cli.verbs.replay.text import NOT_MODELLED, format_agreement, format_demand, format_percent
+from cli.verbs.replay.text import (
+    NOT_MODELLED,
+    describe_columns,
+    format_agreement,
+    format_demand,
+    format_more,
+    format_percent,
+    format_waits,
+    tabulate_shapes,
+)
 from findings.text import count_text
 
 MAX_CELLS: Final = 16_000
@@ -70,10 +79,16 @@ def format_replay_page(
         section(
             "Strategies",
             _results(results),
-            note="" if demand is None else f"{format_demand(demand)}.",
+            note=_notes(results, name, demand),
         ),
         section("Pods that failed, and idle devices", _reasons(results)),
     ]
+    names, shape_rows = tabulate_shapes(results)
+    if shape_rows:
+        shapes = table(
+            "Shapes", (*names, "of", "devices of each"), [row(*cells) for cells in shape_rows]
+        )
+        parts.append(section("Pods that failed, by what they request", shapes))
     if any(result.held_back for result in results):
         parts.append(section("Pods that a quota held back", _held_back(results)))
     if agreement is not None:
@@ -82,7 +97,7 @@ def format_replay_page(
         note = f"With seed {courses[0].result.seed}."
         parts.append(section(f"Allocated share of {name}", _shares(courses, order), note=note))
         parts.append(section("Pods without a node", _waiting(courses, order), note=note))
-        parts += [_maps(course) for course in courses]
+        parts += [_maps(course, order) for course in courses]
     parts.append(
         section(
             "Not modelled",
@@ -106,35 +121,58 @@ def _tiles(results: Sequence[StrategyResult], pods: int) -> Iterator[tuple[str, 
 
 def _gain(result: StrategyResult) -> str:
     gain = result.gain
-    return "-" if not gain else f"{gain.pods:+} pods, {gain.devices_in_use:+} devices in use"
+    return (
+        "-"
+        if not gain
+        else f"{gain.pods:+} pods, {format_more(gain.devices_in_use)} devices in use"
+    )
 
 
 def _results(results: Sequence[StrategyResult]) -> Markup:
     has_gain = any(result.gain for result in results)
+    passes = any(result.over_time for result in results)
     rows = []
     for result in results:
         capacity = first_capacity(result)
-        waiting = result.waiting_seconds
         rows.append(
             row(
                 result.name,
                 "-" if result.name == RECORDED else result.seed,
                 result.pods.placed,
                 result.pods.failed,
+                *(_means(result) if passes else ()),
                 "-" if capacity is None else format_percent(capacity.percent),
                 result.devices.in_use,
                 result.devices.whole_idle,
                 result.second_attempts,
-                f"{waiting.p50:g} s, {waiting.p99:g} s",
+                ", ".join(format_waits(result.waiting_seconds)),
                 *([_gain(result)] if has_gain else ()),
             )
         )
     head = (
-        *("strategy", "seed", "placed", "failed", "allocated", "devices in use", "wholly idle"),
+        *("strategy", "seed", "placed", "failed"),
+        *(("mean over time", "peak", "at the end") if passes else ("allocated",)),
+        *("devices in use", "wholly idle"),
         *("second attempts", "waiting time, p50 and p99"),
         *(["added nodes bring"] if has_gain else ()),
     )
     return table("Strategies", head, rows)
+
+
+def _notes(results: Sequence[StrategyResult], capacity: str, demand: Demand | None) -> str:
+    """Return the line above the table: the demand, and the meaning of columns."""
+    notes = [] if demand is None else [f"{format_demand(demand)}."]
+    if any(result.over_time for result in results):
+        columns = describe_columns(results, f"the share of {capacity}").replace("\n", " ")
+        notes.append(f"{columns}. Waiting times are of all pods; never: such a pod got no node.")
+    return " ".join(notes)
+
+
+def _means(result: StrategyResult) -> tuple[str, str]:
+    use = result.over_time
+    if not use or first_capacity(result) is None:
+        return "-", "-"
+    return format_percent(use.mean_percent), format_percent(use.peak_percent)
 
 
 def _reasons(results: Iterable[StrategyResult]) -> Markup:
@@ -206,21 +244,22 @@ def _waiting(courses: Iterable[Course], order: Order) -> Markup:
     return curves("Pods without a node", series, unit="", across=_across(order))
 
 
-def _maps(course: Course) -> Markup:
+def _maps(course: Course, order: Order) -> Markup:
     per_cell = max((map_.per_cell for map_ in course.maps), default=1)
     note = "A box is a device, node by node" if per_cell == 1 else f"A box is {per_cell} devices"
     return section(
         f"Devices with {course.result.name}",
-        element("div", map(_map, course.maps), class_="moments"),
+        element("div", [_map(map_, order) for map_ in course.maps], class_="moments"),
         note=f"{note}: empty where idle, filled the more of it is in use.",
     )
 
 
-def _map(map_: DeviceMap) -> Markup:
+def _map(map_: DeviceMap, order: Order) -> Markup:
     levels = [_level(load) for load in map_.loads]
     height = -(-len(levels) // _PER_LINE) * _CELL
     counts = f"{levels.count(0)} idle, {levels.count(_FULL)} full, of {len(levels)}"
-    caption = f"after {count_text(map_.arrived, 'pod')}: {counts}"
+    moment = f", second {map_.second:g}" if order is Order.ARRIVAL else ""
+    caption = f"after {count_text(map_.arrived, 'pod')}{moment}: {counts}"
     cells = (
         element(
             "rect",

@@ -1,10 +1,12 @@
 """The text of `drawbridge replay`."""
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from allocator.replay.agreement import RECORDED, Agreement
 from allocator.replay.demand import Demand
-from allocator.replay.results import CapacityUse, StrategyResult
+from allocator.replay.device_use import CapacityUse
+from allocator.replay.results import StrategyResult, WaitingSeconds
 from allocator.replay.workload import Order
 from cli.output.layout import format_table
 from cli.verbs.replay.answer import first_capacity
@@ -15,6 +17,9 @@ NOT_MODELLED = (
     "Not modelled: host ports, volumes, affinity between pods, preferred node affinity, topology spread,\n"
     "preemption, autoscaling."
 )
+
+MAX_SHAPES = 5
+"""Shapes of failed pods that text and page have."""
 
 _HELD = ("PODS", "PLACED LATER", "WAIT P50", "P99")
 
@@ -46,40 +51,76 @@ def format_results(
     if agreement is not None:
         results = (agreement.outcome, *results)
     capacity = capacity or recorded_capacity
-    head = ["STRATEGY", "SEED", "PLACED", "FAILED", "ALLOCATED", "IN USE", "IDLE", "2ND TRY"]
     waits = order is Order.ARRIVAL
+    shares = ["MEAN", "PEAK", "AT END"] if waits else ["ALLOCATED"]
+    head = ["STRATEGY", "SEED", "PLACED", "FAILED", *shares, "IN USE", "IDLE", "2ND TRY"]
     head += ["WAIT P50", "P99"] * waits
     has_gain = any(result.gain for result in results)
     head += ["MORE PODS", "MORE IN USE"] * has_gain
     subtitle = f"{count_text(pods, 'pod')} in the order {order.value}"
     if capacity is not None:
         others = f", {RECORDED} of {_capacity_name(recorded_capacity)}" if differs else ""
-        subtitle += f". ALLOCATED: the share of {_capacity_name(capacity)} at the end{others}"
+        share = f"the share of {_capacity_name(capacity)}"
+        subtitle += (
+            f". {describe_columns(results, share)}{others}"
+            if waits
+            else f". ALLOCATED: {share} at the end{others}"
+        )
     rows = [
         (*_row(result, waits=waits), *(_gain(result) if has_gain else ())) for result in results
     ]
     if demand is not None:
         subtitle += f"\n{format_demand(demand)}"
     parts = [subtitle, format_table(head, rows)]
-    if has_gain:
-        parts.append(
-            "MORE PODS, MORE IN USE: what the added nodes bring, beside the same pods without them"
-        )
+    parts += _column_notes(results, waits=waits, has_gain=has_gain)
     if agreement is not None:
         parts.append("\n".join(format_agreement(agreement)))
     if decided is not None:
         parts.append("\n".join(format_decisions(decided)))
+    return "\n\n".join((*parts, *_failures(results), NOT_MODELLED))
+
+
+def _failures(results: Sequence[StrategyResult]) -> Iterator[str]:
+    """Yield the tables of pods that failed, and of devices that are idle."""
     reasons = "\n".join(_reasons(results))
     if reasons:
-        parts.append(f"Pods that failed, by reason\n{reasons}")
+        yield f"Pods that failed, by reason\n{reasons}"
+    names, shape_rows = tabulate_shapes(results)
+    if shape_rows:
+        table = format_table([*names, "OF", "DEVICES OF EACH"], shape_rows)
+        yield f"Pods that failed, by what they request\n{table}"
     held_rows = [row for result in results for row in _held_rows(result)]
     if held_rows:
         table = format_table(("STRATEGY", "QUOTA", "NAMESPACE", *_HELD), held_rows)
-        parts.append(f"Pods that a quota held back\n{table}")
+        yield f"Pods that a quota held back\n{table}"
     idle = "\n".join(_idle(results))
     if idle:
-        parts.append(f"Idle devices, by what keeps pods that failed from them\n{idle}")
-    return "\n\n".join((*parts, NOT_MODELLED))
+        yield f"Idle devices, by what keeps pods that failed from them\n{idle}"
+
+
+def _column_notes(
+    results: Sequence[StrategyResult], *, waits: bool, has_gain: bool
+) -> Iterator[str]:
+    """Yield the meaning of columns that need words."""
+    if waits and any(result.pods.failed for result in results):
+        yield "WAIT: of all pods; never: such a pod got no node"
+    if has_gain:
+        mean = " (in the mean over time)" if waits else ""
+        yield (
+            "MORE PODS, MORE IN USE: what the added nodes bring, beside the same pods without "
+            f"them{mean}"
+        )
+
+
+def describe_columns(results: Sequence[StrategyResult], share: str) -> str:
+    """Return the meaning of the columns of a replay over time."""
+    times = [result.over_time for result in results if result.over_time]
+    begin = min((time.from_second for time in times), default=0.0)
+    until = max((time.until_second for time in times), default=0.0)
+    return (
+        f"MEAN, PEAK: {share}\nfrom second {format_number(begin)} to {format_number(until)}. "
+        "AT END, IN USE, IDLE: when all is over"
+    )
 
 
 def _capacity_name(capacity: CapacityUse | None) -> str:
@@ -105,6 +146,15 @@ def format_number(number: float) -> str:
     ('520', '7.12')
     """
     return f"{number:.2f}".rstrip("0").rstrip(".")
+
+
+def format_more(number: float) -> str:
+    """Return a number with its sign.
+
+    >>> format_more(2), format_more(-0.5), format_more(0.0)
+    ('+2', '-0.5', '+0')
+    """
+    return f"{'-' if number < 0 else '+'}{format_number(abs(number))}"
 
 
 def format_agreement(agreement: Agreement) -> Iterator[str]:
@@ -147,24 +197,44 @@ def format_percent(percent: float) -> str:
 def _row(result: StrategyResult, *, waits: bool) -> Sequence[object]:
     capacity = first_capacity(result)
     share = "-" if capacity is None else format_percent(capacity.percent)
-    waiting = result.waiting_seconds
+    over_time = result.over_time
+    means = ("-", "-")
+    if over_time and capacity is not None:
+        means = format_percent(over_time.mean_percent), format_percent(over_time.peak_percent)
     return (
         *(
             result.name,
             "-" if result.name == RECORDED else result.seed,
             result.pods.placed,
             result.pods.failed,
+            *(means if waits else ()),
             share,
         ),
         *(result.devices.in_use, result.devices.whole_idle, result.second_attempts),
-        *((f"{waiting.p50:g} s", f"{waiting.p99:g} s") if waits else ()),
+        *(format_waits(result.waiting_seconds) if waits else ()),
     )
+
+
+def format_waits(waiting: WaitingSeconds) -> tuple[str, str]:
+    """Return the median and the 99th percentile, over all pods if those of all are known.
+
+    >>> from allocator.replay.results import WaitsOfAll
+    >>> format_waits(WaitingSeconds(p50=2, p99=9.5, of_all=WaitsOfAll(p50=3, p99=None)))
+    ('3 s', 'never')
+    """
+    if not waiting.of_all:
+        return f"{waiting.p50:g} s", f"{waiting.p99:g} s"
+    return _wait(waiting.of_all.p50), _wait(waiting.of_all.p99)
+
+
+def _wait(seconds: float | None) -> str:
+    return "never" if seconds is None else f"{seconds:g} s"
 
 
 def _gain(result: StrategyResult) -> Sequence[str]:
     if not result.gain:
         return "-", "-"
-    return f"{result.gain.pods:+}", f"{result.gain.devices_in_use:+}"
+    return f"{result.gain.pods:+}", format_more(result.gain.devices_in_use)
 
 
 def _label(result: StrategyResult) -> str:
@@ -180,6 +250,30 @@ def _reasons(results: Sequence[StrategyResult]) -> Iterator[str]:
     errors = {text: reason for result in results for reason, text in (result.errors or {}).items()}
     for text, reason in errors.items():
         yield f"  {reason}: {printable(text)}"
+
+
+def tabulate_shapes(
+    results: Sequence[StrategyResult],
+) -> tuple[Sequence[str], Sequence[Sequence[int | str]]]:
+    """Return the names of strategies, and rows of the pods that failed with each: the most frequent shapes.
+
+    A row has a number for each strategy, that of all such pods, and their devices. Of several seeds the first counts.
+    """
+    firsts = {result.name: result for result in reversed(results)}
+    first_results = [firsts[name] for name in dict.fromkeys(result.name for result in results)]
+    shapes: dict[str, int] = {}
+    failed: Counter[str] = Counter()
+    failed_with = []
+    for result in first_results:
+        own = {shape.devices: shape.failed for shape in result.failed_shapes}
+        failed.update(own)
+        failed_with.append(own)
+        shapes |= {shape.devices: shape.pods for shape in result.failed_shapes}
+    rows: list[list[int | str]] = [
+        [*(own.get(devices, 0) for own in failed_with), shapes[devices], devices]
+        for devices, _ in failed.most_common(MAX_SHAPES)
+    ]
+    return [result.name for result in first_results], rows
 
 
 def _held_rows(result: StrategyResult) -> Iterator[Sequence[object]]:

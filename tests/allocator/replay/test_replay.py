@@ -1,82 +1,20 @@
 """Replays on small clusters: the places of pods, the reasons of failures, and the counts."""
 
 import random
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import pytest
 
-from allocator.replay.csv_pods import read_pods
+from allocator.replay.device_use import CapacityUse, DeviceCounts
 from allocator.replay.replay import STRATEGIES, replay
-from allocator.replay.results import CapacityUse, DeviceCounts, PodCounts, StrategyResult
-from allocator.replay.workload import Inventory, Order, ReplayPod
-from kube.api.core import Node, NodeStatus, Pod, PodSpec
+from allocator.replay.results import PodCounts, StrategyResult
+from allocator.replay.workload import Order, ReplayPod
+from kube.api.core import Pod, PodSpec
 from kube.api.meta import ObjectMeta
-from kube.quantity import Quantity
 from testing.allocation.builders import (
     DRIVER,
-    allocated_claim,
-    amount,
-    classes,
-    device,
-    result,
-    slice_of,
 )
-
-
-class Machine(NamedTuple):
-    """A node with GPUs of 1000 milli that can be shared."""
-
-    name: str
-    gpus: int = 1
-    cpu: int = 8
-
-
-def inventory(*machines: Machine, pods: Sequence[Pod] = (), busy: Sequence[str] = ()) -> Inventory:
-    """Return a cluster of machines; the first GPU of the busy ones is in exclusive use."""
-    return Inventory(
-        nodes=tuple(
-            Node(
-                metadata=ObjectMeta(name=machine.name, labels={"host": machine.name}),
-                status=NodeStatus(
-                    allocatable={
-                        "cpu": Quantity(machine.cpu),
-                        "memory": Quantity("64Gi"),
-                        "pods": Quantity(110),
-                    }
-                ),
-            )
-            for machine in machines
-        ),
-        slices=tuple(
-            slice_of(
-                *(
-                    device(
-                        f"gpu-{number}",
-                        shared=True,
-                        capacity={"milli": amount("1k"), "memory": amount("80Gi", "0")},
-                    )
-                    for number in range(machine.gpus)
-                ),
-                pool=machine.name,
-                node=machine.name,
-            )
-            for machine in machines
-            if machine.gpus
-        ),
-        classes=classes(),
-        claims=tuple(
-            allocated_claim(result("gpu-0", pool=name), name=f"busy-{name}") for name in busy
-        ),
-        pods=tuple(pods),
-    )
-
-
-def pods_of(*rows: str, columns: str = "name,cpu,class,capacity") -> list[ReplayPod]:
-    """Return the pods of these rows."""
-    pods = [pod for pod in read_pods("\n".join((columns, *rows))) if isinstance(pod, ReplayPod)]
-    assert len(pods) == len(rows)
-    return pods
+from testing.replays import Machine, inventory, pods_of
 
 
 def counts(outcome: StrategyResult) -> tuple[int, dict[str, int]]:
@@ -260,3 +198,84 @@ def test_fragmentation_aware_has_room_for_more_than_packing_by_devices() -> None
         for strategy in ("FragmentationAware", "CompactFirst", "stock")
     }
     assert max(shares, key=lambda name: shares[name]) == "FragmentationAware", shares
+
+
+class LeftCase(NamedTuple):
+    name: str
+    want: dict[str, int]
+    rows: tuple[str, ...]
+    machines: tuple[Machine, ...]
+
+
+LEFT_CASES = (
+    LeftCase(
+        "a single idle device is the reason of one pod, and not of all",
+        {"cpu": 1, "noDevices": 2},
+        ("big,8,gpu,milli=1000", "a,4,gpu,milli=1000", "b,4,gpu,milli=1000", "c,4,gpu,milli=1000"),
+        (Machine("a", gpus=2),),
+    ),
+    LeftCase(
+        "shares of a device are as many reasons as there are",
+        {"cpu": 2, "noDevices": 1},
+        ("big,8,gpu,milli=1000", "a,4,gpu,milli=500", "b,4,gpu,milli=500", "c,4,gpu,milli=500"),
+        (Machine("a", gpus=2),),
+    ),
+    LeftCase(
+        "a large pod that does not fit leaves the devices to a small one",
+        {"cpu": 2, "noDevices": 1},
+        ("big,8,gpu,milli=1000", "a,4,gpu,milli=800", "b,4,gpu,milli=300", "c,4,gpu,milli=100"),
+        (Machine("a", gpus=2),),
+    ),
+    LeftCase(
+        "pods without devices fail by what their nodes lack, all of them",
+        {"cpu": 3},
+        ("big,8,,", "a,4,,", "b,4,,", "c,4,,"),
+        (Machine("a"),),
+    ),
+)
+
+
+@pytest.mark.parametrize("case", LEFT_CASES, ids=lambda case: case.name)
+@pytest.mark.parametrize("name", ["stock", "CompactFirst", "FragmentationAware"])
+def test_a_resource_is_the_reason_of_as_many_pods_as_would_get_devices(
+    name: str, case: LeftCase
+) -> None:
+    outcome = replay(name, pods_of(*case.rows), inventory(*case.machines))
+
+    assert outcome.failed_by == case.want
+    assert outcome.devices.in_use == outcome.devices.total - sum(outcome.idle_because.values())
+
+
+def test_the_shapes_of_pods_that_failed() -> None:
+    rows = (
+        *("a,1,gpu,milli=600", "b,1,gpu,milli=600", "c,1,gpu,milli=600"),
+        *("d,1,gpu,milli=1000", "e,20,,"),
+    )
+
+    got = replay("stock", pods_of(*rows), inventory(Machine("a"), Machine("b")))
+
+    assert [
+        (shape.devices, shape.pods, shape.failed, shape.failed_by) for shape in got.failed_shapes
+    ] == [
+        ("1 gpu with milli 600", 3, 1, {"noDevices": 1}),
+        ("1 gpu with milli 1k", 1, 1, {"noDevices": 1}),
+        ("no devices", 1, 1, {"cpu": 1}),
+    ]
+
+
+@pytest.mark.parametrize("order", list(Order))
+def test_the_place_of_each_pod_is_told_where_it_is_asked_for(order: Order) -> None:
+    pods = pods_of("a,1,gpu,milli=600", "b,1,nosuch,", "c,1,gpu,milli=600", "d,1,gpu,milli=100")
+    cluster = inventory(Machine("a"))
+
+    got = replay("stock", pods, cluster, order=order, keeps_places=True)
+
+    assert not replay("stock", pods, cluster).placements
+    places = {place.name: (place.node, place.reason) for place in got.placements or ()}
+    assert set(places) == {"a", "b", "c", "d"}
+    assert places["b"] == ("", "invalidClaim")
+    assert sum(node == "a" for node, _ in places.values()) == got.pods.placed == 2
+    assert sorted(reason for node, reason in places.values() if not node) == [
+        "invalidClaim",
+        "noDevices",
+    ]
