@@ -435,7 +435,7 @@ def test_where_pods_leave_the_mean_over_time_is_the_headline(tmp_path: Path) -> 
         "meanInUse": 1.4,
     }
     assert entry["capacities"][0]["allocated"] == 0
-    assert outcome.stdout.splitlines()[:2] == [
+    assert outcome.stdout.splitlines()[1:3] == [
         f"3 pods in the order arrival. MEAN, PEAK: the share of milli of {DRIVER}",
         "from second 0 to 100. AT END, IN USE, IDLE: when all is over",
     ]
