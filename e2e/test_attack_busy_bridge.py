@@ -198,8 +198,10 @@ def test_a_group_whose_pods_share_hundreds_of_claims_delays_others_by_one_attemp
 
     assert {http.client.CREATED} == {answer.status for answer in answers}
     assert max(took_s) < WITHIN_S
+    # On a machine with little else to do the search ends with the attempt.
     reasons = stage.reasons()
-    assert "took long" in reasons or "goes on with the next attempt" in reasons
+    told = ("took long", "goes on with the next attempt", f"0 of {pods} pods fit")
+    assert any(words in reasons for words in told), reasons
 
 
 def test_changes_of_a_large_group_that_waits_for_one_more_delay_nobody(stage: Stage) -> None:
