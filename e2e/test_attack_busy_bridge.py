@@ -37,7 +37,7 @@ HONEST: Final = 6
 LONG_PODS: Final = 6
 WITHIN_S: Final = 8.0
 """The time for a pod of others, with one attempt of the attacker before it; twenty times what it takes without."""
-WAITING_S: Final = 1.5
+WAITING_S: Final = 3.0
 """The median time for a pod of others beside a large group that waits, in seconds."""
 TEAM: Final = "busy-team"
 ATTACKED_FROM: Final = "busy-attacker"
