@@ -220,7 +220,7 @@ WARNED = (
     Loss(
         "all cores keep nobody away who has no cap",
         asking({GPU: 1, MEMORY: 1000, CORES: 100}),
-        (f"{BELOW_SPEC}[nvidia.com/gpucores]: all cores and part of the memory",),
+        (f"{BELOW_SPEC}[nvidia.com/gpucores]: all cores and an amount of memory",),
     ),
     Loss(
         "placement belongs to HAMi's scheduler",

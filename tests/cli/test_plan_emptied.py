@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import pytest
 
-from testing.documents import namespace
+from testing.documents import api_object, namespace
 from testing.migration import GPU, budget, plugin_node, workload
 from testing.plan import planned, script
 
@@ -47,3 +47,30 @@ def test_a_workload_whose_pods_all_leave_at_once_is_named(
     assert all(note.startswith(expected) for note in notes)
     assert (["Deployment/team/web"] if expected else []) == wave["emptiedWorkloads"]
     assert bool(expected) is ("its drains evict" in script(tmp_path, "preflight", wave["wave"]))
+
+
+def test_pods_that_are_asked_about_and_pods_with_volumes_of_their_node_have_words_of_their_own(
+    tmp_path: Path,
+) -> None:
+    """A budget would hold the drain for ever where new pods wait for the node."""
+    asked = workload("asked", {GPU: "1"}, ["gpu-0"] * 2)
+    for pod in asked[1:]:
+        pod["metadata"]["annotations"] = {"karpenter.sh/do-not-disrupt": "true"}
+    volume = api_object("PersistentVolume", "disk", spec={"local": {"path": "/disk"}})
+    claim = api_object("PersistentVolumeClaim", "data", "team", spec={"volumeName": "disk"})
+    volumes = [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]
+    bound = workload("bound", {GPU: "1"}, ["gpu-0"], kind="StatefulSet", volumes=volumes)
+    nodes = [plugin_node(f"gpu-{number}") for number in range(3)]
+
+    plan = planned(
+        tmp_path, [*nodes, namespace("team"), *asked, *bound, volume, claim], "--wave-nodes", 1
+    )
+
+    notes = [note for wave in plan["waves"] for note in wave["notes"]]
+    assert any(
+        "at once, 2 of Deployment/team/asked (asked about first), and no" in note for note in notes
+    )
+    assert (
+        "its drains evict all pods of StatefulSet/team/bound, with volumes of their node: none runs until that is back"
+        in notes
+    )

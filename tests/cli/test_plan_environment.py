@@ -151,6 +151,7 @@ def test_a_node_of_a_pool_is_kept_while_it_is_empty(
     is_karpenter = pool.startswith("karpenter")
     assert ("nvidia.com/dra-kubelet-plugin=true in the pool" in notes(plan)) is not is_karpenter
     assert ("drift, and Karpenter replaces them" in notes(plan)) is is_karpenter
+    assert ("uninitialized, delete its NodeClaim by hand" in notes(plan)) is is_karpenter
     for name in ("switch", "rollback"):
         lines = [line.strip() for line in script(tmp_path, f"wave-1/{name}.sh").splitlines()]
         begin = lines.index(f"kubectl annotate node gpu-0 --overwrite {annotation}=true")
@@ -358,7 +359,8 @@ def test_what_an_autoscaler_does_with_native_pods_is_reported_where_there_are_no
     plan = planned(tmp_path, [*nodes, PLUGIN, namespace("team"), *web], "--wave-nodes", 1)
 
     notes = [note for wave in plan["waves"] for note in wave["notes"]]
-    for topic, is_told in ((Topic.SEES_CLAIMS, False), (Topic.EXTENDED_RESOURCES, True)):
+    told = {Topic.SEES_CLAIMS: False, Topic.EXTENDED_RESOURCES: True, Topic.NATIVE: True}
+    for topic, is_told in told.items():
         for statement in statements_about(component, topic):
             assert (f"{statement.sentence} [{statement.source}]" in notes) is is_told
 
@@ -454,6 +456,35 @@ def test_what_kueue_does_is_reported_with_the_wave_that_moves_its_pods(
     notes = [note for wave in plan["waves"] for note in wave["notes"] if "Kueue" in note]
     assert any(text in note for note in notes)
     assert len(notes) == len(set(notes))
+
+
+@pytest.mark.parametrize(
+    ("label", "limits", "is_told"),
+    [
+        ("kueue.x-k8s.io/queue-name", {GPU: "1"}, True),
+        ("app", {GPU: "1"}, False),
+        ("kueue.x-k8s.io/queue-name", {"cpu": "1"}, False),
+    ],
+    ids=["queued", "not queued", "queued without devices"],
+)
+def test_what_kueue_does_with_mapped_resource_names_is_reported_once(
+    tmp_path: Path, label: str, limits: Mapping[str, str], *, is_told: bool
+) -> None:
+    """`assess` warned of it, and no page of the plan did."""
+    objects = workload("web", limits, ["gpu-0"])
+    objects[0]["metadata"]["labels"] = {label: "gpus"}
+    nodes = [plugin_node(f"gpu-{number}") for number in range(3)]
+    base = [*nodes, namespace("team"), *workload("other", {GPU: "1"}, ["gpu-1"])]
+
+    plan = planned(tmp_path, [*base, *objects], "--wave-nodes", 1)
+
+    (statement,) = statements_about(Component.KUEUE, Topic.EXTENDED_RESOURCES)
+    note = (
+        f"{statement.sentence} [{statement.source}]: it queues Deployment/team/web, so give gpu.nvidia.com no sources in "
+        "its deviceClassMappings"
+    )
+    told = [[text for text in wave["notes"] if "Kueue" in text] for wave in plan["waves"]]
+    assert told == [[note] if is_told else [], [], []]
 
 
 def test_pods_without_devices_that_a_drain_evicts_are_counted(tmp_path: Path) -> None:

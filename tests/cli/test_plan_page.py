@@ -155,6 +155,7 @@ def test_every_pod_that_a_drain_evicts_is_named(tmp_path: Path) -> None:
     assert "Pod/ray/head-0 of RayCluster/ray/head on gpu-0: its RayCluster may start" in text
     assert any(
         "1 pod without devices, too (ray/head-0)" in note
+        and "; ray/head-0: its RayCluster may start its other pods anew, too" in note
         for wave in document(tmp_path)["waves"]
         for note in wave["notes"]
     )

@@ -24,8 +24,8 @@ Pod default/train  <stdin>:1
             a GPU's cores counts as 100, as in HAMi
   fix       write 100
   warning   containers[0].resources.limits[nvidia.com/gpucores]: all cores and
-            part of the memory: containers without a limit of cores may get the
-            rest of the device
+            an amount of memory: unless it is all of the device's, containers
+            without a limit of cores may get the rest
 
   unchanged ConfigMap/default/settings
 

@@ -87,8 +87,8 @@ class CapacityCompiler:
             self._warn(
                 Code.NOT_EXCLUSIVE,
                 "cores",
-                "all cores and part of the memory: containers without a limit of cores may get the "
-                "rest of the device",
+                "all cores and an amount of memory: unless it is all of the device's, containers without a "
+                "limit of cores may get the rest",
             )
         if intent.bandwidth is not None and isinstance(self._device.bandwidth, str):
             capacity[self._device.bandwidth] = intent.bandwidth

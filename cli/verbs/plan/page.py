@@ -7,7 +7,7 @@ from answers.manifests.not_modelled import NOT_MODELLED
 from cli.html.elements import Child, Markup, element, join
 from cli.html.page import badge, build_page, lines, names, row, section, table, tiles
 from cli.runbooks.plan_text import namespace_texts
-from findings.text import count_text, reference_text
+from findings.text import count_text, join_names, reference_text
 from migration.plan.facts.work import describe_work
 from migration.plan.model.plan import Held, Plan, PlannedWorkload, Wave
 from migration.plan.search.device_map import Course, NodeState, NodeUse, WaveDetails
@@ -46,7 +46,7 @@ def format_plan_page(plan: Plan, details: Sequence[WaveDetails]) -> str:
         section("Timeline", _timeline(plan), note=_LEAVING),
         section("Risks", _risks(plan)),
         section("Without a wave", _without_wave(plan.held)) if plan.held else None,
-        section("Devices", *_overview(details), note=_LEGEND) if details else None,
+        section("Devices", *_overview(plan, details), note=_LEGEND) if details else None,
         *(_wave(wave, entry) for wave, entry in waves),
         section("Not modelled", element("p", f"{', '.join(NOT_MODELLED)}.")),
     )
@@ -175,8 +175,19 @@ def _without_wave(entries: Sequence[Held]) -> Markup:
 # --- devices --------------------------------------------------------------------------------------
 
 
-def _overview(details: Sequence[WaveDetails]) -> Iterator[Markup]:
+def _overview(plan: Plan, details: Sequence[WaveDetails]) -> Iterator[Markup]:
     """Yield the devices of all nodes before the first wave and after the last one."""
+    uncounted = [
+        name
+        for entry in plan.held
+        if entry.object.startswith("Node//")
+        and (name := entry.object.removeprefix("Node//")) not in details[0].before
+    ]
+    if uncounted:
+        names_text = join_names(list(dict.fromkeys(uncounted)))
+        yield element(
+            "p", f"The devices of {names_text} are not counted: see why under Without a wave."
+        )
     for title, uses in (("Before", details[0].before), ("After", details[-1].after)):
         yield element("h3", title)
         yield element(

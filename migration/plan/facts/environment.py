@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from answers.manifests.pod_checks import QUEUE_NAME
+from findings.text import join_names
 from kube.api.workloads import DAEMON_SET
 from kube.manifests.source import SourceObject
 from kube.names import FIELD_MANAGERS, TRANSLATE_LABEL, TRANSLATE_SELECTED
@@ -62,7 +63,7 @@ _KUEUE_TOPICS: Final = dict.fromkeys(
 """Kinds whose pods Kueue counts; of others, which are jobs, it counts the template."""
 _AUTOSCALER_IMAGE: Final = re.compile(r"cluster-autoscaler[^:]*:v?1\.(\d{1,3})(?!\d)")
 _CLAIM_TOPICS: Final = (Topic.SEES_CLAIMS, Topic.SCALE_FROM_ZERO)
-_NATIVE_TOPICS: Final = (Topic.EXTENDED_RESOURCES,)
+_NATIVE_TOPICS: Final = (Topic.EXTENDED_RESOURCES, Topic.NATIVE)
 REVERTING: Final = frozenset({"Argo CD", "Flux"})
 """The managers that compare a cluster with a repository all the time."""
 _HELM: Final = "Helm"
@@ -76,10 +77,12 @@ class NodesByUse(NamedTuple):
     Attributes:
         native: The nodes of pods that keep their resource names.
         claims: The nodes of pods that have claims, or get them by a translation.
+        native_workloads: The workloads of native pods, as `Kind/namespace/name`.
     """
 
     native: frozenset[str] = frozenset()
     claims: frozenset[str] = frozenset()
+    native_workloads: frozenset[str] = frozenset()
 
     def has_native_only(self, names: Collection[str]) -> bool:
         """Return True if some of these nodes have native pods, and none has others."""
@@ -196,6 +199,7 @@ def with_environment(
                 *environment_notes(plan, wave, objects, nodes_by_use),
                 *_quota_notes(wave, objects, vocabularies),
                 *_queue_notes(wave, objects),
+                *(_native_queue_notes(plan, objects, nodes_by_use) if wave.wave == 1 else ()),
             ),
         )
         for wave in plan.waves
@@ -248,6 +252,27 @@ def _queue_notes(wave: Wave, objects: Iterable[SourceObject]) -> Iterator[str]:
         yield f"{statement.sentence} [{statement.source}]"
 
 
+def _native_queue_notes(
+    plan: Plan, objects: Iterable[SourceObject], nodes_by_use: NodesByUse
+) -> Iterator[str]:
+    """Yield Kueue's treatment of the native workloads that it queues."""
+    names = [
+        reference
+        for source in objects
+        if QUEUE_NAME in text_map(source.document, "metadata", "labels")
+        and (reference := f"{source.kind}/{source.namespace or 'default'}/{source.name}")
+        in nodes_by_use.native_workloads
+    ]
+    if not names or not plan.mapped_classes:
+        return
+    classes = ", ".join(sorted(set(plan.mapped_classes.values())))
+    for statement in statements_about(Component.KUEUE, Topic.EXTENDED_RESOURCES):
+        yield (
+            f"{statement.sentence} [{statement.source}]: it queues {join_names(sorted(names))}, so give {classes} no "
+            "sources in its deviceClassMappings"
+        )
+
+
 def environment_notes(
     plan: Plan, wave: Wave, objects: Sequence[SourceObject], nodes_by_use: NodesByUse
 ) -> Iterator[str]:
@@ -271,7 +296,8 @@ def environment_notes(
     for pool, texts in sorted(labels.items()):
         way = (
             f"make a NodePool with the labels {texts} for them: a change of the template of this one makes all its nodes "
-            "drift, and Karpenter replaces them"
+            "drift, and Karpenter replaces them; where a new node stays uninitialized, delete its NodeClaim by hand once it is "
+            "empty"
             if pool.startswith(f"{_KARPENTER}=")
             else f"set the labels {texts} in the pool once all its nodes are switched"
         )

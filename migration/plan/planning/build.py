@@ -296,7 +296,15 @@ def _nodes_by_use(cluster: AssessedCluster, live_nodes: Mapping[str, Sequence[st
     for workload in cluster.workloads:
         is_native = workload.outcome is Outcome.NATIVE
         nodes[is_native].update(live_nodes.get(workload.key.reference, ()))
-    return NodesByUse(native=frozenset(nodes[True]), claims=frozenset(nodes[False]))
+    return NodesByUse(
+        native=frozenset(nodes[True]),
+        claims=frozenset(nodes[False]),
+        native_workloads=frozenset(
+            workload.key.reference
+            for workload in cluster.workloads
+            if workload.outcome is Outcome.NATIVE
+        ),
+    )
 
 
 def _complete_wave(

@@ -37,9 +37,11 @@ def with_emptied(
         groups: Workload, as `Kind/namespace/name`, to its owner and its pods.
     """
     leaving: Counter[str] = Counter()
+    courses: dict[str, frozenset[Course]] = {}
     for entry in details.leaving:
         if entry.course in _COURSES and entry.workload.partition("/")[0] in _KINDS:
             leaving[entry.workload] += entry.pods
+            courses[entry.workload] = courses.get(entry.workload, frozenset()) | {entry.course}
     guarded = _guarded_pods(evidence)
     nodes = {node.name for node in wave.nodes}
     emptied = {
@@ -52,7 +54,7 @@ def with_emptied(
     return msgspec.structs.replace(
         wave,
         emptied_workloads=tuple(emptied),
-        notes=(*wave.notes, *_notes(emptied)),
+        notes=(*wave.notes, *_notes(emptied, courses)),
     )
 
 
@@ -77,18 +79,29 @@ def _guarded_pods(evidence: Evidence) -> frozenset[tuple[str, str]]:
     )
 
 
-def _notes(emptied: Mapping[str, int]) -> Iterator[str]:
-    several = [f"{pods} of {reference}" for reference, pods in emptied.items() if pods > 1]
+def _notes(emptied: Mapping[str, int], courses: Mapping[str, frozenset[Course]]) -> Iterator[str]:
+    bound = [reference for reference in emptied if Course.BOUND in courses[reference]]
+    several = [
+        f"{pods} of {reference}{' (asked about first)' if Course.ASKS in courses[reference] else ''}"
+        for reference, pods in emptied.items()
+        if pods > 1 and reference not in bound
+    ]
     if several:
         yield (
             f"its drains evict all pods of a workload at once, {_names(several)}, and no PodDisruptionBudget selects them: "
             "none runs until new ones are ready; where some have to run, create one with maxUnavailable 1 first"
         )
-    single = [reference for reference, pods in emptied.items() if pods == 1]
+    single = [
+        reference for reference, pods in emptied.items() if pods == 1 and reference not in bound
+    ]
     if single:
         yield (
             f"its drains evict the only pod of {_names(single)}: none runs until a new one is ready; where one has to "
-            "run, scale to 2 first"
+            "run, have a second one on another node first"
+        )
+    if bound:
+        yield (
+            f"its drains evict all pods of {_names(bound)}, with volumes of their node: none runs until that is back"
         )
 
 

@@ -19,11 +19,13 @@ from findings.text import count_text, join_names
 from kube.api.core import Pod
 from kube.api.meta import encode
 from migration.plan.model.node_labels import with_labels
-from migration.plan.model.plan import Wave
+from migration.plan.model.plan import PlannedWork, Wave
 from migration.plan.search.stage import Stage
 from translation.model.required_labels import required_labels
 
 _UNLIMITED: Final = 2**63
+_LOSSES: Final = 3
+"""The most pods whose losses a note names."""
 
 
 class PodName(NamedTuple):
@@ -183,19 +185,30 @@ def _free(resources: NodeResources) -> int:
     return _UNLIMITED if cpu is None else cpu
 
 
-def others_notes(wave: Wave, names: Sequence[PodName]) -> Iterator[str]:
+def others_notes(
+    wave: Wave, names: Sequence[PodName], work: Iterable[PlannedWork]
+) -> Iterator[str]:
     """Yield a note on the pods without devices that the drains of a wave evict.
 
     Args:
         wave: The wave.
         names: These pods.
+        work: The pods of its nodes that lose something when they are evicted.
     """
     if not names:
         return
+    evicted = {f"Pod/{name.namespace}/{name.name}" for name in names}
+    losses = [
+        f"{item.pod.partition('/')[2]}: {', '.join(item.reasons)}"
+        for item in work
+        if item.pod in evicted and not item.waits
+    ]
     names_text = join_names([f"{name.namespace}/{name.name}" for name in names])
     text = f"its drains evict {count_text(len(names), 'pod')} without devices, too ({names_text})"
     if not wave.unplaced_pods:
-        yield f"{text}; other nodes have the CPU and memory for them"
+        yield "; ".join(
+            (f"{text}; other nodes have the CPU and memory for them", *losses[:_LOSSES])
+        )
         return
     waiting = [pod for pod in wave.unplaced_pods if pod not in wave.stranded_pods]
     if waiting:
@@ -208,7 +221,7 @@ def others_notes(wave: Wave, names: Sequence[PodName]) -> Iterator[str]:
             f"; no node has the labels that {_pod_names(wave.stranded_pods)} select, also after this wave, so they wait "
             "for ever, see strandedPods in plan.yaml"
         )
-    yield text
+    yield "; ".join((text, *losses[:_LOSSES]))
 
 
 def _pod_names(pods: Sequence[str]) -> str:

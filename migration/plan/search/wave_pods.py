@@ -27,7 +27,7 @@ def with_bare_pods(entry: Candidate, evidence: Evidence) -> Candidate:
         return entry
     note = (
         f"node {entry.node.name}: nothing creates {join_names(names)} again, and kubectl drain stops at such "
-        "pods: delete them first, and apply their manifests after the wave"
+        "pods: delete them first, and apply their manifests after the wave; before its rollback.sh delete them again"
     )
     return msgspec.structs.replace(entry, notes=(*entry.notes, note))
 
@@ -248,7 +248,7 @@ def with_pods(
             *_work_notes(work),
             *_restart_notes(planned),
             *_daemon_notes(wave, groups),
-            *others_notes(wave, others),
+            *others_notes(wave, others, work),
         ),
     )
 
