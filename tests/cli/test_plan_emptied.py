@@ -52,7 +52,7 @@ def test_a_workload_whose_pods_all_leave_at_once_is_named(
 def test_pods_that_are_asked_about_and_pods_with_volumes_of_their_node_have_words_of_their_own(
     tmp_path: Path,
 ) -> None:
-    """A budget would hold the drain for ever where new pods wait for the node."""
+    """No budget helps there: new pods that wait for the node would hold its drain for ever."""
     asked = workload("asked", {GPU: "1"}, ["gpu-0"] * 2)
     for pod in asked[1:]:
         pod["metadata"]["annotations"] = {"karpenter.sh/do-not-disrupt": "true"}
