@@ -18,7 +18,7 @@ import yaml
 from e2e.credentials import kubeconfig
 from e2e.drawbridge import ROOT
 from testing.documents import api_object, namespace, node, resource_quota
-from testing.migration import SHARE, daemon_set, hami_node, workload
+from testing.migration import SHARE, daemon_set, hami_node, plugin_node, workload
 
 FLEET: Final = ROOT / "examples" / "migration" / "fleet.yaml"
 WHOLE: Final = ("serving", "batch")
@@ -175,6 +175,47 @@ def test_pods_of_a_daemon_set_move_with_their_nodes(tmp_path: Path) -> None:
         f"wave-{number}/switch.sh" for number in (1, 2, 3)
     ]
     assert not answer["findings"]
+
+
+def test_a_pod_with_a_volume_of_its_node_waits_for_it(tmp_path: Path) -> None:
+    """It came back on another node, and the waves after that were those of another cluster."""
+    volumes = [{"name": "data", "persistentVolumeClaim": {"claimName": "disk"}}]
+    index = workload(
+        "index", {"nvidia.com/gpu": "1"}, ["gpu-0"], kind="StatefulSet", volumes=volumes
+    )
+    index[1]["status"] = {"phase": "Running"}
+    claim = api_object("PersistentVolumeClaim", "disk", "team", spec={"volumeName": "disk-0"})
+    disk = api_object("PersistentVolume", "disk-0", spec={"local": {"path": "/disk"}})
+    system = namespace("kube-system")
+    system["metadata"]["uid"] = "6f3c9d6e-1111-4c57-9d8f-000000000001"
+    plugin = daemon_set("nvidia-device-plugin")
+    plugin["spec"]["template"]["spec"]["containers"][0]["image"] = "k8s-device-plugin:v0.17.0"
+    driver = {"nvidia.com/cuda.driver-version.major": "580"}
+    nodes = [plugin_node(f"gpu-{number}", 4, **driver) for number in range(2)]
+    snapshot = tmp_path / "cluster.yaml"
+    team = [namespace("team"), claim, disk, *index]
+    snapshot.write_text(yaml.safe_dump_all([*nodes, system, plugin, *team]))
+    command = [sys.executable, "-m", "cli", "rehearse", "--snapshot", str(snapshot)]
+    keep = tmp_path / "kept"
+    command += ["--wave-nodes", "1", "--gpu-operator", "none", *FLAGS[4:], "--keep", str(keep)]
+
+    result = subprocess.run(
+        [*command, "-o", "json"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+
+    assert result.returncode == 0, result.stdout + result.stderr
+    answer = json.loads(result.stdout)
+    assert (2, 2, []) == (answer["waves"], answer["wavesDone"], answer["findings"])
+    events = map(json.loads, (keep / "history.jsonl").read_text().splitlines())
+    pods = [event["object"] for event in events if event["kind"] == "pods"]
+    own = [pod for pod in pods if pod["metadata"]["name"] == "index-0"]
+    assert 1 < len({pod["metadata"]["uid"] for pod in own})
+    assert {"gpu-0"} == {pod["spec"].get("nodeName", "gpu-0") for pod in own}
 
 
 def test_what_the_plan_asks_a_person_for_is_done_and_work_is_evicted_on_demand(

@@ -6,18 +6,27 @@ from itertools import chain
 from typing import Any, Final
 
 from allocator.nodes.node_resources import NodeResources
+from findings.text import count_text
 from kube.api.device_quota import API_VERSION, KIND
 from kube.api.meta import encode
 from kube.api.workloads import DAEMON_SET
 from kube.manifests.source import SourceObject
 from migration.assessment.assess import AssessedCluster, assess_cluster
 from migration.assessment.assumed import ASSUMED
-from migration.assessment.evidence import mapping_at, read_evidence
+from migration.assessment.evidence import mapping_at, read_evidence, text_map
 from migration.assessment.workloads import Workload, group_workloads
 from migration.plan.facts.vendors import NVIDIA
-from migration.plan.facts.work import bound_pods
+from migration.plan.facts.work import HOSTNAME, bound_claims, claim_names
 from migration.plan.model.plan import Plan, PlannedNode, Wave
-from migration.rehearsal.documents import KINDS, bare_pod, node, plain, workload
+from migration.rehearsal.documents import (
+    KINDS,
+    bare_pod,
+    bound_claim,
+    node,
+    plain,
+    with_claims,
+    workload,
+)
 from migration.rehearsal.model import RehearsalInput, RehearsedNode, RehearsedWave
 from translation.cluster.snapshot import TranslationOptions
 from translation.profiles.profile import Profile
@@ -61,7 +70,13 @@ def build_rehearsal(
     priorities = frozenset(
         (*_SYSTEM_PRIORITIES, *(entry.name for entry in objects if entry.kind == "PriorityClass"))
     )
-    bound = bound_pods(objects, namespace)
+    bound = bound_claims(objects, namespace)
+    volumes: list[Mapping[str, Any]] = []
+    hostnames = {
+        entry.name: text_map(entry.document, "metadata", "labels").get(HOSTNAME, entry.name)
+        for entry in objects
+        if entry.kind == "Node"
+    }
     workloads: list[Mapping[str, Any]] = []
     places: dict[str, tuple[str, ...]] = {}
     left_out: list[str] = []
@@ -74,10 +89,20 @@ def build_rehearsal(
                 f"{entry.key.reference}: its {entry.pods} pods belong to a kind that Kubernetes does not run"
             )
             continue
-        if any((pod.namespace or namespace, pod.name) in bound for pod in group.pods):
+        claims = _bound_claims(group, bound, namespace)
+        nodes = {node for node in map(_node_of, group.pods) if node}
+        if claims and len(nodes) == 1:
+            (node_name,) = nodes
+            document = (group.owner or group.pods[0]).document
+            created = with_claims(created, document, claims)
+            for claim in sorted(claims):
+                volume = bound[entry.key.namespace, claim]
+                hostname = hostnames.get(node_name, node_name)
+                volumes += bound_claim(entry.key.namespace, claim, volume, hostname)
+        elif claims:
             left_out.append(
-                f"{entry.key.reference}: its PersistentVolumes of one node: a pod that is evicted may come back on another "
-                "node"
+                f"{entry.key.reference}: its PersistentVolumes, each of one of {count_text(len(nodes), 'node')}: a pod that is "
+                "evicted may come back on another node"
             )
         workloads.append(_in_namespace(created, entry.key.namespace))
         rehearsed.update(entry.members)
@@ -95,7 +120,7 @@ def build_rehearsal(
     if not cluster.state.pods.keys() <= rehearsed | staying:
         left_out.append("pods without devices that a drain evicts, with their CPU and memory")
     return RehearsalInput(
-        objects=tuple(_objects(plan, objects, cluster, namespace)),
+        objects=(*_objects(plan, objects, cluster, namespace), *volumes),
         nodes=tuple(_nodes(plan, objects, cluster, others, frozenset(chain(*places.values())))),
         workloads=tuple(workloads),
         places=places,
@@ -134,6 +159,18 @@ def _workload(group: Workload, priorities: frozenset[str]) -> dict[str, Any] | N
     if group.owner is None or group.key.kind not in KINDS:
         return None
     return workload(group.owner.document, priorities, _scheduler_of(group))
+
+
+def _bound_claims(
+    group: Workload, bound: Mapping[tuple[str, str], str], namespace: str
+) -> frozenset[str]:
+    """Return the PersistentVolumeClaims of a workload's pods with a volume of one node."""
+    return frozenset(
+        claim
+        for pod in group.pods
+        for claim in claim_names(mapping_at(pod.document, "spec"))
+        if (pod.namespace or namespace, claim) in bound
+    )
 
 
 def _scheduler_of(group: Workload) -> str:

@@ -5,14 +5,15 @@ could act or hold a secret: no Secret, no webhook, no controller of others.
 """
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 from allocator.nodes.amounts import CPU, MEMORY, PODS, milli_value
 from allocator.nodes.node_resources import NodeResources
-from kube.api.workloads import DAEMON_SET
+from kube.api.workloads import DAEMON_SET, pod_path, replace_at, resolve_path
 from kube.quantity import Quantity
-from migration.plan.facts.work import RUN_TO_COMPLETION
+from migration.assessment.evidence import list_at, mapping_at
+from migration.plan.facts.work import HOSTNAME, RUN_TO_COMPLETION
 
 IMAGE: Final = "registry.internal/app:1"
 """The image of containers without one; no kubelet pulls it."""
@@ -45,6 +46,12 @@ KINDS: Final = tuple(_WORKLOAD_FIELDS)
 """Kinds of workloads that kube-controller-manager runs."""
 _UNSTARTED_TAINTS: Final = "node.kubernetes.io/"
 """Prefix of taints that Kubernetes itself sets and removes."""
+_CLAIM: Final[dict[str, Any]] = {
+    "accessModes": ["ReadWriteOnce"],
+    "resources": {"requests": {"storage": "1Gi"}},
+    "storageClassName": "",
+}
+"""The request of every claim; nothing is stored."""
 _ROOM: Final = {"cpu": "128", "memory": "1Ti", "ephemeral-storage": "1Ti", "pods": "500"}
 
 
@@ -179,6 +186,82 @@ def pod_template(
             "terminationGracePeriodSeconds": 0,
         },
     }
+
+
+def with_claims(
+    created: Mapping[str, Any], document: Mapping[str, Any], claims: Collection[str]
+) -> dict[str, Any]:
+    """Return a workload, or a pod, with the volumes of some PersistentVolumeClaims.
+
+    Args:
+        created: It, as `workload` or `bare_pod` returns it.
+        document: The document that it was made of.
+        claims: The names of the claims.
+    """
+    path = pod_path(str(created["apiVersion"]), str(created["kind"])) or ()
+    _, template = resolve_path(document, path)
+    volumes = [
+        {"name": entry["name"], "persistentVolumeClaim": {"claimName": claim}}
+        for entry in list_at(template, "spec", "volumes")
+        if (claim := mapping_at(entry, "persistentVolumeClaim").get("claimName")) in claims
+    ]
+    _, pod = resolve_path(created, path)
+    spec = mapping_at(pod, "spec")
+    if volumes:
+        spec = {**spec, "volumes": [*list_at(spec, "volumes"), *volumes]}
+    changed = dict(replace_at(created, (*path, "spec"), spec))
+    name = created["metadata"]["name"]
+    templates = [
+        {"metadata": {"name": own_name}, "spec": _CLAIM}
+        for entry in list_at(document, "spec", "volumeClaimTemplates")
+        if (own_name := str(mapping_at(entry, "metadata").get("name") or ""))
+        and any(claim.startswith(f"{own_name}-{name}-") for claim in claims)
+    ]
+    if templates:
+        changed["spec"] = {**changed["spec"], "volumeClaimTemplates": templates}
+    return changed
+
+
+def bound_claim(
+    namespace: str, name: str, volume: str, hostname: str
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return a PersistentVolume of one node, and the PersistentVolumeClaim that it is bound to.
+
+    Args:
+        namespace: The namespace of the claim.
+        name: The name of the claim.
+        volume: The name of the volume.
+        hostname: The value of the node's label `kubernetes.io/hostname`.
+    """
+    expression = {"key": HOSTNAME, "operator": "In", "values": [hostname]}
+    return (
+        {
+            "apiVersion": "v1",
+            "kind": "PersistentVolume",
+            "metadata": {"name": volume},
+            "spec": {
+                "accessModes": _CLAIM["accessModes"],
+                "capacity": _CLAIM["resources"]["requests"],
+                "persistentVolumeReclaimPolicy": "Retain",
+                "local": {"path": "/rehearsed"},
+                "nodeAffinity": {
+                    "required": {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}
+                },
+            },
+        },
+        {
+            "apiVersion": "v1",
+            "kind": "PersistentVolumeClaim",
+            "metadata": {
+                "name": name,
+                "namespace": namespace,
+                # With it kube-scheduler does not wait for the controller that binds volumes. A claimRef without the UID
+                # of this claim would make that controller call the claim lost.
+                "annotations": {"pv.kubernetes.io/bind-completed": "yes"},
+            },
+            "spec": {**_CLAIM, "volumeName": volume},
+        },
+    )
 
 
 def _container(container: Mapping[str, Any]) -> dict[str, Any]:

@@ -386,16 +386,71 @@ def test_pods_of_devices_that_no_plan_knows_have_their_nodes() -> None:
     assert "8" == simulated.document["status"]["allocatable"]["nvidia.com/gpu.shared"]
 
 
-def test_volumes_of_one_node_are_told_as_not_rehearsed() -> None:
-    """A pod of such a workload comes back on any node."""
-    owner, pod = workload_objects("index", SHARE, ["h"], kind="StatefulSet")
-    volume = {"name": "data", "persistentVolumeClaim": {"claimName": "data-0"}}
-    pod["spec"] = {**pod["spec"], "volumes": [volume]}
-    claim = api_object("PersistentVolumeClaim", "data-0", "team", spec={"volumeName": "disk"})
-    disk = api_object("PersistentVolume", "disk", spec={"local": {"path": "/disk"}})
+def on_local_disks(nodes: Sequence[str], *, templates: bool) -> list[dict[str, Any]]:
+    """A StatefulSet with a pod on each of these nodes, and a local volume of that for each."""
+    owner, *pods = workload_objects("index", SHARE, nodes, kind="StatefulSet")
+    objects = [owner, *pods]
+    if templates:
+        owner["spec"]["volumeClaimTemplates"] = [{"metadata": {"name": "data"}, "spec": {}}]
+    else:
+        volumes = [{"name": "data", "persistentVolumeClaim": {"claimName": "data-index-0"}}]
+        owner["spec"]["template"]["spec"] |= {"volumes": [*volumes, {"name": "secret"}]}
+    for number, pod in enumerate(pods):
+        claim = f"data-index-{number}"
+        volume = {"name": "data", "persistentVolumeClaim": {"claimName": claim}}
+        pod["spec"] = {**pod["spec"], "volumes": [volume]}
+        spec = {"volumeName": f"disk-{number}"}
+        objects.append(api_object("PersistentVolumeClaim", claim, "team", spec=spec))
+        local = {"local": {"path": "/disk"}}
+        objects.append(api_object("PersistentVolume", f"disk-{number}", spec=local))
+    return objects
 
-    rehearsal = rehearsed([hami_node("h"), owner, pod, claim, disk])
 
-    assert rehearsal.left_out == (
-        "StatefulSet/team/index: its PersistentVolumes of one node: a pod that is evicted may come back on another node",
+@pytest.mark.parametrize("templates", [False, True])
+def test_a_pod_with_a_volume_of_its_node_comes_back_there(templates: bool) -> None:
+    """Volumes were left out, so it came back on any node."""
+    first = hami_node("h-0")
+    first["metadata"]["labels"]["kubernetes.io/hostname"] = "host-0"
+
+    rehearsal = rehearsed([first, hami_node("h-1"), *on_local_disks(["h-0"], templates=templates)])
+
+    volume, claim = rehearsal.objects[-2:]
+    assert ("PersistentVolume", "PersistentVolumeClaim") == (volume["kind"], claim["kind"])
+    (term,) = volume["spec"]["nodeAffinity"]["required"]["nodeSelectorTerms"]
+    expression = {"key": "kubernetes.io/hostname", "operator": "In", "values": ["host-0"]}
+    assert [expression] == term["matchExpressions"]
+    assert ("team", "data-index-0") == (claim["metadata"]["namespace"], claim["metadata"]["name"])
+    # Without the UID of the claim it would be lost.
+    assert "claimRef" not in volume["spec"]
+    assert volume["metadata"]["name"] == claim["spec"]["volumeName"] == "disk-0"
+    (created,) = rehearsal.workloads
+    own = created["spec"].get("volumeClaimTemplates", [])
+    names = [entry["name"] for entry in created["spec"]["template"]["spec"].get("volumes", ())]
+    assert (["data"] if templates else [], [] if templates else ["data"]) == (
+        [entry["metadata"]["name"] for entry in own],
+        names,
     )
+    assert not any("PersistentVolumes" in text for text in rehearsal.left_out)
+
+
+def test_volumes_of_several_nodes_are_told_as_not_rehearsed() -> None:
+    disks = on_local_disks(["h-0", "h-1"], templates=True)
+
+    rehearsal = rehearsed([hami_node("h-0"), hami_node("h-1"), *disks])
+
+    (text,) = (text for text in rehearsal.left_out if "PersistentVolumes" in text)
+    assert text.startswith("StatefulSet/team/index: its PersistentVolumes, each of one of 2 nodes")
+    assert text.endswith("a pod that is evicted may come back on another node")
+    assert not any("PersistentVolume" in entry["kind"] for entry in rehearsal.objects)
+
+
+def test_a_pod_without_a_controller_keeps_the_volume_of_its_node() -> None:
+    *_, pod, claim, volume = on_local_disks(["h"], templates=False)
+    del pod["metadata"]["ownerReferences"]
+
+    rehearsal = rehearsed([hami_node("h"), pod, claim, volume])
+
+    (created,) = rehearsal.workloads
+    assert ["data-index-0"] == [
+        entry["persistentVolumeClaim"]["claimName"] for entry in created["spec"]["volumes"]
+    ]

@@ -73,17 +73,7 @@ def bound_pods(objects: Sequence[SourceObject], namespace: str) -> frozenset[tup
         objects: The cluster's objects.
         namespace: The namespace for objects that name none.
     """
-    volumes = {
-        source.name
-        for source in objects
-        if source.kind == "PersistentVolume" and _is_bound(source.document)
-    }
-    claims = {
-        (source.namespace or namespace, source.name)
-        for source in objects
-        if source.kind == "PersistentVolumeClaim"
-        and mapping_at(source.document, "spec").get("volumeName") in volumes
-    }
+    claims = bound_claims(objects, namespace)
     return frozenset(
         (place, source.name)
         for source in objects
@@ -91,11 +81,36 @@ def bound_pods(objects: Sequence[SourceObject], namespace: str) -> frozenset[tup
         and (spec := mapping_at(source.document, "spec")).get("restartPolicy")
         not in RUN_TO_COMPLETION
         and (place := source.namespace or namespace)
-        and any(
-            (place, mapping_at(entry, "persistentVolumeClaim").get("claimName")) in claims
-            for entry in list_at(spec, "volumes")
-        )
+        and any((place, claim) in claims for claim in claim_names(spec))
     )
+
+
+def bound_claims(objects: Sequence[SourceObject], namespace: str) -> Mapping[tuple[str, str], str]:
+    """Return namespace and name of the PersistentVolumeClaims with a volume of one node to that volume.
+
+    Args:
+        objects: The cluster's objects.
+        namespace: The namespace for objects that name none.
+    """
+    volumes = {
+        source.name
+        for source in objects
+        if source.kind == "PersistentVolume" and _is_bound(source.document)
+    }
+    return {
+        (source.namespace or namespace, source.name): volume
+        for source in objects
+        if source.kind == "PersistentVolumeClaim"
+        and (volume := str(mapping_at(source.document, "spec").get("volumeName"))) in volumes
+    }
+
+
+def claim_names(spec: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the names of the PersistentVolumeClaims of a pod's volumes."""
+    for entry in list_at(spec, "volumes"):
+        claim = mapping_at(entry, "persistentVolumeClaim").get("claimName")
+        if isinstance(claim, str):
+            yield claim
 
 
 def describe_work(work: PlannedWork) -> str:
