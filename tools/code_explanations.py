@@ -20,6 +20,7 @@ from rules.engine.registry import RULES
 from testing.rule_cases import ALL
 from tools.code_examples import EXAMPLES, REASON_EXAMPLES
 from tools.docstrings import texts_below
+from tools.example_documents import CHECK, CodeExample
 
 ROOT: Final = Path(__file__).parent.parent
 FILE: Final = f"cli/verbs/explain/{FILE_NAME}"
@@ -424,14 +425,27 @@ def _example(code: str) -> Example | None:
         text = (ROOT / "examples" / file).read_text()
         return Example(name=f"examples/{file}", manifest=text, snapshot=snapshot)
     if code in EXAMPLES:
-        name, document, beside = EXAMPLES[code]
-        return Example(name=name, manifest=dump_yaml((*beside, document)), snapshot=_CLUSTER)
+        return _example_of(EXAMPLES[code])
     cases = [
         Example(name=case.name, manifest=dump_yaml([case.document]))
         for case in ALL
         if [line.split()[1] for line in case.expected_lines] == [code]
     ]
     return min(cases, key=lambda example: len(example.manifest), default=None)
+
+
+def _example_of(case: CodeExample) -> Example:
+    """Return an example with its command, if that is more than `check -f` with a cluster state."""
+    given = (f"--snapshot {case.snapshot}",) if case.snapshot else ()
+    settings = dump_yaml([case.settings]) if case.settings is not None else ""
+    words = (case.command, *given, *(("--settings settings.yaml",) if settings else ()))
+    return Example(
+        name=case.name,
+        manifest=dump_yaml((*case.beside, case.document)),
+        snapshot=case.snapshot,
+        command=" ".join(words) if settings or case.command != CHECK else "",
+        settings=settings,
+    )
 
 
 def file() -> str:
@@ -453,5 +467,8 @@ def _section(explanation: Explanation) -> str:
         shown = "- Example: none yet\n"
     else:
         state = f", with the cluster `{example.snapshot}`" if example.snapshot else ""
-        shown = f"- Example: {example.name}{state}\n\n```text\n{example.manifest.rstrip()}\n```\n"
+        command = f"- Command: `drawbridge {example.command}`\n" if example.command else ""
+        parts = (example.settings and f"# settings.yaml\n{example.settings}", example.manifest)
+        text = "".join(f"\n```text\n{part.rstrip()}\n```\n" for part in parts if part)
+        shown = f"- Example: {example.name}{state}\n{command}{text}"
     return f"\n## {explanation.code}\n\n- Cause: {explanation.cause}\n{fixes}{passing}{shown}"

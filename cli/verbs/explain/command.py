@@ -62,11 +62,18 @@ def _lines(explanation: Explanation) -> Iterator[str]:
     if explanation.how_it_passes:
         yield f"It may pass: {explanation.how_it_passes}"
     yield ""
-    if explanation.example is None:
+    example = explanation.example
+    if example is None:
         yield "Example: none yet"
         return
-    yield f"Example: {explanation.example.name}"
-    if explanation.example.snapshot:
-        yield f"Cluster: {explanation.example.snapshot}"
+    yield f"Example: {example.name}"
+    if example.snapshot:
+        yield f"Cluster: {example.snapshot}"
+    if example.command:
+        yield f"Command: drawbridge {example.command}"
+    if example.settings:
+        yield from ("", "# settings.yaml", example.settings.rstrip())
     yield ""
-    yield explanation.example.manifest.rstrip()
+    if example.command:
+        yield "# example.yaml"
+    yield example.manifest.rstrip()

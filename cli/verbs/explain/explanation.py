@@ -20,11 +20,16 @@ class Example(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         name: The content of the manifest, or its file among the examples.
         manifest: YAML of one or several documents.
         snapshot: The file of the cluster state that it needs; empty if it needs none.
+        command: The command for it, with the manifest as `example.yaml` and the settings as
+            `settings.yaml`; empty for `check -f` with that state, or `simulate -f` for a reason.
+        settings: The content of the settings file that it needs; empty if it needs none.
     """
 
     name: str
     manifest: str
     snapshot: str = ""
+    command: str = ""
+    settings: str = ""
 
 
 class RuleNote(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
