@@ -1,8 +1,10 @@
 """Examples of codes of translations that need settings, labels or devices of their own."""
 
+import json
 from collections.abc import Mapping
 from typing import Any, Final
 
+from kube.names import REQUEST_ANNOTATION
 from testing.command import answer
 from testing.documents import Document
 from tools.example_documents import (
@@ -80,6 +82,28 @@ def _template_of_share() -> Document:
     """Return a template with the name of that of a share, and another content."""
     template, _ = answer(pod(container(SHARE)))["objects"]
     return claim_template(template["metadata"]["name"], _NVIDIA)
+
+
+def _translated(**spec: Any) -> Document:
+    """Return a pod with a share as it is translated, then with other fields of its spec."""
+    _, translated = answer(pod(container(SHARE)))["objects"]
+    return {**translated, "spec": {**translated["spec"], **spec}}
+
+
+def _raised() -> Document:
+    translated = _translated()
+    (main,) = translated["spec"]["containers"]
+    resources = {**main["resources"], "limits": {"nvidia.com/gpu": "2"}}
+    return _translated(containers=[{**main, "resources": resources}])
+
+
+def _of_unknown_profile() -> Document:
+    translated = _translated()
+    metadata = translated["metadata"]
+    record = json.loads(metadata["annotations"][REQUEST_ANNOTATION])
+    record["profiles"][0]["hash"] = "0" * 16
+    annotations = {REQUEST_ANNOTATION: json.dumps(record)}
+    return {**translated, "metadata": {**metadata, "annotations": annotations}}
 
 
 def _settings(**translation: Any) -> Document:
@@ -209,6 +233,34 @@ TRANSLATION_EXAMPLES: Final[Mapping[str, CodeExample]] = {
             ),
         ),
         snapshot="examples/koordinator/cluster.yaml",
+    ),
+    "translationRecordForged": CodeExample(
+        "a translated pod that names another template",
+        _translated(resourceClaims=[{"name": "gpu-main", "resourceClaimTemplateName": "main"}]),
+    ),
+    "translationRecordChanged": CodeExample(
+        "a translated pod of one GPU that requests two", _raised()
+    ),
+    "translationNotSigned": CodeExample(
+        "a translated pod in a namespace where pods without the label are not",
+        _translated(),
+        (_opted_in("selected"),),
+        also=("notOptedIn",),
+    ),
+    "profileChanged": CodeExample(
+        "a pod that was translated with an unknown profile", _of_unknown_profile()
+    ),
+    "gpusInParts": CodeExample(
+        "a pod on a node that offers each GPU four times",
+        {**pod(container(GPU), nodeName="node-a"), "status": {"phase": "Running"}},
+        (
+            {
+                **_labelled(_NODE, **{"nvidia.com/gpu.replicas": "4"}),
+                "status": {"allocatable": {"nvidia.com/gpu": "4"}},
+            },
+        ),
+        command="assess --snapshot example.yaml",
+        snapshot="",
     ),
     "classConfigMissing": CodeExample(
         "a virtual function of a class without the network's configuration",

@@ -21,19 +21,15 @@ WITHOUT_EXAMPLE = frozenset(
     [
         # Told by the webhook alone, which knows what runs in the cluster.
         *("claimUnawareComponent", "noScaleFromZero", "policyNotEnforced", "shadowMode"),
+        # Told by the webhook alone, which knows whether the bridge gets the pods of a group.
         *(
             "gangNotAdopted",
             "groupPriorityDiffers",
             "groupSchedulerDiffers",
             "groupSchedulerUnknown",
         ),
-        # About a record that the webhook wrote into a pod: too long for an example.
-        *("profileChanged", "translationNotSigned"),
-        *("translationRecordChanged", "translationRecordForged"),
         # Told by the audit of a cluster; `inventory` prints it without its code.
         "duplicateResource",
-        # Told by `assess` about what pods of a fleet had before.
-        "gpusInParts",
         # Hundreds of lines.
         *("partiallyEvaluated", "tooLarge"),
     ]
@@ -94,9 +90,10 @@ def _path(word: str, folder: Path) -> str:
 
 
 def _codes(answer: Any) -> Iterator[str]:
-    """The codes of findings anywhere in an answer."""
+    """The codes of findings and blockers anywhere in an answer."""
     if isinstance(answer, dict):
-        yield from (entry["code"] for entry in answer.get("findings", ()))
+        for field in ("findings", "blockers"):
+            yield from (entry["code"] for entry in answer.get(field, ()))
     if isinstance(answer, dict | list):
         for below in answer.values() if isinstance(answer, dict) else answer:
             yield from _codes(below)
@@ -122,6 +119,16 @@ def test_a_code_is_explained_as_text() -> None:
         "wrongUnit\n\nCause: The amount is written in bytes where the key counts MiB.\nFix: Write"
     )
     assert "Example: examples/mistakes/bytes-for-mebibytes.yaml" in result.stdout
+
+
+def test_an_example_has_its_command_and_its_settings() -> None:
+    result = drawbridge("explain", "keptBesideClaims")
+
+    command = (
+        "check -f example.yaml --snapshot examples/cluster/cluster.yaml --settings settings.yaml"
+    )
+    assert f"\nCommand: drawbridge {command}\n\n# settings.yaml\ntranslation:\n" in result.stdout
+    assert "\n\n# example.yaml\napiVersion: v1\nkind: Pod\n" in result.stdout
 
 
 def test_a_reason_is_explained() -> None:
