@@ -1,4 +1,4 @@
-"""Examples of codes about claims and their drivers, which claims of device keys do not yield."""
+"""Examples of codes about claims and their drivers."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -105,7 +105,7 @@ CLAIM_EXAMPLES: Final[Mapping[str, CodeExample]] = {
         "a configuration of MIG devices for a whole GPU", _configured("MigDeviceConfig")
     ),
     "conflictingSharing": CodeExample(
-        "MPS on a GPU that the driver shares itself",
+        "MPS on a GPU that is shared by consumable capacity",
         _configured("GpuConfig", sharing={"strategy": "MPS"}),
         (device_class(_NVIDIA, _NVIDIA), _SHARED_GPU),
         also=("requiresFeatureGate",),

@@ -1,4 +1,4 @@
-"""Objects of the examples of codes, in few words, and what an example has beside them."""
+"""Objects of the examples of codes, in few words."""
 
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
@@ -96,7 +96,7 @@ def claim(device_class: str, **fields: Any) -> Document:
 
 
 def pod_with_claims(*names: str, **spec: Any) -> Document:
-    """Return a pod with a claim of each ResourceClaimTemplate, which is named as it is."""
+    """Return a pod with a claim of each template, under the name of the template."""
     claims = [{"name": name, "resourceClaimTemplateName": name} for name in names]
     uses = {"claims": [{"name": name} for name in names]}
     main = {"name": "main", "image": IMAGE, "resources": uses}

@@ -46,7 +46,7 @@ def _slices(*devices: Document) -> tuple[Document, ...]:
 
 
 def _policy(**rules: str) -> Document:
-    """Return a policy with a rule for each mode: which other devices it accepts."""
+    """Return a policy with the devices that each mode accepts."""
     spec = {
         "driver": _DRIVER,
         "rules": [

@@ -162,7 +162,7 @@ TRANSLATION_EXAMPLES: Final[Mapping[str, CodeExample]] = {
         (_template_of_share(),),
     ),
     "controllerReadsKeys": CodeExample(
-        "a RayCluster, whose operator counts the keys",
+        "a RayCluster with a share, since KubeRay reads the key",
         _ray_cluster(),
         command="translate -f example.yaml",
     ),
