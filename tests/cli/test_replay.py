@@ -610,7 +610,7 @@ def test_idle_devices_have_a_reason(tmp_path: Path) -> None:
 
 
 def test_text_and_page_compare_the_pods_that_failed_by_what_they_request(tmp_path: Path) -> None:
-    """Six shapes fail, and five are told; with more seeds the numbers are those of the first."""
+    """Six shapes fail; five are told, and the rest is summed. With more seeds the numbers are those of the first."""
     text = rows(
         *(f"f{number},1,gpu,milli=1000" for number in range(4)),
         *(f"p{number},1,gpu,milli={900 + number // 2}" for number in range(12)),
@@ -626,6 +626,7 @@ def test_text_and_page_compare_the_pods_that_failed_by_what_they_request(tmp_pat
         "2      2        2   1 gpu with milli 900\n"
     ) in shown
     assert shown.count("1 gpu with milli") == 5
+    assert "\n2      2        2   1 other kind (failedShapes in JSON)\n" in shown
     assert "1 gpu with milli 900" in Outline(page_).texts
 
 

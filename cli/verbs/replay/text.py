@@ -255,7 +255,7 @@ def _reasons(results: Sequence[StrategyResult]) -> Iterator[str]:
 def tabulate_shapes(
     results: Sequence[StrategyResult],
 ) -> tuple[Sequence[str], Sequence[Sequence[int | str]]]:
-    """Return the names of strategies, and rows of the pods that failed with each: the most frequent shapes.
+    """Return the names of strategies, and rows of the pods that failed with each: the most frequent shapes, and the rest.
 
     A row has a number for each strategy, that of all such pods, and their devices. Of several seeds the first counts.
     """
@@ -273,6 +273,11 @@ def tabulate_shapes(
         [*(own.get(devices, 0) for own in failed_with), shapes[devices], devices]
         for devices, _ in failed.most_common(MAX_SHAPES)
     ]
+    others = [devices for devices, _ in failed.most_common()[MAX_SHAPES:]]
+    if others:
+        sums = [sum(own.get(devices, 0) for devices in others) for own in failed_with]
+        pods = sum(shapes[devices] for devices in others)
+        rows.append([*sums, pods, f"{count_text(len(others), 'other kind')} (failedShapes in JSON)"])
     return [result.name for result in first_results], rows
 
 
