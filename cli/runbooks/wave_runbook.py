@@ -322,7 +322,8 @@ def _giving_back_lines(node: PlannedNode) -> Iterator[str]:
     if of_plugin:
         yield _label_line(node, of_plugin)
         yield from _offered_lines(node)
-    yield "# These pods stayed, with devices of the driver, and end only while it is there; a taint keeps new ones away."
+    yield "# These pods stayed, with devices of the driver, and end only while it is there. The taint keeps new ones"
+    yield "# away, but for those that tolerate every taint."
     yield command("kubectl", "taint", "node", node.name, "--overwrite", f"{TAINT}=:NoSchedule")
     yield from (_delete_pods(entry, node.name) for entry in node.daemon_sets)
     yield _label_line(node, [text for label, text in former.items() if label in of_driver])

@@ -97,7 +97,7 @@ def _notes(emptied: Mapping[str, int], courses: Mapping[str, frozenset[Course]])
     if single:
         yield (
             f"its drains evict the only pod of {_names(single)}: none runs until a new one is ready; where one has to "
-            "run, have a second one on another node first"
+            "run, have a second one on another node first, unless its volume allows one node only (ReadWriteOnce)"
         )
     if bound:
         yield (
