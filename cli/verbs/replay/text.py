@@ -277,7 +277,9 @@ def tabulate_shapes(
     if others:
         sums = [sum(own.get(devices, 0) for devices in others) for own in failed_with]
         pods = sum(shapes[devices] for devices in others)
-        rows.append([*sums, pods, f"{count_text(len(others), 'other kind')} (failedShapes in JSON)"])
+        rows.append(
+            [*sums, pods, f"{count_text(len(others), 'other kind')} (failedShapes in JSON)"]
+        )
     return [result.name for result in first_results], rows
 
 
