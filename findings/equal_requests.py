@@ -57,13 +57,19 @@ def name_requests(findings: Iterable[Finding], document: Document) -> Iterator[F
 
 def equal_request(document: Document, limit: FieldPath) -> FieldPath | None:
     """Return the path of the request equal to a limit; None without one, and for a path of another field."""
+    request = request_of(limit)
+    amount = _quantity(value_at(document, limit))
+    if request is None or amount is None or amount != _quantity(value_at(document, request)):
+        return None
+    return request
+
+
+def request_of(limit: FieldPath) -> FieldPath | None:
+    """Return the path of the request beside a limit; None for a path of another field."""
     *parents, section, key = ("", *limit.steps)
     if section != "limits" or not isinstance(key, Key):
         return None
-    request = FieldPath((*parents[1:], "requests", key))
-    amount = _quantity(value_at(document, limit))
-    is_equal = amount is not None and amount == _quantity(value_at(document, request))
-    return request if is_equal else None
+    return FieldPath((*parents[1:], "requests", key))
 
 
 def value_at(document: Document, path: FieldPath) -> Any:

@@ -12,7 +12,7 @@ import msgspec
 from msgspec.structs import replace
 
 from findings.checked_object import CheckedObject
-from findings.equal_requests import equal_request, value_at
+from findings.equal_requests import equal_request, request_of, value_at
 from findings.field_path import FieldPath, Key
 from findings.finding import Code, Finding
 from findings.fitting import Correction, Renaming, Replacement, Rewrite
@@ -252,7 +252,7 @@ def _with_fixes(fixed: FixedObject, findings: Sequence[Finding]) -> FixedObject:
             value = _amount_like(old, amount)
             if not _has_place(source.document, path.steps):
                 continue
-            source = replace(source, document=_withvalue_at(source.document, path.steps, value))
+            source = replace(source, document=_with_value_at(source.document, path.steps, value))
             before = fixes[path].before if path in fixes else _text(old)
             fixes[path] = AppliedFix(code=finding.code, path=path, before=before, after=str(value))
         for rewrite in _rewrites(source.document, finding.rewrites):
@@ -285,11 +285,9 @@ def _rewrites(document: Document, rewrites: Sequence[Rewrite]) -> Iterator[Rewri
     """Yield the texts to change; the name of a limit also in the requests."""
     for rewrite in rewrites:
         yield rewrite
-        *parents, section, key = ("", *rewrite.path.steps)
-        if isinstance(rewrite, Renaming) and section == "limits" and isinstance(key, Key):
-            request = FieldPath((*parents[1:], "requests", key))
-            if value_at(document, request) is not None:
-                yield replace(rewrite, path=request)
+        request = request_of(rewrite.path) if isinstance(rewrite, Renaming) else None
+        if request is not None and value_at(document, request) is not None:
+            yield replace(rewrite, path=request)
 
 
 def _rewritten(document: Document, rewrite: Rewrite) -> Document | None:
@@ -298,14 +296,14 @@ def _rewritten(document: Document, rewrite: Rewrite) -> Document | None:
     if isinstance(rewrite, Replacement):
         if value_at(document, rewrite.path) != rewrite.before:
             return None
-        changed: Document = _withvalue_at(document, rewrite.path.steps, rewrite.after)
+        changed: Document = _with_value_at(document, rewrite.path.steps, rewrite.after)
         return changed
     name = last.name if isinstance(last, Key) else last
     siblings = value_at(document, FieldPath(tuple(parents)))
     if not isinstance(siblings, dict) or name not in siblings or rewrite.name in siblings:
         return None
     renamed = {rewrite.name if key == name else key: value for key, value in siblings.items()}
-    result: Document = _withvalue_at(document, parents, renamed)
+    result: Document = _with_value_at(document, parents, renamed)
     return result
 
 
@@ -347,14 +345,14 @@ def _has_place(value: Any, steps: Sequence[str | int | Key]) -> bool:
     return isinstance(value or {}, dict) and _has_place((value or {}).get(name), rest)
 
 
-def _withvalue_at(value: Any, steps: Sequence[str | int | Key], new: Any) -> Any:
+def _with_value_at(value: Any, steps: Sequence[str | int | Key], new: Any) -> Any:
     """Return a document with another value at a path; maps that are missing on the way are made."""
     if not steps:
         return new
     first, *rest = steps
     if isinstance(first, int):
         items = list(value)
-        items[first] = _withvalue_at(items[first], rest, new)
+        items[first] = _with_value_at(items[first], rest, new)
         return items
     name = first.name if isinstance(first, Key) else first
-    return {**(value or {}), name: _withvalue_at((value or {}).get(name), rest, new)}
+    return {**(value or {}), name: _with_value_at((value or {}).get(name), rest, new)}
