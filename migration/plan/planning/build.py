@@ -71,14 +71,14 @@ from migration.plan.model.plan import (
     Wave,
     is_name,
 )
-from migration.plan.planning.emptied import with_emptied
+from migration.plan.planning.emptied import guarded_pods, with_emptied
 from migration.plan.planning.namespaces import invalid_name, split_namespaces
 from migration.plan.planning.strays import with_strays
 from migration.plan.search.device_map import WaveDetails
 from migration.plan.search.moments import Candidate, Policy
 from migration.plan.search.placement import Placer
 from migration.plan.search.smaller_cards import with_smaller_cards
-from migration.plan.search.stage import Stage
+from migration.plan.search.stage import PodKey, Stage
 from migration.plan.search.unmovable import (
     held_by_daemon_sets,
     held_by_pods,
@@ -151,6 +151,7 @@ class _Prepared(msgspec.Struct, frozen=True, kw_only=True):
     groups: Mapping[str, Workload]
     bound_pods: frozenset[tuple[str, str]]
     work: Mapping[str, Sequence[PlannedWork]]
+    ending: Mapping[PodKey, str]
 
     @property
     def live_nodes(self) -> dict[str, list[str]]:
@@ -164,7 +165,7 @@ class _Prepared(msgspec.Struct, frozen=True, kw_only=True):
             self.cluster,
             replaced_pods(self.evidence, self.cluster.workloads),
             pods_on(self.cluster.sliced, self.live_nodes, self.groups),
-            ending=ending_pods(self.work, self.evidence, self.groups),
+            ending=self.ending,
         )
         divisible = divisible_workloads(self.groups.values())
         return Planner(
@@ -280,8 +281,9 @@ def build_plan(question: PlanQuestion, policy: Policy, progress: PlanProgress) -
         )
         for wave, details in zip(plan.waves, waves.details, strict=True)
     )
+    guarded = guarded_pods(prepared.evidence)
     counted = tuple(
-        with_emptied(with_pod_counts(wave, details), details, prepared.evidence, prepared.groups)
+        with_emptied(with_pod_counts(wave, details), details, guarded, prepared.groups)
         for wave, details in zip(plan.waves, all_details, strict=True)
     )
     return BuiltPlan(
@@ -325,8 +327,7 @@ def _complete_wave(
         earlier=waves[: wave.wave - 1],
         others=details.others,
     )
-    ending = ending_pods(prepared.work, prepared.evidence, groups)
-    wave = with_kept_keys(wave, cluster.workloads, ending.keys())
+    wave = with_kept_keys(wave, cluster.workloads, prepared.ending.keys())
     return with_strays(wave, details, cluster, groups)
 
 
@@ -370,19 +371,21 @@ def _prepare(question: PlanQuestion) -> _Prepared:
         replaced_lines=cluster.replaced_lines,
         left_namespaces=native_namespaces(cluster.workloads),
     )
+    evidence = read_evidence(converted.objects, question.namespace)
+    work = read_work(converted.objects, question.namespace)
+    groups = {
+        group.key.reference: group
+        for group in group_with_devices(converted.objects, cluster.workloads, question.namespace)
+    }
     return _Prepared(
         objects=converted.objects,
         quotas=converted.quotas,
         cluster=cluster,
-        evidence=read_evidence(converted.objects, question.namespace),
+        evidence=evidence,
         bound_pods=bound_pods(converted.objects, question.namespace),
-        work=read_work(converted.objects, question.namespace),
-        groups={
-            group.key.reference: group
-            for group in group_with_devices(
-                converted.objects, cluster.workloads, question.namespace
-            )
-        },
+        work=work,
+        groups=groups,
+        ending=ending_pods(work, evidence, groups),
     )
 
 

@@ -23,8 +23,21 @@ _NAMES: Final = 8
 """The most workloads that a note names."""
 
 
+def guarded_pods(evidence: Evidence) -> frozenset[tuple[str, str]]:
+    """Return namespace and name of the pods with a PodDisruptionBudget."""
+    return frozenset(
+        (pod.namespace, pod.name)
+        for pods in evidence.pods.values()
+        for pod in pods
+        if any(budget.covers(pod) for budget in evidence.budgets)
+    )
+
+
 def with_emptied(
-    wave: Wave, details: WaveDetails, evidence: Evidence, groups: Mapping[str, Workload]
+    wave: Wave,
+    details: WaveDetails,
+    guarded: frozenset[tuple[str, str]],
+    groups: Mapping[str, Workload],
 ) -> Wave:
     """Return a wave with its unguarded workloads that have all their pods on its nodes.
 
@@ -33,7 +46,7 @@ def with_emptied(
     Args:
         wave: The wave.
         details: The pods that leave its nodes, with their course.
-        evidence: All pods and budgets of the cluster.
+        guarded: Namespace and name of the cluster's pods with a PodDisruptionBudget.
         groups: Workload, as `Kind/namespace/name`, to its owner and its pods.
     """
     leaving: Counter[str] = Counter()
@@ -42,7 +55,6 @@ def with_emptied(
         if entry.course in _COURSES and entry.workload.partition("/")[0] in _KINDS:
             leaving[entry.workload] += entry.pods
             courses[entry.workload] = courses.get(entry.workload, frozenset()) | {entry.course}
-    guarded = _guarded_pods(evidence)
     nodes = {node.name for node in wave.nodes}
     emptied = {
         reference: pods
@@ -67,16 +79,6 @@ def _running_pods(groups: Mapping[str, Workload], reference: str) -> dict[tuple[
         for pod in pods
         if (node := mapping_at(pod.document, "spec").get("nodeName"))
     }
-
-
-def _guarded_pods(evidence: Evidence) -> frozenset[tuple[str, str]]:
-    """Return namespace and name of the pods with a PodDisruptionBudget."""
-    return frozenset(
-        (pod.namespace, pod.name)
-        for pods in evidence.pods.values()
-        for pod in pods
-        if any(budget.covers(pod) for budget in evidence.budgets)
-    )
 
 
 def _notes(emptied: Mapping[str, int], courses: Mapping[str, frozenset[Course]]) -> Iterator[str]:
