@@ -19,7 +19,7 @@ PODS: Final = "pods"
 _SCALAR_PREFIXES: Final = ("hugepages-", "attachable-volumes-")
 _NATIVE_DOMAIN: Final = "kubernetes.io/"
 _QUOTA_PREFIX: Final = "requests."
-_INT64: Final = 2**63
+MAX_INT64: Final = 2**63 - 1
 
 
 class ResourceAmounts(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,7 +91,7 @@ def whole_value(quantity: Quantity) -> int:
 
 
 def _within_int64(amount: int) -> int:
-    return amount if -_INT64 <= amount < _INT64 else 0
+    return amount if -MAX_INT64 - 1 <= amount <= MAX_INT64 else 0
 
 
 def format_resource(name: str, amount: int) -> str:

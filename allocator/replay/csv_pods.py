@@ -14,6 +14,7 @@ from typing import Final, NamedTuple, TypeVar
 
 import msgspec
 
+from allocator.nodes.amounts import MAX_INT64, milli_value, whole_value
 from allocator.replay.workload import ReplayPod
 from kube.api.core import Container, Pod, PodSpec, ResourceRequirements
 from kube.api.meta import ObjectMeta
@@ -30,7 +31,7 @@ from kube.api.resource import (
 )
 from kube.cel.compile import Environment, compile_selector
 from kube.errors import CelError, QuantityError
-from kube.quantity import Quantity
+from kube.quantity import ZERO, Quantity
 
 COLUMNS: Final = (
     "name",
@@ -58,7 +59,6 @@ _MAX_SHOWN: Final = 40
 _MAX_REASON: Final = 200
 _WHOLE: Final = re.compile(r"[+-]?[0-9]{1,10}")
 _SECONDS: Final = re.compile(r"[0-9]{1,15}(?:\.[0-9]{0,9})?")
-_MAX_INT64: Final = 2**63 - 1
 _T = TypeVar("_T")
 _DEVICE_COLUMNS: Final = ("count", "capacity", "selector")
 
@@ -263,22 +263,21 @@ def _read_quantity(text: str) -> Quantity:
 
 
 def _read_cpu(text: str) -> Quantity:
-    quantity = _read_quantity(text)
-    if Quantity.from_nanos(quantity.nanos * 1000).round_up() > _MAX_INT64:
-        raise ValueError(_uncountable(text, "m"))
-    return quantity
+    return _read_counted(text, milli_value, "m")
 
 
 def _read_memory(text: str) -> Quantity:
+    return _read_counted(text, whole_value, " bytes")
+
+
+def _read_counted(text: str, count: Callable[[Quantity], int], unit: str) -> Quantity:
+    """Return a quantity; raises ValueError for one that kube-scheduler counts as nothing."""
     quantity = _read_quantity(text)
-    if quantity.round_up() > _MAX_INT64:
-        raise ValueError(_uncountable(text, " bytes"))
+    if quantity > ZERO and not count(quantity):
+        raise ValueError(
+            f"{_shorten(text)} is more than kube-scheduler can count, {MAX_INT64}{unit}"
+        )
     return quantity
-
-
-def _uncountable(text: str, unit: str) -> str:
-    """Return the fault of an amount that kube-scheduler takes for none, see `allocator.nodes.amounts`."""
-    return f"{_shorten(text)} is more than kube-scheduler can count, {_MAX_INT64}{unit}"
 
 
 def _read_amounts(text: str) -> Mapping[str, Quantity]:

@@ -17,11 +17,10 @@ import msgspec
 from allocator.cluster.cluster import Cluster
 from allocator.features.consumable_capacity import Shape, device_shape
 from allocator.model.consumption import Consumption, capacity_consumption
-from allocator.model.devices import Pool
 from allocator.model.outcome import AttemptFailed
 from allocator.model.requests import Request
 from allocator.model.selectors import selector_chain
-from allocator.replay.device_use import amount_of_nanos
+from allocator.replay.device_use import amount_of_nanos, visible_pools
 from kube.api.resource import ResourceClaim
 
 DEVICE: Final = 1_000_000
@@ -106,11 +105,7 @@ class DemandMeter:
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        pools: dict[object, Pool] = {}
-        for node in cluster.names:
-            for pool in cluster.node_devices(node).pools:
-                pools.setdefault(pool.id, pool)
-        self._pools = tuple(pools.values())
+        self._pools = visible_pools(cluster, cluster.names)
         self.total_devices = sum(len(pool.devices) + len(pool.elsewhere) for pool in self._pools)
         self._selected: dict[Hashable, _Selected] = {}
         self._requests: dict[Hashable, RequestedDevices | None] = {}

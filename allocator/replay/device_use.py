@@ -6,6 +6,7 @@ from typing import Final
 
 import msgspec
 
+from allocator.cluster.cluster import Cluster
 from allocator.model.devices import Pool, PoolId
 from allocator.model.usage import DeviceUse, PoolUse
 from allocator.replay.state import ReplayState
@@ -144,7 +145,7 @@ class UseOverTime:
         """Count all devices, as they may be others."""
         state = self._state
         self._names, self._changes = state.names, len(state.changes)
-        pools = visible_pools(state)
+        pools = visible_pools(state.cluster, state.names)
         self._count = sum(len(pool.devices) + len(pool.elsewhere) for pool in pools)
         keys = {
             (pool.id.driver, name)
@@ -190,11 +191,11 @@ class UseOverTime:
         self._in_use += in_use - before[1]
 
 
-def visible_pools(state: ReplayState) -> Sequence[Pool]:
-    """Return all pools that any node sees, each once."""
+def visible_pools(cluster: Cluster, nodes: Iterable[str]) -> Sequence[Pool]:
+    """Return all pools that any of some nodes sees, each once."""
     pools: dict[PoolId, Pool] = {}
-    for node in state.names:
-        for pool in state.cluster.node_devices(node).pools:
+    for node in nodes:
+        for pool in cluster.node_devices(node).pools:
             pools.setdefault(pool.id, pool)
     return tuple(pools.values())
 
@@ -234,7 +235,7 @@ def measure_devices(
     allocated: Counter[tuple[str, str]] = Counter()
     count = in_use = 0
     usage = state.cluster.usage.pools
-    for pool in visible_pools(state):
+    for pool in visible_pools(state.cluster, state.names):
         uses = usage.get(pool.id, _UNUSED)
         for member in (*pool.devices, *pool.elsewhere):
             count += 1

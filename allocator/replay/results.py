@@ -194,7 +194,6 @@ class Tally:
         self._places: list[PodPlace] = []
         self._placed_by_devices: Counter[str] = Counter()
         self._failures: list[_Failure] = []
-        self._shapes: dict[tuple[Hashable, str], FailedShape] = {}
         self._waits: list[float] = []
         self._held_pods = HeldPods()
 
@@ -238,11 +237,6 @@ class Tally:
                 from devices.
         """
         self._failures.append(_Failure(pod, reason, candidate, lacks_resource))
-        if candidate is not None:
-            quota = reason if reason in QUOTA_REASONS else ""
-            key = candidate.shape, quota
-            first = self._shapes.get(key, FailedShape(candidate, 0, quota))
-            self._shapes[key] = first._replace(pods=first.pods + 1)
 
     def note_error(self, reason: str, pod: ReplayPod, error: AttemptFailed) -> None:
         """Keep the words of the first error of a reason."""
@@ -272,7 +266,7 @@ class Tally:
             over_time: The use of devices over time; None where no time passes.
         """
         capacities, devices = measure_devices(state, pods)
-        idle_because = idle_reasons(state, tuple(self._shapes.values()), strategy)
+        idle_because = idle_reasons(state, _equal_shapes(self._failures), strategy)
         failures = _decided(self._failures, state, strategy)
         places = [
             *self._places,
@@ -373,6 +367,18 @@ def _decided(
         else failure
         for failure in failures
     ]
+
+
+def _equal_shapes(failures: Iterable[_Failure]) -> Sequence[FailedShape]:
+    """Return the failed pods by shape and by the quota that held them back, if one did."""
+    shapes: dict[tuple[Hashable, str], FailedShape] = {}
+    for failure in failures:
+        if failure.candidate is not None:
+            quota = failure.reason if failure.reason in QUOTA_REASONS else ""
+            key = failure.candidate.shape, quota
+            first = shapes.get(key, FailedShape(failure.candidate, 0, quota))
+            shapes[key] = first._replace(pods=first.pods + 1)
+    return tuple(shapes.values())
 
 
 def _counted(failures: Iterable[_Failure]) -> Mapping[str, int]:

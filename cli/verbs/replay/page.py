@@ -19,6 +19,7 @@ from cli.verbs.replay.text import (
     describe_columns,
     format_agreement,
     format_demand,
+    format_means,
     format_more,
     format_percent,
     format_waits,
@@ -140,7 +141,7 @@ def _results(results: Sequence[StrategyResult]) -> Markup:
                 "-" if result.name == RECORDED else result.seed,
                 result.pods.placed,
                 result.pods.failed,
-                *(_means(result) if passes else ()),
+                *(format_means(result) if passes else ()),
                 "-" if capacity is None else format_percent(capacity.percent),
                 result.devices.in_use,
                 result.devices.whole_idle,
@@ -166,13 +167,6 @@ def _notes(results: Sequence[StrategyResult], capacity: str, demand: Demand | No
         columns = describe_columns(results, f"the share of {capacity}").replace("\n", " ")
         notes.append(f"{columns}. Waiting times are of all pods; never: such a pod got no node.")
     return " ".join(notes)
-
-
-def _means(result: StrategyResult) -> tuple[str, str]:
-    use = result.over_time
-    if not use or first_capacity(result) is None:
-        return "-", "-"
-    return format_percent(use.mean_percent), format_percent(use.peak_percent)
 
 
 def _reasons(results: Iterable[StrategyResult]) -> Markup:

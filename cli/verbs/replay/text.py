@@ -197,22 +197,26 @@ def format_percent(percent: float) -> str:
 def _row(result: StrategyResult, *, waits: bool) -> Sequence[object]:
     capacity = first_capacity(result)
     share = "-" if capacity is None else format_percent(capacity.percent)
-    over_time = result.over_time
-    means = ("-", "-")
-    if over_time and capacity is not None:
-        means = format_percent(over_time.mean_percent), format_percent(over_time.peak_percent)
     return (
         *(
             result.name,
             "-" if result.name == RECORDED else result.seed,
             result.pods.placed,
             result.pods.failed,
-            *(means if waits else ()),
+            *(format_means(result) if waits else ()),
             share,
         ),
         *(result.devices.in_use, result.devices.whole_idle, result.second_attempts),
         *(format_waits(result.waiting_seconds) if waits else ()),
     )
+
+
+def format_means(result: StrategyResult) -> tuple[str, str]:
+    """Return the mean and the highest share of the first capacity over time."""
+    use = result.over_time
+    if not use or first_capacity(result) is None:
+        return "-", "-"
+    return format_percent(use.mean_percent), format_percent(use.peak_percent)
 
 
 def format_waits(waiting: WaitingSeconds) -> tuple[str, str]:
