@@ -5,7 +5,7 @@ The API server writes an audit log of all claims.
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -60,6 +60,19 @@ class Owned:
     def running(self, *names: str) -> None:
         for name in names:
             self.cluster.wait_running(name, TEAM, timeout_s=TIMEOUT_S)
+
+    def running_while_tended(self, bridge: Bridge, names: Sequence[str], *replicas: str) -> None:
+        """Wait for pods while somebody starts the processes of a bridge's replicas that have ended."""
+
+        def are_running() -> bool:
+            bridge.tend(*replicas)
+            return set(names) <= {
+                pod_["metadata"]["name"]
+                for pod_ in self.cluster.objects("pods", TEAM)
+                if pod_["status"].get("phase") == "Running"
+            }
+
+        self.cluster.wait_until(are_running, f"{', '.join(names)} run", timeout_s=TIMEOUT_S)
 
     def waiting(self, name: str) -> str:
         """Wait until a pod waits for devices, and return the reason."""

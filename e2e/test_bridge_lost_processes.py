@@ -6,7 +6,7 @@ pod is bound, and the API server's audit log says that no device was given twice
 
 import itertools
 import signal
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 import pytest
@@ -65,11 +65,13 @@ def test_a_process_of_the_leader_is_lost_while_another_replica_stands_by(
     stage.bridge.child(part, "a").signal(number)
     late = apply_pods(stage, "late")
 
-    wait_running(stage, [*early, *late], *(("a", "b") if number == signal.SIGKILL else ("b",)))
+    stage.running_while_tended(
+        stage.bridge, [*early, *late], *(("a", "b") if number == signal.SIGKILL else ("b",))
+    )
 
     resume(stage)
     last = apply_pods(stage, "last")
-    wait_running(stage, [*early, *late, *last], "a", "b")
+    stage.running_while_tended(stage.bridge, [*early, *late, *last], "a", "b")
     stage.cluster.wait_until(
         lambda: len(stage.bridge.working()) == 1, "one scheduler works", timeout_s=TIMEOUT_S
     )
@@ -89,7 +91,7 @@ def test_a_process_of_the_only_replica_is_lost(
     wait_claims(stage, 2 * PODS)
 
     resume(stage)
-    wait_running(stage, [*early, *late], "a")
+    stage.running_while_tended(stage.bridge, [*early, *late], "a")
 
     assert_each_has_a_device(stage, [*early, *late], began)
 
@@ -109,19 +111,6 @@ def wait_claims(stage: Owned, count: int) -> None:
         f"{count} claims are there",
         timeout_s=TIMEOUT_S,
     )
-
-
-def wait_running(stage: Owned, names: Sequence[str], *replicas: str) -> None:
-    """Wait for pods while somebody starts the processes of replicas that have ended."""
-
-    def running() -> bool:
-        stage.bridge.tend(*replicas)
-        pods = stage.cluster.objects("pods", TEAM)
-        return set(names) <= {
-            pod["metadata"]["name"] for pod in pods if pod["status"].get("phase") == "Running"
-        }
-
-    stage.cluster.wait_until(running, f"{', '.join(names)} run", timeout_s=TIMEOUT_S)
 
 
 def resume(stage: Owned) -> None:

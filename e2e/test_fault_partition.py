@@ -19,7 +19,7 @@ from e2e.drawbridge import CERTIFICATES, CONTROLLER, WEBHOOK, Drawbridge
 from e2e.inventory import EXAMPLE
 from e2e.link import Link
 from e2e.objects import pod
-from e2e.owned import AUDITED, SHORT_LEASE, TEAM, Owned, taker
+from e2e.owned import AUDITED, SHORT_LEASE, Owned, taker
 from e2e.translated import legacy_keys
 from kube.names import NAMESPACE
 
@@ -94,14 +94,8 @@ def test_a_sidecar_behind_a_partition_writes_nothing_that_counts_and_leads_again
     impatient.stop("stand-by")
     impatient.wait_working("cut-off")
     owned_bridge.apply(*(bridged(taker(name)) for name in third))
-
-    def are_running() -> bool:
-        # A scheduler ends if its sidecar is new and does not lead yet, and comes again as a kubelet would have it.
-        impatient.tend("cut-off")
-        pods = (cluster.get("pods", name, TEAM) for name in third)
-        return all(pod_["status"].get("phase") == "Running" for pod_ in pods)
-
-    cluster.wait_until(are_running, "the late pods run", timeout_s=TIMEOUT_S)
+    # A scheduler ends if its sidecar is new and does not lead yet, and comes again as a kubelet would have it.
+    owned_bridge.running_while_tended(impatient, third, "cut-off")
     assert [] == doubly_held(cluster)
     assert [] == conflicts(stored_claims(cluster, began))
 
