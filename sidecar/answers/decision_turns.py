@@ -129,10 +129,11 @@ class DecisionTurns:
     def expect(self, *pods: Pod) -> None:
         """Take note that the scheduler is about to ask about pods: they are new, or are to be tried again.
 
-        Pods of other schedulers, and those that are bound, are left out.
+        Pods of other schedulers, those behind scheduling gates, and those that are bound, are left out.
         """
         for pod in pods:
-            if pod.spec.scheduler_name in self._schedulers and not pod.spec.node_name:
+            is_tried = not (pod.spec.node_name or pod.spec.scheduling_gates)
+            if is_tried and pod.spec.scheduler_name in self._schedulers:
                 self._expected.add(pod, self._clock())
 
     def expect_no_more(self, pods: Iterable[Pod]) -> None:

@@ -109,7 +109,13 @@ def test_an_expected_pod_has_no_others_rest_for_ever(
 
 
 @pytest.mark.parametrize(
-    "other", [{"schedulerName": "another"}, {"nodeName": "node"}], ids=lambda spec: next(iter(spec))
+    "other",
+    [
+        {"schedulerName": "another"},
+        {"nodeName": "node"},
+        {"schedulingGates": [{"name": "example.com/quota"}]},
+    ],
+    ids=lambda spec: next(iter(spec)),
 )
 def test_nobody_rests_for_pods_that_the_scheduler_does_not_try(
     other: dict[str, Any], clock: Clock
