@@ -15,7 +15,7 @@ import sys
 import tempfile
 import time
 import urllib.parse
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -359,13 +359,35 @@ class Access:
         return names
 
     def remove_nodes(self, names: Iterable[str]) -> None:
-        """Delete nodes and the slices published for them."""
+        """Delete nodes and the slices published for them, once the pods that are ending there are gone.
+
+        kwok ends the pods of nodes that exist. Those of a removed node are left to the pod garbage collector, which
+        takes over a minute: longer than the next story waits for them.
+        """
+        removed = list(names)
+        self.wait_until(
+            lambda: not self._ending_on(removed), f"pods ended on {removed}", timeout_s=TIMEOUT_S
+        )
         slices = self.kind("resourceslices").path("")
-        for name in names:
+        for name in removed:
             self.delete("node", name)
             path = f"{slices}?fieldSelector=spec.nodeName%3D{name}"
             status, body = self.request("DELETE", path)
             assert status == http.client.OK, f"DELETE {path}: {status} {body.decode()}"
+
+    def _ending_on(self, nodes: Collection[str]) -> list[str]:
+        """The pods of some nodes that are being deleted, or whose namespace is."""
+        ending = {
+            entry["metadata"]["name"]
+            for entry in self.objects("namespaces")
+            if "deletionTimestamp" in entry["metadata"]
+        }
+        return [
+            pod["metadata"]["name"]
+            for pod in self.objects("pods")
+            if pod["spec"].get("nodeName") in nodes
+            and ("deletionTimestamp" in pod["metadata"] or pod["metadata"]["namespace"] in ending)
+        ]
 
     # --- what the cluster says -------------------------------------------------------------------
 
