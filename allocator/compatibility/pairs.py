@@ -17,7 +17,7 @@ import msgspec
 
 from allocator.compatibility.compile import CompiledPolicy, FaultKind, Profile
 from allocator.model.devices import DeviceId, PoolId, PublishedDevice
-from allocator.model.outcome import Reason, RejectionReason
+from allocator.model.outcome import Reason, RejectionReason, Verb
 from kube.api.resource import DeviceAttribute
 from kube.cel.device import qualify_name
 
@@ -352,7 +352,7 @@ class Occupancy:
                 f"in use there {others}",
                 rejection=RejectionReason(
                     reason=Reason.GROUPS if is_native else Reason.POLICY,
-                    verb="have",
+                    verb=Verb.HAVE,
                     subject="compatibility groups" if groups else "no compatibility groups",
                     value=_format_groups(groups) if groups else "",
                     remark=f"devices in use on {where} {others}",
@@ -383,7 +383,7 @@ def _invalid_rules(candidate: PolicyDevice) -> Iterator[Cause]:
                 clause=Clause.INVALID,
                 message=_faulty(candidate.id, doubt.kind, doubt.why),
                 rejection=_policy_rejection(
-                    "have", "a compatibility rule that", _fault(doubt.kind), doubt.why
+                    Verb.HAVE, "a compatibility rule that", _fault(doubt.kind), doubt.why
                 ),
             )
 
@@ -398,7 +398,7 @@ def _rule_conflicts(candidate: PolicyDevice, tenant: PolicyDevice) -> Iterator[C
                 clause=_clause(doubt.kind),
                 message=_faulty(candidate.id, doubt.kind, doubt.why),
                 rejection=_policy_rejection(
-                    "have", "a compatibility rule that", _fault(doubt.kind), doubt.why
+                    Verb.HAVE, "a compatibility rule that", _fault(doubt.kind), doubt.why
                 ),
                 others=others,
             )
@@ -409,7 +409,10 @@ def _rule_conflicts(candidate: PolicyDevice, tenant: PolicyDevice) -> Iterator[C
                 clause=_clause(answer.kind),
                 message=_faulty(candidate.id, answer.kind, answer.why, on=other),
                 rejection=_policy_rejection(
-                    "have", f"a compatibility rule that {_fault(answer.kind)} on", other, answer.why
+                    Verb.HAVE,
+                    f"a compatibility rule that {_fault(answer.kind)} on",
+                    other,
+                    answer.why,
                 ),
                 others=others,
             )
@@ -417,7 +420,7 @@ def _rule_conflicts(candidate: PolicyDevice, tenant: PolicyDevice) -> Iterator[C
             yield Cause(
                 clause=Clause.REFUSES,
                 message=f"the rule of device {own} does not accept device {other}",
-                rejection=_policy_rejection("do not accept", "device", other),
+                rejection=_policy_rejection(Verb.NOT_ACCEPTING, "device", other),
                 others=others,
             )
     for doubt in tenant.profile.doubts:
@@ -425,7 +428,7 @@ def _rule_conflicts(candidate: PolicyDevice, tenant: PolicyDevice) -> Iterator[C
         yield Cause(
             clause=Clause.BROKEN if doubt.is_final else _clause(doubt.kind),
             message=message,
-            rejection=_policy_rejection("are co-located with", "device", other, message),
+            rejection=_policy_rejection(Verb.CO_LOCATED, "device", other, message),
             others=others,
         )
     for number in tenant.profile.accepts:
@@ -436,7 +439,7 @@ def _rule_conflicts(candidate: PolicyDevice, tenant: PolicyDevice) -> Iterator[C
                 clause=_clause(answer.kind),
                 message=message,
                 rejection=_policy_rejection(
-                    "are co-located with",
+                    Verb.CO_LOCATED,
                     "device",
                     other,
                     f"its rule {_fault(answer.kind)}: {answer.why}",
@@ -447,12 +450,12 @@ def _rule_conflicts(candidate: PolicyDevice, tenant: PolicyDevice) -> Iterator[C
             yield Cause(
                 clause=Clause.REFUSED,
                 message=f"the rule of device {other} in use does not accept device {own}",
-                rejection=_policy_rejection("are not accepted by", "device", other),
+                rejection=_policy_rejection(Verb.NOT_ACCEPTED, "device", other),
                 others=others,
             )
 
 
-def _policy_rejection(verb: str, subject: str, value: str, remark: str = "") -> RejectionReason:
+def _policy_rejection(verb: Verb, subject: str, value: str, remark: str = "") -> RejectionReason:
     return RejectionReason(
         reason=Reason.POLICY, verb=verb, subject=subject, value=value, remark=remark
     )

@@ -15,7 +15,7 @@ from allocator.compatibility.pairs import (
     describe_site,
 )
 from allocator.model.devices import DeviceId, Pool, PublishedDevice
-from allocator.model.outcome import Reason, RejectionReason
+from allocator.model.outcome import Reason, RejectionReason, Verb
 from allocator.model.usage import PoolUse
 from kube.api.resource import CounterSet
 from kube.quantity import Quantity
@@ -103,7 +103,7 @@ class PoolState:
                 message=f"{why}, so its rules are unknown",
                 rejection=RejectionReason(
                     reason=Reason.POLICY,
-                    verb="are co-located with",
+                    verb=Verb.CO_LOCATED,
                     subject="device",
                     value=device.device,
                     remark="allocated and no longer published, so its rules are unknown",
@@ -119,7 +119,7 @@ class PoolState:
                     message=f"devices in use on {where} already violate the policy",
                     rejection=RejectionReason(
                         reason=Reason.POLICY,
-                        verb="are on",
+                        verb=Verb.ARE_ON,
                         subject=where,
                         remark="devices in use there already violate the policy",
                     ),
@@ -194,7 +194,7 @@ class PoolState:
                         f"{needed_amount.value} needed",
                         rejection=RejectionReason(
                             reason=Reason.COUNTERS,
-                            verb="need",
+                            verb=Verb.NEED,
                             subject=f"counter {name}",
                             value=str(needed_amount.value),
                             remark=f"{free} free in counter set {counter_set.name}",

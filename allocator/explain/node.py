@@ -43,6 +43,7 @@ from allocator.model.outcome import (
     Reason,
     RejectionReason,
     Shortage,
+    Verb,
 )
 from allocator.model.plan import Budget, Plan
 from allocator.model.pools import targets_node
@@ -312,7 +313,7 @@ class _Explanation:
             if isinstance(verdict, SelectorFailure):
                 return RejectionReason(
                     reason=Reason.SELECTOR,
-                    verb="have",
+                    verb=Verb.HAVE,
                     subject="selector error",
                     remark=verdict.message,
                 )

@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 from allocator.model.devices import PublishedDevice
-from allocator.model.outcome import Reason, RejectionReason
+from allocator.model.outcome import Reason, RejectionReason, Verb
 from allocator.model.requests import Expression
 from allocator.model.selectors import DeviceField, SelectorChain, selector_chain
 from findings.text import shorten
@@ -227,13 +227,13 @@ def _unmet(text: str, link: SelectorChain, device: PublishedDevice) -> Rejection
 
 def _mismatch_reason(name: str, value: str, remark: str) -> RejectionReason:
     return RejectionReason(
-        reason=Reason.SELECTOR, verb="have", subject=name, value=value, remark=remark
+        reason=Reason.SELECTOR, verb=Verb.HAVE, subject=name, value=value, remark=remark
     )
 
 
 def _unmatched_reason(text: str) -> RejectionReason:
     return RejectionReason(
-        reason=Reason.SELECTOR, verb="do not match", subject="selector", value=one_line(text)
+        reason=Reason.SELECTOR, verb=Verb.NOT_MATCHING, subject="selector", value=one_line(text)
     )
 
 

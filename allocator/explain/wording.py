@@ -68,8 +68,9 @@ def describe_devices(counts: Iterable[tuple[int, RejectionReason]], devices: int
         counts: Reasons with their number of devices; 0 for a reason of the request as a whole.
         devices: The number of the node's devices.
 
+    >>> from allocator.model.outcome import Verb
     >>> large = RejectionReason(
-    ...     reason=Reason.SELECTOR, verb="have", subject="memory", value="80Gi", remark="< 100Gi"
+    ...     reason=Reason.SELECTOR, verb=Verb.HAVE, subject="memory", value="80Gi", remark="< 100Gi"
     ... )
     >>> small = msgspec.structs.replace(large, value="40Gi")
     >>> describe_devices([(2, small), (1, large)], 4)

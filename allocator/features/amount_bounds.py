@@ -10,14 +10,14 @@ from typing import Final, Protocol, TypeVar
 from allocator.model.amount_bound import AmountBound, Counted, capacity_amount
 from allocator.model.constraint import RemainingDemand
 from allocator.model.devices import NodeDevices
-from allocator.model.outcome import AttemptFailed, Reason, RejectionReason
+from allocator.model.outcome import AttemptFailed, Reason, RejectionReason, Verb
 from allocator.model.requests import Request
 from kube.quantity import Quantity
 
 T = TypeVar("T")
 
 _EXCEEDED: Final = RejectionReason(
-    reason=Reason.QUOTA, verb="exceed", subject="what is left of a quota"
+    reason=Reason.QUOTA, verb=Verb.EXCEED, subject="what is left of a quota"
 )
 
 

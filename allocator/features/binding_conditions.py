@@ -7,7 +7,7 @@ structured/internal/experimental/allocator_experimental.go, isSelectable.
 """
 
 from allocator.model.feature_gates import Features
-from allocator.model.outcome import Reason, RejectionReason
+from allocator.model.outcome import Reason, RejectionReason, Verb
 from kube.api.resource import Device
 
 
@@ -17,7 +17,7 @@ def rejection(device: Device, features: Features) -> RejectionReason | None:
     if device.binding_conditions and not features.binding_conditions:
         return RejectionReason(
             reason=Reason.BINDING_CONDITIONS_DISABLED,
-            verb="have",
+            verb=Verb.HAVE,
             subject="binding conditions",
             remark="need feature gates DRADeviceBindingConditions and DRAResourceClaimDeviceStatus",
         )

@@ -25,7 +25,7 @@ import msgspec
 from allocator.model.constraint import RemainingDemand
 from allocator.model.devices import DeviceId, NodeDevices
 from allocator.model.feature_gates import Features
-from allocator.model.outcome import Reason, RejectionReason
+from allocator.model.outcome import Reason, RejectionReason, Verb
 from allocator.model.plan import Plan
 from allocator.model.requests import PendingClaims, Request
 from allocator.model.usage import Consumer, DeviceUse, PoolUse, Usage
@@ -264,7 +264,7 @@ class CoTenantConfigConstraint:
             return None
         return RejectionReason(
             reason=Reason.CONFLICTING_SHARING_CONFIG,
-            verb="have",
+            verb=Verb.HAVE,
             subject="a co-tenant with a conflicting",
             value=kind or "configuration",
         )

@@ -16,7 +16,7 @@ from typing import Final
 from allocator.model.constraint import RemainingDemand
 from allocator.model.devices import NodeDevices, Pool
 from allocator.model.feature_gates import Features
-from allocator.model.outcome import Reason, RejectionReason
+from allocator.model.outcome import Reason, RejectionReason, Verb
 from allocator.model.requests import Request
 from allocator.model.usage import PoolUse, Usage
 from kube.api.resource import Device
@@ -126,7 +126,7 @@ class GroupConstraint:
                 own, others = self._names(groups), self._names(common)
                 return RejectionReason(
                     reason=Reason.GROUPS,
-                    verb="have",
+                    verb=Verb.HAVE,
                     subject="compatibility groups" if own else "no compatibility groups",
                     value=own,
                     remark=f"devices in use on counter set {name} have {others or 'none'} in common",

@@ -16,7 +16,7 @@ from allocator.model.attribute_values import CACHE_SIZE, LIST, Column, Values, b
 from allocator.model.constraint import RemainingDemand
 from allocator.model.devices import NodeDevices
 from allocator.model.feature_gates import Features
-from allocator.model.outcome import Reason, RejectionReason
+from allocator.model.outcome import Reason, RejectionReason, Verb
 from allocator.model.requests import PendingClaims, Request
 from findings.text import count_text
 from kube.api.resource import DeviceConstraint
@@ -183,7 +183,11 @@ class AttributeConstraints:
             else:
                 continue
             return RejectionReason(
-                reason=Reason.CONSTRAINT, verb="have", subject=subject, value=value, remark=remark
+                reason=Reason.CONSTRAINT,
+                verb=Verb.HAVE,
+                subject=subject,
+                value=value,
+                remark=remark,
             )
         return None
 

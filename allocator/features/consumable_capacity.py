@@ -17,7 +17,7 @@ from allocator.model.constraint import RemainingDemand
 from allocator.model.consumption import Consumption, capacity_consumption
 from allocator.model.devices import NodeDevices, PublishedDevice
 from allocator.model.feature_gates import Features
-from allocator.model.outcome import AttemptFailed, Reason, RejectionReason
+from allocator.model.outcome import AttemptFailed, Reason, RejectionReason, Verb
 from allocator.model.requests import Request
 from allocator.model.usage import DeviceUse, PoolUse, Usage
 from kube.api.resource import DeviceCapacity
@@ -235,7 +235,7 @@ class CapacityConstraint:
                 rest = Quantity.from_nanos(max(available, 0), total.format)
                 return RejectionReason(
                     reason=Reason.CAPACITY,
-                    verb="have",
+                    verb=Verb.HAVE,
                     subject=name,
                     value=f"{format_amount(rest)} of {format_amount(total)} left",
                     remark=f"< {format_amount(amount)}",

@@ -16,7 +16,7 @@ import msgspec
 
 from allocator.model.constraint import RemainingDemand
 from allocator.model.devices import NodeDevices
-from allocator.model.outcome import Reason, RejectionReason
+from allocator.model.outcome import Reason, RejectionReason, Verb
 from allocator.model.requests import Request
 from allocator.model.usage import DeviceUse, Usage
 from kube.api.meta import LabelSelector
@@ -219,5 +219,9 @@ def consumer_count(use: DeviceUse) -> int:
 
 def _rejection(subject: str, limit: int, remark: str) -> RejectionReason:
     return RejectionReason(
-        reason=Reason.CONSUMER_LIMIT, verb="have", subject=subject, value=str(limit), remark=remark
+        reason=Reason.CONSUMER_LIMIT,
+        verb=Verb.HAVE,
+        subject=subject,
+        value=str(limit),
+        remark=remark,
     )

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from allocator.model.feature_gates import Features
-from allocator.model.outcome import Reason, RejectionReason
+from allocator.model.outcome import Reason, RejectionReason, Verb
 from kube.api.resource import Device, DeviceTaint, DeviceToleration
 
 # Upstream: only known effects prevent allocation, others (including None) are ignored.
@@ -30,7 +30,7 @@ def rejection(
     value = f"={taint.value}" if taint.value else ""
     return RejectionReason(
         reason=Reason.TAINT,
-        verb="have",
+        verb=Verb.HAVE,
         subject="untolerated taint",
         value=f"{taint.key}{value}:{taint.effect}",
     )

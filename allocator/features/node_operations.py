@@ -10,7 +10,7 @@ structured/internal/experimental/allocator_experimental.go, allocateDevice.
 from typing import Final
 
 from allocator.model.feature_gates import Features
-from allocator.model.outcome import Reason, RejectionReason
+from allocator.model.outcome import Reason, RejectionReason, Verb
 from kube.api.resource import ResourceSlice
 
 DECLARED: Final = "DRAOptionalNodeOperations"
@@ -36,5 +36,5 @@ def rejection(
     else:
         return None
     return RejectionReason(
-        reason=Reason.NODE_FEATURE, verb="have", subject="skipped node operations", remark=remark
+        reason=Reason.NODE_FEATURE, verb=Verb.HAVE, subject="skipped node operations", remark=remark
     )

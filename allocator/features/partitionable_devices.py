@@ -17,7 +17,7 @@ import msgspec
 from allocator.model.constraint import RemainingDemand
 from allocator.model.devices import NodeDevices, Pool
 from allocator.model.feature_gates import Features
-from allocator.model.outcome import Reason, RejectionReason
+from allocator.model.outcome import Reason, RejectionReason, Verb
 from allocator.model.requests import Request
 from allocator.model.usage import PoolUse, Usage
 from kube.api.resource import Device
@@ -76,7 +76,7 @@ def rejection(device: Device, features: Features) -> RejectionReason | None:
     if device.consumes_counters and not features.partitionable_devices:
         return RejectionReason(
             reason=Reason.PARTITIONABLE_DEVICES_DISABLED,
-            verb="consume",
+            verb=Verb.CONSUME,
             subject="shared counters",
             remark="needs feature gate DRAPartitionableDevices",
         )
@@ -296,7 +296,7 @@ class CounterConstraint:
         rest = Quantity.from_nanos(max(available, 0), total.format)
         return RejectionReason(
             reason=Reason.COUNTERS,
-            verb="need",
+            verb=Verb.NEED,
             subject=f"counter {counter}",
             value=str(Quantity.from_nanos(needed_nanos, total.format)),
             remark=f"{rest} free in counter set {counter_set}",

@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 
 from allocator.model.feature_gates import Features
-from allocator.model.outcome import AttemptFailed, Reason, RejectionReason
+from allocator.model.outcome import AttemptFailed, Reason, RejectionReason, Verb
 from kube.api.resource import (
     CapacityRequestPolicy,
     CapacityRequestPolicyRange,
@@ -64,7 +64,7 @@ def capacity_consumption(
         # Keys are compared literally: the driver's domain is neither added nor removed.
         if name not in capacity:
             return RejectionReason(
-                reason=Reason.CAPACITY_NOT_FOUND, verb="have", subject="no capacity", value=name
+                reason=Reason.CAPACITY_NOT_FOUND, verb=Verb.HAVE, subject="no capacity", value=name
             )
     # Fatal errors come before rejections of this device, whatever the order of the keys.
     amounts = {
@@ -81,7 +81,7 @@ def capacity_consumption(
         if amount > total:
             return RejectionReason(
                 reason=Reason.CAPACITY,
-                verb="have",
+                verb=Verb.HAVE,
                 subject=name,
                 value=format_amount(total),
                 remark=f"< {format_amount(amount)}",
@@ -176,7 +176,7 @@ def _range_violation(
         return None
     return RejectionReason(
         reason=Reason.NOT_MULTIPLE_OF_STEP,
-        verb="allow",
+        verb=Verb.ALLOW,
         subject=name,
         value=f"{range_.min} plus steps of {range_.step}",
         remark=f"{amount} needed",
@@ -186,7 +186,7 @@ def _range_violation(
 def _too_large(reason: Reason, name: str, amount: Quantity, largest: Quantity) -> RejectionReason:
     return RejectionReason(
         reason=reason,
-        verb="allow",
+        verb=Verb.ALLOW,
         subject=f"{name} up to",
         value=format_amount(largest),
         remark=f"{format_amount(amount)} needed",

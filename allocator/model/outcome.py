@@ -6,6 +6,7 @@ An attempt ends with a `Plan`, with `DoesNotFit` (valid claims that this node ca
 """
 
 from enum import StrEnum
+from typing import Final
 
 import msgspec
 
@@ -68,6 +69,32 @@ class Reason(StrEnum):
     ATTEMPT_FAILED = "attemptFailed"
 
 
+class Verb(StrEnum):
+    """What rejected devices do, for several of them: `have` memory, `are on` a counter set."""
+
+    NONE = ""
+    ALLOW = "allow"
+    ARE_ON = "are on"
+    CO_LOCATED = "are co-located with"
+    NOT_ACCEPTED = "are not accepted by"
+    CONSUME = "consume"
+    NOT_MATCHING = "do not match"
+    EXCEED = "exceed"
+    HAVE = "have"
+    NEED = "need"
+    NOT_ACCEPTING = "do not accept"
+
+    @property
+    def singular(self) -> str:
+        """The verb for one device: `has`, `is on`."""
+        first, _, rest = self.partition(" ")
+        one = _IRREGULAR.get(first, f"{first}s") if first else ""
+        return f"{one} {rest}" if rest else one
+
+
+_IRREGULAR: Final = {"are": "is", "do": "does", "have": "has"}
+
+
 class RejectionReason(msgspec.Struct, frozen=True, kw_only=True):
     """The reason devices, or a request as a whole, are rejected.
 
@@ -76,14 +103,14 @@ class RejectionReason(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         reason: The category.
-        verb: `have`, for devices; empty where the subject says all.
+        verb: `have`, for devices; none where the subject says all.
         subject: `memory`.
         value: `40Gi`.
         remark: The value's counterpart, or what is in the way: `< 100Gi`.
     """
 
     reason: Reason
-    verb: str = ""
+    verb: Verb = Verb.NONE
     subject: str = ""
     value: str = ""
     remark: str = ""
@@ -98,6 +125,11 @@ class RejectionReason(msgspec.Struct, frozen=True, kw_only=True):
     def predicate(self) -> str:
         """Return the predicate of rejected devices: `have memory 40Gi (< 100Gi)`."""
         return f"{self.verb} {self.detail}" if self.verb else self.detail
+
+    @property
+    def predicate_of_one(self) -> str:
+        """Return the predicate of one rejected device: `has memory 40Gi (< 100Gi)`."""
+        return f"{self.verb.singular} {self.detail}" if self.verb else self.detail
 
 
 class Shortage(msgspec.Struct, frozen=True, kw_only=True):

@@ -15,7 +15,7 @@ import msgspec
 
 from allocator.model.consumption import Consumption, consumption
 from allocator.model.devices import DeviceId, NodeDevices
-from allocator.model.outcome import AttemptFailed, Reason, RejectionReason
+from allocator.model.outcome import AttemptFailed, Reason, RejectionReason, Verb
 from allocator.model.requests import PendingClaims, Request
 from allocator.model.usage import Consumer, Usage
 from allocator.search.attempt import AllocatorOptions, Attempt, lay_out
@@ -210,7 +210,7 @@ def _compare(
             text = format_amount(consumed_amounts[name]) if name in consumed_amounts else "nothing"
             return RejectionReason(
                 reason=Reason.CAPACITY,
-                verb="have",
+                verb=Verb.HAVE,
                 subject=f"consumed {name}",
                 value=text,
                 remark=f"!= {format_amount(amount)}",

@@ -43,7 +43,6 @@ FEATURES: Final = Features(compatibility_groups=True)
 """The driver enforces every constraint it published, even those whose feature gate is off."""
 
 PODS: Final = "pods"
-_SINGULAR: Final = {"are ": "is ", "do not ": "does not "}
 
 
 class RefusalReason(StrEnum):
@@ -402,10 +401,7 @@ def _conflict_message(conflict: AllocationConflict, namespace: str) -> str:
 
 
 def _reason(rejection: RejectionReason) -> str:
-    """Return the reason one device cannot be used; the allocator's verbs are for several."""
-    words = rejection.detail
-    for plural, singular in _SINGULAR.items():
-        if rejection.verb.startswith(plural):
-            words = f"{singular}{rejection.verb.removeprefix(plural)} {words}"
+    """Return the reason one device cannot be used."""
+    words = rejection.predicate_of_one
     by_policy = rejection.reason is Reason.POLICY
     return f"{words}, says the DeviceCompatibilityPolicy" if by_policy else words

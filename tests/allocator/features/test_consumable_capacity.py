@@ -6,7 +6,7 @@ from allocator.features import consumable_capacity as capacity
 from allocator.model.consumption import Consumption
 from allocator.model.devices import NodeDevices
 from allocator.model.feature_gates import Features
-from allocator.model.outcome import AttemptFailed, Reason, RejectionReason
+from allocator.model.outcome import AttemptFailed, Reason, RejectionReason, Verb
 from allocator.model.requests import Request
 from allocator.model.usage import DeviceUse, Usage
 from testing.allocation.builders import (
@@ -97,7 +97,7 @@ def test_consumption_at_ignores_the_usage() -> None:
 
     assert isinstance(constraint.consumption_at(asking_request(m="4"), 0), Consumption)
     assert RejectionReason(
-        reason=Reason.CAPACITY, verb="have", subject="m", value="4", remark="< 5"
+        reason=Reason.CAPACITY, verb=Verb.HAVE, subject="m", value="4", remark="< 5"
     ) == constraint.consumption_at(asking_request(m="5"), 0)
     assert not constraint.add(asking_request(m="5"), 0, further_share=False)
 
@@ -109,7 +109,7 @@ def test_rejection_names_the_available_amount() -> None:
 
     assert (
         RejectionReason(
-            reason=Reason.CAPACITY, verb="have", subject="m", value="1 of 4 left", remark="< 2"
+            reason=Reason.CAPACITY, verb=Verb.HAVE, subject="m", value="1 of 4 left", remark="< 2"
         )
         == rejection
     )

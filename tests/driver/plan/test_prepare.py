@@ -364,7 +364,7 @@ def test_the_second_of_two_claims_of_a_call_is_refused() -> None:
     }
     assert {
         "b": "gpu-0: in use (used by claim a)",
-        "e": "shared: memory 30Gi of 80Gi left (< 50Gi) (used by claim d)",
+        "e": "shared: has memory 30Gi of 80Gi left (< 50Gi) (used by claim d)",
     } == refusals
 
 
