@@ -376,7 +376,7 @@ class Access:
             assert status == http.client.OK, f"DELETE {path}: {status} {body.decode()}"
 
     def _ending_on(self, nodes: Collection[str]) -> list[str]:
-        """The pods of some nodes that are being deleted, or whose namespace is."""
+        """The ending pods of some nodes: deleted themselves, or with their namespace."""
         ending = {
             entry["metadata"]["name"]
             for entry in self.objects("namespaces")

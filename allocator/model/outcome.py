@@ -70,7 +70,7 @@ class Reason(StrEnum):
 
 
 class Verb(StrEnum):
-    """What rejected devices do, for several of them: `have` memory, `are on` a counter set."""
+    """The verb of rejected devices, for several of them: `have` memory, `are on` a counter set."""
 
     NONE = ""
     ALLOW = "allow"
@@ -88,8 +88,8 @@ class Verb(StrEnum):
     def singular(self) -> str:
         """The verb for one device: `has`, `is on`."""
         first, _, rest = self.partition(" ")
-        one = _IRREGULAR.get(first, f"{first}s") if first else ""
-        return f"{one} {rest}" if rest else one
+        inflected = _IRREGULAR.get(first, f"{first}s") if first else ""
+        return f"{inflected} {rest}" if rest else inflected
 
 
 _IRREGULAR: Final = {"are": "is", "do": "does", "have": "has"}
