@@ -221,7 +221,7 @@ def _readme_lasting(plan: Plan) -> Iterator[str]:
         patch = '[{"op": "remove", "path": "/spec/extendedResourceName"}]'
         way = command("kubectl", "patch", "deviceclass", name, "--type=json", f"--patch={patch}")
         yield f"DeviceClass {_cell(name)} goes on mapping {_cell(resource)}, so pods with it may use nodes of its driver{nodes}; if it did not"
-        yield f"before, {'take that out of the repository' if plan.format == KUSTOMIZE else f'this ends it: {_cell(way)}'}"
+        yield f"before, {'take that out of the repository' if plan.format == KUSTOMIZE else f'this ends it: `{way}`'}"
 
 
 def _readme_sittings(plan: Plan) -> Iterator[str]:

@@ -30,7 +30,7 @@ from translation.cluster.snapshot import (
 )
 from translation.model.intents import LegacyPod, Vocabulary
 from translation.reading.arbiter import requests_devices
-from translation.reading.legacy_pod import containers, legacy_pod
+from translation.reading.legacy_pod import OPT_OUT_LABELS, containers, legacy_pod
 from translation.reading.untranslated_keys import is_probable_device_key
 from translation.reading.workload_kinds import CUSTOM_RESOURCES
 
@@ -149,9 +149,10 @@ def assess_workload(
         and all(map(mappable_names.has, sorted(legacy.keys())))
         and not _has_other_scheduler(workload.pods, snapshot, options)
     )
-    result = translate_adopted(
-        source_object, _without_quotas(snapshot) if is_whole else snapshot, options, namespace
-    )
+    if is_whole:
+        source_object = _opted_in(source_object)
+        snapshot = _without_opt_out(_without_quotas(snapshot))
+    result = translate_adopted(source_object, snapshot, options, namespace)
     findings = _sort_findings(result.findings)
     is_unread = any(finding.code in _UNREAD for finding in findings)
     if not requests and not is_unread and not _has_errors(findings):
@@ -306,6 +307,28 @@ def _has_other_scheduler(
 def _without_quotas(snapshot: TranslationSnapshot) -> TranslationSnapshot:
     """Return a snapshot for pods that keep their keys, since quotas go on counting these."""
     return msgspec.structs.replace(snapshot, quotas={}, limit_ranges={})
+
+
+def _without_opt_out(snapshot: TranslationSnapshot) -> TranslationSnapshot:
+    """Return a snapshot without labels that opt namespaces out, which Kubernetes' own claims do not depend on."""
+    namespaces = {
+        name: {key: value for key, value in labels.items() if key not in OPT_OUT_LABELS}
+        for name, labels in snapshot.namespaces.items()
+    }
+    return msgspec.structs.replace(snapshot, namespaces=namespaces)
+
+
+def _opted_in(source: SourceObject) -> SourceObject:
+    """Return an object of which no label opts its pods out."""
+    document = copy.deepcopy(source.document)
+    _, metadata = resolve_path(
+        document, (*(pod_path(source.api_version, source.kind) or ()), "metadata")
+    )
+    labels = metadata.get("labels") if isinstance(metadata, dict) else None
+    if isinstance(labels, dict):
+        for key in OPT_OUT_LABELS:
+            labels.pop(key, None)
+    return msgspec.structs.replace(source, document=document)
 
 
 def _unmapped_keys(

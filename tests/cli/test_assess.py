@@ -196,6 +196,23 @@ def test_an_opted_out_pod_is_unknown(tmp_path: Path) -> None:
 
     assert outcomes(answer) == {"Pod/team/out": ("unknown", 1)}
     assert answer["workloads"][0]["codes"] == ["optedOut"]
+    assert answer["workloads"][0]["fix"] == (
+        "remove label drawbridge.internal/translate=false where it is to be translated"
+    )
+
+
+@pytest.mark.parametrize("carrier", ["pod", "namespace"])
+def test_whole_devices_that_are_opted_out_are_native(tmp_path: Path, carrier: str) -> None:
+    """Kubernetes makes their claims, whatever the labels of Drawbridge say."""
+    labels = {"drawbridge.internal/translate": "false"}
+    whole = pod("out", {GPU: "1"})
+    team = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team"}}
+    (whole if carrier == "pod" else team)["metadata"]["labels"] = labels
+
+    answer = assessed(tmp_path, plugin_node("plugin-0"), team, whole)
+
+    assert outcomes(answer) == {"Pod/team/out": ("native", 1)}
+    assert (answer["capacity"]["pods"], answer["capacity"]["placed"]) == (1, 1)
 
 
 def test_a_translated_pod_without_a_controller_counts_as_the_pods_of_a_deployment(

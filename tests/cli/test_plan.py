@@ -222,6 +222,27 @@ def test_workloads_of_any_number_of_replicas_are_planned(tmp_path: Path) -> None
     assert "Node//hami-0" in held_objects(plan)
 
 
+def test_nodes_of_pods_that_are_opted_out_are_held_with_the_label(tmp_path: Path) -> None:
+    label = {"drawbridge.internal/translate": "false"}
+    namespace = {
+        "apiVersion": "v1",
+        "kind": "Namespace",
+        "metadata": {"name": "team", "labels": label},
+    }
+    busy = workload("web", SHARE, ["hami-0"])
+
+    plan = planned(tmp_path, [hami_node("hami-0"), namespace, *busy])
+
+    assert held_objects(plan)["Node//hami-0"] == (
+        "a pod of Deployment/team/web (unknown) uses its devices, and is not translated: "
+        "label drawbridge.internal/translate=false of namespace team"
+    )
+    assert (
+        "remove label drawbridge.internal/translate=false of namespace team where it is to be translated"
+        in {entry["fix"] for entry in plan["held"]}
+    )
+
+
 def test_devices_stay_free_as_requested(tmp_path: Path) -> None:
     nodes = [plugin_node("gpu-0"), plugin_node("gpu-1")]
     half = workload("web", {GPU: "1"}, ["gpu-0", "gpu-0", "gpu-1"])

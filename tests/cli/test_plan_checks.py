@@ -217,6 +217,13 @@ def _fewer_devices(objects: list[dict[str, Any]]) -> None:
     find(objects, "Node", "hami-1")["status"]["allocatable"] = {GPU: "10"}
 
 
+def _switched(objects: list[dict[str, Any]]) -> None:
+    """A person has switched the node with the script."""
+    node = find(objects, "Node", "hami-1")
+    node["metadata"]["labels"] |= {DRIVER_LABEL: HAMI, "gpu": "off"}
+    node["status"]["allocatable"] = {}
+
+
 def _bare_pod(objects: list[dict[str, Any]]) -> None:
     pod = workload("bare", {}, ["hami-1"])[1]
     del pod["metadata"]["ownerReferences"]
@@ -266,6 +273,7 @@ def _no_room(objects: list[dict[str, Any]]) -> None:
         (_not_ready, "Node//hami-1", "it is not ready"),
         (_old_driver, "Node//hami-1", "NVIDIA's driver is 570, below 580"),
         (_fewer_devices, "Node//hami-1", "it offers nvidia.com/gpu 10"),
+        (_switched, "Node//hami-1", "it has been switched already: go on with verify.sh"),
         (_bare_pod, "Node//hami-1", "nothing creates team/bare-0 again"),
         (_strict_budget, "Node//hami-1", "never allows the eviction of pod other-0"),
         (_exhausted_budget, "Node//hami-1", "allows no eviction of pod other-0 now"),

@@ -475,6 +475,16 @@ def test_the_next_step_leads_to_claims(fields: Mapping[str, Any], words: str) ->
     assert (words in answer.next_step) if words else answer.next_step == ""
 
 
+def test_a_label_that_means_nothing_is_named() -> None:
+    answer = status(opted={"a": "disabled", "b": "false"})
+
+    mode = next(check for check in answer.checks if check.name == "mode")
+    assert mode.message == (
+        "OptOut: all namespaces; 1 opted out; label drawbridge.internal/translate of 1 namespace means nothing (a): "
+        'write "true", "false" or "selected"'
+    )
+
+
 def test_who_may_read_nothing_is_told_so() -> None:
     unreadable = ("deployments", "mutatingwebhookconfigurations")
     answer = build_status(Installation(unreadable=unreadable), client_version=VERSION, now=NOW)

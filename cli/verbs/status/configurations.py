@@ -12,7 +12,7 @@ from certs.rotation import parse_certificates
 from cli.reading.installation import Installation, webhooks_in, webhooks_of
 from cli.verbs.status.model import State, StatusCheck
 from clusterstate.published_gates import CONSUMABLE_CAPACITY
-from findings.text import count_text
+from findings.text import count_text, join_names
 from kube.names import TRANSLATE_LABEL, TRANSLATE_SELECTED
 from migration.upgrade.kubernetes import find_defect
 from translation.cluster.snapshot import Mode
@@ -145,7 +145,19 @@ def check_mode(installation: Installation) -> StatusCheck:
         Mode.OPT_IN: f"OptIn: {count_text(opted_in, 'namespace')} opted in{in_part}",
         Mode.OPT_OUT: f"OptOut: all namespaces; {opted_out or 'none'} opted out{in_part}",
     }[mode]
-    return StatusCheck(name="mode", state=State.OK, message=message)
+    return StatusCheck(name="mode", state=State.OK, message=message + _meaningless(installation))
+
+
+def _meaningless(installation: Installation) -> str:
+    """Return the text about namespaces with a value of the label that means nothing; empty without any."""
+    means = {"true", "false", TRANSLATE_SELECTED}
+    names = sorted(name for name, value in installation.opted.items() if value not in means)
+    if not names:
+        return ""
+    return (
+        f"; label {TRANSLATE_LABEL} of {count_text(len(names), 'namespace')} means nothing ({join_names(names)}): "
+        'write "true", "false" or "selected"'
+    )
 
 
 def check_gates(installation: Installation) -> StatusCheck:

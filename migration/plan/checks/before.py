@@ -51,6 +51,10 @@ BUDGETS: Final = "poddisruptionbudgets"
 _UNPLACED: Final = (
     "no other node takes it or has the CPU and memory: it waits until a node that takes it is back"
 )
+_SWITCHED: Final = (
+    "it has been switched already: go on with verify.sh of this wave, or take it back with rollback.sh; "
+    "drawbridge wave continues only what it has begun"
+)
 _STRANDED: Final = "no node has the labels that it selects, also after this wave, so it waits for ever: let it select another label first"
 
 
@@ -129,6 +133,8 @@ def _check_unswitched(node: PlannedNode, view: ClusterView) -> Check:
     allocatable = text_map(document, "status", "allocatable")
     changed = [key for key, amount in node.resources.items() if allocatable.get(key) != amount]
     if changed:
+        if node.labels.items() <= text_map(document, "metadata", "labels").items():
+            return failed_check(reference, _SWITCHED)
         now = ", ".join(f"{key} {allocatable.get(key, '0')}" for key in changed)
         return failed_check(
             reference, f"it offers {now} and not what was planned: plan again from a new snapshot"

@@ -23,7 +23,7 @@ from migration.plan.search.moments import Candidate
 from migration.plan.search.placement import Placer
 from migration.plan.search.stage import PodKey, Stage
 
-_BY_HAND: Final = frozenset({Code.POD_TEMPLATE_NOT_READ})
+_BY_HAND: Final = frozenset({Code.POD_TEMPLATE_NOT_READ, Code.OPTED_OUT})
 _NOT_KNOWN: Final = "whether it would find some on another node is not known"
 _SOLVE: Final = "solve what assess reports of it, wait for it to end, or move it by hand"
 _RUNS_UNSERVED: Final = "pods of {} run on it, and after their move no node would serve them"
@@ -128,9 +128,11 @@ def held_by_pods(
         elif name in stuck:
             workload = stuck[name]
             text = f"a pod of {workload.key.reference} ({workload.outcome.value}) uses its devices, and "
-            unread = next((entry for entry in workload.findings if entry.code in _BY_HAND), None)
-            text += unread.detail if unread is not None else _NOT_KNOWN
-            fix = unread.fix if unread is not None else _SOLVE
+            cause = next((entry for entry in workload.findings if entry.code in _BY_HAND), None)
+            opted_out = cause is not None and cause.code is Code.OPTED_OUT
+            text += "is " if opted_out else ""
+            text += cause.detail if cause is not None else _NOT_KNOWN
+            fix = cause.fix if cause is not None else _SOLVE
             yield Held(object=reference, reason=text, fix=fix)
 
 
