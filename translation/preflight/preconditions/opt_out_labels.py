@@ -27,7 +27,9 @@ def stop_at_opt_out_labels(inputs: PodInput) -> Stop | None:
         if opt_out is not None:
             message = f"not translated: label {opt_out}{carrier}"
             fix = f"remove label {opt_out}{carrier} where it is to be translated"
-            return Stop((info(Code.OPTED_OUT, FieldPath.of("metadata", "labels"), message, fix=fix),))
+            return Stop(
+                (info(Code.OPTED_OUT, FieldPath.of("metadata", "labels"), message, fix=fix),)
+            )
     return None
 
 
