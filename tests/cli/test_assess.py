@@ -206,7 +206,9 @@ def test_whole_devices_that_are_opted_out_are_native(tmp_path: Path, carrier: st
     """Kubernetes makes their claims, whatever the labels of Drawbridge say."""
     labels = {"drawbridge.internal/translate": "false"}
     whole = pod("out", {GPU: "1"})
-    team = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team"}}
+    team: dict[str, Any] = {
+        "apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team"}
+    }  # fmt: skip
     (whole if carrier == "pod" else team)["metadata"]["labels"] = labels
 
     answer = assessed(tmp_path, plugin_node("plugin-0"), team, whole)
