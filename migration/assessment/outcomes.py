@@ -310,7 +310,7 @@ def _without_quotas(snapshot: TranslationSnapshot) -> TranslationSnapshot:
 
 
 def _without_opt_out(snapshot: TranslationSnapshot) -> TranslationSnapshot:
-    """Return a snapshot without labels that opt namespaces out, which Kubernetes' own claims do not depend on."""
+    """Return a snapshot without labels that opt namespaces out."""
     namespaces = {
         name: {key: value for key, value in labels.items() if key not in OPT_OUT_LABELS}
         for name, labels in snapshot.namespaces.items()
@@ -319,7 +319,7 @@ def _without_opt_out(snapshot: TranslationSnapshot) -> TranslationSnapshot:
 
 
 def _opted_in(source: SourceObject) -> SourceObject:
-    """Return an object of which no label opts its pods out."""
+    """Return an object without labels that opt its pods out."""
     document = copy.deepcopy(source.document)
     _, metadata = resolve_path(
         document, (*(pod_path(source.api_version, source.kind) or ()), "metadata")

@@ -203,7 +203,7 @@ def test_an_opted_out_pod_is_unknown(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("carrier", ["pod", "namespace"])
 def test_whole_devices_that_are_opted_out_are_native(tmp_path: Path, carrier: str) -> None:
-    """Kubernetes makes their claims, whatever the labels of Drawbridge say."""
+    """Assert that labels of Drawbridge change nothing for pods with claims of Kubernetes."""
     labels = {"drawbridge.internal/translate": "false"}
     whole = pod("out", {GPU: "1"})
     team: dict[str, Any] = {
