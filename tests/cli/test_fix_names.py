@@ -91,6 +91,23 @@ CASES: Final = (
         (('nvidia.com/vgpu-mode: "hami-cor"', 'nvidia.com/vgpu-mode: "hami-core"'),),
     ),
     Case(
+        "a mode in capitals",
+        pod("nvidia.com/gpu: 1\n        nvidia.com/gpumem: 1000", 'nvidia.com/vgpu-mode: "MIG"'),
+        (('nvidia.com/vgpu-mode: "MIG"', 'nvidia.com/vgpu-mode: "mig"'),),
+    ),
+    Case(
+        "the deprecated key of Koordinator beside an amount of memory",
+        pod("koordinator.sh/gpu: 50\n        koordinator.sh/gpu-memory: 16Gi"),
+        (("koordinator.sh/gpu: 50", "koordinator.sh/gpu-core: 50"),),
+        NICS,
+    ),
+    Case(
+        "the deprecated key of Koordinator beside cores",
+        pod("koordinator.sh/gpu: 50\n        koordinator.sh/gpu-core: 30"),
+        (("koordinator.sh/gpu: 50", "koordinator.sh/gpu-memory-ratio: 50"),),
+        NICS,
+    ),
+    Case(
         "a MIG profile",
         pod("nvidia.com/mig-3g.40g: 1"),
         (("nvidia.com/mig-3g.40g: 1", "nvidia.com/mig-3g.40gb: 1"),),
@@ -149,6 +166,35 @@ def test_a_name_with_one_right_spelling_is_written(case: Case) -> None:
     assert tuple((old.strip(), new.strip()) for old, new in pairs if old != new) == case.changes
     again = drawbridge(*call, "diff", stdin=result.stdout)
     assert (again.exit_code, again.stdout) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("beside", "fix"),
+    [
+        (
+            "koordinator.sh/gpu-memory: 16Gi",
+            "write koordinator.sh/gpu-core: 50 in its place, beside koordinator.sh/gpu-memory: 16Gi [",
+        ),
+        (
+            "koordinator.sh/gpu-core: 30\n        koordinator.sh/gpu-memory: 16Gi",
+            "remove it, and leave koordinator.sh/gpu-core: 30 and koordinator.sh/gpu-memory: 16Gi [",
+        ),
+    ],
+)
+def test_a_deprecated_key_beside_another_amount_says_what_to_write(beside: str, fix: str) -> None:
+    manifest = pod(f"koordinator.sh/gpu: 50\n        {beside}")
+
+    result = drawbridge("check", "-f", "-", "--snapshot", NICS, stdin=manifest)
+
+    assert fix in result.stdout
+
+
+def test_a_mode_in_capitals_is_reported_as_such() -> None:
+    manifest = pod("nvidia.com/gpu: 1", "nvidia.com/vgpu-mode: MIG")
+
+    result = drawbridge("check", "-f", "-", "--snapshot", CLUSTER, stdin=manifest)
+
+    assert '"MIG" contains no mode of a card, which are lower case; write mig [' in result.stdout
 
 
 def test_a_name_that_several_may_stand_for_is_left() -> None:

@@ -145,15 +145,20 @@ def _mode(text: str, findings: list[Finding]) -> Mode:
     if not text.strip():
         return Mode.CORE
     # Source: checkType. The text must contain the mode of a card.
-    allowed_modes = [mode for mode in Mode if mode.value in text]
+    allowed_modes = _contained_modes(text)
     if not allowed_modes:
-        nearest = get_close_matches(text[:MAX_MODE], list(Mode), n=1)
+        nearest = get_close_matches(lower_ascii(text[:MAX_MODE]), list(Mode), n=1)
         finding = error(
             Code.UNKNOWN_MODE,
             annotation_path(MODE),
-            f"{quote_text(text)} contains no mode of a card",
+            f"{quote_text(text)} contains no mode of a card"
+            + (", which are lower case" if _contained_modes(lower_ascii(text)) else ""),
             f"write {nearest[0]}" if nearest else f"write one of {', '.join(Mode)}",
         )
         findings.append(finding.rewritten(text, nearest[0] if nearest else ""))
         return Mode.CORE
     return allowed_modes[0]
+
+
+def _contained_modes(text: str) -> list[Mode]:
+    return [mode for mode in Mode if mode.value in text]

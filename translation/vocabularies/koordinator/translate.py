@@ -9,7 +9,7 @@ Not translated: the keys of other vendors that Koordinator reads (Huawei, AMD, H
 Device objects, and the bandwidth of partitions.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -240,15 +240,26 @@ def _read_amounts(container: LegacyContainer, findings: list[Finding]) -> Mappin
     # Source: injectGPU, which keeps gpu.shared beside the deprecated form.
     others = [key for key in GPU_KEYS if key in amounts and key not in {PERCENT, SHARED}]
     if PERCENT in amounts and others:
-        findings.append(
-            error(
-                Code.INVALID_COMBINATION,
-                container.limit_path(PERCENT),
-                f"means gpu-core and gpu-memory-ratio, so it cannot be combined with {others[0]}",
-                f"write {CORE} and {RATIO} instead",
-            )
-        )
+        findings.append(_deprecated_beside(others, container))
     return amounts
+
+
+def _deprecated_beside(others: Sequence[str], container: LegacyContainer) -> Finding:
+    """Return the error of the deprecated form beside keys of the other one, with the key in its place.
+
+    Args:
+        others: The keys of the container that the deprecated form excludes, at least one.
+    """
+    path, limits = container.limit_path(PERCENT), container.limits
+    message = f"means gpu-core and gpu-memory-ratio, so it cannot be combined with {others[0]}"
+    missing = CORE if CORE not in others else RATIO
+    if missing == RATIO and len(others) > 1:
+        kept = " and ".join(f"{key}: {limits[key]}" for key in others)
+        return error(Code.INVALID_COMBINATION, path, message, f"remove it, and leave {kept}")
+    # What the author wrote of the other form stays, as it may differ from what the key means.
+    beside = others[0]
+    fix = f"write {missing}: {limits[PERCENT]} in its place, beside {beside}: {limits[beside]}"
+    return error(Code.INVALID_COMBINATION, path, message, fix).renamed_to(missing)
 
 
 def _with_defaults(amounts: Mapping[str, int], *, counts: bool) -> Mapping[str, int]:
