@@ -313,7 +313,7 @@ _FILES: Final[Mapping[str, tuple[str, str]]] = {
     "untranslatedDeviceKey": ("accelerators/amd.yaml", _CLUSTER),
     "deviceClassMissing": ("check/single-device-constraint.yaml", _CLUSTER),
     "capacityNotPublished": ("denied/misspelt.yaml", _CLUSTER),
-    "unsatisfiableConstraint": ("denied/no-such-request.yaml", _CLUSTER),
+    "unsatisfiableConstraint": ("denied/one-root.yaml", _DENIED),
     "exceedsLargestNode": ("denied/too-many.yaml", _CLUSTER),
     "exceedsLargestDevice": ("denied/too-large.yaml", _CLUSTER),
     "noUsableDevice": ("denied/unusable.yaml", _CLUSTER),

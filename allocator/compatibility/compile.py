@@ -96,6 +96,7 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         rules: Names of the rules that apply, in the policy's order.
         groups: Groups that all its rules name; None if none of them names groups.
         accepts: The expressions of its rules, as numbers; all must be true of every other device.
+        owners: Names of the rules of `accepts`, in the same order; of equal expressions the first.
         answers: The results of all expressions of the policy on this device, by number.
         doubts: Rules that may apply and cannot be evaluated.
     """
@@ -104,6 +105,7 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     rules: tuple[str, ...]
     groups: frozenset[str] | None
     accepts: tuple[int, ...]
+    owners: tuple[str, ...]
     answers: tuple[Evaluation, ...]
     doubts: tuple[UnevaluatedRule, ...]
 
@@ -210,9 +212,11 @@ class CompiledPolicy:
         group_names = [rule.groups for rule in applying if rule.groups is not None]
         groups = frozenset.intersection(*group_names) if group_names else None
         rules = tuple(rule.name for rule in applying)
-        accepts = tuple(
-            dict.fromkeys(rule.expression for rule in applying if rule.expression is not None)
-        )
+        owners: dict[int, str] = {}
+        for rule in applying:
+            if rule.expression is not None:
+                owners.setdefault(rule.expression, rule.name)
+        accepts = tuple(owners)
         identity = (rules, groups, accepts, answers, tuple(doubts))
         return self._numbers.setdefault(
             identity,
@@ -221,6 +225,7 @@ class CompiledPolicy:
                 rules=rules,
                 groups=groups,
                 accepts=accepts,
+                owners=tuple(owners.values()),
                 answers=answers,
                 doubts=tuple(doubts),
             ),

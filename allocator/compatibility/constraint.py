@@ -21,7 +21,7 @@ from allocator.compatibility.pairs import Cause, Clause, rank_causes
 from allocator.compatibility.pool_state import PoolState, policy_pool
 from allocator.model.constraint import RemainingDemand
 from allocator.model.devices import DeviceId, NodeDevices, Pool, PublishedDevice
-from allocator.model.outcome import RejectionReason
+from allocator.model.outcome import Reason, RejectionReason
 from allocator.model.plan import Plan
 from allocator.model.requests import PendingClaims, Request
 from allocator.model.usage import PoolUse, Usage
@@ -273,6 +273,9 @@ class PolicyConstraint:
         """Return the most telling cause with the users of the other devices, then other causes."""
         first, *others = _one_per_family(causes)
         remarks = [first.rejection.remark] if first.rejection.remark else []
+        if first.rule or first.reason is Reason.POLICY:
+            rule = f"rule {first.rule} of " if first.rule else ""
+            remarks.append(f"{rule}DeviceCompatibilityPolicy {state.policy.name}")
         users = self._users(state, first, request)
         remarks += [users] if users else []
         for cause in others:

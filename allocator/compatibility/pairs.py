@@ -44,12 +44,14 @@ class Cause(msgspec.Struct, frozen=True, kw_only=True):
         message: A sentence that names the devices, without their consumers.
         rejection: The same as a rejection of the device, without its name.
         others: The devices beside it that this is about.
+        rule: The name of the rule that does not accept a device; empty for all other causes.
     """
 
     clause: Clause
     message: str
     rejection: RejectionReason
     others: tuple[DeviceId, ...] = ()
+    rule: str = ""
 
     @property
     def reason(self) -> Reason:
@@ -402,7 +404,7 @@ def _rule_conflicts(candidate: PolicyDevice, tenant: PolicyDevice) -> Iterator[C
                 ),
                 others=others,
             )
-    for number in candidate.profile.accepts:
+    for number, rule in zip(candidate.profile.accepts, candidate.profile.owners, strict=True):
         answer = tenant.profile.answers[number]
         if answer.kind is not None:
             yield Cause(
@@ -422,6 +424,7 @@ def _rule_conflicts(candidate: PolicyDevice, tenant: PolicyDevice) -> Iterator[C
                 message=f"the rule of device {own} does not accept device {other}",
                 rejection=_policy_rejection(Verb.NOT_ACCEPTING, "device", other),
                 others=others,
+                rule=rule,
             )
     for doubt in tenant.profile.doubts:
         message = _faulty(tenant.id, doubt.kind, doubt.why)
@@ -431,7 +434,7 @@ def _rule_conflicts(candidate: PolicyDevice, tenant: PolicyDevice) -> Iterator[C
             rejection=_policy_rejection(Verb.CO_LOCATED, "device", other, message),
             others=others,
         )
-    for number in tenant.profile.accepts:
+    for number, rule in zip(tenant.profile.accepts, tenant.profile.owners, strict=True):
         answer = candidate.profile.answers[number]
         if answer.kind is not None:
             message = _faulty(tenant.id, answer.kind, answer.why, on=own)
@@ -452,6 +455,7 @@ def _rule_conflicts(candidate: PolicyDevice, tenant: PolicyDevice) -> Iterator[C
                 message=f"the rule of device {other} in use does not accept device {own}",
                 rejection=_policy_rejection(Verb.NOT_ACCEPTED, "device", other),
                 others=others,
+                rule=rule,
             )
 
 

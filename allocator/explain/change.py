@@ -66,7 +66,7 @@ class ClosestFit(msgspec.Struct, frozen=True, kw_only=True):
             of the pod wrote claims.
         pods: The number of equal pods of a group that all are to be changed; 0 for a pod on its own.
         alternative: A change that is enough as well: one of the same cost to another request, or without
-            that a constraint that is dropped instead of smaller requests; None without one.
+            that a constraint that is dropped instead of smaller requests or other devices; None without one.
     """
 
     changes: tuple[Change, ...]
@@ -95,6 +95,11 @@ class ClosestFit(msgspec.Struct, frozen=True, kw_only=True):
     def only_drops_constraints(self) -> bool:
         """True if all changes are to constraints; so if there are none."""
         return all(change.kind is Kind.CONSTRAINT for change in self.changes)
+
+    @property
+    def only_changes_selectors(self) -> bool:
+        """True if all changes select other devices; so if there are none."""
+        return all(change.kind is Kind.SELECTOR for change in self.changes)
 
     @property
     def drops_constraint_instead(self) -> bool:

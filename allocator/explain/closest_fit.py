@@ -295,7 +295,7 @@ def _fit_of_one(trial: _Trial, relaxations: Sequence[Relaxation]) -> ClosestFit 
             alternative = trial.answer(applied_options)
             if alternative is not None:
                 return replace(best, alternative=alternative)
-    if best is None or not best.only_lowers_amounts:
+    if best is None or not (best.only_lowers_amounts or best.only_changes_selectors):
         return best
     return replace(best, alternative=_without_constraint(trial, relaxations))
 

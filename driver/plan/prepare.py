@@ -402,6 +402,4 @@ def _conflict_message(conflict: AllocationConflict, namespace: str) -> str:
 
 def _reason(rejection: RejectionReason) -> str:
     """Return the reason one device cannot be used."""
-    words = rejection.predicate_of_one
-    by_policy = rejection.reason is Reason.POLICY
-    return f"{words}, says the DeviceCompatibilityPolicy" if by_policy else words
+    return rejection.predicate_of_one

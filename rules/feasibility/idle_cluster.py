@@ -18,6 +18,7 @@ from msgspec.structs import replace
 
 from allocator.cluster.cluster import Cluster
 from allocator.cluster.equivalence import Projection
+from allocator.compatibility.compile import CompiledPolicy
 from allocator.explain.change import ClosestFit
 from allocator.explain.closest_fit import closest_fit_when_idle
 from allocator.model.devices import NodeDevices, PoolId, PoolState, pool_of
@@ -163,7 +164,25 @@ class IdleCluster:
     def is_feasible_without_modes(self, claims: Claims) -> bool:
         """Return True if an example node fits the claims if all device modes were compatible."""
         features = replace(self.rules.features, compatibility_groups=False)
-        rules = replace(self.rules, features=features, policies=())
+        return self._is_feasible_under(claims, replace(self.rules, features=features, policies=()))
+
+    def deciding_policies(self, claims: Claims) -> tuple[str, ...]:
+        """Return the names of the policies without which an example node fits the claims; empty if they do not decide."""
+        if not self.rules.policies or not self._is_feasible_under(
+            claims, replace(self.rules, policies=())
+        ):
+            return ()
+        kept: list[CompiledPolicy] = []
+        names: list[str] = []
+        for policy in self.rules.policies:
+            if self._is_feasible_under(claims, replace(self.rules, policies=(*kept, policy))):
+                kept.append(policy)
+            else:
+                names.append(policy.name)
+        return tuple(names)
+
+    def _is_feasible_under(self, claims: Claims, rules: AllocatorOptions) -> bool:
+        """Return True if an example node fits the claims under other rules."""
         try:
             pending = self.ask(claims)
             return any(

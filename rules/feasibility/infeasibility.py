@@ -13,6 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from allocator.explain.change import ClosestFit
+from allocator.explain.selector import one_line
 from allocator.model.consumption import Consumption, consumption
 from allocator.model.devices import PublishedDevice
 from allocator.model.outcome import AttemptFailed, RejectionReason
@@ -451,12 +452,19 @@ class _Diagnosis:
         """Return path, code and message of the contradiction."""
         claims_without_constraints = [with_constraints(claim, ()) for claim in claims]
         if self._idle_cluster.feasibility(claims_without_constraints) is Feasibility.FEASIBLE:
-            return *self._constraint(claims), "no node can ever satisfy the constraints"
+            message = "no node can ever satisfy the constraints" + self._policies(claims)
+            return *self._constraint(claims), message
         if self._idle_cluster.is_feasible_without_modes(claims):
             message = "no node can ever provide devices of compatible modes"
+            message += self._policies(claims)
             return FieldPath.of("requests"), Code.INCOMPATIBLE_MODES, message
         message = "no node can ever provide all requested devices together"
         return FieldPath.of("requests"), Code.JOINTLY_INFEASIBLE, message
+
+    def _policies(self, claims: Claims) -> str:
+        """Return the end of a message that names the policies without which a node fits; empty if they do not decide."""
+        names = self._idle_cluster.deciding_policies(claims)
+        return f" under DeviceCompatibilityPolicy {one_line(' and '.join(names))}" if names else ""
 
     def _constraint(self, claims: Claims) -> tuple[FieldPath, Code]:
         """Return the constraint that makes the claims infeasible, or all constraints."""

@@ -317,7 +317,10 @@ _FIXES: Final = (
     (
         Code.UNSATISFIABLE_CONSTRAINT,
         Category.INFEASIBLE,
-        "Request fewer devices, or align them by an attribute that more devices have in common.",
+        (
+            "Request fewer devices, or align them by an attribute that more devices have in common; where the message "
+            "names a DeviceCompatibilityPolicy, do not force devices together that it keeps apart (`drawbridge matrix`)."
+        ),
     ),
     (
         Code.INCOMPATIBLE_MODES,

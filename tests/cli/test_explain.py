@@ -78,6 +78,38 @@ def test_an_example_yields_its_code(explanation: Explanation, tmp_path: Path) ->
         assert codes == {explanation.code, *EXAMPLES[explanation.code].also}
 
 
+@pytest.mark.parametrize(
+    "explanation",
+    [
+        entry
+        for entry in explanations().values()
+        if entry.example is not None and not entry.example.command and entry.code not in REASONS
+    ],
+    ids=lambda entry: entry.code,
+)
+def test_an_example_of_an_error_has_no_other_error(
+    explanation: Explanation, tmp_path: Path
+) -> None:
+    example = explanation.example
+    assert example is not None
+    if explanation.code in EXAMPLES and EXAMPLES[explanation.code].also:
+        return  # They come together.
+    if explanation.code == "exceedsDeviceQuota":
+        return  # The same pod is too large for any node, too.
+    (tmp_path / "example.yaml").write_text(example.manifest)
+    (tmp_path / "settings.yaml").write_text(example.settings)
+    command = _check_with(example.snapshot)
+
+    result = drawbridge(*(_path(word, tmp_path) for word in command.split()), "-o", "json")
+
+    findings = json.loads(result.stdout)["findings"]
+    errors = {
+        (entry["object"], entry["code"]) for entry in findings if entry["severity"] == "error"
+    }
+    own = {place for place, code in errors if code == explanation.code}
+    assert {code for place, code in errors if place in own} <= {explanation.code}
+
+
 def _check_with(snapshot: str) -> str:
     return f"check -f example.yaml --snapshot {snapshot}" if snapshot else "check -f example.yaml"
 

@@ -237,10 +237,10 @@ def test_no_tracker_without_a_policy_of_a_driver_of_the_node() -> None:
 @pytest.mark.parametrize(
     ("want", "namespace", "claims"),
     [
-        ("(used by claim secret-0)", "default", 1),
-        ("(used by claim secret-0, claim secret-1, claim secret-2, 2 more)", "default", 5),
-        ("(used by a claim in another namespace)", "team-b", 1),
-        ("(used by 5 claims in other namespaces)", "team-b", 5),
+        ("used by claim secret-0", "default", 1),
+        ("used by claim secret-0, claim secret-1, claim secret-2, 2 more", "default", 5),
+        ("used by a claim in another namespace", "team-b", 1),
+        ("used by 5 claims in other namespaces", "team-b", 5),
     ],
 )
 def test_refusal_tells_holders_and_no_names_of_other_namespaces(
@@ -250,7 +250,27 @@ def test_refusal_tells_holders_and_no_names_of_other_namespaces(
 
     message = detail(tracked_policy_constraint(PAIR, ALONE, usage=usage), 1)
 
-    assert f"do not accept device a {want}" == message
+    rule_ = "rule alone of DeviceCompatibilityPolicy policy"
+    assert f"do not accept device a ({rule_}; {want})" == message
+
+
+def test_refusal_names_the_rule_of_the_device_that_refuses() -> None:
+    usage = held_usage(PAIR, "a")
+    by = policy(rule("first", only="true"), rule("second", only="false"))
+
+    message = detail(tracked_policy_constraint(PAIR, by, usage=usage), 1)
+
+    assert "(rule second of DeviceCompatibilityPolicy policy; " in message
+
+
+def test_refusal_by_the_groups_of_rules_names_the_policy() -> None:
+    pool = pool_of(device("a", consumes()), device("b", consumes()))
+    by_name = [rule(name, f'device.driver == "{DRIVER}"', groups=[name]) for name in ("x", "y")]
+    usage = held_usage(pool, "a")
+
+    message = detail(tracked_policy_constraint(pool, policy(*by_name), usage=usage), 1)
+
+    assert "DeviceCompatibilityPolicy policy" in message
 
 
 def test_refusal_tells_of_devices_chosen_in_the_same_attempt() -> None:
@@ -258,7 +278,7 @@ def test_refusal_tells_of_devices_chosen_in_the_same_attempt() -> None:
 
     assert constraint.add(REQUEST, 0, further_share=False)
 
-    assert "(used by request req-0 of this attempt)" in detail(constraint, 1)
+    assert "; used by request req-0 of this attempt)" in detail(constraint, 1)
 
 
 def test_refusal_tells_of_devices_chosen_for_another_claim_of_the_attempt() -> None:
@@ -272,7 +292,7 @@ def test_refusal_tells_of_devices_chosen_for_another_claim_of_the_attempt() -> N
 
     assert constraint.add(REQUEST, 0, further_share=False)
 
-    assert "(used by claim train of this attempt)" in detail(
+    assert "; used by claim train of this attempt)" in detail(
         constraint, 1, resolved_request(claim=1)
     )
 

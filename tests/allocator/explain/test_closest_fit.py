@@ -515,6 +515,33 @@ def test_a_constraint_may_be_dropped_instead_of_smaller_requests() -> None:
     assert closest_fit.drops_constraint_instead
 
 
+def test_a_constraint_may_be_dropped_instead_of_other_devices() -> None:
+    devices = (("1g.5gb", "x"), ("3g.40gb", "y"), ("3g.20gb", "x"))
+    apart = node_with(
+        pool_of(
+            *(
+                device(root, attributes={"root": root, "card": card, "index": n})
+                for n, (root, card) in enumerate(devices)
+            )
+        )
+    )
+    claims = [
+        claim(
+            request("small", f"{ATTRIBUTES}.root == '1g.5gb'"),
+            request("large", f"{ATTRIBUTES}.root == '3g.40gb'"),
+            constraints=[match("gpu.example.com/card")],
+        )
+    ]
+
+    closest_fit = missed_closest_fit(Row("", "", apart, claims))
+
+    assert closest_fit is not None
+    assert closest_fit.fix.endswith(
+        "in request large to fit node node-1, or drop matchAttribute gpu.example.com/card of all requests "
+        "(constraints[0]) to fit node node-1"
+    )
+
+
 def test_a_change_that_would_end_the_attempt_elsewhere_is_no_change() -> None:
     here = node_with(pool_of(device(attributes={"model": "T4"})))
     there = node_with(pool_of(device(), pool="node-2"), name="node-2")

@@ -284,7 +284,8 @@ ROWS: tuple[Row, ...] = (
         features=Features(compatibility_groups=True),
     ),
     Row(
-        "1/2 devices do not accept device mps (used by a claim in another namespace); 1/2 in use",
+        "1/2 devices do not accept device mps (rule mig of DeviceCompatibilityPolicy policy; used by a claim in "
+        "another namespace); 1/2 in use",
         "a policy that excludes the modes of others",
         node_with(
             pool_of(

@@ -307,8 +307,8 @@ def test_a_policy_is_obeyed() -> None:
 
     assert Reason.POLICY is refusal_.reason
     assert refusal_.message == (
-        "part: is not accepted by device whole (used by claim a),"
-        " says the DeviceCompatibilityPolicy"
+        "part: is not accepted by device whole "
+        "(rule whole of DeviceCompatibilityPolicy policy; used by claim a)"
     )
 
 

@@ -17,6 +17,7 @@ from testing.feasibility_cases import (
     CLUSTER,
     EXTENDED,
     INFEASIBLE,
+    IS_LARGE,
     IS_SHARED,
     MODES,
     NODE_A,
@@ -328,3 +329,32 @@ def test_equal_nodes_in_use_are_counted_together() -> None:
     finding = only(claim(example_request()), equal_nodes(current_claims=(holder,)))
 
     assert finding.reasons == ("7 nodes: 1/1 devices in use",)
+
+
+def test_the_message_names_the_policy_that_decides() -> None:
+    apart = cluster_context(NODE_A, policies=MODES)
+    aligned = claim(
+        example_request(IS_LARGE),
+        example_request(f"!({IS_LARGE})", name="small"),
+        constraints=[SAME_ROOT],
+    )
+    by_pool = MODES[0] | {
+        "spec": MODES[0]["spec"] | {"scope": "Physical", "physicalAttributes": ["root"]}
+    }
+
+    message = only(claim(*aligned["spec"]["devices"]["requests"]), apart).message
+    constrained = only(aligned, cluster_context(NODE_A, policies=(by_pool,)))
+
+    assert message.endswith("compatible modes under DeviceCompatibilityPolicy validated")
+    assert constrained.message == (
+        "no node can ever satisfy the constraints under DeviceCompatibilityPolicy validated"
+    )
+    assert "drop matchAttribute" in constrained.fix
+
+
+def test_the_message_names_no_policy_that_does_not_decide() -> None:
+    elsewhere = claim(example_request(count=3), constraints=[SAME_ROOT])
+
+    message = only(elsewhere, cluster_context(NODE_A, policies=MODES)).message
+
+    assert "DeviceCompatibilityPolicy" not in message
