@@ -177,7 +177,7 @@ def test_a_name_with_one_right_spelling_is_written(case: Case) -> None:
         ),
         (
             "koordinator.sh/gpu-core: 30\n        koordinator.sh/gpu-memory: 16Gi",
-            "remove it, and leave koordinator.sh/gpu-core: 30 and koordinator.sh/gpu-memory: 16Gi [",
+            "remove it, and keep koordinator.sh/gpu-core and koordinator.sh/gpu-memory [",
         ),
     ],
 )

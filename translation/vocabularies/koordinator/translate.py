@@ -254,8 +254,8 @@ def _deprecated_beside(others: Sequence[str], container: LegacyContainer) -> Fin
     message = f"means gpu-core and gpu-memory-ratio, so it cannot be combined with {others[0]}"
     missing = CORE if CORE not in others else RATIO
     if missing == RATIO and len(others) > 1:
-        kept = " and ".join(f"{key}: {limits[key]}" for key in others)
-        return error(Code.INVALID_COMBINATION, path, message, f"remove it, and leave {kept}")
+        fix = f"remove it, and keep {' and '.join(others)}"
+        return error(Code.INVALID_COMBINATION, path, message, fix)
     # What the author wrote of the other form stays, as it may differ from what the key means.
     beside = others[0]
     fix = f"write {missing}: {limits[PERCENT]} in its place, beside {beside}: {limits[beside]}"
