@@ -167,16 +167,16 @@ class IdleCluster:
         return self._is_feasible_under(claims, replace(self.rules, features=features, policies=()))
 
     def deciding_policies(self, claims: Claims) -> tuple[str, ...]:
-        """Return the names of the policies without which an example node fits the claims; empty if they do not decide."""
+        """Return the names of policies that have to go for an example node to fit the claims; empty if they do not decide."""
         if not self.rules.policies or not self._is_feasible_under(
             claims, replace(self.rules, policies=())
         ):
             return ()
-        kept: list[CompiledPolicy] = []
+        harmless: list[CompiledPolicy] = []
         names: list[str] = []
         for policy in self.rules.policies:
-            if self._is_feasible_under(claims, replace(self.rules, policies=(*kept, policy))):
-                kept.append(policy)
+            if self._is_feasible_under(claims, replace(self.rules, policies=(*harmless, policy))):
+                harmless.append(policy)
             else:
                 names.append(policy.name)
         return tuple(names)

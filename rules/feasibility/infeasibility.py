@@ -450,21 +450,17 @@ class _Diagnosis:
 
     def _joint_cause(self, claims: Claims) -> tuple[FieldPath, Code, str]:
         """Return path, code and message of the contradiction."""
+        names = " and ".join(self._idle_cluster.deciding_policies(claims))
+        under = f" under DeviceCompatibilityPolicy {one_line(names)}" if names else ""
         claims_without_constraints = [with_constraints(claim, ()) for claim in claims]
         if self._idle_cluster.feasibility(claims_without_constraints) is Feasibility.FEASIBLE:
-            message = "no node can ever satisfy the constraints" + self._policies(claims)
+            message = f"no node can ever satisfy the constraints{under}"
             return *self._constraint(claims), message
         if self._idle_cluster.is_feasible_without_modes(claims):
-            message = "no node can ever provide devices of compatible modes"
-            message += self._policies(claims)
+            message = f"no node can ever provide devices of compatible modes{under}"
             return FieldPath.of("requests"), Code.INCOMPATIBLE_MODES, message
         message = "no node can ever provide all requested devices together"
         return FieldPath.of("requests"), Code.JOINTLY_INFEASIBLE, message
-
-    def _policies(self, claims: Claims) -> str:
-        """Return the end of a message that names the policies without which a node fits; empty if they do not decide."""
-        names = self._idle_cluster.deciding_policies(claims)
-        return f" under DeviceCompatibilityPolicy {one_line(' and '.join(names))}" if names else ""
 
     def _constraint(self, claims: Claims) -> tuple[FieldPath, Code]:
         """Return the constraint that makes the claims infeasible, or all constraints."""
