@@ -198,14 +198,19 @@ def _cell(policy: CompiledPolicy, kind: Kind, other: Kind) -> Cell:
     if agree(kind.profile, other.profile):
         return Cell(relation=Relation.COMPATIBLE)
     refusals = [
-        f"the rule of {owner.name} does not accept "
-        f"{f'other {owner.name} devices' if owner is target else target.name}"
+        (owner, target)
         for owner, target in dict.fromkeys(((kind, other), (other, kind)))
         if not accepts(owner.profile, target.profile)
     ]
-    is_one_sided = len(refusals) == 1 and kind is not other
-    relation = Relation.ONE_SIDED if is_one_sided else Relation.INCOMPATIBLE
-    return Cell(relation=relation, reason=refusals[0])
+    if len(refusals) > 1:
+        reason = f"the rules of {kind.name} and {other.name} do not accept each other"
+        return Cell(relation=Relation.INCOMPATIBLE, reason=reason)
+    ((owner, target),) = refusals
+    refused = f"other {owner.name} devices" if owner is target else target.name
+    return Cell(
+        relation=Relation.INCOMPATIBLE if owner is target else Relation.ONE_SIDED,
+        reason=f"the rule of {owner.name} does not accept {refused}",
+    )
 
 
 def _errors(owner: Kind, target: Kind) -> Iterator[str]:

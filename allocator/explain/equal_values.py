@@ -1,25 +1,26 @@
 """Published values in place of one that a condition requires: `model == "large"` for `model == "Large"`.
 
-A number has the nearest ones, and a text has similar ones: `3g.20gb` and `1g.10gb` differ in one number each.
+A number has the nearest ones, and a text has similar ones: of those that differ in their numbers only, such as
+MIG profiles, first the smallest that is at least as large.
 """
 
 import difflib
-import re
 from collections.abc import Iterable, Iterator, Sequence
+from operator import ne
 from typing import Final, NamedTuple
 
 from allocator.explain.selector import ComparedValue, required_value
 from allocator.model.devices import PublishedDevice
 from findings.fitting import OtherValue
+from findings.numbered_names import differ_in_numbers, size_of
 from findings.similar_names import MISSPELT, equal_start
 from kube.api.resource import DeviceAttribute
 
 _MAX_VALUES: Final = 4
 _MAX_PUBLISHED: Final = 64
 _MAX_TEXT: Final = 64
-_DIGITS: Final = re.compile(r"[0-9]+")
 _NUMBERS_DIFFER: Final = 0.3
-"""The distance between texts that differ in all of their numbers, and in nothing else."""
+"""The least distance of a text that differs in its numbers only, and is smaller."""
 
 
 class EqualValue(NamedTuple):
@@ -94,9 +95,9 @@ def _near_texts(literal: str, published_values: Sequence[str]) -> list[tuple[flo
     if not literal or len(literal) > _MAX_TEXT:
         return []
     distances = [
-        (1 - similarity, value)
+        (distance, value)
         for value in published_values
-        if len(value) <= _MAX_TEXT and (similarity := _similarity(literal, value)) >= MISSPELT
+        if len(value) <= _MAX_TEXT and (distance := _distance(literal, value)) is not None
     ]
     return sorted(
         distances,
@@ -104,22 +105,32 @@ def _near_texts(literal: str, published_values: Sequence[str]) -> list[tuple[flo
     )
 
 
-def _similarity(literal: str, value: str) -> float:
+def _distance(literal: str, value: str) -> float | None:
+    """Return the distance between texts, 0 to 1; None if they are not similar.
+
+    >>> [_distance("1g.12gb", value) for value in ("1g.16gb", "2g.24gb", "1g.3gb", "large")]
+    [0.0375, 0.075, 0.525, None]
+    """
     lower, other = literal.lower(), value.lower()
     if lower in other:
-        return 1.0
-    ratio = difflib.SequenceMatcher(a=lower, b=other, autojunk=False).ratio()
-    return max(ratio, _similarity_of_numbers(lower, other))
-
-
-def _similarity_of_numbers(lower: str, other: str) -> float:
-    """Return the similarity of texts that differ in their numbers only; 0 for other texts.
-
-    >>> _similarity_of_numbers("1g.5gb", "1g.10gb")
-    0.85
-    """
-    if _DIGITS.sub("0", lower) != _DIGITS.sub("0", other):
         return 0.0
-    numbers = list(zip(_DIGITS.findall(lower), _DIGITS.findall(other), strict=True))
-    differing_count: int = sum(number != other_number for number, other_number in numbers)
-    return 1 - _NUMBERS_DIFFER * differing_count / max(len(numbers), 1)
+    if lower != other and differ_in_numbers(lower, other):
+        return _distance_of_sizes(size_of(lower), size_of(other))
+    ratio = difflib.SequenceMatcher(a=lower, b=other, autojunk=False).ratio()
+    return 1 - ratio if ratio >= MISSPELT else None
+
+
+def _distance_of_sizes(size: Sequence[int], other: Sequence[int]) -> float | None:
+    """Return the distance between texts that differ in their numbers only; None to one far smaller.
+
+    One that is at least as large is nearer than any that is smaller.
+    """
+    number, other_number = next(
+        ((number, another) for number, another in zip(size, other, strict=True) if number != another),
+        (1, 1),
+    )
+    if other_number >= number:
+        return _NUMBERS_DIFFER / 2 * (1 - number / max(other_number, 1))
+    differing_count: int = sum(map(ne, size, other))
+    is_similar = 1 - _NUMBERS_DIFFER * differing_count / len(size) >= MISSPELT
+    return _NUMBERS_DIFFER * (2 - other_number / number) if is_similar else None

@@ -42,7 +42,7 @@ def test_a_policy_as_a_table() -> None:
         "| mps | ✗   | ✓   | 1       |",
         "✓ may be in use together, ✗ may not",
         "",
-        "mig, mps: the rule of mig does not accept mps",
+        "mig, mps: the rules of mig and mps do not accept each other",
         "",
         "info exclusiveByRule: the rule of c accepts none of the devices that counters allow beside it",
     ]

@@ -80,7 +80,7 @@ HALF = policy(rule("a", f'{MODE} == "a"', groups="x"), rule("b", f'{MODE} == "b"
 CASES = (
     Case("neither minds the other", Relation.COMPATIBLE, "", two("true", None)),
     Case("both mind", Relation.INCOMPATIBLE,
-         "the rule of a does not accept b", two("false", "false")),
+         "the rules of a and b do not accept each other", two("false", "false")),
     Case("only one minds", Relation.ONE_SIDED,
          "the rule of b does not accept a", two("true", "false")),
     Case("a rule gives no answer", Relation.ERROR,

@@ -351,6 +351,18 @@ ROWS: tuple[Row, ...] = (
         [claim(request("r", f"{ATTRIBUTES}.root == '4g.40gb'"))],
     ),
     Row(
+        f"write '2g.20gb' for '1g.12gb' in selector {ATTRIBUTES}.root == '1g.12gb'",
+        "of similar texts the smallest that is at least as large",
+        node_with(pool_of(*gpus("1g.10gb", "3g.40gb", "2g.20gb"))),
+        [claim(request("r", f"{ATTRIBUTES}.root == '1g.12gb'"))],
+    ),
+    Row(
+        f"write '1g.10gb' for '1g.12gb' in selector {ATTRIBUTES}.root == '1g.12gb'",
+        "a smaller text where none is as large",
+        node_with(pool_of(*gpus("1g.5gb", "1g.10gb"))),
+        [claim(request("r", f"{ATTRIBUTES}.root == '1g.12gb'"))],
+    ),
+    Row(
         f'write "GPU-aaab" for "GPU-aaaa" in selector {ATTRIBUTES}.root == "GPU-aaaa"',
         "a similar text for one of a device that is in use",
         node_with(pool_of(*gpus("GPU-aaaa", "GPU-aaab"))),
@@ -481,7 +493,7 @@ def test_the_alternative_is_an_equal_change_to_another_request() -> None:
 
     claim_ = claim(
         request("small", f"{ATTRIBUTES}.root == '1g.5gb'"),
-        request("large", f"{ATTRIBUTES}.root == '3g.40gb'"),
+        request("large", f"{ATTRIBUTES}.root == '3g.20gb'"),
     )
 
     def fix(nodes: Sequence[NodeDevices]) -> str:
@@ -495,8 +507,8 @@ def test_the_alternative_is_an_equal_change_to_another_request() -> None:
         return closest_fit.fix if closest_fit is not None else ""
 
     small = f"{change('1g.5gb', '1g.10gb')} in request small"
-    large = f"{change('3g.40gb', '3g.20gb')} in request large"
-    both = nodes_of(["1g.5gb", "3g.20gb"], ["1g.10gb", "3g.40gb"])
+    large = f"{change('3g.20gb', '3g.40gb')} in request large"
+    both = nodes_of(["1g.5gb", "3g.40gb"], ["1g.10gb", "3g.20gb"])
     assert f"{small} to fit node node-1, or {large} to fit node node-0" == fix(both)
     assert f"{large} to fit node node-0" == fix(both[:1])
     assert f"{small} to fit node node-1" == fix(both[1:])

@@ -1,6 +1,5 @@
 """Product names, MIG profiles and numbers of chips that no published device has."""
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain
@@ -8,6 +7,7 @@ from typing import Final
 
 from findings.field_path import Key
 from findings.finding import Code, Finding, warning
+from findings.numbered_names import size_of
 from findings.text import printable, quote_text
 from kube.quantity import Quantity
 from translation.model.intents import DeviceFilter, Intent
@@ -22,7 +22,6 @@ MAX_COUNTS: Final = 8
 """Numbers of chips in a message."""
 MAX_PROFILES: Final = 10
 """MIG profiles in a message: the number that a GPU has."""
-_PROFILE: Final = re.compile(r"(\d{1,2})g\.(\d{1,4})gb", re.ASCII)
 
 
 def check_published_models(inputs: PreflightInput) -> Iterable[Finding]:
@@ -128,7 +127,7 @@ def _mig_finding(intent: Intent, mig_profile: str, counts: Mapping[str, int]) ->
 def _nearest(mig_profile: str, profiles: Sequence[str]) -> str:
     """Return the smallest profile that is not smaller, or the one of as much memory; empty if there is none."""
     larger = (name for name in profiles if _size(name) >= _size(mig_profile))
-    as_much_memory = (name for name in profiles if _size(name)[0] == _size(mig_profile)[0])
+    as_much_memory = (name for name in profiles if size_of(name)[:1] == size_of(mig_profile)[:1])
     return next(chain(larger, reversed(list(as_much_memory))), "")
 
 
@@ -141,10 +140,9 @@ def _spelled_as_key(intent: Intent, mig_profile: str, nearest: str) -> str:
     return ""
 
 
-def _size(profile: str) -> tuple[int, int, str]:
-    """Return the memory, the slices and the name of a MIG profile; zeros in a name of another form."""
-    match = _PROFILE.match(profile)
-    return (int(match[2]), int(match[1]), profile) if match else (0, 0, profile)
+def _size(profile: str) -> tuple[tuple[int, ...], str]:
+    """Return the memory and the slices of a MIG profile, then its name; see `size_of`."""
+    return size_of(profile), profile
 
 
 def _names(texts: Sequence[str], limit: int) -> str:
