@@ -126,7 +126,11 @@ def _distance_of_sizes(size: Sequence[int], other: Sequence[int]) -> float | Non
     One that is at least as large is nearer than any that is smaller.
     """
     number, other_number = next(
-        ((number, another) for number, another in zip(size, other, strict=True) if number != another),
+        (
+            (number, another)
+            for number, another in zip(size, other, strict=True)
+            if number != another
+        ),
         (1, 1),
     )
     if other_number >= number:

@@ -11,9 +11,11 @@ from collections.abc import Callable, Iterable, Iterator
 from enum import StrEnum
 from typing import Final, NamedTuple
 
+from msgspec.structs import replace
+
 from allocator.model.outcome import Reason, RejectionReason
 from allocator.pods.node_affinity import affinity_changes, describe_unmatched
-from findings.text import join_names, printable
+from findings.text import join_names, printable, quote_text
 from kube.api.core import Node, Pod, Taint, Toleration
 from kube.api.node_selector import NodeSelector, matches, validate
 
@@ -110,10 +112,7 @@ def pod_changes(pod: Pod, node: Node) -> tuple[PodChange, ...]:
     selected = (pod.spec.node_selector or {}).items()
     wrong_labels = [key for key, value in selected if node.labels.get(key) != value][:_MAX_LABELS]
     return (
-        *(
-            PodChange(f"tolerate taint {_taint_text(taint)}")
-            for taint in _blocking_taints(pod, node)
-        ),
+        *(PodChange(_tolerate(taint, pod, node)) for taint in _blocking_taints(pod, node)),
         *(
             PodChange(f"write {key}: {node.labels[key]} in nodeSelector", label=key)
             if key in node.labels
@@ -122,6 +121,34 @@ def pod_changes(pod: Pod, node: Node) -> tuple[PodChange, ...]:
         ),
         *map(PodChange, _affinity_changes(pod, node)),
     )
+
+
+def _tolerate(taint: Taint, pod: Pod, node: Node) -> str:
+    """Return a change in the imperative with which a pod tolerates a taint: of a toleration that it has, or a new one."""
+    tolerations = pod.spec.tolerations or ()
+    for number, toleration in enumerate(tolerations):
+        corrected = _corrected(toleration, taint)
+        others = (*tolerations[:number], corrected, *tolerations[number + 1 :])
+        # The toleration may be for another taint of the node, which it has to tolerate still.
+        if toleration.key != taint.key or any(
+            _is_tolerated(other, tolerations) and not _is_tolerated(other, others)
+            for other in node.spec.taints or ()
+        ):
+            continue
+        if toleration.effect == corrected.effect:
+            words = f"write value {quote_text(taint.value)} for {quote_text(toleration.value)}"
+            return f"{words}, or operator Exists without a value, in the toleration of {taint.key}"
+        if toleration.value == corrected.value:
+            words = f"write effect {taint.effect} for {toleration.effect}"
+            return f"{words} in the toleration of {taint.key}"
+    return f"tolerate taint {_taint_text(taint)}"
+
+
+def _corrected(toleration: Toleration, taint: Taint) -> Toleration:
+    """Return a toleration of the key of a taint with the value and the effect that tolerate it."""
+    value = toleration.value if toleration.operator == "Exists" else taint.value
+    effect = toleration.effect and taint.effect
+    return replace(toleration, value=value, effect=effect)
 
 
 def _affinity_changes(pod: Pod, node: Node) -> tuple[str, ...]:

@@ -7,9 +7,8 @@ from typing import Final, NamedTuple
 
 from allocator.cluster.cluster import Cluster
 from allocator.explain.failure import NodeGroup
-from allocator.nodes.amounts import amount_of, format_resource, read_amounts
 from allocator.nodes.node_resources import NodeResources
-from allocator.nodes.pod_requests import PodRequest, container_requests, pod_request
+from allocator.nodes.pod_requests import PodRequest, pod_request
 from allocator.nodes.resources_fit import insufficient_resources
 from allocator.pods.claims import PodClaims, allocation_of
 from allocator.pods.extended_resource_claim import unavailable_resources
@@ -20,8 +19,8 @@ from allocator.pods.node_eligibility import (
     pod_changes,
     removable_taints,
 )
+from allocator.simulation.lowered_requests import lower_request
 from allocator.simulation.rejecting_nodes import rejecting_nodes_with_devices
-from findings.text import printable
 from kube.api.core import Node, Pod
 
 _TAINTS_SHOWN: Final = 3
@@ -112,7 +111,7 @@ def _removal(pod: Pod, node: Node, change: _Change) -> str:
     removable = removable_taints(pod, node)
     if len(removable) != len(change.words) or len(removable) > _TAINTS_SHOWN:
         return ""
-    what = "it" if len(removable) == 1 else "them"
+    what = "the taint" if len(removable) == 1 else "the taints"
     words = " ".join(quote(f"{taint}-") for taint in removable)
     return f"; or an administrator removes {what}: kubectl taint node {quote(change.node)} {words}"
 
@@ -142,17 +141,6 @@ def _lowered(
         left = lack.capacity - lack.used
         if left <= 0 or "/" in lack.name or lack.requested <= left:
             return None
-        where = _init_container(pod, lack.name, left)
-        lowered_requests.append(
-            f"request {lack.name} {format_resource(lack.name, left)} or less{where}"
-        )
+        lowered_requests.append(lower_request(pod, lack.name, left))
         lost += 1 - Fraction(left, lack.requested)
     return tuple(lowered_requests), lost
-
-
-def _init_container(pod: Pod, resource: str, most: int) -> str:
-    """Return the first init container with a larger request, in words; empty without one."""
-    for container in pod.spec.init_containers or ():
-        if amount_of(read_amounts(container_requests(container)), resource) > most:
-            return f" in init container {printable(container.name)}"
-    return ""

@@ -1,10 +1,12 @@
 """The nodes that reject a pod although its devices are free there."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
+from msgspec.structs import replace
+
 from allocator.cluster.cluster import Cluster
-from allocator.explain.failure import NodeGroup
+from allocator.explain.failure import NodeGroup, NodeReason
 from allocator.model.outcome import AttemptFailed, Reason
 from allocator.model.plan import Plan
 from allocator.pods.claims import allocation_of
@@ -17,6 +19,11 @@ from kube.api.core import Pod
 from kube.api.resource import ResourceClaim
 
 _REJECTING: Final = frozenset({Reason.NODE_NOT_ELIGIBLE, Reason.INSUFFICIENT_RESOURCE})
+
+
+_NO_FREE_DEVICES: Final = NodeReason(
+    code=Reason.NO_DEVICES, message="no free devices that the pod requests"
+)
 
 
 def rejects_pod(group: NodeGroup) -> bool:
@@ -54,6 +61,35 @@ def rejecting_nodes_with_devices(
             free_nodes += _nodes_with_devices(cluster, needed_claims, names)
         if free_nodes:
             yield sorted(free_nodes), group
+
+
+def name_devices_first(
+    groups: Sequence[NodeGroup], rejecting: Iterable[tuple[Sequence[str], NodeGroup]]
+) -> tuple[NodeGroup, ...]:
+    """Return groups with those first that only reject the pod, and apart from them those that lack devices as well.
+
+    Args:
+        groups: The nodes by their reasons.
+        rejecting: The nodes with free devices of each group, as from `rejecting_nodes_with_devices`.
+    """
+    free_nodes = {id(group): frozenset(nodes) for nodes, group in rejecting}
+    if not free_nodes:
+        return tuple(groups)
+    first: list[NodeGroup] = []
+    others: list[NodeGroup] = []
+    for group in groups:
+        if not rejects_pod(group):
+            others.append(group)
+            continue
+        free = free_nodes.get(id(group), frozenset())
+        with_devices = tuple(name for name in group.nodes if name in free)
+        without_devices = tuple(name for name in group.nodes if name not in free)
+        if with_devices:
+            first.append(replace(group, nodes=with_devices))
+        if without_devices:
+            reasons = (*group.reasons, _NO_FREE_DEVICES)
+            others.append(NodeGroup(nodes=without_devices, reasons=reasons))
+    return (*first, *others)
 
 
 def _nodes_with_devices(

@@ -1,20 +1,26 @@
-"""Hints on classes and claims with mistakes that are common in copies of old examples. Pure.
+"""Advice for pending pods, and hints on mistakes that are common in copies of old examples. Pure.
 
-The allocator treats such objects as Kubernetes does: they fail, or select nothing.
+The allocator treats objects with such mistakes as Kubernetes does: they fail, or select nothing.
 """
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from itertools import islice
 from typing import Final
 
 from msgspec.structs import replace
 
+from allocator.cluster.cluster import Cluster
 from allocator.explain.failure import Failure
 from allocator.model.feature_gates import Features
 from allocator.model.outcome import Reason
-from allocator.pods.claims import allocation_of, pinned_to, pod_name
+from allocator.nodes.node_resources import NodeResources
+from allocator.pods.claims import allocation_of, pinned_to, pod_claims, pod_name
 from allocator.simulation.model import SimulationInput, SimulationOptions
+from allocator.simulation.node_advice import node_advice
+from allocator.simulation.rejecting_nodes import name_devices_first, rejecting_nodes_with_devices
 from allocator.simulation.simulate import simulate_in_order
+from answers.cluster.uses import USERS_SHOWN, users_of_node
 from answers.model.cluster_state import ClusterState
 from findings.text import join_names, printable
 from kube.api.core import Pod
@@ -32,6 +38,7 @@ from rules.model.missing_claims import locate_missing, named_object
 from rules.model.naming import find_similar_name
 from translation.reading.legacy_pod import containers, device_keys
 
+_CLAIMS_SHOWN: Final = 3
 _BARE: Final = re.compile(r"(?<![\w.\"'])(attributes|capacity)\s*\[")
 _TYPED: Final = re.compile(
     r"\]\s*(?:\.\w+|\[[^]]*\])\.(string|int|bool|version|stringValue|intValue|boolValue|value)\b(?!\()"
@@ -127,6 +134,70 @@ def pool_advice(
     node = simulate_in_order(cluster, question, SimulationOptions()).pods[0].node
     if node in causes:
         yield f"{wait_for_pool(causes[node], node)}: the pod fits that node then"
+
+
+def advise_pod(
+    pod: Pod,
+    failure: Failure,
+    state: ClusterState,
+    cluster: Cluster,
+    resources: Mapping[str, NodeResources],
+) -> tuple[Failure, tuple[str, ...]]:
+    """Return the failure of a pod as people need it, and advice beside the changes to its claims.
+
+    Args:
+        cluster: The cluster as the pod was tried on it.
+        resources: Node to its CPU, memory and other counted resources.
+    """
+    waits = tuple(pool_advice(pod, failure, state, cluster.options.features))
+    claims = pod_claims(pod, state.claims, state.templates)
+    names = extended_resources(state.classes.values())
+    groups = failure.groups or ()
+    rejecting = tuple(rejecting_nodes_with_devices(cluster, pod, claims.open, names, groups))
+    advice = (*waits, *_failure_advice(pod, failure, state, cluster, resources))
+    shown_failure = replace(failure, groups=name_devices_first(groups, rejecting) or failure.groups)
+    return shown_failure.of_same_kinds() if waits else shown_failure, advice
+
+
+def _failure_advice(
+    pod: Pod,
+    failure: Failure,
+    state: ClusterState,
+    cluster: Cluster,
+    resources: Mapping[str, NodeResources],
+) -> Iterator[str]:
+    """Yield advice for a pod without a node, beside the changes to its claims."""
+    groups = failure.groups or ()
+    claims = pod_claims(pod, state.claims, state.templates)
+    yield from islice(shared_claim_advice(pod, state), _CLAIMS_SHOWN)
+    yield from toleration_advice(pod, failure)
+    yield from node_advice(
+        pod,
+        claims,
+        groups,
+        cluster,
+        extended_resources=extended_resources(state.classes.values()),
+        resources=resources,
+    )
+    codes = {reason.code for group in groups for reason in group.reasons}
+    if codes == {Reason.NO_DEVICES}:
+        names = {name for claim in claims.open for name in _class_names(claim)}
+        yield (
+            f"no node has devices of class {', '.join(sorted(names))}: a DRA driver that publishes them has to run "
+            "there (drawbridge inventory lists the drivers that do)"
+        )
+    idle = failure.closest_fit_when_idle
+    if idle is not None and not idle.changes:
+        users = users_of_node(idle.node, state)
+        if users:
+            yield f"devices of node {idle.node} are used by {join_names(users, USERS_SHOWN)}"
+
+
+def _class_names(claim: ResourceClaim) -> Iterator[str]:
+    for request in claim.spec.devices.requests or ():
+        for alternative in (request.exactly, *(request.first_available or ())):
+            if alternative is not None:
+                yield alternative.device_class_name
 
 
 def toleration_advice(pod: Pod, failure: Failure) -> Iterator[str]:

@@ -4,7 +4,7 @@ A device plugin's resources are in use as far as running pods request them, as q
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from allocator.cluster.cluster import Cluster
 from allocator.model.devices import PublishedDevice
@@ -20,6 +20,9 @@ from kube.api.extended_resources import IMPLICIT_PREFIX, extended_resources
 from kube.quantity import ZERO, Quantity, format_count
 from quotas.resource_quotas.usage import REQUESTS, pod_usage
 from translation.reading.arbiter import find_device_keys
+
+USERS_SHOWN: Final = 5
+"""Users of devices in one sentence."""
 
 Amounts = Mapping[str, Quantity]
 """Name to amount."""

@@ -2,15 +2,11 @@
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
-from itertools import islice
 from typing import Final
 
 import msgspec
 
 from allocator.cluster.cluster import Cluster
-from allocator.explain.failure import Failure
-from allocator.model.outcome import Reason
-from allocator.nodes.node_resources import NodeResources
 from allocator.pods.claims import (
     Missing,
     Name,
@@ -28,17 +24,11 @@ from allocator.simulation.model import (
     SimulationOptions,
     SimulationResult,
 )
-from allocator.simulation.node_advice import node_advice
 from allocator.simulation.pending_cause import Cause, cause_of_code
 from answers.cluster.budgets import Budgets
-from answers.cluster.hints import (
-    missing_claim_advice,
-    pool_advice,
-    shared_claim_advice,
-    toleration_advice,
-)
+from answers.cluster.hints import advise_pod, missing_claim_advice
 from answers.cluster.quota_usage import gate_reason, promised_amounts
-from answers.cluster.uses import count_given_devices, describe_requests, users_of_node
+from answers.cluster.uses import USERS_SHOWN, count_given_devices, describe_requests, users_of_node
 from answers.model.cluster_state import ClusterState, is_pending, is_running
 from answers.model.pod_owners import HASH_LABEL, deployment_of
 from answers.model.requested_keys import requested_keys
@@ -52,8 +42,6 @@ from quotas.resource_quotas.obstacles import explain_uncreated
 from translation.cluster.snapshot import TranslationOptions
 from translation.preflight.preconditions.schedulers import find_foreign_scheduler
 
-_USERS_SHOWN: Final = 5
-_CLAIMS_SHOWN: Final = 3
 NO_ADVICE: Final[Mapping[str, str]] = {}
 UNTIL_ROOM: Final = (
     "wait until other pods of the tenant end, request less, or raise the DeviceQuota"
@@ -183,12 +171,9 @@ def pod_status(
         advice += _uncreated_advice(pod, uncreated)
     if answer.failures:
         *others, failure = answer.failures
-        waits = tuple(pool_advice(pod, failure, state, cluster.options.features))
-        answer = msgspec.structs.replace(
-            answer, failures=(*others, failure.of_same_kinds() if waits else failure)
-        )
-        resources = state.node_resources()
-        advice += (*waits, *_failure_advice(pod, failure, state, cluster, resources))
+        failure, sentences = advise_pod(pod, failure, state, cluster, state.node_resources())
+        answer = msgspec.structs.replace(answer, failures=(*others, failure))
+        advice += sentences
     if gate is not None and quotas:
         advice += rollout_advice(pod, state)
     elif (
@@ -310,13 +295,11 @@ def with_advice(
         if failure.title in known_advice:
             advice = (known_advice[failure.title],)
         elif pod is not None and failure.groups:
-            waits = tuple(pool_advice(pod, failure, state, cluster.options.features))
-            advice = (*waits, *_failure_advice(pod, failure, state, cluster, resources))
-            helpful = failure.of_same_kinds() if waits else failure
+            helpful, advice = advise_pod(pod, failure, state, cluster, resources)
         _, idle = helpful.helpful_fits
         own_users = [] if idle is None else count_given_devices(answer, idle.node)
         if idle is not None and own_users:
-            users = join_names(own_users, _USERS_SHOWN)
+            users = join_names(own_users, USERS_SHOWN)
             if users_of_node(idle.node, state):
                 advice = (*advice, f"of the devices of node {idle.node} {users}")
             else:
@@ -328,47 +311,6 @@ def with_advice(
                 advice = (*advice, f"{own}, so waiting does not help: {users}")
         failures.append(msgspec.structs.replace(helpful, advice=(*failure.advice, *advice)))
     return msgspec.structs.replace(answer, failures=tuple(failures))
-
-
-def _failure_advice(
-    pod: Pod,
-    failure: Failure,
-    state: ClusterState,
-    cluster: Cluster,
-    resources: Mapping[str, NodeResources],
-) -> Iterator[str]:
-    """Yield advice for a pod without a node, beside the changes to its claims."""
-    groups = failure.groups or ()
-    claims = pod_claims(pod, state.claims, state.templates)
-    yield from islice(shared_claim_advice(pod, state), _CLAIMS_SHOWN)
-    yield from toleration_advice(pod, failure)
-    yield from node_advice(
-        pod,
-        claims,
-        groups,
-        cluster,
-        extended_resources=extended_resources(state.classes.values()),
-        resources=resources,
-    )
-    codes = {reason.code for group in groups for reason in group.reasons}
-    if codes == {Reason.NO_DEVICES}:
-        names = {name for claim in claims.open for name in _class_names(claim)}
-        yield (
-            f"no node has devices of class {', '.join(sorted(names))}: a DRA driver that publishes them has to run "
-            "there (drawbridge inventory lists the drivers that do)"
-        )
-    idle = failure.closest_fit_when_idle
-    if idle is not None and not idle.changes:
-        users = users_of_node(idle.node, state)
-        if users:
-            yield f"devices of node {idle.node} are used by {join_names(users, _USERS_SHOWN)}"
-
-
-def _class_names(claim: ResourceClaim) -> Iterator[str]:
-    for request in claim.spec.devices.requests or ():
-        for alternative in (request.exactly, *(request.first_available or ())):
-            if alternative is not None:
-                yield alternative.device_class_name
 
 
 def _placement(pod: Pod, state: ClusterState, cluster: Cluster) -> SimulationResult:

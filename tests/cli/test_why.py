@@ -475,7 +475,7 @@ TAINTED = node("a") | {"spec": {"taints": [{"key": "gpu", "value": "yes", "effec
         (
             {},
             TAINTED,
-            f"{TOLERATE}; or an administrator removes it: kubectl taint node a gpu:NoSchedule-",
+            f"{TOLERATE}; or an administrator removes the taint: kubectl taint node a gpu:NoSchedule-",
         ),
     ],
 )
@@ -494,8 +494,8 @@ def with_taints(*keys: str) -> Document:
 @pytest.mark.parametrize(
     ("keys", "command"),
     [
-        (("a", "b/c"), "removes them: kubectl taint node a a:NoSchedule- b/c:NoSchedule-"),
-        (("$(x)",), "removes it: kubectl taint node a '$(x):NoSchedule-'"),
+        (("a", "b/c"), "removes the taints: kubectl taint node a a:NoSchedule- b/c:NoSchedule-"),
+        (("$(x)",), "removes the taint: kubectl taint node a '$(x):NoSchedule-'"),
         (("node.kubernetes.io/not-ready",), ""),
         (("a", "node.kubernetes.io/not-ready"), ""),
         (("a", "b", "c", "d"), ""),
