@@ -124,7 +124,7 @@ def pod_changes(pod: Pod, node: Node) -> tuple[PodChange, ...]:
 
 
 def _tolerate(taint: Taint, pod: Pod, node: Node) -> str:
-    """Return a change in the imperative with which a pod tolerates a taint: of a toleration that it has, or a new one."""
+    """Return the change of a pod to tolerate a taint, in the imperative: of one of its tolerations, or a new one."""
     tolerations = pod.spec.tolerations or ()
     for number, toleration in enumerate(tolerations):
         corrected = _corrected(toleration, taint)

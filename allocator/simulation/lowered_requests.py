@@ -1,4 +1,4 @@
-"""The containers of a pod whose requests may be lowered to fit a node, with the amounts to write there."""
+"""The container of a pod to lower the request of, and the amount to write there."""
 
 from collections.abc import Iterator
 from typing import Final, NamedTuple
@@ -33,7 +33,7 @@ class _Place(NamedTuple):
 
 
 def lower_request(pod: Pod, resource: str, most: int) -> str:
-    """Return the change of one container, in the imperative, with which a pod requests no more than an amount.
+    """Return the change of one container to a total of the pod within an amount, in the imperative.
 
     Where no single container can be lowered that far, the change is to all of them together.
 
