@@ -24,7 +24,12 @@ from answers.manifests.pod_checks import (
     with_queues,
 )
 from answers.manifests.quotas import at_keys, check_quotas
-from answers.manifests.targets import object_target, pod_target, template_target
+from answers.manifests.targets import (
+    fields_of_undecodable,
+    object_target,
+    pod_target,
+    template_target,
+)
 from answers.manifests.translate import (
     TranslatedObject,
     build_template,
@@ -373,6 +378,7 @@ def _rule_findings(
         return
     target = object_target(result.source, result.document or result.source.document, place)
     if target is None:
+        yield from fields_of_undecodable(result.source)
         return
     target = msgspec.structs.replace(target, pods=pods)
     located_findings = original_paths(validate(target, context), result.source)

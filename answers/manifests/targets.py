@@ -1,18 +1,21 @@
 """The objects of manifests as rules validate them. Pure."""
 
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from typing import Any
 
 from answers.manifests.translate import TEMPLATE_KIND, TranslatedObject
 from answers.model.findings import namespace_of
-from answers.model.views import decode_view, view_type
+from answers.model.views import decode_view, original_paths, view_type
 from findings.field_path import FieldPath
+from findings.finding import Finding
 from kube.api.conversion import to_current_version
 from kube.api.core import Pod
 from kube.api.meta import ObjectHead
 from kube.api.workloads import pod_path, resolve_path
 from kube.manifests.source import SourceObject
-from rules.engine.engine import VIEWS, Target
+from rules.engine.engine import MAX_FINDINGS, VIEWS, Target
+from rules.objects.fields import find_fields_of_undecodable
 from translation.reading.custom_workloads import Path, workload_kind
 
 
@@ -48,6 +51,14 @@ def object_target(
     # A rule warns about the version of the manifest.
     raw = {**current_document, "apiVersion": source.api_version}
     return Target(view=value, raw=raw, metadata=head.metadata, namespace=namespace)
+
+
+def fields_of_undecodable(source: SourceObject) -> Iterator[Finding]:
+    """Yield the fields that an object with values of the wrong type has, and its kind has not."""
+    kind = view_type(source, VIEWS)
+    if kind is not None:
+        findings = find_fields_of_undecodable(kind, to_current_version(source.document))
+        yield from original_paths(islice(findings, MAX_FINDINGS), source)
 
 
 def pod_targets(result: TranslatedObject, namespace: str) -> Iterator[Target]:

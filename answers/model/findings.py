@@ -7,6 +7,7 @@ import msgspec
 from answers.model.kinds import CLUSTER_SCOPED
 from findings.finding import Finding
 from findings.text import printable, reference_text
+from kube.api.foreign_quotas import BY_TYPE
 from kube.manifests.source import SourceObject, ViewedObject
 
 DEFAULT_NAMESPACE = "default"
@@ -61,7 +62,8 @@ def finding_text(finding: Finding) -> str:
 
 def namespace_of(source: SourceObject | ViewedObject, default: str) -> str:
     """Return the namespace of an object; empty for a kind without namespaces."""
-    if source.kind in CLUSTER_SCOPED:
+    foreign = BY_TYPE.get((source.api_version, source.kind))
+    if source.kind in CLUSTER_SCOPED or (foreign is not None and not foreign.namespaced):
         return ""
     return source.namespace or default
 

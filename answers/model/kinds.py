@@ -66,9 +66,11 @@ CLUSTER_SCOPED: Final = frozenset(
         "ClusterTrainingRuntime",
         "DeviceClass",
         "DeviceTaintRule",
+        "MutatingAdmissionPolicy",
         "Namespace",
         "Node",
         "ResourceSlice",
+        "ValidatingAdmissionPolicy",
     }
 )
 """Kinds without a namespace that findings can be about."""

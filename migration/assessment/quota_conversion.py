@@ -26,8 +26,8 @@ from translation.cluster.snapshot import (
     TranslationSnapshot,
     vocabularies_in_force,
 )
+from translation.model.dimensions import counts_devices
 from translation.model.intents import Vocabulary
-from translation.preflight.quotas.dimensions import counts_devices
 from translation.profiles.profile import Profile
 from translation.reading.arbiter import find_device_keys
 

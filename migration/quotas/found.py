@@ -19,6 +19,7 @@ from kube.quantity import Quantity
 from migration.assessment.quota_amounts import InvalidAmount, read_amount
 from migration.quotas.measures import Measures
 from migration.quotas.model import FoundQuota, Part, QuotaLine, free_name, name_of
+from translation.reading.claim_blind_objects import find_named_keys
 from translation.reading.foreign_quotas import summarize_foreign_quota
 from translation.vocabularies import tensorfusion
 
@@ -110,10 +111,8 @@ def _foreign_quota(
             namespaces = surroundings.namespaces_of_queues.get(source.name, ())
             return _volcano_queue(found_quota, spec, namespaces, measures)
         case _:
-            names = sorted(
-                name for part in spec.values() for name in _read_lines(part, "", measures).names
-            )
-            why = f"it is of a {kind.kind} of {kind.owner}, which names no namespace"
+            names = sorted(find_named_keys(source.document, measures.vocabularies))
+            why = f"the {kind.kind} of {kind.owner} names no namespace"
             return replace(found_quota, dropped=dict.fromkeys(names, why))
 
 

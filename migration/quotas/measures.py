@@ -22,8 +22,8 @@ from translation.cluster.snapshot import (
     vocabularies_in_force,
 )
 from translation.compiling.claims import Claim
+from translation.model.dimensions import counts_amounts, counts_devices
 from translation.model.keys import ANY, Key, KeyOutcome, Place
-from translation.preflight.quotas.dimensions import counts_amounts, counts_devices
 from translation.profiles.profile import Profile
 from translation.vocabularies import tensorfusion
 
@@ -43,13 +43,17 @@ _ANNOTATIONS: Final = (tensorfusion.MEMORY[0], tensorfusion.TFLOPS[0])
 
 
 class Measures:
-    """The measures of keys under the profiles in force. Each key is translated once."""
+    """The measures of keys under the profiles in force. Each key is translated once.
+
+    Attributes:
+        vocabularies: The vocabularies in force, extended by the resource names in the profiles.
+    """
 
     def __init__(self, profiles: Mapping[str, Profile], options: TranslationOptions) -> None:
         """Translate nothing yet."""
         self._snapshot = TranslationSnapshot(profiles=profiles)
         self._options = options
-        self._vocabularies = vocabularies_in_force(options, profiles)
+        self.vocabularies = vocabularies_in_force(options, profiles)
         self._known: dict[str, tuple[ClaimMeasure, ...]] = {}
         self._legacy_keys: dict[str, dict[ClaimMeasure, Document | None]] = {}
 
@@ -104,7 +108,7 @@ class Measures:
     def _other_keys(self, key: str) -> Iterator[tuple[str, str]]:
         """Yield the other keys that show a pod's vendor to limits, with an amount of each."""
         samples: dict[str, str] = {}
-        for vocabulary in self._vocabularies.values():
+        for vocabulary in self.vocabularies.values():
             for row in vocabulary.table:
                 if row.place is Place.LIMIT and ANY not in row.name and row.name != key:
                     # A part of a device whose size is not published is rejected, and a whole one is not.
@@ -131,7 +135,7 @@ class Measures:
 
     def is_device_key(self, key: str) -> bool:
         """Return True if pods request devices by a key."""
-        vocabularies = self._vocabularies.values()
+        vocabularies = self.vocabularies.values()
         return (
             key in _ANNOTATIONS
             or counts_devices(key, vocabularies)
@@ -144,7 +148,7 @@ class Measures:
 
     def counts_devices(self, key: str) -> bool:
         """Return True if an amount of a key is a number of devices."""
-        return counts_devices(key, self._vocabularies.values())
+        return counts_devices(key, self.vocabularies.values())
 
     def _measure(self, key: str) -> Iterator[ClaimMeasure]:
         name = implicit_class(key)
@@ -187,7 +191,7 @@ class Measures:
             yield Quantity("4Gi" if key in tensorfusion.MEMORY else "10"), {}
             yield Quantity("10"), {tensorfusion.MEMORY[0]: "4Gi"}
             return
-        for vocabulary in self._vocabularies.values():
+        for vocabulary in self.vocabularies.values():
             rows = [row for row in vocabulary.table if row.place is Place.LIMIT]
             units = {row.unit for row in rows if _is_named(key, row)} & _SAMPLES.keys()
             for unit in sorted(units):

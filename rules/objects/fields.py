@@ -19,6 +19,7 @@ from kube.api.resource import (
     Device,
     DeviceCapacity,
     DeviceClaim,
+    DeviceClassSpec,
     DeviceRequest,
     DeviceSelector,
     DeviceSubRequest,
@@ -58,8 +59,13 @@ _MOVED: Final[Mapping[tuple[type[ApiStruct], str], str]] = {
 
 
 _CURES: Final[Mapping[tuple[type[ApiStruct], str], str]] = {
-    (Device, "compatibleOnlyWith"): "say it in a DeviceCompatibilityPolicy, in "
-    "rules[].compatibleOnlyWith.cel.expression (docs/compatibility.md)",
+    **dict.fromkeys(
+        (
+            (kind, "compatibleOnlyWith")
+            for kind in (Device, DeviceClassSpec, DeviceClaim, DeviceRequest, ExactDeviceRequest)
+        ),
+        "say it in a DeviceCompatibilityPolicy, in rules[].compatibleOnlyWith.cel.expression (docs/compatibility.md)",
+    ),
     (Device, "resources"): "capacities of a device are in capacity: {<name>: {value: <quantity>}}",
     (DeviceCapacity, "quantity"): "the amount is in value",
     **dict.fromkeys(
@@ -108,15 +114,7 @@ def find_removed_fields(
     subject: Subject[ApiStruct], path: FieldPath, _context: Context
 ) -> Iterator[Finding]:
     """Yield fields of older versions that would lose their content."""
-    for kind, place, field, *_ in _unknown(type(subject.view), subject.raw, path):
-        current_place = _MOVED.get((kind, field))
-        if current_place is not None:
-            yield error(
-                Code.REMOVED_FIELD,
-                place.child(field),
-                f"{current_place}, so it has no effect here",
-                "move it, or use the apiVersion that the manifest was written for",
-            )
+    yield from _removed_fields(type(subject.view), subject.raw, path)
 
 
 def find_unknown_fields(
@@ -124,13 +122,42 @@ def find_unknown_fields(
 ) -> Iterator[Finding]:
     """Yield fields that no version has; an error for one that has all requests of a claim."""
     lacks_requests = _lacks_requests(subject.view)
-    for unknown in _unknown(type(subject.view), subject.raw, path):
-        kind, place, field = unknown.kind, unknown.place, unknown.field
-        if (kind, field) in _MOVED:
+    yield from _unknown_fields(type(subject.view), subject.raw, path, lacks_requests=lacks_requests)
+
+
+def find_fields_of_undecodable(kind: type[ApiStruct], raw: object) -> Iterator[Finding]:
+    """Yield the removed and unknown fields of an object that has values of the wrong type, so that no rule sees it.
+
+    Args:
+        kind: The view that it would have.
+        raw: The parsed object, in the current version.
+    """
+    yield from _removed_fields(kind, raw, FieldPath())
+    yield from _unknown_fields(kind, raw, FieldPath(), lacks_requests=False)
+
+
+def _removed_fields(kind: type[ApiStruct], raw: object, path: FieldPath) -> Iterator[Finding]:
+    for unknown in _unknown(kind, raw, path):
+        current_place = _MOVED.get((unknown.kind, unknown.field))
+        if current_place is not None:
+            yield error(
+                Code.REMOVED_FIELD,
+                unknown.place.child(unknown.field),
+                f"{current_place}, so it has no effect here",
+                "move it, or use the apiVersion that the manifest was written for",
+            )
+
+
+def _unknown_fields(
+    kind: type[ApiStruct], raw: object, path: FieldPath, *, lacks_requests: bool
+) -> Iterator[Finding]:
+    for unknown in _unknown(kind, raw, path):
+        of, place, field = unknown.kind, unknown.place, unknown.field
+        if (of, field) in _MOVED:
             continue
         detail = f"Kubernetes 1.37 has no field {quote_text(field)} here, and drops it"
-        cure = _CURES.get((kind, field))
-        right_place = _RIGHT_PLACES.get((kind, field))
+        cure = _CURES.get((of, field))
+        right_place = _RIGHT_PLACES.get((of, field))
         make = warning
         if lacks_requests and _has_requests(unknown.value):
             make = error

@@ -255,8 +255,29 @@ def test_a_key_of_several_drivers_becomes_a_limit_of_each(tmp_path: Path) -> Non
             "capability.volcano.sh/vgpu-memory",
             "no pod that was read",
         ),
+        (
+            api_object(
+                "Queue",
+                "research",
+                api_version="scheduling.run.ai/v2",
+                spec={"resources": {"gpu": {"limit": 4}}},
+            ),
+            "nvidia.com/gpu",
+            "the Queue of KAI names no namespace",
+        ),
+        (
+            api_object(
+                "ElasticQuotaProfile",
+                "gpus",
+                "team",
+                api_version="quota.koordinator.sh/v1alpha1",
+                spec={"resourceKeys": ["koordinator.sh/gpu-memory"]},
+            ),
+            "koordinator.sh/gpu-memory",
+            "names no namespace",
+        ),
     ],
-    ids=["percentage", "scope", "min", "tree", "parent", "queue of nobody"],
+    ids=["percentage", "scope", "min", "tree", "parent", "queue of nobody", "KAI", "profile"],
 )
 def test_what_has_no_counterpart_is_listed(
     subject: Document, line: str, reason: str, tmp_path: Path

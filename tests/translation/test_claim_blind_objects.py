@@ -7,6 +7,7 @@ import pytest
 from findings.finding import Severity
 from testing.builders import finding_texts
 from testing.documents import Document
+from translation.model.dimensions import AMOUNT_FIX
 from translation.reading.claim_blind_objects import MAX_VALUES, find_unseen_claims
 
 GPU, MEMORY = "nvidia.com/gpu", "nvidia.com/gpumem"
@@ -43,6 +44,11 @@ CASES = (
     Case(
         "a quota on a key and on the class",
         of_kind("ResourceQuota", hard={f"requests.{GPU}": "4", CLASS: "4"}),
+    ),
+    Case(
+        "a quota on memory and on the class, of which it counts the devices only",
+        of_kind("ResourceQuota", hard={f"requests.{MEMORY}": "4000", CLASS: "4"}),
+        "spec.hard",
     ),
     Case(
         "a quota on a key and on the implicit name of the class, which counts claims",
@@ -155,3 +161,32 @@ def test_quotas_and_queues_of_other_schedulers_see_no_claims(case: Case) -> None
 
     assert [str(finding.path) for finding in findings] == [case.path] * bool(case.path)
     assert all("scheduler keeps are counted as before" in finding.fix for finding in findings)
+
+
+@pytest.mark.parametrize(
+    ("document", "fix"),
+    [
+        (
+            of_kind("ResourceQuota", hard={f"requests.{GPU}": "4"}),
+            "count DEVICECLASS.deviceclass.resource.k8s.io/devices, too",
+        ),
+        (of_kind("ResourceQuota", hard={f"requests.{MEMORY}": "4"}), AMOUNT_FIX),
+        (
+            of_kind("ResourceQuota", hard={f"requests.{MEMORY}": "4", f"requests.{GPU}": "4"}),
+            f"count DEVICECLASS.deviceclass.resource.k8s.io/devices, too; {AMOUNT_FIX}",
+        ),
+        (
+            of_kind("LimitRange", limits=[{"type": "Container", "max": {MEMORY: "9k"}}]),
+            "limit claims by a DeviceQuota, which has perRequest and perDevice",
+        ),
+        (
+            FOREIGN[0].document,
+            "pods that Koordinator's scheduler keeps are counted as before; limit claims by a DeviceQuota "
+            "(see drawbridge quota convert), or by Kueue",
+        ),
+    ],
+    ids=["devices", "memory", "both", "LimitRange", "ElasticQuota"],
+)
+def test_a_number_of_devices_is_no_cure_for_a_limit_of_memory(document: Document, fix: str) -> None:
+    """The count of a class took the warning away, and three pods of 70000 MiB passed a quota of 30000."""
+    assert [finding.fix for finding in find_unseen_claims(document)] == [fix]

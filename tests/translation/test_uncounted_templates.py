@@ -8,9 +8,11 @@ from findings.finding import Severity
 from quotas.resource_quotas.scopes import Quota, Scope
 from testing.builders import DRANET, HAMI, NAMESPACE, NVIDIA, translation_snapshot
 from translation.cluster.snapshot import TemplateSummary, TranslationOptions, TranslationSnapshot
+from translation.model.dimensions import AMOUNT_FIX
 from translation.preflight.quotas.uncounted_templates import find_uncounted_templates
 
 GPU = "requests.nvidia.com/gpu"
+MEMORY = "requests.nvidia.com/gpumem"
 IMPLICIT = "requests.deviceclass.resource.kubernetes.io/"
 DEVICES = ".deviceclass.resource.k8s.io/devices"
 ALWAYS = (Scope(name="NotTerminating"),)
@@ -54,6 +56,8 @@ CASES = (
     Case("a quota on no device", cluster(counting("pods", "requests.cpu"))),
     Case("a quota on a key of another driver", cluster(counting("requests.rdma/hca_a"))),
     Case("the quota counts the class", cluster(counting(GPU, f"{HAMI}{DEVICES}"))),
+    Case("the quota counts the class, and its memory is not counted", cluster(
+        counting(MEMORY, f"{HAMI}{DEVICES}")), (f"quota-0 spec.hard[{MEMORY}]",)),
     Case("another one counts it by its implicit name", cluster(counting(GPU), counting(f"{IMPLICIT}{HAMI}"))),
     Case("a quota with a scope counts no claims", cluster(
         counting(GPU, f"{HAMI}{DEVICES}", scopes=ALWAYS)), (f"quota-0 spec.hard[{GPU}]",)),
@@ -87,3 +91,9 @@ def test_the_finding_names_the_templates_the_drivers_and_the_classes() -> None:
         f"{NVIDIA}, {HAMI} that this does not count"
     )
     assert finding.fix.startswith(f"count {NVIDIA}{DEVICES}, {HAMI}{DEVICES}, too")
+
+
+def test_memory_of_a_template_is_limited_by_no_number_of_devices() -> None:
+    (finding,) = find_uncounted_templates(cluster(counting(MEMORY)), TranslationOptions()).values()
+
+    assert finding.fix.startswith(f"{AMOUNT_FIX}; a template goes")

@@ -6,7 +6,7 @@ left, but nothing else tells the author.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from findings.field_path import FieldPath
@@ -14,6 +14,7 @@ from findings.finding import Code, Finding, warning
 from findings.text import join_names, printable
 from kube.api.extended_resources import IMPLICIT_PREFIX, implicit_class
 from kube.api.foreign_quotas import BY_TYPE, FOREIGN_QUOTAS, ForeignQuota
+from translation.model.dimensions import AMOUNT_FIX, counts_amounts
 from translation.model.intents import Vocabulary
 from translation.reading.arbiter import VOCABULARIES
 
@@ -53,7 +54,7 @@ def find_unseen_claims(
             Code.CLAIMS_NOT_SEEN,
             keys[sorted_keys[0]],
             f"names {key_names}: translated pods have claims instead, which it does not see",
-            _fix(document),
+            _fix(document, sorted_keys, vocabularies.values()),
         )
 
 
@@ -61,6 +62,8 @@ def find_named_keys(
     document: Mapping[str, Any], vocabularies: Mapping[str, Vocabulary] = VOCABULARIES
 ) -> dict[str, FieldPath]:
     """Return the device keys that an object names, with their places; none if it sees claims.
+
+    A ResourceQuota that counts the devices of claims still sees neither their memory nor their compute.
 
     Args:
         document: An object of any kind.
@@ -71,14 +74,14 @@ def find_named_keys(
         return {}
     if kind in _FOREIGN_KINDS and _foreign_quota(document) is None:
         return {}
-    if kind == "ResourceQuota" and _counts_claims(spec):
-        return {}
+    counts_devices = kind == "ResourceQuota" and _counts_claims(spec)
     keys: dict[str, FieldPath] = {}
     for name, path in _resource_names(spec):
         if implicit_class(name) or any(
             vocabulary.handles(name) for vocabulary in vocabularies.values()
         ):
-            keys.setdefault(name, path)
+            if not counts_devices or counts_amounts(name, vocabularies.values()):
+                keys.setdefault(name, path)
     quota = _foreign_quota(document)
     return keys | ({} if quota is None else _words_of_scheduler(quota.group, spec))
 
@@ -100,14 +103,23 @@ def _resource_names(spec: object) -> Iterator[tuple[str, FieldPath]]:
             yield name, path
 
 
-def _fix(document: Mapping[str, Any]) -> str:
+def _fix(
+    document: Mapping[str, Any], keys: Sequence[str], vocabularies: Collection[Vocabulary]
+) -> str:
     quota = _foreign_quota(document)
     if quota is not None:
         return (
             f"pods that {quota.owner}'s scheduler keeps are counted as before; limit claims by a "
-            "ResourceQuota on their DeviceClass, or by Kueue"
+            "DeviceQuota (see drawbridge quota convert), or by Kueue"
         )
-    return _FIXES.get(str(document.get("kind")), _POLICY_FIX)
+    match document.get("kind"):
+        case "ResourceQuota":
+            are_amounts = {counts_amounts(key, vocabularies) for key in keys}
+            return "; ".join(_QUOTA_FIXES[is_amount] for is_amount in sorted(are_amounts))
+        case "LimitRange":
+            return _LIMIT_RANGE_FIX
+        case _:
+            return _POLICY_FIX
 
 
 def _foreign_quota(document: Mapping[str, Any]) -> ForeignQuota | None:
@@ -133,10 +145,12 @@ _WORDS: Final = {
 }
 """API group and field that limits devices to the key that pods request them by."""
 _POLICY_FIX: Final = "write the policy for resourceclaims and resourceclaimtemplates, too"
-_FIXES: Final = {
-    "ResourceQuota": f"count DEVICECLASS{_CLASS_SUFFIX}, too",
-    "LimitRange": "limit claims by a ResourceQuota on their DeviceClass",
+_LIMIT_RANGE_FIX: Final = "limit claims by a DeviceQuota, which has perRequest and perDevice"
+_QUOTA_FIXES: Final = {
+    False: f"count DEVICECLASS{_CLASS_SUFFIX}, too",
+    True: AMOUNT_FIX,
 }
+"""The fixes of lines on devices, and of those on amounts such as memory."""
 
 
 def _counts_claims(spec: Mapping[str, Any]) -> bool:

@@ -7,6 +7,7 @@ from findings.field_path import FieldPath
 from findings.finding import Code, Finding, error, warning
 from quotas.resource_quotas.scopes import REQUESTS, Quota, devices_of_class
 from translation.cluster.snapshot import QuotaPolicy, TranslationOptions, TranslationSnapshot
+from translation.model.dimensions import AMOUNT_FIX, counts_amounts
 from translation.model.intents import LegacyPod, Vocabulary
 from translation.preflight.model.inputs import PreflightInput
 from translation.preflight.quotas.coverage import (
@@ -18,7 +19,6 @@ from translation.preflight.quotas.coverage import (
     kinds_of_classes,
     matching_quotas,
 )
-from translation.preflight.quotas.dimensions import counts_amounts
 from translation.record.derive import Readings
 
 LIMITS: Final = "limits."
@@ -26,9 +26,8 @@ LIMITS: Final = "limits."
 
 Source: Project-HAMi/HAMi v2.10, pkg/device/quota.go, managedQuotaName.
 """
-AMOUNT_FIX: Final = (
-    "no ResourceQuota counts memory or compute of claims, and a DeviceQuota does: drawbridge quota convert prints "
-    "one; then remove the line; translation.quota: warn admits the pods, and gives this limit up"
+_AMOUNT_FIX: Final = (
+    f"{AMOUNT_FIX}; translation.quota: warn admits the pods, and gives this limit up"
 )
 
 
@@ -64,7 +63,7 @@ def check_quotas(inputs: PreflightInput) -> Iterator[Finding]:
         # Devices are counted in place of devices; nothing counts the memory and compute of claims.
         is_amount = counts_amounts(key, vocabularies)
         names = uncounted(key)
-        fix = AMOUNT_FIX if is_amount else _count_fix(names or (), has_selectors=has_selectors)
+        fix = _AMOUNT_FIX if is_amount else _count_fix(names or (), has_selectors=has_selectors)
         for name, quota in counting if is_amount or names is not None else ():
             line = _line_without_claims(quota, key, classes, snapshot)
             if line:

@@ -10,7 +10,12 @@ from collections.abc import Iterable, Mapping
 from findings.field_path import FieldPath
 from findings.finding import Code, Finding, warning
 from quotas.resource_quotas.scopes import REQUESTS, Quota, devices_of_class
-from translation.cluster.snapshot import TranslationOptions, TranslationSnapshot
+from translation.cluster.snapshot import (
+    TranslationOptions,
+    TranslationSnapshot,
+    vocabularies_in_force,
+)
+from translation.model.dimensions import AMOUNT_FIX, counts_amounts
 from translation.preflight.quotas.coverage import (
     counts_claims,
     drivers_of_class,
@@ -41,7 +46,7 @@ def find_uncounted_templates(
             if not is_class_counted(device_class, quotas.values())
         }
         for name, quota in sorted(quotas.items()):
-            finding = _check_quota(quota, uncounted_templates, snapshot, options)
+            finding = _check_quota(quota, by_class, uncounted_templates, snapshot, options)
             if finding is not None:
                 findings[namespace, name] = finding
     return findings
@@ -49,12 +54,21 @@ def find_uncounted_templates(
 
 def _check_quota(
     quota: Quota,
-    templates: TemplatesByClass,
+    all_templates: TemplatesByClass,
+    uncounted_templates: TemplatesByClass,
     snapshot: TranslationSnapshot,
     options: TranslationOptions,
 ) -> Finding | None:
-    """Return the warning about the first key of a quota with a driver that has such templates."""
+    """Return the warning about the first key of a quota with a driver that has such templates.
+
+    Args:
+        all_templates: The templates of the namespace; no line on devices counts their memory or compute.
+        uncounted_templates: Those of classes that no quota counts.
+    """
+    vocabularies = vocabularies_in_force(options, snapshot.profiles).values()
     for key in sorted(quota.counted_keys()):
+        is_amount = counts_amounts(key, vocabularies)
+        templates = all_templates if is_amount else uncounted_templates
         drivers_of_quota = drivers_of_key(key, snapshot, options)
         drivers_by_class = {
             device_class: common_drivers
@@ -65,13 +79,14 @@ def _check_quota(
         if drivers_by_class:
             names = sorted({name for chosen in drivers_by_class for name in templates[chosen]})
             drivers = sorted(frozenset[str]().union(*drivers_by_class.values()))
+            fix = f"count {', '.join(map(devices_of_class, drivers_by_class))}, too"
             return warning(
                 Code.TEMPLATE_NOT_COUNTED,
                 FieldPath.of("spec", "hard").key(f"{REQUESTS}{key}"),
                 f"a pod that names ResourceClaimTemplate {_first_of(names)} gets devices of "
                 f"{', '.join(drivers)} that this does not count",
-                f"count {', '.join(map(devices_of_class, drivers_by_class))}, too; a template goes when it is "
-                "deleted together with the pods that name it",
+                f"{AMOUNT_FIX if is_amount else fix}; a template goes when it is deleted together with the pods "
+                "that name it",
             )
     return None
 

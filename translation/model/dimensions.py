@@ -13,6 +13,11 @@ from translation.model.keys import ANY, Key, KeyOutcome, Place
 
 AMOUNTS: Final = frozenset({"MiB", "GiB", "bytes", "blocks of 256 MiB", "percent", "1/1000"})
 """The units of keys that are parts of devices, in tables of vocabularies."""
+AMOUNT_FIX: Final = (
+    "no ResourceQuota counts memory or compute of claims, and a DeviceQuota does: drawbridge quota convert prints "
+    "one; then remove the line"
+)
+"""The fix of a line on such an amount."""
 _DEVICES: Final = frozenset({KeyOutcome.COUNT, KeyOutcome.CLASS})
 
 
