@@ -94,6 +94,7 @@ class AssessedCluster(msgspec.Struct, frozen=True, kw_only=True):
         unknown_devices: Node to what its device plugins offer, for nodes whose devices are not known.
         sliced: Nodes that offer each device several times, with the number; none where each of their pods may get a
             whole one.
+        converts_quotas: The workloads are evaluated by the quotas as they would be converted.
     """
 
     workloads: tuple[AssessedWorkload, ...]
@@ -105,6 +106,7 @@ class AssessedCluster(msgspec.Struct, frozen=True, kw_only=True):
     replaced_lines: tuple[ReplacedLines, ...] = ()
     unknown_devices: Mapping[str, tuple[str, ...]] = {}
     sliced: Mapping[str, int] = {}
+    converts_quotas: bool = True
 
 
 class Assessment(msgspec.Struct, frozen=True, kw_only=True):
@@ -307,6 +309,7 @@ def complete_assessment(
             unreadable,
             unread_nodes=[node.node for node in cluster.nodes if node.is_unreadable],
             unserved=unserved,
+            converts_quotas=cluster.converts_quotas,
         ),
         *check_parts(cluster.sliced, in_parts),
         *check_shares(cluster.workloads, cluster.version),
@@ -444,6 +447,7 @@ def assess_cluster(
         replaced_lines=replaced_lines,
         unknown_devices=unknown_device_keys(state.nodes, {node.node for node in nodes}),
         sliced=sliced,
+        converts_quotas=converts_quotas,
     )
 
 

@@ -76,6 +76,7 @@ def find_blockers(
     *,
     unread_nodes: Iterable[str] = (),
     unserved: Collection[str] = (),
+    converts_quotas: bool = True,
 ) -> Iterator[Blocker]:
     """Yield the blockers, those of the cluster first.
 
@@ -85,6 +86,7 @@ def find_blockers(
         unreadable: Resources that could not be read.
         unread_nodes: The nodes whose devices HAMi has registered in a form that cannot be read.
         unserved: The workloads that no node would serve, however empty it was.
+        converts_quotas: The workloads are evaluated by the quotas as they would be converted.
     """
     yield from check_version(version)
     yield from check_readable(unreadable)
@@ -96,7 +98,7 @@ def find_blockers(
             objects=references,
         )
     yield from _check_drivers(nodes)
-    yield from _check_refused(workloads)
+    yield from _check_refused(workloads, converts_quotas=converts_quotas)
     yield from _check_capacity(capacity, unserved)
 
 
@@ -181,15 +183,21 @@ def nvidia_driver(labels: Mapping[str, str]) -> int | None:
 
 _MAX_FIXES: Final = 4
 """Fixes of one code that have a blocker each; fixes with values of objects in them may be as many as these."""
+_HELD: Final = "; `drawbridge plan` holds these namespaces"
+_CONVERTED: Final = (
+    "; the runbooks of `drawbridge plan` convert the quotas that can be, and the namespaces of others are held"
+)
 _MORE_FIXES: Final = {
-    Code.QUOTA_NOT_COUNTED.value: "; `drawbridge plan` holds these namespaces",
+    Code.QUOTA_NOT_COUNTED.value: _HELD,
     Code.SHARES_NOT_SUPPORTED.value: "; if it is on already, say so in validation.featureGates of the file "
     "that --settings names",
 }
 """Commands that do for the whole cluster what a finding says of one object."""
 
 
-def _check_refused(workloads: Iterable[AssessedWorkload]) -> Iterator[Blocker]:
+def _check_refused(
+    workloads: Iterable[AssessedWorkload], *, converts_quotas: bool
+) -> Iterator[Blocker]:
     """Yield a blocker for each code that pods would be rejected with, and each of its fixes, the most common first."""
     by_code: dict[str, dict[str, list[str]]] = {}
     for workload in workloads:
@@ -202,6 +210,9 @@ def _check_refused(workloads: Iterable[AssessedWorkload]) -> Iterator[Blocker]:
         for code, fix in fixes.items():
             by_code.setdefault(code, {}).setdefault(fix, []).append(workload.key.reference)
     counts = {code: sum(map(len, fixes.values())) for code, fixes in by_code.items()}
+    more_fixes = _MORE_FIXES
+    if not converts_quotas:
+        more_fixes = {**_MORE_FIXES, Code.QUOTA_NOT_COUNTED.value: _CONVERTED}
     for code, names_by_fix in sorted(
         by_code.items(), key=lambda entry: (-counts[entry[0]], entry[0])
     ):
@@ -209,7 +220,7 @@ def _check_refused(workloads: Iterable[AssessedWorkload]) -> Iterator[Blocker]:
             yield Blocker(
                 code=code,
                 message="pods would be rejected",
-                fix=fix + _MORE_FIXES.get(code, ""),
+                fix=fix + more_fixes.get(code, ""),
                 objects=tuple(names),
             )
 

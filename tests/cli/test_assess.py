@@ -573,7 +573,10 @@ def test_pods_are_validated_as_if_quotas_that_can_be_converted_were(tmp_path: Pa
     assert outcomes(answer) == {"Deployment/team/share": ("translated", 1)}
     assert answer["quotasToConvert"] == ["ResourceQuota/team/gpus"]
     assert as_they_are.exit_code == 1
-    assert outcomes(json.loads(as_they_are.stdout)) == {"Deployment/team/share": ("refused", 1)}
+    refused = json.loads(as_they_are.stdout)
+    assert outcomes(refused) == {"Deployment/team/share": ("refused", 1)}
+    (blocker,) = refused["blockers"]
+    assert "runbooks of `drawbridge plan` convert the quotas" in blocker["fix"]
 
 
 def test_a_quota_with_scopes_that_counts_no_claims_is_named_with_the_reason(tmp_path: Path) -> None:

@@ -181,8 +181,10 @@ def test_quotas_and_queues_of_other_schedulers_see_no_claims(case: Case) -> None
         ),
         (
             FOREIGN[0].document,
-            "pods that Koordinator's scheduler keeps are counted as before; limit claims by a DeviceQuota "
-            "(see drawbridge quota convert), or by Kueue",
+            (
+                "pods that Koordinator's scheduler keeps are counted as before; limit claims by a DeviceQuota "
+                "(see drawbridge quota convert), or by Kueue"
+            ),
         ),
     ],
     ids=["devices", "memory", "both", "LimitRange", "ElasticQuota"],

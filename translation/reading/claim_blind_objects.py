@@ -77,11 +77,11 @@ def find_named_keys(
     counts_devices = kind == "ResourceQuota" and _counts_claims(spec)
     keys: dict[str, FieldPath] = {}
     for name, path in _resource_names(spec):
-        if implicit_class(name) or any(
+        is_key = implicit_class(name) or any(
             vocabulary.handles(name) for vocabulary in vocabularies.values()
-        ):
-            if not counts_devices or counts_amounts(name, vocabularies.values()):
-                keys.setdefault(name, path)
+        )
+        if is_key and not (counts_devices and not counts_amounts(name, vocabularies.values())):
+            keys.setdefault(name, path)
     quota = _foreign_quota(document)
     return keys | ({} if quota is None else _words_of_scheduler(quota.group, spec))
 
