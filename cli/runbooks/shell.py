@@ -81,7 +81,6 @@ noted() { printf -v last_command '%q ' "$@" && last_command="${last_command% }";
 kubectl() {
   note_guards "$@"
   noted kubectl "$@" && command kubectl ${context:+"--context=$context"} "$@" || repeat_restart "$?" "$@" || return
-  if [ "$1" = uncordon ]; then draining=; fi
 }
 # kubectl refuses to restart what was restarted within the same second, as by a run that was killed.
 repeat_restart() {
@@ -125,13 +124,13 @@ change_object() {
 }
 
 # What keeps autoscalers from nodes: a line for each node with the annotations that this run has set, as
-# kubectl takes them off; and the node that is empty, or is being drained.
+# kubectl takes them off; and the nodes that are empty, or are being drained.
 guarded=
-draining=
+drained=' '
 note_guards() {
   local node="${3:-}" word marks=
   case "$1 ${2:-}" in
-    drain*) draining="$2" ;;
+    drain*) drained="$drained$2 " ;;
     'annotate node')
       guarded="$(printf '%s' "$guarded" | grep -v "^$node " || true)"$'\n'
       for word in "$@"; do
@@ -148,7 +147,7 @@ release_guards() {
   local node marks words
   while read -r node marks; do
     if [ -z "$node" ]; then continue; fi
-    if [ "$node" = "$draining" ]; then
+    if [[ "$drained" == *" $node "* ]]; then
       printf '%s keeps %s, since it is drained: switch.sh or rollback.sh takes that off\n' \
         "$node" "${marks%-}" >&2
       continue

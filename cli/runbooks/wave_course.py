@@ -19,6 +19,7 @@ _TITLES: Final = {
     StepKind.UNCORDON: "node {node}",
     StepKind.NAMESPACES: "namespaces",
     StepKind.RESTARTS: "workloads that are created again",
+    StepKind.END: "marks for autoscalers, taken off",
     StepKind.VERIFY: "checks after the wave",
 }
 _SHARED_LINE: Final = f'{CLUSTER_SCRIPT}"'

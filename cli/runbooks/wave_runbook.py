@@ -69,7 +69,7 @@ def switch_parts(plan: Plan, wave: Wave, verify: str = "") -> tuple[Part, ...]:
     parts = [
         Part(
             Step(script=path, kind=StepKind.BEGIN),
-            [*_quota_lines(plan, wave), *(mark for node in wave.nodes for mark in _marks(node))],
+            [*_quota_lines(plan, wave), *_guard_lines(wave.nodes)],
         )
     ]
     for number, node in enumerate(wave.nodes):
@@ -99,6 +99,13 @@ def switch_parts(plan: Plan, wave: Wave, verify: str = "") -> tuple[Part, ...]:
         *recreation_lines(wave),
     ]
     parts.append(Part(Step(script=path, kind=StepKind.RESTARTS), restarts))
+    used = [
+        node
+        for earlier in plan.waves[: wave.wave]
+        for node in earlier.nodes
+        if max(earlier.wave, earlier.coupled_until) == wave.wave
+    ]
+    parts.append(Part(Step(script=path, kind=StepKind.END), [*_release_lines(used)]))
     return _with_commands(parts)
 
 
@@ -123,7 +130,7 @@ def rollback_parts(plan: Plan, wave: Wave) -> tuple[Part, ...]:
     nodes = wave.nodes[::-1]
     for number, node in enumerate(nodes):
         wait = [
-            *_marks(node),
+            *_guard_lines([node]),
             *_wait_lines(
                 wave,
                 nodes[number:],
@@ -131,7 +138,9 @@ def rollback_parts(plan: Plan, wave: Wave) -> tuple[Part, ...]:
             ),
         ]
         drain = [*_giving_back_lines(node), *_later_rollbacks(wave, node)]
-        parts += _node_parts(path, node, wait, drain, ())
+        *former, uncordon = _node_parts(path, node, wait, drain, ())
+        released = [*uncordon.commands, *_release_commands([node])]
+        parts += [*former, uncordon._replace(commands=released)]
     restarts = [
         *restart_lines(wave, with_claims=True),
         *_recreated_daemon_pods(wave),
@@ -244,11 +253,8 @@ def _node_parts(
         comments.append(comment(f"{verb} pod {work.pod.partition('/')[2]} {describe_work(work)}"))
     yield Part(Step(script=path, kind=StepKind.WAIT, node=node.name), wait, comments)
     yield Part(Step(script=path, kind=StepKind.DRAIN, node=node.name), drain)
-    uncordon = [command("kubectl", "uncordon", node.name)]
-    if node.annotations:
-        marks = [f"{key}-" for key in node.annotations]
-        uncordon.append(command("kubectl", "annotate", "node", node.name, *marks))
-    yield Part(Step(script=path, kind=StepKind.UNCORDON, node=node.name), uncordon)
+    uncordon = Step(script=path, kind=StepKind.UNCORDON, node=node.name)
+    yield Part(uncordon, [command("kubectl", "uncordon", node.name)])
 
 
 def _wait_lines(wave: Wave, nodes: Sequence[PlannedNode], reason: str) -> Iterator[str]:
@@ -398,8 +404,26 @@ def _offered_lines(node: PlannedNode) -> Iterator[str]:
         )
 
 
-def _marks(node: PlannedNode) -> Iterator[str]:
-    if node.annotations:
-        yield "# No autoscaler removes the node while it is empty."
+def _guard_lines(nodes: Iterable[PlannedNode]) -> Iterator[str]:
+    """Yield the commands that keep autoscalers from nodes until pods may use them."""
+    guarded = [node for node in nodes if node.annotations]
+    if guarded:
+        yield "# No autoscaler removes a node that is drained, or that no pod uses yet."
+    for node in guarded:
         marks = [f"{key}=true" for key in node.annotations]
         yield command("kubectl", "annotate", "node", node.name, "--overwrite", *marks)
+
+
+def _release_lines(nodes: Iterable[PlannedNode]) -> Iterator[str]:
+    """Yield the commands that take off what keeps autoscalers from nodes, with a comment."""
+    commands = [*_release_commands(nodes)]
+    if commands:
+        yield "# Pods may use these nodes by now; an autoscaler may remove one that stays empty."
+    yield from commands
+
+
+def _release_commands(nodes: Iterable[PlannedNode]) -> Iterator[str]:
+    for node in nodes:
+        if node.annotations:
+            marks = [f"{key}-" for key in node.annotations]
+            yield command("kubectl", "annotate", "node", node.name, *marks)

@@ -184,9 +184,7 @@ def nvidia_driver(labels: Mapping[str, str]) -> int | None:
 _MAX_FIXES: Final = 4
 """Fixes of one code that have a blocker each; fixes with values of objects in them may be as many as these."""
 _HELD: Final = "; `drawbridge plan` holds these namespaces"
-_CONVERTED: Final = (
-    "; the runbooks of `drawbridge plan` convert the quotas that can be, and the namespaces of others are held"
-)
+_CONVERTED: Final = "; the runbooks of `drawbridge plan` convert the quotas that can be, and the namespaces of others are held"
 _MORE_FIXES: Final = {
     Code.QUOTA_NOT_COUNTED.value: _HELD,
     Code.SHARES_NOT_SUPPORTED.value: "; if it is on already, say so in validation.featureGates of the file "

@@ -21,6 +21,8 @@ class StepKind(StrEnum):
     NAMESPACES = "namespaces"
     """Set the labels of namespaces, or take them back."""
     RESTARTS = "restarts"
+    END = "end"
+    """Take off the marks of nodes for autoscalers."""
     VERIFY = "verify"
 
 

@@ -94,3 +94,12 @@ def test_only_a_drained_node_keeps_it_and_that_is_said(tmp_path: Path) -> None:
     assert 130 == status, text
     assert ["gpu-0"] == script.annotated()
     assert f"gpu-0 keeps {KEY}, since it is drained: switch.sh or rollback.sh" in text
+
+
+def test_a_switched_node_that_is_still_empty_keeps_it(tmp_path: Path) -> None:
+    script = Script(tmp_path, "kubectl cordon gpu-1")
+
+    status, text = script.run()
+
+    assert 130 == status, text
+    assert ["gpu-0"] == script.annotated()

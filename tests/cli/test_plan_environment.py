@@ -160,6 +160,39 @@ def test_a_node_of_a_pool_is_kept_while_it_is_empty(
         assert lines.index("kubectl uncordon gpu-0") < end
 
 
+def test_a_switched_node_is_kept_until_pods_may_use_it(tmp_path: Path) -> None:
+    """Uncordoned and empty it was without the annotation, for as long as other nodes of the wave took."""
+    pool = {"cloud.google.com/gke-nodepool": "a100"}
+    nodes = [plugin_node(f"gpu-{number}", 4, **pool) for number in range(2)]
+
+    planned(tmp_path, [*nodes, PLUGIN], "--wave-nodes", 2)
+
+    lines = [line.strip() for line in script(tmp_path, "wave-1/switch.sh").splitlines()]
+    key = "cluster-autoscaler.kubernetes.io/scale-down-disabled"
+    last = max(number for number, line in enumerate(lines) if line.startswith("kubectl uncordon"))
+    for node in ("gpu-0", "gpu-1"):
+        assert last < lines.index(f"kubectl annotate node {node} {key}-")
+
+
+def test_a_node_is_kept_while_its_namespace_is_in_two_systems(tmp_path: Path) -> None:
+    nodes = [hami_node(name, 1) for name in ("h0", "h1", "h2")]
+    for node in nodes:
+        node["metadata"]["labels"]["cloud.google.com/gke-nodepool"] = "a100"
+    full = {GPU: "1", "nvidia.com/gpumem": "40960"}
+    teams = [*workload("a", full, ["h0"]), *workload("b", full, ["h1"])]
+
+    plan = planned(tmp_path, [*nodes, namespace("team"), *teams], "--wave-nodes", 1)
+
+    first, second, _ = plan["waves"]
+    assert 2 == first["coupledUntil"], "the case is about two waves in one sitting"
+    kept = first["nodes"][0]["name"]
+    release = f"annotate node {kept} cluster-autoscaler.kubernetes.io/scale-down-disabled-"
+    assert release not in script(tmp_path, "wave-1/switch.sh")
+    assert release in script(tmp_path, "wave-2/switch.sh")
+    own = second["nodes"][0]["name"]
+    assert release.replace(kept, own) in script(tmp_path, "wave-2/switch.sh")
+
+
 def test_an_annotation_of_somebody_else_stays(tmp_path: Path) -> None:
     node = plugin_node("gpu-0", 4, **{"karpenter.sh/nodepool": "a100"})
     node["metadata"]["annotations"] = {"karpenter.sh/do-not-disrupt": "true"}
