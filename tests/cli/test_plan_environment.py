@@ -176,8 +176,8 @@ def test_a_switched_node_is_kept_until_pods_may_use_it(tmp_path: Path) -> None:
 
 def test_a_node_is_kept_while_its_namespace_is_in_two_systems(tmp_path: Path) -> None:
     nodes = [hami_node(name, 1) for name in ("h0", "h1", "h2")]
-    for node in nodes:
-        node["metadata"]["labels"]["cloud.google.com/gke-nodepool"] = "a100"
+    for hami in nodes:
+        hami["metadata"]["labels"]["cloud.google.com/gke-nodepool"] = "a100"
     full = {GPU: "1", "nvidia.com/gpumem": "40960"}
     teams = [*workload("a", full, ["h0"]), *workload("b", full, ["h1"])]
 
