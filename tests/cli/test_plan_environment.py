@@ -170,8 +170,8 @@ def test_a_switched_node_is_kept_until_pods_may_use_it(tmp_path: Path) -> None:
     lines = [line.strip() for line in script(tmp_path, "wave-1/switch.sh").splitlines()]
     key = "cluster-autoscaler.kubernetes.io/scale-down-disabled"
     last = max(number for number, line in enumerate(lines) if line.startswith("kubectl uncordon"))
-    for node in ("gpu-0", "gpu-1"):
-        assert last < lines.index(f"kubectl annotate node {node} {key}-")
+    for name in ("gpu-0", "gpu-1"):
+        assert last < lines.index(f"kubectl annotate node {name} {key}-")
 
 
 def test_a_node_is_kept_while_its_namespace_is_in_two_systems(tmp_path: Path) -> None:
