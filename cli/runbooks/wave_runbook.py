@@ -415,7 +415,7 @@ def _guard_lines(nodes: Iterable[PlannedNode]) -> Iterator[str]:
 
 
 def _release_lines(nodes: Iterable[PlannedNode]) -> Iterator[str]:
-    """Yield the commands that take off what keeps autoscalers from nodes, with a comment."""
+    """Yield the commands that give nodes back to autoscalers, with a comment."""
     commands = [*_release_commands(nodes)]
     if commands:
         yield "# Pods may use these nodes by now; an autoscaler may remove one that stays empty."
