@@ -67,6 +67,8 @@ class ClosestFit(msgspec.Struct, frozen=True, kw_only=True):
         pods: The number of equal pods of a group that all are to be changed; 0 for a pod on its own.
         alternative: A change that is enough as well: one of the same cost to another request, or without
             that a constraint that is dropped instead of smaller requests or other devices; None without one.
+        smaller_group: A change of the group to fewer pods that loses less, in the imperative; empty
+            without one.
     """
 
     changes: tuple[Change, ...]
@@ -75,6 +77,7 @@ class ClosestFit(msgspec.Struct, frozen=True, kw_only=True):
     fix_in_keys: str = ""
     pods: int = 0
     alternative: "ClosestFit | None" = None
+    smaller_group: str = ""
 
     @property
     def cost(self) -> int:
@@ -114,9 +117,10 @@ class ClosestFit(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def fix(self) -> str:
-        """The changes as a fix: `request 2 devices to fit node node-a`, and the alternative."""
+        """The changes as a fix: `request 2 devices to fit node node-a`, and the others."""
+        first = f"{self.smaller_group}, or " if self.smaller_group else ""
         other = f", or {self.alternative.fix}" if self.alternative is not None else ""
-        return f"{self._own_fix}{other}"
+        return f"{first}{self._own_fix}{other}"
 
     @property
     def _own_fix(self) -> str:

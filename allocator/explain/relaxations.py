@@ -90,6 +90,11 @@ def find_relaxations(
         yield from find_constraint_relaxations(nodes, number, claim, requests)
 
 
+def cost_of_fewer(count: int, whole: int) -> int:
+    """Return the cost of fewer devices, or of fewer pods of a group, than a whole number."""
+    return _COUNT + _COUNT_LOST * (whole - count) // max(whole, 1)
+
+
 class _RequestRelaxations:
     """Relaxations of one request, or of one of its alternatives."""
 
@@ -167,7 +172,7 @@ class _RequestRelaxations:
             base, whole = _COUNT, request.count
 
         def option(count: int) -> Option:
-            cost = base + _COUNT_LOST * (whole - count) // max(whole, 1)
+            cost = base - _COUNT + cost_of_fewer(count, whole)
             edit = self._edit(
                 lambda exact: replace(exact, allocation_mode="ExactCount", count=count)
             )

@@ -3,8 +3,12 @@
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from msgspec.structs import replace
+
 from allocator.declarations.model import DeclaredGroup, GroupSystem
-from allocator.explain.failure import NodeReason
+from allocator.explain.change import ClosestFit
+from allocator.explain.failure import FailedAttempt, NodeReason
+from allocator.explain.relaxations import cost_of_fewer
 from allocator.groups.arrangement import arrangement_of
 from allocator.groups.model import (
     GroupDoesNotFit,
@@ -122,7 +126,32 @@ def describe(group: DeclaredGroup, outcome: GroupDoesNotFit | GroupUndecided) ->
     return NodeReason(code=code, message=message)
 
 
-def advise_minimum(
+def failed_group(
+    group: DeclaredGroup,
+    outcome: GroupDoesNotFit | GroupUndecided,
+    reason: NodeReason,
+    fit: ClosestFit | None,
+) -> FailedAttempt:
+    """Return the failure of a group.
+
+    A smaller group, which has a place, is part of the closest fit where it loses less than a smaller request of
+    each pod; else it is advice.
+
+    Args:
+        group: The group.
+        outcome: The decision about its pods without a node.
+        reason: The outcome in words.
+        fit: The closest fit of each of its pods; None without one.
+    """
+    title = new_result(group).title
+    advice = _advise_minimum(group, outcome)
+    pods = len(group.placed) + len(outcome.closest.nodes)
+    if fit is not None and advice and cost_of_fewer(pods, group.min_count) <= fit.cost:
+        fit, advice = replace(fit, smaller_group=advice[0]), ()
+    return FailedAttempt(title=title, group_reason=reason, closest_fit=fit, advice=advice)
+
+
+def _advise_minimum(
     group: DeclaredGroup, outcome: GroupDoesNotFit | GroupUndecided
 ) -> tuple[str, ...]:
     """Return the advice to lower the minimum of a group to the number of fitting pods; none without any.

@@ -153,6 +153,7 @@ def explain_pending_pod(
     resources: Mapping[str, NodeResources] | None = None,
     *,
     waiting_helps: bool = True,
+    with_fits: bool = True,
 ) -> Explanation | None:
     """Explain a pending pod; None when a node has devices for it, and takes it.
 
@@ -161,6 +162,7 @@ def explain_pending_pod(
     Args:
         resources: Node to its CPU, memory and other counted resources; None where only devices count.
         waiting_helps: False to leave out the closest fit of the idle cluster.
+        with_fits: False to leave out all closest fits.
     """
     if projection.missing:
         messages = list(dict.fromkeys(missing.message for missing in projection.missing))
@@ -194,7 +196,7 @@ def explain_pending_pod(
     cause = cause_of_rejection(rejecting)
     # What keeps the pod from devices that are free comes first.
     head = "" if rejecting is None else _free_devices(nodes, rejecting)
-    note = _note(groups, tuple(_closest_fits(failure)), head)
+    note = _note(groups, tuple(_closest_fits(failure)) if with_fits else (), head)
     # That other nodes have no such devices is a reason only if no node has any.
     return _explanation(note, reasons or [("", Reason.NO_DEVICES)], cause)
 

@@ -35,9 +35,9 @@ from allocator.pods.claims import Name, PodClaims, claim_name, pod_name
 from allocator.simulation.attempt import BestNode, PlacementAttempt
 from allocator.simulation.best_verdicts import best_verdicts
 from allocator.simulation.group_attempt import (
-    advise_minimum,
     build_question,
     describe,
+    failed_group,
     member,
     member_name,
     new_result,
@@ -292,11 +292,10 @@ class _Run:
                 return None
             reason = describe(group, outcome)
             is_uniform = has_equal_members(question)
-            advice = advise_minimum(group, outcome)
-            failed_attempt = FailedAttempt(title=result.title, group_reason=reason, advice=advice)
+            fit = None
             if is_uniform and len(self._failed) < self._options.closest_fits:
                 fit = closest_fit_of_group(self._state.cluster, question)
-                failed_attempt = replace(failed_attempt, closest_fit=fit)
+            failed_attempt = failed_group(group, outcome, reason, fit)
             self._explain_group(attempts, outcome.closest, failed_attempt, is_uniform=is_uniform)
         except AttemptFailed as error:
             self._state.take_back(checkpoint)

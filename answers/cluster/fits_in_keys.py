@@ -199,6 +199,9 @@ def _with_words(
     fit: ClosestFit | None, reword: Callable[[ClosestFit], ClosestFit]
 ) -> ClosestFit | None:
     """Return a closest fit in other words, with its alternative unless only one of both is in keys."""
+    if fit is not None and fit.smaller_group:
+        own_fit = _with_words(replace(fit, smaller_group=""), reword)
+        return own_fit and replace(own_fit, smaller_group=fit.smaller_group)
     if fit is None or fit.alternative is None:
         return None if fit is None else reword(fit)
     own, other = reword(replace(fit, alternative=None)), reword(fit.alternative)

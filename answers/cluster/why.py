@@ -391,12 +391,18 @@ def _users(claim: ResourceClaim, state: ClusterState) -> list[Pod]:
 
 
 def explain_pending(
-    pod: Pod, state: ClusterState, cluster: Cluster, *, waiting_helps: bool = True
+    pod: Pod,
+    state: ClusterState,
+    cluster: Cluster,
+    *,
+    waiting_helps: bool = True,
+    with_fits: bool = True,
 ) -> waiting.Explanation | None:
     """Explain a pending pod in a line, as the observer does; None if a node takes it, or it requests no devices.
 
     Args:
         waiting_helps: False where the devices in use are those of pods that start with it.
+        with_fits: False to leave out the changes that help.
     """
     resources = extended_resources(state.classes.values())
     look = waiting.project_pod(pod, state.claims, state.templates, resources)
@@ -409,6 +415,7 @@ def explain_pending(
         resources,
         state.node_resources(),
         waiting_helps=waiting_helps,
+        with_fits=with_fits,
     )
 
 

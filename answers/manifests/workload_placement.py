@@ -1,14 +1,15 @@
 """The placement of all pods of a workload of manifests, one beside the other. Pure."""
 
 from collections.abc import Collection
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
 from allocator.cluster.cluster import Cluster
+from allocator.declarations.collect import PodGroups
 from allocator.model.feature_gates import Features
 from allocator.model.usage import Usage
-from allocator.pods.claims import Name
+from allocator.pods.claims import Name, pod_name
 from allocator.simulation.model import (
     PlacedPod,
     SimulationInput,
@@ -33,6 +34,11 @@ from kube.api.workloads import pod_path
 from kube.manifests.source import SourceObject
 from translation.reading.custom_workloads import workload_kind
 
+_PODS_FIELDS: Final = {"Job": "parallelism"} | dict.fromkeys(
+    ("Deployment", "ReplicaSet", "StatefulSet"), "replicas"
+)
+"""Kind of a workload to its field with the number of pods that run together."""
+
 
 class WorkloadPlacement(NamedTuple):
     """The placement of all pods of a workload of manifests.
@@ -42,6 +48,7 @@ class WorkloadPlacement(NamedTuple):
         rejections: The pods that quotas hold back, with their reasons.
         cluster: The cluster after the placement.
         before: The usage before it.
+        fewer_pods: The change to as many pods as get a place, in a sentence; empty where there is none.
     """
 
     together: PodsTogether
@@ -49,6 +56,7 @@ class WorkloadPlacement(NamedTuple):
     rejections: tuple[PlacedPod, ...]
     cluster: Cluster
     before: Usage
+    fewer_pods: str = ""
 
     @property
     def unplaced_pods(self) -> frozenset[Name]:
@@ -94,12 +102,45 @@ def place_workload(
 
     placed = sum(pod.node is not None for pod in result.pods)
     if placed < total:
+        result = _with_failure_beside_group(result, question, views, options)
         advice = template_advice(question, result, place)
         result = with_advice(result, question.pods, state, views.cluster, advice)
         result = with_spared_devices(question, result, place, request.workload_of)
     reason = _reason(request, result, views) if placed < total else ""
     together = PodsTogether(pods=total, placed=placed, reason=reason)
-    return WorkloadPlacement(together, result, held_back, views.cluster, before)
+    fewer_pods = _fewer_pods(kind, name, result) if placed < total else ""
+    return WorkloadPlacement(together, result, held_back, views.cluster, before, fewer_pods)
+
+
+def _with_failure_beside_group(
+    result: SimulationResult,
+    question: SimulationInput,
+    views: SchedulerViews,
+    options: SimulationOptions,
+) -> SimulationResult:
+    """Return a placement with the reasons for the first pod without a place beside a complete group."""
+    left = next((pod for pod in result.pods if pod.node is None), None)
+    if left is None or result.failures or any(group.reason for group in result.groups):
+        return result
+    pods = tuple(
+        pod
+        for pod in question.pods
+        if (pod.metadata.namespace, pod_name(pod)) == (left.namespace, left.name)
+    )
+    alone = msgspec.structs.replace(
+        question, pods=pods, resources=result.resources, groups=PodGroups()
+    )
+    beside = simulate_in_order(views.cluster, alone, options, views.other_views)
+    return msgspec.structs.replace(result, failures=beside.failures)
+
+
+def _fewer_pods(kind: str, name: str, result: SimulationResult) -> str:
+    """Return the change of a workload to the number of placed pods; empty without any."""
+    placed = sum(pod.node is not None for pod in result.pods)
+    field = _PODS_FIELDS.get(kind, "")
+    if not placed or not field:
+        return ""
+    return f"write {field}: {placed} in {kind} {name}: as many pods have a place together"
 
 
 def status_beside_others(
@@ -125,6 +166,7 @@ def status_beside_others(
     return msgspec.structs.replace(
         own_name,
         beside="no node can take it beside the other pods of the workload",
+        advice=(*filter(None, (placement.fewer_pods,)), *own_name.advice),
         simulation=msgspec.structs.replace(
             answer,
             pods=tuple(pod for pod in answer.pods if (pod.namespace, pod.name) == name),
@@ -155,7 +197,14 @@ def _reason(request: SimulationRequest, result: SimulationResult, views: Schedul
     if waits:
         return waits[0]
     waiting_helps = failure is None or failure.closest_fit_when_idle is not None
-    explanation = explain_pending(pods[0], request.state, cluster, waiting_helps=waiting_helps)
+    # Beside a group the fits stand below, in the keys of the pod.
+    explanation = explain_pending(
+        pods[0],
+        request.state,
+        cluster,
+        waiting_helps=waiting_helps,
+        with_fits=not result.groups,
+    )
     if explanation is not None:
         return explanation.note
     return next((failure.event for failure in result.failures if failure.event), "no node is left")

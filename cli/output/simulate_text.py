@@ -148,7 +148,7 @@ def _one_by_one(
         if group is not None and group.title not in shown_groups:
             shown_groups.add(group.title)
             yield _group_paragraph(group, failures_by_title.get(group.title), no_nodes)
-        if pod.node is None and group is not None:
+        if pod.node is None and group is not None and title not in failures_by_title:
             continue  # The paragraph of its group has its name.
         if pod.node is None:
             yield _failure_paragraph(title, pod, failures_by_title.get(title), no_nodes)

@@ -10,7 +10,7 @@ from kube.manifests.reader import read_objects
 from testing.builders import gpus
 from testing.command import CLUSTER as SHARED_GPUS
 from testing.command import EXAMPLES, drawbridge
-from testing.documents import Document, api_object
+from testing.documents import NVIDIA, Document, api_object, resource_slice
 
 GROUPS = EXAMPLES / "groups"
 CLUSTER = GROUPS / "cluster.yaml"
@@ -72,10 +72,72 @@ def test_simulate_names_the_minimum_with_which_a_group_fits(tmp_path: Path) -> N
         file.write_text(dump_yaml(documents_))
         return " ".join(drawbridge("simulate", "-f", file, "--snapshot", CLUSTER).stdout.split())
 
-    advice = "advice write minCount: 3 in PodGroup default/training, and create as many pods"
-    assert advice in advised(minimum=4)
+    smaller = "write minCount: 3 in PodGroup default/training, and create as many pods (parallelism"
+    assert f"closest {smaller}" in advised(minimum=4)
     assert "3 pods placed; 3 needed" in advised(minimum=3)
     assert "advice" not in advised(minimum=4, wanted_gpus=5)
+
+
+SWEEP = """\
+apiVersion: scheduling.k8s.io/v1beta1
+kind: PodGroup
+metadata: {name: sweep}
+spec: {schedulingPolicy: {gang: {minCount: 3}}}
+---
+apiVersion: batch/v1
+kind: Job
+metadata: {name: sweep}
+spec:
+  parallelism: 3
+  completions: 3
+  completionMode: Indexed
+  template:
+    spec:
+      schedulingGroup: {podGroupName: sweep}
+      restartPolicy: Never
+      containers:
+      - {name: worker, image: a, resources: {limits: {nvidia.com/gpu: 2}}}
+"""
+
+
+def _swept(tmp_path: Path, manifest: str) -> str:
+    """The words of `why` for a manifest on two nodes with three GPUs each."""
+    devices = [{"name": f"gpu-{n}", "attributes": {"type": {"string": "gpu"}}} for n in range(3)]
+    state = [
+        device_class_of_gpus(),
+        *(api_object("Node", name) for name in ("a", "b")),
+        *(resource_slice(*devices, node=name, name=name, driver=NVIDIA) for name in ("a", "b")),
+    ]
+    file, cluster = tmp_path / "sweep.yaml", tmp_path / "cluster.yaml"
+    file.write_text(manifest)
+    cluster.write_text(dump_yaml(state))
+    result = drawbridge("why", "-f", file, "--snapshot", cluster)
+    assert result.exit_code == 0, result.output
+    return " ".join(result.stdout.split())
+
+
+def device_class_of_gpus() -> Document:
+    expression = f"device.driver == '{NVIDIA}' && device.attributes['{NVIDIA}'].type == 'gpu'"
+    return api_object(
+        "DeviceClass", NVIDIA, spec={"selectors": [{"cel": {"expression": expression}}]}
+    )
+
+
+def test_a_smaller_group_comes_before_smaller_pods(tmp_path: Path) -> None:
+    fix = (
+        "closest write minCount: 2 in PodGroup default/sweep, and create as many pods "
+        "(parallelism and completions of a Job, or replicas), or write nvidia.com/gpu: 1 in each of the 3 pods"
+    )
+    fewer = SWEEP.replace("minCount: 3", "minCount: 2")
+
+    assert fix in _swept(tmp_path, SWEEP)
+    left = _swept(tmp_path, fewer)
+    assert "advice write parallelism: 2 in Job sweep: as many pods have a place together" in left
+    assert "Pod default/sweep-2 not placed closest write nvidia.com/gpu: 1 to fit node" in left
+    assert "request 1 device" not in left
+    fitting = _swept(tmp_path, fewer.replace(": 3", ": 2"))
+    assert "all 2 pods get a place" in fitting
+    assert "advice" not in fitting
 
 
 def test_a_simulation_without_groups_says_nothing_of_groups() -> None:
@@ -104,12 +166,13 @@ def test_why_explains_a_pending_pod_by_its_group(pending: Path) -> None:
     )
 
     assert result.exit_code == 0
-    assert result.stdout.splitlines()[:7] == [
+    assert result.stdout.splitlines()[:8] == [
         "Pod default/train-0",
         "  status    pending: no place for PodGroup default/training as a whole now",
         "",
         "PodGroup default/training  not placed",
-        "  closest   request 1 device in each of the 4 pods",
+        "  closest   write minCount: 3 in PodGroup default/training, and create as many pods (parallelism and",
+        "            completions of a Job, or replicas), or request 1 device in each of the 4 pods",
         "  pods      train-0, train-1, train-2, train-3",
         (
             "  because   3 of 4 pods fit, and 4 are needed; default/train-3 fits nowhere beside them "
@@ -130,7 +193,7 @@ def test_the_closest_fit_of_a_translated_group_is_in_its_key() -> None:
     )
 
     words = " ".join(result.stdout.split())
-    assert "closest write nvidia.com/gpumem: 40960 in each of the 4 pods" in words
+    assert "write nvidia.com/gpumem: 40960 in each of the 4 pods" in words
 
 
 def test_why_answers_about_the_pod_alone(pending: Path) -> None:

@@ -366,7 +366,9 @@ def _name_of(pod: Pod) -> Name:
 def _beside_others(answer: Explained, group: Sequence[Pod], question: _Question) -> Explained:
     """Return the state of the first pod of equal ones without a place beside others, if it has one alone."""
     placement, status = question.placement, answer.status
-    if placement is None or placement.result.groups or status.is_refused:
+    if placement is None or status.is_refused:
+        return answer
+    if any(group.reason for group in placement.result.groups):
         return answer
     left = next((pod for pod in group if _name_of(pod) in placement.unplaced_pods), None)
     if left is None or status.simulation is None or not status.simulation.all_placed:
