@@ -5,13 +5,16 @@ A driver of another release may know more fields. All of these decode strictly, 
 Source: kubernetes-sigs/dranet 07cded12, pkg/apis/{types,validation}.go; k8snetworkplumbingwg/dra-driver-sriov
 ca70b092, pkg/api/virtualfunction/v1alpha1; kubernetes-sigs/cni-dra-driver fe5cf3c1 (kind CNI) and
 LionelJouin/cni-dra-driver 921b8201 (kind CNIConfig), apis/v1alpha1/types.go; ROCm/k8s-gpu-dra-driver 0c67c7fa,
-api/amd.com/resource/gpu/v1alpha1; Project-HAMi, the DeviceClasses of its Ascend driver (NpuConfig).
+api/amd.com/resource/gpu/v1alpha1; Project-HAMi, the DeviceClasses of its Ascend driver (NpuConfig);
+Project-HAMi/k8s-dra-driver 3c8771b3, cmd/hami-kubelet-plugin/device_state.go, prepareDevices (NVIDIA's kinds, of
+2025-11 in its go.mod).
 """
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from rules.schemas.parameters import (
+    GPU_OF_NVIDIA,
     Anything,
     Fault,
     Fields,
@@ -129,6 +132,7 @@ OTHER_DRIVERS: Final[Mapping[str, Kinds]] = {
             {"iommu": Fields(fields={"backendPolicy": Word(words=("LegacyOnly", "PreferIommuFD"))})}
         ),
     },
+    "hami-core-gpu.project-hami.io": GPU_OF_NVIDIA,
     "ascend.project-hami.io": {
         ("npu.project-hami.io/v1alpha1", "NpuConfig"): header(
             {"vnpuSpec": Fields(fields={"templateName": _TEXT})}

@@ -266,7 +266,7 @@ _MPS: Final = Fields(
 _NVIDIA_STRATEGY: Final = Word(words=("TimeSlicing", "MPS"))
 _NVIDIA: Final = "resource.nvidia.com/v1beta1"
 
-_GPU_NVIDIA: Final[Kinds] = {
+GPU_OF_NVIDIA: Final[Kinds] = {
     (_NVIDIA, "GpuConfig"): header(
         {
             "sharing": Fields(
@@ -300,6 +300,7 @@ _GPU_NVIDIA: Final[Kinds] = {
         }
     ),
 }
+"""The configurations of NVIDIA's GPUs."""
 _COMPUTE_DOMAIN: Final[Kinds] = {
     (_NVIDIA, "ComputeDomainChannelConfig"): header(
         {"domainID": Word(), "allocationMode": Word(words=("Single", "All"))}, "domainID"
@@ -335,7 +336,7 @@ DRIVERS: Final[Mapping[str, Kinds]] = {
     "compute-domain.nvidia.com": _COMPUTE_DOMAIN,
     f"gpu.{GROUP}": _DRAWBRIDGE,
     "gpu.example.com": _EXAMPLE,
-    "gpu.nvidia.com": _GPU_NVIDIA,
+    "gpu.nvidia.com": GPU_OF_NVIDIA,
 }
 
 COMPARES_LITERALLY: Final = frozenset({"gpu.example.com", "gpu.nvidia.com"})

@@ -12,6 +12,7 @@ SRIOV = {"apiVersion": "sriovnetwork.k8snetworkplumbingwg.io/v1alpha1", "kind": 
 CNI = {"apiVersion": "cni.networking.x-k8s.io/v1alpha1", "kind": "CNI"}
 AMD = {"apiVersion": "gpu.resource.amd.com/v1alpha1", "kind": "GpuConfig"}
 HAMI = {"apiVersion": "npu.project-hami.io/v1alpha1", "kind": "NpuConfig"}
+GPU = {"apiVersion": "resource.nvidia.com/v1beta1", "kind": "GpuConfig"}
 WRONG: list[tuple[str, dict[str, Any], str]] = [
     ("dra.net", {"interfaces": {}}, 'interfaces: did you mean "interface"?'),
     ("dra.net", {"interface": {"mtu": "9000"}}, "interface.mtu: "),
@@ -27,12 +28,16 @@ WRONG: list[tuple[str, dict[str, Any], str]] = [
     ("gpu.amd.com", {**AMD, "sharing": {}}, 'sharing: known names: "apiVersion", "kind"'),
     ("ascend.project-hami.io", {**HAMI, "vnpuSpec": {"template": "a"}},
      'vnpuSpec.template: did you mean "templateName"?'),
+    ("hami-core-gpu.project-hami.io", {**GPU, "kind": "GpuConf"}, 'kind: did you mean "GpuConfig"?'),
+    ("hami-core-gpu.project-hami.io", {**GPU, "sharing": {"strategy": "MPS", "mps": {}}},
+     'sharing.mps: known names: "strategy", "timeslicingconfig", "mpsconfig"'),
 ]  # fmt: skip
 RIGHT: list[tuple[str, dict[str, Any]]] = [
     ("dra.net", {"interface": {"name": "net1", "mtu": 9000}, "routes": [{"destination": "0.0.0.0/0"}]}),
     ("sriovnetwork.k8snetworkplumbingwg.io", {**SRIOV, "netAttachDefName": "a", "vf": {"vlan": 7, "trust": True}}),
     ("cni.dra.networking.x-k8s.io", {**CNI, "ifName": "net1", "config": {"plugins": [{"type": "macvlan"}]}}),
     ("gpu.amd.com", AMD),
+    ("hami-core-gpu.project-hami.io", {**GPU, "sharing": {"strategy": "TimeSlicing"}}),
     ("nobody.example.com", {"any": "thing"}),
 ]  # fmt: skip
 
