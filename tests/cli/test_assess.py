@@ -560,6 +560,16 @@ def test_a_quota_that_would_not_count_is_a_blocker_and_a_reader(tmp_path: Path) 
     assert answer["readers"] == {"ResourceQuota/team/gpus": ["nvidia.com/gpumem"]}
 
 
+def test_a_pod_that_is_rejected_for_its_keys_blocks_no_quota(tmp_path: Path) -> None:
+    """It was told to count claims instead, beside a quota that is converted."""
+    quota = resource_quota({f"requests.{GPU}": "8"})
+    wrong = workload("Deployment", "wrong", {GPU: "1", "nvidia.com/gpumem-percentage": "150"})
+
+    answer = assessed(tmp_path, hami_node("hami-0"), quota, wrong)
+
+    assert [entry["code"] for entry in answer["blockers"]] == ["outOfRange"]
+
+
 def test_pods_are_validated_as_if_quotas_that_can_be_converted_were(tmp_path: Path) -> None:
     quota, share = resource_quota({f"requests.{GPU}": "8"}), workload("Deployment", "share", SHARE)
     objects = (hami_node("hami-0"), quota, share)
