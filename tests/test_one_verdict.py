@@ -246,6 +246,52 @@ def test_a_named_scheduler_evaluates_policies_in_simulate(tmp_path: Path) -> Non
     assert pod["node"] is None
 
 
+@pytest.mark.parametrize("verb", ["why", "simulate"])
+@pytest.mark.parametrize("is_of_driver", [True, False])
+def test_an_ignored_policy_is_reported_for_pods_of_its_driver(
+    verb: str, is_of_driver: bool, tmp_path: Path
+) -> None:
+    state = State(owned=False, policy=True, gate=False)
+    other = POLICY | {"spec": POLICY["spec"] | {"driver": "nic.example.com"}}
+    objects = [
+        other if document is POLICY and not is_of_driver else document
+        for _, document in state.objects
+    ]
+    snapshot = tmp_path / "cluster.yaml"
+    snapshot.write_text(dump_yaml(objects))
+
+    result = drawbridge(
+        verb, "-f", "-", "--snapshot", snapshot, *state.flags, stdin=dump_yaml([POD])
+    )
+
+    note = "is ignored for pods of scheduler default-scheduler"
+    assert is_of_driver == (note in result.stderr)
+
+
+@pytest.mark.parametrize("is_of_driver", [True, False])
+def test_a_policy_is_evaluated_for_claims_of_its_driver(is_of_driver: bool, tmp_path: Path) -> None:
+    state = State(owned=False, policy=True, gate=False)
+    other = POLICY | {"spec": POLICY["spec"] | {"driver": "nic.example.com"}}
+    objects = [
+        other if document is POLICY and not is_of_driver else document
+        for _, document in state.objects
+    ]
+    snapshot = tmp_path / "cluster.yaml"
+    snapshot.write_text(dump_yaml(objects))
+
+    result = drawbridge(
+        "simulate",
+        "-f",
+        "-",
+        "--snapshot",
+        snapshot,
+        *state.flags,
+        stdin=dump_yaml([claim("other")]),
+    )
+
+    assert is_of_driver == ("is evaluated; kube-scheduler ignores it" in result.stderr)
+
+
 def test_pods_of_two_schedulers_share_what_is_in_use(tmp_path: Path) -> None:
     """The first takes the free device although the policy of the other forbids it; then none is left."""
     state = State(owned=False, policy=True, gate=False)

@@ -10,16 +10,19 @@ import msgspec
 from allocator.cluster.cluster import Cluster
 from allocator.model.feature_gates import Features
 from allocator.model.scheduler_support import SchedulerSupport
+from allocator.pods.extended_resource_claim import mapped_resources
 from allocator.simulation.model import SimulationInput, SimulationResult
 from answers.cluster.bridge import context_of
 from answers.model.cluster_state import ClusterState
 from kube.api.core import Pod
+from kube.api.extended_resources import extended_resources
 from kube.api.ownership import owned_drivers
-from kube.api.policy import Enforcement, effective_policies
+from kube.api.policy import DeviceCompatibilityPolicy, Enforcement, effective_policies
 from kube.api.resource import ResourceClaim
 from kube.names import DEFAULT_SCHEDULER_NAME
+from rules.context.claim_drivers import ClaimDrivers, drivers_of_claim, drivers_of_class
 from rules.context.context import Context
-from rules.context.pod_scheduler import scheduler_of_claim, scheduler_of_pod
+from rules.context.pod_scheduler import drivers_of_pod, scheduler_of_claim, scheduler_of_pod
 
 
 class SchedulerViews(msgspec.Struct, frozen=True, kw_only=True):
@@ -106,27 +109,22 @@ def build_views(
         uniform_config_drivers: Drivers that reject contradicting sharing configurations.
         is_joint: One scheduler places everything at once: that of the first pod.
     """
-    policies = [
-        policy
-        for policy in effective_policies(state.policies).values()
-        if policy.spec.enforcement is not Enforcement.AUDIT
-    ]
+    policies = _enforced_policies(state)
     schedulers = dict.fromkeys(pod.spec.scheduler_name for pod in question.pods)
     ignoring = [name for name in schedulers if not support.evaluates_policies(name)]
-    ignored = tuple(
-        f"DeviceCompatibilityPolicy {policy.metadata.name} of driver {policy.spec.driver} is ignored for "
-        f"pods of scheduler {', '.join(name or DEFAULT_SCHEDULER_NAME for name in ignoring)}; own the driver "
-        "(drawbridge bridge own), or name a scheduler that evaluates policies (--policy-aware-scheduler)"
-        for policy in policies
-        if ignoring
-    )
-    has_claims = bool(question.claims) or not question.pods
+    ignored = ignored_policy_notes(state, question.pods, support)
+    of_claims = ClaimDrivers()
+    if policies and question.claims:
+        context = routing_context(state)
+        for claim in question.claims:
+            of_claims |= drivers_of_claim(claim.spec.devices, context)
     evaluated = tuple(
         f"DeviceCompatibilityPolicy {policy.metadata.name} of driver {policy.spec.driver} is evaluated"
         + (" for claims without a pod" if question.pods else "")
         + "; kube-scheduler ignores it"
         for policy in policies
-        if has_claims and policy.spec.driver not in support.owned_drivers
+        if question.claims and policy.spec.driver not in support.owned_drivers
+        if of_claims.unknown or policy.spec.driver in of_claims.all
     )
     if is_joint:
         first = next(iter(schedulers), None)
@@ -140,6 +138,49 @@ def build_views(
         plain = state.cluster(features, uniform_config_drivers, with_policies=False)
         other_views = dict.fromkeys(ignoring, plain)
     return SchedulerViews(cluster=cluster, other_views=other_views, notes=(*ignored, *evaluated))
+
+
+def ignored_policy_notes(
+    state: ClusterState, pods: Iterable[Pod], support: SchedulerSupport
+) -> tuple[str, ...]:
+    """Return a sentence for each policy of drivers of pods that their schedulers ignore."""
+    policies = _enforced_policies(state)
+    schedulers: dict[str, dict[str, None]] = {policy.metadata.name: {} for policy in policies}
+    context = routing_context(state) if policies else None
+    for pod in pods:
+        scheduler = pod.spec.scheduler_name
+        if context is None or support.evaluates_policies(scheduler):
+            continue
+        drivers = _drivers_of(pod, state, context)
+        for policy in policies:
+            if drivers is None or policy.spec.driver in drivers:
+                schedulers[policy.metadata.name][scheduler or DEFAULT_SCHEDULER_NAME] = None
+    return tuple(
+        f"DeviceCompatibilityPolicy {policy.metadata.name} of driver {policy.spec.driver} is ignored for "
+        f"pods of scheduler {', '.join(schedulers[policy.metadata.name])}; own the driver "
+        "(drawbridge bridge own), or name a scheduler that evaluates policies (--policy-aware-scheduler)"
+        for policy in policies
+        if schedulers[policy.metadata.name]
+    )
+
+
+def _enforced_policies(state: ClusterState) -> list[DeviceCompatibilityPolicy]:
+    """Return the policies in force, without those that only audit."""
+    return [
+        policy
+        for policy in effective_policies(state.policies).values()
+        if policy.spec.enforcement is not Enforcement.AUDIT
+    ]
+
+
+def _drivers_of(pod: Pod, state: ClusterState, context: Context) -> frozenset[str] | None:
+    """Return the drivers of a pod's devices; None where some are unknown."""
+    of_claims = drivers_of_pod(pod, pod.metadata.namespace, context)
+    drivers = of_claims.drivers
+    mapped = extended_resources(state.classes.values())
+    for resource in mapped_resources(pod, mapped):
+        drivers |= drivers_of_class(state.classes[mapped[resource]], context)
+    return None if of_claims.missing or drivers.unknown else drivers.all
 
 
 def fenced_drivers(

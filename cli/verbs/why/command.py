@@ -34,7 +34,12 @@ from answers.cluster.why import (
     scheduler_of,
 )
 from answers.manifests.documents import why_answer, why_workload_answer
-from answers.manifests.scheduler_views import claim_scheduler, fenced_drivers, scheduler_support
+from answers.manifests.scheduler_views import (
+    claim_scheduler,
+    fenced_drivers,
+    ignored_policy_notes,
+    scheduler_support,
+)
 from answers.manifests.simulate import gate_notes
 from answers.manifests.translated_target import (
     translate_target,
@@ -187,7 +192,7 @@ def why(
     if kind == "pod":
         failures = failures_of(cluster_objects.failed_creations, "Pod", name)
         answer = answer._replace(status=_with_failed_claims(answer.status, failures, state))
-    _print_hints([answer], state, features)
+    _print_hints([answer], question)
     if output != Output.TEXT:
         click.echo(format_document(output, encode(why_answer(answer.status))))
     else:
@@ -351,7 +356,7 @@ def _explain_workload(
         advice=ADVICE if is_of_quota and quotas else "",
         together=together,
     )
-    _print_hints(answers, state, question.features)
+    _print_hints(answers, question)
     if output != Output.TEXT:
         click.echo(format_document(output, encode(why_workload_answer(workload))))
         return
@@ -378,15 +383,23 @@ def _beside_others(answer: Explained, group: Sequence[Pod], question: _Question)
     return Explained(status, placement.cluster, placement.before)
 
 
-def _print_hints(answers: Sequence[Explained], state: ClusterState, features: Features) -> None:
+def _print_hints(answers: Sequence[Explained], question: _Question) -> None:
     """Print hints and notes on standard error, equal ones once."""
+    state = question.state
     lines: list[str] = []
     for status, *_ in answers:
         lines += [f"hint: {hint}" for hint in hints(state.classes, _claims_of(status, state))]
         if status.untranslated is None:
             lines += [f"hint: {hint}" for hint in _legacy_hints(status, state)]
     if any(answer.status.condition is Condition.PENDING for answer in answers):
-        lines += [f"note: {note}" for note in gate_notes(state.slices, features)]
+        lines += [f"note: {note}" for note in gate_notes(state.slices, question.features)]
+        pods = [
+            pod
+            for status, *_ in answers
+            if (pod := state.pods.get((status.namespace, status.name))) is not None
+        ]
+        notes = ignored_policy_notes(state, pods, question.support)
+        lines += [f"note: {printable(note)}" for note in notes]
         namespaces = {answer.status.namespace for answer in answers}
         lines += [f"note: {note}" for note in unenforced_notes(state, namespaces)]
     for line in dict.fromkeys(lines):
