@@ -94,6 +94,8 @@ def project_pod(
     claims: Mapping[Name, ResourceClaim],
     templates: Mapping[Name, ResourceClaimTemplate],
     extended_resources: Mapping[str, str],
+    *,
+    names_claims: bool = False,
 ) -> PodProjection | None:
     """Project a pod to the fields that its explanation depends on; None for a pod that needs no devices.
 
@@ -101,6 +103,8 @@ def project_pod(
         claims: The claims by namespace and name, allocated or not.
         templates: The claim templates by namespace and name.
         extended_resources: Name of an extended resource to name of the class that maps it.
+        names_claims: Claims that were made for the pod keep their names, so that its explanation is of
+            no other pod.
     """
     namespace = pod.metadata.namespace
     renamed_claims: dict[str, ResourceClaim] = {}
@@ -112,7 +116,9 @@ def project_pod(
         own = pod_claims(alone, claims, templates)
         missing += own.missing
         for claim in (*own.open, *own.held):
-            is_own = entry.resource_claim_name is None and entry.name not in direct
+            is_own = (
+                not names_claims and entry.resource_claim_name is None and entry.name not in direct
+            )
             name = entry.name if is_own else claim.metadata.name
             metadata = ObjectMeta(name=name, namespace=namespace)
             renamed_claims[name] = replace(_without_consumers(claim), metadata=metadata)

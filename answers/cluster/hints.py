@@ -4,14 +4,14 @@ The allocator treats objects with such mistakes as Kubernetes does: they fail, o
 """
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Final
 
 from msgspec.structs import replace
 
 from allocator.cluster.cluster import Cluster
-from allocator.explain.failure import Failure
+from allocator.explain.failure import Failure, NodeGroup
 from allocator.model.feature_gates import Features
 from allocator.model.outcome import Reason
 from allocator.nodes.node_resources import NodeResources
@@ -20,8 +20,10 @@ from allocator.simulation.model import SimulationInput, SimulationOptions
 from allocator.simulation.node_advice import node_advice
 from allocator.simulation.rejecting_nodes import name_devices_first, rejecting_nodes_with_devices
 from allocator.simulation.simulate import simulate_in_order
+from answers.cluster.bridge import context_of
 from answers.cluster.uses import USERS_SHOWN, users_of_node
 from answers.model.cluster_state import ClusterState
+from findings.field_path import FieldPath
 from findings.text import join_names, printable
 from kube.api.core import Pod
 from kube.api.extended_resources import extended_resources
@@ -33,9 +35,11 @@ from kube.api.resource import (
     ResourceClaim,
     ResourceClaimTemplate,
 )
+from rules.context.rule import Subject
 from rules.feasibility.incomplete_pools import completed_slices, wait_for_pool
 from rules.model.missing_claims import locate_missing, named_object
 from rules.model.naming import find_similar_name
+from rules.objects.published import INSTALL, find_classes_without_devices, find_failing_selectors
 from translation.reading.legacy_pod import containers, device_keys
 
 _CLAIMS_SHOWN: Final = 3
@@ -44,6 +48,7 @@ _TYPED: Final = re.compile(
     r"\]\s*(?:\.\w+|\[[^]]*\])\.(string|int|bool|version|stringValue|intValue|boolValue|value)\b(?!\()"
 )
 _NO_DOMAIN: Final = re.compile(r"device\.(attributes|capacity)\[\s*([\"'])([^\"'./]+)\2\s*\]")
+_NO_SUCH_DEVICE: Final = frozenset({Reason.SELECTOR, Reason.NO_DEVICES})
 _DOTTED: Final = re.compile(r"device\.(attributes|capacity)\.(\w+)")
 
 
@@ -179,18 +184,48 @@ def _failure_advice(
         extended_resources=extended_resources(state.classes.values()),
         resources=resources,
     )
-    codes = {reason.code for group in groups for reason in group.reasons}
-    if codes == {Reason.NO_DEVICES}:
-        names = {name for claim in claims.open for name in _class_names(claim)}
-        yield (
-            f"no node has devices of class {', '.join(sorted(names))}: a DRA driver that publishes them has to run "
-            "there (drawbridge inventory lists the drivers that do)"
-        )
+    yield from selection_advice(claims.open, groups, state, cluster)
     idle = failure.closest_fit_when_idle
     if idle is not None and not idle.changes:
         users = users_of_node(idle.node, state)
         if users:
             yield f"devices of node {idle.node} are used by {join_names(users, USERS_SHOWN)}"
+
+
+def selection_advice(
+    claims: Sequence[ResourceClaim],
+    groups: Iterable[NodeGroup],
+    state: ClusterState,
+    cluster: Cluster,
+) -> Iterator[str]:
+    """Yield in a sentence each class without devices, and each selector that errors, with the fix.
+
+    Args:
+        claims: The open claims of a pod that no node takes.
+        groups: The reasons of the nodes.
+        cluster: The cluster as the pod's scheduler sees it.
+    """
+    codes = {reason.code for group in groups for reason in group.reasons}
+    lacks_devices = bool(codes) and codes <= _NO_SUCH_DEVICE
+    if not lacks_devices and Reason.ATTEMPT_FAILED not in codes:
+        return
+    context = replace(context_of(state), current_cluster=cluster, has_all_classes=True)
+    find = find_classes_without_devices if lacks_devices else find_failing_selectors
+    sentences: dict[str, None] = {}
+    for claim in claims:
+        subject = Subject(view=claim.spec.devices, namespace=claim.metadata.namespace)
+        for finding in find(subject, FieldPath(), context):
+            if finding.fix and finding.fix != INSTALL:
+                # The reasons have the error of a selector.
+                text = f"{finding.detail}; {finding.fix}" if lacks_devices else finding.fix
+                sentences[text] = None
+    yield from sentences
+    if codes == {Reason.NO_DEVICES} and not sentences:
+        names = {name for claim in claims for name in _class_names(claim)}
+        yield (
+            f"no node has devices of class {', '.join(sorted(names))}: a DRA driver that publishes them has to run "
+            "there (drawbridge inventory lists the drivers that do)"
+        )
 
 
 def _class_names(claim: ResourceClaim) -> Iterator[str]:

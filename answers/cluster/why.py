@@ -397,15 +397,19 @@ def explain_pending(
     *,
     waiting_helps: bool = True,
     with_fits: bool = True,
+    names_claims: bool = False,
 ) -> waiting.Explanation | None:
     """Explain a pending pod in a line, as the observer does; None if a node takes it, or it requests no devices.
 
     Args:
+        names_claims: Call claims that were made for the pod by their own names, not by those of its entries.
         waiting_helps: False where the devices in use are those of pods that start with it.
         with_fits: False to leave out the changes that help.
     """
     resources = extended_resources(state.classes.values())
-    look = waiting.project_pod(pod, state.claims, state.templates, resources)
+    look = waiting.project_pod(
+        pod, state.claims, state.templates, resources, names_claims=names_claims
+    )
     if look is None:
         return None
     return waiting.explain_pending_pod(

@@ -174,7 +174,7 @@ def _enforced_policies(state: ClusterState) -> list[DeviceCompatibilityPolicy]:
 
 
 def _drivers_of(pod: Pod, state: ClusterState, context: Context) -> frozenset[str] | None:
-    """Return the drivers of a pod's devices; None where some are unknown."""
+    """Return the drivers of a pod's devices; None if some are unknown."""
     of_claims = drivers_of_pod(pod, pod.metadata.namespace, context)
     drivers = of_claims.drivers
     mapped = extended_resources(state.classes.values())

@@ -204,6 +204,7 @@ def _reason(request: SimulationRequest, result: SimulationResult, views: Schedul
         cluster,
         waiting_helps=waiting_helps,
         with_fits=not result.groups,
+        names_claims=True,
     )
     if explanation is not None:
         return explanation.note

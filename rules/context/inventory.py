@@ -18,7 +18,7 @@ from findings.text import quote_text
 from kube.api.resource import DeviceAttribute, DeviceCapacity, ResourceSlice
 from kube.cel.scope import AnswersPending
 from kube.quantity import Format, Quantity
-from rules.model.published_names import PublishedNames, names_of_slices
+from rules.model.published_names import PublishedNames, names_of_devices, names_of_slices
 
 T = TypeVar("T")
 
@@ -35,6 +35,7 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
         number: Number of devices.
         drivers: Their drivers.
         capacities: Names of capacities that at least one of them has.
+        names: Names of attributes and capacities that at least one of them has.
         are_shared: All of them allow multiple allocations.
         failed: The first device on which a selector errors, with the runtime error, which is empty for
             a selector that does not compile; None without such a device.
@@ -43,6 +44,7 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
     number: int = 0
     drivers: frozenset[str] = frozenset()
     capacities: frozenset[str] = frozenset()
+    names: PublishedNames = PublishedNames()
     are_shared: bool = False
     failure: tuple[DeviceId, str] | None = None
 
@@ -253,6 +255,7 @@ class _CachedSelection(_ByPool[Selection]):
             number=sum(selection.number * pools for selection, pools in self._pool_counts.items()),
             drivers=frozenset().union(*(selection.drivers for selection in nonempty)),
             capacities=frozenset().union(*(selection.capacities for selection in nonempty)),
+            names=reduce(or_, (selection.names for selection in nonempty), PublishedNames()),
             are_shared=bool(nonempty) and all(selection.are_shared for selection in nonempty),
             failure=min(failures, default=None),
         )
@@ -331,6 +334,7 @@ def _select(chain: SelectorChain, devices: Sequence[PublishedDevice]) -> Selecti
         capacities=frozenset(
             key for device in selected_devices for key in device.device.capacity or ()
         ),
+        names=names_of_devices((device.device, device.id.driver) for device in selected_devices),
         are_shared=bool(selected_devices)
         and all(device.device.allow_multiple_allocations for device in selected_devices),
         failure=failure,

@@ -5,16 +5,18 @@ Source: resource.k8s.io/v1, Device: a name without a domain belongs to the domai
 
 import difflib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
 import msgspec
 
 from allocator.model.selectors import DeviceField
 from findings.text import quote_text
-from kube.api.resource import ResourceSlice
-from rules.model.naming import MAX_COMPARED, MAX_LISTED, find_similar_name, list_names
+from kube.api.resource import Device, ResourceSlice
+from rules.model.naming import MAX_COMPARED, MAX_LISTED, find_similar_name
 
+MAX_FIELDS_LISTED: Final = 24
+"""Names of fields in one suggestion."""
 _IDENTIFIER: Final = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 
 
@@ -43,13 +45,18 @@ class PublishedNames(msgspec.Struct, frozen=True, kw_only=True):
 
 def names_of_slices(slices: Iterable[ResourceSlice]) -> PublishedNames:
     """Return the names that the devices of slices publish."""
+    return names_of_devices(
+        (device, slice_.spec.driver) for slice_ in slices for device in slice_.spec.devices or ()
+    )
+
+
+def names_of_devices(devices: Iterable[tuple[Device, str]]) -> PublishedNames:
+    """Return the names that devices publish, each with its driver."""
     attributes: set[tuple[str, str]] = set()
     capacities: set[tuple[str, str]] = set()
-    for slice_ in slices:
-        driver = slice_.spec.driver
-        for device in slice_.spec.devices or ():
-            attributes.update(_qualified_name(name, driver) for name in device.attributes or ())
-            capacities.update(_qualified_name(name, driver) for name in device.capacity or ())
+    for device, driver in devices:
+        attributes.update(_qualified_name(name, driver) for name in device.attributes or ())
+        capacities.update(_qualified_name(name, driver) for name in device.capacity or ())
     return PublishedNames(attributes=frozenset(attributes), capacities=frozenset(capacities))
 
 
@@ -58,11 +65,17 @@ def _qualified_name(name: str, driver: str) -> tuple[str, str]:
     return (domain, identifier) if slash else (driver, name)
 
 
-def suggest_published_field(fields: Iterable[DeviceField] | None, names: PublishedNames) -> str:
+def suggest_published_field(
+    fields: Iterable[DeviceField] | None,
+    names: PublishedNames,
+    of_class: PublishedNames | None = None,
+) -> str:
     """Return advice for the first field that no device has; empty if all are published.
 
     Args:
         fields: The fields that selectors read; None where they may read any.
+        names: The names of all devices.
+        of_class: The names to suggest, those of the devices of a class; None for all.
 
     >>> names = PublishedNames(attributes=frozenset({("gpu.example.com", "productName")}))
     >>> print(suggest_published_field([DeviceField("gpu.example.com", "productNme")], names))
@@ -72,7 +85,7 @@ def suggest_published_field(fields: Iterable[DeviceField] | None, names: Publish
         if field.identifier and not names.has(field):
             kind = "capacity" if field.is_capacity else "attribute"
             name = quote_text(f"{field.domain}/{field.identifier}").strip('"')
-            suggestion = _suggest(field, names)
+            suggestion = _suggest(field, names if of_class is None else of_class)
             return f"no device has {kind} {name}" + (f"; {suggestion}" if suggestion else "")
     return ""
 
@@ -112,9 +125,20 @@ def _suggest(field: DeviceField, names: PublishedNames) -> str:
         domain = _closest(field.domain, domains) or domains[0]
         return _did_you_mean(DeviceField(domain, field.identifier, field.is_capacity))
     if in_domain:
-        return list_names(in_domain[: MAX_LISTED + 1])
+        return _list_fields(field.domain, own)
     domain = _closest(field.domain, sorted({domain for domain, _ in own}))
     return f"did you mean domain {quote_text(domain)}?" if domain else ""
+
+
+def _list_fields(domain: str, names: Collection[tuple[str, str]]) -> str:
+    """Return a suggestion that lists names: those of a domain, then those of others, each with its domain."""
+    in_domain = sorted(identifier for own, identifier in names if own == domain)
+    elsewhere = sorted("/".join(name) for name in names if name[0] != domain)
+    # Those without the driver's domain are the same on all drivers, and fewer.
+    room = MAX_FIELDS_LISTED - min(len(elsewhere), MAX_LISTED)
+    quoted = [quote_text(name) for name in (*in_domain[:room], *elsewhere[:MAX_LISTED])]
+    left = len(names) - len(quoted)
+    return f"known names: {', '.join(quoted)}{', ...' if left else ''}"
 
 
 def _closest(name: str, names: Iterable[str]) -> str:

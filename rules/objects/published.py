@@ -11,17 +11,29 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from allocator.model.outcome import AttemptFailed
 from allocator.model.requests import Expression
 from allocator.model.selectors import selector_chain
 from findings.field_path import FieldPath
 from findings.finding import Code, Finding, warning
 from findings.fitting import Replacement
 from findings.text import printable, quote_text
-from kube.api.resource import DeviceClaim, DeviceClass, DeviceSelector
+from kube.api.meta import ObjectMeta
+from kube.api.resource import (
+    DeviceClaim,
+    DeviceClass,
+    DeviceRequest,
+    DeviceSelector,
+    ExactDeviceRequest,
+    ResourceClaim,
+    ResourceClaimSpec,
+)
+from rules.context.claim_drivers import drivers_of_class
 from rules.context.context import Context
 from rules.context.evidence import build_findings, decide_enforcement
 from rules.context.inventory import Selection
 from rules.context.rule import OTHER_OBJECTS, Category, ClaimRule, ClassRule, Scope, Subject
+from rules.feasibility.bounded_search import Feasibility, feasibility
 from rules.model.literal_arguments import find_faulty_argument
 from rules.model.naming import closest_name, find_similar_name, list_names, suggest_name
 from rules.model.published_names import misspelt_field, suggest_published_field
@@ -37,6 +49,15 @@ MAX_FIELDS: Final = 3
 """Fields of selectors with published values that one fix may name."""
 MAX_ALTERNATIVES: Final = 32
 """Alternatives that are evaluated in one claim."""
+
+MAX_CLASSES_TRIED: Final = 8
+"""Classes of a driver that are tried for a request whose class has no devices, each with a search."""
+MAX_CLASSES_NAMED: Final = 3
+"""Classes in one suggestion."""
+INSTALL: Final = (
+    "install its driver, or use a class with devices (drawbridge inventory lists the devices)"
+)
+"""The advice on a class without devices where no other class is known to serve the request."""
 
 Claim = Subject[DeviceClaim]
 
@@ -69,7 +90,75 @@ def find_classes_without_devices(
                 Code.NO_DEVICES,
                 path.join(alternative.path).child("deviceClassName"),
                 f"no published device is of class {quote_text(device_class.metadata.name)}",
+                _suggest_classes(alternative, device_class, context),
             )
+
+
+def _suggest_classes(alternative: Alternative, device_class: DeviceClass, context: Context) -> str:
+    """Return other classes of its driver, each proved by the search on the request alone; other advice without any.
+
+    The search is beside the present allocations where these are known, else on the idle cluster.
+    """
+    texts = list(islice(_serving_classes(alternative, device_class, context), MAX_CLASSES_NAMED))
+    if not texts:
+        return INSTALL
+    return f"of the same driver, with devices that serve the request: write {', or '.join(texts)}"
+
+
+def _serving_classes(
+    alternative: Alternative, device_class: DeviceClass, context: Context
+) -> Iterator[str]:
+    drivers = drivers_of_class(device_class, context).all
+    fields = sorted(selector_chain(_expressions(device_class.spec.selectors)).fields or ())
+    others = (
+        other
+        for name, other in sorted(context.classes.items())
+        if name != device_class.metadata.name
+        and not drivers.isdisjoint(drivers_of_class(other, context).published)
+    )
+    for other in islice(others, MAX_CLASSES_TRIED):
+        if not _serves(alternative, other, context):
+            continue
+        of_class = selector_chain(_expressions(other.spec.selectors))
+        number = context.inventory.select(of_class).number
+        values = [
+            f"{printable(field.identifier)} {text}"
+            for field in fields[:MAX_FIELDS]
+            if field.identifier and (text := context.inventory.published_values(field, of_class))
+        ]
+        kinds = f" with {' and '.join(values)}" if values else ""
+        noun = "device" if number == 1 else "devices"
+        yield f"{printable(other.metadata.name)} ({number:,} {noun}{kinds})"
+
+
+def _serves(alternative: Alternative, other: DeviceClass, context: Context) -> bool:
+    """Return True if the request, alone and with another class, gets devices of a node."""
+    name, request = other.metadata.name, alternative.request
+    exactly = ExactDeviceRequest(
+        device_class_name=name,
+        selectors=request.selectors,
+        allocation_mode=request.allocation_mode,
+        count=request.count,
+        tolerations=request.tolerations,
+        capacity=request.capacity,
+    )
+    devices = DeviceClaim(requests=(DeviceRequest(name="request", exactly=exactly),))
+    claim = ResourceClaim(
+        metadata=ObjectMeta(name="request", namespace="default"),
+        spec=ResourceClaimSpec(devices=devices),
+    )
+    cluster = context.current_cluster
+    try:
+        if cluster is not None:
+            return feasibility(cluster, cluster.resolve((claim,))) is Feasibility.FEASIBLE
+    except AttemptFailed:
+        return False
+    if context.idle_cluster is not None:
+        return context.idle_cluster.feasibility((claim,)) is Feasibility.FEASIBLE
+    chain = selector_chain(
+        _expressions((*(other.spec.selectors or ()), *(request.selectors or ())))
+    )
+    return bool(context.inventory.select(chain).number)
 
 
 def find_unmatched_requests(claim: Claim, path: FieldPath, context: Context) -> Iterator[Finding]:
@@ -83,7 +172,7 @@ def find_unmatched_requests(claim: Claim, path: FieldPath, context: Context) -> 
                 Code.SELECTOR_MATCHES_NOTHING,
                 place,
                 f"0 of {of_class.number:,} published devices of class {name} match the selectors",
-                _suggest_field(selectors, context)
+                _suggest_field(selectors, device_class, context)
                 or _published_values(selectors, device_class, context),
             )
             yield replace(finding, rewrites=tuple(_respelled(selectors, place, context)))
@@ -157,7 +246,7 @@ def find_failing_selectors(claim: Claim, path: FieldPath, context: Context) -> I
                 place,
                 f"the selectors error on published device {device} ({runtime_error}), so nodes with"
                 f" such a device may not be usable{matched}",
-                _suggest_field(selectors, context)
+                _suggest_field(selectors, device_class, context)
                 or _suggest_test(runtime_error, own_selectors, device_class, context),
             )
             yield replace(finding, rewrites=tuple(_respelled(own_selectors, place, context)))
@@ -185,10 +274,20 @@ _NO_KEY: Final = "no such key"
 _NO_OVERLOAD: Final = "overload"
 
 
-def _suggest_field(selectors: Iterable[DeviceSelector] | None, context: Context) -> str:
-    """Return advice for a field that no device has; empty if all are published."""
+def _suggest_field(
+    selectors: Iterable[DeviceSelector] | None, device_class: DeviceClass | None, context: Context
+) -> str:
+    """Return advice for a field that no device has; empty if all are published.
+
+    Args:
+        device_class: The class whose devices have the names to suggest; None for all devices.
+    """
     chain = selector_chain(_expressions(selectors))
-    return suggest_published_field(chain.fields, context.inventory.published_names())
+    names = context.inventory.published_names()
+    if device_class is None:
+        return suggest_published_field(chain.fields, names)
+    of_class = context.inventory.select(selector_chain(_expressions(device_class.spec.selectors)))
+    return suggest_published_field(chain.fields, names, of_class.names)
 
 
 def find_unpublished_capacities(
@@ -257,7 +356,7 @@ def find_unmatched_class(
         Code.SELECTOR_MATCHES_NOTHING,
         path.child("spec", "selectors"),
         f"0 of {len(context.inventory.devices):,} published devices are of this class",
-        _suggest_field(device_class.view.spec.selectors, context),
+        _suggest_field(device_class.view.spec.selectors, None, context),
     )
 
 
