@@ -447,7 +447,9 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
         cause: The place in the claim that the object refers to, below the claim's `devices`; None
             where the place in the object says it all.
         fitting: The fix as the numbers of claims; None where it is another than to request smaller ones.
-        droppable: The requests of claims of which it is enough to drop one; empty where the fix is another.
+        other_fitting: The numbers to request instead of those of `fitting`; None without a choice.
+        droppable: The requests of claims of which it is enough to drop one, also instead of `fitting`;
+            empty where the fix is another.
         widening: The fix as choices of devices in claims, or that instead of `fitting`; None where it is
             another than to widen those.
         corrections: The fix as amounts in the object, all of which it takes; empty where it is another
@@ -464,6 +466,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     fix: str = ""
     cause: FieldPath | None = None
     fitting: FittingAmounts | None = None
+    other_fitting: FittingAmounts | None = None
     widening: WiderChoices | None = None
     droppable: tuple[DroppedRequest, ...] = ()
     corrections: tuple[Correction, ...] = ()

@@ -60,8 +60,8 @@ class Infeasibility(msgspec.Struct, frozen=True, kw_only=True):
         classes: Names of the DeviceClasses in question.
         doubt: The reason the verdict may be wrong with any inventory; empty if it is not.
         closest_fit: The smallest change to the claims that makes them feasible.
-        droppable: The requests without which the others are feasible, by the indices of their claims
-            and of the requests; only where claims are infeasible together.
+        droppable: The requests without which the others are feasible, by the indices of their claims and of
+            the requests, without those that the closest fit changes; only of claims infeasible together.
     """
 
     code: Code
@@ -109,20 +109,22 @@ def _find_infeasibilities(idle_cluster: IdleCluster, claims: Claims) -> tuple[In
     closest_fit = (
         idle_cluster.closest_fit(claims) if is_small_enough_for_closest_fit(claims) else None
     )
-    if closest_fit is None:
-        return tuple(_with_droppable(reason, idle_cluster, claims) for reason in reasons)
-    return tuple(replace(reason, closest_fit=closest_fit) for reason in reasons)
+    reasons = [replace(reason, closest_fit=closest_fit) for reason in reasons]
+    return tuple(_with_droppable(reason, idle_cluster, claims) for reason in reasons)
 
 
 def _with_droppable(
     reason: Infeasibility, idle_cluster: IdleCluster, claims: Claims
 ) -> Infeasibility:
-    if reason.code is not Code.JOINTLY_INFEASIBLE:
+    fit = reason.closest_fit
+    if reason.code is not Code.JOINTLY_INFEASIBLE or (fit and not fit.only_lowers_amounts):
         return reason
     first = reason.claim or 0
     part = claims if reason.claim is None else (claims[first],)
     droppable = ((first + claim, index) for claim, index in find_droppable(idle_cluster, part))
-    return replace(reason, droppable=tuple(droppable))
+    changes = fit.changes if fit is not None else ()
+    changed = {(change.position, change.field.steps[1]) for change in changes if change.field}
+    return replace(reason, droppable=tuple(place for place in droppable if place not in changed))
 
 
 def find_drivers(idle_cluster: IdleCluster, claims: Claims) -> frozenset[str]:
@@ -174,9 +176,8 @@ class _Diagnosis:
         if verdict is Feasibility.INFEASIBLE:
             return [self._joint_reason(self._claims, None)]
         message = "the search for a node that can ever fit exceeded its budget"
-        return [
-            Infeasibility(code=Code.NOT_EVALUATED, claim=None, path=FieldPath(), message=message)
-        ]
+        unknown = Code.NOT_EVALUATED
+        return [Infeasibility(code=unknown, claim=None, path=FieldPath(), message=message)]
 
     def _is_infeasible(self, claims: Claims) -> bool:
         return self._idle_cluster.feasibility(claims) is Feasibility.INFEASIBLE

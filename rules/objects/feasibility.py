@@ -145,21 +145,45 @@ def _finding(
         for claim, index in infeasibility.droppable
     )
     return tuple(
-        replace(_with_amounts(finding, closest_fit, entries), droppable=droppable)
+        replace(
+            _with_droppable(_with_amounts(finding, closest_fit, entries), infeasibility, entries),
+            droppable=droppable,
+        )
         for finding in findings
     )
 
 
+def _with_droppable(
+    finding: Finding, infeasibility: Infeasibility, entries: Sequence[ClaimEntry]
+) -> Finding:
+    """Add the requests to drop instead of the changes of a fix, and leave the choice to people."""
+    closest_fit = infeasibility.closest_fit
+    if closest_fit is None or not (infeasibility.droppable or closest_fit.alternative):
+        return finding
+    names = _names(infeasibility.droppable, entries)
+    fix = "".join((finding.fix, *(f", or drop {name}" for name in names)))
+    return replace(finding, fix=fix, corrections=())
+
+
 def _drop(droppable: Sequence[tuple[int, int]], entries: Sequence[ClaimEntry]) -> str:
     """Return the advice to drop one of some requests; empty without any."""
+    return drop_one(_names(droppable, entries))
+
+
+def _names(droppable: Sequence[tuple[int, int]], entries: Sequence[ClaimEntry]) -> list[str]:
+    """Return the names of requests, or the limits that they were made from."""
     names_claim = len({claim for claim, _ in droppable}) > 1
     names = []
     for number, index in droppable:
+        limit = _limit_of(FieldPath.of("requests", index), entries[number])
+        if limit is not None:
+            names.append(one_line(str(limit)))
+            continue
         claim = entries[number].claim
         name = one_line((claim.spec.devices.requests or ())[index].name)
         place = f" of claim {one_line(claim.metadata.name)}" if names_claim else ""
         names.append(f"request {name}{place}")
-    return drop_one(names)
+    return names
 
 
 def _limit_of(path: FieldPath, entry: ClaimEntry) -> FieldPath | None:
@@ -176,6 +200,9 @@ def _with_amounts(
 ) -> Finding:
     """Return a finding with its closest fit as amounts, and their places in the object."""
     fitting = _fitting_amounts(closest_fit, entries)
+    if closest_fit is not None and closest_fit.alternative is not None:
+        other_fitting = _fitting_amounts(closest_fit.alternative, entries)
+        finding = replace(finding, other_fitting=other_fitting)
     if closest_fit is None or fitting is None:
         return replace(finding, widening=_wider_choices(closest_fit, entries))
     if closest_fit.drops_constraint_instead:

@@ -170,6 +170,28 @@ spec:
 """
 
 
+SIDECAR: Final = """
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: serve}
+spec:
+  replicas: 1
+  selector: {matchLabels: {app: serve}}
+  template:
+    metadata: {labels: {app: serve}}
+    spec:
+      initContainers:
+      - name: syncer
+        image: a
+        restartPolicy: Always
+        resources: {limits: {nvidia.com/gpu: 1}}
+      containers:
+      - name: server
+        image: a
+        resources: {limits: {nvidia.com/gpu: 4}}
+"""
+
+
 class Mistake(NamedTuple):
     """A manifest with a mistake.
 
@@ -310,6 +332,32 @@ def _outputs(snapshot: object, manifest: str) -> tuple[str, tuple[int, int]]:
     simulate = drawbridge("simulate", *call, stdin=manifest, COLUMNS="500")
     words = f"{check.stdout}{simulate.stderr}{simulate.stdout}"
     return words, (check.exit_code, simulate.exit_code)
+
+
+def test_of_two_containers_either_may_request_less(tmp_path: Path) -> None:
+    """No class maps the key, so that it is translated."""
+    snapshot = tmp_path / "cluster.yaml"
+    lines = SHARED.read_text().splitlines(keepends=True)
+    snapshot.write_text("".join(line for line in lines if "extendedResourceName" not in line))
+
+    outputs, _ = _outputs(snapshot, SIDECAR)
+    fixed = drawbridge("fix", "-f", "-", "--snapshot", snapshot, stdin=SIDECAR)
+
+    assert (
+        "nvidia.com/gpu is requested as 1 in container syncer + 4 in container server: no node"
+        in outputs
+    )
+    assert (
+        "write nvidia.com/gpu: 3 in container server to fit node nvidia-0, "
+        "or drop nvidia.com/gpu in container syncer [" in outputs
+    )
+    assert (fixed.exit_code, fixed.stdout) == (1, ""), "people choose"
+    dropped = "        resources: {limits: {nvidia.com/gpu: 1}}\n"
+    for old, new in (("gpu: 4", "gpu: 3"), (dropped, "")):
+        check = drawbridge(
+            "check", "-f", "-", "--snapshot", snapshot, stdin=SIDECAR.replace(old, new)
+        )
+        assert check.exit_code == 0, check.stdout
 
 
 def test_a_choice_of_devices_is_reported_in_the_key_that_made_it() -> None:

@@ -203,15 +203,20 @@ def test_what_may_fit_devices_that_are_not_known_is_left(tmp_path: Path) -> None
     assert fixed(manifest, "--warnings", snapshot=snapshot) != manifest
 
 
-def test_a_key_that_a_class_maps_is_named_with_its_container() -> None:
+def test_a_key_that_a_class_maps_is_named_with_its_container_and_left_as_a_choice() -> None:
     second = "  - name: second\n    resources: {limits: {nvidia.com/gpu: 3}}\n"
     manifest = pod("{nvidia.com/gpu: 3}") + second
 
     check = drawbridge("check", "-f", "-", "--snapshot", CLUSTER, stdin=manifest)
 
-    place = "spec.containers[0].resources.limits[nvidia.com/gpu]"
-    assert f"; write {place}: 1 to fit node nvidia-0 [" in check.stdout
-    assert fixed(manifest) == pod("{nvidia.com/gpu: 1}") + second
+    first, other = (f"spec.containers[{n}].resources.limits[nvidia.com/gpu]" for n in (0, 1))
+    assert f"; write {first}: 1 to fit node nvidia-0, " in check.stdout
+    assert f", or drop {other} [" in check.stdout
+    assert fix(manifest, "-o", "yaml").stdout == manifest
+    for limit in ("nvidia.com/gpu: 3", "cpu: 1"):
+        mended = pod(f"{{nvidia.com/gpu: {1 if limit[0] == 'n' else 3}}}")
+        mended += second.replace("nvidia.com/gpu: 3", limit)
+        assert drawbridge("check", "-f", "-", "--snapshot", CLUSTER, stdin=mended).exit_code == 0
 
 
 def test_keys_that_share_devices_with_an_init_container_are_left() -> None:

@@ -13,12 +13,18 @@ from msgspec.structs import replace
 
 from findings.field_path import FieldPath, Key
 from findings.finding import Code, Finding
-from findings.fitting import Correction, FittingAmount, FittingAmounts, WiderChoices
+from findings.fitting import (
+    Correction,
+    DroppedRequest,
+    FittingAmount,
+    FittingAmounts,
+    WiderChoices,
+)
 from findings.text import printable
 from kube.quantity import ZERO, Quantity
 from translation.compiling.claims import Claim
 from translation.record.amount_readings import KeyUnit, MebibyteReading, find_sum, unit_of
-from translation.record.claim_sources import claim_at, widened_at_source
+from translation.record.claim_sources import claim_at, keys_of, widened_at_source
 from translation.record.key_additions import find_addition
 from translation.record.record import TranslationRecord
 from translation.record.recorded_translation import (
@@ -75,14 +81,76 @@ def with_key_fixes(
                 else _NO_FIX
             )
         own = known_fixes[fitting, is_too_large]
-        fix = ", or ".join(filter(None, (own.words, widened))) or finding.fix + _IN_CLAIM_UNITS
+        others = (
+            tuple(_other_fixes(finding, pod, claims, translation, is_too_large=is_too_large))
+            if own.words
+            else ()
+        )
+        fixes = dict.fromkeys(filter(None, (own.words, *others, widened)))
+        fix = ", or ".join(fixes) or finding.fix + _IN_CLAIM_UNITS
         corrections = tuple(
             Correction(path=pod.join(key_fix.path), amount=key_fix.amount)
             for key_fix in own.settled
-            if finding.widening is None
+            if finding.widening is None and len(fixes) == 1
         )
-        detail = f"{own.cause}: {finding.detail}" if own.cause else finding.detail
-        yield replace(finding, detail=detail, fix=fix, corrections=corrections)
+        cause = own.cause or (_parts(finding, translation) if others else "")
+        detail = f"{cause}: {finding.detail}" if cause else finding.detail
+        yield replace(finding, detail=detail, fix=fix, corrections=corrections, droppable=())
+
+
+def _other_fixes(
+    finding: Finding,
+    pod: FieldPath,
+    claims: Sequence[Claim | None],
+    translation: RecordedTranslation,
+    *,
+    is_too_large: bool,
+) -> Iterator[str]:
+    """Yield in words of keys the other numbers of a finding, and the requests to drop instead."""
+    other = finding.other_fitting
+    if other is not None:
+        amounts = [_at_claim(amount, pod, claims) for amount in other.amounts]
+        known_amounts = [amount for amount in amounts if amount is not None]
+        if known_amounts and len(known_amounts) == len(amounts):
+            yield _fix_in_keys(known_amounts, other, translation, is_too_large=is_too_large).words
+    for dropped in finding.droppable:
+        keys = keys_of(dropped, pod, claims)
+        container = _container_of(dropped, pod, claims, translation)
+        if keys and container:
+            yield f"drop {' and '.join(keys)} in container {printable(container)}"
+
+
+def _container_of(
+    dropped: DroppedRequest,
+    pod: FieldPath,
+    claims: Sequence[Claim | None],
+    translation: RecordedTranslation,
+) -> str:
+    """Return the only container with limits for a request; empty without one, and for several."""
+    claim = claim_at(dropped.claim, pod, claims)
+    place = ("requests", dropped.index)
+    names = {
+        container.name
+        for field, path in (claim.sources.items() if claim is not None else ())
+        if field.steps[:2] == place
+        for container in translation.record.containers
+        if (own := translation.paths.get(container.name)) is not None
+        and path.relative_to(own) is not None
+    }
+    return names.pop() if len(names) == 1 else ""
+
+
+def _parts(finding: Finding, translation: RecordedTranslation) -> str:
+    """Return the amounts of the containers of a pod that are infeasible together; empty for other findings."""
+    if finding.code is not Code.JOINTLY_INFEASIBLE:
+        return ""
+    parts = [
+        f"{written_amount(amount)} in container {printable(container.name)}"
+        for container in translation.record.containers
+        for key, amount in sorted(container.limits.items())
+    ]
+    keys = {key for container in translation.record.containers for key in container.limits}
+    return f"{printable(keys.pop())} is requested as {' + '.join(parts)}" if len(keys) == 1 else ""
 
 
 class _FixInKeys(NamedTuple):
