@@ -119,14 +119,14 @@ def list_devices(
                 name: capacity.value
                 for name, capacity in sorted((device.device.capacity or {}).items())
             },
-            free=_free_capacity(device, usage),
+            free=free_capacity(device, usage),
             consumers=tuple(_consumers(device, usage, claims)),
         )
         for device in devices
     )
 
 
-def _free_capacity(device: PublishedDevice, usage: Usage) -> dict[str, Quantity]:
+def free_capacity(device: PublishedDevice, usage: Usage) -> dict[str, Quantity]:
     """Return the free amount of each capacity of a device."""
     state = device_state(device, usage)
     use = usage.of(device.id)

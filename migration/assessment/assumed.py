@@ -129,6 +129,11 @@ def without_nodes(objects: Iterable[SourceObject], names: Collection[str]) -> li
     return [source for source in objects if source.document["spec"].get("nodeName") not in names]
 
 
+def device_name(index: int) -> str:
+    """Return the name of a node's device in the inventory, by its place among those of the legacy system."""
+    return f"device-{index}"
+
+
 def _slices(node: str, driver: str, devices: list[Mapping[str, Any]]) -> Iterator[SourceObject]:
     pages = range(0, len(devices), _PER_SLICE)
     for number, first in enumerate(pages):
@@ -157,7 +162,7 @@ def _device(device: LegacyDevice, target: Target, index: int) -> Mapping[str, An
         attributes[profile.attributes.mig_profile] = {"string": size[:64]}
     is_shared = profile.sharing is Sharing.ALWAYS
     return {
-        "name": f"device-{index}",
+        "name": device_name(index),
         "attributes": attributes,
         "capacity": _capacity(device, profile, is_shared=is_shared),
         **({"allowMultipleAllocations": True} if is_shared else {}),

@@ -4,9 +4,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from testing.documents import namespace
-from testing.migration import GPU, SHARE, hami_node, plugin_node, workload
-from testing.plan import call, document, planned, script
+from testing.builders import HAMI, hami_gpu
+from testing.documents import namespace, node, resource_slice
+from testing.migration import GPU, SHARE, hami_node, plugin_node, running_job, workload
+from testing.plan import call, document, planned, script, waves
 
 FULL: Final = {GPU: "1", "nvidia.com/gpumem": "40960"}
 PAUSE: Final = "no place to pause after it: "
@@ -76,3 +77,21 @@ def test_pods_of_a_daemon_set_that_would_wait_couple_waves(tmp_path: Path) -> No
     assert PAUSE in page
     assert "Do waves 1 to 3 in one sitting: " in page
     assert "Workloads are those that get claims with a wave" in page
+
+
+def test_a_namespace_with_nodes_waits_for_no_job_though_other_nodes_are_left(
+    tmp_path: Path,
+) -> None:
+    """One node without work that fits in no wave made it wait for the Job of another namespace."""
+    objects = [
+        *(node("dra-0"), hami_node("hami-0"), plugin_node("gpu-0")),
+        *(namespace("team"), namespace("other")),
+        resource_slice(hami_gpu(), driver=HAMI, node="dra-0"),
+        *running_job("train", SHARE, ["hami-0"], namespace="other"),
+        *workload("web", SHARE, ["hami-0"]),
+        *workload("full", {GPU: "4"}, ["gpu-0"]),
+    ]
+
+    plan = planned(tmp_path, objects, "--wave-nodes", 2, "--spare-nodes", 0)
+
+    assert [([], ["other", "team"]), (["hami-0"], [])] == waves(plan)

@@ -41,6 +41,7 @@ from migration.plan.facts.environment import (
     pool_of,
     with_environment,
 )
+from migration.plan.facts.hami_cards import read_cards
 from migration.plan.facts.kept_away import kept_away
 from migration.plan.facts.opted_in import labelled_namespaces, selected_workloads
 from migration.plan.facts.quota_files import (
@@ -84,6 +85,7 @@ from migration.plan.search.unmovable import (
     held_by_pods,
     held_sliced,
     held_unavailable,
+    pods_at_home,
     pods_on,
 )
 from migration.plan.search.wave_pods import (
@@ -161,11 +163,15 @@ class _Prepared(msgspec.Struct, frozen=True, kw_only=True):
 
     def planner(self, policy: Policy) -> Planner:
         """Return the planner of the cluster."""
+        read = read_cards(self.cluster.nodes, self.live_nodes, self.groups)
+        cards = {PodKey(*key): names for key, names in read.items()}
         placer = Placer(
             self.cluster,
             replaced_pods(self.evidence, self.cluster.workloads),
             pods_on(self.cluster.sliced, self.live_nodes, self.groups),
             ending=self.ending,
+            homes=pods_at_home(self.bound_pods, self.live_nodes, self.groups),
+            cards=cards,
         )
         divisible = divisible_workloads(self.groups.values())
         return Planner(

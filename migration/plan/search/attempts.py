@@ -92,13 +92,14 @@ class WaveSearch:
         if not moment.nodes:
             attempt = self._try(moment, (), len(moment.parts))
             return attempt or self._with_one_part(moment, None)
-        ordered = self._ordered(moment)
-        if ordered[0].has_work and self._servable(moment, frozenset()):
-            # Namespaces with nodes do not wait for the Jobs of others.
-            attempt = self._try(moment, (), len(moment.parts))
-            if attempt is not None or self._stops():
-                return attempt and self._with_losses(moment, attempt)
-        for nodes in _rounds(ordered, self._policy):
+        waits = False
+        for nodes in _rounds(self._ordered(moment), self._policy):
+            if nodes[0].has_work and not waits and self._servable(moment, frozenset()):
+                # Namespaces with nodes do not wait for the Jobs of others.
+                attempt = self._try(moment, (), len(moment.parts))
+                if attempt is not None or self._stops():
+                    return attempt and self._with_losses(moment, attempt)
+            waits = waits or nodes[0].has_work
             attempt = self._find_among(moment, nodes)
             if attempt is not None and not attempt.parts:
                 attempt = self._with_one_part(moment, attempt)

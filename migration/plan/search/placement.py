@@ -5,13 +5,12 @@ allocator's search.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Final
 
 import msgspec
 
-from allocator.model.devices import PublishedDevice
 from allocator.model.feature_gates import Features
 from allocator.nodes.node_resources import NodeResources
 from allocator.nodes.pod_requests import PodRequest, pod_request
@@ -19,9 +18,8 @@ from allocator.pods.claims import pod_claims
 from allocator.simulation.model import SimulationInput, SimulationOptions
 from allocator.simulation.simulate import simulate_in_order
 from answers.cluster.device_classes import select_devices
-from answers.cluster.devices import DeviceState, device_state, published_devices
+from answers.cluster.devices import published_devices
 from answers.model.cluster_state import ClusterState
-from kube.api.core import Node
 from kube.api.resource import ResourceClaim, ResourceClaimStatus, ResourceClaimTemplate
 from kube.api.workloads import DAEMON_SET
 from migration.assessment.assess import AssessedCluster
@@ -34,17 +32,18 @@ from migration.assessment.capacity import (
 )
 from migration.assessment.equivalence import NodeGroup, bound_pod, group_nodes, pod_shape
 from migration.assessment.outcomes import AssessedWorkload, Outcome
-from migration.plan.model.node_labels import with_labels
-from migration.plan.search.free_devices import FreeDevices
 from migration.plan.search.other_pods import OtherPods, PodName
 from migration.plan.search.stage import PlannedPod, PodKey, Stage
+from migration.plan.search.stage_allocator import (
+    LEGACY,
+    OPEN,
+    STAGE,
+    SWITCHED,
+    FreeDevices,
+    StageAllocator,
+    node_of,
+)
 
-_OPEN: Final = "simulated-open"
-"""Label of nodes that take pods."""
-_STAGE: Final = "simulated-stage"
-"""Label of nodes that take pods, with what serves pods there."""
-_SWITCHED: Final = "dra"
-_LEGACY: Final = "legacy"
 _BATCH: Final = 64
 """Pods that are placed before it is seen which of them have found a node."""
 
@@ -104,6 +103,8 @@ class Placer:
         left_out: Mapping[PodKey, tuple[str, str]] = {},
         *,
         ending: Mapping[PodKey, str] = {},
+        homes: Mapping[PodKey, str] = {},
+        cards: Mapping[PodKey, Sequence[str]] = {},
         reuses: bool = True,
     ) -> None:
         """Prepare the pods of all workloads that can be placed.
@@ -113,6 +114,8 @@ class Placer:
             evicted: Pods without devices that get another node when theirs is drained; others stay.
             left_out: Pods that stay as they are, with namespace and name.
             ending: Pods that end before the drain of their node, with this node; nothing creates them again.
+            homes: Pods with a volume of their node, with this node; they wait there while it is drained.
+            cards: Pods to the names of the devices of their nodes that they have today, where these are known.
             reuses: The allocator of a stage is changed for the next one, with its verdicts; else it is
                 built anew for each stage, which has the same answers.
         """
@@ -155,10 +158,12 @@ class Placer:
         self._resources = resources
         self.others = OtherPods(state, evicted)
         self._ending = ending
+        self._homes = homes
+        self._cards = cards
         self._reuses = reuses
-        self._allocator = _Allocator(self._state)
+        self._allocator = StageAllocator(self._state)
         self._serving = {
-            name: frozenset(_node_of(device) or "" for device in devices)
+            name: frozenset(node_of(device) or "" for device in devices)
             for name, devices in selected.items()
             if not isinstance(devices, str)
         }
@@ -213,7 +218,7 @@ class Placer:
         for workload, pod in {key.workload: self._by_key[key] for key in keys}.items():
             self._allocator.keep({})
             self._allocator.resources = self._resources
-            if not self._place([(_movable(pod, stage), None)]):
+            if not self._place([(self._movable(pod, stage), None)]):
                 unserved.add(workload)
         return frozenset(unserved)
 
@@ -234,7 +239,7 @@ class Placer:
     def device_counts(self) -> Mapping[str, int]:
         """Return node to the number of its devices."""
         return Counter(
-            node for device in self._allocator.devices if (node := _node_of(device)) is not None
+            node for device in self._allocator.devices if (node := node_of(device)) is not None
         )
 
     def place(
@@ -248,7 +253,7 @@ class Placer:
             left_out: Pods that are not placed, and use no devices.
         """
         if not self._reuses:
-            self._allocator = _Allocator(self._state)
+            self._allocator = StageAllocator(self._state)
         allocator = self._allocator
         allocator.show(stage)
         ended = before.ended | {
@@ -262,9 +267,9 @@ class Placer:
             if (
                 pod.key in ended
                 or pod.key in left_out
-                or (pod.is_pinned and node in stage.draining)
+                or ((pod.is_pinned or pod.key in self._homes) and node in stage.draining)
             ):
-                continue  # A DaemonSet's is neither evicted nor served until its node is back.
+                continue  # Such a pod is served again when its node is back, and no earlier.
             is_open = node in allocator.nodes and node not in stage.draining
             if node is not None and is_open and _may_stay(pod, node, stage):
                 staying[pod.key] = node
@@ -280,14 +285,15 @@ class Placer:
         )
         nodes = dict(staying)
         without = [(self._by_key[key], staying[key]) for key in staying if key not in kept_claims]
-        placed = self._place(without)
+        placed = self._place_on_cards([entry for entry in without if entry[0].key in self._cards])
+        placed |= self._place([entry for entry in without if entry[0].key not in self._cards])
         for pod, _ in without:
             if pod.key not in placed:
                 del nodes[pod.key]
                 moving.append(pod)
         # Pods with claims have fewer nodes to choose from.
         moving.sort(key=lambda pod: (not pod.has_claims, pod.key))
-        nodes |= self._place([(_movable(pod, stage), None) for pod in moving])
+        nodes |= self._place([(self._movable(pod, stage), None) for pod in moving])
         free, device_count, in_use = allocator.count(stage)
         return Placement(
             nodes=nodes,
@@ -301,10 +307,32 @@ class Placer:
             ended=ended,
         )
 
+    def _place_on_cards(self, pods: Iterable[tuple[PlannedPod, str]]) -> dict[PodKey, str]:
+        """Allocate the devices that pods have today, each on its node; return those with a node.
+
+        The search has others for them where shares of several pods fit on one device, and not all of these are on one.
+        """
+        nodes: dict[PodKey, str] = {}
+        for pod, node in pods:
+            nodes |= self._place([(pod, node)])
+            if pod.key in nodes:
+                self._allocator.exchange(pod.key, self._cards[pod.key])
+        return nodes
+
+    def _movable(self, pod: PlannedPod, stage: Stage) -> PlannedPod:
+        """Return a pod that only nodes take that can serve it at a stage."""
+        place = {OPEN: "true"}
+        if pod.has_claims:
+            place = {STAGE: SWITCHED if stage.moves(pod) else LEGACY}
+        selector = {**(pod.pod.spec.node_selector or {}), **place}
+        home = self._homes.get(pod.key, pod.pod.spec.node_name)
+        spec = msgspec.structs.replace(pod.pod.spec, node_selector=selector, node_name=home)
+        return msgspec.structs.replace(pod, pod=msgspec.structs.replace(pod.pod, spec=spec))
+
     def _place(self, pods: Iterable[tuple[PlannedPod, str | None]]) -> dict[PodKey, str]:
         """Allocate the devices of pods, each on its node if it has one; return those with a node."""
         nodes: dict[PodKey, str] = {}
-        full: set[tuple[bytes, str]] = set()
+        full: set[tuple[bytes, str, str]] = set()
         remaining = iter(pods)
         while batch := tuple(islice(remaining, _BATCH)):
             # Where one pod finds nothing, equal ones after it find nothing, either: a run frees nothing.
@@ -353,81 +381,10 @@ class Placer:
                 resources[node] = resources[node].with_pod(self._requests[key])
         return resources
 
-    def _place_key(self, pod: PlannedPod) -> tuple[bytes, str]:
+    def _place_key(self, pod: PlannedPod) -> tuple[bytes, str, str]:
         """Return the key of all properties of a pod that its feasible nodes depend on."""
-        return self._shapes[pod.key], (pod.pod.spec.node_selector or {}).get(_STAGE, "")
-
-
-class _Allocator:
-    """The allocator at the last stage, with the devices of all pods that are placed.
-
-    Attributes:
-        allocated: Pod to its claims, with their devices.
-        resources: Node to its CPU, memory and other counted resources, with all pods that are placed.
-    """
-
-    def __init__(self, state: ClusterState) -> None:
-        self.cluster = state.cluster(Features())
-        self.allocated: dict[PodKey, tuple[ResourceClaim, ...]] = {}
-        self.resources: Mapping[str, NodeResources] = {}
-        self.devices = published_devices(self.cluster)
-        self.nodes: Mapping[str, Node] = {node.metadata.name: node for node in state.nodes}
-        self._places: dict[str, tuple[str, Mapping[str, str]]] = {}
-        # Devices of several nodes are seen by what labels these have, which a stage changes.
-        self._is_local = all(_node_of(device) is not None for device in self.devices)
-
-    def show(self, stage: Stage) -> None:
-        """Give the nodes the labels of a stage."""
-        is_changed = False
-        for name, node in self.nodes.items():
-            place = _place_of(name, stage)
-            labels = stage.labels.get(name, {}) if name in stage.switched else {}
-            if self._places.get(name) != (place, labels):
-                self._places[name] = place, labels
-                self.cluster.replace_node(name, _labelled(node, place, labels))
-                is_changed = True
-        if is_changed and not self._is_local:
-            self.devices = published_devices(self.cluster)
-
-    def keep(self, claims: Mapping[PodKey, tuple[ResourceClaim, ...]]) -> None:
-        """Release all devices but those of some claims."""
-        for key in [
-            key for key, current in self.allocated.items() if claims.get(key) is not current
-        ]:
-            for claim in self.allocated.pop(key):
-                self.cluster.release(claim)
-        for key, own in claims.items():
-            if key not in self.allocated:
-                self.allocated[key] = own
-                for claim in own:
-                    self.cluster.allocate(claim)
-
-    def count(self, stage: Stage) -> tuple[FreeDevices, int, Mapping[str, int]]:
-        """Return free devices, all devices, and devices in use by node, without draining nodes."""
-        usage, counts, number = self.cluster.usage, Counter[bool](), 0
-        in_use = Counter[str]()
-        for device in self.devices:
-            node = _node_of(device)
-            if node in stage.draining:
-                continue
-            number += 1
-            if device_state(device, usage) is not DeviceState.FREE or node in stage.closed:
-                if node is not None:
-                    in_use[node] += 1
-            else:
-                counts[node is None or node in stage.switched] += 1
-        return FreeDevices(for_keys=counts[False], for_claims=counts[True]), number, in_use
-
-
-def _node_of(device: PublishedDevice) -> str | None:
-    """Return the node that a device is attached to; None if several can reach it."""
-    return device.slice.spec.node_name or device.device.node_name
-
-
-def _place_of(node: str, stage: Stage) -> str:
-    if node in stage.draining or node in stage.closed:
-        return ""
-    return _SWITCHED if node in stage.switched else _LEGACY
+        spec = pod.pod.spec
+        return self._shapes[pod.key], (spec.node_selector or {}).get(STAGE, ""), spec.node_name
 
 
 def _pods_of(workload: AssessedWorkload) -> Iterator[PlannedPod]:
@@ -449,19 +406,3 @@ def _may_stay(pod: PlannedPod, node: str, stage: Stage) -> bool:
     has_moved = stage.moves(pod)
     is_switched = node in stage.switched
     return not pod.has_claims or has_moved == is_switched or (pod.outlives_opt_in and has_moved)
-
-
-def _movable(pod: PlannedPod, stage: Stage) -> PlannedPod:
-    """Return a pod that only nodes take that can serve it at a stage."""
-    place = {_OPEN: "true"}
-    if pod.has_claims:
-        place = {_STAGE: _SWITCHED if stage.moves(pod) else _LEGACY}
-    selector = {**(pod.pod.spec.node_selector or {}), **place}
-    spec = msgspec.structs.replace(pod.pod.spec, node_selector=selector)
-    return msgspec.structs.replace(pod, pod=msgspec.structs.replace(pod.pod, spec=spec))
-
-
-def _labelled(node: Node, place: str, switched: Mapping[str, str]) -> Node:
-    """Return a node with the labels of a stage; without a place it takes no pods."""
-    simulated = {_OPEN: "true", _STAGE: place} if place else {}
-    return with_labels(node, {**switched, **simulated})

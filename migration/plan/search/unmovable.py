@@ -322,6 +322,28 @@ def pods_on(
     }
 
 
+def pods_at_home(
+    bound: Collection[tuple[str, str]],
+    nodes_of: Mapping[str, Sequence[str]],
+    groups: Mapping[str, Workload],
+) -> dict[PodKey, str]:
+    """Return the pods with a volume of their node, with this node.
+
+    Args:
+        bound: Namespace and name of these pods.
+        nodes_of: Workload to the nodes of its pods, in the order of their numbers.
+        groups: Workload, as `Kind/namespace/name`, to its pods in the same order.
+    """
+    return {
+        PodKey(reference, number): node
+        for reference, own in nodes_of.items()
+        for number, node in enumerate(own)
+        if node
+        for group in [groups[reference]]
+        if (group.key.namespace, group.pods[number].name) in bound
+    }
+
+
 def held_unmovable(
     unmovable: Mapping[str, Unmovable],
     nodes_of: Mapping[str, Iterable[str]],

@@ -1,0 +1,179 @@
+"""The allocator at a stage of a migration, with the devices of all pods that are placed. Pure."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
+
+import msgspec
+
+from allocator.model.devices import DeviceId, PublishedDevice
+from allocator.model.feature_gates import Features
+from allocator.nodes.node_resources import NodeResources
+from answers.cluster.devices import DeviceState, device_state, free_capacity, published_devices
+from answers.model.cluster_state import ClusterState
+from kube.api.core import Node
+from kube.api.resource import DeviceRequestAllocationResult, ResourceClaim
+from kube.quantity import ZERO, Quantity
+from migration.plan.model.node_labels import with_labels
+from migration.plan.search.stage import PodKey, Stage
+
+OPEN: Final = "simulated-open"
+"""Label of nodes that take pods."""
+STAGE: Final = "simulated-stage"
+"""Label of nodes that take pods, with what serves pods there."""
+SWITCHED: Final = "dra"
+LEGACY: Final = "legacy"
+
+
+class FreeDevices(NamedTuple):
+    """Devices without a consumer, by the pods that may use them.
+
+    Attributes:
+        for_keys: The free devices of device plugins, for pods with device keys.
+        for_claims: The free devices of DRA drivers, for pods with claims.
+    """
+
+    for_keys: int
+    for_claims: int
+
+
+class StageAllocator:
+    """The allocator at the last stage, with the devices of all pods that are placed.
+
+    Attributes:
+        allocated: Pod to its claims, with their devices.
+        resources: Node to its CPU, memory and other counted resources, with all pods that are placed.
+    """
+
+    def __init__(self, state: ClusterState) -> None:
+        self.cluster = state.cluster(Features())
+        self.allocated: dict[PodKey, tuple[ResourceClaim, ...]] = {}
+        self.resources: Mapping[str, NodeResources] = {}
+        self.devices = published_devices(self.cluster)
+        self._by_id = {device.id: device for device in self.devices}
+        self.nodes: Mapping[str, Node] = {node.metadata.name: node for node in state.nodes}
+        self._places: dict[str, tuple[str, Mapping[str, str]]] = {}
+        # Devices of several nodes are seen by what labels these have, which a stage changes.
+        self._is_local = all(node_of(device) is not None for device in self.devices)
+
+    def show(self, stage: Stage) -> None:
+        """Give the nodes the labels of a stage."""
+        is_changed = False
+        for name, node in self.nodes.items():
+            place = _place_of(name, stage)
+            labels = stage.labels.get(name, {}) if name in stage.switched else {}
+            if self._places.get(name) != (place, labels):
+                self._places[name] = place, labels
+                self.cluster.replace_node(name, _labelled(node, place, labels))
+                is_changed = True
+        if is_changed and not self._is_local:
+            self.devices = published_devices(self.cluster)
+
+    def keep(self, claims: Mapping[PodKey, tuple[ResourceClaim, ...]]) -> None:
+        """Release all devices but those of some claims."""
+        for key in [
+            key for key, current in self.allocated.items() if claims.get(key) is not current
+        ]:
+            for claim in self.allocated.pop(key):
+                self.cluster.release(claim)
+        for key, own in claims.items():
+            if key not in self.allocated:
+                self.allocated[key] = own
+                for claim in own:
+                    self.cluster.allocate(claim)
+
+    def exchange(self, key: PodKey, names: Sequence[str]) -> None:
+        """Give a pod other devices of its node, unless these are too many, too few, or have no room."""
+        claims = self.allocated[key]
+        for claim in claims:
+            self.cluster.release(claim)
+        exchanged = _with_devices(claims, names)
+        if exchanged is not None and self._has_room(exchanged):
+            self.allocated[key] = claims = exchanged
+        for claim in claims:
+            self.cluster.allocate(claim)
+
+    def _has_room(self, claims: Iterable[ResourceClaim]) -> bool:
+        """Return True if the devices of claims are published, and have the capacity that these take together."""
+        taken: dict[DeviceId, dict[str, Quantity]] = {}
+        for result in _allocated_devices(claims):
+            if result.consumed_capacity is None:
+                return False
+            amounts = taken.setdefault(DeviceId(result.driver, result.pool, result.device), {})
+            for name, amount in result.consumed_capacity.items():
+                amounts[name] = amounts.get(name, ZERO) + amount
+        return all(
+            (device := self._by_id.get(name)) is not None
+            and _fits(amounts, free_capacity(device, self.cluster.usage))
+            for name, amounts in taken.items()
+        )
+
+    def count(self, stage: Stage) -> tuple[FreeDevices, int, Mapping[str, int]]:
+        """Return free devices, all devices, and devices in use by node, without draining nodes."""
+        usage, counts, number = self.cluster.usage, Counter[bool](), 0
+        in_use = Counter[str]()
+        for device in self.devices:
+            node = node_of(device)
+            if node in stage.draining:
+                continue
+            number += 1
+            if device_state(device, usage) is not DeviceState.FREE or node in stage.closed:
+                if node is not None:
+                    in_use[node] += 1
+            else:
+                counts[node is None or node in stage.switched] += 1
+        return FreeDevices(for_keys=counts[False], for_claims=counts[True]), number, in_use
+
+
+def node_of(device: PublishedDevice) -> str | None:
+    """Return the node that a device is attached to; None if several can reach it."""
+    return device.slice.spec.node_name or device.device.node_name
+
+
+def _place_of(node: str, stage: Stage) -> str:
+    if node in stage.draining or node in stage.closed:
+        return ""
+    return SWITCHED if node in stage.switched else LEGACY
+
+
+def _allocated_devices(claims: Iterable[ResourceClaim]) -> Iterator[DeviceRequestAllocationResult]:
+    for claim in claims:
+        if claim.status is not None and claim.status.allocation is not None:
+            yield from claim.status.allocation.devices.results or ()
+
+
+def _with_devices(
+    claims: Sequence[ResourceClaim], names: Sequence[str]
+) -> tuple[ResourceClaim, ...] | None:
+    """Return claims with other devices of their pools, in order; None if these are too many or too few."""
+    results = list(_allocated_devices(claims))
+    if len(results) != len(names):
+        return None
+    remaining = iter(names)
+    exchanged = []
+    for claim in claims:
+        status = claim.status
+        if status is None or status.allocation is None:
+            exchanged.append(claim)
+            continue
+        devices = msgspec.structs.replace(
+            status.allocation.devices,
+            results=tuple(
+                msgspec.structs.replace(result, device=next(remaining))
+                for result in status.allocation.devices.results or ()
+            ),
+        )
+        allocation = msgspec.structs.replace(status.allocation, devices=devices)
+        status = msgspec.structs.replace(status, allocation=allocation)
+        exchanged.append(msgspec.structs.replace(claim, status=status))
+    return tuple(exchanged)
+
+
+def _fits(amounts: Mapping[str, Quantity], free: Mapping[str, Quantity]) -> bool:
+    return all(amount <= free.get(name, ZERO) for name, amount in amounts.items())
+
+
+def _labelled(node: Node, place: str, switched: Mapping[str, str]) -> Node:
+    """Return a node with the labels of a stage; without a place it takes no pods."""
+    simulated = {OPEN: "true", STAGE: place} if place else {}
+    return with_labels(node, {**switched, **simulated})

@@ -1,0 +1,123 @@
+"""`drawbridge plan`: the devices in use around each wave, where pods have a place of their own."""
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from testing.documents import api_object, namespace
+from testing.html_pages import Outline
+from testing.migration import GPU, SHARE, hami_node, plugin_node, workload
+from testing.plan import planned
+
+CARDS: Final = "hami.io/vgpu-devices-allocated"
+
+
+def in_use(tmp_path: Path, wave: int) -> dict[str, list[str]]:
+    """Return node to the devices in use before, during and after a wave, as the page says it."""
+    page = (tmp_path / "plan" / "plan.html").read_text()
+    section = page[page.index(f'id="wave-{wave}"') :].partition("</section>")[0]
+    return {
+        name: [
+            " ".join(" ".join(Outline(cell).texts).split())
+            for cell in re.findall(r"<td>(.*?)</td>", rest)
+        ]
+        for name, rest in re.findall(r'<th scope="row">(.*?)</th>(.*?)</tr>', section)
+    }
+
+
+def wave_of(plan: Mapping[str, Any], node: str) -> int:
+    (number,) = [
+        wave["wave"] for wave in plan["waves"] if node in [entry["name"] for entry in wave["nodes"]]
+    ]
+    return number
+
+
+def test_a_pod_with_a_volume_of_its_node_comes_back_there(tmp_path: Path) -> None:
+    """The page counted it on another node, and one too few on its own."""
+    volumes = [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]
+    objects = [
+        *(plugin_node(f"gpu-{number}") for number in range(2)),
+        namespace("team"),
+        *workload("db", {GPU: "1"}, ["gpu-0"], kind="StatefulSet", volumes=volumes),
+        *workload("web", {GPU: "2"}, ["gpu-0"]),
+        api_object("PersistentVolume", "disk", spec={"local": {"path": "/disk"}}),
+        api_object("PersistentVolumeClaim", "data", "team", spec={"volumeName": "disk"}),
+    ]
+
+    plan = planned(tmp_path, objects, "--wave-nodes", 1)
+
+    uses = in_use(tmp_path, wave_of(plan, "gpu-0"))
+    assert ["device plugin 3 of 4 in use", "drained", "DRA driver 1 of 4 in use"] == uses["gpu-0"]
+    # Another node takes the other pod alone.
+    assert ["DRA driver 2 of 4 in use"] * 2 == uses["gpu-1"][1:]
+
+
+def test_pods_of_one_shape_with_volumes_of_several_nodes_come_back_to_theirs(
+    tmp_path: Path,
+) -> None:
+    """While both nodes are drained the pods are on no other."""
+    volumes = [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]
+    objects = [
+        *(plugin_node(f"gpu-{number}", 1) for number in range(3)),
+        namespace("team"),
+        *workload("db", {GPU: "1"}, ["gpu-0", "gpu-1"], kind="StatefulSet", volumes=volumes),
+        api_object("PersistentVolume", "disk", spec={"local": {"path": "/disk"}}),
+        api_object("PersistentVolumeClaim", "data", "team", spec={"volumeName": "disk"}),
+    ]
+
+    plan = planned(tmp_path, objects, "--wave-nodes", 3, "--spare-nodes", 0)
+
+    assert [] == plan["held"]
+    (wave,) = plan["waves"]
+    after = {name: texts[-1] for name, texts in in_use(tmp_path, wave["wave"]).items()}
+    assert {
+        "gpu-0": "DRA driver 1 of 1 in use",
+        "gpu-1": "DRA driver 1 of 1 in use",
+        "gpu-2": "DRA driver 0 of 1 in use",
+    } == after
+
+
+@pytest.mark.parametrize(
+    ("cards", "expected"),
+    [
+        (["GPU-hami-0-0", "GPU-hami-0-1"], 2),
+        (["GPU-hami-0-1", "GPU-hami-0-1"], 1),
+        ([], 1),
+        (["GPU-hami-0-0", "GPU-of-another-node"], 1),
+        (["GPU-hami-0-0,NVIDIA,1,0:GPU-hami-0-1", "GPU-hami-0-1"], 2),
+        (["GPU-hami-0-1" + "," * 5000, "' || true || '"], 1),
+    ],
+    ids=["two cards", "one card", "unknown", "a card elsewhere", "too many cards", "hostile"],
+)
+def test_shares_are_on_the_cards_that_hami_has_given(
+    tmp_path: Path, cards: Sequence[str], expected: int
+) -> None:
+    """A card of which all pods left was counted as used: shares of others had been put there."""
+    owner, *pods = workload("web", SHARE, ["hami-0", "hami-0"])
+    for pod, card in zip(pods, cards, strict=False):
+        pod["metadata"]["annotations"] = {CARDS: f"{card},NVIDIA,8000,0:;"}
+    objects = [hami_node("hami-0"), hami_node("hami-1"), namespace("team"), owner, *pods]
+
+    plan = planned(tmp_path, objects, "--wave-nodes", 1, "--spare-nodes", 0)
+
+    assert plan["waves"]
+    (before, *_) = in_use(tmp_path, 1)["hami-0"]
+    assert f"device plugin {expected} of 2 in use" == before
+
+
+def test_a_card_has_no_more_shares_than_it_has_memory_for(tmp_path: Path) -> None:
+    """Whoever may write a pod writes its annotations, too."""
+    half = {GPU: "1", "nvidia.com/gpumem": "30000"}
+    owner, *pods = workload("web", half, ["hami-0", "hami-0"])
+    for pod in pods:
+        pod["metadata"]["annotations"] = {CARDS: "GPU-hami-0-0,NVIDIA,30000,0:;"}
+    objects = [hami_node("hami-0"), hami_node("hami-1"), namespace("team"), owner, *pods]
+
+    plan = planned(tmp_path, objects, "--wave-nodes", 1, "--spare-nodes", 0)
+
+    assert [] == plan["held"]
+    (before, *_) = in_use(tmp_path, 1)["hami-0"]
+    assert "device plugin 2 of 2 in use" == before
