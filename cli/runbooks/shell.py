@@ -49,6 +49,7 @@ only_step=
 evicting=
 again=
 most_seconds=1800
+leave_seconds=600
 while [ "$#" -gt 0 ]; do
   option="${1%%=*}"
   case "$1" in
@@ -156,6 +157,23 @@ release_guards() {
     command kubectl ${context:+"--context=$context"} annotate node "$node" "${words[@]}" </dev/null || true
   done <<<"$guarded"
   guarded=
+}
+
+# Wait until the DRA driver $2 publishes no device of the node $1 any more. The kubelet deletes its ResourceSlices
+# about half a minute after its pod has gone; until then there are devices of both, and each would be handed out twice.
+wait_for_slices() {
+  local left end=$((SECONDS + leave_seconds))
+  while true; do
+    left="$(kubectl get resourceslices.resource.k8s.io "--field-selector=spec.nodeName=$1,spec.driver=$2" --output=name)"
+    if [ -z "$left" ]; then return; fi
+    if [ "$SECONDS" -ge "$end" ]; then break; fi
+    sleep 2
+  done
+  printf '%s still publishes devices of %s (%s), and the device plugin offers the same ones: ' \
+    "$2" "$1" "$(paste -s -d ' ' - <<<"$left")" >&2
+  printf 'see that its pod has left the node, and delete the slices if it has\n' >&2
+  last_command="wait until $2 has left $1"
+  return 1
 }
 
 # Print a line for each pod of the namespace $1 that $2 selects, and whose owner begins with $3: its name, its

@@ -137,7 +137,7 @@ def rollback_parts(plan: Plan, wave: Wave) -> tuple[Part, ...]:
                 "# At once with later nodes, so that no pod moves to one that is taken back next.",
             ),
         ]
-        drain = [*_giving_back_lines(node), *_later_rollbacks(wave, node)]
+        drain = [*_giving_back_lines(plan, node), *_later_rollbacks(wave, node)]
         *former, uncordon = _node_parts(path, node, wait, drain, ())
         released = [*uncordon.commands, *_release_commands([node])]
         parts += [*former, uncordon._replace(commands=released)]
@@ -305,12 +305,12 @@ def _label_line(node: PlannedNode, labels: Sequence[str]) -> str:
     return command("kubectl", "label", "node", node.name, "--overwrite", *labels)
 
 
-def _giving_back_lines(node: PlannedNode) -> Iterator[str]:
+def _giving_back_lines(plan: Plan, node: PlannedNode) -> Iterator[str]:
     """Yield the commands that drain a node, give it back to its legacy system, and wait for that.
 
     The kubelet ends no pod with devices of a driver that has left, so what a drain leaves is deleted while the
-    driver serves, beside the device plugin if that has a label of its own. New pods come when the taint is gone;
-    of a DaemonSet that tolerates every taint at once.
+    driver serves, beside the device plugin if that has a label of its own. New pods come when the driver and the taint
+    are gone; of a DaemonSet that tolerates every taint at once. No pod of a plugin or a driver has to start under it.
 
     Source: k8s.io/kubernetes v1.37.1, pkg/kubelet/cm/dra/manager.go, UnprepareResources.
     """
@@ -322,6 +322,7 @@ def _giving_back_lines(node: PlannedNode) -> Iterator[str]:
     yield from _drain_lines(node)
     if not node.daemon_sets:
         yield _label_line(node, [*former.values()])
+        yield from _leaving_lines(plan, node)
         yield from _offered_lines(node)
         return
     of_plugin = [text for label, text in former.items() if label not in of_driver]
@@ -333,9 +334,20 @@ def _giving_back_lines(node: PlannedNode) -> Iterator[str]:
     yield command("kubectl", "taint", "node", node.name, "--overwrite", f"{TAINT}=:NoSchedule")
     yield from (_delete_pods(entry, node.name) for entry in node.daemon_sets)
     yield _label_line(node, [text for label, text in former.items() if label in of_driver])
+    yield from _leaving_lines(plan, node)
+    yield command("kubectl", "taint", "node", node.name, f"{TAINT}:NoSchedule-")
     if not of_plugin:
         yield from _offered_lines(node)
-    yield command("kubectl", "taint", "node", node.name, f"{TAINT}:NoSchedule-")
+
+
+def _leaving_lines(plan: Plan, node: PlannedNode) -> Iterator[str]:
+    """Yield the commands that wait until DRA drivers have left a node, except those that it had before its wave."""
+    for driver in node.devices:
+        label, value = driver_label(driver)
+        nodes = plan.driver_nodes.get(driver)
+        was_there = nodes is not None and node.name in nodes.publishing
+        if not was_there and node.former_labels.get(label) != value:
+            yield command("wait_for_slices", node.name, driver)
 
 
 def _daemon_set_lines(node: PlannedNode) -> Iterator[str]:

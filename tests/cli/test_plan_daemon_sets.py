@@ -61,7 +61,7 @@ def test_pods_end_before_their_driver_leaves_a_node_that_is_given_back(tmp_path:
     objects = daemon_set(matchLabels={"app": "monitor"})
     planned(tmp_path, [*NODES, namespace("team"), *objects], "--wave-nodes", 2)
 
-    drain, taint, delete, label, offered, untaint = drained(
+    drain, taint, delete, label, left, untaint, offered = drained(
         script(tmp_path, "rollback", 1), "gpu-0"
     )
 
@@ -71,9 +71,11 @@ def test_pods_end_before_their_driver_leaves_a_node_that_is_given_back(tmp_path:
     )
     assert delete == f"{DELETE}spec.nodeName=gpu-0 --timeout=10m"
     assert label == "kubectl label node gpu-0 --overwrite nvidia.com/dra-kubelet-plugin-"
-    # The plugin keeps away from nodes with the driver's label, so it comes when that is gone.
-    assert offered.startswith("kubectl wait node/gpu-0 ")
+    assert left == "wait_for_slices gpu-0 gpu.nvidia.com"
+    # The plugin keeps away from nodes with the driver's label, so it comes when that is gone; it need not tolerate
+    # the taint.
     assert untaint == "kubectl taint node gpu-0 drawbridge.internal/given-back:NoSchedule-"
+    assert offered.startswith("kubectl wait node/gpu-0 ")
     assert not any("taint" in line for line in drained(script(tmp_path, "rollback", 1), "gpu-1"))
 
 
@@ -90,6 +92,7 @@ def test_a_plugin_with_a_label_of_its_own_is_back_before_the_driver_leaves(tmp_p
         "taint node",
         "delete pods",
         "label node",
+        "hami-0 hami-core-gpu.project-hami.io",
         "taint node",
     ]
     assert lines[1] == "kubectl label node hami-0 --overwrite gpu=on"

@@ -32,7 +32,7 @@ def wave_of(plan: Mapping[str, Any], node: str) -> int:
     (number,) = [
         wave["wave"] for wave in plan["waves"] if node in [entry["name"] for entry in wave["nodes"]]
     ]
-    return number
+    return int(number)
 
 
 def test_a_pod_with_a_volume_of_its_node_comes_back_there(tmp_path: Path) -> None:
