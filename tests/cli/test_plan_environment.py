@@ -520,6 +520,49 @@ def test_what_kueue_does_with_mapped_resource_names_is_reported_once(
     assert told == [[note] if is_told else [], [], []]
 
 
+def test_kueue_is_told_of_the_workloads_of_the_mapped_class_alone(tmp_path: Path) -> None:
+    """The note on the class of whole GPUs named a Job of MIG devices, too."""
+    mig = {"nvidia.com/mig-1g.5gb": "1"}
+    queued = [*workload("web", {GPU: "1"}, ["gpu-0"]), *workload("slice", mig, ["gpu-1"])]
+    for entry in queued:
+        entry["metadata"].setdefault("labels", {})["kueue.x-k8s.io/queue-name"] = "gpus"
+    nodes = [plugin_node(f"gpu-{number}") for number in range(3)]
+    nodes[1]["status"]["allocatable"] = mig
+
+    plan = planned(tmp_path, [*nodes, namespace("team"), *queued], "--wave-nodes", 1)
+
+    assert {GPU: "gpu.nvidia.com"} == plan["mappedClasses"]
+    (note,) = {note for wave in plan["waves"] for note in wave["notes"] if "Kueue" in note}
+    assert note.endswith(
+        "it queues Deployment/team/web, so give gpu.nvidia.com no sources in its deviceClassMappings"
+    )
+
+
+def test_the_last_nodes_of_hami_leave_its_scheduler_without_devices(tmp_path: Path) -> None:
+    """A reader was told that it goes on for the other nodes, and there were none."""
+    nodes = [*(hami_node(f"hami-{number}") for number in range(2)), plugin_node("gpu-0")]
+    objects = [*nodes, namespace("team"), *workload("web", SHARE, ["hami-0"])]
+
+    plan = planned(tmp_path, objects, "--wave-nodes", 1)
+
+    told = [
+        note.removeprefix("HAMi's device plugin runs where gpu=on; ")
+        for wave in plan["waves"]
+        for note in wave["notes"]
+        if note.startswith("HAMi's device plugin")
+    ]
+    assert [
+        "its scheduler goes on for the other nodes",
+        "no node has it after this wave, so its scheduler has no device to hand out: keep HAMi until no rollback will "
+        "follow",
+    ] == told
+    assert all(
+        any(note.startswith("HAMi's device plugin") for note in wave["notes"])
+        is wave["nodes"][0]["name"].startswith("hami-")
+        for wave in plan["waves"]
+    )
+
+
 def test_pods_without_devices_that_a_drain_evicts_are_counted(tmp_path: Path) -> None:
     nodes = [hami_node(f"gpu-{number}") for number in range(3)]
     other = workload("other", {"cpu": "40"}, ["gpu-0"], namespace="other")

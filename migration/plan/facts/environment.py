@@ -26,6 +26,7 @@ from migration.plan.facts.selecting import selecting_notes
 from migration.plan.facts.vendors import (
     NVIDIA,
     OPERATOR_PREFIX,
+    hami_notes,
     is_koordlet,
     is_managed,
     is_plugin,
@@ -77,12 +78,14 @@ class NodesByUse(NamedTuple):
     Attributes:
         native: The nodes of pods that keep their resource names.
         claims: The nodes of pods that have claims, or get them by a translation.
-        native_workloads: The workloads of native pods, as `Kind/namespace/name`.
+        native_workloads: The workloads of native pods, as `Kind/namespace/name`, with their device keys.
+        hami: The nodes of HAMi.
     """
 
     native: frozenset[str] = frozenset()
     claims: frozenset[str] = frozenset()
-    native_workloads: frozenset[str] = frozenset()
+    native_workloads: Mapping[str, Collection[str]] = {}
+    hami: frozenset[str] = frozenset()
 
     def has_native_only(self, names: Collection[str]) -> bool:
         """Return True if some of these nodes have native pods, and none has others."""
@@ -255,22 +258,25 @@ def _queue_notes(wave: Wave, objects: Iterable[SourceObject]) -> Iterator[str]:
 def _native_queue_notes(
     plan: Plan, objects: Iterable[SourceObject], nodes_by_use: NodesByUse
 ) -> Iterator[str]:
-    """Yield Kueue's treatment of the native workloads that it queues."""
-    names = [
-        reference
+    """Yield Kueue's treatment of the native workloads that it queues, by the class that their keys mean."""
+    queued = {
+        reference: nodes_by_use.native_workloads[reference]
         for source in objects
         if QUEUE_NAME in text_map(source.document, "metadata", "labels")
         and (reference := f"{source.kind}/{source.namespace or 'default'}/{source.name}")
         in nodes_by_use.native_workloads
-    ]
-    if not names or not plan.mapped_classes:
-        return
-    classes = ", ".join(sorted(set(plan.mapped_classes.values())))
-    for statement in statements_about(Component.KUEUE, Topic.EXTENDED_RESOURCES):
-        yield (
-            f"{statement.sentence} [{statement.source}]: it queues {join_names(sorted(names))}, so give {classes} no "
-            "sources in its deviceClassMappings"
-        )
+    }
+    names_of: dict[str, set[str]] = {}
+    for key, class_name in sorted(plan.mapped_classes.items()):
+        own = {reference for reference, keys in queued.items() if key in keys}
+        names_of.setdefault(class_name, set()).update(own)
+    for class_name, names in names_of.items():
+        for statement in statements_about(Component.KUEUE, Topic.EXTENDED_RESOURCES):
+            if names:
+                yield (
+                    f"{statement.sentence} [{statement.source}]: it queues {join_names(sorted(names))}, so give {class_name} "
+                    "no sources in its deviceClassMappings"
+                )
 
 
 def environment_notes(
@@ -286,6 +292,8 @@ def environment_notes(
     """
     misgivings = (plugin_misgiving(node, plan.plugin_label, objects) for node in wave.nodes)
     yield from dict.fromkeys(f"a device plugin: {text}" for text in misgivings if text)
+    earlier = [entry for entry in plan.waves if entry.wave < wave.wave]
+    yield from hami_notes(wave, earlier, nodes_by_use.hami)
     yield from _koordlet_notes(wave, objects)
     yield from selecting_notes(plan, wave, objects)
     yield from _autoscaler_notes(plan, wave, _autoscaler_release(objects), nodes_by_use)

@@ -12,13 +12,14 @@ nodes).
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Final
 
 from kube.manifests.source import SourceObject
 from kube.names import GROUP
 from migration.assessment.evidence import list_at, mapping_at, text_map
 from migration.assessment.node_devices import SHARING, Source, read_replicas
+from migration.plan.model.plan import Wave
 
 NVIDIA: Final = "gpu.nvidia.com"
 HAMI_DRIVER: Final = "hami-core-gpu.project-hami.io"
@@ -118,8 +119,27 @@ def node_notes(
             f"the device plugin offers each GPU {replicas} times ({SHARING} is {labels.get(SHARING) or 'not set'}): "
             "pods that had a part of one there get a whole one, and fewer run"
         )
-    if source is Source.HAMI:
-        yield "HAMi's device plugin runs where gpu=on; its scheduler goes on for the other nodes"
+
+
+def hami_notes(wave: Wave, earlier: Iterable[Wave], hami_nodes: Collection[str]) -> Iterator[str]:
+    """Yield a note on what is left of HAMi after a wave with nodes of it.
+
+    Args:
+        wave: The wave.
+        earlier: The waves before it.
+        hami_nodes: The nodes of HAMi today.
+    """
+    if not any(node.source == Source.HAMI for node in wave.nodes):
+        return
+    switched = {node.name for entry in (*earlier, wave) for node in entry.nodes}
+    text = "HAMi's device plugin runs where gpu=on; "
+    if switched.issuperset(hami_nodes):
+        yield (
+            f"{text}no node has it after this wave, so its scheduler has no device to hand out: keep HAMi until no rollback "
+            "will follow"
+        )
+    else:
+        yield f"{text}its scheduler goes on for the other nodes"
 
 
 def _has_operator(

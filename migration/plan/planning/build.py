@@ -307,11 +307,12 @@ def _nodes_by_use(cluster: AssessedCluster, live_nodes: Mapping[str, Sequence[st
     return NodesByUse(
         native=frozenset(nodes[True]),
         claims=frozenset(nodes[False]),
-        native_workloads=frozenset(
-            workload.key.reference
+        native_workloads={
+            workload.key.reference: workload.keys
             for workload in cluster.workloads
             if workload.outcome is Outcome.NATIVE
-        ),
+        },
+        hami=frozenset(entry.node for entry in cluster.nodes if entry.source is Source.HAMI),
     )
 
 
