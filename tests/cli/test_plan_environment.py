@@ -16,7 +16,7 @@ from kube.manifests.dump import dump_yaml
 from kube.manifests.reader import read_paths
 from migration.plan.model.plan import Plan
 from testing.command import drawbridge
-from testing.documents import api_object, namespace, node, resource_quota
+from testing.documents import api_object, device_class, namespace, node, resource_quota
 from testing.migration import GPU, SHARE, daemon_set, hami_node, origin, plugin_node, workload
 from testing.plan import changes, document, held_objects
 from translation.cluster.component_statements import Component, Topic, statements_about
@@ -528,8 +528,14 @@ def test_kueue_is_told_of_the_workloads_of_the_mapped_class_alone(tmp_path: Path
         entry["metadata"].setdefault("labels", {})["kueue.x-k8s.io/queue-name"] = "gpus"
     nodes = [plugin_node(f"gpu-{number}") for number in range(3)]
     nodes[1]["status"]["allocatable"] = mig
+    mapping = device_class(
+        "device.driver == 'gpu.nvidia.com' && device.attributes['gpu.nvidia.com'].type == 'mig' && "
+        "device.attributes['gpu.nvidia.com'].profile == '1g.5gb'",
+        name="mig-1g-5gb",
+        extendedResourceName="nvidia.com/mig-1g.5gb",
+    )
 
-    plan = planned(tmp_path, [*nodes, namespace("team"), *queued], "--wave-nodes", 1)
+    plan = planned(tmp_path, [*nodes, mapping, namespace("team"), *queued], "--wave-nodes", 1)
 
     assert {GPU: "gpu.nvidia.com"} == plan["mappedClasses"]
     (note,) = {note for wave in plan["waves"] for note in wave["notes"] if "Kueue" in note}
@@ -551,11 +557,11 @@ def test_the_last_nodes_of_hami_leave_its_scheduler_without_devices(tmp_path: Pa
         for note in wave["notes"]
         if note.startswith("HAMi's device plugin")
     ]
-    assert [
-        "its scheduler goes on for the other nodes",
+    last = (
         "no node has it after this wave, so its scheduler has no device to hand out: keep HAMi until no rollback will "
-        "follow",
-    ] == told
+        "follow"
+    )
+    assert ["its scheduler goes on for the other nodes", last] == told
     assert all(
         any(note.startswith("HAMi's device plugin") for note in wave["notes"])
         is wave["nodes"][0]["name"].startswith("hami-")

@@ -527,6 +527,34 @@ FLAGS: Final = DocumentFlags(
 )
 
 
+def test_a_node_does_not_wait_behind_jobs_for_a_pod_that_an_earlier_wave_restarts(
+    tmp_path: Path,
+) -> None:
+    """It came after all Jobs for a pod that had left it with the first wave."""
+    notebook = workload("nb", SHARE, ["hami-0"], kind="StatefulSet")
+    notebook[1]["metadata"]["annotations"] = {"karpenter.sh/do-not-disrupt": "true"}
+    stays = workload("stays", {GPU: "1"}, ["gpu-1"])
+    stays[1]["metadata"]["annotations"] = {"karpenter.sh/do-not-disrupt": "true"}
+    objects = [*job(), hami_node("hami-0"), hami_node("hami-1"), *notebook, *stays]
+
+    waves = planned(tmp_path, objects, "--wave-nodes", 1, "--spare-nodes", 0)["waves"]
+
+    nodes = [wave["nodes"][0]["name"] for wave in waves]
+    assert nodes.index("hami-1") < nodes.index("hami-0") < nodes.index("gpu-0")
+    # What no wave moves before stays last.
+    assert "gpu-1" == nodes[-1]
+    (note,) = [
+        note
+        for wave in waves
+        for note in wave["notes"]
+        if "ask not to be evicted" in note and "restarts them" in note
+    ]
+    assert note == (
+        "pods of StatefulSet/team/nb ask not to be evicted: switch.sh asks before it restarts them, and where they are "
+        "left as they are, before it drains their node"
+    )
+
+
 def test_no_time_goes_by_for_pods_that_never_end(monkeypatch: pytest.MonkeyPatch) -> None:
     objects = [
         SourceObject(document=dict(document), source="now.yaml", line=1)

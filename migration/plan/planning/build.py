@@ -91,6 +91,7 @@ from migration.plan.search.unmovable import (
 from migration.plan.search.wave_pods import (
     daemon_sets_by_node,
     ending_pods,
+    pod_keys,
     replaced_pods,
     with_bare_pods,
     with_kept_keys,
@@ -213,9 +214,9 @@ def build_plan(question: PlanQuestion, policy: Policy, progress: PlanProgress) -
     blocked += held_unknown_devices(prepared.cluster.unknown_devices)
     blocked += held_sliced(prepared.cluster.sliced)
     names = {entry.object for entry in blocked}
-    work = prepared.work
+    work, keys = prepared.work, pod_keys(prepared.groups)
     candidates = [
-        with_work(with_bare_pods(entry, prepared.evidence), work.get(entry.node.name, ()))
+        with_work(with_bare_pods(entry, prepared.evidence), work.get(entry.node.name, ()), keys)
         for entry in candidates
         if f"Node//{entry.node.name}" not in names
     ]

@@ -1,6 +1,7 @@
 """The state of a cluster between two waves, and the waves that are tried from there, as values. Pure."""
 
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import msgspec
 
@@ -11,20 +12,57 @@ from migration.plan.search.placement import Placement
 from migration.plan.search.stage import PodKey, Stage
 
 
+class NodeWork(NamedTuple):
+    """A pod that a script waits for before it drains its node.
+
+    Attributes:
+        pod: The pod; None for one without devices.
+        never_ends: It does not end by itself.
+        since: The time at which it began, in RFC 3339; empty if it is not known.
+    """
+
+    pod: PodKey | None
+    never_ends: bool
+    since: str
+
+
 class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     """A node that can be switched, and the facts that its switch depends on.
 
     Attributes:
-        has_work: A script waits for a pod of it, so it comes last.
-        never_ends: Such a pod does not end by itself, so it comes after the others with work.
-        works_since: The time at which the first of these pods began, in RFC 3339; empty if it is not known.
+        work: The pods that a script waits for.
     """
 
     node: PlannedNode
     notes: tuple[str, ...]
-    has_work: bool = False
-    never_ends: bool = False
-    works_since: str = ""
+    work: tuple[NodeWork, ...] = ()
+
+    @property
+    def has_work(self) -> bool:
+        """Return True if a script waits for a pod of it, so that it comes last."""
+        return bool(self.work)
+
+    @property
+    def never_ends(self) -> bool:
+        """Return True if such a pod does not end by itself, so that it comes after the others with work."""
+        return any(entry.never_ends for entry in self.work)
+
+    @property
+    def works_since(self) -> str:
+        """Return the time at which the first of these pods began, in RFC 3339; empty if it is not known."""
+        return min((entry.since for entry in self.work), default="")
+
+    def following(self, before: Placement, after: Placement) -> "Candidate":
+        """Return the node without the pods that a wave has taken from it, by a restart of their workload."""
+        name = self.node.name
+        work = tuple(
+            entry
+            for entry in self.work
+            if entry.pod is None
+            or before.nodes.get(entry.pod) != name
+            or after.nodes.get(entry.pod, name) == name
+        )
+        return self if work == self.work else msgspec.structs.replace(self, work=work)
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True):
@@ -159,7 +197,11 @@ class Moment(msgspec.Struct, frozen=True, kw_only=True):
             self,
             stage=stage_after(self.stage, names, attempt.parts),
             placement=attempt.after,
-            nodes=tuple(entry for entry in self.nodes if entry.node.name not in names),
+            nodes=tuple(
+                entry.following(self.placement, attempt.after)
+                for entry in self.nodes
+                if entry.node.name not in names
+            ),
             parts=tuple(part for part in self.parts if part not in attempt.parts),
         )
 

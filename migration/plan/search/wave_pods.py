@@ -15,7 +15,7 @@ from migration.plan.facts.rollouts import pod_selector, replaces_pods
 from migration.plan.facts.work import read_restart
 from migration.plan.model.plan import PlannedDaemonSet, PlannedWork, PlannedWorkload, Wave
 from migration.plan.search.device_map import Course, Leaving, WaveDetails
-from migration.plan.search.moments import Candidate
+from migration.plan.search.moments import Candidate, NodeWork
 from migration.plan.search.other_pods import PodName, others_notes
 from migration.plan.search.stage import PodKey
 
@@ -32,13 +32,23 @@ def with_bare_pods(entry: Candidate, evidence: Evidence) -> Candidate:
     return msgspec.structs.replace(entry, notes=(*entry.notes, note))
 
 
-def with_work(entry: Candidate, work: Sequence[PlannedWork]) -> Candidate:
-    """Return a node with the mark of work that its switch waits for; such nodes come last."""
+def with_work(
+    entry: Candidate, work: Iterable[PlannedWork], keys: Mapping[tuple[str, str], PodKey]
+) -> Candidate:
+    """Return a node with the work that its switch waits for; such nodes come last.
+
+    Args:
+        entry: The node.
+        work: The pods of it that lose something when they are evicted, as of today.
+        keys: Namespace and name of each pod with devices to its number in its workload.
+    """
     return msgspec.structs.replace(
         entry,
-        has_work=any(item.waits for item in work),
-        never_ends=any(item.never_ends for item in work),
-        works_since=min((item.since for item in work if item.waits), default=""),
+        work=tuple(
+            NodeWork(keys.get(_name(item)), item.never_ends, item.since)
+            for item in work
+            if item.waits
+        ),
     )
 
 
@@ -61,7 +71,7 @@ def work_by_wave(
         evidence: All pods of the cluster.
         groups: Workload, as `Kind/namespace/name`, to its owner and its pods.
     """
-    keys = _keys(groups)
+    keys = pod_keys(groups)
     ending = _ending(evidence)
     present = [item for items in work.values() for item in items]
     for wave, entry in zip(waves, details, strict=True):
@@ -85,7 +95,7 @@ def ending_pods(
         evidence: All pods of the cluster.
         groups: Workload, as `Kind/namespace/name`, to its owner and its pods.
     """
-    keys, ending = _keys(groups), _ending(evidence)
+    keys, ending = pod_keys(groups), _ending(evidence)
     return {
         key: node
         for node, items in work.items()
@@ -116,7 +126,7 @@ def with_leaving(
         groups: Workload, as `Kind/namespace/name`, to its owner and its pods.
         bound: Namespace and name of the pods with a volume of one node.
     """
-    keys, ending = _keys(groups), _ending(evidence)
+    keys, ending = pod_keys(groups), _ending(evidence)
     courses = (Course.BOUND, Course.ASKS, Course.ENDS)
     waiting: dict[Course, Counter[str]] = {course: Counter() for course in courses}
     for item in wave.work:
@@ -166,7 +176,7 @@ def _course(reference: str) -> Course:
     return {DAEMON_SET: Course.STAYS, "Pod": Course.BY_HAND}.get(kind, Course.MOVES)
 
 
-def _keys(groups: Mapping[str, Workload]) -> dict[tuple[str, str], PodKey]:
+def pod_keys(groups: Mapping[str, Workload]) -> dict[tuple[str, str], PodKey]:
     """Return namespace and name of each pod to its number in its workload."""
     return {
         (reference.split("/")[1], pod.name): PodKey(reference, number)
@@ -340,7 +350,10 @@ def _restart_notes(workloads: Sequence[PlannedWorkload]) -> Iterator[str]:
             "losses in plan.yaml"
         )
     if asking:
-        yield f"pods of {join_names(asking)} ask not to be evicted: switch.sh asks before it restarts them"
+        yield (
+            f"pods of {join_names(asking)} ask not to be evicted: switch.sh asks before it restarts them, and where they "
+            "are left as they are, before it drains their node"
+        )
     deleted = [workload.object for workload in workloads if workload.on_delete]
     if deleted:
         yield (
