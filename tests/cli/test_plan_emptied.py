@@ -74,3 +74,31 @@ def test_pods_that_are_asked_about_and_pods_with_volumes_of_their_node_have_word
         "its drains evict all pods of StatefulSet/team/bound, with volumes of their node: none runs until that is back"
         in notes
     )
+
+
+def test_a_pod_that_an_earlier_wave_moves_is_named_again_with_the_next_one(tmp_path: Path) -> None:
+    """A reader found the only pod of a workload on a node of a later wave, and that said nothing of it."""
+    near: Any = {"nodeSelector": {"zone": "a"}}
+    objects = [
+        *(plugin_node(f"gpu-{number}", zone="a") for number in range(2)),
+        *(plugin_node("gpu-2", zone="b"), namespace("team")),
+        *workload("web", {GPU: "1"}, ["gpu-0"], **near),
+        *workload("other", {GPU: "1"}, ["gpu-1", "gpu-1"]),
+    ]
+
+    plan = planned(tmp_path, objects, "--wave-nodes", 1, "--spare-nodes", 0)
+
+    told = {
+        wave["nodes"][0]["name"]: [
+            note.partition(": none runs")[0].partition("only pod of ")[2]
+            for note in wave["notes"]
+            if note.startswith("its drains evict the only pod of ")
+        ]
+        for wave in plan["waves"]
+    }
+    web = "Deployment/team/web"
+    assert ["gpu-2", "gpu-0", "gpu-1"] == list(told)
+    assert [[], [web], [f"{web} (moved there by an earlier wave, as simulated)"]] == [
+        *told.values()
+    ]
+    assert [False, True, True] == [web in wave["emptiedWorkloads"] for wave in plan["waves"]]

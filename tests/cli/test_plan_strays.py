@@ -14,7 +14,8 @@ SELECTOR: Final = {"nodeSelector": {"nvidia.com/gpu.product": "NVIDIA-H100"}}
 NOTE: Final = "evicted pods of Deployment/team/train may get a node of HAMi (hami-"
 FIX: Final = (
     "first give their templates a node affinity that leaves those nodes out (required, gpu NotIn [on]), or taint those "
-    "nodes and let the pods that stay there tolerate it; see strayWorkloads in plan.yaml"
+    "nodes and let the pods that stay there, and the DaemonSets of device plugins and DRA drivers, tolerate it; each may "
+    "move pods, so plan again from a new snapshot then; see strayWorkloads in plan.yaml"
 )
 ARGO: Final = "; Argo CD manages Deployment/team/train, and takes back what kubectl changes: change the template in its repository"
 PAUSED: Final = (
@@ -105,4 +106,4 @@ def test_the_cure_says_what_its_workload_does_with_it(
     plan = planned(tmp_path, objects, "--wave-nodes", 1)
 
     (note,) = {note for wave in plan["waves"] for note in wave["notes"] if note.startswith(NOTE)}
-    assert note.endswith(f"tolerate it{expected}; see strayWorkloads in plan.yaml")
+    assert note.endswith(f"a new snapshot then{expected}; see strayWorkloads in plan.yaml")

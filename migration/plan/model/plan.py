@@ -226,8 +226,8 @@ class Wave(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
             before it; 0 for a wave after which it may.
         stray_workloads: Workloads of whole GPUs, as `Kind/namespace/name`, whose evicted pods nothing keeps
             from nodes of HAMi.
-        emptied_workloads: Workloads, as `Kind/namespace/name`, of which all pods are on its nodes, and no
-            PodDisruptionBudget selects them.
+        emptied_workloads: Workloads, as `Kind/namespace/name`, of which all pods are on its nodes when it begins, and
+            no PodDisruptionBudget selects them.
     """
 
     wave: int

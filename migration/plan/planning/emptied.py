@@ -5,7 +5,7 @@ not wait until new pods are ready. Source: k8s.io/kubectl v0.37.1, pkg/drain.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -19,6 +19,7 @@ from migration.plan.search.device_map import Course, WaveDetails
 
 _COURSES: Final = frozenset({Course.MOVES, Course.BOUND, Course.ASKS})
 _KINDS: Final = RESTARTED_KINDS - {DAEMON_SET}
+_MOVED: Final = " (moved there by an earlier wave, as simulated)"
 _NAMES: Final = 8
 """The most workloads that a note names."""
 
@@ -42,6 +43,7 @@ def with_emptied(
     """Return a wave with its unguarded workloads that have all their pods on its nodes.
 
     They are there today, and no earlier wave takes them elsewhere, so this is no matter of where kube-scheduler puts them.
+    An only pod is named as well where the plan places it after an earlier wave; several are spread by kube-scheduler.
 
     Args:
         wave: The wave.
@@ -56,17 +58,24 @@ def with_emptied(
             leaving[entry.workload] += entry.pods
             courses[entry.workload] = courses.get(entry.workload, frozenset()) | {entry.course}
     nodes = {node.name for node in wave.nodes}
-    emptied = {
-        reference: pods
-        for reference, pods in sorted(leaving.items())
-        if pods >= len(running := _running_pods(groups, reference)) > 0
-        and nodes.issuperset(running.values())
-        and guarded.isdisjoint(running)
-    }
+    emptied: dict[str, int] = {}
+    moved: set[str] = set()
+    for reference, pods in sorted(leaving.items()):
+        running = _running_pods(groups, reference)
+        is_there = nodes.issuperset(running.values())
+        if (
+            running
+            and pods >= max(len(running), details.placed.get(reference, 0))
+            and (is_there or len(running) == 1)
+            and guarded.isdisjoint(running)
+        ):
+            emptied[reference] = pods
+            if not is_there:
+                moved.add(reference)
     return msgspec.structs.replace(
         wave,
         emptied_workloads=tuple(emptied),
-        notes=(*wave.notes, *_notes(emptied, courses)),
+        notes=(*wave.notes, *_notes(emptied, courses, moved)),
     )
 
 
@@ -81,10 +90,25 @@ def _running_pods(groups: Mapping[str, Workload], reference: str) -> dict[tuple[
     }
 
 
-def _notes(emptied: Mapping[str, int], courses: Mapping[str, frozenset[Course]]) -> Iterator[str]:
+def _notes(
+    emptied: Mapping[str, int],
+    courses: Mapping[str, frozenset[Course]],
+    moved: Collection[str],
+) -> Iterator[str]:
+    """Yield notes on workloads.
+
+    Args:
+        emptied: The workloads that lose all their pods at once to the number of these.
+        courses: Workload to the courses of its pods.
+        moved: Those of them whose pods are not all on the wave's nodes today.
+    """
+
+    def named(reference: str) -> str:
+        return f"{reference}{_MOVED if reference in moved else ''}"
+
     bound = [reference for reference in emptied if Course.BOUND in courses[reference]]
     several = [
-        f"{pods} of {reference}{' (asked about first)' if Course.ASKS in courses[reference] else ''}"
+        f"{pods} of {named(reference)}{' (asked about first)' if Course.ASKS in courses[reference] else ''}"
         for reference, pods in emptied.items()
         if pods > 1 and reference not in bound
     ]
@@ -94,7 +118,9 @@ def _notes(emptied: Mapping[str, int], courses: Mapping[str, frozenset[Course]])
             "none runs until new ones are ready; where some have to run, create one with maxUnavailable 1 first"
         )
     single = [
-        reference for reference, pods in emptied.items() if pods == 1 and reference not in bound
+        named(reference)
+        for reference, pods in emptied.items()
+        if pods == 1 and reference not in bound
     ]
     if single:
         yield (

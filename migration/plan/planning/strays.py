@@ -81,7 +81,8 @@ def _cure(own: Iterable[str], groups: Mapping[str, Workload], affinity: str) -> 
     example = f" (required, {affinity})" if affinity else ""
     text = (
         f"first give their templates a node affinity that leaves those nodes out{example}, or taint those nodes and let "
-        "the pods that stay there tolerate it"
+        "the pods that stay there, and the DaemonSets of device plugins and DRA drivers, tolerate it; each may move pods, so "
+        "plan again from a new snapshot then"
     )
     managers: dict[str, list[str]] = {}
     static_workloads = []

@@ -64,6 +64,7 @@ class WaveDetails(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         evicted: Workload, as `Kind/namespace/name`, to the number of its pods that leave.
+        placed: Workload to the number of its pods that have a node before the wave.
         before: Node to its use; of all nodes with devices, as the two others.
         during: While the nodes of the wave are drained.
         leaving: The pods of its nodes with their course, those among them that run to their end without devices.
@@ -73,6 +74,7 @@ class WaveDetails(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     evicted: Mapping[str, int]
+    placed: Mapping[str, int] = {}
     before: Mapping[str, NodeUse]
     during: Mapping[str, NodeUse]
     after: Mapping[str, NodeUse]
@@ -99,6 +101,7 @@ def wave_details(
         evicted=Counter(
             key.workload for key, node in sorted(moment.placement.nodes.items()) if node in names
         ),
+        placed=Counter(key.workload for key in moment.placement.nodes),
         before=_uses(moment.placement, devices, switched),
         during=_uses(during, devices, switched, names),
         after=_uses(attempt.after, devices, switched | names),
