@@ -83,7 +83,7 @@ def test_a_driver_that_does_not_leave_stops_the_way_back(tmp_path: Path) -> None
 def test_nobody_waits_for_a_driver_that_stays(tmp_path: Path) -> None:
     """A node that had its label before the wave has it again."""
     objects = [
-        plugin_node("gpu-0", **{LABEL: "true"}),
+        plugin_node("gpu-0", 4, **{LABEL: "true"}),
         plugin_node("gpu-1"),
         *(namespace("team"), *workload("web", {GPU: "1"}, ["gpu-1"])),
     ]
