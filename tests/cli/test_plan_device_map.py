@@ -1,4 +1,4 @@
-"""`drawbridge plan`: the devices in use around each wave, where pods have a place of their own."""
+"""`drawbridge plan`: the devices in use around each wave, by pods with a place of their own."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -95,7 +95,7 @@ def test_pods_of_one_shape_with_volumes_of_several_nodes_come_back_to_theirs(
 def test_shares_are_on_the_cards_that_hami_has_given(
     tmp_path: Path, cards: Sequence[str], expected: int
 ) -> None:
-    """A card of which all pods left was counted as used: shares of others had been put there."""
+    """A card without a pod was counted as used: shares of others had been put there."""
     owner, *pods = workload("web", SHARE, ["hami-0", "hami-0"])
     for pod, card in zip(pods, cards, strict=False):
         pod["metadata"]["annotations"] = {CARDS: f"{card},NVIDIA,8000,0:;"}
@@ -109,7 +109,7 @@ def test_shares_are_on_the_cards_that_hami_has_given(
 
 
 def test_a_card_has_no_more_shares_than_it_has_memory_for(tmp_path: Path) -> None:
-    """Whoever may write a pod writes its annotations, too."""
+    """Tenants write annotations of pods."""
     half = {GPU: "1", "nvidia.com/gpumem": "30000"}
     owner, *pods = workload("web", half, ["hami-0", "hami-0"])
     for pod in pods:

@@ -122,7 +122,7 @@ def node_notes(
 
 
 def hami_notes(wave: Wave, earlier: Iterable[Wave], hami_nodes: Collection[str]) -> Iterator[str]:
-    """Yield a note on what is left of HAMi after a wave with nodes of it.
+    """Yield a note on the rest of HAMi after a wave with nodes of it.
 
     Args:
         wave: The wave.

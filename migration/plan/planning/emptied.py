@@ -103,12 +103,12 @@ def _notes(
         moved: Those of them whose pods are not all on the wave's nodes today.
     """
 
-    def named(reference: str) -> str:
+    def name_of(reference: str) -> str:
         return f"{reference}{_MOVED if reference in moved else ''}"
 
     bound = [reference for reference in emptied if Course.BOUND in courses[reference]]
     several = [
-        f"{pods} of {named(reference)}{' (asked about first)' if Course.ASKS in courses[reference] else ''}"
+        f"{pods} of {name_of(reference)}{' (asked about first)' if Course.ASKS in courses[reference] else ''}"
         for reference, pods in emptied.items()
         if pods > 1 and reference not in bound
     ]
@@ -118,7 +118,7 @@ def _notes(
             "none runs until new ones are ready; where some have to run, create one with maxUnavailable 1 first"
         )
     single = [
-        named(reference)
+        name_of(reference)
         for reference, pods in emptied.items()
         if pods == 1 and reference not in bound
     ]

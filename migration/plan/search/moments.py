@@ -49,7 +49,7 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def works_since(self) -> str:
-        """Return the time at which the first of these pods began, in RFC 3339; empty if it is not known."""
+        """Return the start of the oldest of these pods, in RFC 3339; empty if unknown."""
         return min((entry.since for entry in self.work), default="")
 
     def following(self, before: Placement, after: Placement) -> "Candidate":

@@ -95,17 +95,17 @@ class StageAllocator:
 
     def _has_room(self, claims: Iterable[ResourceClaim]) -> bool:
         """Return True if the devices of claims are published, and have the capacity that these take together."""
-        taken: dict[DeviceId, dict[str, Quantity]] = {}
+        amounts_of: dict[DeviceId, dict[str, Quantity]] = {}
         for result in _allocated_devices(claims):
             if result.consumed_capacity is None:
                 return False
-            amounts = taken.setdefault(DeviceId(result.driver, result.pool, result.device), {})
+            amounts = amounts_of.setdefault(DeviceId(result.driver, result.pool, result.device), {})
             for name, amount in result.consumed_capacity.items():
                 amounts[name] = amounts.get(name, ZERO) + amount
         return all(
             (device := self._by_id.get(name)) is not None
             and _fits(amounts, free_capacity(device, self.cluster.usage))
-            for name, amounts in taken.items()
+            for name, amounts in amounts_of.items()
         )
 
     def count(self, stage: Stage) -> tuple[FreeDevices, int, Mapping[str, int]]:
