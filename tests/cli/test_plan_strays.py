@@ -68,6 +68,31 @@ def test_pods_that_kube_scheduler_may_send_to_shares_are_named(
     assert expected is (NOTE in script(tmp_path, "preflight", wave["wave"]))
 
 
+@pytest.mark.parametrize(("free", "expected"), [("8", True), ("4", False)])
+def test_a_node_without_cpu_for_a_pod_is_none_that_it_may_get(
+    tmp_path: Path, free: str, *, expected: bool
+) -> None:
+    """The note named a node by its labels alone, though 2 of its 62 CPUs were free."""
+    hamis = [hami_node(f"hami-{number}") for number in range(2)]
+    nodes = [plugin_node("gpu-0"), plugin_node("gpu-1"), *hamis]
+    for node in nodes:
+        cpu = free if node in hamis else "64"
+        node["status"]["allocatable"] |= {"cpu": cpu, "memory": "64Gi", "pods": "110"}
+    owner, *pods = workload("train", {GPU: "1", "cpu": "6"}, ["gpu-0"])
+    objects = [
+        *(*nodes, namespace("team"), owner, *pods),
+        *workload("web", SHARE, ["hami-0", "hami-1"] * 4, namespace="shares"),
+    ]
+
+    plan = planned(tmp_path, objects, "--wave-nodes", 1)
+
+    waves = [
+        wave for wave in plan["waves"] if ["gpu-0"] == [node["name"] for node in wave["nodes"]]
+    ]
+    (notes,) = [wave["notes"] for wave in waves]
+    assert expected is any(note.startswith(NOTE) for note in notes)
+
+
 def test_once_hami_has_left_there_is_nothing_to_say(tmp_path: Path) -> None:
     objects = [
         *(plugin_node(f"gpu-{number}") for number in range(2)),

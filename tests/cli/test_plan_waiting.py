@@ -192,3 +192,32 @@ def test_a_job_runs_on_with_its_devices_where_no_wave_waits_for_it(tmp_path: Pat
     plan = planned(tmp_path, [*nodes, *train])
 
     assert {8} == {wave["freeAfter"] for wave in plan["waves"]}
+
+
+def test_a_job_that_may_start_on_a_switched_node_is_named_for_the_way_back(tmp_path: Path) -> None:
+    """A reader's rollback would have waited for a Job that nothing had spoken of."""
+    nodes = [plugin_node(f"gpu-{number}") for number in range(2)]
+    owner, waiting = running_job("probe", {GPU: "4"}, [""])
+    waiting["status"] = {"phase": "Pending"}
+    objects = [
+        *nodes,
+        *workload("web", {GPU: "1"}, ["gpu-0"]),
+        *workload("other", {GPU: "1"}, ["gpu-1", "gpu-1"]),
+        *(owner, waiting),
+    ]
+
+    plan = planned(tmp_path, objects, "--spare-nodes", 0)
+    without = planned(tmp_path, objects[:-2], "--spare-nodes", 0)
+
+    told = [
+        [note for note in wave["notes"] if "waits for devices today" in note]
+        for wave in plan["waves"]
+    ]
+    note = (
+        "Job/team/probe waits for devices today, and may start on gpu-0 once that is switched: rollback.sh waits for its "
+        "end then, or asks"
+    )
+    assert [note] == told[0]
+    assert not any(
+        "waits for devices today" in note for wave in without["waves"] for note in wave["notes"]
+    )

@@ -98,6 +98,7 @@ from migration.plan.search.wave_pods import (
     with_leaving,
     with_pod_counts,
     with_pods,
+    with_starting,
     with_work,
     work_by_wave,
 )
@@ -335,6 +336,7 @@ def _complete_wave(
         earlier=waves[: wave.wave - 1],
         others=details.others,
     )
+    wave = with_starting(wave, details, groups)
     wave = with_kept_keys(wave, cluster.workloads, prepared.ending.keys())
     return with_strays(wave, details, cluster, groups)
 

@@ -1,10 +1,13 @@
 """Pods of whole GPUs with no guard against nodes that offer parts of GPUs, and the cure. Pure."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
 import msgspec
 
+from allocator.nodes.node_resources import NodeResources
+from allocator.nodes.pod_requests import pod_request
+from allocator.nodes.resources_fit import has_resources
 from allocator.pods.node_eligibility import counted_rejection
 from findings.text import join_names
 from kube.api.core import Node, Pod
@@ -57,7 +60,10 @@ def with_strays(
             workload.key.reference
             for workload in cluster.workloads
             if workload.key.reference in details.evicted
-            and any(_may_stray(cluster.state.pods.get(name), sharing) for name in workload.members)
+            and any(
+                _may_stray(cluster.state.pods.get(name), sharing, details.resources)
+                for name in workload.members
+            )
         ]
         if own:
             nodes = join_names(sorted(node.metadata.name for node in sharing))
@@ -105,15 +111,31 @@ def _cure(own: Iterable[str], groups: Mapping[str, Workload], affinity: str) -> 
     return text
 
 
-def _may_stray(pod: Pod | None, nodes: Iterable[Node]) -> bool:
-    """Return True if kube-scheduler may place a pod of whole GPUs on one of some nodes that offer shares."""
+def _may_stray(
+    pod: Pod | None, nodes: Iterable[Node], moments: Collection[Mapping[str, NodeResources]]
+) -> bool:
+    """Return True if kube-scheduler may place a pod of whole GPUs on one of some nodes that offer shares.
+
+    Args:
+        pod: The pod; None if it is not known.
+        nodes: These nodes.
+        moments: Node to its CPU and memory at the moments at which the pod may look for a node.
+    """
     if pod is None or pod.spec.scheduler_name not in {"", DEFAULT_SCHEDULER_NAME}:
         return False
     limits = [container.limits for container in pod.spec.containers or ()]
     if not any(GPU in names for names in limits) or any(map(_has_share, limits)):
         return False
     free = msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_name=""))
-    return any(counted_rejection(free, node) is None for node in nodes)
+    request = pod_request(free)
+    return any(
+        counted_rejection(free, node) is None
+        and any(
+            (room := resources.get(node.metadata.name)) is None or has_resources(request, room)
+            for resources in moments
+        )
+        for node in nodes
+    )
 
 
 def _has_share(limits: Mapping[str, object]) -> bool:

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from allocator.nodes.node_resources import NodeResources
 from migration.plan.search.moments import Attempt, Moment
 from migration.plan.search.other_pods import PodName
 from migration.plan.search.placement import Placement
@@ -70,6 +71,8 @@ class WaveDetails(msgspec.Struct, frozen=True, kw_only=True):
         leaving: The pods of its nodes with their course, those among them that run to their end without devices.
         others: The pods without devices that it evicts, in order.
         places: Pod to its node after the wave.
+        starting: Pod without a node today to the one that it gets with the wave.
+        resources: Node to its CPU and memory before the wave, and while its nodes are drained.
         other_places: Pod without devices that a drain has moved to its node after the wave; empty without one.
     """
 
@@ -81,6 +84,8 @@ class WaveDetails(msgspec.Struct, frozen=True, kw_only=True):
     leaving: tuple[Leaving, ...] = ()
     others: tuple[PodName, ...] = ()
     places: Mapping[PodKey, str] = {}
+    starting: Mapping[PodKey, str] = {}
+    resources: tuple[Mapping[str, NodeResources], ...] = ()
     other_places: Mapping[PodName, str] = {}
 
 
@@ -107,6 +112,12 @@ def wave_details(
         after=_uses(attempt.after, devices, switched | names),
         others=tuple(sorted(others)),
         places=attempt.after.nodes,
+        starting={
+            key: node
+            for key, node in sorted(attempt.after.nodes.items())
+            if key in moment.pending and key not in moment.placement.nodes
+        },
+        resources=(moment.placement.resources, during.resources),
         other_places=attempt.after.others,
     )
 

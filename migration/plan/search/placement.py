@@ -61,6 +61,7 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True):
         in_use: Node to the number of its devices that are not free, or may be in use.
         others: Pods without devices that have left their node to their new ones; empty for those without one.
         ended: Pods that a drain has waited for until they ended; they use nothing any more.
+        resources: Node to its CPU, memory and other counted resources, with all pods that are placed.
     """
 
     nodes: Mapping[PodKey, str]
@@ -72,6 +73,7 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True):
     in_use: Mapping[str, int] = {}
     others: Mapping[PodName, str] = {}
     ended: frozenset[PodKey] = frozenset()
+    resources: Mapping[str, NodeResources] = {}
 
     def after(self, before: "Placement") -> "Placement":
         """Return this placement, with pods that were left out on their nodes before."""
@@ -305,6 +307,7 @@ class Placer:
             in_use=in_use,
             others=self.others.place(stage, before.others, allocator.resources),
             ended=ended,
+            resources=allocator.resources,
         )
 
     def _place_on_cards(self, pods: Iterable[tuple[PlannedPod, str]]) -> dict[PodKey, str]:

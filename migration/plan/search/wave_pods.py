@@ -12,7 +12,7 @@ from migration.assessment.evidence import Evidence, mapping_at
 from migration.assessment.outcomes import AssessedWorkload, Outcome
 from migration.assessment.workloads import Workload
 from migration.plan.facts.rollouts import pod_selector, replaces_pods
-from migration.plan.facts.work import read_restart
+from migration.plan.facts.work import RUN_TO_COMPLETION, read_restart
 from migration.plan.model.plan import PlannedDaemonSet, PlannedWork, PlannedWorkload, Wave
 from migration.plan.search.device_map import Course, Leaving, WaveDetails
 from migration.plan.search.moments import Candidate, NodeWork
@@ -404,6 +404,29 @@ def with_kept_keys(
         "nothing aligns these devices by PCIe root or NUMA node"
     )
     return msgspec.structs.replace(wave, notes=(*wave.notes, note))
+
+
+def with_starting(wave: Wave, details: WaveDetails, groups: Mapping[str, Workload]) -> Wave:
+    """Return a wave with a note on pods of Jobs that wait today, and that may start with it.
+
+    Args:
+        wave: The wave.
+        details: The pods that start with it.
+        groups: Workload, as `Kind/namespace/name`, to its owner and its pods.
+    """
+    nodes = {node.name for node in wave.nodes}
+    places: dict[str, set[str]] = {}
+    for key, place in details.starting.items():
+        pods = groups[key.workload].pods if key.workload in groups else ()
+        spec = mapping_at(pods[key.number].document, "spec") if key.number < len(pods) else {}
+        if place in nodes and spec.get("restartPolicy") in RUN_TO_COMPLETION:
+            places.setdefault(key.workload, set()).add(place)
+    notes = (
+        f"{reference} waits for devices today, and may start on {join_names(sorted(own))} once that is switched: "
+        "rollback.sh waits for its end then, or asks"
+        for reference, own in places.items()
+    )
+    return msgspec.structs.replace(wave, notes=(*wave.notes, *notes))
 
 
 def replaced_pods(evidence: Evidence, workloads: Iterable[AssessedWorkload]) -> frozenset[PodName]:
