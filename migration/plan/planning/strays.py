@@ -56,17 +56,19 @@ def with_strays(
         (cluster.sliced.keys(), "with time slicing", "parts of GPUs", ""),
     ):
         sharing = [node for node in cluster.state.nodes if node.metadata.name in names]
-        own = [
-            workload.key.reference
+        places = {
+            workload.key.reference: frozenset[str]().union(
+                *(
+                    _places(cluster.state.pods.get(name), sharing, details.resources)
+                    for name in workload.members
+                )
+            )
             for workload in cluster.workloads
             if workload.key.reference in details.evicted
-            and any(
-                _may_stray(cluster.state.pods.get(name), sharing, details.resources)
-                for name in workload.members
-            )
-        ]
+        }
+        own = [reference for reference, nodes in places.items() if nodes]
         if own:
-            nodes = join_names(sorted(node.metadata.name for node in sharing))
+            nodes = join_names(sorted(frozenset[str]().union(*places.values())))
             note = (
                 f"evicted pods of {join_names(own)} may get a node {place} ({nodes}), which offers {offered} under the "
                 f"name of {GPU}: {_cure(own, groups, label)}; see strayWorkloads in plan.yaml"
@@ -111,10 +113,10 @@ def _cure(own: Iterable[str], groups: Mapping[str, Workload], affinity: str) -> 
     return text
 
 
-def _may_stray(
+def _places(
     pod: Pod | None, nodes: Iterable[Node], moments: Collection[Mapping[str, NodeResources]]
-) -> bool:
-    """Return True if kube-scheduler may place a pod of whole GPUs on one of some nodes that offer shares.
+) -> frozenset[str]:
+    """Return the nodes that kube-scheduler may place a pod of whole GPUs on, of some that offer shares.
 
     Args:
         pod: The pod; None if it is not known.
@@ -122,19 +124,21 @@ def _may_stray(
         moments: Node to its CPU and memory at the moments at which the pod may look for a node.
     """
     if pod is None or pod.spec.scheduler_name not in {"", DEFAULT_SCHEDULER_NAME}:
-        return False
+        return frozenset()
     limits = [container.limits for container in pod.spec.containers or ()]
     if not any(GPU in names for names in limits) or any(map(_has_share, limits)):
-        return False
+        return frozenset()
     free = msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_name=""))
     request = pod_request(free)
-    return any(
-        counted_rejection(free, node) is None
-        and any(
-            (room := resources.get(node.metadata.name)) is None or has_resources(request, room)
+    return frozenset(
+        name
+        for node in nodes
+        if counted_rejection(free, node) is None
+        for name in [node.metadata.name]
+        if any(
+            (room := resources.get(name)) is None or has_resources(request, room)
             for resources in moments
         )
-        for node in nodes
     )
 
 
