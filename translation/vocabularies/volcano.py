@@ -83,7 +83,7 @@ TABLE: Final[Table] = (
     annotation(
         MODE,
         KeyOutcome.CLASS,
-        "MIG devices with at least that memory, the smallest first. Needs `vgpu-memory` or a "
+        "MIG devices with at least that memory, all of one size, the smallest of which a node has enough. Needs `vgpu-memory` or a "
         "percentage below 100",
         case=f"`{MIG}`",
     ),
