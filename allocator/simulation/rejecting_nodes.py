@@ -63,10 +63,10 @@ def rejecting_nodes_with_devices(
             yield sorted(free_nodes), group
 
 
-def name_devices_first(
+def divide_by_devices(
     groups: Sequence[NodeGroup], rejecting: Iterable[tuple[Sequence[str], NodeGroup]]
 ) -> tuple[NodeGroup, ...]:
-    """Return groups with those first that only reject the pod, and apart from them those that lack devices as well.
+    """Return groups, each divided into nodes with free devices for the pod and nodes without.
 
     Args:
         groups: The nodes by their reasons.
@@ -75,21 +75,20 @@ def name_devices_first(
     free_nodes = {id(group): frozenset(nodes) for nodes, group in rejecting}
     if not free_nodes:
         return tuple(groups)
-    first: list[NodeGroup] = []
-    others: list[NodeGroup] = []
+    divided: list[NodeGroup] = []
     for group in groups:
         if not rejects_pod(group):
-            others.append(group)
+            divided.append(group)
             continue
         free = free_nodes.get(id(group), frozenset())
         with_devices = tuple(name for name in group.nodes if name in free)
         without_devices = tuple(name for name in group.nodes if name not in free)
         if with_devices:
-            first.append(replace(group, nodes=with_devices))
+            divided.append(replace(group, nodes=with_devices))
         if without_devices:
             reasons = (*group.reasons, _NO_FREE_DEVICES)
-            others.append(NodeGroup(nodes=without_devices, reasons=reasons))
-    return (*first, *others)
+            divided.append(NodeGroup(nodes=without_devices, reasons=reasons))
+    return tuple(divided)
 
 
 def _nodes_with_devices(

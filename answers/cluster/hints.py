@@ -18,7 +18,7 @@ from allocator.nodes.node_resources import NodeResources
 from allocator.pods.claims import allocation_of, pinned_to, pod_claims, pod_name
 from allocator.simulation.model import SimulationInput, SimulationOptions
 from allocator.simulation.node_advice import node_advice
-from allocator.simulation.rejecting_nodes import name_devices_first, rejecting_nodes_with_devices
+from allocator.simulation.rejecting_nodes import divide_by_devices, rejecting_nodes_with_devices
 from allocator.simulation.simulate import simulate_in_order
 from answers.cluster.bridge import context_of
 from answers.cluster.uses import USERS_SHOWN, users_of_node
@@ -160,7 +160,7 @@ def advise_pod(
     groups = failure.groups or ()
     rejecting = tuple(rejecting_nodes_with_devices(cluster, pod, claims.open, names, groups))
     advice = (*waits, *_failure_advice(pod, failure, state, cluster, resources))
-    shown_failure = replace(failure, groups=name_devices_first(groups, rejecting) or failure.groups)
+    shown_failure = replace(failure, groups=divide_by_devices(groups, rejecting) or failure.groups)
     return shown_failure.of_same_kinds() if waits else shown_failure, advice
 
 
