@@ -281,7 +281,8 @@ class ClusterCache:
     def _read_classes(self) -> None:
         classes = self._objects[Kind.CLASS].items()
         self.classes = {name: device_class for (_, name), device_class in classes}
-        self.extended_resources = extended_resources(self.classes.values())
+        if self._features.extended_resources:
+            self.extended_resources = extended_resources(self.classes.values())
 
     def _build(self) -> None:
         """Build the view of all objects anew."""

@@ -20,6 +20,7 @@ class Features(msgspec.Struct, frozen=True, kw_only=True):
     device_status: bool = msgspec.field(default=True, name="DRAResourceClaimDeviceStatus")
     device_binding_conditions: bool = msgspec.field(default=True, name="DRADeviceBindingConditions")
     consumable_capacity: bool = msgspec.field(default=True, name="DRAConsumableCapacity")
+    extended_resources: bool = msgspec.field(default=True, name="DRAExtendedResource")
     fractional_capacity_range: bool = msgspec.field(
         default=False, name="DRAFractionalCapacityRange"
     )

@@ -16,6 +16,7 @@ from allocator.model.feature_gates import Features
 from allocator.model.outcome import Reason
 from allocator.nodes.node_resources import NodeResources
 from allocator.pods.claims import allocation_of, pinned_to, pod_claims, pod_name
+from allocator.pods.extended_resource_claim import mapped_resources
 from allocator.simulation.model import SimulationInput, SimulationOptions
 from allocator.simulation.node_advice import node_advice
 from allocator.simulation.rejecting_nodes import divide_by_devices, rejecting_nodes_with_devices
@@ -184,7 +185,9 @@ def _failure_advice(
         extended_resources=extended_resources(state.classes.values()),
         resources=resources,
     )
-    yield from selection_advice(claims.open, groups, state, cluster)
+    classes = extended_resources(state.classes.values())
+    mapped_classes = {classes[resource] for resource in mapped_resources(pod, classes)}
+    yield from selection_advice(claims.open, groups, state, cluster, mapped_classes=mapped_classes)
     idle = failure.closest_fit_when_idle
     if idle is not None and not idle.changes:
         users = users_of_node(idle.node, state)
@@ -197,6 +200,8 @@ def selection_advice(
     groups: Iterable[NodeGroup],
     state: ClusterState,
     cluster: Cluster,
+    *,
+    mapped_classes: Collection[str] = (),
 ) -> Iterator[str]:
     """Yield in a sentence each class without devices, and each selector that errors, with the fix.
 
@@ -204,6 +209,7 @@ def selection_advice(
         claims: The open claims of a pod that no node takes.
         groups: The reasons of the nodes.
         cluster: The cluster as the pod's scheduler sees it.
+        mapped_classes: The DeviceClasses of the pod's resource names.
     """
     codes = {reason.code for group in groups for reason in group.reasons}
     lacks_devices = bool(codes) and codes <= _NO_SUCH_DEVICE
@@ -221,7 +227,7 @@ def selection_advice(
                 sentences[text] = None
     yield from sentences
     if codes == {Reason.NO_DEVICES} and not sentences:
-        names = {name for claim in claims for name in _class_names(claim)}
+        names = {name for claim in claims for name in _class_names(claim)}.union(mapped_classes)
         yield (
             f"no node has devices of class {', '.join(sorted(names))}: a DRA driver that publishes them has to run "
             "there (drawbridge inventory lists the drivers that do)"

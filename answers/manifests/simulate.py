@@ -83,11 +83,14 @@ class _WorkloadPods(NamedTuple):
     group: SourceObject | None
 
 
-def build_request(inputs: Inputs) -> SimulationRequest:
+def build_request(inputs: Inputs, features: Features | None = None) -> SimulationRequest:
     """Return the question for the pods and claims of the manifests, on the state of the cluster.
 
     Pods with device keys are translated first; what is allocated or bound already is state. A
     workload stands for the pods that it has to make yet.
+
+    Args:
+        features: Feature gates of the cluster; None for the defaults of Kubernetes 1.37.
     """
     results = translate_objects(
         inputs.manifests,
@@ -110,7 +113,7 @@ def build_request(inputs: Inputs) -> SimulationRequest:
     views, faults = decode_objects(
         objects, STATE_KINDS, inputs.namespace, reported_elsewhere=manifests
     )
-    state = build_state(views)
+    state = build_state(views).under(features or Features())
     pods = _with_names(with_namespace(place, pod) for place, pod in of_kind(own, Pod))
     claims = tuple(
         _with_names(with_namespace(place, claim) for place, claim in of_kind(own, ResourceClaim))

@@ -83,7 +83,7 @@ def place_workload(
         return (source.kind, place, source.name) == (kind, inputs.namespace, name)
 
     alone = msgspec.structs.replace(inputs, manifests=tuple(filter(is_kept, inputs.manifests)))
-    request = build_request(alone)
+    request = build_request(alone, features)
     state, held_back = request.state, request.rejections.pods
     total = len(request.question.pods) + len(held_back)
     if not total:

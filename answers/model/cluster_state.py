@@ -68,6 +68,19 @@ class ClusterState(msgspec.Struct, frozen=True, kw_only=True):
         """Return the schedulerName of the bridge."""
         return bridge_scheduler(self.ownerships)
 
+    def under(self, features: Features) -> "ClusterState":
+        """Return the state as an API server with these gates has it: without names that classes may not map."""
+        if features.extended_resources:
+            return self
+        classes = {
+            name: msgspec.structs.replace(
+                device_class,
+                spec=msgspec.structs.replace(device_class.spec, extended_resource_name=None),
+            )
+            for name, device_class in self.classes.items()
+        }
+        return msgspec.structs.replace(self, classes=classes)
+
     def groups(self, waiting: Sequence[Pod]) -> PodGroups:
         """Return the groups of pods that wait for a node; the state's own are theirs if they run."""
         return collect_groups(waiting, filter(is_running, self.pods.values()), self.pod_groups)

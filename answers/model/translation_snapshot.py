@@ -168,7 +168,10 @@ def find_wide_mappings(
 
 def apply_features(snapshot: TranslationSnapshot, features: Features) -> TranslationSnapshot:
     """Restrict a snapshot to the gates of a call; a gate that is off in the settings stays off."""
-    return msgspec.structs.replace(
+    snapshot = msgspec.structs.replace(
         snapshot,
         consumable_capacity=snapshot.consumable_capacity and features.consumable_capacity,
     )
+    if features.extended_resources:
+        return snapshot
+    return msgspec.structs.replace(snapshot, extended_resources={}, wide_mappings={})

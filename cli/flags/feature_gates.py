@@ -11,7 +11,6 @@ from cli.output.standard_error import print_line
 
 WITHOUT_EFFECT: Final = frozenset(
     {
-        "DRAExtendedResource",
         "DRANodeAllocatableResources",
         "DRAPartitionableDevicesType",
         "DRAResourceClaimGranularStatusAuthorization",

@@ -1,6 +1,6 @@
 """Fields that the API server drops since their feature gate is off.
 
-Source: k8s.io/kubernetes v1.37.1, pkg/registry/resource/{resourceclaim,resourceslice}/strategy.go,
+Source: k8s.io/kubernetes v1.37.1, pkg/registry/resource/{deviceclass,resourceclaim,resourceslice}/strategy.go,
 dropDisabledFields. A gate that is off by default is no news here: `noUsableDevice` names it.
 """
 
@@ -10,13 +10,14 @@ from typing import Any, Final
 from allocator.model.feature_gates import Features
 from findings.field_path import FieldPath
 from findings.finding import Code, Finding, error, warning
-from kube.api.resource import Device, ResourceSlice
+from kube.api.resource import Device, DeviceClass, ResourceSlice
 from rules.context.context import Context
 from rules.context.rule import (
     DROPPED_ON_DECODE,
     Category,
     Claim,
     ClaimRule,
+    ClassRule,
     Rule,
     Scope,
     SliceRule,
@@ -83,6 +84,14 @@ def find_gated_slice_fields(
                 yield _dropped(place.child("devices", index, field), gate)
 
 
+def find_gated_class_fields(
+    subject: Subject[DeviceClass], path: FieldPath, context: Context
+) -> Iterator[Finding]:
+    """Yield the resource name of a class whose gate is off; pods with that name get no device of it."""
+    if subject.view.spec.extended_resource_name and not context.features.extended_resources:
+        yield _dropped(path.child("spec", "extendedResourceName"), "DRAExtendedResource")
+
+
 def _gated_fields(device: Device, features: Features) -> Iterator[tuple[str, str]]:
     """Yield the fields of a device that belong to a gate that is off, with the gate."""
     if device.allow_multiple_allocations and not features.consumable_capacity:
@@ -120,6 +129,14 @@ RULES: Final[tuple[Rule[Any], ...]] = (
         scope=Scope.CLAIM,
         category=Category.ADVICE,
         validate=find_gated_claim_fields,
+        fix=_FIX,
+        no_cel_reason=DROPPED_ON_DECODE,
+    ),
+    ClassRule(
+        code=Code.FEATURE_GATE_OFF,
+        scope=Scope.CLASS,
+        category=Category.ADVICE,
+        validate=find_gated_class_fields,
         fix=_FIX,
         no_cel_reason=DROPPED_ON_DECODE,
     ),

@@ -5,11 +5,12 @@ from typing import Any, Final
 
 import pytest
 
-from testing.builders import gpus, pod
+from testing.builders import container, gpus, pod
 from testing.documents import namespace, node
 from testing.migration import GPU, daemon_set, hami_node, workload
 from testing.plan import call, document, planned
 from testing.questions import answer
+from testing.simulated_cluster import device_class, simulate, slice_of
 
 SMALL: Final = "nvidia.com/mig-1g.10gb"
 LARGE: Final = "nvidia.com/mig-3g.40gb"
@@ -73,3 +74,20 @@ def test_check_tells_of_a_field_that_pods_do_not_have() -> None:
     (finding,) = [entry for entry in answer(legacy)["findings"] if entry["code"] == "unknownField"]
 
     assert "limits" in finding["fix"] + finding["message"]
+
+
+@pytest.mark.parametrize(("gate", "exit_code"), [("true", 0), ("false", 1)])
+def test_no_class_serves_a_resource_name_without_its_gate(gate: str, exit_code: int) -> None:
+    """With the gate off check, simulate and `why` said that Kubernetes serves the pod by its class."""
+    fpga = "example.com/fpga"
+    mapping = device_class()
+    mapping["spec"]["extendedResourceName"] = fpga
+    state = (node("node-a", {"cpu": "4", "pods": "10"}), mapping, slice_of("node-a"))
+    gates = ("--feature-gates", f"DRAExtendedResource={gate}")
+
+    wanted = pod(container(resources={"limits": {fpga: "1"}}))
+    placed = simulate(wanted, snapshot=state, options=gates)
+
+    assert exit_code == placed.exit_code, placed.output
+    codes = [entry["code"] for entry in answer(mapping, options=gates)["findings"]]
+    assert ("featureGateOff" in codes) is (gate == "false")

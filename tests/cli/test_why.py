@@ -638,6 +638,18 @@ def test_without_any_device_the_driver_is_missing() -> None:
     assert sentence.startswith("no node has devices of class gpu: a DRA driver")
 
 
+def test_without_any_device_the_class_of_a_resource_name_is_named() -> None:
+    """It named no class: `no node has devices of class : a DRA driver ...`."""
+    mapping = device_class(name="fpga")
+    mapping["spec"]["extendedResourceName"] = "example.com/fpga"
+    main = {"name": "main", "image": "a", "resources": {"limits": {"example.com/fpga": "1"}}}
+    native = api_object("Pod", "pending", "team", spec={"containers": [main]})
+
+    (sentence,) = advice(native, mapping, nodes=(node("a"),))
+
+    assert sentence.startswith("no node has devices of class fpga: a DRA driver")
+
+
 def test_devices_that_only_have_to_be_free_are_reported_with_their_users() -> None:
     held = holding("held", "gpu-0", "a")
     held["status"]["reservedFor"] = [{"resource": "pods", "name": "trainer", "uid": "u"}]

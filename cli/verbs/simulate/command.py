@@ -143,7 +143,7 @@ def simulate(
     when ^C ended it before everything was tried; what was tried is printed.
     """
     inputs = msgspec.structs.replace(inputs, snapshot=apply_features(inputs.snapshot, features))
-    request = build_request(inputs)
+    request = build_request(inputs, features)
     if not (inputs.knows_cluster or request.state.nodes):
         raise click.UsageError(NO_CLUSTER)
     names = [_removed_name(text, inputs.namespace) for text in removed_names]

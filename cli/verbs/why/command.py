@@ -170,7 +170,7 @@ def why(
     )
     for fault in faults:
         print_line(fault.line())
-    state = build_state(objects)
+    state = build_state(objects).under(features)
     place = (namespace, name)
     support = scheduler_support(state, features, schedulers)
     unread = tuple(sorted(cluster_objects.unread))

@@ -6,7 +6,7 @@ import pytest
 
 from allocator.model.feature_gates import features_of
 from kube.api.meta import convert
-from kube.api.resource import ResourceClaim, ResourceSlice
+from kube.api.resource import DeviceClass, ResourceClaim, ResourceSlice
 from rules.context.context import Context
 from rules.engine.engine import Target, validate
 from testing import documents
@@ -29,11 +29,14 @@ CASES = [
      "warning featureGateOff spec.devices[0].allowMultipleAllocations"),
     ("DRADeviceTaints", documents.resource_slice(documents.device(taints=[{"key": "a", "effect": "NoSchedule"}])),
      "warning featureGateOff spec.devices[0].taints"),
+    ("DRAExtendedResource", documents.device_class(name="gpu", extendedResourceName="nvidia.com/gpu"),
+     "warning featureGateOff spec.extendedResourceName"),
 ]  # fmt: skip
 
 
 def gate_findings(document: Document, **gates: bool) -> list[str]:
-    kind: Any = {"ResourceClaim": ResourceClaim, "ResourceSlice": ResourceSlice}[document["kind"]]
+    kinds = (DeviceClass, ResourceClaim, ResourceSlice)
+    kind: Any = next(kind for kind in kinds if kind.__name__ == document["kind"])
     target = Target(view=convert(document, kind), raw=document, namespace="team")
     findings = validate(target, Context(features=features_of(gates)))
     return [
