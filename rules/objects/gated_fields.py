@@ -87,7 +87,7 @@ def find_gated_slice_fields(
 def find_gated_class_fields(
     subject: Subject[DeviceClass], path: FieldPath, context: Context
 ) -> Iterator[Finding]:
-    """Yield the resource name of a class whose gate is off; pods with that name get no device of it."""
+    """Yield the resource name of a class if its gate is off."""
     if subject.view.spec.extended_resource_name and not context.features.extended_resources:
         yield _dropped(path.child("spec", "extendedResourceName"), "DRAExtendedResource")
 
