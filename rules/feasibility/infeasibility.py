@@ -122,7 +122,7 @@ def _with_droppable(
     first = reason.claim or 0
     part = claims if reason.claim is None else (claims[first],)
     droppable = ((first + claim, index) for claim, index in find_droppable(idle_cluster, part))
-    changes = fit.changes if fit is not None else ()
+    changes = (*fit.changes, *(fit.alternative.changes if fit.alternative else ())) if fit else ()
     changed = {(change.position, change.field.steps[1]) for change in changes if change.field}
     return replace(reason, droppable=tuple(place for place in droppable if place not in changed))
 

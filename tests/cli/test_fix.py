@@ -211,10 +211,10 @@ def test_a_key_that_a_class_maps_is_named_with_its_container_and_left_as_a_choic
 
     first, other = (f"spec.containers[{n}].resources.limits[nvidia.com/gpu]" for n in (0, 1))
     assert f"; write {first}: 1 to fit node nvidia-0, " in check.stdout
-    assert f", or drop {other} [" in check.stdout
+    assert f", or write {other}: 1 to fit node nvidia-0 [" in check.stdout
     assert fix(manifest, "-o", "yaml").stdout == manifest
-    for limit in ("nvidia.com/gpu: 3", "cpu: 1"):
-        mended = pod(f"{{nvidia.com/gpu: {1 if limit[0] == 'n' else 3}}}")
+    for limit in ("nvidia.com/gpu: 3", "nvidia.com/gpu: 1"):
+        mended = pod(f"{{nvidia.com/gpu: {4 - int(limit[-1])}}}")
         mended += second.replace("nvidia.com/gpu: 3", limit)
         assert drawbridge("check", "-f", "-", "--snapshot", CLUSTER, stdin=mended).exit_code == 0
 
