@@ -220,7 +220,7 @@ def _with_amounts(
     limits = [limit for entry in entries for limit in entry.limits.values()]
     if not limits:
         return finding
-    fixes = [_written(corrections, fitting.node, alone=len(limits) == 1)]
+    fixes = [_format_fix(corrections, fitting.node, alone=len(limits) == 1)]
     other = closest_fit.alternative
     if other is not None and finding.other_fitting is not None:
         others = tuple(
@@ -228,11 +228,11 @@ def _with_amounts(
             for change, amount in zip(other.changes, finding.other_fitting.amounts, strict=True)
             if (place := _place_of_change(change, entries[change.position])) is not None
         )
-        fixes += [_written(others, other.node, alone=False)] if others else []
+        fixes += [_format_fix(others, other.node, alone=False)] if others else []
     return replace(finding, fix=", or ".join(fixes))
 
 
-def _written(corrections: Iterable[Correction], node: str, *, alone: bool) -> str:
+def _format_fix(corrections: Iterable[Correction], node: str, *, alone: bool) -> str:
     """Return amounts to write as a fix."""
     amounts = ", ".join(_describe(entry, alone=alone) for entry in corrections)
     return f"write {amounts} to fit node {one_line(node)}"
