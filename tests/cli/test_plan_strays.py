@@ -93,6 +93,25 @@ def test_a_node_without_cpu_for_a_pod_is_none_that_it_may_get(
     assert expected is any(note.startswith(NOTE) for note in notes)
 
 
+def test_only_nodes_that_a_pod_may_get_are_named(tmp_path: Path) -> None:
+    """One had no CPU left, and stood beside the others."""
+    hamis = [hami_node(f"hami-{number}") for number in range(3)]
+    nodes = [plugin_node("gpu-0"), plugin_node("gpu-1"), *hamis]
+    for node in nodes:
+        cpu = "4" if node is hamis[1] else "64"
+        node["status"]["allocatable"] |= {"cpu": cpu, "memory": "64Gi", "pods": "110"}
+    objects = [
+        *(*nodes, namespace("team"), *workload("train", {GPU: "1", "cpu": "6"}, ["gpu-0"])),
+        *workload("web", SHARE, ["hami-0", "hami-1", "hami-2"] * 4, namespace="shares"),
+    ]
+
+    plan = planned(tmp_path, objects, "--wave-nodes", 1)
+
+    notes = [note for wave in plan["waves"] for note in wave["notes"] if note.startswith(NOTE)]
+    assert notes
+    assert all("hami-1" not in note for note in notes)
+
+
 def test_once_hami_has_left_there_is_nothing_to_say(tmp_path: Path) -> None:
     objects = [
         *(plugin_node(f"gpu-{number}") for number in range(2)),
