@@ -54,6 +54,7 @@ class WorkloadStatus(msgspec.Struct, frozen=True, kw_only=True):
         quotas: The ResourceQuotas that may be one, in sentences; empty without such pods.
         advice: The way out for such pods; empty without quotas.
         together: The placement of all its pods; None of pods that exist.
+        denial: The reason that `check` denies it, or a claim or template that its pods name; empty without one.
     """
 
     kind: str
@@ -66,6 +67,7 @@ class WorkloadStatus(msgspec.Struct, frozen=True, kw_only=True):
     quotas: tuple[str, ...] = ()
     advice: str = ""
     together: PodsTogether | None = None
+    denial: str = ""
 
 
 def group_pending_pods(pods: Iterable[Pod], state: ClusterState) -> tuple[tuple[Pod, ...], ...]:

@@ -88,6 +88,7 @@ class ObjectStatus(msgspec.Struct, frozen=True, kw_only=True):
         unreadable: Resources that the user may not list, such as `nodes`; the answer is as if there
             were none.
         rejection: The reason that an object of manifests is not created; None for all others.
+        denial: The reason that `check` denies an object of manifests that could be translated; empty without one.
         is_new: True for a pod of manifests that is as if it were just created.
         beside: The obstacle that the other pods of its workload are; empty without one.
         is_refused: A ResourceQuota keeps a claim of the pod from being created; the advice has the reason.
@@ -118,6 +119,7 @@ class ObjectStatus(msgspec.Struct, frozen=True, kw_only=True):
     fenced: tuple[str, ...] = ()
     unreadable: tuple[str, ...] = ()
     rejection: str | None = None
+    denial: str = ""
     is_new: bool = False
     beside: str = ""
     is_refused: bool = False

@@ -92,6 +92,7 @@ class WhyAnswer(msgspec.Struct, frozen=True, kw_only=True):
     event: str | None
     cause: str | None
     rejection: str | None
+    denial: str
     untranslated: str | None
 
 
@@ -115,6 +116,7 @@ class WhyWorkloadAnswer(msgspec.Struct, frozen=True, kw_only=True):
     quotas: tuple[str, ...]
     advice: str
     together: PodsTogether | None
+    denial: str
 
 
 def simulation_answer(result: SimulationResult) -> SimulationAnswer:
@@ -155,6 +157,7 @@ def why_answer(status: ObjectStatus) -> WhyAnswer:
         requested=status.requested,
         unreadable=status.unreadable,
         rejection=status.rejection,
+        denial=status.denial,
         untranslated=status.untranslated,
     )
 
@@ -175,6 +178,7 @@ def why_workload_answer(workload: WorkloadStatus) -> WhyWorkloadAnswer:
         quotas=workload.quotas,
         advice=workload.advice,
         together=workload.together,
+        denial=workload.denial,
     )
 
 

@@ -1,7 +1,7 @@
 """The pods of manifests as they are created: translated, rejected, or left with their keys. Pure."""
 
-from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
@@ -19,8 +19,9 @@ from answers.model.kinds import STATE_KINDS
 from answers.model.kubernetes_version import parse_version
 from answers.model.objects import InputObject, decode_objects, merge_objects
 from answers.model.views import decode_view
-from findings.finding import Code, Finding, has_errors
+from findings.finding import Code, has_errors
 from kube.api.core import Pod
+from kube.api.workloads import pod_path, resolve_path
 from kube.manifests.source import SourceObject
 from kube.names import REQUEST_ANNOTATION
 from translation.cluster.snapshot import (
@@ -31,8 +32,6 @@ from translation.cluster.snapshot import (
 from translation.pipeline.translate import translate
 from translation.reading.legacy_pod import legacy_pod
 
-_DEVICE_QUOTA_CODES: Final = frozenset({Code.EXCEEDS_PER_REQUEST_QUOTA, Code.EXCEEDS_DEVICE_QUOTA})
-
 
 class TranslatedTarget(msgspec.Struct, frozen=True, kw_only=True):
     """A pod or workload of manifests, as it is after its review.
@@ -40,20 +39,32 @@ class TranslatedTarget(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         objects: Its templates, the object itself, and the pods of a workload that has none yet; empty
             for a rejected one.
-        rejection: The reason it is rejected; empty if it is not.
+        rejection: The reason it is rejected and has no claims; empty if it is not.
+        denial: The reason that `check` denies it all the same, or a claim or template that it names; empty
+            without one.
         has_pods: It is a workload without pods, so that all of its pods are among the objects.
     """
 
     objects: tuple[SourceObject, ...] = ()
     rejection: str = ""
+    denial: str = ""
     has_pods: bool = False
 
 
-def translate_target(inputs: Inputs, kind: str, name: str) -> TranslatedTarget | None:
+def translate_target(
+    inputs: Inputs,
+    kind: str,
+    name: str,
+    *,
+    features: Features,
+    policy_aware_schedulers: Collection[str],
+) -> TranslatedTarget | None:
     """Return a pod or workload of the manifests after its review; None for one that exists, or is not there.
 
     Args:
         kind: `Pod`, or the kind of a workload.
+        features: Feature gates of the cluster.
+        policy_aware_schedulers: Names of those that evaluate DeviceCompatibilityPolicies.
     """
     source = next(
         (
@@ -72,18 +83,16 @@ def translate_target(inputs: Inputs, kind: str, name: str) -> TranslatedTarget |
     (excesses,) = check_quotas(inputs, (result,), parse_version(inputs.kubernetes))
     if has_errors(excesses):
         return TranslatedTarget(rejection=describe_rejection((*result.findings, *excesses)))
-    breaches = _device_quota_errors(inputs, source) if result.document is not None else ()
-    if breaches:
-        return TranslatedTarget(rejection=describe_rejection(breaches))
     if result.document is None:
         return TranslatedTarget(rejection=describe_rejection(result.findings))
+    denial = _denial(inputs, source, result.document, features, policy_aware_schedulers)
     documents = (*result.templates, result.document)
     objects = [replace(source, document=dict(document)) for document in documents]
     if kind != "Pod":
         before, _ = decode_objects(inputs.state, STATE_KINDS, inputs.namespace)
         pods = list(_pods(result, result.document, build_state(before), inputs.namespace))
-        return TranslatedTarget(objects=(*objects, *pods), has_pods=bool(pods))
-    return TranslatedTarget(objects=tuple(objects))
+        return TranslatedTarget(objects=(*objects, *pods), denial=denial, has_pods=bool(pods))
+    return TranslatedTarget(objects=tuple(objects), denial=denial)
 
 
 def untranslated_reason(
@@ -108,15 +117,48 @@ def untranslated_reason(
     )
 
 
-def _device_quota_errors(inputs: Inputs, source: SourceObject) -> tuple[Finding, ...]:
-    """Return the errors about DeviceQuotas in the check of an object."""
+def _denial(
+    inputs: Inputs,
+    source: SourceObject,
+    document: Mapping[str, Any],
+    features: Features,
+    policy_aware_schedulers: Collection[str],
+) -> str:
+    """Return the first error on an object of the manifests, or on a claim or template of them that it names."""
+    claims = _named_claims(source, document)
+    sources = [
+        source,
+        *(
+            other
+            for other in inputs.manifests
+            if (other.kind, other.name) in claims
+            and namespace_of(other, inputs.namespace) == inputs.namespace
+        ),
+    ]
     kubernetes = parse_version(inputs.kubernetes)
-    (checked, *_) = check_again(inputs, Features(), (), kubernetes, (source,))
-    return tuple(
-        finding
-        for finding in checked.findings
-        if finding.is_error and finding.code in _DEVICE_QUOTA_CODES
-    )
+    checked = check_again(inputs, features, policy_aware_schedulers, kubernetes, sources)
+    denied = next((entry for entry in checked if has_errors(entry.findings)), None)
+    if denied is None:
+        return ""
+    reason = describe_rejection(denied.findings)
+    return reason if denied is checked[0] else f"{denied.reference}: {reason}"
+
+
+def _named_claims(source: SourceObject, document: Mapping[str, Any]) -> set[tuple[str, str]]:
+    """Return kind and name of the claims and templates that the pods of an object name."""
+    _, pod = resolve_path(document, pod_path(source.api_version, source.kind) or ())
+    view = decode_view(pod, Pod) if isinstance(pod, Mapping) else None
+    if not isinstance(view, Pod):
+        return set()
+    return {
+        (kind, name)
+        for entry in view.spec.resource_claims or ()
+        for kind, name in (
+            ("ResourceClaim", entry.resource_claim_name),
+            ("ResourceClaimTemplate", entry.resource_claim_template_name),
+        )
+        if name
+    }
 
 
 def with_target(inputs: Inputs, target: TranslatedTarget | None) -> tuple[InputObject, ...]:

@@ -205,10 +205,10 @@ CASES: Final = (
         listed(),
     ),
     Case(
-        "what may pass beside what does not",
+        "keys for which a pod is rejected concern no quota",
         pod(gpus(1, mem="8Gi")),
         Decision.REFUSED,
-        (f"error wrongUnit {TEMPLATE}.{MEM}", f"warning quotaNotCounted {TEMPLATE}.{GPU}"),
+        (f"error wrongUnit {TEMPLATE}.{MEM}",),
         quota("requests.nvidia.com/gpu"),
     ),
 )

@@ -56,8 +56,49 @@ def test_a_pod_with_legacy_keys_is_translated_and_tried() -> None:
     output = why("pod", "big").stdout
 
     assert "requested main: nvidia.com/gpu 1, nvidia.com/gpumem 200000" in output
-    assert "status    pending: no node can take it now" in output
+    assert "otherwise pending: no node can take it now" in output
     assert "closest   write nvidia.com/gpumem: 81920 to fit node hami-1" in output
+
+
+def test_a_pod_that_check_denies_says_so_before_all_else() -> None:
+    """It was called pending."""
+    output = why("pod", "big").stdout
+
+    (line,) = [line for line in output.splitlines() if line.startswith("  status")]
+    assert (
+        "rejected: spec.containers[0].resources.limits[nvidia.com/gpumem]: memory 200000Mi" in line
+    )
+    document = json.loads(why("pod", "big", "-o", "json").stdout)
+    assert document["denial"].endswith("[exceedsLargestDevice]")
+    assert not json.loads(why("deployment", "web", "-o", "json").stdout)["denial"]
+
+
+def test_a_template_that_check_denies_keeps_its_pods_from_being_created() -> None:
+    manifests = """\
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaimTemplate
+metadata: {name: many}
+spec:
+  spec:
+    devices:
+      requests:
+      - {name: gpus, exactly: {deviceClassName: gpu.example.com, count: 1, selectors: [{cel: {expression: "device.size"}}]}}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: both}
+spec:
+  resourceClaims: [{name: many, resourceClaimTemplateName: many}]
+  containers:
+  - {name: main, image: a, resources: {claims: [{name: many}]}}
+"""
+    call = ("why", "pod", "both", "-f", "-", "--snapshot", CLUSTER, "-o", "json")
+
+    document = json.loads(drawbridge(*call, stdin=manifests).stdout)
+
+    assert document["denial"].startswith(
+        "ResourceClaimTemplate/default/many: spec.spec.devices.requests[0]"
+    )
 
 
 def test_a_pod_that_would_be_denied_has_the_words_of_check() -> None:

@@ -157,7 +157,11 @@ def why(
         # Events were read of the other namespace only.
         cluster_objects = replace(cluster_objects, namespace=namespace, failed_creations=())
     target_kind = "Pod" if kind == "pod" else kind
-    translated = None if inputs is None else translate_target(inputs, target_kind, name)
+    translated = None
+    if inputs is not None:
+        translated = translate_target(
+            inputs, target_kind, name, features=features, policy_aware_schedulers=schedulers
+        )
     if translated is not None and translated.rejection:
         _print_rejection(
             rejected_status(target_kind, namespace, name, translated.rejection), output
@@ -178,8 +182,9 @@ def why(
     if inputs is not None and translated is not None and translated.has_pods:
         placement = place_workload(inputs, kind, name, features, schedulers)
     options = None if inputs is None or translated is None else inputs.options
+    denial = translated.denial if translated is not None else ""
     question = _Question(
-        state, support, features, unread, cache(read_translation), options, placement
+        state, support, features, unread, cache(read_translation), options, placement, denial
     )
     if kind not in {"pod", "claim"}:
         failures = failures_of(cluster_objects.failed_creations, kind, name)
@@ -189,6 +194,7 @@ def why(
         _find(kind, state.pods, place) if kind == "pod" else _find(kind, state.claims, place)
     )
     answer = _explain(target_object, question)
+    answer = answer._replace(status=replace(answer.status, denial=denial))
     if kind == "pod":
         failures = failures_of(cluster_objects.failed_creations, "Pod", name)
         answer = answer._replace(status=_with_failed_claims(answer.status, failures, state))
@@ -208,6 +214,7 @@ class _Question(NamedTuple):
         options: The options of the translation of pods of manifests, as if they were just created;
             None for the pods of a cluster.
         placement: The placement of all pods of a workload of manifests; None of others.
+        denial: The reason that an object of manifests is denied; empty without one.
     """
 
     state: ClusterState
@@ -217,11 +224,12 @@ class _Question(NamedTuple):
     read_translation: Callable[[], tuple[TranslationSnapshot, TranslationOptions]]
     options: TranslationOptions | None = None
     placement: WorkloadPlacement | None = None
+    denial: str = ""
 
 
 def _explain(target: Pod | ResourceClaim, question: _Question) -> Explained:
     """Return the state of a pod or claim; a pending one is placed on a cluster of its own."""
-    state, support, features, unread, _, options, _ = question
+    state, support, features, unread, _, options, *_ = question
     scheduler = scheduler_of(target, state)
     if isinstance(target, ResourceClaim):
         scheduler = scheduler or claim_scheduler(target, state)
@@ -355,6 +363,7 @@ def _explain_workload(
         quotas=quotas if is_of_quota else (),
         advice=ADVICE if is_of_quota and quotas else "",
         together=together,
+        denial=question.denial,
     )
     _print_hints(answers, question)
     if output != Output.TEXT:

@@ -52,7 +52,8 @@ def format_workload(
     number = workload.not_explained + sum(len(group.pods) for group in workload.pending)
     together = workload.together
     text = f"{number} of {count_text(workload.pods, 'pod')} pending"
-    rows = [Row(label="status", text=text if together is None else _new_pods(together))]
+    status = text if together is None else _new_pods(together)
+    rows = [*_status_rows(status, workload.denial)]
     rows += [
         Row(label="pending", text=f"{count_text(len(group.pods), 'pod')}: {_names(group.pods)}")
         for group in workload.pending
@@ -130,9 +131,16 @@ def format_status(answer: Explained, state: ClusterState, width: int) -> Iterato
         yield "\n".join(lines)
 
 
+def _status_rows(text: str, denial: str) -> Iterator[Row]:
+    """Yield the state of an object, for a rejected one after the reason."""
+    if denial:
+        yield Row(label="status", text=f"rejected: {denial}")
+    yield Row(label="otherwise" if denial else "status", text=text)
+
+
 def _paragraph(status: ObjectStatus, *, lacks_nodes: bool) -> Paragraph:
     rows = [Row(label="requested", text=text) for text in status.requested]
-    rows.append(Row(label="status", text=_state(status, lacks_nodes=lacks_nodes)))
+    rows += _status_rows(_state(status, lacks_nodes=lacks_nodes), status.denial)
     if status.scheduler is not None:
         rows.append(Row(label="scheduler", text=status.scheduler))
     if status.untranslated is not None and not _waits_for_translation(status):
@@ -234,7 +242,8 @@ def _pending(status: ObjectStatus, *, lacks_nodes: bool) -> str:
         )
     if answer is not None and answer.all_placed and status.is_new and not status.advice:
         nodes = [pod.node for pod in answer.pods if pod.node]
-        return f"not created yet: it would be placed on node {nodes[0]}"
+        placed = f"it would be placed on node {nodes[0]}"
+        return placed if status.denial else f"not created yet: {placed}"
     if answer is not None and answer.all_placed and status.advice:
         return "pending, although a node has the devices"
     if answer is not None and answer.all_placed:
