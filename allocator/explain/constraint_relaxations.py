@@ -1,10 +1,10 @@
-"""Relaxations of constraints: another attribute, similar in name, in place of one that devices lack, or none.
+"""Relaxations of constraints: an attribute of a similar name or of a wider place of the machine, or none.
 
-An attribute is another one only where no device of some request has it: where values differ, the author
-may well have meant it.
+One of a similar name only where no device of some request has the attribute: where values differ, the author
+may well have meant it. Devices of different PCIe roots may still be of one NUMA node.
 """
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Final
 
 from msgspec.structs import replace
@@ -20,8 +20,12 @@ from findings.similar_names import ALIKE, most_similar_name
 from kube.api.resource import DeviceClaim, DeviceConstraint, ResourceClaim
 from kube.cel.device import qualify_name
 
-_OTHER, _LESS_SIMILAR, _DROPPED = 20, 2, 45
+_OTHER, _LESS_SIMILAR, _WIDER, _DROPPED = 20, 2, 40, 45
 _MAX_OTHERS: Final = 3
+_WIDER_PLACES: Final[Mapping[str, str]] = {
+    "resource.kubernetes.io/pcieRoot": "resource.kubernetes.io/numaNode"
+}
+"""Attribute of the place of a device in its machine to that of a place around it."""
 
 
 def find_constraint_relaxations(
@@ -47,10 +51,12 @@ def find_constraint_relaxations(
             for request in alternatives
             if applies(constraint, request)
         ]
-        for order, other in enumerate(_meant_attributes(name, constrained_requests, nodes)):
+        for other, cost in _other_attributes(name, constrained_requests, nodes):
+            if cost == _WIDER and not constraint.match_attribute:
+                continue
             detail = f"write {kind} {other} for {name}{_place(field, constraint, claim)}"
             renamed = _with_attribute(constraint, other)
-            option = Option(_OTHER + _LESS_SIMILAR * order, detail, _replacing(constraint, renamed))
+            option = Option(cost, detail, _replacing(constraint, renamed))
             yield Relaxation(number, "", Kind.CONSTRAINT, (option,), may_exclude=True, field=field)
         detail = f"drop {kind} {name}{_place(field, constraint, claim)}"
         dropped = Option(_DROPPED, detail, _replacing(constraint, None))
@@ -70,12 +76,12 @@ def _place(field: FieldPath, constraint: DeviceConstraint, claim: ResourceClaim)
     return f"{requests} ({field})"
 
 
-def _meant_attributes(
+def _other_attributes(
     name: str, requests: Sequence[Request], nodes: Sequence[NodeDevices]
-) -> list[str]:
-    """Return the attributes that may be meant by one that all devices of some request lack, the most similar first."""
+) -> Iterator[tuple[str, int]]:
+    """Yield attributes in place of one, with the costs: similar names if devices lack it, or a wider place."""
     if any(name in request.derived for request in requests):
-        return []
+        return
     chains = dict.fromkeys(selector_chain(request.expressions) for request in requests)
     published_names = [
         {
@@ -87,9 +93,12 @@ def _meant_attributes(
         }
         for chain in chains
     ]
-    if all(name in names for names in published_names):
-        return []
-    return _similar_attributes(name, set.intersection(*published_names))
+    common_names = set.intersection(*published_names)
+    if name not in common_names:
+        for order, other in enumerate(_similar_attributes(name, common_names)):
+            yield other, _OTHER + _LESS_SIMILAR * order
+    elif _WIDER_PLACES.get(name) in common_names:
+        yield _WIDER_PLACES[name], _WIDER
 
 
 def _similar_attributes(name: str, published_names: Collection[str]) -> list[str]:

@@ -287,7 +287,7 @@ def _retired_names(
                     path,
                     f"driver {domain} no longer publishes attribute {identifier}, so the"
                     " expression errors",
-                    f"use {replacement}",
+                    f"use {replacement} where that device is meant, or an attribute that all its devices have",
                 )
 
 

@@ -45,6 +45,8 @@ CAPACITY = f'device.capacity["{DRIVER}"]'
 LARGE = f'{CAPACITY}.memory.compareTo(quantity("40Gi")) >= 0'
 SMALLER = f"write 16Gi for 40Gi in selector {LARGE}"
 ROOT = f"{DRIVER}/root"
+PCIE = "resource.kubernetes.io/pcieRoot"
+NUMA = "resource.kubernetes.io/numaNode"
 GPU = classes()
 
 
@@ -53,6 +55,14 @@ def gpus(*roots: str, memory: str = "16Gi") -> list[Device]:
     return [
         device(f"gpu-{n}", attributes={"root": root, "index": n}, capacity={"memory": memory})
         for n, root in enumerate(roots)
+    ]
+
+
+def on_roots(*places: tuple[str, int]) -> list[Device]:
+    """Devices with a PCIe root and a NUMA node each."""
+    return [
+        device(f"gpu-{n}", attributes={PCIE: root, NUMA: numa})
+        for n, (root, numa) in enumerate(places)
     ]
 
 
@@ -281,6 +291,18 @@ ROWS: tuple[Row, ...] = (
         "no attribute whose name is not similar",
         PARENTS,
         [claim(request("a"), request("b"), constraints=[match("gpu.example.com/model")])],
+    ),
+    Row(
+        f"write matchAttribute {NUMA} for {PCIE} of all requests (constraints[0])",
+        "rather one NUMA node than no constraint",
+        node_with(pool_of(*on_roots(("a", 0), ("b", 0), ("c", 1)))),
+        [claim(request("a"), request("b"), constraints=[match(PCIE)])],
+    ),
+    Row(
+        f"drop matchAttribute {PCIE} of all requests (constraints[0])",
+        "no NUMA node with devices enough",
+        node_with(pool_of(*on_roots(("a", 0), ("b", 1), ("c", 2)))),
+        [claim(request("a"), request("b"), constraints=[match(PCIE)])],
     ),
     Row(
         "request 2 devices",
