@@ -153,7 +153,7 @@ def assess_workload(
         source_object = _opted_in(source_object)
         snapshot = _without_opt_out(_without_quotas(snapshot))
     result = translate_adopted(source_object, snapshot, options, namespace)
-    findings = _sort_findings(result.findings)
+    findings = _sort_findings(_without_uncounted(result.findings))
     is_unread = any(finding.code in _UNREAD for finding in findings)
     if not requests and not is_unread and not _has_errors(findings):
         return None
@@ -418,6 +418,15 @@ def _outcome(result: TranslatedObject, *, is_unread: bool) -> Outcome:
         if finding.severity is Severity.WARNING and finding.code not in _OF_THE_CLUSTER
     )
     return Outcome.LOSSY if any(losses) else Outcome.TRANSLATED
+
+
+def _without_uncounted(findings: Iterable[Finding]) -> list[Finding]:
+    """Return the findings on a workload, without those on quotas of one that has no claims because of other errors.
+
+    Which quotas would count its claims is known once these are mended.
+    """
+    counted = [finding for finding in findings if finding.code is not Code.QUOTA_NOT_COUNTED]
+    return counted if _has_errors(counted) else list(findings)
 
 
 def _sort_findings(findings: Iterable[Finding]) -> tuple[Finding, ...]:

@@ -205,10 +205,10 @@ CASES: Final = (
         listed(),
     ),
     Case(
-        "keys for which a pod is rejected concern no quota",
+        "what may pass beside what does not",
         pod(gpus(1, mem="8Gi")),
         Decision.REFUSED,
-        (f"error wrongUnit {TEMPLATE}.{MEM}",),
+        (f"error wrongUnit {TEMPLATE}.{MEM}", f"warning quotaNotCounted {TEMPLATE}.{GPU}"),
         quota("requests.nvidia.com/gpu"),
     ),
 )

@@ -42,7 +42,7 @@ def check_quotas(inputs: PreflightInput) -> Iterator[Finding]:
     snapshot, options = inputs.snapshot, inputs.options
     quotas = snapshot.quotas.get(inputs.namespace, {})
     counting = matching_quotas(quotas, inputs.legacy.scopes)
-    if not counting or not inputs.claims:  # Without claims the pod is rejected for its keys.
+    if not counting:
         return
     classes = sorted({name for claim in inputs.claims for name in claim.class_names()})
     kinds = kinds_of_classes(classes, snapshot)
