@@ -99,12 +99,9 @@ def switch_parts(plan: Plan, wave: Wave, verify: str = "") -> tuple[Part, ...]:
         *recreation_lines(wave),
     ]
     parts.append(Part(Step(script=path, kind=StepKind.RESTARTS), restarts))
-    used = [
-        node
-        for earlier in plan.waves[: wave.wave]
-        for node in earlier.nodes
-        if max(earlier.wave, earlier.coupled_until) == wave.wave
-    ]
+    # Later waves were simulated with all nodes of this one, the empty ones among them.
+    is_last = wave.wave == plan.waves[-1].wave
+    used = [node for each in plan.waves for node in each.nodes] if is_last else []
     parts.append(Part(Step(script=path, kind=StepKind.END), [*_release_lines(used)]))
     return _with_commands(parts)
 
@@ -417,10 +414,10 @@ def _offered_lines(node: PlannedNode) -> Iterator[str]:
 
 
 def _guard_lines(nodes: Iterable[PlannedNode]) -> Iterator[str]:
-    """Yield the commands that keep autoscalers from nodes until pods may use them."""
+    """Yield the commands that keep autoscalers from nodes until the last wave is done."""
     guarded = [node for node in nodes if node.annotations]
     if guarded:
-        yield "# No autoscaler removes a node that is drained, or that no pod uses yet."
+        yield "# No autoscaler removes a node that is drained, or that pods of a later wave are to use."
     for node in guarded:
         marks = [f"{key}=true" for key in node.annotations]
         yield command("kubectl", "annotate", "node", node.name, "--overwrite", *marks)
@@ -430,7 +427,7 @@ def _release_lines(nodes: Iterable[PlannedNode]) -> Iterator[str]:
     """Yield the commands that give nodes back to autoscalers, with a comment."""
     commands = [*_release_commands(nodes)]
     if commands:
-        yield "# Pods may use these nodes by now; an autoscaler may remove one that stays empty."
+        yield "# No wave counts on these nodes any more; an autoscaler may remove one that stays empty."
     yield from commands
 
 
