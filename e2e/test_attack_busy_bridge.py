@@ -37,6 +37,8 @@ HONEST: Final = 6
 LONG_PODS: Final = 6
 WITHIN_S: Final = 8.0
 """The time for a pod of others, with one attempt of the attacker before it; twenty times what it takes without."""
+ANSWER_S: Final = 1.0
+"""The mean time for an answer about a pod with thousands of claims; beside other stories it takes up to a third of it."""
 WAITING_S: Final = 3.0
 """The median time for a pod of others beside a large group that waits, in seconds."""
 TEAM: Final = "busy-team"
@@ -172,7 +174,7 @@ def test_a_pod_with_thousands_of_claims_is_answered_at_once(stage: Stage) -> Non
         stage.bridge.call_seconds("prefilter") - calls_s,
     )
     print(f"{calls} answers took {calls_s:.2f} s")
-    assert calls_s < 0.5 * pods
+    assert calls_s < ANSWER_S * calls
     assert max(took_s) < WITHIN_S
     assert "no node has free devices" in stage.reasons()
 
