@@ -17,6 +17,7 @@ LIMIT = 512 * MEBIBYTE
 """The limit in manifests/base/webhook.yaml."""
 SIZE = 7 * MEBIBYTE - 1
 CALLERS = 40
+FLOODS = 4
 HELD_S = 0.5
 """So that as many bodies as may be are there at the same time."""
 
@@ -50,6 +51,20 @@ def posted(drawbridge: Drawbridge, path: str, body: bytes) -> int:
         return 0  # It was refused and closed before it was all sent.
 
 
+def flood(drawbridge: Drawbridge, path: str, body: bytes) -> list[int]:
+    """Post from all callers at once; returns their statuses."""
+    statuses: list[int] = []
+    threads = [
+        threading.Thread(target=lambda: statuses.append(posted(drawbridge, path, body)))
+        for _ in range(CALLERS)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return statuses
+
+
 @pytest.mark.parametrize(
     ("name", "body"),
     [
@@ -61,17 +76,13 @@ def posted(drawbridge: Drawbridge, path: str, body: bytes) -> int:
 def test_many_large_bodies(cluster: Access, drawbridge: Drawbridge, name: str, body: bytes) -> None:
     record = cluster.children[WEBHOOK].record
     assert record is not None
-    statuses: list[int] = []
     body, path = body or many_containers(), drawbridge.path()
+    statuses: list[int] = []
 
-    threads = [
-        threading.Thread(target=lambda: statuses.append(posted(drawbridge, path, body)))
-        for _ in range(CALLERS)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    for _ in range(FLOODS):
+        statuses = flood(drawbridge, path, body)
+        if {200, 400} & set(statuses):
+            break  # Of a first flood on a busy machine no body may have come in time.
 
     print(f"{name}: at most {peak(record.pid) / MEBIBYTE:.0f} MiB, {sorted(statuses)}")
     # 408: on a busy machine a body may not have come in time.

@@ -101,7 +101,7 @@ def switch_parts(plan: Plan, wave: Wave, verify: str = "") -> tuple[Part, ...]:
     parts.append(Part(Step(script=path, kind=StepKind.RESTARTS), restarts))
     # Later waves were simulated with all nodes of this one, the empty ones among them.
     is_last = wave.wave == plan.waves[-1].wave
-    used = [node for each in plan.waves for node in each.nodes] if is_last else []
+    used = [node for entry in plan.waves for node in entry.nodes] if is_last else []
     parts.append(Part(Step(script=path, kind=StepKind.END), [*_release_lines(used)]))
     return _with_commands(parts)
 
