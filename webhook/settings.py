@@ -39,9 +39,9 @@ class WebhookSettings(ServerSettings, frozen=True, kw_only=True):
     """Bodies at a time that are still arriving. For another one, that which began first is answered
     with 408."""
 
-    max_bytes_in_flight: Positive = 64 * MEBIBYTE
-    """Their bodies together, as announced; further ones wait likewise. Nine of the largest, or all
-    of `maxInFlight` at a hundred times the usual 6 KiB. An eighth of the memory limit in the
+    max_bytes_in_flight: Positive = 48 * MEBIBYTE
+    """Their bodies together, as announced; further ones wait likewise. Six of the largest, or all
+    of `maxInFlight` at eighty times the usual 6 KiB. Less than a tenth of the memory limit in the
     manifests, since a parsed body takes several times its size."""
 
     user_cpu_fraction: Fraction = 0.25
