@@ -1,6 +1,6 @@
 """The smallest change of a pending pod for a node with free devices."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from shlex import quote
 from typing import Final, NamedTuple
@@ -20,7 +20,6 @@ from allocator.pods.node_eligibility import (
     removable_taints,
 )
 from allocator.simulation.lowered_requests import lower_request
-from allocator.simulation.rejecting_nodes import rejecting_nodes_with_devices
 from kube.api.core import Node, Pod
 
 _TAINTS_SHOWN: Final = 3
@@ -31,7 +30,7 @@ _HOSTNAME: Final = "kubernetes.io/hostname"
 def node_advice(
     pod: Pod,
     claims: PodClaims,
-    groups: Sequence[NodeGroup],
+    rejecting: Iterable[tuple[Sequence[str], NodeGroup]],
     cluster: Cluster,
     *,
     extended_resources: Mapping[str, str],
@@ -44,15 +43,14 @@ def node_advice(
     change come those with other labels.
 
     Args:
-        groups: The nodes by the reasons against them.
+        rejecting: The nodes that reject the pod, though its devices are free there, as from
+            `rejecting_nodes_with_devices`.
         extended_resources: Name of an extended resource to name of the class that maps it.
         resources: Node to its CPU, memory and other counted resources.
     """
     smallest: dict[frozenset[str], _Change] = {}
     request = pod_request(pod)
-    for nodes, _ in rejecting_nodes_with_devices(
-        cluster, pod, claims.open, extended_resources, groups
-    ):
+    for nodes, _ in rejecting:
         for name in nodes:
             node = cluster.nodes[name]
             if not _has_reach(pod, claims, node, extended_resources):

@@ -157,37 +157,26 @@ def advise_pod(
     """
     waits = tuple(pool_advice(pod, failure, state, cluster.options.features))
     claims = pod_claims(pod, state.claims, state.templates)
-    names = extended_resources(state.classes.values())
+    classes = extended_resources(state.classes.values())
     groups = failure.groups or ()
-    rejecting = tuple(rejecting_nodes_with_devices(cluster, pod, claims.open, names, groups))
-    advice = (*waits, *_failure_advice(pod, failure, state, cluster, resources))
+    rejecting = tuple(rejecting_nodes_with_devices(cluster, pod, claims.open, classes, groups))
+    mapped_classes = {classes[resource] for resource in mapped_resources(pod, classes)}
+    advice = (
+        *waits,
+        *islice(shared_claim_advice(pod, state), _CLAIMS_SHOWN),
+        *toleration_advice(pod, failure),
+        *node_advice(
+            pod, claims, rejecting, cluster, extended_resources=classes, resources=resources
+        ),
+        *selection_advice(claims.open, groups, state, cluster, mapped_classes=mapped_classes),
+        *_users_advice(failure, state),
+    )
     shown_failure = replace(failure, groups=divide_by_devices(groups, rejecting) or failure.groups)
     return shown_failure.of_same_kinds() if waits else shown_failure, advice
 
 
-def _failure_advice(
-    pod: Pod,
-    failure: Failure,
-    state: ClusterState,
-    cluster: Cluster,
-    resources: Mapping[str, NodeResources],
-) -> Iterator[str]:
-    """Yield advice for a pod without a node, beside the changes to its claims."""
-    groups = failure.groups or ()
-    claims = pod_claims(pod, state.claims, state.templates)
-    yield from islice(shared_claim_advice(pod, state), _CLAIMS_SHOWN)
-    yield from toleration_advice(pod, failure)
-    yield from node_advice(
-        pod,
-        claims,
-        groups,
-        cluster,
-        extended_resources=extended_resources(state.classes.values()),
-        resources=resources,
-    )
-    classes = extended_resources(state.classes.values())
-    mapped_classes = {classes[resource] for resource in mapped_resources(pod, classes)}
-    yield from selection_advice(claims.open, groups, state, cluster, mapped_classes=mapped_classes)
+def _users_advice(failure: Failure, state: ClusterState) -> Iterator[str]:
+    """Yield the users of the devices that a pod waits for, in a sentence."""
     idle = failure.closest_fit_when_idle
     if idle is not None and not idle.changes:
         users = users_of_node(idle.node, state)

@@ -1,7 +1,7 @@
 """The placement of all pods of a workload of manifests, one beside the other. Pure."""
 
 from collections.abc import Collection
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
@@ -30,14 +30,9 @@ from answers.manifests.simulate import SimulationRequest, build_request
 from answers.manifests.trial_placements import template_advice, with_spared_devices
 from answers.model.findings import namespace_of
 from answers.model.inputs import Inputs
-from kube.api.workloads import pod_path
+from kube.api.workloads import number_path, pod_path
 from kube.manifests.source import SourceObject
 from translation.reading.custom_workloads import workload_kind
-
-_PODS_FIELDS: Final = {"Job": "parallelism"} | dict.fromkeys(
-    ("Deployment", "ReplicaSet", "StatefulSet"), "replicas"
-)
-"""Kind of a workload to its field with the number of pods that run together."""
 
 
 class WorkloadPlacement(NamedTuple):
@@ -137,10 +132,10 @@ def _with_failure_beside_group(
 def _fewer_pods(kind: str, name: str, result: SimulationResult) -> str:
     """Return the change of a workload to the number of placed pods; empty without any."""
     placed = sum(pod.node is not None for pod in result.pods)
-    field = _PODS_FIELDS.get(kind, "")
-    if not placed or not field:
+    path = number_path(kind)
+    if not placed or path is None:
         return ""
-    return f"write {field}: {placed} in {kind} {name}: as many pods have a place together"
+    return f"write {path[-1]}: {placed} in {kind} {name}: as many pods have a place together"
 
 
 def status_beside_others(
