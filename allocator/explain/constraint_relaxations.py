@@ -51,9 +51,8 @@ def find_constraint_relaxations(
             for request in alternatives
             if applies(constraint, request)
         ]
-        for other, cost in _other_attributes(name, constrained_requests, nodes):
-            if cost == _WIDER and not constraint.match_attribute:
-                continue
+        wider = _WIDER_PLACES.get(constraint.match_attribute or "")
+        for other, cost in _other_attributes(name, wider, constrained_requests, nodes):
             detail = f"write {kind} {other} for {name}{_place(field, constraint, claim)}"
             renamed = _with_attribute(constraint, other)
             option = Option(cost, detail, _replacing(constraint, renamed))
@@ -77,9 +76,16 @@ def _place(field: FieldPath, constraint: DeviceConstraint, claim: ResourceClaim)
 
 
 def _other_attributes(
-    name: str, requests: Sequence[Request], nodes: Sequence[NodeDevices]
+    name: str, wider: str | None, requests: Sequence[Request], nodes: Sequence[NodeDevices]
 ) -> Iterator[tuple[str, int]]:
-    """Yield attributes in place of one, with the costs: similar names if devices lack it, or a wider place."""
+    """Yield attributes in place of one, with the costs: similar names if devices lack it, or a wider place.
+
+    Args:
+        name: The attribute of a constraint.
+        wider: The attribute of the place around that of the name; None without one.
+        requests: The requests under the constraint.
+        nodes: Their devices have the other attributes.
+    """
     if any(name in request.derived for request in requests):
         return
     chains = dict.fromkeys(selector_chain(request.expressions) for request in requests)
@@ -97,8 +103,8 @@ def _other_attributes(
     if name not in common_names:
         for order, other in enumerate(_similar_attributes(name, common_names)):
             yield other, _OTHER + _LESS_SIMILAR * order
-    elif _WIDER_PLACES.get(name) in common_names:
-        yield _WIDER_PLACES[name], _WIDER
+    elif wider in common_names:
+        yield wider, _WIDER
 
 
 def _similar_attributes(name: str, published_names: Collection[str]) -> list[str]:

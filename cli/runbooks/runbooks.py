@@ -35,7 +35,7 @@ from cli.runbooks.wave_runbook import (
 from findings.text import count_text, join_names, printable, reference_text
 from migration.assessment.evidence import mapping_at
 from migration.plan.facts.environment import KUSTOMIZE
-from migration.plan.facts.vendors import CHART_MAPPINGS, NVIDIA
+from migration.plan.facts.vendors import CHART_MAPPINGS, NVIDIA, UNMAP_PATCH
 from migration.plan.facts.work import describe_work
 from migration.plan.model.plan import DriverNodes, Plan, PluginDaemonSet, Wave
 from migration.plan.search.unmovable import CORDONED
@@ -219,8 +219,9 @@ def _readme_lasting(plan: Plan) -> Iterator[str]:
     for resource, name in plan.mapped_classes.items():
         driver = plan.driver_nodes.get(name, DriverNodes())
         nodes = f" ({_cell(join_names(driver.publishing))})" if driver.publishing else ""
-        patch = '[{"op": "remove", "path": "/spec/extendedResourceName"}]'
-        way = command("kubectl", "patch", "deviceclass", name, "--type=json", f"--patch={patch}")
+        way = command(
+            *("kubectl", "patch", "deviceclass", name, "--type=json", f"--patch={UNMAP_PATCH}")
+        )
         yield f"DeviceClass {_cell(name)} goes on mapping {_cell(resource)}, so pods with it may use nodes of its driver{nodes}; if it did not"
         yield f"before, {'take that out of the repository' if plan.format == KUSTOMIZE else f'this ends it: `{way}`'}"
 

@@ -151,7 +151,7 @@ def assess_workload(
     )
     if is_whole:
         source_object = _opted_in(source_object)
-        snapshot = _without_opt_out(_without_quotas(snapshot))
+        snapshot = _without_opt_out(_without_quotas(snapshot), workload.key.namespace)
     result = translate_adopted(source_object, snapshot, options, namespace)
     findings = _sort_findings(_without_uncounted(result.findings))
     is_unread = any(finding.code in _UNREAD for finding in findings)
@@ -309,25 +309,26 @@ def _without_quotas(snapshot: TranslationSnapshot) -> TranslationSnapshot:
     return msgspec.structs.replace(snapshot, quotas={}, limit_ranges={})
 
 
-def _without_opt_out(snapshot: TranslationSnapshot) -> TranslationSnapshot:
-    """Return a snapshot without labels that opt namespaces out."""
-    namespaces = {
-        name: {key: value for key, value in labels.items() if key not in OPT_OUT_LABELS}
-        for name, labels in snapshot.namespaces.items()
-    }
+def _without_opt_out(snapshot: TranslationSnapshot, namespace: str) -> TranslationSnapshot:
+    """Return a snapshot without labels that opt a namespace out."""
+    labels = snapshot.namespaces.get(namespace, {})
+    if OPT_OUT_LABELS.keys().isdisjoint(labels):
+        return snapshot
+    others = {key: value for key, value in labels.items() if key not in OPT_OUT_LABELS}
+    namespaces = {**snapshot.namespaces, namespace: others}
     return msgspec.structs.replace(snapshot, namespaces=namespaces)
 
 
 def _opted_in(source: SourceObject) -> SourceObject:
     """Return an object without labels that opt its pods out."""
+    path = (*(pod_path(source.api_version, source.kind) or ()), "metadata", "labels")
+    _, found_labels = resolve_path(source.document, path)
+    if not isinstance(found_labels, Mapping) or OPT_OUT_LABELS.keys().isdisjoint(found_labels):
+        return source
     document = copy.deepcopy(source.document)
-    _, metadata = resolve_path(
-        document, (*(pod_path(source.api_version, source.kind) or ()), "metadata")
-    )
-    labels = metadata.get("labels") if isinstance(metadata, dict) else None
-    if isinstance(labels, dict):
-        for key in OPT_OUT_LABELS:
-            labels.pop(key, None)
+    _, labels = resolve_path(document, path)
+    for key in OPT_OUT_LABELS:
+        labels.pop(key, None)
     return msgspec.structs.replace(source, document=document)
 
 

@@ -53,7 +53,7 @@ def format_workload(
     together = workload.together
     text = f"{number} of {count_text(workload.pods, 'pod')} pending"
     status = text if together is None else _new_pods(together)
-    rows = [*_status_rows(status, workload.denial)]
+    rows = list(_status_rows(status, workload.denial))
     rows += [
         Row(label="pending", text=f"{count_text(len(group.pods), 'pod')}: {_names(group.pods)}")
         for group in workload.pending
