@@ -21,7 +21,7 @@ from kube.quantity import Quantity
 
 pytestmark = pytest.mark.gpu
 SUM: Final = "sum 7340032"
-"""What the program prints of a GPU that works: 2**20 times 7."""
+"""The line of the program about a GPU that works: 2**20 times 7."""
 
 
 class RealGpu(NamedTuple):
