@@ -55,7 +55,7 @@ def cuda_image(
 
 @pytest.fixture(scope="module")
 def gpu_driver(cluster: Access, real_node: Node, gpus: list[RealGpu]) -> Iterator[NodeDriver]:
-    """The driver, which discovers the GPUs and lets claims share them."""
+    """The driver with discovered GPUs, for shares of them."""
     settings = {"discover": ["gpus"], "shareGpus": True, "bootIdFile": str(real_node.boot_id)}
     driver = NodeDriver(cluster, real_node, settings=settings)
     driver.install()
@@ -78,7 +78,7 @@ def probe(node: Node, name: str, *claims: str, stays: bool = False) -> Object:
 
 
 def lines(cluster: Access, namespace: str, pod: str, *, until: str) -> set[str]:
-    """Return what the program in a pod printed, once there is a line that begins so."""
+    """Return the output of the program in a pod, once it has a line with this beginning."""
     printed: set[str] = set()
 
     def is_there() -> bool:

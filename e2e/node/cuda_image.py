@@ -56,7 +56,7 @@ def write_cuda_image(folder: Path) -> Path:
 
 
 def _libraries(program: Path) -> dict[str, Path]:
-    """Return the names by which libraries are loaded, and their files."""
+    """Return the libraries of the image by the names in programs."""
     maps = _stdout(sys.executable, "-c", _MAPS_OF_CUDA)
     of_cuda = sorted({Path(text) for text in _MAPPED.findall(maps)})
     versions = {f"{path.name.partition('.so')[0]}.so.1": path for path in of_cuda}
@@ -65,7 +65,7 @@ def _libraries(program: Path) -> dict[str, Path]:
 
 
 def _linked(program: Path) -> dict[str, Path]:
-    """Return what the linker loads with a program; the kernel's own page has no file."""
+    """Return the libraries of a program by name, without the kernel's own page."""
     pairs = _LINKED.findall(_stdout("ldd", program))
     return {name: Path(path or name) for name, path in pairs if "/" in (path or name)}
 
