@@ -74,12 +74,16 @@ touch "$1/ready"
 exec "$3" pause
 """
 
+# $1 is the cgroup. It is joined from outside: from inside its namespace, version 2 moves no process that is
+# outside of it (nsdelegate), and containers would not start.
 _JOIN: Final = r"""
+set -e
 if [ -f /sys/fs/cgroup/cgroup.controllers ]; then
-  echo $$ > /sys/fs/cgroup/init/cgroup.procs
+  echo $$ > "/sys/fs/cgroup/$1/init/cgroup.procs"
 else
-  for file in /sys/fs/cgroup/*/cgroup.procs; do echo $$ > "$file"; done
+  for hierarchy in /sys/fs/cgroup/*/; do echo $$ > "$hierarchy$1/cgroup.procs"; done
 fi
+shift
 exec "$@"
 """
 
@@ -150,8 +154,8 @@ class Namespaces:
     def command(self, *words: str | Path) -> tuple[str | Path, ...]:
         """A command line that runs a program in the namespaces."""
         flags = ("--mount", "--pid", "--cgroup", f"--wdns={self.folder}")
-        join = ("sh", "-c", _JOIN, "sh")
-        return ("nsenter", f"--target={self._first}", *flags, "--", *join, *words)
+        join = ("sh", "-c", _JOIN, "sh", self._name)
+        return (*join, "nsenter", f"--target={self._first}", *flags, "--", *words)
 
     def path(self, path: str) -> Path:
         """Return the path of a file of the node, seen from here."""
