@@ -17,6 +17,7 @@ from driver.model.inventory import NodeDevice
 from driver.model.pci import NUMA_NODE, PCI_BUS_ID, PCIE_ROOT, PCIE_SWITCH
 from driver.node.vendor_specs import vendor_devices
 from driver.plan.gpus import VENDOR_KIND
+from kube.quantity import Quantity
 from testing.driver.fake_nvml import FakeGpu, FakeMig, FakeNvml
 from testing.driver.recorded_nvml import RecordingNvml, ReplayedNvml
 from testing.driver.sysfs import GPU, SysfsTree
@@ -364,13 +365,26 @@ def test_pointers_and_structures_of_the_library_are_recorded() -> None:
     assert {"total": 80, "free": 70, "used": 10} == nvml.calls[1]["answer"]["fields"]
 
 
-def test_the_record_of_a_real_machine(machine: Machine) -> None:
-    if not RECORD.exists():
-        pytest.skip("no machine with a GPU has been recorded yet (pytest -m gpu)")
-    source = machine.source(ReplayedNvml(json.loads(RECORD.read_text())))
+def test_the_record_of_an_h100(machine: Machine) -> None:
+    """Its answers were recorded by `pytest -m gpu`, with another UUID."""
+    machine.add_nodes("nvidia0", "nvidiactl", "nvidia-uvm", "nvidia-uvm-tools")
+    source = machine.source(ReplayedNvml(json.loads(RECORD.read_text())), is_shared=True)
 
-    assert list(source.discover().devices())
-    assert "" == source.problem()
+    (device,) = source.discover().devices()
+
+    assert "gpu-0" == device.name
+    attributes = device.device.attributes
+    assert "NVIDIA H100 80GB HBM3" == attributes["productName"].string
+    assert "0000:00:06.0" == attributes[PCI_BUS_ID].string
+    assert ("580.159.4", "9.0.0") == (
+        attributes["driverVersion"].version,
+        attributes["cudaComputeCapability"].version,
+    )
+    assert Quantity("81559Mi") == device.device.capacity["memory"].value
+    assert [
+        "/dev/nvidia0", "/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools",
+    ] == [node.path for node in device.injection.device_nodes]  # fmt: skip
+    assert ("", {}) == (source.problem(), source.read())
 
 
 def test_a_gpu_that_was_lost_before_the_start_hides_no_event_of_others(machine: Machine) -> None:
