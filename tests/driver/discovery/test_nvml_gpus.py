@@ -373,14 +373,14 @@ def test_the_record_of_an_h100(machine: Machine) -> None:
     (device,) = source.discover().devices()
 
     assert "gpu-0" == device.name
-    attributes = device.device.attributes
+    attributes, capacity = device.device.attributes or {}, device.device.capacity or {}
     assert "NVIDIA H100 80GB HBM3" == attributes["productName"].string
     assert "0000:00:06.0" == attributes[PCI_BUS_ID].string
     assert ("580.159.4", "9.0.0") == (
         attributes["driverVersion"].version,
         attributes["cudaComputeCapability"].version,
     )
-    assert Quantity("81559Mi") == device.device.capacity["memory"].value
+    assert Quantity("81559Mi") == capacity["memory"].value
     assert [
         "/dev/nvidia0", "/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools",
     ] == [node.path for node in device.injection.device_nodes]  # fmt: skip
