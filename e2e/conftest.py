@@ -88,8 +88,9 @@ def pytest_runtest_makereport(
     report = yield
     # Older versions lack what some stories are about, and `make test` does not run on them.
     must_run = os.environ.get("CI") and MINOR == NEWEST_MINOR
-    needs_gpu = item.get_closest_marker("gpu") is not None
-    if must_run and report.skipped and not needs_gpu and not hasattr(report, "wasxfail"):
+    # What a clone or a machine may lack; everything else has to be there.
+    may_lack = any(item.get_closest_marker(name) is not None for name in ("gpu", "history"))
+    if must_run and report.skipped and not may_lack and not hasattr(report, "wasxfail"):
         report.outcome = "failed"
         report.longrepr = f"a story must not be skipped in CI: {report.longrepr}"
     running = item.session.stash.get(_CLUSTER, None)

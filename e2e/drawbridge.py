@@ -95,9 +95,25 @@ class Drawbridge:
     """
 
     def __init__(
-        self, cluster: Access, objects: Iterable[Object], settings: Mapping[str, Any]
+        self,
+        cluster: Access,
+        objects: Iterable[Object],
+        settings: Mapping[str, Any],
+        *,
+        folder: Path = ROOT,
+        suffix: str = "",
     ) -> None:
+        """Choose ports and write the settings; nothing runs yet.
+
+        Args:
+            objects: The objects of the manifests.
+            settings: More settings, as in a file.
+            folder: The folder of the programs.
+            suffix: The end of the processes' names, if two versions run beside each other.
+        """
         self._cluster = cluster
+        self._folder = folder
+        self._suffix = suffix
         self._objects = tuple(objects)
         self._deployments = {
             document["metadata"]["name"]: document
@@ -114,7 +130,7 @@ class Drawbridge:
             metrics=dict(zip(self._deployments, metrics, strict=True)),
         )
         # Two installations of one cluster have settings of their own.
-        self._settings_file = cluster.directory / f"{self.namespace}.json"
+        self._settings_file = cluster.directory / f"{self.namespace}{suffix}.json"
         self._settings_file.write_text(json.dumps(merged(self._settings(), settings), indent=1))
 
     def install(self, timeout_s: float = READY_TIMEOUT_S) -> None:
@@ -155,15 +171,17 @@ class Drawbridge:
         spec = deployment["spec"]["template"]["spec"]
         (container,) = spec["containers"]
         variables = {
-            **dict(_declared_environment(container, deployment)),
+            **dict(_declared_environment(container, deployment, self._suffix)),
             **self._environment(spec["serviceAccountName"]),
             **(environment or {}),
         }
-        return self._cluster.run(replica or name, command or command_of(container), variables)
+        return self._cluster.run(
+            replica or self._process(name), command or command_of(container), variables
+        )
 
     def stop(self, name: str) -> None:
         """End the process that stands for a Deployment; fine when it has ended."""
-        child = self._cluster.children.pop(name, None)
+        child = self._cluster.children.pop(self._process(name), None)
         if child is not None:
             child.stop()
 
@@ -186,7 +204,7 @@ class Drawbridge:
 
     def log(self, name: str) -> str:
         """Return the log of all runs of a process so far."""
-        return self._cluster.children[name].log.read_text()
+        return self._cluster.children[self._process(name)].log.read_text()
 
     def metrics(self, name: str) -> str:
         """The metrics of a process, in Prometheus' text format."""
@@ -274,7 +292,9 @@ class Drawbridge:
         deadline = time.monotonic() + timeout_s
         while missing := self._missing():
             if time.monotonic() > deadline:
-                tails = (self._cluster.children[name].tail() for name in self._deployments)
+                tails = (
+                    self._cluster.children[self._process(name)].tail() for name in self._deployments
+                )
                 raise AssertionError("\n".join((missing, *tails)))
             time.sleep(0.05)
 
@@ -285,6 +305,9 @@ class Drawbridge:
         ]
 
     # --- inside ----------------------------------------------------------------------------------
+
+    def _process(self, name: str) -> str:
+        return f"{name}{self._suffix}"
 
     def _settings(self) -> dict[str, Any]:
         """Settings that differ because these are no pods."""
@@ -305,13 +328,14 @@ class Drawbridge:
         return {
             "KUBECONFIG": str(kubeconfig),
             "DRAWBRIDGE_CONFIG": str(self._settings_file),
-            "PYTHONPATH": str(ROOT),
+            "PYTHONPATH": str(self._folder),
+            "PYTHONSAFEPATH": "1",
         }
 
     def _missing(self) -> str:
         """Name the parts that are not ready yet; empty when all are."""
         for name in self._deployments:
-            child = self._cluster.children[name]
+            child = self._cluster.children[self._process(name)]
             status = child.exit_status
             assert status is None, f"{name} ended with {status}:\n{child.tail()}"
             status, answer = self._get(self.endpoints.probes[name], "/readyz")
@@ -439,12 +463,12 @@ def command_of(container: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _declared_environment(
-    container: Mapping[str, Any], deployment: Object
+    container: Mapping[str, Any], deployment: Object, suffix: str
 ) -> Iterator[tuple[str, str]]:
     """The container's own environment, with the values that the kubelet would fill in."""
     fields = {
         "metadata.namespace": _namespace(deployment),
-        "metadata.name": f"{deployment['metadata']['name']}-0",
+        "metadata.name": f"{deployment['metadata']['name']}{suffix}-0",
         "status.podIP": "127.0.0.1",
     }
     for variable in container.get("env", ()):

@@ -4,12 +4,9 @@ The earlier version is the code of a commit of this repository, executed beside 
 lacks the commit, such as a shallow one, skips these tests.
 """
 
-import io
 import json
-import shutil
 import subprocess
 import sys
-import tarfile
 from collections.abc import Iterator, Mapping, Sequence
 from os import environ
 from pathlib import Path
@@ -23,6 +20,7 @@ from kube.api.meta import convert, encode
 from kube.manifests.dump import dump_yaml
 from kube.names import REQUEST_ANNOTATION
 from testing.documents import Document
+from testing.earlier import extract
 from testing.legacy import pod_document
 from testing.oracle.legacy.questions import VOCABULARIES, read_executed
 
@@ -127,14 +125,9 @@ THIS: Final = Version(ROOT)
 
 @pytest.fixture(scope="module")
 def previous(tmp_path_factory: pytest.TempPathFactory) -> Version:
-    if shutil.which("git") is None:
-        pytest.skip("git is not installed")
-    archive = subprocess.run(["git", "archive", COMMIT], cwd=ROOT, capture_output=True, check=False)
-    if archive.returncode:
-        pytest.skip(f"this clone has no commit {COMMIT}: {archive.stderr.decode().strip()}")
     folder = tmp_path_factory.mktemp("previous")
-    with tarfile.open(fileobj=io.BytesIO(archive.stdout)) as files:
-        files.extractall(folder, filter="data")
+    if why := extract(COMMIT, folder):
+        pytest.skip(why)
     return Version(folder)
 
 
