@@ -163,7 +163,7 @@ class Versions:
 
     @contextmanager
     def reachable(self) -> Iterator[Self]:
-        """Have the API server call whichever webhook is ready."""
+        """Have the API server call the webhooks that are ready."""
         self._ports = {name: each.endpoints.webhook for name, each in self.both.items()}
         with self.balancer:
             for drawbridge in self.both.values():
@@ -178,9 +178,9 @@ class Versions:
         self._cluster.kubectl("apply", "-f", "-", input=stream(objects))
 
     def _with_its_path(self, document: Object) -> Object:
-        """Return an object as it is, but with the stored `url`, which stands for `service.path`.
+        """Return an object with the stored `url` in place of its own.
 
-        The manifests say nothing of the path, so that an apply leaves it; a `url` has all in one.
+        It stands for `service.path`, of which the manifests say nothing, so that an apply leaves it.
         """
         stored = self._cluster.find(document["kind"], document["metadata"]["name"])
         if stored is None or "webhooks" not in document:
@@ -220,7 +220,7 @@ class Versions:
         return self.both[name].decisions("translated")
 
     def stop(self, name: str) -> str:
-        """End the processes of a version in good order; return what they logged."""
+        """End the processes of a version in good order, and return their logs."""
         logs = [self.both[name].log(process) for process in PROCESSES]
         for process in PROCESSES:
             self.both[name].stop(process)
@@ -262,7 +262,7 @@ def settings_of(folder: Path) -> Object:
 
 
 class Objects:
-    """What a namespace holds: pods with their claims and templates."""
+    """The pods, claims and templates of a namespace."""
 
     def __init__(self, cluster: Access, namespace: str) -> None:
         self._cluster = cluster
@@ -363,7 +363,7 @@ class Story:
             raise
 
     def create_workloads(self) -> list[str]:
-        """Create what users have before the upgrade; return the pods."""
+        """Create the workloads of users before the upgrade, and return their pods."""
         files = [word for name in EXAMPLES for word in ("-f", self._earlier / "examples" / name)]
         self.kubectl("create", *files)
         self.create(
