@@ -19,12 +19,20 @@ VERSION: Final = {
     "Trainer": "example.com/v1",
 }
 
+LOST: Final = (
+    "its tasks, actors and objects are lost, and with the head those of the whole RayCluster"
+)
+NO_END: Final = "it never ends by itself"
+
 
 def pods_of(
     kind: str, name: str, limits: dict[str, str], nodes: Sequence[str], **spec: Any
 ) -> list[dict[str, Any]]:
     """Pods of a custom workload without its object in the snapshot."""
-    return workload(name, limits, nodes, kind=kind, **spec)[1:]
+    pods = workload(name, limits, nodes, kind=kind, **spec)[1:]
+    for pod in pods:
+        pod["metadata"]["ownerReferences"][0]["apiVersion"] = VERSION[kind]
+    return pods
 
 
 def ray(workers: Sequence[str]) -> list[dict[str, Any]]:
@@ -57,7 +65,57 @@ def test_a_custom_workload_of_whole_devices_moves(tmp_path: Path, kind: str) -> 
     losses = {
         reason for wave in plan["waves"] for item in wave["work"] for reason in item["reasons"]
     }
-    assert {f"its {kind} may start its other pods anew, too, and their work with them"} == losses
+    (loss,) = losses - {NO_END}
+    assert loss.startswith(LOST if kind == "RayCluster" else f"its {kind} may start its other pods")
+
+
+@pytest.mark.parametrize(
+    ("kind", "creator", "waits", "never_ends"),
+    [
+        ("RayCluster", "", True, True),
+        ("RayCluster", "RayJob", True, False),
+        ("RayCluster", "RayService", False, False),
+        ("PyTorchJob", "", True, False),
+        ("LeaderWorkerSet", "", False, False),
+    ],
+)
+def test_a_group_with_work_is_asked_about_or_waited_for(
+    tmp_path: Path, kind: str, creator: str, waits: bool, never_ends: bool
+) -> None:
+    """The head of a RayCluster was evicted without a question, and all of its work was lost."""
+    nodes = [plugin_node(f"gpu-{number}") for number in range(3)]
+    pods = pods_of(kind, "a", {GPU: "1"}, ["gpu-0"])
+    pods[0]["metadata"]["labels"]["ray.io/originated-from-crd"] = creator
+
+    plan = planned(tmp_path, [*nodes, namespace("team"), *pods])
+
+    (wave,) = [wave for wave in plan["waves"] if wave["work"]]
+    (work,) = wave["work"]
+    assert (waits, never_ends) == (work["waits"], work["neverEnds"])
+    script = (tmp_path / "plan" / f"wave-{wave['wave']}" / "switch.sh").read_text()
+    assert (waits and not never_ends) is ("# Waits for pod team/a-0 of" in script)
+    assert never_ends is ("# Asks about pod team/a-0 of" in script)
+    notes = [note for note in wave["notes"] if note.startswith("RayCluster/team/a loses work")]
+    assert never_ends is bool(notes)
+    assert never_ends is ("--evict-jobs=gpu-0 lets the drain evict it" in script)
+
+
+def test_nodes_of_one_ray_cluster_are_in_one_wave_and_last(tmp_path: Path) -> None:
+    """Its work was lost in two waves."""
+    nodes = [plugin_node(f"gpu-{number}") for number in range(5)]
+    asked = {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"}
+    other = workload("web", {GPU: "1"}, ["gpu-1"])
+    other[1]["metadata"]["annotations"] = asked
+
+    plan = planned(
+        tmp_path,
+        [*nodes, namespace("team"), *ray(["gpu-0", "gpu-2"]), *other],
+        "--wave-nodes",
+        "2",
+    )
+
+    together = [sorted(names) for names, _ in waves(plan) if "gpu-0" in names]
+    assert [["gpu-0", "gpu-2"]] == together
 
 
 def test_a_pod_of_a_leader_worker_set_is_known_by_its_label(tmp_path: Path) -> None:

@@ -109,7 +109,7 @@ def test_what_leaves_is_grouped_by_its_course(tmp_path: Path) -> None:
         groups[title] = groups.get(title, "") + items
     expected = {
         "Evicted, and created again elsewhere": "Deployment/team/web",
-        "Ask not to be evicted, and never end: a person takes their annotation off, or has them evicted": "Deployment/team/shy",
+        "Would lose work, and do not end by themselves: a person ends them, or has them evicted": "Deployment/team/shy",
         "Waited for until they end": "Job/team/train",
         "Pods of DaemonSets: created again on their node once it has changed": "DaemonSet/team/monitor",
         "Deleted by a person first, since nothing creates them again": "Pod/team/debug-0",
@@ -144,6 +144,7 @@ def test_what_leaves_is_grouped_by_its_course(tmp_path: Path) -> None:
 def test_every_pod_that_a_drain_evicts_is_named(tmp_path: Path) -> None:
     """A pod without devices was a number, and its losses stood in the README alone."""
     head = workload("head", {"cpu": "1"}, ["gpu-0"], kind="RayCluster", namespace="ray")
+    head[1]["metadata"]["ownerReferences"][0]["apiVersion"] = "ray.io/v1"
     for pod in head[1:]:
         pod["metadata"]["ownerReferences"][0]["apiVersion"] = "ray.io/v1"
     nodes = [plugin_node("gpu-0"), plugin_node("gpu-1")]
@@ -152,10 +153,9 @@ def test_every_pod_that_a_drain_evicts_is_named(tmp_path: Path) -> None:
 
     text = shown((tmp_path / "plan" / "plan.html").read_text())
     assert "Evicted, without devices ray/head-0" in text
-    assert "Pod/ray/head-0 of RayCluster/ray/head on gpu-0: its RayCluster may start" in text
+    assert "Pod/ray/head-0 of RayCluster/ray/head on gpu-0: its tasks, actors and objects" in text
     assert any(
         "1 pod without devices, too (ray/head-0)" in note
-        and "; ray/head-0: its RayCluster may start its other pods anew, too" in note
         for wave in document(tmp_path)["waves"]
         for note in wave["notes"]
     )

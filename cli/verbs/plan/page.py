@@ -22,7 +22,7 @@ _BADGES: Final = {NodeState.PLUGIN: "", NodeState.DRA: "good", NodeState.DRAINED
 _COURSES: Final = {
     Course.MOVES: "Evicted, and created again elsewhere",
     Course.BOUND: "Evicted, and back with their node: a PersistentVolume of theirs stays on it",
-    Course.ASKS: "Ask not to be evicted, and never end: a person takes their annotation off, or has them evicted",
+    Course.ASKS: "Would lose work, and do not end by themselves: a person ends them, or has them evicted",
     Course.ENDS: "Waited for until they end",
     Course.STAYS: "Pods of DaemonSets: created again on their node once it has changed",
     Course.BY_HAND: "Deleted by a person first, since nothing creates them again",

@@ -43,7 +43,7 @@ from migration.plan.facts.kept_away import missing_labels
 from migration.plan.facts.selecting import stranded_pods
 from migration.plan.facts.vendors import NVIDIA, UNMAP_PATCH
 from migration.plan.facts.work import Restart, describe_work, read_restart
-from migration.plan.model.plan import Plan, PlannedNode, Wave
+from migration.plan.model.plan import Plan, PlannedNode, PlannedWork, Wave
 
 DAEMON_SETS: Final = "daemonsets"
 PODS: Final = "pods"
@@ -299,7 +299,7 @@ def check_work(node: str, view: ClusterView) -> WaveAnswer:
         unread = failed_check(reference, "its pods could not be read")
         return WaveAnswer(wave=None, checks=(unread,))
     checks = [
-        failed_check(work.pod, f"it asks not to be evicted: {describe_work(work)}")
+        failed_check(work.pod, f"{_refusal(work)}: {describe_work(work)}")
         if work.never_ends
         else waiting_check(work.pod, f"it would lose its work: {describe_work(work)}")
         for work in view.work.get(node, ())
@@ -307,6 +307,10 @@ def check_work(node: str, view: ClusterView) -> WaveAnswer:
     ]
     nothing = ok_check(reference, "no pod would lose its work")
     return WaveAnswer(wave=None, checks=tuple(checks) or (nothing,))
+
+
+def _refusal(work: PlannedWork) -> str:
+    return "it asks not to be evicted" if work.annotations else "it would lose its work"
 
 
 def check_budgets(node: str, view: ClusterView) -> WaveAnswer:

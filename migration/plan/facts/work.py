@@ -17,16 +17,14 @@ from kube.api.core import FINISHED_PHASES
 from kube.api.workloads import DAEMON_SET, pod_path, resolve_path
 from kube.manifests.source import SourceObject
 from migration.assessment.evidence import list_at, mapping_at, text_map
-from migration.assessment.outcomes import CREATED_AGAIN
 from migration.assessment.workloads import Workload
+from migration.plan.facts.groups import Ending, group_of
 from migration.plan.model.plan import PlannedWork
 
 SAFE_TO_EVICT: Final = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 DO_NOT_DISRUPT: Final = "karpenter.sh/do-not-disrupt"
 RUN_TO_COMPLETION: Final = frozenset({"Never", "OnFailure"})
 HOSTNAME: Final = "kubernetes.io/hostname"
-_LEADER_WORKER_SET: Final = "leaderworkerset.sigs.k8s.io/name"
-"""The label of pods of a LeaderWorkerSet, whose controller is a StatefulSet."""
 _MIRROR: Final = "kubernetes.io/config.mirror"
 _DEFAULT_BACKOFF_LIMIT: Final = 6
 
@@ -127,6 +125,8 @@ def describe_work(work: PlannedWork) -> str:
 def _way_on(work: PlannedWork) -> str:
     """Return the text about a pod without an end of its own, with the command that allows its eviction."""
     _, namespace, name = work.pod.split("/", 2)
+    if work.in_group:
+        return f"it never ends by itself; if its work may end: --evict-jobs={work.node} lets the drain evict it"
     words = ["kubectl", "annotate", "pod", name, f"--namespace={namespace}"]
     words += [f"{key}-" for key in work.annotations]
     if not work.owner:
@@ -188,12 +188,16 @@ def _work(source: SourceObject, namespace: str, documents: _Documents) -> Planne
     refusals = dict(_refusals(pod))
     waiting += refusals.values()
     losing += _volume_losses(spec, namespace, documents)
-    group = "LeaderWorkerSet" if _LEADER_WORKER_SET in text_map(pod, "metadata", "labels") else kind
-    if group in CREATED_AGAIN:
-        losing.append(f"its {group} may start its other pods anew, too, and their work with them")
+    group = group_of(pod)
+    ending = group.ending if group is not None else None
+    if group is not None:
+        (losing if ending is Ending.EVICTED else waiting).append(group.loss)
     if not waiting and not losing:
         return None
     backoff_limit = mapping_at(job, "spec").get("backoffLimit", _DEFAULT_BACKOFF_LIMIT)
+    endless = (
+        bool(refusals) and restart_policy not in RUN_TO_COMPLETION and ending is not Ending.WAITS
+    )
     since = status.get("startTime") or mapping_at(pod, "metadata").get("creationTimestamp")
     return PlannedWork(
         pod=f"Pod/{namespace}/{source.name}",
@@ -204,8 +208,9 @@ def _work(source: SourceObject, namespace: str, documents: _Documents) -> Planne
         pod_failure_policy=policy,
         reasons=(*waiting, *losing),
         waits=bool(waiting),
-        never_ends=bool(refusals) and restart_policy not in RUN_TO_COMPLETION,
+        never_ends=endless or ending is Ending.ASKS,
         annotations=tuple(refusals),
+        in_group=ending is Ending.ASKS,
     )
 
 

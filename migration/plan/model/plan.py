@@ -159,8 +159,10 @@ class PlannedWork(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         reasons: The losses, each with its source.
         waits: A runbook waits for its end. Others are evicted.
         moved: An earlier wave has evicted or restarted it, so another pod of its owner is there then.
-        never_ends: It asks not to be evicted, and does not run to an end, so a wait for it is in vain.
+        never_ends: It does not run to an end, and asks not to be evicted or is in such a group, so a wait for it is in
+            vain.
         annotations: The keys of its annotations that ask not to evict it.
+        in_group: Its owner has work in several pods, and creates none of that again, as a RayCluster.
         fails_job: Its Job fails when it is evicted.
         followed: Its Job creates another pod when it has ended.
         ending: The other pods of its Job, as `Pod/namespace/name`, that end then, to their nodes.
@@ -177,6 +179,7 @@ class PlannedWork(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     moved: bool = False
     never_ends: bool = False
     annotations: tuple[str, ...] = ()
+    in_group: bool = False
     fails_job: bool = False
     followed: bool = False
     ending: Mapping[str, str] = {}

@@ -173,6 +173,7 @@ class WaveSearch:
             moment.nodes,
             key=lambda entry: (
                 *(entry.has_work, entry.never_ends),
+                *(not entry.groups, entry.groups),
                 entry.node.name in bound,
                 occupied[entry.node.name],
                 entry.node.name,

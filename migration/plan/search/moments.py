@@ -19,11 +19,13 @@ class NodeWork(NamedTuple):
         pod: The pod; None for one without devices.
         never_ends: It does not end by itself.
         since: The time at which it began, in RFC 3339; empty if it is not known.
+        group: The workload that loses work with each of its pods; empty without one.
     """
 
     pod: PodKey | None
     never_ends: bool
     since: str
+    group: str = ""
 
 
 class Candidate(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,6 +48,11 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     def never_ends(self) -> bool:
         """Return True if such a pod does not end by itself, so that it comes after the others with work."""
         return any(entry.never_ends for entry in self.work)
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """Return the workloads that lose work with each of their pods, so that their nodes come together."""
+        return tuple(sorted({entry.group for entry in self.work if entry.group}))
 
     @property
     def works_since(self) -> str:

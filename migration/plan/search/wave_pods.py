@@ -45,7 +45,12 @@ def with_work(
     return msgspec.structs.replace(
         entry,
         work=tuple(
-            NodeWork(keys.get(_name(item)), item.never_ends, item.since)
+            NodeWork(
+                keys.get(_name(item)),
+                item.never_ends,
+                item.since,
+                item.owner if item.in_group else "",
+            )
             for item in work
             if item.waits
         ),
@@ -309,7 +314,17 @@ def _work_notes(work: Sequence[PlannedWork]) -> Iterator[str]:
             f"one evicted pod fails {jobs}, and the other pods of the Job end with it, on whatever node: "
             f"{join_names(sorted(ending))}"
         )
-    endless = [_place(item) for item in work if item.never_ends]
+    grouped: dict[str, list[PlannedWork]] = {}
+    for item in work:
+        if item.in_group:
+            grouped.setdefault(item.owner, []).append(item)
+    for owner, items in sorted(grouped.items()):
+        yield (
+            f"{owner} loses work with each pod of it that is evicted, all of it with its head, and never ends by itself: "
+            f"{join_names([_place(item) for item in items])}; switch.sh asks without a wait: have its users end it, or "
+            "evict them, see README.md"
+        )
+    endless = [_place(item) for item in work if item.never_ends and not item.in_group]
     if endless:
         text = "1 pod never ends" if len(endless) == 1 else f"{len(endless)} pods never end"
         yield (

@@ -1,0 +1,77 @@
+"""The kinds of other projects that lose more than one pod when one is evicted. Pure.
+
+Sources: docs.ray.io, "Node Fault Tolerance" and "GCS fault tolerance in KubeRay": the tasks, actors and objects of a lost
+node are lost, and without an external Redis the cluster ends with its head. kubeflow/trainer 1.9: a pod of a training
+that is gone fails the collective operations of the others. kubernetes-sigs/lws: a LeaderWorkerSet creates a group again
+when one of its pods is (`RecreateGroupOnPodRestart`, the default), and it is made to serve. Volcano: a Job's policies may
+start all of its pods anew. The pods of a JobSet and of a TrainJob are those of Jobs.
+"""
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Any, Final, NamedTuple
+
+from migration.assessment.evidence import list_at, text_map
+
+_LEADER_WORKER_SET: Final = "leaderworkerset.sigs.k8s.io/name"
+"""The label of pods of a LeaderWorkerSet, whose controller is a StatefulSet."""
+_RAY_CREATOR: Final = "ray.io/originated-from-crd"
+"""The label of pods of a RayCluster with the kind that it was made for."""
+_OTHERS: Final = "its {} may start its other pods anew, too, and their work with them"
+_RAY: Final = "its tasks, actors and objects are lost, and with the head those of the whole RayCluster, unless Redis has its state"
+
+
+class Ending(StrEnum):
+    """The course of a drain whose node has a pod of a group."""
+
+    WAITS = "waits"
+    """The group ends by itself."""
+    ASKS = "asks"
+    """It does not, and it has work that its controller does not create again."""
+    EVICTED = "evicted"
+    """It serves, and its controller creates its pods again."""
+
+
+class Group(NamedTuple):
+    """A kind whose pods lose something together; `loss` has a place for the kind."""
+
+    ending: Ending
+    loss: str
+
+
+_GROUPS: Final[Mapping[tuple[str, str], Group]] = {
+    ("batch.volcano.sh", "Job"): Group(Ending.WAITS, _OTHERS),
+    ("jobset.x-k8s.io", "JobSet"): Group(Ending.WAITS, _OTHERS),
+    ("kubeflow.org", "JAXJob"): Group(Ending.WAITS, _OTHERS),
+    ("kubeflow.org", "MPIJob"): Group(Ending.WAITS, _OTHERS),
+    ("kubeflow.org", "PaddleJob"): Group(Ending.WAITS, _OTHERS),
+    ("kubeflow.org", "PyTorchJob"): Group(Ending.WAITS, _OTHERS),
+    ("kubeflow.org", "TFJob"): Group(Ending.WAITS, _OTHERS),
+    ("kubeflow.org", "XGBoostJob"): Group(Ending.WAITS, _OTHERS),
+    ("leaderworkerset.x-k8s.io", "LeaderWorkerSet"): Group(Ending.EVICTED, _OTHERS),
+    ("ray.io", "RayCluster"): Group(Ending.ASKS, _RAY),
+    ("trainer.kubeflow.org", "TrainJob"): Group(Ending.WAITS, _OTHERS),
+}
+"""API group and kind of the controller of pods."""
+_RAY_CREATORS: Final = {"RayJob": Ending.WAITS, "RayService": Ending.EVICTED}
+
+
+def group_of(pod: Mapping[str, Any]) -> Group | None:
+    """Return the loss of a pod's group by its eviction; None if it has no such group."""
+    labels = text_map(pod, "metadata", "labels")
+    key = ("leaderworkerset.x-k8s.io", "LeaderWorkerSet")
+    if _LEADER_WORKER_SET not in labels:
+        key = _controller(pod)
+    group = _GROUPS.get(key)
+    if group is None:
+        return None
+    ending = _RAY_CREATORS.get(labels.get(_RAY_CREATOR, ""), group.ending)
+    return Group(ending if key[0] == "ray.io" else group.ending, group.loss.format(key[1]))
+
+
+def _controller(pod: Mapping[str, Any]) -> tuple[str, str]:
+    for entry in list_at(pod, "metadata", "ownerReferences"):
+        if isinstance(entry, Mapping) and entry.get("controller") is True:
+            version, kind = str(entry.get("apiVersion") or ""), str(entry.get("kind") or "")
+            return version.partition("/")[0], kind
+    return "", ""
