@@ -142,10 +142,11 @@ def _readme_waves(plan: Plan, inputs: Iterable[str]) -> Iterator[str]:
     if not plan.waves:
         yield "There is nothing to move. `drawbridge assess --residue` tells what is left of legacy systems."
         return
-    yield f"{count_text(len(plan.waves), 'wave')}, from the state of the cluster at one moment."
+    yield f"{count_text(len(plan.waves), 'wave')}, from the state of the cluster at {_cell(plan.cluster.taken_at) or 'one moment'}."
     yield ""
     if plan.cluster.uid:
         server = f", {_cell(plan.cluster.server)}" if plan.cluster.server else ""
+        server += f" (context {_cell(plan.cluster.context)})" if plan.cluster.context else ""
         yield f"It is for the cluster whose namespace kube-system has the uid {_cell(plan.cluster.uid)}{server}."
         yield "Every script stops at another one; `--context NAME` chooses a context of KUBECONFIG."
     else:
@@ -264,7 +265,8 @@ def _readme_quotas(plan: Plan) -> Iterator[str]:
     ]
     if texts:
         yield ""
-        yield "Quotas that allow more than before until a person lowers them. Lower none that a rollback may still need:"
+        yield "Quotas with lines for keys and lines for claims. Together they allow more than before until a person lowers the"
+        yield "former; claims alone may get less than pods with keys had. Lower none that a rollback may still need:"
         yield "`rollback.sh` raises none, and pods with keys are not created above it."
         yield ""
     yield from texts
@@ -311,7 +313,8 @@ def _readme_work(plan: Plan) -> Iterator[str]:
         yield f"- from wave {number} on: {_cell(text)}"
     if losing:
         yield ""
-        yield "Workloads that a restart takes something from, all of them:"
+        yield "Workloads that a restart takes something from, as far as their volumes and annotations tell. What containers keep in"
+        yield "memory or outside of volumes is lost by each restart and eviction: ask the users of notebooks first."
         yield ""
     for number, workload in losing:
         verb = "restarted if a person says so" if workload.asks else "restarted"

@@ -7,6 +7,7 @@ import pytest
 
 from kube.manifests.dump import dump_yaml
 from testing.command import drawbridge
+from testing.documents import namespace
 from testing.html_pages import Outline
 from testing.migration import GPU, SHARE, hami_node, plugin_node, workload
 from testing.plan import call, document
@@ -159,6 +160,54 @@ def test_every_pod_that_a_drain_evicts_is_named(tmp_path: Path) -> None:
         for wave in document(tmp_path)["waves"]
         for note in wave["notes"]
     )
+
+
+def test_a_job_without_later_pods_never_gets_claims(tmp_path: Path) -> None:
+    """All of its completions run, and the page said that it gets claims later."""
+    nodes = [hami_node("hami-0"), hami_node("hami-1"), hami_node("hami-2")]
+    ends = workload("all", SHARE, ["hami-0"], kind="Job", restartPolicy="Never")
+    more = workload("more", SHARE, ["hami-0"], kind="Job", restartPolicy="Never")
+    for job, pod in (ends, more):
+        job["apiVersion"] = pod["metadata"]["ownerReferences"][0]["apiVersion"] = "batch/v1"
+    ends[0]["spec"]["completions"] = 1
+    more[0]["spec"]["completions"] = 2
+
+    call(tmp_path, [*nodes, namespace("team"), *ends, *more])
+
+    text = shown((tmp_path / "plan" / "plan.html").read_text())
+    later = text.partition("Gets claims later")[2].partition("Ends as it is, without claims")
+    assert "Job/team/more" in later[0]
+    assert "Job/team/all" not in later[0]
+    assert "Job/team/all" in later[2].partition("Wave ")[0]
+
+
+def test_the_page_and_the_readme_name_the_cluster_and_the_time(tmp_path: Path) -> None:
+    origin = {
+        "apiVersion": "cli.drawbridge.internal/v1",
+        "kind": "Snapshot",
+        "metadata": {"name": "cluster"},
+        "takenAt": "2026-11-26T08:00:00Z",
+        "context": "atlas-prod",
+        "kubernetesVersion": "v1.37.1",
+        "server": "https://10.20.0.10:6443",
+        "unreadable": [],
+    }
+    system = namespace("kube-system")
+    system["metadata"]["uid"] = "6b1c1f7e"
+
+    nodes = [hami_node("hami-0"), hami_node("hami-1")]
+    state = workload("state", SHARE, ["hami-0"], kind="StatefulSet")
+
+    call(tmp_path, [origin, system, *nodes, namespace("team"), *state])
+
+    text = shown((tmp_path / "plan" / "plan.html").read_text())
+    head = text.partition("Timeline")[0]
+    assert "context atlas-prod, https://10.20.0.10:6443, state of 2026-11-26T08:00:00Z" in head
+    assert "volumes, but for PersistentVolumes of one node" in text
+    readme = (tmp_path / "plan" / "README.md").read_text()
+    assert "from the state of the cluster at 2026-11-26T08:00:00Z." in readme
+    assert "https://10.20.0.10:6443 (context atlas-prod)." in readme
+    assert "its restarts end the only pod of StatefulSet/team/state" in readme
 
 
 def test_all_that_claims_lose_is_on_the_page_and_in_the_readme(tmp_path: Path) -> None:

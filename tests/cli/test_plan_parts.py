@@ -367,7 +367,53 @@ def test_a_loss_that_leaves_pods_without_devices_today_holds_nothing(tmp_path: P
         "the loss of a-0 would leave pods without devices before the first wave, too: these are all of "
         in note
     )
-    assert " that were tried, of each kind of nodes those with the most pods" in note
+    assert " that were tried; of each kind of nodes" in note
+
+
+def test_every_node_with_other_pods_is_tried_for_the_losses_of_today(tmp_path: Path) -> None:
+    """Of equal nodes only that with the most pods was tried, and the loss of the other was called harmless."""
+    nodes = [plugin_node(f"gpu-{number}", 4) for number in range(3)]
+    small = workload("small", {GPU: "1"}, ["gpu-0", "gpu-0", "gpu-2"])
+    large = workload("large", {GPU: "4"}, ["gpu-1"])
+
+    plan = planned(tmp_path, [*nodes, namespace("team"), *small, *large])
+
+    (note,) = {note for wave in plan["waves"] for note in wave["notes"] if "spare today" in note}
+    assert "the loss of gpu-1 would leave pods without devices before the first wave" in note
+
+
+@pytest.mark.parametrize("pool", ["", "b"])
+def test_evicted_pods_that_may_take_the_devices_of_a_later_wave_are_told(
+    tmp_path: Path, pool: str
+) -> None:
+    """The plan placed them elsewhere, and kube-scheduler does not know of the later wave."""
+    names = ("z-0", "z-1", "b-0", "b-1", "b-2")
+    nodes = [in_pool(plugin_node(name, 2), name[0]) for name in names]
+    pinned = workload("pinned", {GPU: "1"}, ["z-0", "z-0"], nodeSelector={"pool": "z"})
+    selector = {"nodeSelector": {"pool": pool}} if pool else {}
+    guard = workload("guard", {GPU: "1"}, ["b-0"], **selector)
+
+    plan = planned(
+        tmp_path,
+        [*nodes, namespace("team"), *pinned, *guard],
+        "--wave-nodes",
+        1,
+        "--spare-nodes",
+        0,
+    )
+
+    found = {
+        wave["nodes"][0]["name"]: note
+        for wave in plan["waves"]
+        for note in wave["notes"]
+        if "may also get" in note
+    }
+    assert ([] if pool else ["b-0"]) == list(found)
+    for note in found.values():
+        assert note.startswith(
+            "evicted pods of Deployment/team/guard may also get z-0, z-1, which wave "
+        )
+        assert "needs for Deployment/team/pinned and where it leaves 0 devices free" in note
 
 
 def test_by_default_waves_have_a_node_to_spare_where_nothing_is_held_for_it(tmp_path: Path) -> None:

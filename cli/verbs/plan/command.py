@@ -172,6 +172,8 @@ def plan(
         unreadable=documents.unreadable,
         confirmation=confirmation,
         server=documents.server,
+        context=documents.context,
+        taken_at=documents.taken_at,
         plugin_label=_checked_label(plugin_label),
         form=form if form == KUSTOMIZE else "",
         gives_whole=time_slicing == WHOLE,

@@ -36,11 +36,17 @@ def format_plan_page(plan: Plan, details: Sequence[WaveDetails]) -> str:
         plan: The plan.
         details: The details of its waves, in the order of the waves.
     """
-    version = f"Kubernetes {plan.kubernetes_version}" if plan.kubernetes_version else ""
+    cluster = plan.cluster
+    facts = (
+        f"Kubernetes {plan.kubernetes_version}" if plan.kubernetes_version else "",
+        f"context {cluster.context}" if cluster.context else "",
+        cluster.server,
+        f"state of {cluster.taken_at}" if cluster.taken_at else "",
+    )
     waves = list(zip(plan.waves, details, strict=True))
     return build_page(
         "Plan of a migration",
-        version,
+        ", ".join(filter(None, facts)),
         None if plan.complete else element("p", badge("not complete", "bad"), _INCOMPLETE),
         tiles(_tiles(plan, details)),
         section("Timeline", _timeline(plan), note=_LEAVING),
@@ -48,8 +54,12 @@ def format_plan_page(plan: Plan, details: Sequence[WaveDetails]) -> str:
         section("Without a wave", _without_wave(plan.held)) if plan.held else None,
         section("Devices", *_overview(plan, details), note=_LEGEND) if details else None,
         *(_wave(wave, entry) for wave, entry in waves),
-        section("Not modelled", element("p", f"{', '.join(NOT_MODELLED)}.")),
+        section("Not modelled", element("p", f"{', '.join(map(_not_modelled, NOT_MODELLED))}.")),
     )
+
+
+def _not_modelled(name: str) -> str:
+    return "volumes, but for PersistentVolumes of one node" if name == "volumes" else name
 
 
 _INCOMPLETE: Final = " The search for waves was interrupted: nothing of this plan may be run."
@@ -238,13 +248,24 @@ def _wave(wave: Wave, details: WaveDetails) -> Markup:
         element("h3", "Gets claims later"),
         element(
             "p",
-            "Jobs and pods that run to their end go on as they are; a DaemonSet's pods change with their nodes; "
+            "Pods of Jobs go on as they are, and later ones get claims; a DaemonSet's pods change with their nodes; "
             "other pods without a controller are created again by hand.",
         ),
         _workloads(
-            entry for entry in wave.workloads if entry.is_translated and not entry.is_restarted
+            entry
+            for entry in wave.workloads
+            if entry.is_translated and not entry.is_restarted and not entry.ends
         ),
+        *_ending(wave),
     )
+
+
+def _ending(wave: Wave) -> Iterator[Markup]:
+    """Yield the workloads that end without claims."""
+    entries = [entry for entry in wave.workloads if entry.is_translated and entry.ends]
+    if entries:
+        yield element("h3", "Ends as it is, without claims")
+        yield _workloads(entries)
 
 
 def _leaving(details: WaveDetails) -> Iterator[Markup]:

@@ -22,7 +22,7 @@ _RAY: Final = "its tasks, actors and objects are lost, and with the head those o
 
 
 class Ending(StrEnum):
-    """The course of a drain whose node has a pod of a group."""
+    """The course of a drain with a pod of a group."""
 
     WAITS = "waits"
     """The group ends by itself."""
@@ -33,7 +33,7 @@ class Ending(StrEnum):
 
 
 class Group(NamedTuple):
-    """A kind whose pods lose something together; `loss` has a place for the kind."""
+    """The common loss of the pods of a kind; `loss` has a place for the kind."""
 
     ending: Ending
     loss: str

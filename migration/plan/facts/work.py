@@ -166,6 +166,21 @@ def read_restart(workload: Workload) -> Restart:
     return Restart(losses=(*refusals, *volumes), asks=bool(refusals))
 
 
+def ends_as_it_is(group: Workload | None) -> bool:
+    """Return True if a workload is a Job with all completions under way, so that no other pod follows."""
+    if group is None or group.owner is None or group.key.kind != "Job" or not group.pods:
+        return False
+    job = group.owner.document
+    if type(mapping_at(job, "spec").get("completions")) is not int:
+        return False
+    running = sum(
+        bool(mapping_at(pod.document, "spec").get("nodeName"))
+        and str(mapping_at(pod.document, "status").get("phase")) not in FINISHED_PHASES
+        for pod in group.pods
+    )
+    return running > 0 and not _is_followed(job, running)
+
+
 def _work(source: SourceObject, namespace: str, documents: _Documents) -> PlannedWork | None:
     """Return a pod as work; None if it loses nothing, or does not run."""
     pod = source.document

@@ -105,7 +105,8 @@ class PlannedWorkload(msgspec.Struct, frozen=True, kw_only=True, rename="camel")
 
     Attributes:
         labelled: The template of its pods gets the label, since its namespace moves in parts.
-        ends: It is a pod without a controller that runs to its end, and goes on as it is until then.
+        ends: Its pods run to their end as they are, and nothing creates more: a pod without a controller, or a Job
+            with all completions under way.
         waiting: Nodes with a device plugin where pods of a DaemonSet stay as they are until their node is
             switched; so it is not restarted.
         losses: The losses of its pods when the wave restarts it.
@@ -347,16 +348,20 @@ class Proposal(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     release: str
 
 
-class ClusterIdentity(msgspec.Struct, frozen=True, kw_only=True):
+class ClusterIdentity(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The cluster of a snapshot.
 
     Attributes:
         uid: The UID of the namespace kube-system; empty if it is not known.
         server: The address of its API server; empty where it is not known.
+        context: The context of the kubeconfig that the snapshot was taken with; empty where it is not known.
+        taken_at: The time of its state in RFC 3339; empty where it is not known.
     """
 
     uid: str = ""
     server: str = ""
+    context: str = ""
+    taken_at: str = ""
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

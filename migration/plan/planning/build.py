@@ -72,6 +72,7 @@ from migration.plan.model.plan import (
     Wave,
     is_name,
 )
+from migration.plan.planning.contended import with_contended
 from migration.plan.planning.emptied import guarded_pods, with_emptied
 from migration.plan.planning.namespaces import invalid_name, split_namespaces
 from migration.plan.planning.strays import with_strays
@@ -118,6 +119,8 @@ class PlanQuestion(msgspec.Struct, frozen=True, kw_only=True):
         unreadable: Resources that could not be read.
         confirmation: The facts about Helm releases that a person confirmed.
         server: The address of the API server; empty when it is not known.
+        context: The context of the kubeconfig; empty where it is not known.
+        taken_at: The time of the cluster's state in RFC 3339; empty where it is not known.
         plugin_label: The label that keeps the device plugin from a node, as in the plan.
         form: The plan's `format`.
         gives_whole: Each pod that has a part of a GPU today may get a whole one.
@@ -132,6 +135,8 @@ class PlanQuestion(msgspec.Struct, frozen=True, kw_only=True):
     unreadable: tuple[str, ...] = ()
     confirmation: Confirmation = Confirmation()
     server: str = ""
+    context: str = ""
+    taken_at: str = ""
     plugin_label: str = ""
     form: str = ""
     gives_whole: bool = False
@@ -232,9 +237,11 @@ def build_plan(question: PlanQuestion, policy: Policy, progress: PlanProgress) -
         for blocker in (*check_version(question.version), *check_readable(question.unreadable))
     ]
     waves = Waves(waves=(), held=tuple(obstacles))
+    usable: Mapping[str, frozenset[str]] = {}
     if not obstacles:
         planner = prepared.planner(policy)
         waves = planner.plan(candidates, namespaces, stage, progress)
+        usable = planner.usable_nodes()
     # What no wave needs is not prepared; where there is no wave, the preparation of all shows what is missing.
     planned = [node for wave in waves.waves for node in wave.nodes] or [
         entry.node for entry in candidates
@@ -251,7 +258,12 @@ def build_plan(question: PlanQuestion, policy: Policy, progress: PlanProgress) -
         gpu_operator=operator,
         driver_release=releases.driver,
         proposals=releases.proposals,
-        cluster=ClusterIdentity(uid=cluster_uid(prepared.objects), server=question.server),
+        cluster=ClusterIdentity(
+            uid=cluster_uid(prepared.objects),
+            server=question.server,
+            context=question.context,
+            taken_at=question.taken_at,
+        ),
         format=question.form,
         plugin_label=question.plugin_label,
         drivers=driver_labels,
@@ -267,7 +279,7 @@ def build_plan(question: PlanQuestion, policy: Policy, progress: PlanProgress) -
                 live_nodes,
             )
             for wave, details, own_work in zip(
-                waves.waves,
+                with_contended(waves.waves, waves.details, prepared.cluster.workloads, usable),
                 waves.details,
                 work_by_wave(waves.waves, waves.details, work, prepared.evidence, prepared.groups),
                 strict=True,

@@ -1,7 +1,7 @@
 """The pods that find no devices once a node is lost, beside those that the same loss would leave today. Pure."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
@@ -13,9 +13,12 @@ from migration.plan.search.stage import PodKey, Stage
 
 _GROUPS: Final = 32
 """Groups of nodes of each side whose loss is tried."""
+_SINGLE: Final = 64
+"""Nodes that are tried today beside the largest ones, each with other pods."""
 _TODAY: Final = (
     "no node to spare today: the loss of {} would leave pods without devices before the first wave, too: these are all "
-    "of {} that were tried, of each kind of nodes those with the most pods; the waves leave no more of them without"
+    "of {} that were tried; of each kind of nodes the loss of those with the most pods leaves no more of them without after "
+    "a wave"
 )
 
 
@@ -36,7 +39,11 @@ class NodeLosses:
     """The losses of nodes, compared with those of today."""
 
     def __init__(
-        self, placer: Placer, number: int, missing_today: Mapping[tuple[str, ...], int]
+        self,
+        placer: Placer,
+        number: int,
+        missing_today: Mapping[tuple[str, ...], int],
+        others_today: Mapping[tuple[str, ...], int] = {},
     ) -> None:
         """Take the losses of today.
 
@@ -44,13 +51,15 @@ class NodeLosses:
             placer: Places the pods.
             number: The number of nodes that are lost together.
             missing_today: The nodes of a loss to the number of pods without devices then, before the first wave.
+            others_today: The same of further nodes, for the note.
         """
         self._placer = placer
         self._number = number
         self._devices = placer.device_counts()
         self._groups = placer.node_groups()
-        self._lost_today = tuple(nodes for nodes, missing in missing_today.items() if missing)
-        self._number_tried = len(missing_today)
+        tried_today = {**missing_today, **others_today}
+        self._lost_today = tuple(nodes for nodes, missing in tried_today.items() if missing)
+        self._number_tried = len(tried_today)
         self._today: dict[NodeGroup, int] = {}
         for nodes, missing in missing_today.items():
             for group in self._groups_of(nodes):
@@ -66,8 +75,13 @@ class NodeLosses:
         """Return the losses of some nodes together, compared with those at the moment before the first wave."""
         if not number:
             return cls.none(placer)
-        tried = cls(placer, number, {}).tried(begin, begin.stage, begin.placement)
-        return cls(placer, number, {loss.nodes: len(loss.missing) for loss in tried})
+        losses = cls(placer, number, {})
+        tried = {
+            loss.nodes: len(loss.missing)
+            for loss in losses.tried(begin, begin.stage, begin.placement)
+        }
+        others = losses._others_today(begin, tried) if number == 1 else {}
+        return cls(placer, number, tried, others)
 
     def today_note(self) -> str:
         """Return a note on today's losses that leave pods without devices; empty if none does."""
@@ -102,9 +116,37 @@ class NodeLosses:
                 if lost in tried or not any(used[name] for name in lost):
                     continue
                 tried.add(lost)
-                without = msgspec.structs.replace(stage, draining=frozenset(lost))
-                missing = self._placer.place(without, after).unplaced - moment.pending
-                yield Loss(title, lost, missing)
+                yield Loss(title, lost, self._missing(lost, moment, stage, after))
+
+    def _others_today(
+        self, begin: Moment, tried: Collection[tuple[str, ...]]
+    ) -> dict[tuple[str, ...], int]:
+        """Return the losses of single nodes beside those that were tried, one of those with equal pods each.
+
+        Pods of a group's nodes differ in what they may use, so the loss of the largest one is not always the worst.
+        """
+        pods: dict[str, Counter[str]] = {}
+        for key, name in begin.placement.nodes.items():
+            pods.setdefault(name, Counter())[key.workload] += 1
+        seen = {self._shape(nodes[0], pods) for nodes in tried}
+        others: dict[tuple[str, ...], int] = {}
+        for name in sorted(self._devices):
+            shape = self._shape(name, pods)
+            if name not in pods or shape in seen or len(others) == _SINGLE:
+                continue
+            seen.add(shape)
+            others[(name,)] = len(self._missing((name,), begin, begin.stage, begin.placement))
+        return others
+
+    def _shape(self, name: str, pods: Mapping[str, Counter[str]]) -> object:
+        return self._groups[name], frozenset(pods.get(name, Counter()).items())
+
+    def _missing(
+        self, lost: tuple[str, ...], moment: Moment, stage: Stage, after: Placement
+    ) -> frozenset[PodKey]:
+        """Return the pods without devices once some nodes are lost."""
+        without = msgspec.structs.replace(stage, draining=frozenset(lost))
+        return self._placer.place(without, after).unplaced - moment.pending
 
     def _grouped(self, side: Sequence[str]) -> list[list[str]]:
         """Return the nodes of a side by group, in order: free devices on others are of no use to their pods."""

@@ -12,7 +12,7 @@ from migration.assessment.evidence import Evidence, mapping_at
 from migration.assessment.outcomes import AssessedWorkload, Outcome
 from migration.assessment.workloads import Workload
 from migration.plan.facts.rollouts import pod_selector, replaces_pods
-from migration.plan.facts.work import RUN_TO_COMPLETION, read_restart
+from migration.plan.facts.work import RUN_TO_COMPLETION, ends_as_it_is, read_restart
 from migration.plan.model.plan import PlannedDaemonSet, PlannedWork, PlannedWorkload, Wave
 from migration.plan.search.device_map import Course, Leaving, WaveDetails
 from migration.plan.search.moments import Candidate, NodeWork
@@ -254,7 +254,10 @@ def with_pods(
         wave,
         work=work,
         workloads=tuple(
-            msgspec.structs.replace(workload, ends=workload.object in ending)
+            msgspec.structs.replace(
+                workload,
+                ends=workload.object in ending or ends_as_it_is(groups.get(workload.object)),
+            )
             for workload in planned
         ),
         notes=(
@@ -368,6 +371,18 @@ def _restart_notes(workloads: Sequence[PlannedWorkload]) -> Iterator[str]:
         yield (
             f"pods of {join_names(asking)} ask not to be evicted: switch.sh asks before it restarts them, and where they "
             "are left as they are, before it drains their node"
+        )
+    single = [
+        workload.object
+        for workload in workloads
+        if workload.is_restarted
+        and workload.pods == 1
+        and workload.object.startswith("StatefulSet/")
+    ]
+    if single:
+        yield (
+            f"its restarts end the only pod of {join_names(single)}, and a StatefulSet creates the new one after that: none "
+            "runs until it is ready"
         )
     deleted = [workload.object for workload in workloads if workload.on_delete]
     if deleted:

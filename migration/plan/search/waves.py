@@ -474,6 +474,10 @@ class Planner:
             if not is_served and workload.pods and workload.key.reference not in self._unmovable:
                 yield workload
 
+    def usable_nodes(self) -> Mapping[str, frozenset[str]]:
+        """Return workload, as `Kind/namespace/name`, to the nodes that its pods may use today."""
+        return self._today.all_nodes(self._cluster.workloads)
+
     def _usable_nodes(self, stage: Stage) -> frozenset[str]:
         """Return the nodes that pods may use once they are switched, though no further workload gets claims."""
         return frozenset[str]().union(
