@@ -22,7 +22,6 @@ from migration.assessment.evidence import Evidence, cluster_uid, mapping_at, rea
 from migration.assessment.gates import check_shares
 from migration.assessment.node_devices import NodeDevices, Source
 from migration.assessment.outcomes import (
-    Outcome,
     group_with_devices,
     mapped_classes,
     native_namespaces,
@@ -35,7 +34,6 @@ from migration.plan.facts.confirmed import Confirmation, read_releases
 from migration.plan.facts.driver_nodes import read_driver_nodes
 from migration.plan.facts.driver_values import read_driver_values
 from migration.plan.facts.environment import (
-    NodesByUse,
     guard_annotations,
     held_unknown_devices,
     pool_of,
@@ -73,8 +71,10 @@ from migration.plan.model.plan import (
     is_name,
 )
 from migration.plan.planning.contended import with_contended
+from migration.plan.planning.daemon_sets import daemon_sets_by_node
 from migration.plan.planning.emptied import guarded_pods, with_emptied
 from migration.plan.planning.namespaces import invalid_name, split_namespaces
+from migration.plan.planning.node_uses import nodes_by_use
 from migration.plan.planning.strays import with_strays
 from migration.plan.search.device_map import WaveDetails
 from migration.plan.search.moments import Candidate, Policy
@@ -90,7 +90,6 @@ from migration.plan.search.unmovable import (
     pods_on,
 )
 from migration.plan.search.wave_pods import (
-    daemon_sets_by_node,
     ending_pods,
     pod_keys,
     replaced_pods,
@@ -293,7 +292,7 @@ def build_plan(question: PlanQuestion, policy: Policy, progress: PlanProgress) -
     )
     vocabularies = vocabularies_in_force(question.options, question.profiles)
     plan = with_environment(
-        plan, question.objects, vocabularies, _nodes_by_use(prepared.cluster, live_nodes)
+        plan, question.objects, vocabularies, nodes_by_use(prepared.cluster, live_nodes)
     )
     all_details = tuple(
         with_leaving(
@@ -310,23 +309,6 @@ def build_plan(question: PlanQuestion, policy: Policy, progress: PlanProgress) -
         plan=msgspec.structs.replace(plan, waves=counted),
         quotas=quota_documents(prepared.quotas),
         details=all_details,
-    )
-
-
-def _nodes_by_use(cluster: AssessedCluster, live_nodes: Mapping[str, Sequence[str]]) -> NodesByUse:
-    nodes: dict[bool, set[str]] = {True: set(), False: set()}
-    for workload in cluster.workloads:
-        is_native = workload.outcome is Outcome.NATIVE
-        nodes[is_native].update(live_nodes.get(workload.key.reference, ()))
-    return NodesByUse(
-        native=frozenset(nodes[True]),
-        claims=frozenset(nodes[False]),
-        native_workloads={
-            workload.key.reference: workload.keys
-            for workload in cluster.workloads
-            if workload.outcome is Outcome.NATIVE
-        },
-        hami=frozenset(entry.node for entry in cluster.nodes if entry.source is Source.HAMI),
     )
 
 

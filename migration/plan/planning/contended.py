@@ -1,4 +1,4 @@
-"""Pods that may take the devices which a later wave needs for pods of fewer nodes. Pure.
+"""Evicted pods in competition with a later wave for devices. Pure.
 
 The plan places an evicted pod where it leaves room for later waves; kube-scheduler does not know of these.
 """
@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from findings.text import count_text, join_names
+from kube.api.workloads import DAEMON_SET
 from migration.assessment.outcomes import AssessedWorkload, Outcome
 from migration.plan.model.plan import Wave
 from migration.plan.search.device_map import NodeState, WaveDetails
@@ -58,15 +59,15 @@ def with_contended(
         for wave, entry in zip(waves, details, strict=True)
         for need in _needs(wave.wave, entry, native, usable)
     ]
-    told: set[str] = set()
+    noted_workloads: set[str] = set()
     for wave, entry in zip(waves, details, strict=True):
         moving = {
             reference: entry.evicted[reference]
             for reference in native
-            if entry.evicted.get(reference) and reference not in told
+            if entry.evicted.get(reference) and reference not in noted_workloads
         }
         contested = _contested(wave.wave, moving, entry, needs, usable)
-        told.update(name for names in contested.values() for name in names)
+        noted_workloads.update(name for names in contested.values() for name in names)
         notes = tuple(_note(need, names) for need, names in contested.items())
         yield msgspec.structs.replace(wave, notes=(*wave.notes, *notes))
 
@@ -79,7 +80,8 @@ def _needs(
 ) -> Iterator[_Need]:
     """Yield the needs of a wave's evicted pods."""
     for reference in native:
-        if details.evicted.get(reference):
+        # Pods of a DaemonSet look for devices of their own node only.
+        if details.evicted.get(reference) and not reference.startswith(f"{DAEMON_SET}/"):
             nodes = usable[reference]
             spare = sum(
                 use.devices - use.in_use

@@ -128,13 +128,13 @@ class NodeLosses:
         pods: dict[str, Counter[str]] = {}
         for key, name in begin.placement.nodes.items():
             pods.setdefault(name, Counter())[key.workload] += 1
-        seen = {self._shape(nodes[0], pods) for nodes in tried}
+        known_shapes = {self._shape(nodes[0], pods) for nodes in tried}
         others: dict[tuple[str, ...], int] = {}
         for name in sorted(self._devices):
             shape = self._shape(name, pods)
-            if name not in pods or shape in seen or len(others) == _SINGLE:
+            if name not in pods or shape in known_shapes or len(others) == _SINGLE:
                 continue
-            seen.add(shape)
+            known_shapes.add(shape)
             others[(name,)] = len(self._missing((name,), begin, begin.stage, begin.placement))
         return others
 

@@ -9,11 +9,11 @@ from findings.finding import Code
 from findings.text import count_text, join_names
 from kube.api.workloads import DAEMON_SET
 from migration.assessment.evidence import Evidence, mapping_at
-from migration.assessment.outcomes import AssessedWorkload, Outcome
+from migration.assessment.outcomes import AssessedWorkload
 from migration.assessment.workloads import Workload
 from migration.plan.facts.rollouts import pod_selector, replaces_pods
 from migration.plan.facts.work import RUN_TO_COMPLETION, ends_as_it_is, read_restart
-from migration.plan.model.plan import PlannedDaemonSet, PlannedWork, PlannedWorkload, Wave
+from migration.plan.model.plan import PlannedWork, PlannedWorkload, Wave
 from migration.plan.search.device_map import Course, Leaving, WaveDetails
 from migration.plan.search.moments import Candidate, NodeWork
 from migration.plan.search.other_pods import PodName, others_notes
@@ -472,31 +472,3 @@ def replaced_pods(evidence: Evidence, workloads: Iterable[AssessedWorkload]) -> 
         if pod.controller and not pod.ends
         if (name := PodName(pod.namespace, pod.name)) not in members
     )
-
-
-def daemon_sets_by_node(
-    workloads: Iterable[AssessedWorkload], groups: Mapping[str, Workload]
-) -> Mapping[str, list[PlannedDaemonSet]]:
-    """Return node to the DaemonSets that have pods there.
-
-    Args:
-        workloads: The workloads with devices.
-        groups: Workload, as `Kind/namespace/name`, to its owner and its pods.
-    """
-    daemon_sets: dict[str, list[PlannedDaemonSet]] = {}
-    for assessed in workloads:
-        if assessed.key.kind != DAEMON_SET:
-            continue
-        workload = groups[assessed.key.reference]
-        entry = PlannedDaemonSet(
-            namespace=workload.key.namespace,
-            name=workload.key.name,
-            selector=pod_selector(workload),
-            translated=assessed.outcome is not Outcome.NATIVE,
-        )
-        nodes = {
-            str(mapping_at(pod.document, "spec").get("nodeName") or "") for pod in workload.pods
-        }
-        for node in sorted(nodes):
-            daemon_sets.setdefault(node, []).append(entry)
-    return daemon_sets

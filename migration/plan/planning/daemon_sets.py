@@ -1,0 +1,38 @@
+"""The DaemonSets with pods on each node of a plan. Pure."""
+
+from collections.abc import Iterable, Mapping
+
+from kube.api.workloads import DAEMON_SET
+from migration.assessment.evidence import mapping_at
+from migration.assessment.outcomes import AssessedWorkload, Outcome
+from migration.assessment.workloads import Workload
+from migration.plan.facts.rollouts import pod_selector
+from migration.plan.model.plan import PlannedDaemonSet
+
+
+def daemon_sets_by_node(
+    workloads: Iterable[AssessedWorkload], groups: Mapping[str, Workload]
+) -> Mapping[str, list[PlannedDaemonSet]]:
+    """Return node to the DaemonSets that have pods there.
+
+    Args:
+        workloads: The workloads with devices.
+        groups: Workload, as `Kind/namespace/name`, to its owner and its pods.
+    """
+    daemon_sets: dict[str, list[PlannedDaemonSet]] = {}
+    for assessed in workloads:
+        if assessed.key.kind != DAEMON_SET:
+            continue
+        workload = groups[assessed.key.reference]
+        entry = PlannedDaemonSet(
+            namespace=workload.key.namespace,
+            name=workload.key.name,
+            selector=pod_selector(workload),
+            translated=assessed.outcome is not Outcome.NATIVE,
+        )
+        nodes = {
+            str(mapping_at(pod.document, "spec").get("nodeName") or "") for pod in workload.pods
+        }
+        for node in sorted(nodes):
+            daemon_sets.setdefault(node, []).append(entry)
+    return daemon_sets
