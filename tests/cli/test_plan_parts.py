@@ -390,8 +390,7 @@ def test_evicted_pods_that_may_take_the_devices_of_a_later_wave_are_told(
     names = ("z-0", "z-1", "b-0", "b-1", "b-2")
     nodes = [in_pool(plugin_node(name, 2), name[0]) for name in names]
     pinned = workload("pinned", {GPU: "1"}, ["z-0", "z-0"], nodeSelector={"pool": "z"})
-    selector = {"nodeSelector": {"pool": pool}} if pool else {}
-    guard = workload("guard", {GPU: "1"}, ["b-0"], **selector)
+    guard = workload("guard", {GPU: "1"}, ["b-0"], nodeSelector={"pool": pool} if pool else {})
 
     plan = planned(
         tmp_path,
