@@ -1,5 +1,7 @@
 """The JSON of simulations and of pods and claims, as values that scripts may rely on. Pure."""
 
+from collections.abc import Mapping
+
 import msgspec
 
 from allocator.explain.failure import NodeResult
@@ -47,11 +49,14 @@ class SimulateAnswer(SimulationAnswer, frozen=True, kw_only=True):
 
     Attributes:
         without: The pods that were left out; absent without `--without`.
+        denials: Reference of each object of the manifests that `check` denies to the reason, beside those that
+            are rejected here; absent without any.
         trace: The first placements, stage by stage; not with `--node`.
     """
 
     trace: tuple[PlacementTrace, ...] = ()
     without: tuple[RemovedPod, ...] | msgspec.UnsetType = msgspec.UNSET
+    denials: Mapping[str, str] | msgspec.UnsetType = msgspec.UNSET
 
 
 class PendingSimulation(SimulationAnswer, frozen=True, kw_only=True, rename="camel"):

@@ -8,11 +8,11 @@ from msgspec.structs import replace
 
 from allocator.model.feature_gates import Features
 from answers.manifests.quotas import check_quotas
-from answers.manifests.second_check import check_again
+from answers.manifests.second_check import check_again, is_new
 from answers.manifests.simulate import describe_rejection
 from answers.manifests.translate import TranslatedObject, translate_objects
 from answers.manifests.workload_pods import count_pods_of, has_countable_pods, workload_pods
-from answers.model.cluster_state import ClusterState, build_state, is_pending
+from answers.model.cluster_state import ClusterState, build_state
 from answers.model.findings import finding_text, namespace_of
 from answers.model.inputs import Inputs
 from answers.model.kinds import STATE_KINDS
@@ -75,7 +75,7 @@ def translate_target(
         ),
         None,
     )
-    if source is None or not _is_new(source):
+    if source is None or not is_new(source):
         return None
     (result,) = translate_objects(
         (source,), snapshot=inputs.snapshot, options=inputs.options, namespace=inputs.namespace
@@ -167,12 +167,6 @@ def with_target(inputs: Inputs, target: TranslatedTarget | None) -> tuple[InputO
     if target is not None:
         objects = merge_objects(objects, target.objects, inputs.namespace)
     return tuple(objects)
-
-
-def _is_new(source: SourceObject) -> bool:
-    """Return False for a pod that is bound or has ended, as in a dump of a cluster."""
-    view = decode_view(source.document, Pod) if source.kind == "Pod" else None
-    return not isinstance(view, Pod) or is_pending(view)
 
 
 def _pods(

@@ -120,7 +120,9 @@ def test_the_document_of_a_failure() -> None:
             for name in ("node-a", "node-b")
         ],
         "error": None,
+        "denials": answer_["denials"],
     }
+    assert answer_["denials"].keys() == {"ResourceClaim/team/three"}
 
 
 def test_of_many_reasons_what_is_lacking_is_among_those_shown() -> None:
@@ -1061,3 +1063,36 @@ def test_a_pod_that_no_node_takes_is_told_what_to_change() -> None:
 
     assert "advice    request cpu 128 or less to get node hami-0" in result.stdout
     assert "advice    remove a/b from nodeSelector to get node hami-0" in result.stdout
+
+
+def oversized(name: str) -> Document:
+    container = {
+        "name": "main",
+        "image": "a",
+        "resources": {"limits": {"nvidia.com/gpu": 1, "nvidia.com/gpumem": 200_000}},
+    }
+    return api_object("Pod", name, spec={"containers": [container]})
+
+
+def test_what_check_denies_is_told_before_all_else() -> None:
+    """It was called not placed, or placed, though no pod would be created."""
+    call = ("simulate", "-f", "-", "--snapshot", CLUSTER)
+    manifests = dump_yaml([oversized("big")])
+
+    first = drawbridge(*call, stdin=manifests).stderr.splitlines()[0]
+
+    assert first.startswith("denied: Pod/default/big: spec.containers[0]")
+    assert first.endswith("[exceedsLargestDevice]")
+    document = json.loads(drawbridge(*call, "-o", "json", stdin=manifests).stdout)
+    assert first == f"denied: Pod/default/big: {document['denials']['Pod/default/big']}"
+
+
+def test_of_many_denied_objects_the_first_are_told_and_none_that_runs() -> None:
+    large = [oversized(f"big-{number}") for number in range(12)]
+    large[0]["spec"]["nodeName"] = "hami-1"
+
+    result = drawbridge("simulate", "-f", "-", "--snapshot", CLUSTER, stdin=dump_yaml(large))
+
+    lines = [line for line in result.stderr.splitlines() if line.startswith("denied: ")]
+    assert lines[0].startswith("denied: Pod/default/big-1: ")
+    assert lines[10:] == ["denied: 1 more; drawbridge check tells them all"]

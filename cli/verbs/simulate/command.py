@@ -2,7 +2,9 @@
 
 import shutil
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from types import MappingProxyType
 from typing import Final
 
 import click
@@ -26,6 +28,7 @@ from answers.cluster.why import with_advice
 from answers.manifests.documents import simulation_answer
 from answers.manifests.removal import RemovedPod, remove_pods
 from answers.manifests.scheduler_views import build_views, routed_question, scheduler_support
+from answers.manifests.second_check import find_denials
 from answers.manifests.simulate import (
     SimulationRequest,
     build_request,
@@ -59,6 +62,10 @@ EXPLAINED: Final = 20
 TRACED: Final = 10
 """Pods and claims whose placement `-o json` has stage by stage."""
 
+DENIED: Final = 10
+"""Objects that `check` denies and that have a line each."""
+
+NONE_DENIED: Final[Mapping[str, str]] = MappingProxyType({})
 _OFFERS_SHOWN: Final = 3
 CLOSEST_FITS: Final = 3
 """Failures whose closest fit is computed by default; each may take a second."""
@@ -196,6 +203,7 @@ def simulate(
         if node is None:
             answer = with_spared_devices(request.question, answer, place, request.workload_of)
     answer = _with_rejected(answer, request)
+    denials = _print_denials(inputs, features, schedulers, request)
     state = request.state
     notes = (
         *_plugin_notes(state),
@@ -211,7 +219,7 @@ def simulate(
         else:
             print_line(f"note: {note}")
     if output != Output.TEXT:
-        click.echo(as_document(answer, output, removed_pods))
+        click.echo(as_document(answer, output, removed_pods, denials))
     else:
         width = shutil.get_terminal_size().columns
         click.echo(
@@ -227,22 +235,41 @@ def simulate(
         )
     if run.is_interrupted:
         sys.exit(INTERRUPTED)
-    sys.exit(0 if answer.all_placed and not has_errors(request.findings) else 1)
+    is_accepted = not denials and not has_errors(request.findings)
+    sys.exit(0 if answer.all_placed and is_accepted else 1)
 
 
 def as_document(
-    answer: SimulationResult, output: str, removed_pods: Sequence[RemovedPod] = ()
+    answer: SimulationResult,
+    output: str,
+    removed_pods: Sequence[RemovedPod] = (),
+    denials: Mapping[str, str] = NONE_DENIED,
 ) -> str:
     """Return the answer for scripts, with claims as the API server would store them."""
     document = msgspec.json.decode(encode(simulation_answer(answer)))
     document["trace"] = msgspec.to_builtins(answer.traces)
     if removed_pods:
         document["without"] = msgspec.to_builtins(removed_pods)
+    if denials:
+        document["denials"] = dict(denials)
     for claim in document["claims"]:
         if claim["allocation"] is not None:
             # An allocation without devices has this member as well.
             claim["allocation"].setdefault("devices", {})
     return format_document(output, msgspec.json.encode(document), Report.SIMULATE)
+
+
+def _print_denials(
+    inputs: Inputs, features: Features, schedulers: Collection[str], request: SimulationRequest
+) -> Mapping[str, str]:
+    """Print a line for each of the first denied objects, and return the reasons of all."""
+    reported = {entry.object for entry in request.findings if entry.finding.is_error}
+    denials = find_denials(inputs, features, schedulers, reported)
+    for reference, reason in islice(denials.items(), DENIED):
+        print_line(f"denied: {reference}: {reason}")
+    if len(denials) > DENIED:
+        print_line(f"denied: {len(denials) - DENIED} more; drawbridge check tells them all")
+    return denials
 
 
 def _removed_name(text: str, namespace: str) -> Name:
