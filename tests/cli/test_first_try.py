@@ -425,7 +425,7 @@ def test_a_constraint_of_an_annotation_is_dropped_where_it_was_written(tmp_path:
     outputs, _ = _outputs(cluster, ONE_OF_EACH)
 
     words = f"remove requiredScope from annotation {SCOPED} to fit node hami-rdma-0"
-    assert outputs.count(words) == 2, outputs
+    assert outputs.count(words) == 3, outputs
     assert "drop matchAttribute" not in outputs
 
 
