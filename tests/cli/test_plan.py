@@ -509,6 +509,9 @@ def test_a_bare_pod_is_named(tmp_path: Path) -> None:
     notes = [note for wave in plan["waves"] for note in wave["notes"]]
     assert any("team/web-0" in note and "kubectl drain stops" in note for note in notes)
     assert any("before its rollback.sh delete them again" in note for note in notes)
+    for wave in plan["waves"]:
+        is_told = any("delete them again" in note for note in wave["notes"])
+        assert is_told is ("delete them again" in script(tmp_path, "rollback", wave["wave"]))
 
 
 def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
