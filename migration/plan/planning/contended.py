@@ -15,7 +15,7 @@ from migration.plan.model.plan import Wave
 from migration.plan.search.device_map import NodeState, WaveDetails
 
 _NAMES: Final = 4
-"""The most workloads and nodes that a note names."""
+"""The most workloads, nodes and needs that a note names."""
 
 
 class _Need(NamedTuple):
@@ -68,7 +68,7 @@ def with_contended(
         }
         contested = _contested(wave.wave, moving, entry, needs, usable)
         noted_workloads.update(name for names in contested.values() for name in names)
-        notes = tuple(_note(need, names) for need, names in contested.items())
+        notes = tuple(_note(own, names) for own, names in contested.items())
         yield msgspec.structs.replace(wave, notes=(*wave.notes, *notes))
 
 
@@ -83,12 +83,16 @@ def _needs(
         # Pods of a DaemonSet look for devices of their own node only.
         if details.evicted.get(reference) and not reference.startswith(f"{DAEMON_SET}/"):
             nodes = usable[reference]
-            spare = sum(
-                use.devices - use.in_use
-                for name, use in details.during.items()
-                if name in nodes and use.state is not NodeState.DRAINED
-            )
-            yield _Need(number, reference, nodes, spare)
+            yield _Need(number, reference, nodes, _free(details, nodes))
+
+
+def _free(details: WaveDetails, nodes: frozenset[str]) -> int:
+    """Return the devices that are free on some nodes while those of a wave are drained."""
+    return sum(
+        use.devices - use.in_use
+        for name, use in details.during.items()
+        if name in nodes and use.state is not NodeState.DRAINED
+    )
 
 
 def _contested(
@@ -97,30 +101,40 @@ def _contested(
     details: WaveDetails,
     needs: Iterable[_Need],
     usable: Mapping[str, frozenset[str]],
-) -> dict[_Need, list[str]]:
-    """Return the tightest need of each evicted workload that may take more devices than it leaves."""
-    contested: dict[_Need, list[str]] = {}
+) -> dict[tuple[_Need, ...], list[str]]:
+    """Return the needs of which evicted workloads may take more devices than these leave, with these workloads.
+
+    Of needs for the same nodes the tightest is among them.
+    """
+    contested: dict[tuple[_Need, ...], list[str]] = {}
     for reference, pods in sorted(moving.items()):
         own = usable[reference]
         places = [node for key, node in details.places.items() if key.workload == reference]
-        tight = [
-            need
-            for need in needs
+        tight = {
+            need.nodes: need
+            for need in sorted(needs, key=lambda need: (-need.spare, -need.number))
             if need.number >= number
             and need.workload != reference
             and not own.isdisjoint(need.nodes)
             and not own <= need.nodes
-            and min(pods, sum(node not in need.nodes for node in places)) > need.spare
-        ]
+            and min(
+                pods, sum(node not in need.nodes for node in places), _free(details, need.nodes)
+            )
+            > need.spare
+        }
         if tight:
-            contested.setdefault(min(tight, key=lambda need: need.spare), []).append(reference)
+            key = tuple(sorted(tight.values(), key=lambda need: (need.spare, need.number))[:_NAMES])
+            contested.setdefault(key, []).append(reference)
     return contested
 
 
-def _note(need: _Need, names: Sequence[str]) -> str:
-    nodes = join_names(sorted(need.nodes), _NAMES)
+def _note(needs: Sequence[_Need], names: Sequence[str]) -> str:
+    places = "; or ".join(
+        f"{join_names(sorted(need.nodes), _NAMES)}, which wave {need.number} needs for {need.workload} and where it leaves "
+        f"{count_text(need.spare, 'device')} free"
+        for need in needs
+    )
     return (
-        f"evicted pods of {join_names(names, _NAMES)} may also get {nodes}, which wave {need.number} needs for {need.workload} "
-        f"and where it leaves {count_text(need.spare, 'device')} free: first give their templates a node affinity that leaves "
-        f"those nodes out, or scale them down until that wave is done; else its preflight.sh may find no devices"
+        f"evicted pods of {join_names(names, _NAMES)} may also get {places}: first give their templates a node affinity that "
+        "leaves those nodes out, or scale them down until then; else preflight.sh of that wave may find no devices"
     )
