@@ -102,7 +102,7 @@ def _contested(
     needs: Iterable[_Need],
     usable: Mapping[str, frozenset[str]],
 ) -> dict[tuple[_Need, ...], list[str]]:
-    """Return the needs of which evicted workloads may take more devices than these leave, with these workloads.
+    """Return needs with fewer spare devices than evicted workloads may take, each with these workloads.
 
     Of needs for the same nodes the tightest is among them.
     """
