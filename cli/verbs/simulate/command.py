@@ -235,8 +235,7 @@ def simulate(
         )
     if run.is_interrupted:
         sys.exit(INTERRUPTED)
-    is_accepted = not denials and not has_errors(request.findings)
-    sys.exit(0 if answer.all_placed and is_accepted else 1)
+    sys.exit(0 if answer.all_placed and not has_errors(request.findings) else 1)
 
 
 def as_document(
