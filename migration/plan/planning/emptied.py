@@ -75,7 +75,7 @@ def with_emptied(
     return msgspec.structs.replace(
         wave,
         emptied_workloads=tuple(emptied),
-        notes=(*wave.notes, *_notes(emptied, courses, moved)),
+        notes=(*wave.notes, *_notes(emptied, courses, moved), *_restart_notes(wave, emptied)),
     )
 
 
@@ -130,6 +130,23 @@ def _notes(
     if bound:
         yield (
             f"its drains evict all pods of {_names(bound)}, with volumes of their node: none runs until that is back"
+        )
+
+
+def _restart_notes(wave: Wave, emptied: Collection[str]) -> Iterator[str]:
+    """Yield a note on the only pods of StatefulSets that a restart ends, beside those of the drains."""
+    single = [
+        workload.object
+        for workload in wave.workloads
+        if workload.is_restarted
+        and workload.pods == 1
+        and workload.object.startswith("StatefulSet/")
+        and workload.object not in emptied
+    ]
+    if single:
+        yield (
+            f"its restarts end the only pod of {_names(single)}, and a StatefulSet creates the new one after that: none "
+            "runs until it is ready"
         )
 
 

@@ -16,9 +16,8 @@ _GROUPS: Final = 32
 _SINGLE: Final = 64
 """Nodes that are tried today beside the largest ones, each with other pods."""
 _TODAY: Final = (
-    "no node to spare today: the loss of {} would leave pods without devices before the first wave, too: these are all "
-    "of {} that were tried; of each kind of nodes the loss of those with the most pods leaves no more of them without after "
-    "a wave"
+    "no node to spare today: of {1} losses that were tried, that of {0} leaves pods without devices before the first wave "
+    "already; after each wave, the loss of the nodes with the most pods leaves no more of them without"
 )
 
 

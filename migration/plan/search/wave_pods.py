@@ -372,18 +372,6 @@ def _restart_notes(workloads: Sequence[PlannedWorkload]) -> Iterator[str]:
             f"pods of {join_names(asking)} ask not to be evicted: switch.sh asks before it restarts them, and where they "
             "are left as they are, before it drains their node"
         )
-    single = [
-        workload.object
-        for workload in workloads
-        if workload.is_restarted
-        and workload.pods == 1
-        and workload.object.startswith("StatefulSet/")
-    ]
-    if single:
-        yield (
-            f"its restarts end the only pod of {join_names(single)}, and a StatefulSet creates the new one after that: none "
-            "runs until it is ready"
-        )
     deleted = [workload.object for workload in workloads if workload.on_delete]
     if deleted:
         yield (
