@@ -744,7 +744,13 @@ def test_a_patch_of_rules_does_not_damage_a_list_that_changed_in_between() -> No
 async def test_an_endpoint_answers_if_the_ca_bundle_trusts_its_certificate(
     unused_tcp_port: int,
 ) -> None:
-    context = Listener(issued(names=("127.0.0.1",))).context
+    # The time of the connection is the machine's, so that of the certificates is, too.
+    authority = Authority.create("test", now=datetime.now(UTC), life=DAY)
+    certificate = issue_serving_certificate(
+        authority, ("127.0.0.1",), now=datetime.now(UTC), life=HOUR
+    )
+    context = Listener(certificate).context
+    trusted = b64encode(authority.certificate_pem).decode()
     url = f"https://127.0.0.1:{unused_tcp_port}/mutate"
 
     async def close(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -755,9 +761,9 @@ async def test_an_endpoint_answers_if_the_ca_bundle_trusts_its_certificate(
         return msgspec.convert({"name": "a", "clientConfig": config}, RegisteredWebhook)
 
     foreign = b64encode(OTHER.certificate_pem).decode()
-    assert str(unused_tcp_port) in await check_endpoint(registered(TRUSTED))
+    assert str(unused_tcp_port) in await check_endpoint(registered(trusted))
     async with await asyncio.start_server(close, "127.0.0.1", unused_tcp_port, ssl=context):
-        assert await check_endpoint(registered(TRUSTED)) == ""
+        assert await check_endpoint(registered(trusted)) == ""
         assert "verify failed" in await check_endpoint(registered(foreign))
         assert await check_endpoint(registered(""))
         assert await check_endpoint(registered("%"))
