@@ -1,6 +1,7 @@
 """The certificates in their Secrets, and caBundles and rules in the configurations."""
 
 import asyncio
+import time
 from base64 import b64encode
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -745,10 +746,9 @@ async def test_an_endpoint_answers_if_the_ca_bundle_trusts_its_certificate(
     unused_tcp_port: int,
 ) -> None:
     # The time of the connection is the machine's, so that of the certificates is, too.
-    authority = Authority.create("test", now=datetime.now(UTC), life=DAY)
-    certificate = issue_serving_certificate(
-        authority, ("127.0.0.1",), now=datetime.now(UTC), life=HOUR
-    )
+    today = datetime.fromtimestamp(time.time(), UTC)
+    authority = Authority.create("test", now=today, life=DAY)
+    certificate = issue_serving_certificate(authority, ("127.0.0.1",), now=today, life=HOUR)
     context = Listener(certificate).context
     trusted = b64encode(authority.certificate_pem).decode()
     url = f"https://127.0.0.1:{unused_tcp_port}/mutate"
