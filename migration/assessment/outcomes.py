@@ -464,15 +464,22 @@ def used_devices(workloads: Iterable[AssessedWorkload]) -> dict[str, Counter[str
     for workload in workloads:
         counts = usage.setdefault(workload.key.namespace, Counter())
         pods = len(workload.members) if workload.key.kind == "CronJob" else workload.pods
-        for claim in workload.result.claims if workload.result is not None else ():
-            for request in claim.spec["spec"]["devices"]["requests"]:
-                largest: Counter[str] = Counter()
-                for alternative in request.get("firstAvailable") or [request["exactly"]]:
-                    name = alternative["deviceClassName"]
-                    largest[name] = max(largest[name], alternative.get("count") or 1)
-                for name, count in largest.items():
-                    counts[name] += count * pods
+        for name, count in devices_of_pod(workload).items():
+            counts[name] += count * pods
     return usage
+
+
+def devices_of_pod(workload: AssessedWorkload) -> Counter[str]:
+    """Return DeviceClass to the devices that the claims of one pod request of it; of alternatives the largest counts."""
+    counts: Counter[str] = Counter()
+    for claim in workload.result.claims if workload.result is not None else ():
+        for request in claim.spec["spec"]["devices"]["requests"]:
+            largest: Counter[str] = Counter()
+            for alternative in request.get("firstAvailable") or [request["exactly"]]:
+                name = alternative["deviceClassName"]
+                largest[name] = max(largest[name], alternative.get("count") or 1)
+            counts.update(largest)
+    return counts
 
 
 def mapped_classes(workloads: Iterable[AssessedWorkload]) -> dict[str, str]:

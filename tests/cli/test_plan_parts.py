@@ -412,6 +412,47 @@ def test_evicted_pods_that_may_take_the_devices_of_a_later_wave_are_told(
         assert "needs for Deployment/team/pinned and where it leaves 0 devices free" in note
 
 
+def test_an_evicted_pod_that_may_break_the_last_room_of_a_larger_one_is_told(
+    tmp_path: Path,
+) -> None:
+    """Free devices of all nodes were added up: one on another node hid that the last free node could be taken."""
+    nodes = [in_pool(plugin_node(name, 4), name[0]) for name in ("z-0", "z-1", "z-2", "b-0", "b-1")]
+    chat = workload("chat", {GPU: "4"}, ["z-0"], nodeSelector={"pool": "z"})
+    small = workload("small", {GPU: "1"}, ["z-2"] * 3, nodeSelector={"pool": "z"})
+    guard = workload("guard", {GPU: "1"}, ["b-0"])
+
+    notes = notes_on_rivals(tmp_path, [*nodes, *chat, *small, *guard])
+
+    assert any(
+        "evicted pods of Deployment/team/guard may also get " in note
+        and "needs for Deployment/team/chat and where it leaves room for 0 more pods of 4 devices on one node"
+        in note
+        for note in notes
+    )
+
+
+def test_evicted_pods_that_may_only_together_take_too_many_devices_are_told(tmp_path: Path) -> None:
+    nodes = [in_pool(plugin_node(name, 4), name[0]) for name in ("z-0", "z-1", "b-0", "b-1")]
+    chat = workload("chat", {GPU: "1"}, ["z-0"] * 3, nodeSelector={"pool": "z"})
+    guards = [workload(name, {GPU: "1"}, ["b-0"]) for name in ("guard-a", "guard-b")]
+
+    alone = notes_on_rivals(tmp_path, [*nodes, *chat, *guards[0]])
+    together = notes_on_rivals(tmp_path, [*nodes, *chat, *guards[0], *guards[1]])
+
+    assert [] == alone
+    (note,) = together
+    assert (
+        "evicted pods of Deployment/team/guard-a, Deployment/team/guard-b may also get z-0" in note
+    )
+    assert "needs for Deployment/team/chat and where it leaves 1 device free" in note
+
+
+def notes_on_rivals(tmp_path: Path, objects: Objects) -> list[str]:
+    options = ("--wave-nodes", 1, "--spare-nodes", 0)
+    plan = planned(tmp_path, [*objects, namespace("team")], *options)
+    return [note for wave in plan["waves"] for note in wave["notes"] if "may also get" in note]
+
+
 def test_by_default_waves_have_a_node_to_spare_where_nothing_is_held_for_it(tmp_path: Path) -> None:
     """A namespace that could move as a whole moves in parts, so that each side can lose a node."""
     roomy = planned(tmp_path, one_namespace(16, 4, 38), "--wave-nodes", 4)

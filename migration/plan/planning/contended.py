@@ -3,16 +3,17 @@
 The plan places an evicted pod where it leaves room for later waves; kube-scheduler does not know of these.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from math import ceil
 from typing import Final, NamedTuple
 
 import msgspec
 
 from findings.text import count_text, join_names
 from kube.api.workloads import DAEMON_SET
-from migration.assessment.outcomes import AssessedWorkload, Outcome
+from migration.assessment.outcomes import AssessedWorkload, Outcome, devices_of_pod
 from migration.plan.model.plan import Wave
-from migration.plan.search.device_map import NodeState, WaveDetails
+from migration.plan.search.device_map import NodeState, NodeUse, WaveDetails
 
 _NAMES: Final = 4
 """The most workloads, nodes and needs that a note names."""
@@ -24,13 +25,22 @@ class _Need(NamedTuple):
     Attributes:
         number: The number of the wave.
         workload: The workload that may use no others.
-        spare: The devices that stay free on them while the wave's nodes are drained.
+        size: The devices of one of its pods, which come from one node.
+        spare: The pods of this size that the nodes could still take while the wave's are drained.
     """
 
     number: int
     workload: str
     nodes: frozenset[str]
+    size: int
     spare: int
+
+
+class _Contest(NamedTuple):
+    """A need, and the evicted workloads that may together take more than it leaves."""
+
+    need: _Need
+    takers: tuple[str, ...]
 
 
 def with_contended(
@@ -49,92 +59,131 @@ def with_contended(
         workloads: The cluster's workloads.
         usable: Workload, as `Kind/namespace/name`, to the nodes that its pods may use.
     """
-    native = [
-        workload.key.reference
+    sizes = {
+        workload.key.reference: max(1, devices_of_pod(workload).total())
         for workload in workloads
         if workload.outcome is Outcome.NATIVE and usable.get(workload.key.reference)
-    ]
+    }
     needs = [
         need
         for wave, entry in zip(waves, details, strict=True)
-        for need in _needs(wave.wave, entry, native, usable)
+        for need in _needs(wave.wave, entry, sizes, usable)
     ]
-    noted_workloads: set[str] = set()
-    for wave, entry in zip(waves, details, strict=True):
-        moving = {
-            reference: entry.evicted[reference]
-            for reference in native
-            if entry.evicted.get(reference) and reference not in noted_workloads
-        }
-        contested = _contested(wave.wave, moving, entry, needs, usable)
-        noted_workloads.update(name for names in contested.values() for name in names)
-        notes = tuple(_note(own, names) for own, names in contested.items())
+    contests: dict[tuple[int, str], dict[frozenset[str], _Contest]] = {}
+    # Of needs for the same nodes the tightest remains.
+    for need in sorted(needs, key=lambda need: (-need.spare, -need.number)):
+        takers = _takers(need, details[: need.number], sizes, usable)
+        if sum(pods for _, pods in takers.values()) > need.spare:
+            for reference, (number, _) in takers.items():
+                contest = _Contest(need, tuple(takers))
+                contests.setdefault((number, reference), {})[need.nodes] = contest
+    for wave in waves:
+        named: dict[tuple[_Contest, ...], list[str]] = {}
+        for (number, reference), by_nodes in sorted(contests.items()):
+            if number == wave.wave:
+                tightest = sorted(
+                    by_nodes.values(), key=lambda own: (own.need.spare, own.need.number)
+                )
+                named.setdefault(tuple(tightest[:_NAMES]), []).append(reference)
+        notes = tuple(_note(own, names) for own, names in named.items())
         yield msgspec.structs.replace(wave, notes=(*wave.notes, *notes))
 
 
 def _needs(
     number: int,
     details: WaveDetails,
-    native: Iterable[str],
+    sizes: Mapping[str, int],
     usable: Mapping[str, frozenset[str]],
 ) -> Iterator[_Need]:
     """Yield the needs of a wave's evicted pods."""
-    for reference in native:
+    for reference, size in sizes.items():
         # Pods of a DaemonSet look for devices of their own node only.
-        if details.evicted.get(reference) and not reference.startswith(f"{DAEMON_SET}/"):
+        if _moving(details, reference) and not reference.startswith(f"{DAEMON_SET}/"):
             nodes = usable[reference]
-            yield _Need(number, reference, nodes, _free(details, nodes))
+            drained = {
+                name for name, use in details.during.items() if use.state is NodeState.DRAINED
+            }
+            spare = _room(details.during, nodes - drained, size)
+            yield _Need(number, reference, nodes, size, spare)
 
 
-def _free(details: WaveDetails, nodes: frozenset[str]) -> int:
-    """Return the devices that are free on some nodes while those of a wave are drained."""
-    return sum(
-        use.devices - use.in_use
-        for name, use in details.during.items()
-        if name in nodes and use.state is not NodeState.DRAINED
-    )
+def _room(uses: Mapping[str, NodeUse], nodes: Collection[str], size: int) -> int:
+    """Return the pods of a number of devices that nodes could take, each on one of them."""
+    return sum((uses[name].devices - uses[name].in_use) // size for name in nodes)
 
 
-def _contested(
-    number: int,
-    moving: Mapping[str, int],
-    details: WaveDetails,
-    needs: Iterable[_Need],
+def _takers(
+    need: _Need,
+    details: Iterable[WaveDetails],
+    sizes: Mapping[str, int],
     usable: Mapping[str, frozenset[str]],
-) -> dict[tuple[_Need, ...], list[str]]:
-    """Return needs with fewer spare devices than evicted workloads may take, each with these workloads.
+) -> dict[str, tuple[int, int]]:
+    """Return workloads to the first wave in which evicted pods of theirs may take of a need, and how much of it.
 
-    Of needs for the same nodes the tightest is among them.
+    Args:
+        need: The need.
+        details: The details of the waves up to its own, in order.
+        sizes: Workload to the devices of one of its pods.
+        usable: Workload to the nodes that its pods may use.
     """
-    contested: dict[tuple[_Need, ...], list[str]] = {}
-    for reference, pods in sorted(moving.items()):
-        own = usable[reference]
-        places = [node for key, node in details.places.items() if key.workload == reference]
-        tight = {
-            need.nodes: need
-            for need in sorted(needs, key=lambda need: (-need.spare, -need.number))
-            if need.number >= number
-            and need.workload != reference
-            and not own.isdisjoint(need.nodes)
-            and not own <= need.nodes
-            and min(
-                pods, sum(node not in need.nodes for node in places), _free(details, need.nodes)
+    takers: dict[str, tuple[int, int]] = {}
+    for number, entry in enumerate(details, 1):
+        for reference in sorted(entry.evicted):
+            own = usable.get(reference, frozenset())
+            if reference not in sizes or reference == need.workload or own <= need.nodes:
+                continue
+            outside = sum(
+                node not in need.nodes
+                for key, node in entry.places.items()
+                if key.workload == reference
             )
-            > need.spare
-        }
-        if tight:
-            key = tuple(sorted(tight.values(), key=lambda need: (need.spare, need.number))[:_NAMES])
-            contested.setdefault(key, []).append(reference)
-    return contested
+            pods = _moving(entry, reference)
+            # A smaller pod may break the room of a larger one on another node of these than that of the plan.
+            moving = pods if sizes[reference] < need.size else min(pods, outside)
+            taken = min(
+                moving * ceil(sizes[reference] / need.size),
+                _most_room(entry, need.nodes & own, need.size),
+            )
+            if taken:
+                first, most = takers.get(reference, (number, 0))
+                takers[reference] = first, max(most, taken)
+    return takers
 
 
-def _note(needs: Sequence[_Need], names: Sequence[str]) -> str:
-    places = "; or ".join(
-        f"{join_names(sorted(need.nodes), _NAMES)}, which wave {need.number} needs for {need.workload} and where it leaves "
-        f"{count_text(need.spare, 'device')} free"
-        for need in needs
+def _moving(details: WaveDetails, reference: str) -> int:
+    """Return the pods of a workload that a wave moves: those that end first need and take nothing."""
+    placed = sum(
+        key.workload == reference and key not in details.starting for key in details.places
     )
+    ended = max(0, details.placed.get(reference, 0) - placed)
+    return max(0, details.evicted.get(reference, 0) - ended)
+
+
+def _most_room(details: WaveDetails, nodes: frozenset[str], size: int) -> int:
+    """Return the most pods of a number of devices that nodes could take before, during or after a wave."""
+    staying = frozenset(
+        name for name in nodes if details.during[name].state is not NodeState.DRAINED
+    )
+    moments = ((details.before, staying), (details.during, staying), (details.after, nodes))
+    return max(_room(uses, names, size) for uses, names in moments)
+
+
+def _note(contests: Sequence[_Contest], names: Sequence[str]) -> str:
+    places = "; or ".join(_contest_text(contest, names) for contest in contests)
     return (
         f"evicted pods of {join_names(names, _NAMES)} may also get {places}: first give their templates a node affinity that "
         "leaves those nodes out, or scale them down until then; else preflight.sh of that wave may find no devices"
+    )
+
+
+def _contest_text(contest: _Contest, names: Collection[str]) -> str:
+    need = contest.need
+    spare = f"{count_text(need.spare, 'device')} free"
+    if need.size > 1:
+        spare = f"room for {count_text(need.spare, 'more pod')} of {need.size} devices on one node"
+    others = [name for name in contest.takers if name not in names]
+    shared = f", for those of {join_names(others, _NAMES)}, too" if others and need.spare else ""
+    return (
+        f"{join_names(sorted(need.nodes), _NAMES)}, which wave {need.number} needs for {need.workload} and where it leaves "
+        f"{spare}{shared}"
     )
