@@ -51,10 +51,13 @@ def driver_lines(driver: str, label: str, plan: Plan) -> Iterator[str]:
         yield comment(
             f"GPU Operator {operator}: ClusterPolicy and GPUCluster exclude each other, and a migration in"
         )
-        yield "# place is not supported, so the driver's own chart is used. Its driver manager evicts the DRA driver"
-        yield f"# with NODE_LABEL_FOR_GPU_POD_EVICTION={NVIDIA_LABEL} in ClusterPolicy spec.driver.manager.env. With"
-        yield "# spec.driver.upgradePolicy.autoUpgrade that change makes the Operator drain the nodes and evict pods"
-        yield "# with GPUs, whatever the waves: set autoUpgrade to false first, and keep it so until the last wave."
+        yield "# place is not supported, so the driver's own chart is used."
+        yield "# Before you run this, change two things in ClusterPolicy, both at once:"
+        yield "# - spec.driver.upgradePolicy.autoUpgrade: false, and keep it so until the last wave. Else the second change makes"
+        yield "#   the Operator drain nodes and evict pods with GPUs, whatever the waves."
+        yield "# - spec.driver.manager.env: the variable NODE_LABEL_FOR_GPU_POD_EVICTION with the value"
+        yield f"#   {NVIDIA_LABEL}. With it the Operator's driver manager evicts the DRA driver"
+        yield "#   before it replaces the GPU driver of a node."
     if sets_root:
         yield f"# {DRIVER_ROOT} is where the Operator's driver container has the libraries. If your nodes have the"
         yield "# GPU driver in their image (driver.enabled=false), remove nvidiaDriverRoot."

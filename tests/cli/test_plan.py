@@ -786,7 +786,8 @@ def test_the_operator_keeps_its_plugin_alone_from_switched_nodes(
     assert "issue 2288" in switch
     prepare = (tmp_path / "plan" / "prepare.sh").read_text()
     assert "NODE_LABEL_FOR_GPU_POD_EVICTION" in prepare
-    assert "set autoUpgrade to false first" in prepare
+    # The two changes are a list: a reader took them for one, or in the other order.
+    assert "\n# - spec.driver.upgradePolicy.autoUpgrade: false, and keep it so" in prepare
     assert " --set=nvidiaDriverRoot=/run/nvidia/driver " in prepare
 
 

@@ -22,6 +22,7 @@ from kube.names import FIELD_MANAGERS, TRANSLATE_LABEL, TRANSLATE_SELECTED
 from migration.assessment.blockers import STOP_SHARING
 from migration.assessment.evidence import list_at, mapping_at, text_map
 from migration.assessment.node_devices import Source
+from migration.plan.facts.neighbours import statement_note
 from migration.plan.facts.selecting import selecting_notes
 from migration.plan.facts.vendors import (
     NVIDIA,
@@ -252,7 +253,7 @@ def _queue_notes(wave: Wave, objects: Iterable[SourceObject]) -> Iterator[str]:
         for topic in _KUEUE_TOPICS.get(source.kind, (Topic.COUNTS_TEMPLATE,))
     )
     for statement in statements_about(Component.KUEUE, *topics) if topics else ():
-        yield f"{statement.sentence} [{statement.source}]"
+        yield statement_note(statement)
 
 
 def _native_queue_notes(
@@ -377,7 +378,7 @@ def _autoscaler_notes(
                 statement, release
             ):
                 continue
-            yield f"{statement.sentence} [{statement.source}]"
+            yield statement_note(statement)
 
 
 def _autoscaler_topics(
