@@ -1,4 +1,4 @@
-"""Notes on autoscalers and queues beside a migration, with something to do about each statement. Pure."""
+"""Notes on autoscalers and queues beside a migration, with an action for each statement. Pure."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -35,7 +35,7 @@ _ACTIONS: Final[Mapping[tuple[Component, Topic], str]] = {
 
 
 def statement_note(statement: Statement) -> str:
-    """Return a note with a statement, its source, and what to do.
+    """Return a note with a statement, its source, and the action.
 
     >>> from translation.cluster.component_statements import statements_about
     >>> (statement,) = statements_about(Component.KARPENTER, Topic.NATIVE)

@@ -78,14 +78,14 @@ def with_contended(
                 contest = _Contest(need, tuple(takers))
                 contests.setdefault((number, reference), {})[need.nodes] = contest
     for wave in waves:
-        named: dict[tuple[_Contest, ...], list[str]] = {}
+        names_by_needs: dict[tuple[_Contest, ...], list[str]] = {}
         for (number, reference), by_nodes in sorted(contests.items()):
             if number == wave.wave:
                 tightest = sorted(
                     by_nodes.values(), key=lambda own: (own.need.spare, own.need.number)
                 )
-                named.setdefault(tuple(tightest[:_NAMES]), []).append(reference)
-        notes = tuple(_note(own, names) for own, names in named.items())
+                names_by_needs.setdefault(tuple(tightest[:_NAMES]), []).append(reference)
+        notes = tuple(_note(own, names) for own, names in names_by_needs.items())
         yield msgspec.structs.replace(wave, notes=(*wave.notes, *notes))
 
 
@@ -118,7 +118,7 @@ def _takers(
     sizes: Mapping[str, int],
     usable: Mapping[str, frozenset[str]],
 ) -> dict[str, tuple[int, int]]:
-    """Return workloads to the first wave in which evicted pods of theirs may take of a need, and how much of it.
+    """Return the rivals of a need: workload to the first wave that evicts pods of it, and the room for these.
 
     Args:
         need: The need.
@@ -140,13 +140,13 @@ def _takers(
             pods = _moving(entry, reference)
             # A smaller pod may break the room of a larger one on another node of these than that of the plan.
             moving = pods if sizes[reference] < need.size else min(pods, outside)
-            taken = min(
+            amount = min(
                 moving * ceil(sizes[reference] / need.size),
                 _most_room(entry, need.nodes & own, need.size),
             )
-            if taken:
+            if amount:
                 first, most = takers.get(reference, (number, 0))
-                takers[reference] = first, max(most, taken)
+                takers[reference] = first, max(most, amount)
     return takers
 
 
