@@ -3,6 +3,7 @@
 The plan places an evicted pod where it leaves room for later waves; kube-scheduler does not know of these.
 """
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from math import ceil
 from typing import Final, NamedTuple
@@ -64,15 +65,18 @@ def with_contended(
         for workload in workloads
         if workload.outcome is Outcome.NATIVE and usable.get(workload.key.reference)
     }
-    needs = [
-        need
+    # Workloads that may use the same nodes have the same need, and a wave has many of them.
+    needs = {
+        (need.number, need.nodes, need.size): need
         for wave, entry in zip(waves, details, strict=True)
         for need in _needs(wave.wave, entry, sizes, usable)
-    ]
+    }
+    places = [_places(entry) for entry in details]
     contests: dict[tuple[int, str], dict[frozenset[str], _Contest]] = {}
     # Of needs for the same nodes the tightest remains.
-    for need in sorted(needs, key=lambda need: (-need.spare, -need.number)):
-        takers = _takers(need, details[: need.number], sizes, usable)
+    for need in sorted(needs.values(), key=lambda need: (-need.spare, -need.number)):
+        earlier = zip(details[: need.number], places, strict=False)
+        takers = _takers(need, earlier, sizes, usable)
         if sum(pods for _, pods in takers.values()) > need.spare:
             for reference, (number, _) in takers.items():
                 contest = _Contest(need, tuple(takers))
@@ -96,25 +100,34 @@ def _needs(
     usable: Mapping[str, frozenset[str]],
 ) -> Iterator[_Need]:
     """Yield the needs of a wave's evicted pods."""
+    after = Counter(key.workload for key in details.places)
+    drained = {name for name, use in details.during.items() if use.state is NodeState.DRAINED}
     for reference, size in sizes.items():
         # Pods of a DaemonSet look for devices of their own node only.
-        if _moving(details, reference) and not reference.startswith(f"{DAEMON_SET}/"):
+        if _moving(details, reference, after[reference]) and not reference.startswith(
+            f"{DAEMON_SET}/"
+        ):
             nodes = usable[reference]
-            drained = {
-                name for name, use in details.during.items() if use.state is NodeState.DRAINED
-            }
             spare = _room(details.during, nodes - drained, size)
             yield _Need(number, reference, nodes, size, spare)
 
 
 def _room(uses: Mapping[str, NodeUse], nodes: Collection[str], size: int) -> int:
     """Return the pods of a number of devices that nodes could take, each on one of them."""
-    return sum((uses[name].devices - uses[name].in_use) // size for name in nodes)
+    return sum((uses[name].devices - uses[name].in_use) // size for name in nodes if name in uses)
+
+
+def _places(details: WaveDetails) -> dict[str, list[str]]:
+    """Return workload to the nodes of its pods after a wave."""
+    places: dict[str, list[str]] = {}
+    for key, node in details.places.items():
+        places.setdefault(key.workload, []).append(node)
+    return places
 
 
 def _takers(
     need: _Need,
-    details: Iterable[WaveDetails],
+    details: Iterable[tuple[WaveDetails, Mapping[str, Sequence[str]]]],
     sizes: Mapping[str, int],
     usable: Mapping[str, frozenset[str]],
 ) -> dict[str, tuple[int, int]]:
@@ -122,22 +135,18 @@ def _takers(
 
     Args:
         need: The need.
-        details: The details of the waves up to its own, in order.
+        details: The details of the waves up to its own, in order, each with workload to the nodes of its pods.
         sizes: Workload to the devices of one of its pods.
         usable: Workload to the nodes that its pods may use.
     """
     takers: dict[str, tuple[int, int]] = {}
-    for number, entry in enumerate(details, 1):
+    for number, (entry, places) in enumerate(details, 1):
         for reference in sorted(entry.evicted):
             own = usable.get(reference, frozenset())
-            if reference not in sizes or reference == need.workload or own <= need.nodes:
+            if reference not in sizes or own.isdisjoint(need.nodes) or own <= need.nodes:
                 continue
-            outside = sum(
-                node not in need.nodes
-                for key, node in entry.places.items()
-                if key.workload == reference
-            )
-            pods = _moving(entry, reference)
+            outside = sum(node not in need.nodes for node in places.get(reference, ()))
+            pods = _moving(entry, reference, len(places.get(reference, ())))
             # A smaller pod may break the room of a larger one on another node of these than that of the plan.
             moving = pods if sizes[reference] < need.size else min(pods, outside)
             amount = min(
@@ -150,19 +159,25 @@ def _takers(
     return takers
 
 
-def _moving(details: WaveDetails, reference: str) -> int:
-    """Return the pods of a workload that a wave moves: those that end first need and take nothing."""
-    placed = sum(
-        key.workload == reference and key not in details.starting for key in details.places
-    )
-    ended = max(0, details.placed.get(reference, 0) - placed)
+def _moving(details: WaveDetails, reference: str, after: int) -> int:
+    """Return the pods of a workload that a wave moves: those that end first need and take nothing.
+
+    Args:
+        details: The details of the wave.
+        reference: The workload.
+        after: The number of its pods with a node after the wave.
+    """
+    starting = sum(key.workload == reference for key in details.starting)
+    ended = max(0, details.placed.get(reference, 0) - (after - starting))
     return max(0, details.evicted.get(reference, 0) - ended)
 
 
 def _most_room(details: WaveDetails, nodes: frozenset[str], size: int) -> int:
     """Return the most pods of a number of devices that nodes could take before, during or after a wave."""
     staying = frozenset(
-        name for name in nodes if details.during[name].state is not NodeState.DRAINED
+        name
+        for name in nodes
+        if name in details.during and details.during[name].state is not NodeState.DRAINED
     )
     moments = ((details.before, staying), (details.during, staying), (details.after, nodes))
     return max(_room(uses, names, size) for uses, names in moments)
