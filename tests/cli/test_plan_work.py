@@ -854,3 +854,22 @@ def test_a_cron_job_without_a_run_uses_no_device(tmp_path: Path) -> None:
 
     assert [0, 0, 0] == [wave["movedPods"] for wave in waves]
     assert {"before": 12, "after": 8} == waves[0]["freeForKeys"]
+
+
+@pytest.mark.parametrize("suspended", [False, True])
+def test_a_cron_job_that_starts_pods_is_named_with_its_schedule(
+    tmp_path: Path, *, suspended: bool
+) -> None:
+    """A nightly run began in the middle of a wave, and no page had said that there is one."""
+    (owner, _) = workload("nightly", {GPU: "1"}, ["gpu-0"])
+    spec = {"schedule": "0 3 * * *", "timeZone": "Europe/Oslo", "suspend": suspended}
+    spec["jobTemplate"] = {"spec": {"template": owner["spec"]["template"]}}
+    nodes = [plugin_node(f"gpu-{number}", 4) for number in range(2)]
+
+    plan = planned(tmp_path, [*nodes, api_object("CronJob", "nightly", "team", spec=spec)])
+
+    notes = [note for wave in plan["waves"] for note in wave["notes"] if " at 0 3 * * *" in note]
+    assert len(notes) == int(not suspended)
+    for note in notes:
+        assert note.startswith("CronJob/team/nightly starts pods with devices at 0 3 * * * Europe")
+        assert "kubectl patch cronjob nightly --namespace=team " in note

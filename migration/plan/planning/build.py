@@ -71,6 +71,7 @@ from migration.plan.model.plan import (
     is_name,
 )
 from migration.plan.planning.contended import with_contended
+from migration.plan.planning.cron_jobs import with_cron_jobs
 from migration.plan.planning.daemon_sets import daemon_sets_by_node
 from migration.plan.planning.emptied import guarded_pods, with_emptied
 from migration.plan.planning.namespaces import invalid_name, split_namespaces
@@ -278,7 +279,11 @@ def build_plan(question: PlanQuestion, policy: Policy, progress: PlanProgress) -
                 live_nodes,
             )
             for wave, details, own_work in zip(
-                with_contended(waves.waves, waves.details, prepared.cluster.workloads, usable),
+                with_cron_jobs(
+                    with_contended(waves.waves, waves.details, prepared.cluster.workloads, usable),
+                    prepared.cluster.workloads,
+                    prepared.groups,
+                ),
                 waves.details,
                 work_by_wave(waves.waves, waves.details, work, prepared.evidence, prepared.groups),
                 strict=True,
