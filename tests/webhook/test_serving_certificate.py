@@ -211,8 +211,8 @@ class OneCertificate:
         return None if current == self.certificate else self.certificate
 
 
-def client_authority() -> Authority:
-    return Authority.create("clients", now=datetime.now(UTC), life=DAY)  # noqa: TID251  As TLS does.
+def client_authority(life: timedelta = DAY) -> Authority:
+    return Authority.create("clients", now=datetime.now(UTC), life=life)  # noqa: TID251  As TLS does.
 
 
 @pytest.mark.parametrize("text", [None, b"", b"no certificate"], ids=["absent", "empty", "garbage"])
@@ -270,9 +270,9 @@ async def test_the_authorities_of_clients_follow_their_file(tmp_path: Path) -> N
 async def test_an_authority_of_clients_that_has_expired_does_not_hide_its_successor(
     tmp_path: Path,
 ) -> None:
-    file = tmp_path / "ca.crt"
-    file.write_bytes(AUTHORITY.certificate_pem + client_authority().certificate_pem)
+    file, successor = tmp_path / "ca.crt", client_authority(2 * DAY)
+    file.write_bytes(successor.certificate_pem + client_authority().certificate_pem)
     watcher = CertificateWatcher(OneCertificate(), now, resync_s=0.01, client_authority_file=file)
     await watcher.wait_first()
 
-    assert watcher.not_after()["client-ca"] == AUTHORITY.not_after
+    assert watcher.not_after()["client-ca"] == successor.not_after
