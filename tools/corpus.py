@@ -189,7 +189,8 @@ def silent_keys(path: Path) -> Sequence[str]:
 
 def _name(document: Mapping[str, Any]) -> str:
     """Return the name of an object as findings have it."""
-    metadata = document["metadata"]
+    # Configurations of programs have kinds, and no names.
+    metadata = document.get("metadata") or {}
     name = metadata.get("name") or metadata.get("generateName") or ""
     return f"{document['kind']}/{metadata.get('namespace') or 'default'}/{name}"
 
@@ -216,6 +217,7 @@ def main() -> int:
     """Return the exit status."""
     folder = Path(sys.argv[1])
     table_rows = list(rows(folder))
+    silent = {name: silent_keys(folder / name) for name, _, _ in table_rows}
     if not table_rows:
         print(f"no manifest below {folder}", file=sys.stderr)
         return 2
@@ -225,7 +227,7 @@ def main() -> int:
             name,
             kinds,
             *(outcome.word for outcome in outcomes),
-            str(len(silent_keys(folder / name))),
+            str(len(silent[name])),
             ", ".join(sorted({code for outcome in outcomes for code in outcome.codes})),
         )
         for name, kinds, outcomes in table_rows
@@ -239,11 +241,7 @@ def main() -> int:
         for (column, _), outcome in zip(COMMANDS, outcomes, strict=True)
         if outcome.fault
     ]
-    faults += [
-        f"{name}: {SILENT}: {', '.join(keys)}"
-        for name, _, _ in table_rows
-        if (keys := silent_keys(folder / name))
-    ]
+    faults += [f"{name}: {SILENT}: {', '.join(keys)}" for name, keys in silent.items() if keys]
     print(f"{len(table_rows)} files, {len(faults)} faults")
     for line in faults:
         print(line, file=sys.stderr)

@@ -108,3 +108,14 @@ def test_a_finding_on_the_whole_pod_is_a_word_on_its_keys(
     path.write_text(dump_yaml([document]))
 
     assert [] == corpus.silent_keys(path)
+
+
+def test_a_configuration_without_a_name_is_a_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "kind.yaml").write_text("apiVersion: kind.x-k8s.io/v1alpha4\nkind: Cluster\n")
+
+    code, lines = run(tmp_path, monkeypatch, capsys)
+
+    assert lines[1:] == ["kind.yaml Cluster unchanged unchanged clean clean 0", "1 files, 0 faults"]
+    assert code == 0
