@@ -220,6 +220,8 @@ def _values_lines(release: DriverRelease) -> Iterator[str]:
     words = ("helm", "get", "values", release.name, f"--namespace={release.namespace}")
     show = command(*words, "--output=yaml")
     yield "# Whoever may write Secrets in its namespace can write its values: read them, and save what you know."
+    yield "# nvidiaDriverRoot is one of them: without it the / of the chart counts, and no device is published where the GPU"
+    yield f"# driver is elsewhere, such as in {DRIVER_ROOT} with the Operator's driver container."
     yield f'if [ ! -f "$here/{DRIVER_VALUES}" ]; then'
     yield f"  {show}"
     yield "  printf 'held: read the values above, and save those that the release has to keep as %q\\n' \\"

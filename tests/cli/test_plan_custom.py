@@ -97,7 +97,7 @@ def test_a_group_with_work_is_asked_about_or_waited_for(
     assert never_ends is ("# Asks about pod team/a-0 of" in script)
     notes = [note for note in wave["notes"] if note.startswith("RayCluster/team/a loses work")]
     assert never_ends is bool(notes)
-    assert never_ends is ("--evict-jobs=gpu-0 lets the drain evict it" in script)
+    assert never_ends is ("--evict-jobs=gpu-0 evicts it with all other pods of the node" in script)
 
 
 def test_nodes_of_one_ray_cluster_are_in_one_wave_and_last(tmp_path: Path) -> None:

@@ -407,9 +407,9 @@ def test_evicted_pods_that_may_take_the_devices_of_a_later_wave_are_told(
     assert ([] if pool else ["b-0"]) == list(found)
     for note in found.values():
         assert note.startswith(
-            "evicted pods of Deployment/team/guard may also get z-0, z-1, which wave "
+            "evicted pods of Deployment/team/guard may also get z-0, z-1, where wave "
         )
-        assert "needs for Deployment/team/pinned and where it leaves 0 devices free" in note
+        assert "needs devices for Deployment/team/pinned and leaves 0 devices free" in note
 
 
 def test_an_evicted_pod_that_may_break_the_last_room_of_a_larger_one_is_told(
@@ -425,7 +425,7 @@ def test_an_evicted_pod_that_may_break_the_last_room_of_a_larger_one_is_told(
 
     assert any(
         "evicted pods of Deployment/team/guard may also get " in note
-        and "needs for Deployment/team/chat and where it leaves room for 0 more pods of 4 devices on one node"
+        and "needs devices for Deployment/team/chat and leaves room for 0 more pods of 4 devices on one node"
         in note
         for note in notes
     )
@@ -444,7 +444,7 @@ def test_evicted_pods_that_may_only_together_take_too_many_devices_are_told(tmp_
     assert (
         "evicted pods of Deployment/team/guard-a, Deployment/team/guard-b may also get z-0" in note
     )
-    assert "needs for Deployment/team/chat and where it leaves 1 device free" in note
+    assert "needs devices for Deployment/team/chat and leaves 1 device free" in note
 
 
 def notes_on_rivals(tmp_path: Path, objects: Objects) -> list[str]:

@@ -126,7 +126,11 @@ def _way_on(work: PlannedWork) -> str:
     """Return the text about a pod without an end of its own, with the command that allows its eviction."""
     _, namespace, name = work.pod.split("/", 2)
     if work.in_group:
-        return f"it never ends by itself; if its work may end: --evict-jobs={work.node} lets the drain evict it"
+        owner = f"let those who use {work.owner} end it" if work.owner else "end it"
+        return (
+            f"it never ends by itself; if its work may end: {owner}, or --evict-jobs={work.node} evicts it with all other "
+            "pods of the node that are waited for or asked about, whose Jobs may fail with them"
+        )
     words = ["kubectl", "annotate", "pod", name, f"--namespace={namespace}"]
     words += [f"{key}-" for key in work.annotations]
     if not work.owner:

@@ -280,7 +280,10 @@ def build_plan(question: PlanQuestion, policy: Policy, progress: PlanProgress) -
             )
             for wave, details, own_work in zip(
                 with_cron_jobs(
-                    with_contended(waves.waves, waves.details, prepared.cluster.workloads, usable),
+                    with_contended(
+                        *(waves.waves, waves.details, prepared.cluster.workloads, usable),
+                        bound_pods=prepared.bound_pods,
+                    ),
                     prepared.cluster.workloads,
                     prepared.groups,
                 ),

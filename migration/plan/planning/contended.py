@@ -49,6 +49,8 @@ def with_contended(
     details: Sequence[WaveDetails],
     workloads: Iterable[AssessedWorkload],
     usable: Mapping[str, frozenset[str]],
+    *,
+    bound_pods: frozenset[tuple[str, str]] = frozenset(),
 ) -> Iterator[Wave]:
     """Yield the waves, each with a note on evicted pods that may take the devices of a later one.
 
@@ -59,11 +61,14 @@ def with_contended(
         details: The details of each of them.
         workloads: The cluster's workloads.
         usable: Workload, as `Kind/namespace/name`, to the nodes that its pods may use.
+        bound_pods: Namespace and name of the pods with a volume of one node, which wait for that node.
     """
     sizes = {
         workload.key.reference: max(1, devices_of_pod(workload).total())
         for workload in workloads
-        if workload.outcome is Outcome.NATIVE and usable.get(workload.key.reference)
+        if workload.outcome is Outcome.NATIVE
+        and usable.get(workload.key.reference)
+        and workload.members.isdisjoint(bound_pods)
     }
     # Workloads that may use the same nodes have the same need, and a wave has many of them.
     needs = {
@@ -99,7 +104,7 @@ def _needs(
     sizes: Mapping[str, int],
     usable: Mapping[str, frozenset[str]],
 ) -> Iterator[_Need]:
-    """Yield the needs of a wave's evicted pods."""
+    """Yield the needs of a wave's evicted pods; those with a volume of their node wait for that node alone."""
     after = Counter(key.workload for key in details.places)
     drained = {name for name, use in details.during.items() if use.state is NodeState.DRAINED}
     for reference, size in sizes.items():
@@ -186,8 +191,9 @@ def _most_room(details: WaveDetails, nodes: frozenset[str], size: int) -> int:
 def _note(contests: Sequence[_Contest], names: Sequence[str]) -> str:
     places = "; or ".join(_contest_text(contest, names) for contest in contests)
     return (
-        f"evicted pods of {join_names(names, _NAMES)} may also get {places}: first give their templates a node affinity that "
-        "leaves those nodes out, or scale them down until then; else preflight.sh of that wave may find no devices"
+        f"evicted pods of {join_names(names, _NAMES)} may also get {places}: before the first wave, give their templates a "
+        "node affinity that leaves those nodes out, and plan again; or scale them down until the wave that needs the nodes "
+        "is done; else their pods may find no devices"
     )
 
 
@@ -197,8 +203,12 @@ def _contest_text(contest: _Contest, names: Collection[str]) -> str:
     if need.size > 1:
         spare = f"room for {count_text(need.spare, 'more pod')} of {need.size} devices on one node"
     others = [name for name in contest.takers if name not in names]
-    shared = f", for those of {join_names(others, _NAMES)}, too" if others and need.spare else ""
+    shared = (
+        f" (evicted pods of {join_names(others, _NAMES)} may get them, too)"
+        if others and need.spare
+        else ""
+    )
     return (
-        f"{join_names(sorted(need.nodes), _NAMES)}, which wave {need.number} needs for {need.workload} and where it leaves "
+        f"{join_names(sorted(need.nodes), _NAMES)}, where wave {need.number} needs devices for {need.workload} and leaves "
         f"{spare}{shared}"
     )
