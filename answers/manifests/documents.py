@@ -1,7 +1,5 @@
 """The JSON of simulations and of pods and claims, as values that scripts may rely on. Pure."""
 
-from collections.abc import Mapping
-
 import msgspec
 
 from allocator.explain.failure import NodeResult
@@ -44,19 +42,26 @@ class SimulationAnswer(msgspec.Struct, frozen=True, kw_only=True):
     groups: tuple[PlacedGroup, ...] | msgspec.UnsetType = msgspec.UNSET
 
 
+class DeniedObject(msgspec.Struct, frozen=True):
+    """An object of the manifests that `check` denies, as `Kind/namespace/name`, with the reason."""
+
+    object: str
+    reason: str
+
+
 class SimulateAnswer(SimulationAnswer, frozen=True, kw_only=True):
     """The document of `drawbridge simulate -o json`.
 
     Attributes:
         without: The pods that were left out; absent without `--without`.
-        denials: Reference of each object of the manifests that `check` denies to the reason, beside those that
-            are rejected here; absent without any.
+        denials: The objects of the manifests that `check` denies, beside those that are rejected here; absent
+            without any.
         trace: The first placements, stage by stage; not with `--node`.
     """
 
     trace: tuple[PlacementTrace, ...] = ()
     without: tuple[RemovedPod, ...] | msgspec.UnsetType = msgspec.UNSET
-    denials: Mapping[str, str] | msgspec.UnsetType = msgspec.UNSET
+    denials: tuple[DeniedObject, ...] | msgspec.UnsetType = msgspec.UNSET
 
 
 class PendingSimulation(SimulationAnswer, frozen=True, kw_only=True, rename="camel"):

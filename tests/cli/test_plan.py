@@ -908,7 +908,8 @@ def test_a_release_of_the_driver_keeps_its_name_and_its_version(
     assert "`driver-values.yaml` in this folder" in page
     assert "--install" not in prepare
     # It has the root that its nodes need.
-    assert "nvidiaDriverRoot" not in prepare
+    assert "--set=nvidiaDriverRoot" not in prepare
+    assert "# nvidiaDriverRoot is one of them: " in prepare
     assert "BEWARE" not in prepare
     assert ("is an upgrade of its own" in prepare) is ("nvidia/nvidia-dra-driver-gpu" in command)
 

@@ -250,7 +250,9 @@ def as_document(
     if removed_pods:
         document["without"] = msgspec.to_builtins(removed_pods)
     if denials:
-        document["denials"] = dict(denials)
+        document["denials"] = [
+            {"object": reference, "reason": reason} for reference, reason in denials.items()
+        ]
     for claim in document["claims"]:
         if claim["allocation"] is not None:
             # An allocation without devices has this member as well.

@@ -277,8 +277,9 @@ async def test_a_lease_of_one_who_died_is_taken_when_it_has_run_out() -> None:
             us.skew_s = 60.0
             await until(lambda: us.is_working)
 
-            assert spec(us.server)["holderIdentity"] == "us"
-            assert spec(us.server)["leaseTransitions"] == 8
+            # A slow machine may lose it once more, and takes it by another name then.
+            assert spec(us.server)["holderIdentity"] == us.leader.identity
+            assert spec(us.server)["leaseTransitions"] >= 8
 
 
 Trouble = Callable[[FakeApiServer], Awaitable[None]]
