@@ -103,11 +103,11 @@ walk: setup ## the files and functions that a pod, a claim, a check and an asses
 	@$(BIN)/python -m tools.walk $(if $(WALK),--files "$(WALK)")
 
 .PHONY: unit
-unit: setup ## tests without cluster and without Go: about 3.5 minutes of one core
+unit: setup ## tests without cluster and without Go: about 7 minutes of one core
 	$(PYTEST) $(UNIT)
 
 .PHONY: test
-test: check ## everything: check, unit, properties, oracle sample, e2e; 20 to 30 minutes on two cores, 7 more the first time
+test: check ## everything: check, unit, properties, oracle sample, e2e; about 40 minutes on two cores, 7 more the first time
 	$(PYTEST) $(UNIT) $(EVERYTHING)
 
 .PHONY: e2e
