@@ -429,8 +429,7 @@ def _switch(plan: Plan, wave: Wave, last: int, verify: str) -> Iterator[str]:
 def _rollback(plan: Plan, wave: Wave, last: int) -> Iterator[str]:
     yield head(f"Wave {wave.wave} of {last}, taken back. Later waves are taken back first.")
     for note in wave.notes:
-        if "rollback" in note:
-            yield comment(f"Note: {note}")
+        yield comment(f"Note: {note}")
     yield from part_lines(rollback_parts(plan, wave))
     yield _print(f"wave {wave.wave} is taken back; to move it again: %q", "$here/preflight.sh")
 
