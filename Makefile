@@ -11,7 +11,7 @@ PYTEST := $(BIN)/python -m pytest
 UNIT := -q
 # One pytest run at the end, so that its closing line is the last that CI reads; three
 # processes for the thirds of the stories, which wait more than they compute, and then for all other tests.
-EVERYTHING := --numprocesses 3 -m "property or oracle or e2e or not e2e"
+EVERYTHING := --numprocesses 3 -m "not long"
 
 # Tests start hundreds of processes, and bytecode lets them start in a third of the time.
 export PYTHONDONTWRITEBYTECODE :=
@@ -179,6 +179,7 @@ chaos: setup ## schedules of the allocation protocol, faults that are planted in
 .PHONY: rehearsal
 rehearsal: setup ## a cluster of 41 nodes moves to DRA by the runbooks of a plan, checked by a program without our code; half an hour at most
 	DRAWBRIDGE_E2E_REHEARSAL=1 timeout 30m $(PYTEST) $(UNIT) -s -m e2e e2e/test_adopt_migration.py
+	$(PYTEST) $(UNIT) -m long e2e/test_adopt_rehearse.py
 
 .PHONY: attack
 attack: setup ## what attackers cost honest pods and the bridge, beside the same floods without our webhooks; ARGS="--only editor --runs 1 --honest 20 --devices 256", OUT=file for JSON lines

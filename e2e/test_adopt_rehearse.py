@@ -1,4 +1,7 @@
-"""`drawbridge rehearse` tries the plan of the examples' fleet, and asks no other cluster."""
+"""`drawbridge rehearse` tries the plan of the examples' fleet, and asks no other cluster.
+
+Three stories are in `make rehearsal` only: each rehearses a plan from beginning to end.
+"""
 
 import json
 import os
@@ -137,6 +140,7 @@ def metered_history(path: Path) -> tuple[list[bool], set[str | None]]:
     return lines, left
 
 
+@pytest.mark.long
 def test_pods_of_a_daemon_set_move_with_their_nodes(tmp_path: Path) -> None:
     """Each wave has one of its nodes; nothing waits on those of later waves."""
     names = ("mig-0", "mig-1", "mig-2")
@@ -177,6 +181,7 @@ def test_pods_of_a_daemon_set_move_with_their_nodes(tmp_path: Path) -> None:
     assert not answer["findings"]
 
 
+@pytest.mark.long
 def test_a_pod_with_a_volume_of_its_node_waits_for_it(tmp_path: Path) -> None:
     """It came back on another node, and the waves after that were those of another cluster."""
     volumes = [{"name": "data", "persistentVolumeClaim": {"claimName": "disk"}}]
@@ -218,6 +223,7 @@ def test_a_pod_with_a_volume_of_its_node_waits_for_it(tmp_path: Path) -> None:
     assert {"gpu-0"} == {pod["spec"].get("nodeName", "gpu-0") for pod in own}
 
 
+@pytest.mark.long
 def test_what_the_plan_asks_a_person_for_is_done_and_work_is_evicted_on_demand(
     tmp_path: Path,
 ) -> None:
