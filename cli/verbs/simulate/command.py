@@ -65,6 +65,9 @@ TRACED: Final = 10
 DENIED: Final = 10
 """Objects that `check` denies and that have a line each."""
 
+DENIED_NODES: Final = 1_000
+"""Nodes of a cluster up to which objects are checked, too: of 5,000 nodes that takes longer than to place a pod."""
+
 NONE_DENIED: Final[Mapping[str, str]] = MappingProxyType({})
 _OFFERS_SHOWN: Final = 3
 CLOSEST_FITS: Final = 3
@@ -264,6 +267,8 @@ def _print_denials(
     inputs: Inputs, features: Features, schedulers: Collection[str], request: SimulationRequest
 ) -> Mapping[str, str]:
     """Print a line for each of the first denied objects, and return the reasons of all."""
+    if len(request.state.nodes) > DENIED_NODES:
+        return NONE_DENIED
     reported = {entry.object for entry in request.findings if entry.finding.is_error}
     denials = find_denials(inputs, features, schedulers, reported)
     for reference, reason in islice(denials.items(), DENIED):
