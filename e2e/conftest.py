@@ -35,7 +35,7 @@ HERE = Path(__file__).parent
 DRIVERS: Final = (inventory.NVIDIA, inventory.HAMI, inventory.EXAMPLE, inventory.DRANET)
 """The drivers of the inventory, whose devices the bridge gives."""
 ELECTION: Final = {"leaseDuration": "4s", "renewDeadline": "3s", "retryPeriod": "200ms"}
-IMPATIENT: Final = {
+IMPATIENT: Final[dict[str, Any]] = {
     "certificateController": {
         "leaderElection": ELECTION,
         "endpointCheckPeriod": "100ms",

@@ -19,7 +19,7 @@ import yaml
 
 from e2e.access import Access, Object, stream
 from e2e.balancer import Balancer
-from e2e.conftest import ELECTION
+from e2e.conftest import IMPATIENT
 from e2e.drawbridge import (
     CERTIFICATES,
     CONTROLLER,
@@ -48,18 +48,25 @@ COMMIT: Final = "5e8e21e0"
 """The end of the thirteenth part; the processes of the commit before it do not start."""
 PROCESSES: Final = (WEBHOOK, CONTROLLER, CERTIFICATES)
 TIMEOUT_S: Final = 60.0
+KNOWN: Final = {
+    "certificateController": ("leaderElection", "endpointCheckPeriod"),
+    "controllers": (
+        "leaderElection",
+        "templateUnusedPeriod",
+        "templateCollectPeriod",
+        "maxBackoff",
+        "policySyncPeriod",
+        "policyCountsPeriod",
+        "inventoryUpdatePeriod",
+    ),
+    "signing": ("keyPublishPeriod",),
+}
+"""Those of the stories' settings that the earlier version has, too."""
 HASTY: Final = {
-    "certificateController": {"leaderElection": ELECTION, "endpointCheckPeriod": "100ms"},
-    "controllers": {
-        "leaderElection": ELECTION,
-        "templateUnusedPeriod": "2s",
-        "templateCollectPeriod": "200ms",
-        "maxBackoff": "2s",
-        "policySyncPeriod": "200ms",
-        "policyCountsPeriod": "500ms",
-        "inventoryUpdatePeriod": "200ms",
+    **{
+        section: {name: IMPATIENT[section][name] for name in names}
+        for section, names in KNOWN.items()
     },
-    "signing": {"keyPublishPeriod": "200ms"},
     "webhook": {"drain": "500ms", "maxDrain": "5s", "requestsPerConnection": 4},
 }
 """Settings, all of the earlier version, so that the story does not wait for grace periods."""

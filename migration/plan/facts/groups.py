@@ -18,6 +18,7 @@ _LEADER_WORKER_SET: Final = "leaderworkerset.sigs.k8s.io/name"
 _RAY_CREATOR: Final = "ray.io/originated-from-crd"
 """The label of pods of a RayCluster with the kind that it was made for."""
 _OTHERS: Final = "its {} may start its other pods anew, too, and their work with them"
+_RAY_CLUSTER: Final = "RayCluster"
 _RAY: Final = "its tasks, actors and objects are lost, and with the head those of the whole RayCluster, unless Redis has its state"
 
 
@@ -39,6 +40,7 @@ class Group(NamedTuple):
     loss: str
 
 
+_LEADER_WORKER_SETS: Final = ("leaderworkerset.x-k8s.io", "LeaderWorkerSet")
 _GROUPS: Final[Mapping[tuple[str, str], Group]] = {
     ("batch.volcano.sh", "Job"): Group(Ending.WAITS, _OTHERS),
     ("jobset.x-k8s.io", "JobSet"): Group(Ending.WAITS, _OTHERS),
@@ -48,8 +50,8 @@ _GROUPS: Final[Mapping[tuple[str, str], Group]] = {
     ("kubeflow.org", "PyTorchJob"): Group(Ending.WAITS, _OTHERS),
     ("kubeflow.org", "TFJob"): Group(Ending.WAITS, _OTHERS),
     ("kubeflow.org", "XGBoostJob"): Group(Ending.WAITS, _OTHERS),
-    ("leaderworkerset.x-k8s.io", "LeaderWorkerSet"): Group(Ending.EVICTED, _OTHERS),
-    ("ray.io", "RayCluster"): Group(Ending.ASKS, _RAY),
+    _LEADER_WORKER_SETS: Group(Ending.EVICTED, _OTHERS),
+    ("ray.io", _RAY_CLUSTER): Group(Ending.ASKS, _RAY),
     ("trainer.kubeflow.org", "TrainJob"): Group(Ending.WAITS, _OTHERS),
 }
 """API group and kind of the controller of pods."""
@@ -59,14 +61,16 @@ _RAY_CREATORS: Final = {"RayJob": Ending.WAITS, "RayService": Ending.EVICTED}
 def group_of(pod: Mapping[str, Any]) -> Group | None:
     """Return the loss of a pod's group by its eviction; None if it has no such group."""
     labels = text_map(pod, "metadata", "labels")
-    key = ("leaderworkerset.x-k8s.io", "LeaderWorkerSet")
-    if _LEADER_WORKER_SET not in labels:
-        key = _controller(pod)
+    # Its own controller is a StatefulSet.
+    key = _LEADER_WORKER_SETS if _LEADER_WORKER_SET in labels else _controller(pod)
     group = _GROUPS.get(key)
     if group is None:
         return None
-    ending = _RAY_CREATORS.get(labels.get(_RAY_CREATOR, ""), group.ending)
-    return Group(ending if key[0] == "ray.io" else group.ending, group.loss.format(key[1]))
+    _, kind = key
+    ending = group.ending
+    if kind == _RAY_CLUSTER:
+        ending = _RAY_CREATORS.get(labels.get(_RAY_CREATOR, ""), ending)
+    return Group(ending, group.loss.format(kind))
 
 
 def _controller(pod: Mapping[str, Any]) -> tuple[str, str]:

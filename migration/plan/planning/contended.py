@@ -3,7 +3,6 @@
 The plan places an evicted pod where it leaves room for later waves; kube-scheduler does not know of these.
 """
 
-from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from math import ceil
 from typing import Final, NamedTuple
@@ -70,13 +69,13 @@ def with_contended(
         and usable.get(workload.key.reference)
         and workload.members.isdisjoint(bound_pods)
     }
+    places = [_places(entry) for entry in details]
     # Workloads that may use the same nodes have the same need, and a wave has many of them.
     needs = {
         (need.number, need.nodes, need.size): need
-        for wave, entry in zip(waves, details, strict=True)
-        for need in _needs(wave.wave, entry, sizes, usable)
+        for wave, entry, own_places in zip(waves, details, places, strict=True)
+        for need in _needs(wave.wave, entry, own_places, sizes, usable)
     }
-    places = [_places(entry) for entry in details]
     contests: dict[tuple[int, str], dict[frozenset[str], _Contest]] = {}
     # Of needs for the same nodes the tightest remains.
     for need in sorted(needs.values(), key=lambda need: (-need.spare, -need.number)):
@@ -101,17 +100,16 @@ def with_contended(
 def _needs(
     number: int,
     details: WaveDetails,
+    places: Mapping[str, Sequence[str]],
     sizes: Mapping[str, int],
     usable: Mapping[str, frozenset[str]],
 ) -> Iterator[_Need]:
-    """Yield the needs of a wave's evicted pods; those with a volume of their node wait for that node alone."""
-    after = Counter(key.workload for key in details.places)
+    """Yield the needs of a wave's evicted pods."""
     drained = {name for name, use in details.during.items() if use.state is NodeState.DRAINED}
     for reference, size in sizes.items():
         # Pods of a DaemonSet look for devices of their own node only.
-        if _moving(details, reference, after[reference]) and not reference.startswith(
-            f"{DAEMON_SET}/"
-        ):
+        moving = _moving(details, reference, len(places.get(reference, ())))
+        if moving and not reference.startswith(f"{DAEMON_SET}/"):
             nodes = usable[reference]
             spare = _room(details.during, nodes - drained, size)
             yield _Need(number, reference, nodes, size, spare)
