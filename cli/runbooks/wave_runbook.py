@@ -257,14 +257,15 @@ def _node_parts(
 def _wait_lines(wave: Wave, nodes: Sequence[PlannedNode], reason: str) -> Iterator[str]:
     """Yield the commands that cordon nodes, and wait for the work and the budgets of the first.
 
-    Nodes without work are cordoned with the first one. One with work is cordoned alone: the wait may be long.
+    Nodes are cordoned with the first one, but for those with work that ends: the wait for that may be long, so each of
+    these is cordoned alone. Pods that never end are asked about without a wait.
 
     Args:
         wave: The wave with its work.
         nodes: The nodes that are not drained yet.
         reason: A comment on the later ones.
     """
-    waiting = {work.node for work in wave.work if work.waits}
+    waiting = {work.node for work in wave.work if work.waits and not work.never_ends}
     first, *later = (node.name for node in nodes)
     names = [first]
     if first in waiting:

@@ -1,4 +1,4 @@
-"""`drawbridge plan`: workloads that a drain leaves without any pod are named before."""
+"""`drawbridge plan`: workloads that a drain leaves without any pod, or with half of them, are named before."""
 
 from pathlib import Path
 from typing import Any, Final
@@ -20,7 +20,7 @@ ONLY: Final = (
     [
         (["gpu-0"] * 3, [], ALL),
         (["gpu-0"], [], ONLY),
-        (["gpu-0", "gpu-0", "gpu-2"], [], ""),
+        (["gpu-0", "gpu-1", "gpu-2"], [], ""),
         (["gpu-0"] * 3, [budget(app="web", maxUnavailable=1)], ""),
         (["gpu-0"] * 3, [budget(app="other", maxUnavailable=1)], ALL),
     ],
@@ -47,6 +47,41 @@ def test_a_workload_whose_pods_all_leave_at_once_is_named(
     assert all(note.startswith(expected) for note in notes)
     assert (["Deployment/team/web"] if expected else []) == wave["emptiedWorkloads"]
     assert bool(expected) is ("its drains evict" in script(tmp_path, "preflight", wave["wave"]))
+
+
+@pytest.mark.parametrize(
+    ("pods", "others", "expected"),
+    [
+        (["gpu-0", "gpu-0", "gpu-0", "gpu-2"], [], "3 of 4 of Deployment/team/web"),
+        (["gpu-0", "gpu-2"], [], "1 of 2 of Deployment/team/web"),
+        (["gpu-0", "gpu-2", "gpu-2"], [], ""),
+        (["gpu-0", "gpu-0", "gpu-2"], [budget(app="web", maxUnavailable=1)], ""),
+    ],
+    ids=["most of them", "half of them", "fewer", "a budget"],
+)
+def test_a_workload_that_loses_half_of_its_pods_is_named_with_their_number(
+    tmp_path: Path, pods: list[str], others: list[dict[str, Any]], expected: str
+) -> None:
+    """Only those that lose all were named: a reader found five pods of six on one node."""
+    objects = [
+        *(plugin_node(f"gpu-{number}") for number in range(3)),
+        namespace("team"),
+        *workload("web", {GPU: "1"}, pods),
+        *others,
+    ]
+
+    plan = planned(tmp_path, objects, "--wave-nodes", 1)
+
+    (wave,) = [
+        wave for wave in plan["waves"] if ["gpu-0"] == [node["name"] for node in wave["nodes"]]
+    ]
+    halved = {"Deployment/team/web": pods.count("gpu-0")} if expected else {}
+    notes = [note for note in wave["notes"] if "at least half" in note]
+    text = "its drains evict at least half of the pods of a workload at once, {}, and no PodDisruptionBudget selects them: "
+    assert halved == wave["halvedWorkloads"]
+    assert bool(expected) is bool(notes)
+    assert all(note.startswith(text.format(expected)) for note in notes)
+    assert bool(expected) is ("at least half" in script(tmp_path, "preflight", wave["wave"]))
 
 
 def test_pods_that_are_asked_about_and_pods_with_volumes_of_their_node_have_words_of_their_own(

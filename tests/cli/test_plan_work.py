@@ -522,6 +522,40 @@ def test_pods_that_never_end_come_last_and_nothing_waits_behind_them(tmp_path: P
     assert WAY_ON in script
 
 
+def test_nodes_with_pods_that_never_end_are_cordoned_together(tmp_path: Path) -> None:
+    """The pods of the first node, created again, could get the second one, which was drained next."""
+    second = named("other", service(ENDLESS))
+    second[1]["spec"]["nodeName"] = "gpu-1"
+    plan = planned(tmp_path, [*service(ENDLESS), *second], "--wave-nodes", 2)
+
+    number = len(plan["waves"])
+    assert ["gpu-0", "gpu-1"] == [node["name"] for node in plan["waves"][-1]["nodes"]]
+    for name, nodes in (("switch", "gpu-0 gpu-1"), ("rollback", "gpu-1 gpu-0")):
+        text = (tmp_path / "plan" / f"wave-{number}" / f"{name}.sh").read_text()
+        assert f"kubectl cordon {nodes}\n  finish_work {nodes}\n" in text
+        assert "while others were waited for" not in text
+
+
+@pytest.mark.parametrize(
+    ("objects", "nodes"),
+    [
+        ([*job("gpu-0"), *named("sweep", job("gpu-1"))], "gpu-0 gpu-1"),
+        (service(ENDLESS), "gpu-0"),
+        (service(), ""),
+    ],
+    ids=["Jobs", "a pod that never ends", "no work"],
+)
+def test_a_note_has_the_command_that_keeps_new_work_away(
+    tmp_path: Path, objects: Objects, nodes: str
+) -> None:
+    """A reader saw that the head of a RayCluster may come to a node of the last wave between two waves."""
+    plan = planned(tmp_path, objects, "--wave-nodes", 3)
+
+    notes = [note for note in plan["waves"][-1]["notes"] if "may get" in note]
+    assert [bool(nodes)] * len(notes) == [f"kubectl cordon {nodes} before" in note for note in notes]
+    assert bool(nodes) is bool(notes)
+
+
 FLAGS: Final = DocumentFlags(
     snapshots=(), live=True, kubeconfig=None, context=None, profile_directory=None, settings=None
 )

@@ -232,6 +232,8 @@ class Wave(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
             from nodes of HAMi.
         emptied_workloads: Workloads, as `Kind/namespace/name`, of which all pods are on its nodes when it begins, and
             no PodDisruptionBudget selects them.
+        halved_workloads: Workloads with other pods, as `Kind/namespace/name`, that lose at least half of their pods by
+            its drains, and no PodDisruptionBudget selects them, to the number of these.
     """
 
     wave: int
@@ -250,6 +252,7 @@ class Wave(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     stranded_pods: tuple[str, ...] = ()
     stray_workloads: tuple[str, ...] = ()
     emptied_workloads: tuple[str, ...] = ()
+    halved_workloads: Mapping[str, int] = {}
     coupled_until: int = 0
     partial_namespaces: tuple[PartialNamespace, ...] = ()
     formerly_selective: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""Workloads left without a pod by the drains of a wave until new ones are ready. Pure.
+"""Workloads left without a pod, or with half of their pods, by the drains of a wave until new ones are ready. Pure.
 
 A drain evicts all pods of its node at once, but for those that a PodDisruptionBudget makes wait, and the next drain does
 not wait until new pods are ready. Source: k8s.io/kubectl v0.37.1, pkg/drain.
@@ -40,10 +40,11 @@ def with_emptied(
     guarded: frozenset[tuple[str, str]],
     groups: Mapping[str, Workload],
 ) -> Wave:
-    """Return a wave with its unguarded workloads that have all their pods on its nodes.
+    """Return a wave with its unguarded workloads that have all their pods on its nodes, or at least half of them.
 
     They are there today, and no earlier wave takes them elsewhere, so this is no matter of where kube-scheduler puts them.
-    An only pod is named as well where the plan places it after an earlier wave; several are spread by kube-scheduler.
+    An only pod is named as well where the plan places it after an earlier wave; several are spread by kube-scheduler. Of
+    those with other pods at least half are there today, whatever comes there with an earlier wave.
 
     Args:
         wave: The wave.
@@ -59,23 +60,31 @@ def with_emptied(
             courses[entry.workload] = courses.get(entry.workload, frozenset()) | {entry.course}
     nodes = {node.name for node in wave.nodes}
     emptied: dict[str, int] = {}
+    halved: dict[str, int] = {}
     moved: set[str] = set()
+    totals: dict[str, int] = {}
     for reference, pods in sorted(leaving.items()):
         running = _running_pods(groups, reference)
+        if not running or not guarded.isdisjoint(running):
+            continue
         is_there = nodes.issuperset(running.values())
-        if (
-            running
-            and pods >= max(len(running), details.placed.get(reference, 0))
-            and (is_there or len(running) == 1)
-            and guarded.isdisjoint(running)
-        ):
+        totals[reference] = total = max(len(running), details.placed.get(reference, 0))
+        if pods >= total and (is_there or len(running) == 1):
             emptied[reference] = pods
             if not is_there:
                 moved.add(reference)
+        elif 2 * (half := min(pods, sum(map(nodes.__contains__, running.values())))) >= total:
+            halved[reference] = half
     return msgspec.structs.replace(
         wave,
         emptied_workloads=tuple(emptied),
-        notes=(*wave.notes, *_notes(emptied, courses, moved), *_restart_notes(wave, emptied)),
+        halved_workloads=halved,
+        notes=(
+            *wave.notes,
+            *_notes(emptied, courses, moved),
+            *_halved_notes(halved, totals),
+            *_restart_notes(wave, emptied),
+        ),
     )
 
 
@@ -130,6 +139,19 @@ def _notes(
     if bound:
         yield (
             f"its drains evict all pods of {_names(bound)}, with volumes of their node: none runs until that is back"
+        )
+
+
+def _halved_notes(halved: Mapping[str, int], totals: Mapping[str, int]) -> Iterator[str]:
+    """Yield a note on the workloads that lose at least half of their pods, with the number of these and of all."""
+    names = [
+        f"{pods} of {totals[reference]} of {reference}" for reference, pods in halved.items()
+    ]
+    if names:
+        yield (
+            f"its drains evict at least half of the pods of a workload at once, {_names(names)}, and no PodDisruptionBudget "
+            "selects them: the other pods have all the load until new ones are ready; where they are too few, create one "
+            "with maxUnavailable 1 first"
         )
 
 
