@@ -88,5 +88,22 @@ def namespace_texts(wave: Wave) -> tuple[str, ...]:
     )
 
 
+def losses_text(plan: Plan) -> str:
+    """Return the losses of nodes that were tried, and the meaning of the setting for them."""
+    if not plan.tried_losses:
+        return "No loss of a node was tried (--spare-nodes 0): where one is lost during a wave or after it, pods may lack devices."
+    lost = count_text(plan.tried_losses, "node")
+    tried = (
+        f"After each wave the loss of {lost} was tried, of those with device plugins and of those with DRA drivers: the "
+        "largest of all, and of each group that the same pods may use."
+    )
+    if plan.spare_nodes:
+        return f"{tried} It leaves no more pods without devices than today; what cannot have that has no wave (--spare-nodes {plan.spare_nodes})."
+    return (
+        f"{tried} Where it leaves more pods without devices than today, a note of the wave says so, and the wave stays "
+        f"(spareNodes: 0 in plan.yaml); --spare-nodes {plan.tried_losses} holds such nodes and namespaces instead."
+    )
+
+
 def _join_names(names: tuple[str, ...]) -> str:
     return join_names(names) or "-"

@@ -17,7 +17,7 @@ from cli.runbooks.driver_runbook import (
 )
 from cli.runbooks.object_changes import FieldChange, change_command, change_lines
 from cli.runbooks.opt_in_runbook import COMMIT_TIMEOUT, commit_line
-from cli.runbooks.plan_text import namespace_texts
+from cli.runbooks.plan_text import losses_text, namespace_texts
 from cli.runbooks.shell import (
     CLUSTER_SCRIPT,
     cluster_script,
@@ -174,6 +174,8 @@ def _readme_waves(plan: Plan, inputs: Iterable[str]) -> Iterator[str]:
     ]
     if cordoned:
         yield f"Those of {_cell(join_names(cordoned))} count, too: no pod gets them while the node is cordoned."
+    yield ""
+    yield losses_text(plan)
     yield ""
     yield "Workloads are those that get claims with a wave, and those that keep their device keys with pods on its nodes."
     yield "Leaving pods are those with devices on the nodes of a wave: evicted ones, and others that a script waits for or asks"

@@ -324,6 +324,31 @@ def test_each_side_can_lose_its_largest_node(tmp_path: Path) -> None:
             assert not pods or pods <= (nodes - 1) * 4, wave["wave"]
 
 
+@pytest.mark.parametrize(
+    ("options", "numbers", "text"),
+    [
+        (
+            (),
+            (0, 1),
+            "a note of the wave says so, and the wave stays (spareNodes: 0 in plan.yaml); --spare-nodes 1 holds",
+        ),
+        (("--spare-nodes", 0), (0, 0), "No loss of a node was tried (--spare-nodes 0)"),
+        (("--spare-nodes", 2), (2, 2), "what cannot have that has no wave (--spare-nodes 2)"),
+    ],
+    ids=["by default", "none", "two"],
+)
+def test_the_setting_for_nodes_to_spare_is_told_with_what_was_tried(
+    tmp_path: Path, options: tuple[object, ...], numbers: tuple[int, int], text: str
+) -> None:
+    """A reader found spareNodes 0 in plan.yaml, and a note on losses that were tried."""
+    nodes = [plugin_node(f"gpu-{number}") for number in range(6)]
+    plan = planned(tmp_path, [*nodes, *workload("web", {GPU: "1"}, ["gpu-0"])], *options)
+
+    assert numbers == (plan["spareNodes"], plan["triedLosses"])
+    for name in ("README.md", "plan.html"):
+        assert text in (tmp_path / "plan" / name).read_text()
+
+
 def test_without_a_node_to_spare_it_is_held_and_says_how_to_do_without(tmp_path: Path) -> None:
     tight = [hami_node("h00"), hami_node("h01"), *workload("web", WHOLE, ["h00", "h00"])]
 

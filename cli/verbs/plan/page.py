@@ -6,7 +6,7 @@ from typing import Final
 from answers.manifests.not_modelled import NOT_MODELLED
 from cli.html.elements import Child, Markup, element, join
 from cli.html.page import badge, build_page, lines, names, row, section, table, tiles
-from cli.runbooks.plan_text import namespace_texts
+from cli.runbooks.plan_text import losses_text, namespace_texts
 from findings.text import count_text, join_names, reference_text
 from migration.plan.facts.work import describe_work
 from migration.plan.model.plan import Held, Plan, PlannedWorkload, Wave
@@ -50,7 +50,7 @@ def format_plan_page(plan: Plan, details: Sequence[WaveDetails]) -> str:
         None if plan.complete else element("p", badge("not complete", "bad"), _INCOMPLETE),
         tiles(_tiles(plan, details)),
         section("Timeline", _timeline(plan), note=_LEAVING),
-        section("Risks", _risks(plan)),
+        section("Risks", _risks(plan), note=losses_text(plan) if plan.waves else ""),
         section("Without a wave", _without_wave(plan.held)) if plan.held else None,
         section("Devices", *_overview(plan, details), note=_LEGEND) if details else None,
         *(_wave(wave, entry) for wave, entry in waves),

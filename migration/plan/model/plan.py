@@ -391,7 +391,9 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
             without one.
         managed: Object that is changed, as `Kind/namespace/name`, to what manages it.
         proposals: The proposals that a person has to confirm before anything is run.
-        spare_nodes: The number of nodes of each side that may be lost after a wave.
+        spare_nodes: The number of nodes of each side that may be lost after every wave, else something is held.
+        tried_losses: The number of nodes of each side whose loss was tried after each wave; where nothing is held for
+            it, a note names the waves that cannot have it.
         time_slicing: `whole` where each pod that has a part of a GPU may get a whole one; else empty.
         complete: The search for waves was not interrupted; a plan that is not may not be run.
     """
@@ -415,6 +417,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     plugin_label: str = ""
     managed: Mapping[str, str] = {}
     spare_nodes: int = 0
+    tried_losses: int = 0
     time_slicing: str = ""
     complete: bool = True
     quota_effects: Mapping[str, tuple[str, ...]] = {}

@@ -253,6 +253,7 @@ def build_plan(question: PlanQuestion, policy: Policy, progress: PlanProgress) -
         wave_nodes=policy.wave_nodes,
         keep_free=policy.keep_free,
         spare_nodes=policy.spare_nodes,
+        tried_losses=policy.tried_losses,
         time_slicing=WHOLE if question.gives_whole else "",
         complete=waves.complete,
         gpu_operator=operator,

@@ -93,6 +93,11 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     leaves_work: bool = False
     leaves_endless: bool = False
 
+    @property
+    def tried_losses(self) -> int:
+        """Return the number of nodes of a side whose loss is tried after each wave."""
+        return with_spare(self).spare_nodes if self.notes_loss else self.spare_nodes
+
     def leaves_nothing(self, nodes: Sequence[Candidate]) -> bool:
         """Return True if there are none of the nodes that are to be left, so that the next policy is the same."""
         if self.leaves_work:
