@@ -88,6 +88,22 @@ def namespace_texts(wave: Wave) -> tuple[str, ...]:
     )
 
 
+def free_by_kind(wave: Wave) -> dict[str, str]:
+    """Return each kind of node to the text of its free devices before and after a wave; empty for one kind."""
+    texts = {}
+    for entry in wave.free_by_kind:
+        sides = (("keys", entry.for_keys), ("claims", entry.for_claims))
+        parts = [
+            f"{side} {report.before}"
+            if report.before == report.after
+            else f"{side} {report.before}, then {report.after}"
+            for side, report in sides
+            if report.before or report.after
+        ]
+        texts[entry.kind] = "; ".join(parts) or "none"
+    return texts
+
+
 def losses_text(plan: Plan) -> str:
     """Return the losses of nodes that were tried, and the meaning of the setting for them."""
     if not plan.tried_losses:

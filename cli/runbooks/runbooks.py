@@ -17,7 +17,7 @@ from cli.runbooks.driver_runbook import (
 )
 from cli.runbooks.object_changes import FieldChange, change_command, change_lines
 from cli.runbooks.opt_in_runbook import COMMIT_TIMEOUT, commit_line
-from cli.runbooks.plan_text import losses_text, namespace_texts
+from cli.runbooks.plan_text import free_by_kind, losses_text, namespace_texts
 from cli.runbooks.shell import (
     CLUSTER_SCRIPT,
     cluster_script,
@@ -195,6 +195,21 @@ def _readme_waves(plan: Plan, inputs: Iterable[str]) -> Iterator[str]:
             f"{wave.free_for_claims.before}, then {wave.free_for_claims.after}",
         )
         yield f"| {' | '.join(map(_cell, cells))} |"
+    yield from _readme_kinds(plan)
+
+
+def _readme_kinds(plan: Plan) -> Iterator[str]:
+    """Yield the free devices of each kind of node, where there are several."""
+    texts = [free_by_kind(wave) for wave in plan.waves]
+    if not any(texts):
+        return
+    yield ""
+    yield "Free devices by kind of node, of device plugins for keys and of DRA drivers for claims:"
+    yield ""
+    yield f"| wave | {' | '.join(map(_cell, texts[0]))} |"
+    yield f"| --- |{' --- |' * len(texts[0])}"
+    for wave, kinds in zip(plan.waves, texts, strict=True):
+        yield f"| {' | '.join(map(_cell, (str(wave.wave), *kinds.values())))} |"
 
 
 def _readme_start(plan: Plan, inputs: Iterable[str]) -> Iterator[str]:

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import pytest
 
-from testing.documents import api_object, namespace
+from testing.documents import api_object, namespace, node
 from testing.html_pages import Outline
 from testing.migration import GPU, SHARE, hami_node, plugin_node, workload
 from testing.plan import planned
@@ -121,3 +121,57 @@ def test_a_card_has_no_more_shares_than_it_has_memory_for(tmp_path: Path) -> Non
     assert [] == plan["held"]
     (before, *_) = in_use(tmp_path, 1)["hami-0"]
     assert "device plugin 2 of 2 in use" == before
+
+
+def product_node(name: str, product: str) -> dict[str, Any]:
+    return plugin_node(name, **{"nvidia.com/gpu.product": product})
+
+
+def test_free_devices_are_told_for_each_product(tmp_path: Path) -> None:
+    """A reader saw 116 free devices in all, and not that H100s were short."""
+    nodes = [product_node(f"a-{number}", "A100") for number in range(3)]
+    nodes += [product_node(f"h-{number}", "H100") for number in range(2)]
+    pods = workload("web", {GPU: "1"}, ["h-0"] * 3, nodeSelector={"nvidia.com/gpu.product": "H100"})
+
+    plan = planned(tmp_path, [*nodes, namespace("team"), *pods], "--wave-nodes", 4)
+
+    kinds = [
+        {
+            entry["kind"]: (entry["forKeys"]["before"], entry["forClaims"]["after"])
+            for entry in wave["freeByKind"]
+        }
+        for wave in plan["waves"]
+    ]
+    assert {"A100": (12, 0), "H100": (5, 4)} == kinds[0]
+    for wave in plan["waves"]:
+        for key, total in (("forKeys", "freeForKeys"), ("forClaims", "freeForClaims")):
+            for moment in ("before", "after"):
+                assert wave[total][moment] == sum(
+                    entry[key][moment] for entry in wave["freeByKind"]
+                )
+    readme = (tmp_path / "plan" / "README.md").read_text()
+    assert "| wave | A100 | H100 |" in readme
+    assert "| 1 | keys 12 | keys 5, then 1; claims 0, then 4 |" in readme
+    page = " ".join(Outline((tmp_path / "plan" / "plan.html").read_text()).texts)
+    assert "Free devices by kind of node" in page
+    assert "keys 5, then 1; claims 0, then 4" in page
+
+
+@pytest.mark.parametrize("product", ["A100", ""], ids=["one product", "none known"])
+def test_free_devices_of_one_product_stand_in_one_place(tmp_path: Path, product: str) -> None:
+    nodes = [product_node(f"a-{number}", product) for number in range(3)]
+
+    plan = planned(tmp_path, [*nodes, namespace("team"), *workload("web", {GPU: "1"}, ["a-0"])])
+
+    assert all([] == wave["freeByKind"] for wave in plan["waves"])
+    assert "by kind" not in (tmp_path / "plan" / "README.md").read_text()
+
+
+def test_mig_devices_and_gpus_of_one_product_are_of_two_kinds(tmp_path: Path) -> None:
+    sizes = node("mig-0", {"nvidia.com/mig-1g.10gb": "8"}, {"nvidia.com/gpu.product": "A100"})
+    nodes = [product_node("a-0", "A100"), product_node("a-1", "A100"), sizes]
+
+    plan = planned(tmp_path, [*nodes, namespace("team"), *workload("web", {GPU: "1"}, ["a-0"])])
+
+    kinds = [entry["kind"] for entry in plan["waves"][0]["freeByKind"]]
+    assert ["A100", "A100 (nvidia.com/mig-1g.10gb)"] == kinds

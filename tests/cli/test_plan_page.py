@@ -134,7 +134,7 @@ def test_what_leaves_is_grouped_by_its_course(tmp_path: Path) -> None:
         assert number == sum(wave[field] for wave in planned_waves)
     readme = (tmp_path / "plan" / "README.md").read_text()
     for wave in planned_waves:
-        (line,) = (line for line in readme.splitlines() if line.startswith(f"| {wave['wave']} |"))
+        line = next(line for line in readme.splitlines() if line.startswith(f"| {wave['wave']} |"))
         assert [str(wave[field]) for _, field in counted.values()] == line.split(" | ")[4:6]
     workloads = {
         entry["object"] for wave in document(tmp_path)["waves"] for entry in wave["workloads"]

@@ -6,7 +6,7 @@ from typing import Final
 from answers.manifests.not_modelled import NOT_MODELLED
 from cli.html.elements import Child, Markup, element, join
 from cli.html.page import badge, build_page, lines, names, row, section, table, tiles
-from cli.runbooks.plan_text import losses_text, namespace_texts
+from cli.runbooks.plan_text import free_by_kind, losses_text, namespace_texts
 from findings.text import count_text, join_names, reference_text
 from migration.plan.facts.work import describe_work
 from migration.plan.model.plan import Held, Plan, PlannedWorkload, Wave
@@ -49,7 +49,7 @@ def format_plan_page(plan: Plan, details: Sequence[WaveDetails]) -> str:
         ", ".join(filter(None, facts)),
         None if plan.complete else element("p", badge("not complete", "bad"), _INCOMPLETE),
         tiles(_tiles(plan, details)),
-        section("Timeline", _timeline(plan), note=_LEAVING),
+        section("Timeline", _timeline(plan), _free_by_kind(plan), note=_LEAVING),
         section("Risks", _risks(plan), note=losses_text(plan) if plan.waves else ""),
         section("Without a wave", _without_wave(plan.held)) if plan.held else None,
         section("Devices", *_overview(plan, details), note=_LEGEND) if details else None,
@@ -126,6 +126,21 @@ def _timeline(plan: Plan) -> Markup:
         *("Free for keys", "Free for claims"),
     )
     return table("The waves in their order", head, rows)
+
+
+def _free_by_kind(plan: Plan) -> Markup | None:
+    """Return the free devices of each kind of node around each wave; None where there is one kind."""
+    texts = [free_by_kind(wave) for wave in plan.waves]
+    if not any(texts):
+        return None
+    return table(
+        "Free devices by kind of node, of device plugins for keys and of DRA drivers for claims",
+        ("Wave", *texts[0]),
+        (
+            row(f"Wave {wave.wave}", *kinds.values())
+            for wave, kinds in zip(plan.waves, texts, strict=True)
+        ),
+    )
 
 
 def _bar(before: int, after: int, total: int) -> Markup:

@@ -200,6 +200,14 @@ class FreeDevicesReport(msgspec.Struct, frozen=True, kw_only=True):
     after: int = 0
 
 
+class FreeOfKind(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The free devices of the nodes with one kind of devices, by the pods that may use them."""
+
+    kind: str
+    for_keys: FreeDevicesReport
+    for_claims: FreeDevicesReport
+
+
 class Wave(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Nodes that are switched together, and then the namespaces that are opted in.
 
@@ -219,6 +227,7 @@ class Wave(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         free_after: The devices without a consumer, of all nodes, when the wave is done.
         free_for_keys: The free devices of device plugins, for pods with device keys.
         free_for_claims: The free devices of DRA drivers, for pods with claims.
+        free_by_kind: Both for each kind of node, such as a product; empty where there is one kind.
         split: It has fewer nodes than were asked for, since more did not fit.
         notes: The notes for a person.
         work: Pods of its nodes that lose something when they are evicted.
@@ -259,6 +268,7 @@ class Wave(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     former_labels: Mapping[str, str | None] = {}
     free_for_keys: FreeDevicesReport = FreeDevicesReport()
     free_for_claims: FreeDevicesReport = FreeDevicesReport()
+    free_by_kind: tuple[FreeOfKind, ...] = ()
 
     @property
     def opted_in(self) -> tuple[str, ...]:

@@ -74,6 +74,7 @@ from migration.plan.planning.contended import with_contended
 from migration.plan.planning.cron_jobs import with_cron_jobs
 from migration.plan.planning.daemon_sets import daemon_sets_by_node
 from migration.plan.planning.emptied import guarded_pods, with_emptied
+from migration.plan.planning.free_by_kind import node_kinds, with_free_by_kind
 from migration.plan.planning.namespaces import invalid_name, split_namespaces
 from migration.plan.planning.node_uses import nodes_by_use
 from migration.plan.planning.strays import with_strays
@@ -309,9 +310,12 @@ def build_plan(question: PlanQuestion, policy: Policy, progress: PlanProgress) -
         )
         for wave, details in zip(plan.waves, waves.details, strict=True)
     )
-    guarded = guarded_pods(prepared.evidence)
+    guarded, kinds = guarded_pods(prepared.evidence), node_kinds(prepared.cluster)
     counted = tuple(
-        with_emptied(with_pod_counts(wave, details), details, guarded, prepared.groups)
+        with_emptied(
+            with_free_by_kind(with_pod_counts(wave, details), details, kinds),
+            *(details, guarded, prepared.groups),
+        )
         for wave, details in zip(plan.waves, all_details, strict=True)
     )
     return BuiltPlan(
