@@ -199,7 +199,7 @@ def _readme_waves(plan: Plan, inputs: Iterable[str]) -> Iterator[str]:
 
 
 def _readme_kinds(plan: Plan) -> Iterator[str]:
-    """Yield the free devices of each kind of node, where there are several."""
+    """Yield the free devices of each kind of node; nothing for a cluster with one kind."""
     texts = [free_by_kind(wave) for wave in plan.waves]
     if not any(texts):
         return

@@ -523,7 +523,7 @@ def test_pods_that_never_end_come_last_and_nothing_waits_behind_them(tmp_path: P
 
 
 def test_nodes_with_pods_that_never_end_are_cordoned_together(tmp_path: Path) -> None:
-    """The pods of the first node, created again, could get the second one, which was drained next."""
+    """The pods of the first node, created again, could get the second one, and were evicted from it next."""
     second = named("other", service(ENDLESS))
     second[1]["spec"]["nodeName"] = "gpu-1"
     plan = planned(tmp_path, [*service(ENDLESS), *second], "--wave-nodes", 2)
@@ -552,7 +552,9 @@ def test_a_note_has_the_command_that_keeps_new_work_away(
     plan = planned(tmp_path, objects, "--wave-nodes", 3)
 
     notes = [note for note in plan["waves"][-1]["notes"] if "may get" in note]
-    assert [bool(nodes)] * len(notes) == [f"kubectl cordon {nodes} before" in note for note in notes]
+    assert [bool(nodes)] * len(notes) == [
+        f"kubectl cordon {nodes} before" in note for note in notes
+    ]
     assert bool(nodes) is bool(notes)
 
 

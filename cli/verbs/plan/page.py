@@ -129,7 +129,7 @@ def _timeline(plan: Plan) -> Markup:
 
 
 def _free_by_kind(plan: Plan) -> Markup | None:
-    """Return the free devices of each kind of node around each wave; None where there is one kind."""
+    """Return the free devices of each kind of node around each wave; None for a cluster with one kind."""
     texts = [free_by_kind(wave) for wave in plan.waves]
     if not any(texts):
         return None

@@ -144,9 +144,7 @@ def _notes(
 
 def _halved_notes(halved: Mapping[str, int], totals: Mapping[str, int]) -> Iterator[str]:
     """Yield a note on the workloads that lose at least half of their pods, with the number of these and of all."""
-    names = [
-        f"{pods} of {totals[reference]} of {reference}" for reference, pods in halved.items()
-    ]
+    names = [f"{pods} of {totals[reference]} of {reference}" for reference, pods in halved.items()]
     if names:
         yield (
             f"its drains evict at least half of the pods of a workload at once, {_names(names)}, and no PodDisruptionBudget "

@@ -1,4 +1,4 @@
-"""The free devices of each kind of node around a wave, where a cluster has several kinds. Pure."""
+"""The free devices of each kind of node around a wave, in clusters with several kinds. Pure."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -33,7 +33,7 @@ def _legacy_kind(node: NodeDevices) -> str:
 
 
 def with_free_by_kind(wave: Wave, details: WaveDetails, kinds: Mapping[str, str]) -> Wave:
-    """Return a wave with the free devices of each kind of node, where there are several.
+    """Return a wave with the free devices of each kind of node, unless there is one kind.
 
     Args:
         wave: The wave.
@@ -56,9 +56,7 @@ def _reports(details: WaveDetails, kinds: Mapping[str, str]) -> Iterator[FreeOfK
         )
 
 
-def _free(
-    uses: Mapping[str, NodeUse], kinds: Mapping[str, str]
-) -> Counter[tuple[str, NodeState]]:
+def _free(uses: Mapping[str, NodeUse], kinds: Mapping[str, str]) -> Counter[tuple[str, NodeState]]:
     """Return each kind and state of nodes to the number of their free devices."""
     counts: Counter[tuple[str, NodeState]] = Counter()
     for name, use in uses.items():

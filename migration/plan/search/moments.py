@@ -95,7 +95,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def tried_losses(self) -> int:
-        """Return the number of nodes of a side whose loss is tried after each wave."""
+        """Return the number of nodes of a side that are lost together, as a trial after each wave."""
         return with_spare(self).spare_nodes if self.notes_loss else self.spare_nodes
 
     def leaves_nothing(self, nodes: Sequence[Candidate]) -> bool:
