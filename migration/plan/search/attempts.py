@@ -1,8 +1,7 @@
 """The largest wave that fits at a moment: its nodes, and its namespaces. Pure."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from itertools import chain
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
@@ -16,6 +15,7 @@ from migration.plan.search.moments import (
     Moment,
     Obstacle,
     Policy,
+    rounds,
     stage_after,
 )
 from migration.plan.search.parts import Part
@@ -93,7 +93,7 @@ class WaveSearch:
             attempt = self._try(moment, (), len(moment.parts))
             return attempt or self._with_one_part(moment, None)
         waits = False
-        for nodes in _rounds(self._ordered(moment), self._policy):
+        for nodes in rounds(self._ordered(moment), self._policy):
             if nodes[0].has_work and not waits and self._servable(moment, frozenset()):
                 # Namespaces with nodes do not wait for the Jobs of others.
                 attempt = self._try(moment, (), len(moment.parts))
@@ -469,20 +469,3 @@ class WaveSearch:
             nodes = tuple(sorted(when.nodes))
             return Obstacle(moment=when.text, nodes=nodes, problem=problem, fix=_SPARE_LESS)
         return None
-
-
-def _rounds(ordered: Sequence[Candidate], policy: Policy) -> Iterator[list[Candidate]]:
-    """Yield the nodes to make a wave of, until one fits: without work, with work that ends, with other work, mixed ones.
-
-    What is switched or opted in beside a node with work would wait for that.
-    """
-    busy = [entry for entry in ordered if entry.has_work and not policy.leaves_work]
-    groups = [
-        [entry for entry in ordered if not entry.has_work],
-        [entry for entry in busy if not entry.never_ends],
-        [entry for entry in busy if entry.never_ends and not policy.leaves_endless],
-    ]
-    groups = [nodes for nodes in groups if nodes]
-    yield from groups
-    for number in range(2, len(groups) + 1):
-        yield list(chain.from_iterable(groups[:number]))

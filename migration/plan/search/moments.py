@@ -1,6 +1,7 @@
 """The state of a cluster between two waves, and the waves that are tried from there, as values. Pure."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from typing import NamedTuple
 
 import msgspec
@@ -226,3 +227,20 @@ def stage_after(stage: Stage, nodes: frozenset[str] | set[str], parts: Sequence[
         opted_in=stage.opted_in | {part.namespace for part in parts if part.completes},
         selected=stage.selected.union(*(part.workloads for part in parts)),
     )
+
+
+def rounds(ordered: Sequence[Candidate], policy: Policy) -> Iterator[list[Candidate]]:
+    """Yield the nodes to make a wave of, until one fits: without work, with work that ends, with other work, mixed ones.
+
+    What is switched or opted in beside a node with work would wait for that.
+    """
+    busy = [entry for entry in ordered if entry.has_work and not policy.leaves_work]
+    groups = [
+        [entry for entry in ordered if not entry.has_work],
+        [entry for entry in busy if not entry.never_ends],
+        [entry for entry in busy if entry.never_ends and not policy.leaves_endless],
+    ]
+    groups = [nodes for nodes in groups if nodes]
+    yield from groups
+    for number in range(2, len(groups) + 1):
+        yield list(chain.from_iterable(groups[:number]))
