@@ -124,7 +124,9 @@ def test_a_card_has_no_more_shares_than_it_has_memory_for(tmp_path: Path) -> Non
 
 
 def product_node(name: str, product: str) -> dict[str, Any]:
-    return plugin_node(name, **{"nvidia.com/gpu.product": product})
+    entry = plugin_node(name)
+    entry["metadata"]["labels"]["nvidia.com/gpu.product"] = product
+    return entry
 
 
 def test_free_devices_are_told_for_each_product(tmp_path: Path) -> None:

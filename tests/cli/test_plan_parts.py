@@ -50,6 +50,42 @@ def test_one_namespace_with_sixty_percent_of_the_devices_moves_in_parts(tmp_path
     assert ["ml"] == [name for wave in plan["waves"] for name in wave["namespaces"]]
 
 
+@pytest.mark.parametrize(
+    "options", [(), ("--spare-nodes", 1)], ids=["by default", "a node to spare"]
+)
+def test_a_note_says_why_no_more_of_a_namespace_moves(
+    tmp_path: Path, options: tuple[object, ...]
+) -> None:
+    """A reader found 19 workloads of 24 in a wave, and no reason."""
+    reason = "with Deployment/ml/web-12 as well, 1 pod has no devices: 1 of Deployment/ml/web-03, once h10 is lost"
+    plan = planned(tmp_path, one_namespace(16, 4, 38), "--wave-nodes", 4, *options)
+
+    notes = [
+        [note for note in wave["notes"] if note.startswith("namespace ml: ")]
+        for wave in plan["waves"]
+    ]
+    text = "namespace ml: {} of its 38 workloads get claims with this wave, and no more: {}"
+    shared = "each wave moves its share of the pods that get claims, by the number of its nodes"
+    assert [[text.format(12, reason)], [text.format(13, shared)], [], []] == notes
+    assert notes[0][0] in script(tmp_path, "preflight")
+
+
+def test_a_note_says_that_no_node_serves_more_of_a_namespace(tmp_path: Path) -> None:
+    """Each workload has a pool of its own, and one selects a label that the switch takes from its node."""
+    nodes = [in_pool(hami_node(f"{pool}-{number}"), pool) for pool in "ab" for number in range(2)]
+    objects = [*nodes, hami_node("held"), namespace("ml")]
+    objects += workload("old", SHARE, ["held"], namespace="ml", nodeSelector={"gpu": "on"})
+    for pool in "ab":
+        spec: dict[str, Any] = {"nodeSelector": {"pool": pool}}
+        objects += workload(f"web-{pool}", SHARE, [f"{pool}-0"], namespace="ml", **spec)
+
+    plan = planned(tmp_path, objects, "--wave-nodes", 1, "--spare-nodes", 0)
+
+    reason = "no node that Deployment/ml/web-b may use is switched by then"
+    text = f"namespace ml: 1 of its 3 workloads gets claims with this wave, and no more: {reason}"
+    assert [1] == [wave["wave"] for wave in plan["waves"] if text in wave["notes"]]
+
+
 def test_a_namespace_that_cannot_be_divided_converts_no_node(tmp_path: Path) -> None:
     nodes = [hami_node(f"h{number:02}", 4) for number in range(16)]
     on_nodes = [f"h{number // 4:02}" for number in range(38)]

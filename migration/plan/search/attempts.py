@@ -8,7 +8,7 @@ import msgspec
 
 from findings.text import join_names
 from migration.assessment.equivalence import NodeGroup
-from migration.plan.search.losses import NodeLosses
+from migration.plan.search.losses import Loss, NodeLosses
 from migration.plan.search.moments import (
     Attempt,
     Candidate,
@@ -289,6 +289,24 @@ class WaveSearch:
         losses = self._losses.find(moment, stage, attempt.after)
         return msgspec.structs.replace(attempt, without_spare=tuple(loss.side for loss in losses))
 
+    def explain_part(self, moment: Moment, attempt: Attempt, part: Part) -> str:
+        """Return the reason that a part gets no claims with a wave, too; empty for one that would fit."""
+        names = frozenset(entry.node.name for entry in attempt.nodes)
+        text = part.workloads[0] if part.workloads else "the rest of it"
+        if part not in self._servable(moment, names):
+            return f"no node that {text} may use is switched by then"
+        if part not in self._parts_with(moment, names):
+            return f"{text} has a DaemonSet, and none of its nodes is switched by then"
+        during = attempt.during
+        before = during.after(moment.placement) if during is not None else moment.placement
+        larger = self._switch(moment, attempt.nodes, before, (*attempt.parts, part))
+        if larger is None:
+            return f"with {text} as well, {self.obstacle.problem}" if self.obstacle else ""
+        stage = stage_after(moment.stage, names, larger.parts)
+        losses = self._losses.find(moment, stage, larger.after) if self._policy.notes_loss else ()
+        lost = [_lost_text(loss) for loss in losses if loss.side not in attempt.without_spare]
+        return f"with {text} as well, {lost[0]}" if lost else ""
+
     def explain(self, moment: Moment, node: Candidate) -> Obstacle | None:
         """Return the obstacle to a wave of one node; None if it fits."""
         self.obstacle = None
@@ -463,9 +481,12 @@ class WaveSearch:
             return None
         for loss in self._losses.find(moment, when.stage, after):
             self.lacks_spare = True
-            problem = (
-                f"{pods_have(loss.missing, 'no devices')}, once {join_names(loss.nodes)} is lost"
-            )
             nodes = tuple(sorted(when.nodes))
-            return Obstacle(moment=when.text, nodes=nodes, problem=problem, fix=_SPARE_LESS)
+            return Obstacle(
+                moment=when.text, nodes=nodes, problem=_lost_text(loss), fix=_SPARE_LESS
+            )
         return None
+
+
+def _lost_text(loss: Loss) -> str:
+    return f"{pods_have(loss.missing, 'no devices')}, once {join_names(loss.nodes)} is lost"

@@ -164,6 +164,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
         during: The placement while its nodes are drained; None without nodes.
         without_spare: The sides, device plugins or DRA drivers, that cannot lose a node after the
             wave.
+        part_reasons: Namespace that moves in part to the reason that no more of it does.
     """
 
     nodes: tuple[Candidate, ...]
@@ -172,6 +173,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     obstacles: tuple[Obstacle, ...] = ()
     during: Placement | None = None
     without_spare: tuple[str, ...] = ()
+    part_reasons: Mapping[str, str] = {}
 
 
 class Moment(msgspec.Struct, frozen=True, kw_only=True):

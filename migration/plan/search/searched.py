@@ -15,6 +15,7 @@ _IN_VAIN: Final = (
     "no pod with claims would use its devices, and pods with device keys would lack them"
 )
 _NOT_TRIED: Final = "not tried by itself, as one of many; {}"
+_SHARED: Final = "each wave moves its share of the pods that get claims, by the number of its nodes"
 _MOVE_FIRST: Final = (
     "solve what holds namespaces and workloads, then plan again from a new snapshot"
 )
@@ -56,7 +57,19 @@ class SearchedWaves(msgspec.Struct, frozen=True, kw_only=True):
         return self.waves[0][0].parts if self.waves else self.end.parts
 
 
-def with_late_work(
+def completed(searched: SearchedWaves, wave_search: WaveSearch, wave_nodes: int) -> SearchedWaves:
+    """Return the waves with work last, and with the reasons for parts of namespaces.
+
+    Args:
+        searched: The waves.
+        wave_search: A search of the same pods.
+        wave_nodes: The most nodes of a wave.
+    """
+    late = _with_late_work(searched, wave_search, wave_nodes)
+    return _with_part_reasons(late, wave_search)
+
+
+def _with_late_work(
     searched: SearchedWaves, wave_search: WaveSearch, wave_nodes: int
 ) -> SearchedWaves:
     """Return the waves with work last that no later wave has to wait for.
@@ -98,6 +111,23 @@ def with_late_work(
         rebuilt.append((moment, attempt))
         moment = moment.following(attempt)
     return msgspec.structs.replace(searched, waves=tuple(rebuilt), end=moment)
+
+
+def _with_part_reasons(searched: SearchedWaves, wave_search: WaveSearch) -> SearchedWaves:
+    """Return the waves with the reason that no more of a namespace gets claims, for each that moves in part."""
+    waves = []
+    for moment, attempt in searched.waves:
+        moving = {part.namespace for part in attempt.parts}
+        following: dict[str, Part] = {}
+        for part in moment.parts:
+            if part.namespace in moving and part not in attempt.parts:
+                following.setdefault(part.namespace, part)
+        reasons = {
+            name: wave_search.explain_part(moment, attempt, part) or _SHARED
+            for name, part in following.items()
+        }
+        waves.append((moment, msgspec.structs.replace(attempt, part_reasons=reasons)))
+    return msgspec.structs.replace(searched, waves=tuple(waves))
 
 
 def _late_nodes(waves: Sequence[tuple[Moment, Attempt]], end: int) -> tuple[int, list[Candidate]]:

@@ -1,5 +1,6 @@
 """The waves of a plan, as a search has found them. Pure."""
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Final
@@ -96,6 +97,7 @@ class WaveReports:
                     (
                         *(obstacle.note for obstacle in attempt.obstacles),
                         *(_NO_SPARE.format(side) for side in attempt.without_spare),
+                        *self._part_notes(partial, attempt),
                         *(note for entry in attempt.nodes for note in entry.notes),
                         *_waiting_notes(waiting, namespaces, switched),
                         *(filter(None, self._first_notes) if number == 1 else ()),
@@ -103,6 +105,21 @@ class WaveReports:
                 )
             ),
         )
+
+    def _part_notes(self, partial: Iterable[PartialNamespace], attempt: Attempt) -> Iterator[str]:
+        """Yield a note on each namespace that moves in part, with the reason that no more of it does."""
+        numbers = Counter(
+            workload.key.namespace
+            for workload in self._workloads
+            if workload.result is not None and workload.outcome is not Outcome.NATIVE
+        )
+        for entry in partial:
+            if reason := attempt.part_reasons.get(entry.namespace):
+                verb = "gets" if len(entry.workloads) == 1 else "get"
+                yield (
+                    f"namespace {entry.namespace}: {len(entry.workloads)} of its {numbers[entry.namespace]} workloads {verb} "
+                    f"claims with this wave, and no more: {reason}"
+                )
 
     def _planned(
         self,

@@ -42,7 +42,7 @@ from migration.plan.search.parts import (
 )
 from migration.plan.search.placement import Placement, Placer
 from migration.plan.search.rivals import with_rivals
-from migration.plan.search.searched import SearchedWaves, held_objects, with_late_work
+from migration.plan.search.searched import SearchedWaves, completed, held_objects
 from migration.plan.search.stage import PodKey, Stage
 from migration.plan.search.unmovable import (
     Unmovable,
@@ -195,7 +195,7 @@ class Planner:
         useful = self._without_useless_nodes(begin, search, progress)
         if not progress.stops():
             repeating = WaveSearch(self._placer, self._policy, self._losses, progress.stops)
-            useful = with_late_work(useful, repeating, self._policy.wave_nodes)
+            useful = completed(useful, repeating, self._policy.wave_nodes)
         notes = (self._losses.today_note(), suspended_text(self._workloads))
         reports = WaveReports(self._placer, self._workloads, self._policy.wave_nodes, notes)
         return Waves(
