@@ -19,6 +19,7 @@ from tools.example_documents import (
 )
 from tools.policy_examples import POLICY_EXAMPLES
 from tools.translation_examples import TRANSLATION_EXAMPLES
+from tools.webhook_examples import WEBHOOK_EXAMPLES
 
 
 def _with_variable(limits: Mapping[str, str], name: str, value: str) -> Document:
@@ -113,10 +114,56 @@ _MEMBER: Final = pod(
     {"name": "main", "image": "registry.k8s.io/pause:3.10"},
     schedulingGroup={"podGroupName": "main"},
 )
+
+
+def _many_selectors(number: int) -> Document:
+    """Return a claim with so many different selectors, 32 in a request at most."""
+    selectors = [
+        {
+            "cel": {
+                "expression": f'!device.attributes["gpu.nvidia.com"].uuid.startsWith("GPU-{index:03}")'
+            }
+        }
+        for index in range(number)
+    ]
+    requests = [
+        {
+            "name": f"gpu-{first // 32}",
+            "exactly": {
+                "deviceClassName": "gpu.nvidia.com",
+                "selectors": selectors[first : first + 32],
+            },
+        }
+        for first in range(0, number, 32)
+    ]
+    return api_object("resource.k8s.io/v1", "ResourceClaim", {"devices": {"requests": requests}})
+
+
+_SHARE_OF_ONE: Final = {"nvidia.com/gpumem": "4096", "nvidia.com/gpucores": "10"}
 EXAMPLES: Final[Mapping[str, CodeExample]] = {
     **CLAIM_EXAMPLES,
     **POLICY_EXAMPLES,
     **TRANSLATION_EXAMPLES,
+    **WEBHOOK_EXAMPLES,
+    "tooLarge": CodeExample(
+        "a share in each of 65 containers",
+        api_object(
+            "v1",
+            "Pod",
+            {
+                "containers": [
+                    {**container(_SHARE_OF_ONE), "name": f"main-{number}"} for number in range(65)
+                ]
+            },
+        ),
+        lines=18,
+    ),
+    "partiallyEvaluated": CodeExample(
+        "170 selectors in one claim",
+        _many_selectors(170),
+        also=("notEvaluated",),
+        lines=17,
+    ),
     "negative": CodeExample(
         "less than no memory", pod(container({**SHARE, "nvidia.com/gpumem": "-1"}))
     ),

@@ -10,8 +10,8 @@ from typing import Final
 import msgspec
 
 from allocator.compatibility import lint_findings
+from cli.verbs.explain.explanation import COMPONENTS, Example, ExplainAnswer, Explanation, RuleNote
 from cli.verbs.explain.explanation import FILE as FILE_NAME
-from cli.verbs.explain.explanation import Example, ExplainAnswer, Explanation, RuleNote
 from findings.finding import Code
 from findings.transient_causes import TRANSIENT_CAUSES
 from kube.manifests.dump import dump_yaml
@@ -439,13 +439,24 @@ def _example_of(case: CodeExample) -> Example:
     given = (f"--snapshot {case.snapshot}",) if case.snapshot else ()
     settings = dump_yaml([case.settings]) if case.settings is not None else ""
     words = (case.command, *given, *(("--settings settings.yaml",) if settings else ()))
+    is_default = case.component or (case.command == CHECK and not settings)
+    lines = manifest_of(case).splitlines()
+    shown = lines[: case.lines] if case.lines else lines
     return Example(
         name=case.name,
-        manifest=dump_yaml((*case.beside, case.document)),
+        manifest="\n".join(shown) + "\n",
         snapshot=case.snapshot,
-        command=" ".join(words) if settings or case.command != CHECK else "",
+        command="" if is_default else " ".join(words),
         settings=settings,
+        left_out=len(lines) - len(shown),
+        component=case.component,
+        answer=case.answer,
     )
+
+
+def manifest_of(case: CodeExample) -> str:
+    """Return the whole manifest of an example, the object with the finding last."""
+    return dump_yaml((*case.beside, case.document))
 
 
 def file() -> str:
@@ -468,7 +479,12 @@ def _section(explanation: Explanation) -> str:
     else:
         state = f", with the cluster `{example.snapshot}`" if example.snapshot else ""
         command = f"- Command: `drawbridge {example.command}`\n" if example.command else ""
-        parts = (example.settings and f"# settings.yaml\n{example.settings}", example.manifest)
+        if example.component:
+            command = f"- {COMPONENTS[example.component]}\n- Answer: `{example.answer}`\n"
+        parts = (
+            example.settings and f"# settings.yaml\n{example.settings}",
+            example.shown_manifest(),
+        )
         text = "".join(f"\n```text\n{part.rstrip()}\n```\n" for part in parts if part)
         shown = f"- Example: {example.name}{state}\n{command}{text}"
     return f"\n## {explanation.code}\n\n- Cause: {explanation.cause}\n{fixes}{passing}{shown}"

@@ -29,6 +29,10 @@ class CodeExample(NamedTuple):
         command: The command that prints the code; `example.yaml` is the manifest.
         snapshot: The file of the cluster state; empty for none.
         settings: The content of the file of `--settings`; None for none.
+        component: The part of Drawbridge that alone reports the code, for the document in a cluster
+            with the others: `webhook` or `audit`; empty for the command.
+        answer: The words of that component, whole.
+        lines: The number of lines of the manifest that are shown; 0 for all.
     """
 
     name: str
@@ -38,6 +42,9 @@ class CodeExample(NamedTuple):
     command: str = CHECK
     snapshot: str = CLUSTER
     settings: Document | None = None
+    component: str = ""
+    answer: str = ""
+    lines: int = 0
 
 
 def container(limits: Mapping[str, str], **fields: Any) -> Document:

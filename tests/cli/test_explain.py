@@ -15,26 +15,8 @@ from findings.finding import Code
 from rules.engine.registry import RULES
 from testing.command import ROOT, drawbridge
 from tools.code_examples import EXAMPLES, REASON_EXAMPLES
-from tools.code_explanations import FIXES, REASONS
+from tools.code_explanations import FIXES, REASONS, manifest_of
 
-WITHOUT_EXAMPLE = frozenset(
-    [
-        # Told by the webhook alone, which knows what runs in the cluster.
-        *("claimUnawareComponent", "noScaleFromZero", "policyNotEnforced", "shadowMode"),
-        # Told by the webhook alone, which knows whether the bridge gets the pods of a group.
-        *(
-            "gangNotAdopted",
-            "groupPriorityDiffers",
-            "groupSchedulerDiffers",
-            "groupSchedulerUnknown",
-        ),
-        # Told by the audit of a cluster; `inventory` prints it without its code.
-        "duplicateResource",
-        # Hundreds of lines.
-        *("partiallyEvaluated", "tooLarge"),
-    ]
-)
-"""Codes that have no example yet. The list may only shrink."""
 REASONS_WITH_EXAMPLE = frozenset({*REASON_EXAMPLES, "poolIncomplete"})
 
 
@@ -48,9 +30,9 @@ def test_every_code_is_explained() -> None:
     assert set(FIXES) == codes - {rule.code.value for rule in RULES}
 
 
-def test_codes_without_an_example_are_known() -> None:
+def test_every_code_of_a_finding_has_an_example() -> None:
     without_example = {e.code for e in explanations().values() if e.example is None}
-    assert without_example == WITHOUT_EXAMPLE | (set(REASONS) - REASONS_WITH_EXAMPLE)
+    assert without_example == set(REASONS) - REASONS_WITH_EXAMPLE
 
 
 @pytest.mark.parametrize(
@@ -58,14 +40,16 @@ def test_codes_without_an_example_are_known() -> None:
     [
         entry
         for entry in explanations().values()
-        if entry.example is not None and entry.code not in REASONS
+        if entry.example is not None
+        and not entry.example.component  # Tests of the webhook and of the audit have these.
+        and entry.code not in REASONS
     ],
     ids=lambda entry: entry.code,
 )
 def test_an_example_yields_its_code(explanation: Explanation, tmp_path: Path) -> None:
     example = explanation.example
     assert example is not None
-    (tmp_path / "example.yaml").write_text(example.manifest)
+    (tmp_path / "example.yaml").write_text(_whole_manifest(explanation))
     (tmp_path / "settings.yaml").write_text(example.settings)
     command = example.command or _check_with(example.snapshot)
 
@@ -83,7 +67,9 @@ def test_an_example_yields_its_code(explanation: Explanation, tmp_path: Path) ->
     [
         entry
         for entry in explanations().values()
-        if entry.example is not None and not entry.example.command and entry.code not in REASONS
+        if entry.example is not None
+        and not (entry.example.command or entry.example.component)
+        and entry.code not in REASONS
     ],
     ids=lambda entry: entry.code,
 )
@@ -96,7 +82,7 @@ def test_an_example_of_an_error_has_no_other_error(
         return  # They come together.
     if explanation.code == "exceedsDeviceQuota":
         return  # The same pod is too large for any node, too.
-    (tmp_path / "example.yaml").write_text(example.manifest)
+    (tmp_path / "example.yaml").write_text(_whole_manifest(explanation))
     (tmp_path / "settings.yaml").write_text(example.settings)
     command = _check_with(example.snapshot)
 
@@ -108,6 +94,18 @@ def test_an_example_of_an_error_has_no_other_error(
     }
     own = {place for place, code in errors if code == explanation.code}
     assert {code for place, code in errors if place in own} <= {explanation.code}
+
+
+def _whole_manifest(explanation: Explanation) -> str:
+    """The manifest of an example, with the lines that the explanation leaves out."""
+    example = explanation.example
+    assert example is not None
+    if not example.left_out:
+        return example.manifest
+    text = manifest_of(EXAMPLES[explanation.code])
+    assert text.startswith(example.manifest)
+    assert text.count("\n") == example.manifest.count("\n") + example.left_out
+    return text
 
 
 def _check_with(snapshot: str) -> str:
@@ -172,8 +170,23 @@ def test_a_reason_is_explained() -> None:
     assert "where it has none at all, select another node or install" in result.stdout
 
 
-def test_a_code_without_an_example_says_so() -> None:
-    assert drawbridge("explain", "tooLarge").stdout.endswith("Example: none yet\n")
+def test_a_reason_without_an_example_says_so() -> None:
+    assert drawbridge("explain", "taint").stdout.endswith("Example: none yet\n")
+
+
+def test_a_long_example_is_shown_in_part() -> None:
+    lines = drawbridge("explain", "tooLarge").stdout.splitlines()
+
+    assert lines[-7:-5] == ["  - name: main-1", "    image: registry.k8s.io/pause:3.10"]
+    assert lines[-1] == "# and 378 lines more, in the same way"
+
+
+def test_an_example_for_the_webhook_has_its_answer_and_settings() -> None:
+    text = drawbridge("explain", "gangNotAdopted").stdout
+
+    assert "\nReported by the webhook alone: `kubectl create --dry-run=server` of the last" in text
+    assert "\nAnswer: Warning: drawbridge[gangNotAdopted]: metadata.annotations[" in text
+    assert "\n\n# settings.yaml\nvalidation:\n  adoptGangs: false\n\n# example.yaml\n" in text
 
 
 def test_a_code_is_explained_as_json() -> None:

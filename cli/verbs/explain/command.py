@@ -9,7 +9,12 @@ import msgspec
 
 from cli.output.formats import Output, Report, format_document, text_or_document
 from cli.output.help import Command
-from cli.verbs.explain.explanation import ExplainAnswer, Explanation, explanations
+from cli.verbs.explain.explanation import (
+    COMPONENTS,
+    ExplainAnswer,
+    Explanation,
+    explanations,
+)
 
 EXAMPLES: Final = """\
 drawbridge explain
@@ -71,9 +76,12 @@ def _lines(explanation: Explanation) -> Iterator[str]:
         yield f"Cluster: {example.snapshot}"
     if example.command:
         yield f"Command: drawbridge {example.command}"
+    if example.component:
+        yield COMPONENTS[example.component]
+        yield f"Answer: {example.answer}"
     if example.settings:
         yield from ("", "# settings.yaml", example.settings.rstrip())
     yield ""
-    if example.command:
+    if example.command or example.settings:
         yield "# example.yaml"
-    yield example.manifest.rstrip()
+    yield example.shown_manifest().rstrip()

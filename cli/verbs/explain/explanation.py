@@ -11,9 +11,16 @@ from typing import Final
 import msgspec
 
 FILE: Final = "explanations.json"
+COMPONENTS: Final[Mapping[str, str]] = {
+    "webhook": "Reported by the webhook alone: `kubectl create --dry-run=server` of the last object prints the "
+    "answer, if the other objects are in the cluster, and the settings are the webhook's.",
+    "audit": "Reported by the audit of the controllers alone: its metrics and reports have the code for the last "
+    "object, if the other objects are in the cluster; `drawbridge inventory` prints the same without it.",
+}
+"""Component to a sentence about the place of its answer."""
 
 
-class Example(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Example(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """A manifest that yields the code.
 
     Attributes:
@@ -23,6 +30,10 @@ class Example(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         command: The command for it, with the manifest as `example.yaml` and the settings as
             `settings.yaml`; empty for `check -f` with that state, or `simulate -f` for a reason.
         settings: The content of the settings file that it needs; empty if it needs none.
+        left_out: The number of lines that are left out at the end of the manifest, all like those before.
+        component: The part of Drawbridge that alone reports the code, `webhook` or `audit`, for the last
+            object of the manifest in a cluster with the others; empty for a code of commands.
+        answer: The words of that component; empty for a code of commands.
     """
 
     name: str
@@ -30,6 +41,15 @@ class Example(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     snapshot: str = ""
     command: str = ""
     settings: str = ""
+    left_out: int = 0
+    component: str = ""
+    answer: str = ""
+
+    def shown_manifest(self) -> str:
+        """Return the manifest, with a comment about the lines that are left out."""
+        if not self.left_out:
+            return self.manifest
+        return f"{self.manifest}# and {self.left_out} lines more, in the same way\n"
 
 
 class RuleNote(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

@@ -48,6 +48,7 @@ from testing.allocation.builders import (
     slice_of,
 )
 from testing.documents import Document
+from testing.example_objects import store
 from testing.fake_api_server import (
     Call,
     FakeApiServer,
@@ -56,6 +57,7 @@ from testing.fake_api_server import (
     running,
     until,
 )
+from tools.webhook_examples import WEBHOOK_EXAMPLES
 from translation.model.device_families import FAMILIES
 from translation.reading.arbiter import VOCABULARIES
 
@@ -483,3 +485,16 @@ def test_objects_and_findings_are_counted_by_kind() -> None:
 
     assert tally_.objects == {"ResourceClaim": 2, "DeviceClass": 1}
     assert tally_.findings == {("ResourceClaim", "error", "exceedsLargestNode"): 2}
+
+
+async def test_the_example_of_a_resource_that_is_offered_twice() -> None:
+    example = WEBHOOK_EXAMPLES["duplicateResource"]
+    settings = msgspec.structs.replace(FAST, audit_reports=ReportFormat.OPEN_REPORTS)
+    async with FakeApiServer() as server:
+        store(server, (*example.beside, example.document))
+        async with auditing(server, settings):
+            await until(lambda: bool(server.objects(CLUSTER_REPORTS)))
+
+    (report,) = server.objects(CLUSTER_REPORTS)
+    (result_,) = report["results"]
+    assert (result_["rule"], result_["message"]) == ("duplicateResource", example.answer)
