@@ -2,6 +2,9 @@
 
 Positions: within one attempt on one node, devices are numbered from 0 in upstream's search order
 (pools, then slices by name, then devices as listed), and sets of devices are bit masks of them.
+
+No value here refers back to what holds it, so the cyclic garbage collector ignores them where it can: a
+full collection stops all decisions, for longer the more objects it looks at.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,7 +19,7 @@ from kube.api.resource import (
 )
 
 
-class PoolId(msgspec.Struct, frozen=True, order=True):
+class PoolId(msgspec.Struct, frozen=True, order=True, gc=False):
     """The identity of a pool: its name is unique only within its driver."""
 
     driver: str
@@ -31,7 +34,7 @@ def pool_of(slice_: ResourceSlice) -> PoolId:
     return PoolId(slice_.spec.driver, slice_.spec.pool.name)
 
 
-class DeviceId(msgspec.Struct, frozen=True, order=True):
+class DeviceId(msgspec.Struct, frozen=True, order=True, gc=False):
     """The identity of a device in the cluster."""
 
     driver: str
@@ -42,7 +45,7 @@ class DeviceId(msgspec.Struct, frozen=True, order=True):
         return f"{self.driver}/{self.pool}/{self.device}"
 
 
-class PublishedDevice(msgspec.Struct, frozen=True, kw_only=True, eq=False):
+class PublishedDevice(msgspec.Struct, frozen=True, kw_only=True, eq=False, gc=False):
     """A device with the slice that publishes it; compared and hashed by identity, for speed.
 
     `device.taints` includes the taints of DeviceTaintRules.
@@ -82,7 +85,7 @@ class Pool(msgspec.Struct, frozen=True, kw_only=True, eq=False, weakref=True):
     names_no_node: bool = False
 
 
-class NodeDevices(msgspec.Struct, frozen=True, kw_only=True, eq=False):
+class NodeDevices(msgspec.Struct, frozen=True, kw_only=True, eq=False, gc=False):
     """The pools of one node in search order, and their devices by position.
 
     Attributes:

@@ -10,6 +10,8 @@ pools_experimental.go (the incubating allocator has the same); resourceslice/tra
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 
+import msgspec
+
 from allocator.model.devices import DeviceId, NodeDevices, Pool, PoolId, PoolState, PublishedDevice
 from allocator.model.feature_gates import Features
 from allocator.model.gated_pools import disabled_gate_cause
@@ -113,12 +115,12 @@ def targets_node(device: PublishedDevice, node: NodeDevices) -> bool:
 
 
 def _lay_out_node(node: Node, pools: Sequence[BuiltPool]) -> NodeDevices:
-    starts: dict[PoolId, tuple[int, Mapping[str, int]]] = {}
+    places: dict[PoolId, _PoolPlaces] = {}
     devices: tuple[PublishedDevice, ...] = ()
     for built_pool in pools:
-        starts[built_pool.pool.id] = (len(devices), built_pool.places)
+        places[built_pool.pool.id] = _PoolPlaces(len(devices), built_pool.places)
         devices += built_pool.pool.devices
-    first_positions = tuple([start for start, _ in starts.values()])
+    first_positions = tuple([pool_places.start for pool_places in places.values()])
     return NodeDevices(
         node=node.metadata.name,
         labels=node.labels,
@@ -127,7 +129,7 @@ def _lay_out_node(node: Node, pools: Sequence[BuiltPool]) -> NodeDevices:
         devices=devices,
         pool_of=_pool_numbers(tuple(len(built_pool.pool.devices) for built_pool in pools)),
         pool_starts=first_positions,
-        positions=_Positions(starts, devices),
+        positions=_Positions(places, devices),
     )
 
 
@@ -137,28 +139,32 @@ def _pool_numbers(sizes: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(number for number, size in enumerate(sizes) for _ in range(size))
 
 
+class _PoolPlaces(msgspec.Struct, frozen=True, eq=False, gc=False):
+    """The place of each device of a pool, by name, from the pool's first position on."""
+
+    start: int
+    by_name: Mapping[str, int]
+
+
 class _Positions(Mapping[DeviceId, int]):
     """Device to position, computed from the device's place in its pool.
 
     A dict per node would dominate memory and time where nodes share large pools.
     """
 
-    __slots__ = ("_devices", "_starts")
+    __slots__ = ("_devices", "_places")
 
     def __init__(
-        self,
-        starts: Mapping[PoolId, tuple[int, Mapping[str, int]]],
-        devices: tuple[PublishedDevice, ...],
+        self, places: Mapping[PoolId, _PoolPlaces], devices: tuple[PublishedDevice, ...]
     ) -> None:
-        self._starts = starts
+        self._places = places
         self._devices = devices
 
     def __getitem__(self, device: DeviceId) -> int:
-        pool = self._starts.get(PoolId(device.driver, device.pool))
-        if pool is None or device.device not in pool[1]:
+        pool = self._places.get(PoolId(device.driver, device.pool))
+        if pool is None or device.device not in pool.by_name:
             raise KeyError(device)
-        start, places = pool
-        return start + places[device.device]
+        return pool.start + pool.by_name[device.device]
 
     def __iter__(self) -> Iterator[DeviceId]:
         return (device.id for device in self._devices)
@@ -203,7 +209,7 @@ def _build_pool(
         unusable = Pool(
             id=pool, state=PoolState.INCOMPLETE, why=why, names_no_node=_names_no_node(relevant)
         )
-        return BuiltPool(unusable, {})
+        return BuiltPool(pool=unusable)
     others: Sequence[PublishedSlice] = ()
     if len(relevant) < len(counted_slices):
         names = {slice_.name for slice_ in relevant}
@@ -246,7 +252,7 @@ def _validate_pool(
     names_no_node = _names_no_node(relevant)
     if why:
         unusable = Pool(id=pool, state=PoolState.INVALID, why=why, names_no_node=names_no_node)
-        return BuiltPool(unusable, {})
+        return BuiltPool(pool=unusable)
     return BuiltPool(
         pool=Pool(
             id=pool,

@@ -4,7 +4,7 @@ Which of them a node sees, and what pools they make, is decided in `allocator.mo
 """
 
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 import msgspec
 
@@ -20,7 +20,7 @@ SliceChange = tuple[ResourceSlice | None, ResourceSlice | None]
 """A slice before a change, None if it was added; and after it, None if it was deleted."""
 
 
-class PublishedSlice(msgspec.Struct, frozen=True, kw_only=True, eq=False):
+class PublishedSlice(msgspec.Struct, frozen=True, kw_only=True, eq=False, gc=False):
     """A slice with facts derived from it once; compared by identity.
 
     Attributes:
@@ -52,7 +52,7 @@ class PublishedSlice(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         return self.slice.spec.pool.generation
 
 
-class BuiltPool(NamedTuple):
+class BuiltPool(msgspec.Struct, frozen=True, kw_only=True, eq=False, gc=False):
     """A pool with the facts that decide its place among other pools.
 
     Attributes:
@@ -60,7 +60,7 @@ class BuiltPool(NamedTuple):
     """
 
     pool: Pool
-    places: Mapping[str, int]
+    places: Mapping[str, int] = msgspec.field(default_factory=dict)
     has_binding_conditions: bool = False
 
 

@@ -1,5 +1,6 @@
 """The costs and shared work of a cluster; that it is right is a law (tests/property/test_equivalence_laws.py)."""
 
+import gc
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -70,6 +71,27 @@ def test_equal_nodes_are_searched_once_and_get_their_own_devices() -> None:
         str(choice.device.id) for choice in plan.choices[0]
     ]
     assert "n3" == plan.node
+
+
+def count_collected(device_count: int) -> int:
+    """Return the number of objects in a collection for a cluster with some devices on each node."""
+    names = [f"gpu-{number}" for number in range(device_count)]
+    slices = [slice_of(*devices(*names), pool=name) for name in NAMES]
+    gc.collect()
+    before = len(gc.get_objects())
+    cluster_ = cluster(slices)
+    for _ in range(4):  # A collection exempts the tuples of what needs none, inner ones first.
+        gc.collect()
+    count = len(gc.get_objects()) - before
+    assert cluster_.nodes
+    return count
+
+
+def test_a_collection_takes_no_longer_for_more_devices() -> None:
+    # A collection after 5,000 nodes changed would stop all decisions for a tenth of a second.
+    count_collected(1)  # Fills caches.
+
+    assert count_collected(2) == count_collected(16)
 
 
 @pytest.mark.parametrize(
