@@ -87,6 +87,7 @@ class IdleCluster:
         for number, slice_ in enumerate(slices):
             name = slice_.metadata.name or f"#{number}"
             self._pools.setdefault(pool_of(slice_), {})[name] = slice_
+        self._incomplete = {pool for pool, parts in self._pools.items() if not is_complete(parts)}
         self._cluster = Cluster(
             slices=[
                 slice_
@@ -117,8 +118,11 @@ class IdleCluster:
                 was, now = before[pool].get(name), after.get(name)
                 if was != now:
                     self._cluster.replace_slices([(was, now)])
+            self._incomplete.discard(pool)
             if not self._pools.get(pool):
                 self._pools.pop(pool, None)
+            elif not is_complete(self._pools[pool]):
+                self._incomplete.add(pool)
         self.forget_answers()
 
     def replace_node(self, name: str, node: Node | None) -> None:
@@ -275,9 +279,8 @@ class IdleCluster:
         """Return the first incomplete pool of a node that fits claims once it is complete, and the node; None without one."""
         nodes = {
             slice_.spec.node_name: pool
-            for pool, parts in sorted(self._pools.items())
-            if not is_complete(parts)
-            for slice_ in _newest(parts).values()
+            for pool in sorted(self._incomplete)
+            for slice_ in _newest(self._pools[pool]).values()
             if slice_.spec.node_name in self._cluster.nodes
         }
         names = sorted(filter(None, nodes))[:MAX_INCOMPLETE]

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from allocator.model.devices import PoolId
 from allocator.search.attempt import AllocatorOptions
 from kube.api.core import Node
 from kube.api.meta import ObjectMeta, convert
@@ -70,6 +71,25 @@ def test_a_slice_that_comes_and_goes_is_noticed() -> None:
 
     there.replace_slice(published_slice("b", "c", node="node-b"), None)
     assert most(there) == 1
+
+
+def test_a_pool_is_incomplete_while_a_slice_is_missing() -> None:
+    two: dict[str, Any] = {"resourceSliceCount": 2}
+    first, second = published_slice("a", **two), published_slice("b", **two, part=1)
+    newer = published_slice("a", generation=2)
+    there = emptied_idle_cluster(first, published_slice("c", node="node-b"))
+    incomplete = (PoolId(EXAMPLE, "node-a"), "node-a")
+
+    def of_step(old: ResourceSlice | None, new: ResourceSlice | None) -> tuple[PoolId, str] | None:
+        there.replace_slice(old, new)
+        return there.incomplete_pool_for(claims_of(1))
+
+    assert incomplete == there.incomplete_pool_for(claims_of(1))
+    assert None is of_step(None, second)
+    assert incomplete == of_step(second, None)
+    assert None is of_step(first, newer)
+    assert incomplete == of_step(newer, first)
+    assert None is of_step(first, None)
 
 
 def test_a_node_that_comes_and_goes_is_noticed() -> None:
