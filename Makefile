@@ -150,28 +150,30 @@ soak: setup ## load with faults for MINUTES=n, an hour without: of the webhook, 
 
 .PHONY: chaos
 chaos: setup ## schedules of the allocation protocol, faults that are planted into it, stories of the bridge at full size; SEEDS=n, FIRST=seed for one run again
-	$(BIN)/python -m testing.sidecar.chaos --seeds "$(or $(SEEDS),100000)" --first "$(or $(FIRST),0)"
-	@$(if $(SEEDS)$(FIRST),,$(BIN)/python -m testing.sidecar.chaos --quota --seeds 20000)
-	@$(if $(SEEDS)$(FIRST),,$(BIN)/python -m testing.gate_schedules --seeds 20000)
-	@for fault in removal-without-holder promised-is-forgotten no-settling same-identity; do \
-	  $(BIN)/python -m testing.gate_schedules --seeds 2000 --fault $$fault || exit 1; done
-	@$(if $(SEEDS)$(FIRST),,$(BIN)/python -m testing.handover_schedules --seeds 20000)
-	@for fault in gates-let-go fence-is-ignored promised-is-not-counted no-pause; do \
-	  $(BIN)/python -m testing.handover_schedules --seeds 5000 --fault $$fault || exit 1; done
-	@for fault in no-fence unfenced-consumers no-wait settled-by-reading same-identity no-drain \
-	  unsettled-release stale-list promised-is-forgotten; do \
-	  $(BIN)/python -m testing.sidecar.chaos --seeds 1000 --fault $$fault || exit 1; done
-	@$(BIN)/python -m testing.sidecar.chaos --seeds 12000 --fault no-wait-before
-	$(BIN)/python -m testing.sidecar.group_chaos --seeds "$(or $(SEEDS),5000)" --first "$(or $(FIRST),0)"
-	@for fault in no-commit no-take-back no-look-back hasty-take-back no-parking what-if-holds first-takes-all \
-	  old-minimum deleted-counts lost-node; do \
-	  $(BIN)/python -m testing.sidecar.group_chaos --seeds 500 --fault $$fault || exit 1; done
+	@{ echo "testing.sidecar.chaos --seeds $(or $(SEEDS),100000) --first $(or $(FIRST),0)"; \
+	  echo "testing.sidecar.group_chaos --seeds $(or $(SEEDS),5000) --first $(or $(FIRST),0)"; \
+	  $(if $(SEEDS)$(FIRST),,echo "testing.sidecar.chaos --quota --seeds 20000"; \
+	  echo "testing.gate_schedules --seeds 20000"; \
+	  echo "testing.handover_schedules --seeds 20000";) \
+	  printf "testing.gate_schedules --seeds 2000 --fault %s\n" \
+	    removal-without-holder promised-is-forgotten no-settling same-identity; \
+	  printf "testing.handover_schedules --seeds 5000 --fault %s\n" \
+	    gates-let-go fence-is-ignored promised-is-not-counted no-pause; \
+	  printf "testing.sidecar.chaos --seeds 1000 --fault %s\n" \
+	    no-fence unfenced-consumers no-wait settled-by-reading same-identity no-drain \
+	    unsettled-release stale-list promised-is-forgotten; \
+	  echo "testing.sidecar.chaos --seeds 12000 --fault no-wait-before"; \
+	  printf "testing.sidecar.group_chaos --seeds 500 --fault %s\n" \
+	    no-commit no-take-back no-look-back hasty-take-back no-parking what-if-holds first-takes-all \
+	    old-minimum deleted-counts lost-node; \
+	} | xargs --max-lines=1 --max-procs="$$(nproc)" --verbose $(BIN)/python -m
 	$(if $(SEEDS)$(FIRST),,DRAWBRIDGE_E2E_FULL="$(or $(FULL),100 3)" \
 	  DRAWBRIDGE_E2E_NODES="$(or $(NODES),1000)" DRAWBRIDGE_E2E_WAITING="$(or $(WAITING),500)" \
 	  DRAWBRIDGE_E2E_PLACEMENT="$(or $(PLACEMENT),200 2000)" DRAWBRIDGE_E2E_QUOTA_ROUNDS=500 \
 	  DRAWBRIDGE_E2E_GROUP_KILLS=20 DRAWBRIDGE_E2E_GROUP_ROUNDS="$(or $(GROUP_ROUNDS),200)" \
 	  DRAWBRIDGE_E2E_GROUP_JOBS=8 DRAWBRIDGE_E2E_GANGS=24 \
-	  $(PYTEST) $(UNIT) -m e2e $(patsubst %,e2e/test_bridge_%.py,until_full many_nodes waiting) \
+	  $(PYTEST) $(UNIT) --numprocesses 3 --dist loadfile -m e2e \
+	  $(patsubst %,e2e/test_bridge_%.py,until_full many_nodes waiting) \
 	  e2e/test_placement_of_pods.py e2e/test_quota_bridge.py e2e/test_quota_bridge_killed.py e2e/test_quota_gates.py \
 	  e2e/test_group_bridge.py e2e/test_group_commit_bridge.py e2e/test_group_starvation.py e2e/test_group_adopted.py \
 	  e2e/test_group_gangs.py e2e/test_group_jobs.py)

@@ -8,6 +8,7 @@ a row or an `@example`.
 import asyncio
 import os
 import random
+import re
 import signal
 from collections.abc import Callable, Mapping
 from typing import Final
@@ -72,9 +73,28 @@ class StoriesApart(LoadScopeScheduling):  # type: ignore[misc]  # Has no types.
         return "e2e"
 
 
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> StoriesApart:
-    """Distribute the tests of `make test`; the largest part, the stories, comes first."""
-    return StoriesApart(config, log)
+ROUND: Final = re.compile(r"\[(?:cluster\d+-)?(\d+)(?:-cluster\d+)?\]$")
+"""The number of a round in the name of a test."""
+ROUNDS: Final = 25
+
+
+class RoundsApart(LoadScopeScheduling):  # type: ignore[misc]  # Has no types.
+    """A distribution of few stories over processes: each file to one, and many rounds to several."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        """Return the scope that a test is distributed with."""
+        number = ROUND.search(nodeid)
+        part = int(number[1]) // ROUNDS if number else 0
+        return f"{nodeid.partition('::')[0]} {part}"
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadScopeScheduling:
+    """Distribute the tests of `make test` and, with `--dist loadfile`, those of `make chaos`.
+
+    The largest part, such as the stories, comes first.
+    """
+    by_file = config.getoption("dist") == "loadfile"
+    return RoundsApart(config, log) if by_file else StoriesApart(config, log)
 
 
 def pytest_make_parametrize_id(val: object) -> str | None:
