@@ -13,10 +13,14 @@ from allocator.simulation.model import SimulationInput, SimulationOptions
 from allocator.simulation.simulate import simulate_in_order
 from answers.manifests.translate import build_template
 from answers.model.views import decode_view
+from findings.field_path import Key
+from findings.finding import Code, Finding
 from kube.api.core import Pod, Toleration
 from kube.api.resource import DeviceClass, ResourceClaim, ResourceClaimTemplate
-from migration.assessment.outcomes import AssessedWorkload, translated_pod
+from migration.assessment.outcomes import AssessedWorkload, Outcome, translated_pod
 from translation.compiling.claims import Claim
+from translation.reading.arbiter import NICS
+from translation.reading.kept_keys import find_kept
 
 MAX_PODS: Final = 20_000
 """Pods of one workload that are placed one by one; more count as unplaced. A manifest may name any number, and
@@ -38,6 +42,7 @@ class Capacity(msgspec.Struct, frozen=True, kw_only=True):
             neither published nor assumed.
         claim_owners: `namespace/name` of each claim of a placed pod to `Kind/namespace/name` of its
             workload.
+        keys_to_keep: Names for `translation.keep` to the workloads that move with their GPUs only if these stay.
     """
 
     pods: int
@@ -46,6 +51,7 @@ class Capacity(msgspec.Struct, frozen=True, kw_only=True):
     not_counted: tuple[str, ...]
     claim_owners: Mapping[str, str] = {}
     waiting: Mapping[str, int] = {}
+    keys_to_keep: Mapping[str, tuple[str, ...]] = {}
 
 
 def place_workloads(
@@ -68,6 +74,7 @@ def place_workloads(
         resources: Node to its CPU, memory and other counted resources, with all other pods.
         running: Namespace and name of each pod that has a node today to this node.
     """
+    workloads = tuple(workloads)
     translated_workloads = [workload for workload in workloads if workload.result is not None]
     counted_workloads = [
         workload for workload in translated_workloads if class_names(workload) <= usable_classes
@@ -118,15 +125,17 @@ def place_workloads(
             owner = owner_of[placed_pod.namespace, placed_pod.name]
             unplaced_counts[owner] = unplaced_counts.get(owner, 0) + 1
             waiting_counts[owner] += waits
+    not_counted = tuple(
+        workload.key.reference
+        for workload in translated_workloads
+        if workload not in counted_workloads
+    )
     return Capacity(
         pods=len(pods) + not_built,
         placed=len(pods) + not_built - sum(unplaced_counts.values()),
         unplaced=unplaced_counts,
-        not_counted=tuple(
-            workload.key.reference
-            for workload in translated_workloads
-            if workload not in counted_workloads
-        ),
+        not_counted=not_counted,
+        keys_to_keep=_find_keys_to_keep(workloads, not_counted),
         waiting=+waiting_counts,
         claim_owners={
             f"{name[0]}/{claim}": owner_of[name]
@@ -195,3 +204,38 @@ def build_templates(
         template = decode_view(build_template(claim, workload.key.namespace), ResourceClaimTemplate)
         if isinstance(template, ResourceClaimTemplate):
             yield (workload.key.namespace, claim.template), template
+
+
+def _find_keys_to_keep(
+    workloads: Iterable[AssessedWorkload], not_counted: Collection[str]
+) -> dict[str, tuple[str, ...]]:
+    """Return names for `translation.keep` to workloads, as in `Capacity`.
+
+    They are vocabularies of NICs without devices of a DRA driver, and resource names that nothing translates beside
+    others that something does.
+
+    Args:
+        workloads: The workloads.
+        not_counted: Those of them whose drivers have no devices here.
+    """
+    proposals: dict[str, list[str]] = {}
+    for workload in workloads:
+        names: Iterable[str] = ()
+        if workload.key.reference in not_counted:
+            names = [name for name in NICS if any(find_kept(workload.keys, {name}))]
+        elif workload.keys and workload.outcome is Outcome.UNKNOWN:
+            names = dict.fromkeys(_untranslated_names(workload.findings))
+        for name in names:
+            proposals.setdefault(name, []).append(workload.key.reference)
+    return {name: tuple(proposals[name]) for name in sorted(proposals)}
+
+
+def _untranslated_names(findings: Iterable[Finding]) -> Iterator[str]:
+    """Yield the resource names that findings say are not translated, of each family the first."""
+    for finding in findings:
+        match finding.path.steps:
+            case (*_, "limits" | "requests", Key(name=name)):
+                if finding.code is Code.UNTRANSLATED_DEVICE_KEY:
+                    yield name
+            case _:
+                pass

@@ -64,6 +64,38 @@ def test_pods_keep_the_keys_of_nics_beside_claims(
     assert (outcome, codes) == (entry.get("outcome"), entry.get("codes"))
 
 
+def test_assess_proposes_the_setting_where_plan_holds_workloads_without_it(tmp_path: Path) -> None:
+    """It said that nothing blocks, and plan held them all."""
+    workloads = [
+        *workload("pool", {**SHARE, **POOL}, ["hami-0"]),
+        *workload("named", {**SHARE, "nvidia.com/sriov_rdma": "1"}, ["hami-0"]),
+        *workload("gpu", SHARE, ["hami-0"]),
+    ]
+    file = tmp_path / "cluster.yaml"
+    file.write_text(dump_yaml([*nodes(), namespace("team"), *workloads]))
+    call = ("assess", "--snapshot", file)
+
+    text = " ".join(drawbridge(*call).stdout.split())
+    page = drawbridge(*call, "-o", "html").stdout
+    proposed = json.loads(drawbridge(*call, "-o", "json").stdout)["keysToKeep"]
+
+    assert {
+        "nvidia.com/sriov_rdma": ["Deployment/team/named"],
+        "rdma": ["Deployment/team/pool"],
+    } == proposed
+    for name, cause in (
+        ("rdma", "rdma has no DRA driver here, so plan holds Deployment/team/pool: "),
+        (
+            "nvidia.com/sriov_rdma",
+            "nothing translates nvidia.com/sriov_rdma, so plan holds Deployment/team/named: if that is no GPU of the node, ",
+        ),
+    ):
+        assert f"{cause}translation.keep: [{name}] of the settings leaves it" in text
+    assert "To keep" in page
+    flags = ("--settings", settings(tmp_path, list(proposed)))
+    assert {} == json.loads(drawbridge(*call, *flags, "-o", "json").stdout)["keysToKeep"]
+
+
 def test_without_the_setting_nics_become_claims(tmp_path: Path) -> None:
     assert CODE not in assessed(tmp_path, {**SHARE, **POOL}, [])["codes"]
 

@@ -87,6 +87,7 @@ class AssessmentDocument(msgspec.Struct, frozen=True, kw_only=True, rename="came
     Attributes:
         unknown_devices: Node to what its device plugins offer, for nodes whose devices are not known.
         kept: Vocabularies and resource names that stay with their device plugin (`translation.keep`).
+        keys_to_keep: Further such names to the workloads that move with their GPUs only if these stay.
         drain_stops: The PodDisruptionBudgets that would stop drains of nodes with devices of a legacy system.
     """
 
@@ -103,6 +104,7 @@ class AssessmentDocument(msgspec.Struct, frozen=True, kw_only=True, rename="came
     replaced_lines: tuple[ReplacedLines, ...] = ()
     unknown_devices: Mapping[str, tuple[str, ...]] = {}
     kept: tuple[str, ...] = ()
+    keys_to_keep: Mapping[str, tuple[str, ...]] = {}
     drain_stops: tuple[DrainStop, ...] = ()
     residue: tuple[Blocker, ...] | msgspec.UnsetType = msgspec.UNSET
 
@@ -251,6 +253,7 @@ def build_document(
         replaced_lines=assessment.replaced_lines,
         unknown_devices=assessment.unknown_devices,
         kept=assessment.kept,
+        keys_to_keep=assessment.capacity.keys_to_keep,
         drain_stops=assessment.drain_stops,
         residue=msgspec.UNSET if residue is None else tuple(residue),
     )

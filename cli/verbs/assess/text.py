@@ -92,6 +92,7 @@ def _rows(assessment: Assessment) -> Iterator[Row]:
     if assessment.kept:
         text = f"translation.keep leaves {', '.join(assessment.kept)} with their device plugin: pods keep these keys"
         yield Row(label="kept", text=text)
+    yield from (Row(label="to keep", text=text) for text in keep_texts(assessment))
     yield from _quotas(assessment)
     yield from _readers(assessment)
     for stop in assessment.drain_stops:
@@ -110,6 +111,18 @@ def _rows(assessment: Assessment) -> Iterator[Row]:
         yield Row(label="blockers", text="none")
     if step := next_step(assessment):
         yield Row(label="next", text=step)
+
+
+def keep_texts(assessment: Assessment) -> Iterator[str]:
+    """Yield a text on each name that `translation.keep` may have, so that workloads move with their GPUs."""
+    for name, workloads in assessment.capacity.keys_to_keep.items():
+        is_resource = "/" in name
+        cause = f"nothing translates {name}" if is_resource else f"{name} has no DRA driver here"
+        which = "if that is no GPU of the node, " if is_resource else ""
+        yield (
+            f"{cause}, so plan holds {_some_names(workloads)}: {which}translation.keep: [{name}] of the settings leaves it "
+            "with its device plugin, beside claims for the GPUs; assess and plan read it with --settings"
+        )
 
 
 def _outcomes(assessment: Assessment) -> Iterator[Row]:
