@@ -385,6 +385,30 @@ WARNINGS = (
         ("warning notExclusive",),
     ),
     Refusal(
+        "a part of the memory of the devices that are there",
+        asking(1, mem=40000, cores=100),
+        ("warning notExclusive",),
+        (A100_40,),
+    ),
+    Refusal(
+        "all memory of some devices, and a part of that of others",
+        asking(1, mem=40960, cores=100),
+        ("warning notExclusive",),
+        (A100_40, A100_80),
+    ),
+    Refusal(
+        "more memory than any device has",
+        asking(1, mem=50000, cores=100),
+        ("warning notExclusive",),
+        (A100_40,),
+    ),
+    Refusal(
+        "all cores with all memory of each device that has as much leave nobody a rest",
+        asking(1, mem=81920, cores=100),
+        (),
+        (A100_40, A100_80),
+    ),
+    Refusal(
         "no NUMA node is published",
         asking(2, mem=1, annotations={"nvidia.com/numa-bind": "true"}),
         ("warning notPublishedByDriver",),

@@ -6,7 +6,7 @@ from kube.api.resource import MAX_RESULTS
 from kube.quantity import Quantity
 from translation.model.keys import DEVICES, Place
 from translation.pipeline.compile import Compilation
-from translation.pipeline.published_sizes import with_published_sizes
+from translation.pipeline.published_sizes import holds_for_sizes, with_published_sizes
 from translation.pipeline.read import PodReading
 from translation.pipeline.record import Recording
 from translation.pipeline.route import Routing
@@ -39,7 +39,9 @@ def check_pod(
         *run_checks(inputs),
     )
     findings = tuple(
-        with_published_sizes(_with_most_devices(finding, reading), inputs) for finding in findings
+        with_published_sizes(_with_most_devices(finding, reading), inputs)
+        for finding in findings
+        if holds_for_sizes(finding, inputs)
     )
     return (*reading.expanded.locate(findings), *reading.network_findings)
 

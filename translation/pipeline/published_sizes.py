@@ -1,6 +1,6 @@
-"""The memory sizes of published partitions, in the denial of a key that requests another part of a device.
+"""Findings that depend on published memory sizes: denials that name partitions, and all memory of a device.
 
-The advice of a profile cannot name them, since they are those of a cluster.
+Neither the advice of a profile nor a record has them, since they are those of a cluster.
 """
 
 from collections.abc import Iterator
@@ -35,6 +35,30 @@ def with_published_sizes(finding: Finding, inputs: PreflightInput) -> Finding:
                     finding, fix=f"{finding.fix}; published are {join_names(names, _MAX_NAMES)}"
                 )
     return finding
+
+
+def holds_for_sizes(finding: Finding, inputs: PreflightInput) -> bool:
+    """Return False for a warning about the rest of a device if no published device has a rest.
+
+    An amount that is all memory of each device with as much leaves none: whatever requests memory finds another device.
+    """
+    if finding.code is not Code.NOT_EXCLUSIVE:
+        return True
+    return not any(
+        intent.path("cores") == finding.path and _takes_all_memory(intent, vocabulary, inputs)
+        for vocabulary, reading in inputs.readings.items()
+        for intent in reading.intents
+    )
+
+
+def _takes_all_memory(intent: Intent, vocabulary: str, inputs: PreflightInput) -> bool:
+    """Return True if an intent's amount is all memory of each published device with as much, and there is one."""
+    profile, amount = provider(intent, vocabulary, inputs.providers), intent.memory
+    if profile is None or amount is None:
+        return False
+    facts = inputs.snapshot.facts.get(profile.driver, {}).get(intent.kind, UNKNOWN)
+    sizes = [memory.size for memory in facts.sizes or () if memory.size >= amount]
+    return bool(sizes) and all(size == amount for size in sizes)
 
 
 def _published_names(intent: Intent, vocabulary: str, inputs: PreflightInput) -> Iterator[str]:
