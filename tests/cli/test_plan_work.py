@@ -690,6 +690,19 @@ def test_an_eviction_tells_what_becomes_of_the_job(
     )
 
 
+def test_pods_that_an_earlier_wave_waits_for_are_not_those_that_end_with_a_later_one(
+    tmp_path: Path,
+) -> None:
+    """A reader found a pod among those that a drain ends, though the wave before had waited for its end."""
+    plan = planned(tmp_path, pair(backoffLimit=0))
+
+    first, second = works(plan)
+    assert {second["pod"]: second["node"]} == first["ending"]
+    assert f"1 other pod on {second['node']} ends" in first["reasons"][-1]
+    assert ({}, "the Job fails with it") == (second["ending"], second["reasons"][-1])
+    assert not any("one evicted pod fails" in note for note in plan["waves"][-1]["notes"])
+
+
 def test_a_policy_that_ignores_evictions_fails_no_job(tmp_path: Path) -> None:
     for work in works(planned(tmp_path, pair(backoffLimit=0, podFailurePolicy=IGNORED))):
         assert ["it runs to its end (restartPolicy Never)"] == work["reasons"]
@@ -804,8 +817,16 @@ def full(name: str, node: str, since: str) -> list[dict[str, Any]]:
     return [owner, pod]
 
 
-def test_no_wave_waits_for_work_whose_end_it_does_not_need(tmp_path: Path) -> None:
-    """All later waves waited for a Job of weeks, and its devices were idle after them."""
+@pytest.mark.parametrize(
+    ("size", "left"), [(3, "gpu-1, gpu-3, so these nodes come"), (2, "gpu-1, so this node comes")]
+)
+def test_no_wave_waits_for_work_whose_end_it_does_not_need(
+    tmp_path: Path, size: int, left: str
+) -> None:
+    """All later waves waited for a Job of weeks, and its devices were idle after them.
+
+    Waves of two left the last node, which nobody waits for either, in a wave of its own.
+    """
     objects = [
         *full("short", "gpu-0", "2026-11-25T10:00:00Z"),
         *full("weeks", "gpu-1", "2026-11-10T10:00:00Z"),
@@ -814,13 +835,17 @@ def test_no_wave_waits_for_work_whose_end_it_does_not_need(tmp_path: Path) -> No
         plugin_node("gpu-3"),
     ]
 
-    waves = planned(tmp_path, objects, "--wave-nodes", 3)["waves"]
+    waves = planned(tmp_path, objects, "--wave-nodes", size)["waves"]
 
     # Of those that nobody waits for, what began last may end first.
     assert [["gpu-0"], ["gpu-2"], ["gpu-3", "gpu-1"]] == [
         [node["name"] for node in wave["nodes"]] for wave in waves
     ]
     assert [0, 1, 0] == [wave["evictedPods"] for wave in waves]
+    reason = f"no larger: no other wave needs the end of the work on {left} later"
+    assert [reason] == [
+        note for note in waves[0]["notes"] if note.startswith("no larger: no other")
+    ]
 
 
 def test_work_that_a_later_wave_needs_the_end_of_stays_before_it(tmp_path: Path) -> None:
@@ -909,3 +934,21 @@ def test_a_cron_job_that_starts_pods_is_named_with_its_schedule(
     for note in notes:
         assert note.startswith("CronJob/team/nightly starts pods with devices at 0 3 * * * Europe")
         assert "kubectl patch cronjob nightly --namespace=team " in note
+
+
+# --- the sizes of waves with work -----------------------------------------------------------------
+
+
+def test_a_wave_that_leaves_nodes_with_work_to_later_ones_says_so(tmp_path: Path) -> None:
+    """Nodes with Jobs are left to later waves though they would fit, and no note gave a reason."""
+    plan = planned(tmp_path, [*job("gpu-1"), *service(ENDLESS)], "--wave-nodes", 3)
+
+    assert [
+        [
+            "no larger: on all other nodes scripts wait for pods, or ask about them, and these nodes come last"
+        ],
+        ["no larger: on all other nodes pods never end by themselves, and these nodes come last"],
+        [],
+    ] == [
+        [note for note in wave["notes"] if note.startswith("no larger")] for wave in plan["waves"]
+    ]

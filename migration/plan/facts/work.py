@@ -7,7 +7,7 @@ annotations are those of the cluster autoscaler and of Karpenter.
 """
 
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -274,18 +274,37 @@ def _with_job(
     elif not fails and left > 0:
         text = f"its eviction counts as 1 of {count_text(left, 'failure')} that its Job survives"
     else:
-        fails, text = True, "the Job fails with it"
+        fails, text = True, ""
     ending = dict(sorted(running.items())) if fails else {}
     ending.pop(work.pod, None)
-    if ending:
-        verb = "ends" if len(ending) == 1 else "end"
-        nodes = join_names(sorted(set(ending.values())))
-        text = f"{text}, and {count_text(len(ending), 'other pod')} on {nodes} {verb}"
     group, _ = _controller(job)
+    texts = [_failing_text(ending) if fails else text]
     if fails and group:
-        text = f"{text}; its {group} may fail or start its other pods anew, too"
+        texts.append(f"its {group} may fail or start its other pods anew, too")
     return msgspec.structs.replace(
-        work, reasons=(*work.reasons, text), fails_job=fails, ending=ending
+        work, reasons=(*work.reasons, *texts), fails_job=fails, ending=ending
+    )
+
+
+def _failing_text(ending: Mapping[str, str]) -> str:
+    """Return the text about a Job that fails, with its other pods that end and their nodes."""
+    if not ending:
+        return "the Job fails with it"
+    verb = "ends" if len(ending) == 1 else "end"
+    nodes = join_names(sorted(set(ending.values())))
+    return f"the Job fails with it, and {count_text(len(ending), 'other pod')} on {nodes} {verb}"
+
+
+def without_ended(work: PlannedWork, ended: Collection[str]) -> PlannedWork:
+    """Return a pod without those other pods of its Job that have ended by then, as `Pod/namespace/name`."""
+    left = {pod: node for pod, node in work.ending.items() if pod not in ended}
+    if left == work.ending:
+        return work
+    former = _failing_text(work.ending)
+    return msgspec.structs.replace(
+        work,
+        ending=left,
+        reasons=tuple(_failing_text(left) if text == former else text for text in work.reasons),
     )
 
 

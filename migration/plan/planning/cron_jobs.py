@@ -43,8 +43,8 @@ def _notes(workloads: Iterable[AssessedWorkload], groups: Mapping[str, Workload]
             namespace = f"--namespace={key.namespace}"
             suspend = shlex.join(("kubectl", "patch", "cronjob", key.name, namespace, _PATCH))
             yield (
-                f"{key.reference} starts pods with devices at {schedule}: run switch.sh between two runs, or suspend it "
-                f"first ({suspend}) and set suspend to false afterwards"
+                f"{key.reference} starts pods with devices at {schedule}: run the switch.sh of each wave between two runs, "
+                f"or suspend it first ({suspend}) and set suspend to false after the last wave"
             )
 
 

@@ -164,6 +164,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
         during: The placement while its nodes are drained; None without nodes.
         without_spare: The sides, device plugins or DRA drivers, that cannot lose a node after the
             wave.
+        order_reason: The reason that its other nodes are left to later waves, though they might fit; empty without one.
         part_reasons: Namespace that moves in part to the reason that no more of it does.
     """
 
@@ -173,6 +174,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     obstacles: tuple[Obstacle, ...] = ()
     during: Placement | None = None
     without_spare: tuple[str, ...] = ()
+    order_reason: str = ""
     part_reasons: Mapping[str, str] = {}
 
 

@@ -15,6 +15,12 @@ _IN_VAIN: Final = (
     "no pod with claims would use its devices, and pods with device keys would lack them"
 )
 _NOT_TRIED: Final = "not tried by itself, as one of many; {}"
+_LATE: Final = "no other wave needs the end of the work on {}, so {} later"
+_WORK_LAST: Final = (
+    "on all other nodes scripts wait for pods, or ask about them, and these nodes come last"
+)
+_ENDLESS_LAST: Final = "on all other nodes pods never end by themselves, and these nodes come last"
+_PARTS_FIRST: Final = "its namespaces would wait for the work of each further node"
 _SHARED: Final = "each wave moves its share of the pods that get claims, by the number of its nodes"
 _MOVE_FIRST: Final = (
     "solve what holds namespaces and workloads, then plan again from a new snapshot"
@@ -58,7 +64,7 @@ class SearchedWaves(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def completed(searched: SearchedWaves, wave_search: WaveSearch, wave_nodes: int) -> SearchedWaves:
-    """Return the waves with work last, and with the reasons for parts of namespaces.
+    """Return the waves with work last, and with reasons for their sizes and for parts of namespaces.
 
     Args:
         searched: The waves.
@@ -66,7 +72,28 @@ def completed(searched: SearchedWaves, wave_search: WaveSearch, wave_nodes: int)
         wave_nodes: The most nodes of a wave.
     """
     late = _with_late_work(searched, wave_search, wave_nodes)
+    explained = tuple(
+        (moment, _with_order_reason(moment, attempt, wave_nodes)) for moment, attempt in late.waves
+    )
+    late = msgspec.structs.replace(late, waves=explained)
     return _with_part_reasons(late, wave_search)
+
+
+def _with_order_reason(moment: Moment, attempt: Attempt, wave_nodes: int) -> Attempt:
+    """Return a wave with the reason that it has no further nodes, if they come later for their work."""
+    names = {entry.node.name for entry in attempt.nodes}
+    left = [entry for entry in moment.nodes if entry.node.name not in names]
+    is_smaller = 0 < len(names) < wave_nodes and left
+    if not is_smaller or attempt.obstacles or attempt.order_reason:
+        return attempt
+    reason = ""
+    if not any(entry.has_work for entry in attempt.nodes):
+        reason = _WORK_LAST if all(entry.has_work for entry in left) else ""
+    elif attempt.parts:
+        reason = _PARTS_FIRST
+    elif all(entry.never_ends for entry in left) and not _never_ends(attempt):
+        reason = _ENDLESS_LAST
+    return msgspec.structs.replace(attempt, order_reason=reason)
 
 
 def _with_late_work(
@@ -108,6 +135,11 @@ def _with_late_work(
             return searched
         if former is not None and nodes == former.nodes:
             attempt = msgspec.structs.replace(attempt, obstacles=former.obstacles)
+        elif former is not None:
+            late_names = [entry.node.name for entry in former.nodes if entry not in nodes]
+            come = "these nodes come" if len(late_names) > 1 else "this node comes"
+            reason = _LATE.format(", ".join(late_names), come)
+            attempt = msgspec.structs.replace(attempt, order_reason=reason)
         rebuilt.append((moment, attempt))
         moment = moment.following(attempt)
     return msgspec.structs.replace(searched, waves=tuple(rebuilt), end=moment)
@@ -133,7 +165,8 @@ def _with_part_reasons(searched: SearchedWaves, wave_search: WaveSearch) -> Sear
 def _late_nodes(waves: Sequence[tuple[Moment, Attempt]], end: int) -> tuple[int, list[Candidate]]:
     """Return the number of the first wave with nodes that may come later, and all of these.
 
-    No pod goes to such a node once its own work has ended, and there is a wave after it before the end.
+    No pod goes to such a node once its own work has ended. Those of the last wave are no reason to order them anew, but
+    come with others.
 
     Args:
         waves: The waves.
@@ -147,12 +180,14 @@ def _late_nodes(waves: Sequence[tuple[Moment, Attempt]], end: int) -> tuple[int,
         own = [
             entry
             for entry in attempt.nodes
-            if number < end - 1 and entry.has_work and entry.node.name not in used
+            if number < end and entry.has_work and entry.node.name not in used
         ]
         first = number if own else first
         late += own
         if attempt.during is not None:
             used.update(attempt.during.nodes.values())
+    if first == end - 1:
+        return 0, []
     late.sort(key=lambda entry: entry.node.name)
     late.sort(key=lambda entry: entry.works_since, reverse=True)
     return first, late

@@ -12,7 +12,7 @@ from migration.assessment.evidence import Evidence, mapping_at
 from migration.assessment.outcomes import AssessedWorkload
 from migration.assessment.workloads import Workload
 from migration.plan.facts.rollouts import pod_selector, replaces_pods
-from migration.plan.facts.work import RUN_TO_COMPLETION, ends_as_it_is, read_restart
+from migration.plan.facts.work import RUN_TO_COMPLETION, ends_as_it_is, read_restart, without_ended
 from migration.plan.model.plan import PlannedWork, PlannedWorkload, Wave
 from migration.plan.search.device_map import Course, Leaving, WaveDetails
 from migration.plan.search.moments import Candidate, NodeWork
@@ -84,9 +84,8 @@ def work_by_wave(
         leaving = [item for item in present if item.node in order]
         yield tuple(sorted(leaving, key=lambda item: (order[item.node], item.pod)))
         restarted = {workload.object for workload in wave.workloads if workload.is_restarted}
-        staying = [
-            item for item in present if item.node not in order or not _runs_out(item, ending)
-        ]
+        ended = {item.pod for item in leaving if _runs_out(item, ending)}
+        staying = [without_ended(item, ended) for item in present if item.pod not in ended]
         present = [_after(item, entry, keys, order, restarted) for item in staying]
 
 
@@ -301,8 +300,9 @@ def _work_notes(work: Sequence[PlannedWork]) -> Iterator[str]:
     """Yield a note on the pods that the switch of their node waits for, since they would lose work."""
     pods = [_place(item) for item in work if item.waits and not item.never_ends]
     if pods:
+        them = "it" if len(pods) == 1 else "them"
         yield (
-            f"{count_text(len(pods), 'pod')} would lose work: {join_names(pods)}; switch.sh waits for them, or asks, see "
+            f"{count_text(len(pods), 'pod')} would lose work: {join_names(pods)}; switch.sh waits for {them}, or asks, see "
             "README.md, or work in plan.yaml"
         )
     if nodes := dict.fromkeys(item.node for item in work if item.waits):

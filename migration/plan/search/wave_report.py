@@ -96,6 +96,7 @@ class WaveReports:
                 dict.fromkeys(
                     (
                         *(obstacle.note for obstacle in attempt.obstacles),
+                        *([f"no larger: {attempt.order_reason}"] if attempt.order_reason else []),
                         *(_NO_SPARE.format(side) for side in attempt.without_spare),
                         *self._part_notes(partial, attempt),
                         *(note for entry in attempt.nodes for note in entry.notes),
