@@ -303,6 +303,15 @@ def test_a_key_of_a_misspelt_domain_is_a_warning(key: str, want: str | None) -> 
     assert check_untranslated_keys(view, extended_resources=(key,)) == ()
 
 
+def test_a_key_in_several_containers_is_reported_at_the_first() -> None:
+    limits = {"nvdia.com/gpu": 1}
+    (finding,) = check_untranslated_keys(
+        pod_view(pod(container("first", limits), container("second", limits)))
+    )
+
+    assert "spec.containers[0].resources.limits[nvdia.com/gpu]" == str(finding.path)
+
+
 @pytest.mark.parametrize(("name", "want"), MISSPELT_ANNOTATIONS)
 def test_a_misspelt_annotation_is_a_warning_with_the_right_one(name: str, want: str) -> None:
     document = pod(container("main", {"nvidia.com/gpu": 1}), annotations={name: "A100"})

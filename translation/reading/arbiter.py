@@ -132,6 +132,12 @@ def find_device_keys(
             yield name
 
 
+def is_handled(key: str, vocabularies: Mapping[str, Vocabulary] = VOCABULARIES) -> bool:
+    """Return True if a resource name belongs to any vocabulary."""
+    names, prefixes = _all_keys(vocabularies)
+    return key in names or key.startswith(prefixes)
+
+
 def companions(keys: Collection[str]) -> frozenset[str]:
     """Return the keys of other vendors' devices that are read beside these keys only."""
     return frozenset(FOREIGN_GPUS if any(key in OWN_KEYS for key in keys) else ())

@@ -3,7 +3,6 @@
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from difflib import get_close_matches
-from itertools import islice
 from typing import Final
 
 from findings.field_path import FieldPath
@@ -46,6 +45,9 @@ _READ_ANNOTATIONS: Final = frozenset(
     for vocabulary in VOCABULARIES.values()
     for name in names(vocabulary.table, Place.ANNOTATION)
 )
+_REQUESTING_ANNOTATIONS: Final = frozenset(
+    name for vocabulary in VOCABULARIES.values() for name in vocabulary.requesting
+)
 _BOOKKEEPING: Final = re.compile(
     "|".join(re.escape(pattern).replace(re.escape(ANY), ".*") for pattern in BOOKKEEPING), re.DOTALL
 )
@@ -59,7 +61,7 @@ _STANDARD_PREFIX: Final = "hugepages-"
 def check_untranslated_keys(
     pod: Pod,
     vocabularies: Mapping[str, Vocabulary] = VOCABULARIES,
-    extended_resources: Iterable[str] = (),
+    extended_resources: Collection[str] = (),
     kept_names: Collection[str] = (),
 ) -> tuple[Finding, ...]:
     """Return a finding for each device family with keys in a pod that are not translated.
@@ -69,10 +71,10 @@ def check_untranslated_keys(
         extended_resources: Resource names that a DeviceClass maps; Kubernetes allocates these.
         kept_names: The vocabularies and resource names that stay with their device plugin.
     """
-    known_names = frozenset((*extended_resources, *kept_names))
-    misspelt_domains = dict(_check_domains(pod, vocabularies, known_names))
+    resources = _unhandled_resources(pod, vocabularies, extended_resources)
+    misspelt_domains = dict(_check_domains(resources, vocabularies, kept_names))
     findings = [*_check_schedulers(pod, vocabularies), *misspelt_domains.values()]
-    families = find_untranslated_keys(pod, vocabularies, extended_resources, kept_names)
+    families = _keys_by_family(pod, resources, kept_names)
     if not families:
         return tuple(findings)
     translated_families = _translated_families(pod, vocabularies)
@@ -96,10 +98,13 @@ def check_untranslated_keys(
 
 def _check_schedulers(pod: Pod, vocabularies: Mapping[str, Vocabulary]) -> Iterator[Finding]:
     """Yield a warning about annotations that request devices only in pods of other schedulers, if the pod has none."""
-    if REQUEST_ANNOTATION in pod.annotations:
+    annotations = pod.annotations
+    if annotations.keys().isdisjoint(_REQUESTING_ANNOTATIONS):
+        return
+    if REQUEST_ANNOTATION in annotations:
         return  # A translation has replaced the scheduler.
     for vocabulary in vocabularies.values():
-        names = sorted(pod.annotations.keys() & set(vocabulary.requesting))
+        names = sorted(annotations.keys() & set(vocabulary.requesting))
         if (
             names
             and vocabulary.schedulers
@@ -115,30 +120,44 @@ def _check_schedulers(pod: Pod, vocabularies: Mapping[str, Vocabulary]) -> Itera
             )
 
 
+def _unhandled_resources(
+    pod: Pod, vocabularies: Mapping[str, Vocabulary], extended_resources: Collection[str]
+) -> Mapping[str, FieldPath]:
+    """Return each resource name with a domain that no vocabulary and no DeviceClass has, with its first path."""
+    resources: dict[str, FieldPath] = {}
+    for path, container in containers(pod):
+        for section, amounts in (("limits", container.limits), ("requests", container.requests)):
+            for key in amounts:
+                if (
+                    "/" in key
+                    and not arbiter.is_handled(key, vocabularies)
+                    and key not in extended_resources
+                    and key not in resources
+                ):
+                    resources[key] = path.child("resources", section).key(key)
+    return resources
+
+
 def _check_domains(
-    pod: Pod, vocabularies: Mapping[str, Vocabulary], known_names: frozenset[str]
+    resources: Mapping[str, FieldPath],
+    vocabularies: Mapping[str, Vocabulary],
+    kept_names: Collection[str],
 ) -> Iterator[tuple[str, Finding]]:
     """Yield each key that is a key of a vocabulary, but for letters of its domain, with a warning.
 
     Args:
-        known_names: Resource names that stay as they are.
+        resources: Resource name of no vocabulary to its path.
+        kept_names: Resource names that stay as they are.
     """
-    keys = {
-        key: path.child("resources", section).key(key)
-        for path, container in containers(pod)
-        for section, amounts in (("requests", container.requests), ("limits", container.limits))
-        for key in amounts
-        if not allows_overcommit(key) and key not in known_names
-    }
-    for key, path in islice(keys.items(), MAX_COMPARED):
-        is_known = any(vocabulary.handles(key) for vocabulary in vocabularies.values())
-        if is_known or _RESOURCES.family(key) is not None:
+    keys = [key for key in resources if not allows_overcommit(key) and key not in kept_names]
+    for key in keys[:MAX_COMPARED]:
+        if _RESOURCES.family(key) is not None:
             continue
         similar = _name_of_similar_domain(key, vocabularies)
         if similar is not None:
             message = f"{printable(key)} is no key that is translated, so the pod waits for a node that offers it"
             finding = warning(
-                Code.UNTRANSLATED_DEVICE_KEY, path, message, f"did you mean {similar}?"
+                Code.UNTRANSLATED_DEVICE_KEY, resources[key], message, f"did you mean {similar}?"
             )
             yield key, finding.renamed_to(similar)
 
@@ -209,7 +228,7 @@ def _translated_families(
         key
         for _, container in containers(pod)
         for key in (*container.limits, *container.requests)
-        if any(vocabulary.handles(key) for vocabulary in vocabularies.values())
+        if arbiter.is_handled(key, vocabularies)
     )
     annotations = (key for key in pod.annotations if key in _READ_ANNOTATIONS)
     return frozenset(
@@ -220,7 +239,7 @@ def _translated_families(
 def find_untranslated_keys(
     pod: Pod,
     vocabularies: Mapping[str, Vocabulary] = VOCABULARIES,
-    extended_resources: Iterable[str] = (),
+    extended_resources: Collection[str] = (),
     kept_names: Collection[str] = (),
 ) -> Mapping[DeviceFamily, Mapping[str, FieldPath]]:
     """Return the keys of each device family that are not translated, with their first paths.
@@ -232,8 +251,21 @@ def find_untranslated_keys(
         extended_resources: The extended resources that `check_untranslated_keys` takes.
         kept_names: The kept names that `check_untranslated_keys` takes.
     """
+    return _keys_by_family(
+        pod, _unhandled_resources(pod, vocabularies, extended_resources), kept_names
+    )
+
+
+def _keys_by_family(
+    pod: Pod, resources: Mapping[str, FieldPath], kept_names: Collection[str]
+) -> Mapping[DeviceFamily, Mapping[str, FieldPath]]:
+    """Return family to the keys that no vocabulary reads, with their paths.
+
+    Args:
+        resources: Resource name of no vocabulary to its path.
+    """
     paths: dict[DeviceFamily, dict[str, FieldPath]] = {}
-    for path, key, family in _untranslated_keys(pod, vocabularies, frozenset(extended_resources)):
+    for key, path, family in _keys_with_family(pod, resources):
         if not is_kept(key, kept_names):
             paths.setdefault(family, {}).setdefault(key, path)
     return paths
@@ -254,8 +286,7 @@ def check_untranslated_requests(
         faulty_requests = {
             key: amount
             for key, amount in container.requests.items()
-            if not allows_overcommit(key)
-            and not any(vocabulary.handles(key) for vocabulary in vocabularies.values())
+            if not allows_overcommit(key) and not arbiter.is_handled(key, vocabularies)
         }
         yield from check_amounts(path, faulty_requests, container.limits)
         yield from _check_names(path, container)
@@ -303,8 +334,7 @@ def is_device_key(resource: str) -> bool:
     >>> is_device_key("nvidia.com/gpu"), is_device_key("amd.com/gpu"), is_device_key("cpu")
     (True, True, False)
     """
-    handled = any(vocabulary.handles(resource) for vocabulary in VOCABULARIES.values())
-    return handled or _RESOURCES.family(resource) is not None
+    return arbiter.is_handled(resource) or _RESOURCES.family(resource) is not None
 
 
 def is_probable_device_key(resource: str) -> bool:
@@ -327,26 +357,19 @@ def may_have_device_keys(raw: bytes) -> bool:
     return any(text in raw for text in _TEXTS)
 
 
-def _untranslated_keys(
-    pod: Pod, vocabularies: Mapping[str, Vocabulary], mapped_names: frozenset[str]
-) -> Iterator[tuple[FieldPath, str, DeviceFamily]]:
-    """Yield path, name and family of each key."""
-    companions = _companions(pod)
-    for path, container in containers(pod):
-        for section, amounts in (("limits", container.limits), ("requests", container.requests)):
-            for key in amounts:
-                family = _family_of_resource(key)
-                if (
-                    family is not None
-                    and key not in mapped_names
-                    and key not in companions
-                    and not any(vocabulary.handles(key) for vocabulary in vocabularies.values())
-                ):
-                    yield path.child("resources", section).key(key), key, family
+def _keys_with_family(
+    pod: Pod, resources: Mapping[str, FieldPath]
+) -> Iterator[tuple[str, FieldPath, DeviceFamily]]:
+    """Yield name, path and family of each key that no vocabulary reads."""
+    companions = _companions(pod) if resources else frozenset()
+    for key, path in resources.items():
+        family = _family_of_resource(key)
+        if family is not None and key not in companions:
+            yield key, path, family
     for key in pod.annotations:
         family = _family_of_annotation(key)
         if family is not None and key not in _READ_ANNOTATIONS:
-            yield _ANNOTATIONS_PATH.key(key), key, family
+            yield key, _ANNOTATIONS_PATH.key(key), family
 
 
 def _companions(pod: Pod) -> frozenset[str]:
@@ -361,9 +384,6 @@ def _companions(pod: Pod) -> frozenset[str]:
 
 
 def _family_of_resource(name: str) -> DeviceFamily | None:
-    # The resources of Kubernetes itself have no domain.
-    if "/" not in name:
-        return None
     return _RESOURCES.family(name) or (UNKNOWN if has_device_words(name) else None)
 
 
@@ -374,23 +394,29 @@ def _family_of_annotation(name: str) -> DeviceFamily | None:
 
 
 class _Index:
-    """Device families by the patterns of their keys."""
+    """Device families by the patterns of their keys, each of one whole domain."""
 
     def __init__(self, patterns: Iterable[tuple[str, DeviceFamily]]) -> None:
         self._exact: dict[str, DeviceFamily] = {}
-        self._by_prefix: dict[str, DeviceFamily] = {}
+        self._by_domain: dict[str, list[tuple[str, DeviceFamily]]] = {}
         for pattern, family in patterns:
-            table = self._by_prefix if pattern.endswith(ANY) else self._exact
-            table.setdefault(pattern.removesuffix(ANY), family)
-        self._prefixes = tuple(self._by_prefix)
+            if pattern.endswith(ANY):
+                domain, _, _ = pattern.partition("/")
+                prefixes = self._by_domain.setdefault(domain, [])
+                prefixes.append((pattern.removesuffix(ANY), family))
+            else:
+                self._exact.setdefault(pattern, family)
 
     def family(self, key: str) -> DeviceFamily | None:
         """Return the family of a key: by its whole name, else by the first prefix that matches."""
         family = self._exact.get(key)
-        if family is None and key.startswith(self._prefixes):
-            prefix = next(prefix for prefix in self._prefixes if key.startswith(prefix))
-            family = self._by_prefix[prefix]
-        return family
+        if family is not None:
+            return family
+        domain, _, _ = key.partition("/")
+        for prefix, prefix_family in self._by_domain.get(domain, ()):
+            if key.startswith(prefix):
+                return prefix_family
+        return None
 
 
 _RESOURCES: Final = _Index((name, family) for family in FAMILIES for name in family.resources)
