@@ -40,12 +40,15 @@ def is_too_large(pod: Pod) -> bool:
     again where the pod is placed.
     """
     every = (*(pod.spec.init_containers or ()), *(pod.spec.containers or ()))
-    return (
-        len(every) > MAX_ALL_CONTAINERS
-        or max(len(pod.spec.resource_claims or ()), sum(len(entry.claims) for entry in every))
-        > MAX_CLAIMS
-        or sum(map(_amount_count, every)) > MAX_AMOUNTS
-    )
+    if len(every) > MAX_ALL_CONTAINERS:
+        return True
+    uses = amounts = 0
+    for container in every:
+        resources = container.resources
+        if resources is not None:
+            uses += len(resources.claims or ())
+            amounts += len(resources.limits or ()) + len(resources.requests or ())
+    return max(len(pod.spec.resource_claims or ()), uses) > MAX_CLAIMS or amounts > MAX_AMOUNTS
 
 
 def check_sizes(pod: Pod, vocabularies: Mapping[str, Vocabulary]) -> Iterator[Finding]:

@@ -185,8 +185,9 @@ class _Creation(msgspec.Struct, frozen=True, kw_only=True):
         Args:
             drivers: Vocabulary name to the driver of the earlier translation.
         """
+        legacy = legacy_pod(pod, self.vocabularies)
         return self.translator(
-            msgspec.structs.replace(legacy_pod(pod, self.vocabularies), recorded_drivers=drivers),
+            msgspec.structs.replace(legacy, recorded_drivers=drivers) if drivers else legacy,
             namespace=self.namespace,
             snapshot=self.snapshot,
             options=self.options,

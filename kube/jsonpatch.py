@@ -79,18 +79,20 @@ def _apply(document: Any, operation: Operation) -> Any:
         return value
     if path[0] != "/":
         raise PatchError(f"{path}: a pointer begins with a slash")
-    *parents, last = path[1:].split("/")
+    parts = path[1:].split("/")
+    if "~" in path:
+        parts = [_unescape_part(part, path) for part in parts]
+    *parents, last = parts
     target = document
     for part in parents:
         target = _member(target, part, path)
     if type(target) is dict:
-        key = _unescape_part(last, path)
-        if op != "add" and key not in target:
+        if op != "add" and last not in target:
             raise PatchError(f"{path}: does not exist")
         if op == "remove":
-            del target[key]
+            del target[last]
         else:
-            target[key] = value
+            target[last] = value
     elif type(target) is list:
         _change_element(target, op, last, value, path)
     else:
@@ -115,10 +117,10 @@ def _change_element(target: list[Any], op: str, last: str, value: Any, path: str
 
 
 def _member(parent: Any, part: str, path: str) -> Any:
-    """Return the member that a part of a pointer refers to."""
+    """Return the member that a part of a pointer refers to, unescaped."""
     try:
         if type(parent) is dict:
-            return parent[_unescape_part(part, path)]
+            return parent[part]
         if type(parent) is list:
             return parent[_index(part, path)]
     except LookupError:
@@ -127,8 +129,6 @@ def _member(parent: Any, part: str, path: str) -> Any:
 
 
 def _unescape_part(part: str, path: str) -> str:
-    if "~" not in part:
-        return part
     if _has_bad_escape(part.split("~")):
         raise PatchError(f"{path}: ~ is written as ~0")
     return part.replace("~1", "/").replace("~0", "~")

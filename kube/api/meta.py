@@ -169,10 +169,11 @@ class ObjectHead(ApiStruct, frozen=True, kw_only=True):
 def _decode_quantity(kind: type, value: object) -> Any:
     if kind is not Quantity:
         raise NotImplementedError(f"{kind.__name__} is not read from JSON")
-    if isinstance(value, (str, int, float)) and not isinstance(value, bool):
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
         # YAML may have 0.5 as a number; the shortest decimal text is what its author wrote.
-        text = value if isinstance(value, str) else repr(value)
-        return _cached_quantity(text) if len(text) <= MAX_TEXT else read_stored(text)
+        value = repr(value)
+    if isinstance(value, str):
+        return _cached_quantity(value) if len(value) <= MAX_TEXT else read_stored(value)
     raise ValueError(f"Expected `str`, got {msgspec.json.encode(value)[:80].decode()}")
 
 

@@ -139,7 +139,8 @@ def _candidates(vocabulary: str, gpus: Sequence[Intent], pod: RoutedPod) -> tupl
 
 def _keys_with_driver(vocabulary: str, pod: RoutedPod) -> Sequence[str]:
     """Return the pod's keys of a vocabulary that the settings give a driver of their own."""
-    return sorted(pod.options.drivers.keys() & pod.owned[vocabulary])
+    drivers = pod.options.drivers
+    return sorted(drivers.keys() & pod.owned[vocabulary]) if drivers else ()
 
 
 def _route_of(gpus: Sequence[Intent], owned_keys: frozenset[str], vocabulary: str) -> Route:

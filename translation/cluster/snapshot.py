@@ -172,9 +172,8 @@ class TranslationSnapshot(msgspec.Struct, frozen=True, kw_only=True):
             namespace: Its namespace, whose label decides, or leaves it to the pod.
             labels: The pod's labels.
         """
-        if self.is_selective(namespace):
-            return labels.get(TRANSLATE_LABEL) == "true"
-        return self._translate_label(namespace) == "true"
+        label = self._translate_label(namespace)
+        return (labels.get(TRANSLATE_LABEL) if label == TRANSLATE_SELECTED else label) == "true"
 
     def is_selective(self, namespace: str) -> bool:
         """Return True if a namespace takes part with the pods that have the label themselves."""

@@ -8,7 +8,7 @@ import msgspec
 
 from findings.field_path import FieldPath, Key
 from findings.finding import Code, Finding, error
-from kube.quantity import ZERO, Format, Quantity, format_count
+from kube.quantity import Format, Quantity, format_count
 from translation.model.intents import LegacyContainer
 
 
@@ -32,14 +32,15 @@ def whole_amount(container: LegacyContainer, key: str) -> int | Finding | None:
             f"{amount} is not a whole number",
             "write a whole number",
         )
-    if amount < ZERO:
+    number = int(amount)
+    if number < 0:
         return error(
             Code.NEGATIVE,
             container.limit_path(key),
             f"{amount} is negative",
             "write 0 or more",
         )
-    return int(amount)
+    return number
 
 
 def requested_amounts(container: LegacyContainer) -> Iterator[tuple[str, int | Finding]]:

@@ -102,7 +102,7 @@ class LegacyPod(msgspec.Struct, frozen=True, kw_only=True):
 
     def keys(self) -> frozenset[str]:
         """Return the device keys in the limits of all containers."""
-        return frozenset(key for container in self.containers for key in container.limits)
+        return frozenset[str]().union(*[container.limits for container in self.containers])
 
 
 class DeviceKind(StrEnum):

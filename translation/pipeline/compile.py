@@ -60,10 +60,10 @@ def _relevant_facts(
             for intent, alignment in provided_intents
             if intent.kind is kind or (kind is DeviceKind.GPU and _is_part_of_gpu(intent))
         ]
-        relevant[kind] = msgspec.structs.replace(
-            _relevant_to(profile, kind, facts, [intent for intent, _ in of_kind]),
-            per_root=_relevant_group_sizes(facts, of_kind),
-        )
+        relevant[kind] = _relevant_to(profile, kind, facts, [intent for intent, _ in of_kind])
+        per_root = _relevant_group_sizes(facts, of_kind)
+        if per_root is not None:
+            relevant[kind] = msgspec.structs.replace(relevant[kind], per_root=per_root)
     return relevant
 
 

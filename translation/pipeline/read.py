@@ -103,13 +103,12 @@ def _read_keys(inputs: PodInput) -> PodReading:
     snapshot, options = inputs.snapshot, inputs.options
     expanded = expand_profile(inputs.legacy, inputs.namespace, snapshot.workload_profiles)
     vocabularies = vocabularies_in_force(options, snapshot.profiles)
-    owner_names = arbiter.owners(
+    owned_keys = arbiter.owned_keys(
         expanded.pod, default_gpu_owner=options.default_gpu_owner, vocabularies=vocabularies
     )
-    owners = [vocabularies[name] for name in owner_names]
+    owners = [vocabularies[name] for name in owned_keys]
     choices = _relevant_choices(expanded.pod, owners, options)
     legacy = msgspec.structs.replace(expanded.pod, choices=choices)
-    owned_keys = arbiter.divide_keys(legacy.keys(), owners)
     return PodReading(
         legacy=legacy,
         namespace=inputs.namespace,
@@ -145,7 +144,9 @@ def _relevant_choices(
         names = {renamed_keys.get(key, key) for key in keys}
         chips = present_chips(names, choices.ascend_chips, ASCEND_DOMAIN)
         choices = msgspec.structs.replace(choices, ascend_chips=chips)
-    if all(owner.name != ALIYUN.name for owner in owners):
+    if choices.aliyun_memory_unit != RECORDED.aliyun_memory_unit and all(
+        owner.name != ALIYUN.name for owner in owners
+    ):
         choices = msgspec.structs.replace(choices, aliyun_memory_unit=RECORDED.aliyun_memory_unit)
     runs_first = any(
         container.init and not container.sidecar and container.limits

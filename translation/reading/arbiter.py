@@ -84,6 +84,11 @@ VOCABULARIES: Final[Mapping[str, Vocabulary]] = {
 _REQUESTED_BY_ANNOTATIONS: Final = tuple(
     vocabulary.name for vocabulary in VOCABULARIES.values() if vocabulary.requesting
 )
+REQUESTING_ANNOTATIONS: Final = frozenset(
+    name for vocabulary in VOCABULARIES.values() for name in vocabulary.requesting
+)
+"""The annotations that request devices without any key."""
+_BY_ANNOTATIONS: Final = {name: VOCABULARIES[name] for name in GPUS_BY_ANNOTATIONS}
 _FOREIGN: Final = frozenset(
     key for vocabulary in VOCABULARIES.values() for key in vocabulary.foreign
 )
@@ -136,6 +141,14 @@ def is_handled(key: str, vocabularies: Mapping[str, Vocabulary] = VOCABULARIES) 
     """Return True if a resource name belongs to any vocabulary."""
     names, prefixes = _all_keys(vocabularies)
     return key in names or key.startswith(prefixes)
+
+
+def find_unhandled(
+    names: Iterable[str], vocabularies: Mapping[str, Vocabulary] = VOCABULARIES
+) -> Iterator[str]:
+    """Yield the resource names that belong to no vocabulary."""
+    keys, prefixes = _all_keys(vocabularies)
+    return (name for name in names if not (name in keys or name.startswith(prefixes)))
 
 
 def companions(keys: Collection[str]) -> frozenset[str]:
@@ -216,14 +229,26 @@ def owners(
     default_gpu_owner: str = nvidia.VOCABULARY.name,
     vocabularies: Mapping[str, Vocabulary] = VOCABULARIES,
 ) -> tuple[str, ...]:
-    """Return the vocabularies that own the pod's keys, in the order that decides shared keys.
+    """Return the vocabularies that own the pod's keys, in the order that decides shared keys."""
+    return tuple(owned_keys(pod, default_gpu_owner=default_gpu_owner, vocabularies=vocabularies))
+
+
+def owned_keys(
+    pod: LegacyPod,
+    *,
+    default_gpu_owner: str = nvidia.VOCABULARY.name,
+    vocabularies: Mapping[str, Vocabulary] = VOCABULARIES,
+) -> Mapping[str, frozenset[str]]:
+    """Return the vocabularies that own the pod's keys, in the order that decides shared keys, with these keys.
+
+    A vocabulary whose devices are requested by annotations may own no key.
 
     Args:
         default_gpu_owner: The owner of `nvidia.com/gpu` where nothing in the pod decides it:
             "nvidia", "hami" or "koordinator".
         vocabularies: The chosen vocabularies, extended by the resource names in profiles.
     """
-    keys = {key for container in pod.containers for key in container.limits}
+    keys = pod.keys()
     uses_hami = (
         default_gpu_owner == HAMI.name
         or not keys.isdisjoint(HAMI_KEYS)
@@ -237,12 +262,25 @@ def owners(
     ordered_names = (KOORDINATOR.name, *gpus) if koordinator_first else (*gpus, KOORDINATOR.name)
     last = (*SHARES, *GPUS_BY_ANNOTATIONS, *OTHER_VENDORS, *NICS)
     candidates = [vocabularies[name] for name in (*ordered_names, *last) if name in vocabularies]
-    split = divide_keys(keys, candidates)
-    return tuple(
-        vocabulary.name
-        for vocabulary in candidates
-        if split[vocabulary.name] or _is_requested(vocabulary, pod)
-    )
+    requested = _requested_vocabularies(pod, vocabularies)
+    return {
+        name: own_keys
+        for name, own_keys in divide_keys(keys, candidates).items()
+        if own_keys or name in requested
+    }
+
+
+def _requested_vocabularies(
+    pod: LegacyPod, vocabularies: Mapping[str, Vocabulary]
+) -> Sequence[str]:
+    """Return the vocabularies with devices that annotations of a pod request."""
+    if pod.annotations.keys().isdisjoint(REQUESTING_ANNOTATIONS):
+        return ()  # As of most pods, each of which asks several times.
+    return [
+        name
+        for name in _REQUESTED_BY_ANNOTATIONS
+        if name in vocabularies and _is_requested(vocabularies[name], pod)
+    ]
 
 
 def _is_requested(vocabulary: Vocabulary, pod: LegacyPod) -> bool:
@@ -259,21 +297,17 @@ def requests_devices(pod: LegacyPod, vocabularies: Mapping[str, Vocabulary]) -> 
 
 def requests_by_annotations(pod: LegacyPod, vocabularies: Mapping[str, Vocabulary]) -> bool:
     """Return True if annotations of a pod request devices without a key."""
-    return any(
-        _is_requested(vocabularies[name], pod)
-        for name in _REQUESTED_BY_ANNOTATIONS
-        if name in vocabularies
-    )
+    return bool(_requested_vocabularies(pod, vocabularies))
 
 
 def check_conflicts(pod: LegacyPod) -> Iterator[Finding]:
     """Yield an error for each key of a system in a pod with GPUs that belong to another."""
-    keys = {key for container in pod.containers for key in container.limits}
+    keys = pod.keys()
     yield from _check_shares(pod, keys)
     yield from _check_containers(pod)
     yield from _check_annotations(pod)
     whole_gpus = GPU_COUNT in keys and takes_whole_gpus(pod)
-    if not whole_gpus and not any(key in keys for key in GPU_KEYS):
+    if not whole_gpus and keys.isdisjoint(GPU_KEYS):
         return
     for container in pod.containers:
         for key in HAMI_KEYS:
@@ -288,10 +322,7 @@ def check_conflicts(pod: LegacyPod) -> Iterator[Finding]:
 
 def _check_annotations(pod: LegacyPod) -> Iterator[Finding]:
     """Yield an error for each key of a GPU beside annotations that request one."""
-    requested_vocabularies = [
-        name for name in GPUS_BY_ANNOTATIONS if _is_requested(VOCABULARIES[name], pod)
-    ]
-    for name in requested_vocabularies:
+    for name in _requested_vocabularies(pod, _BY_ANNOTATIONS):
         for container in pod.containers:
             for key in sorted(_KEYS_OF_GPUS & container.limits.keys()):
                 yield error(
@@ -323,11 +354,13 @@ def _check_containers(pod: LegacyPod) -> Iterator[Finding]:
     for the limits of both.
     """
     for container in pod.containers:
-        requested_keys = {key for key, amount in container.limits.items() if amount > ZERO}
-        first = next((key for key in _FIRST_KEYS if key in requested_keys), None)
+        limits = container.limits
+        first = next((key for key in _FIRST_KEYS if limits.get(key, ZERO) > ZERO), None)
         if first is None:
             continue
-        for key in sorted(requested_keys & _FIRST_KEYS[first]):
+        for key in sorted(key for key in limits if key in _FIRST_KEYS[first]):
+            if not limits[key] > ZERO:
+                continue
             yield error(
                 Code.AMBIGUOUS_OWNER,
                 container.limit_path(key),
@@ -365,6 +398,8 @@ def divide_keys(
 
 def restrict_keys(pod: LegacyPod, keys: frozenset[str]) -> LegacyPod:
     """Return the pod with only these keys in its containers' limits."""
+    if pod.keys() <= keys:
+        return pod
     return msgspec.structs.replace(
         pod,
         containers=tuple(

@@ -208,9 +208,10 @@ def find_label(labels: Mapping[str, str], patterns: Mapping[str, str]) -> str | 
     Args:
         patterns: The labels to look for, each with its value.
     """
-    return next(
-        (f"{key}={value}" for key, value in patterns.items() if labels.get(key) == value), None
-    )
+    for key, value in patterns.items():
+        if labels.get(key) == value:
+            return f"{key}={value}"
+    return None
 
 
 def check_requests(legacy: LegacyPod) -> Iterator[Finding]:

@@ -62,6 +62,8 @@ def with_vocabulary_names(pod: LegacyPod, renamed_keys: Mapping[str, str]) -> Le
 
 def check_renamed_keys(pod: LegacyPod, renamed_keys: Mapping[str, str]) -> Iterator[Finding]:
     """Yield an error for each key of a container that another one stands for, too."""
+    if not renamed_keys:
+        return
     for container in pod.containers:
         readers: dict[str, str] = {}
         for key in sorted(container.limits):

@@ -45,9 +45,6 @@ _READ_ANNOTATIONS: Final = frozenset(
     for vocabulary in VOCABULARIES.values()
     for name in names(vocabulary.table, Place.ANNOTATION)
 )
-_REQUESTING_ANNOTATIONS: Final = frozenset(
-    name for vocabulary in VOCABULARIES.values() for name in vocabulary.requesting
-)
 _BOOKKEEPING: Final = re.compile(
     "|".join(re.escape(pattern).replace(re.escape(ANY), ".*") for pattern in BOOKKEEPING), re.DOTALL
 )
@@ -99,7 +96,7 @@ def check_untranslated_keys(
 def _check_schedulers(pod: Pod, vocabularies: Mapping[str, Vocabulary]) -> Iterator[Finding]:
     """Yield a warning about annotations that request devices only in pods of other schedulers, if the pod has none."""
     annotations = pod.annotations
-    if annotations.keys().isdisjoint(_REQUESTING_ANNOTATIONS):
+    if annotations.keys().isdisjoint(arbiter.REQUESTING_ANNOTATIONS):
         return
     if REQUEST_ANNOTATION in annotations:
         return  # A translation has replaced the scheduler.
@@ -127,13 +124,8 @@ def _unhandled_resources(
     resources: dict[str, FieldPath] = {}
     for path, container in containers(pod):
         for section, amounts in (("limits", container.limits), ("requests", container.requests)):
-            for key in amounts:
-                if (
-                    "/" in key
-                    and not arbiter.is_handled(key, vocabularies)
-                    and key not in extended_resources
-                    and key not in resources
-                ):
+            for key in arbiter.find_unhandled(amounts, vocabularies):
+                if "/" in key and key not in extended_resources and key not in resources:
                     resources[key] = path.child("resources", section).key(key)
     return resources
 

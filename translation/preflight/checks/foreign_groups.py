@@ -37,8 +37,10 @@ def check_foreign_groups(inputs: PreflightInput) -> Iterator[Finding]:
         inputs.snapshot.bridge_scheduler if goes_to_bridge else scheduler or DEFAULT_SCHEDULER_NAME
     )
     for field, values in (("labels", legacy.labels), ("annotations", legacy.annotations)):
+        if not values:
+            continue
         for names, loss, fix in _LOSSES[:1] if goes_to_bridge else _LOSSES:
-            for name in sorted(values.keys() & names.keys()):
+            for name in sorted(name for name in values if name in names):
                 yield warning(
                     Code.CLAIMS_NOT_SEEN,
                     FieldPath.of("metadata", field).key(name),

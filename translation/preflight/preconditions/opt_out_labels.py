@@ -20,10 +20,11 @@ def stop_at_opt_out_labels(inputs: PodInput) -> Stop | None:
         (f" of namespace {namespace}", inputs.snapshot.namespaces.get(namespace, {})),
     ):
         opt_out = find_label(labels, OPT_OUT_LABELS)
-        # The label of the namespace takes it away from HAMi, so HAMi's own labels do not count there.
-        hami_opt_out = None if inputs.opted_in else find_label(labels, HAMI_OPT_OUT_LABELS)
-        if opt_out is None and hami_opt_out is not None and _is_of_hami(inputs):
-            opt_out = hami_opt_out
+        if opt_out is None:
+            opt_out = find_label(labels, HAMI_OPT_OUT_LABELS)
+            # The label of the namespace takes it away from HAMi, so HAMi's own labels do not count there.
+            if opt_out is not None and (inputs.opted_in or not _is_of_hami(inputs)):
+                opt_out = None
         if opt_out is not None:
             message = f"not translated: label {opt_out}{carrier}"
             fix = f"remove label {opt_out}{carrier} where it is to be translated"

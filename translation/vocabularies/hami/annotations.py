@@ -53,6 +53,8 @@ class Requirements(msgspec.Struct, frozen=True, kw_only=True):
 def read_annotations(annotations: Mapping[str, str]) -> tuple[Requirements, list[Finding]]:
     """Read the annotations; values that cannot be expressed become findings."""
     findings: list[Finding] = []
+    if not annotations:
+        return Requirements(), findings
     policies = list_items(annotations.get(GPU_POLICY, ""))
     requirements = Requirements(
         filter=_filter(annotations, findings),

@@ -148,7 +148,7 @@ def _read_amounts(
     findings += _check_ranges(container, amounts)
     if amounts.cores_percent is not None and amounts.cores_percent > 100:
         amounts = msgspec.structs.replace(amounts, cores_percent=100)
-    if amounts.memory_mib is not None:
+    if amounts.memory_mib is not None and defaults.memory_factor != 1:
         memory_mib = amounts.memory_mib * defaults.memory_factor
         amounts = msgspec.structs.replace(amounts, memory_mib=memory_mib)
     return amounts, findings
@@ -249,19 +249,21 @@ def _count(amounts: _Amounts) -> int:
 def _as_share(
     intent: Intent, amounts: _Amounts, exclusivity: Exclusivity, *, mutex: bool
 ) -> tuple[Intent, list[Finding]]:
-    all_cores = _cores(amounts) == 100
-    whole = msgspec.structs.replace(intent, exclusive=True, cores_percent=100)
-    if all_cores and _memory(amounts) == (None, None):
-        return whole, []
+    cores, (memory, percent) = _cores(amounts), _memory(amounts)
+    if cores == 100 and memory is None and percent is None:
+        return _as_whole(intent), []
     if mutex and exclusivity is not Exclusivity.NEVER:
-        return whole, [_mutex_finding(intent)]
-    if all_cores and exclusivity is Exclusivity.ALWAYS:
-        return whole, [_all_cores_finding(intent)]
-    memory, percent = _memory(amounts)
+        return _as_whole(intent), [_mutex_finding(intent)]
+    if cores == 100 and exclusivity is Exclusivity.ALWAYS:
+        return _as_whole(intent), [_all_cores_finding(intent)]
     share = msgspec.structs.replace(
-        intent, memory=memory, memory_percent=percent, cores_percent=_cores(amounts)
+        intent, memory=memory, memory_percent=percent, cores_percent=cores
     )
     return share, [_shared_mutex_finding()] if mutex else []
+
+
+def _as_whole(intent: Intent) -> Intent:
+    return msgspec.structs.replace(intent, exclusive=True, cores_percent=100)
 
 
 def _cores(amounts: _Amounts) -> int:
