@@ -251,9 +251,7 @@ def _readme_sittings(plan: Plan) -> Iterator[str]:
         if wave.coupled_until <= last:
             continue
         first, end = wave.wave, wave.coupled_until
-        while (
-            further := max(entry.coupled_until for entry in plan.waves[first - 1 : end - 1])
-        ) > end:
+        while (further := max(entry.coupled_until for entry in plan.waves[first - 1 : end])) > end:
             end = further
         last = end
         yield f"Do waves {first} to {end} in one sitting: the notes say what is half done between them."

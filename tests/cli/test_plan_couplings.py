@@ -4,6 +4,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
+
+from cli.runbooks.plan_folder import read_plan
+from cli.runbooks.runbooks import readme
 from testing.builders import HAMI, hami_gpu
 from testing.documents import namespace, node, resource_slice
 from testing.migration import GPU, SHARE, hami_node, plugin_node, running_job, workload
@@ -77,6 +81,23 @@ def test_pods_of_a_daemon_set_that_would_wait_couple_waves(tmp_path: Path) -> No
     assert PAUSE in page
     assert "Do waves 1 to 3 in one sitting: " in page
     assert "Workloads are those that get claims with a wave" in page
+
+
+def test_a_wave_that_ends_one_sitting_and_begins_another_is_inside_one(tmp_path: Path) -> None:
+    """A reader found waves 3 to 4 and waves 4 to 7, each in one sitting."""
+    objects = [*(hami_node(f"hami-{number}") for number in range(4)), namespace("team")]
+    call(tmp_path, [*objects, *workload("web", SHARE, ["hami-0"])], "--wave-nodes", 1)
+    plan = read_plan(tmp_path / "plan")
+    coupled = tuple(
+        msgspec.structs.replace(wave, coupled_until=until)
+        for wave, until in zip(plan.waves, (2, 3, 0, 0), strict=True)
+    )
+
+    page = readme(msgspec.structs.replace(plan, waves=coupled))
+
+    assert ["Do waves 1 to 3 in one sitting: the notes say what is half done between them."] == [
+        line for line in page.splitlines() if "in one sitting" in line
+    ]
 
 
 def test_a_namespace_with_nodes_waits_for_no_job_though_other_nodes_are_left(

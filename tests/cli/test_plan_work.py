@@ -848,6 +848,41 @@ def test_no_wave_waits_for_work_whose_end_it_does_not_need(
     ]
 
 
+def test_waves_of_work_that_others_need_the_end_of_come_together(tmp_path: Path) -> None:
+    """A reader found the nodes of one Job in two waves, each with places for both."""
+    zone: dict[str, Any] = {"nodeSelector": {"zone": "a"}}
+    names = ("gpu-0", "gpu-2", "gpu-4")
+    objects = [
+        *(plugin_node(name, zone="a" if name in names else "b") for name in ("gpu-3", "gpu-4")),
+        *full("short", "gpu-0", "2026-11-25T10:00:00Z"),
+        *full("weeks", "gpu-1", "2026-11-10T10:00:00Z"),
+        *full("hours", "gpu-2", "2026-11-25T10:00:00Z"),
+        *full("days", "gpu-3", "2026-11-20T10:00:00Z"),
+        *workload("web", {GPU: "4"}, ["gpu-4"], **zone),
+        *workload("waits", {GPU: "4"}, [""], **zone),
+    ]
+    for entry in NODES:
+        labels = {"zone": "a" if entry["metadata"]["name"] in names else "b"}
+        objects.append(
+            {
+                **entry,
+                "metadata": {
+                    **entry["metadata"],
+                    "labels": {**entry["metadata"]["labels"], **labels},
+                },
+            }
+        )
+
+    file = tmp_path / "cluster.yaml"
+    file.write_text(dump_yaml([namespace("team"), *objects]))
+    drawbridge("plan", "--snapshot", file, "-o", tmp_path / "plan", "--wave-nodes", 2)
+    (source,) = read_paths([str(tmp_path / "plan" / "plan.yaml")])
+
+    assert [["gpu-0", "gpu-2"], ["gpu-4"], ["gpu-3", "gpu-1"]] == [
+        [node["name"] for node in wave["nodes"]] for wave in source.document["waves"]
+    ]
+
+
 def test_work_that_a_later_wave_needs_the_end_of_stays_before_it(tmp_path: Path) -> None:
     objects = [
         *full("short", "gpu-0", "2026-11-25T10:00:00Z"),

@@ -1,8 +1,8 @@
 """The waves of one search, and the objects that it has no wave for. Pure."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -83,8 +83,9 @@ def _with_order_reason(moment: Moment, attempt: Attempt, wave_nodes: int) -> Att
     """Return a wave with the reason that it has no further nodes, if they come later for their work."""
     names = {entry.node.name for entry in attempt.nodes}
     left = [entry for entry in moment.nodes if entry.node.name not in names]
-    is_smaller = 0 < len(names) < wave_nodes and left
-    if not is_smaller or attempt.obstacles or attempt.order_reason:
+    if not names or len(names) >= wave_nodes or not left:
+        return msgspec.structs.replace(attempt, order_reason="")
+    if attempt.obstacles or attempt.order_reason:
         return attempt
     reason = ""
     if not any(entry.has_work for entry in attempt.nodes):
@@ -117,29 +118,102 @@ def _with_late_work(
     if not late:
         return searched
     names = {entry.node.name for entry in late}
-    remaining = [
-        (tuple(entry for entry in attempt.nodes if entry.node.name not in names), attempt)
-        for _, attempt in waves
-    ]
-    last = [(nodes, None) for nodes in _chunks(late, wave_nodes)]
-    moment = waves[first][0]
-    rebuilt = list(waves[:first])
-    sides = {side for _, attempt in waves for side in attempt.without_spare}
-    for nodes, former in (*remaining[first:end], *last, *remaining[end:]):
-        parts = former.parts if former is not None else ()
-        if not nodes and not parts:
+    remaining = [_Remaining.of(attempt, names) for _, attempt in waves]
+    sides = frozenset(side for _, attempt in waves for side in attempt.without_spare)
+    last = [_Remaining(nodes, allowed=sides) for nodes in _chunks(late, wave_nodes)]
+    before, rest = remaining[first:end], (*last, *remaining[end:])
+    for planned in (_merged(before, wave_nodes), before):
+        rebuilt = _rebuilt(searched, first, (*planned, *rest), wave_search)
+        if rebuilt is not None:
+            return rebuilt
+    return searched
+
+
+class _Remaining(NamedTuple):
+    """The rest of a wave without the nodes of later ones.
+
+    Attributes:
+        left: The names of the other nodes.
+        allowed: The sides that may be without a node to spare after it.
+        obstacles: The obstacles to more nodes, where it is as it was.
+    """
+
+    nodes: tuple[Candidate, ...]
+    parts: tuple[Part, ...] = ()
+    left: tuple[str, ...] = ()
+    allowed: frozenset[str] = frozenset()
+    obstacles: tuple[Obstacle, ...] = ()
+
+    @classmethod
+    def of(cls, attempt: Attempt, late: Collection[str]) -> "_Remaining":
+        """Return a wave without some nodes."""
+        left = tuple(entry.node.name for entry in attempt.nodes if entry.node.name in late)
+        return cls(
+            nodes=tuple(entry for entry in attempt.nodes if entry.node.name not in late),
+            parts=attempt.parts,
+            left=left,
+            allowed=frozenset(attempt.without_spare),
+            obstacles=() if left else attempt.obstacles,
+        )
+
+    @property
+    def is_work(self) -> bool:
+        """Return True if it is nodes with work alone."""
+        return not self.parts and all(entry.has_work for entry in self.nodes)
+
+    @property
+    def order_reason(self) -> str:
+        """Return the reason that it is no larger; empty without other nodes."""
+        come = "these nodes come" if len(self.left) > 1 else "this node comes"
+        return _LATE.format(", ".join(self.left), come) if self.left else ""
+
+
+def _merged(waves: Iterable[_Remaining], wave_nodes: int) -> list[_Remaining]:
+    """Return waves with those of work alone together as far as one may have their nodes."""
+    merged: list[_Remaining] = []
+    for wave in waves:
+        if not wave.nodes and not wave.parts:
             continue
-        attempt = wave_search.repeat(moment, nodes, parts)
-        allowed = former.without_spare if former is not None else sides
-        if attempt is None or not set(attempt.without_spare) <= set(allowed):
-            return searched
-        if former is not None and nodes == former.nodes:
-            attempt = msgspec.structs.replace(attempt, obstacles=former.obstacles)
-        elif former is not None:
-            late_names = [entry.node.name for entry in former.nodes if entry not in nodes]
-            come = "these nodes come" if len(late_names) > 1 else "this node comes"
-            reason = _LATE.format(", ".join(late_names), come)
-            attempt = msgspec.structs.replace(attempt, order_reason=reason)
+        former = merged[-1] if merged else None
+        if (
+            former is not None
+            and (former.left or wave.left)
+            and former.is_work
+            and wave.is_work
+            and len(former.nodes) + len(wave.nodes) <= wave_nodes
+        ):
+            merged[-1] = _Remaining(
+                nodes=(*former.nodes, *wave.nodes),
+                left=(*former.left, *wave.left),
+                allowed=former.allowed | wave.allowed,
+            )
+        else:
+            merged.append(wave)
+    return merged
+
+
+def _rebuilt(
+    searched: SearchedWaves, first: int, planned: Iterable[_Remaining], wave_search: WaveSearch
+) -> SearchedWaves | None:
+    """Return the waves with others from one on; None if these do not fit.
+
+    Args:
+        searched: The waves.
+        first: The number of the first one that changes.
+        planned: The nodes and parts from there on.
+        wave_search: A search of the same pods.
+    """
+    moment = searched.waves[first][0]
+    rebuilt = list(searched.waves[:first])
+    for wave in planned:
+        if not wave.nodes and not wave.parts:
+            continue
+        attempt = wave_search.repeat(moment, wave.nodes, wave.parts)
+        if attempt is None or not wave.allowed.issuperset(attempt.without_spare):
+            return None
+        attempt = msgspec.structs.replace(
+            attempt, obstacles=wave.obstacles, order_reason=wave.order_reason
+        )
         rebuilt.append((moment, attempt))
         moment = moment.following(attempt)
     return msgspec.structs.replace(searched, waves=tuple(rebuilt), end=moment)

@@ -305,12 +305,6 @@ def _work_notes(work: Sequence[PlannedWork]) -> Iterator[str]:
             f"{count_text(len(pods), 'pod')} would lose work: {join_names(pods)}; switch.sh waits for {them}, or asks, see "
             "README.md, or work in plan.yaml"
         )
-    if nodes := dict.fromkeys(item.node for item in work if item.waits):
-        yield (
-            f"new pods, as of a Job or the head of a RayCluster, may get {join_names([*nodes])} until switch.sh comes to a "
-            f"node, and are waited for or asked about, too: kubectl cordon {' '.join(nodes)} before this wave keeps them "
-            "away, and leaves what is free there idle until then; switch.sh uncordons each node once it has changed"
-        )
     failing = [item for item in work if item.fails_job and item.ending]
     if failing:
         jobs = join_names(sorted({item.owner for item in failing}))
@@ -342,6 +336,13 @@ def _work_notes(work: Sequence[PlannedWork]) -> Iterator[str]:
             if len(endless) == 1
             else f"{text} by themselves, and ask not to be evicted: {join_names(endless)}; switch.sh asks without a "
             "wait: take the annotation off, or evict them, see README.md"
+        )
+    if nodes := list(dict.fromkeys(item.node for item in work if item.waits)):
+        them = "it" if len(nodes) == 1 else "them"
+        yield (
+            f"new pods, as of a Job or the head of a RayCluster, may get {join_names(nodes)} until switch.sh cordons {them}, "
+            f"and are waited for or asked about, too: kubectl cordon {' '.join(nodes)} before this wave keeps them away, and "
+            "leaves what is free there idle until then"
         )
 
 
