@@ -5,6 +5,7 @@ from typing import Any, Final
 
 import pytest
 
+from testing import documents
 from testing.builders import container, gpus, pod
 from testing.documents import namespace, node
 from testing.migration import GPU, daemon_set, hami_node, workload
@@ -91,3 +92,31 @@ def test_no_class_serves_a_resource_name_without_its_gate(gate: str, exit_code: 
     assert exit_code == placed.exit_code, placed.output
     codes = [entry["code"] for entry in answer(mapping, options=gates)["findings"]]
     assert ("featureGateOff" in codes) is (gate == "false")
+
+
+@pytest.mark.parametrize("mode", ["nvidia.com/vgpu-mode", "volcano.sh/vgpu-mode"])
+def test_two_mig_devices_of_two_profiles_serve_a_pod(mode: str) -> None:
+    """HAMi and Volcano take of each GPU the smallest profile that is free there; the claim had one size for both."""
+    devices = [
+        {
+            "name": f"gpu-{index}-mig",
+            "attributes": {"type": {"string": "mig"}, "profile": {"string": profile}},
+            "capacity": {"memory": {"value": memory}},
+        }
+        for index, (profile, memory) in enumerate((("3g.20gb", "19968Mi"), ("2g.10gb", "9728Mi")))
+    ]
+    mig_class = documents.device_class(
+        'device.driver == "gpu.nvidia.com" && device.attributes["gpu.nvidia.com"].type == "mig"',
+        name="mig.nvidia.com",
+    )
+    state = (
+        node("node-a", {"cpu": "4", "pods": "10"}),
+        mig_class,
+        slice_of("node-a", *devices, driver="gpu.nvidia.com"),
+    )
+    amounts = {"volcano.sh/vgpu-number": 2, "volcano.sh/vgpu-memory": 8000}
+    main = gpus(2, mem=8000) if mode.startswith("nvidia") else container("main", amounts)
+
+    placed = simulate(pod(main, annotations={mode: "mig"}), snapshot=state)
+
+    assert placed.exit_code == 0, placed.output

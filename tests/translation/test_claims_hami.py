@@ -204,39 +204,51 @@ FILTERS = (
 
 MIG_MODE = {"nvidia.com/vgpu-mode": "mig", "hami.io/gpu-scheduler-policy": "binpack"}
 
+THREE_PROFILES = driver_slice(
+    NVIDIA,
+    mig_device("19968Mi", "3g.20gb"),
+    mig_device("4864Mi", "1g.5gb"),
+    mig_device("9728Mi", "2g.10gb"),
+)
+
+
+def mig_request(name: str, count: int, *sizes: str) -> Document:
+    ways = [
+        alternative(
+            f"memory-{size.lower()}", "mig.nvidia.com", count, memory_is(size, driver=NVIDIA)
+        )
+        for size in sizes
+    ]
+    return {"name": name, "firstAvailable": ways}
+
+
 BORROWED = (
     Case(
-        "9: MIG devices, the smallest that is enough first",
+        "9: MIG devices, the smallest that is enough first, each of a size of its own",
         asking(2, mem=8000, annotations=MIG_MODE),
-        {
-            "requests": [
-                {
-                    "name": "mig",
-                    "firstAvailable": [
-                        alternative(
-                            "memory-9728mi",
-                            "mig.nvidia.com",
-                            2,
-                            memory_is("9728Mi", driver=NVIDIA),
-                        ),
-                        alternative(
-                            "memory-19968mi",
-                            "mig.nvidia.com",
-                            2,
-                            memory_is("19968Mi", driver=NVIDIA),
-                        ),
-                    ],
-                }
-            ]
-        },
+        {"requests": [mig_request(f"mig-{index}", 1, "9728Mi", "19968Mi") for index in range(2)]},
+        (THREE_PROFILES,),
+    ),
+    Case(
+        "a percentage of the largest GPU, for two MIG devices of two sizes",
+        asking(2, pct=20, annotations=MIG_MODE),
+        {"requests": [mig_request(f"mig-{index}", 1, "9728Mi", "19968Mi") for index in range(2)]},
+        (THREE_PROFILES, driver_slice(NVIDIA, nvidia_gpu("40Gi"), pool="node-2")),
+    ),
+    Case(
+        "MIG devices of several sizes that no node combines have one size",
+        asking(2, mem=8000, annotations=MIG_MODE),
+        {"requests": [mig_request("mig", 2, "9728Mi", "19968Mi")]},
         (
-            driver_slice(
-                NVIDIA,
-                mig_device("19968Mi", "3g.20gb"),
-                mig_device("4864Mi", "1g.5gb"),
-                mig_device("9728Mi", "2g.10gb"),
-            ),
+            driver_slice(NVIDIA, mig_device("9728Mi", "2g.10gb")),
+            driver_slice(NVIDIA, mig_device("19968Mi", "3g.20gb"), pool="node-2"),
         ),
+    ),
+    Case(
+        "too many combinations of MIG devices have one size",
+        asking(4, mem=1000, annotations=MIG_MODE),
+        {"requests": [mig_request("mig", 4, "4864Mi", "9728Mi", "19968Mi")]},
+        (THREE_PROFILES,),
     ),
     Case(
         "MIG devices of one size need no alternatives",
@@ -378,6 +390,27 @@ WARNINGS = (
         "9: policies and the missing sizes are told",
         asking(1, mem=1, annotations=MIG_MODE),
         ("warning policyDropped", "warning smallestDeviceNotPreferred"),
+    ),
+    Refusal(
+        "two MIG devices of several sizes lose nothing",
+        asking(2, mem=8000, annotations={"nvidia.com/vgpu-mode": "mig"}),
+        (),
+        (THREE_PROFILES,),
+    ),
+    Refusal(
+        "four of three sizes must have the same",
+        asking(4, mem=1000, annotations={"nvidia.com/vgpu-mode": "mig"}),
+        ("warning equalMemorySizes",),
+        (THREE_PROFILES,),
+    ),
+    Refusal(
+        "GPUs of two memory sizes are told once for all MIG devices of a percentage",
+        asking(2, pct=10, annotations={"nvidia.com/vgpu-mode": "mig"}),
+        ("warning memorySizesMerged",),
+        (
+            THREE_PROFILES,
+            driver_slice(NVIDIA, nvidia_gpu("40Gi"), nvidia_gpu("80Gi"), pool="node-2"),
+        ),
     ),
     Refusal(
         "all cores of a part of the memory keep nobody away",

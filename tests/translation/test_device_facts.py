@@ -94,6 +94,19 @@ CASES = (
         Facts(sizes=(size("80Gi"),), shared=True, default_is_part=True, replicas=(4,)),
     ),
     Case(
+        "MIG devices of several sizes on a node, apart from those of GPUs",
+        NVIDIA,
+        [driver_slice(NVIDIA, mig_device("4864Mi", "1g.5gb"), mig_device("9728Mi", "2g.10gb"))],
+        Facts(
+            sizes=(size("4864Mi"), size("9728Mi")),
+            mixed_profiles=True,
+            shared=False,
+            replicas=(),
+            mig_profiles={"1g.5gb": 1, "2g.10gb": 1},
+        ),
+        DeviceKind.MIG,
+    ),
+    Case(
         "MIG devices are told from GPUs by their type",
         NVIDIA,
         [driver_slice(NVIDIA, nvidia_gpu(), mig_device("4864Mi"))],

@@ -9,10 +9,14 @@ from findings.field_path import FieldPath
 from findings.finding import Code
 from testing.builders import (
     HAMI,
+    NVIDIA,
     derived_claims,
+    devices_of,
     driver_slice,
     gpus,
     hami_gpu,
+    mig_device,
+    nvidia_gpu,
     pod,
     translation_of,
     translation_snapshot,
@@ -78,6 +82,25 @@ def test_derive_makes_the_same_claims() -> None:
     once = translation_of(POD, PICTURE)
 
     assert once.claims == derived_claims(POD, once.annotation, PICTURE)
+
+
+def test_an_older_record_of_mig_devices_keeps_its_claim() -> None:
+    """The fact `mixed` of older records has no effect on MIG devices; newer ones have a request for each device."""
+    asking = pod(gpus(2, pct=20), annotations={"nvidia.com/vgpu-mode": "mig"})
+    devices = (nvidia_gpu("40Gi"), mig_device("9728Mi"), mig_device("19968Mi", "2g.20gb"))
+    snapshot = translation_snapshot(driver_slice(NVIDIA, *devices))
+    newer = translation_of(asking, snapshot)
+
+    older = newer.annotation.replace('"mixedProfiles"', '"mixed"')
+
+    (claim,) = derived_claims(asking, older, snapshot)
+    assert older != newer.annotation
+    assert [entry["name"] for entry in devices_of(claim)["requests"]] == ["mig"]
+    assert newer.claims == derived_claims(asking, newer.annotation, snapshot)
+    assert [entry["name"] for entry in devices_of(newer.claims[0])["requests"]] == [
+        "mig-0",
+        "mig-1",
+    ]
 
 
 def test_without_the_pod_sources_name_the_container() -> None:

@@ -33,6 +33,7 @@ from translation.compiling.device_configs import compile_configs
 from translation.compiling.device_constraints import ConstraintCompiler
 from translation.compiling.device_selectors import SelectorCompiler
 from translation.compiling.memory_shares import (
+    are_few_combinations,
     as_capacity,
     equal_sizes_finding,
     may_combine_sizes,
@@ -217,6 +218,14 @@ class RequestCompiler:
 
     def may_combine_sizes(self) -> bool:
         """Return True if devices of several memory sizes may serve the intent together."""
+        intent = self._intent
+        if intent.kind is DeviceKind.MIG:
+            least = intent.memory or self._least_part_of_gpu()
+            return (
+                self._facts.mixed_profiles
+                and least is not None
+                and are_few_combinations(len(self._large_enough(least)), intent.count)
+            )
         return self._shared and may_combine_sizes(self._intent, self._device, self._facts)
 
     def configs(self, name: str) -> Iterator[tuple[DeviceClaimConfiguration, FieldPath]]:
@@ -316,8 +325,8 @@ class RequestCompiler:
 
     def _part_of_gpu(self, memory: str | None, percent: int) -> list[_Alternative]:
         """Return the MIG devices with a percentage of a GPU's memory; of several sizes, the largest's."""
-        sizes = sorted({size.size for size in self._gpu_facts.sizes or ()})
-        if not sizes:
+        least = self._least_part_of_gpu()
+        if least is None:
             self._fail(
                 Code.MEMORY_SIZES_UNKNOWN,
                 "memory",
@@ -326,7 +335,7 @@ class RequestCompiler:
                 "request an amount of memory, not a percentage",
             )
             return []
-        least = Quantity.from_int(int(sizes[-1]) * percent // 100, Format.BINARY)
+        sizes = {size.size for size in self._gpu_facts.sizes or ()}
         if len(sizes) > 1:
             self._warn(
                 Code.MEMORY_SIZES_MERGED,
@@ -336,11 +345,23 @@ class RequestCompiler:
             )
         return self._smallest_first(memory, least)
 
+    def _least_part_of_gpu(self) -> Quantity | None:
+        """Return the percentage of the largest GPU's memory; None without one, or without a GPU."""
+        percent = self._intent.memory_percent
+        sizes = [size.size for size in self._gpu_facts.sizes or ()]
+        if percent is None or not sizes:
+            return None
+        return Quantity.from_int(int(max(sizes)) * percent // 100, Format.BINARY)
+
+    def _large_enough(self, least: Quantity) -> list[Quantity]:
+        """Return the published memory sizes with at least so much, ascending."""
+        return [size for size in shares_by_size(self._facts.sizes or (), 100) if size >= least]
+
     def _smallest_first(self, memory: str | None, least: Quantity) -> list[_Alternative]:
         if memory is None:
             self._fail(Code.CANNOT_EXPRESS, "memory", f"{self._profile.driver} publishes no memory")
             return []
-        enough = [size for size in shares_by_size(self._facts.sizes or (), 100) if size >= least]
+        enough = self._large_enough(least)
         if not enough:
             self._warn(
                 Code.SMALLEST_DEVICE_NOT_PREFERRED,
@@ -350,6 +371,8 @@ class RequestCompiler:
             )
             at_least = self._selectors.memory_is(Relation.AT_LEAST, least)
             return [_Alternative(name="memory", selectors=(select("memory", at_least),))]
+        if len(enough) > 1 and self._intent.count > 1 and self._facts.mixed_profiles:
+            self.findings.append(equal_sizes_finding(self._intent, len(enough)))
         is_of_size = partial(self._selectors.memory_is, Relation.SAME_AMOUNT)
         return [
             _Alternative(name=size_name(size), selectors=(select("memory", is_of_size(size)),))

@@ -133,8 +133,14 @@ def may_combine_sizes(intent: Intent, device: DeviceProfile, facts: Facts) -> bo
         and not (intent.through_mps or intent.every or intent.pool)
     ):
         return False
-    sizes = len(shares_by_size(facts.sizes or (), intent.memory_percent))
-    return 1 < sizes <= MAX_ALTERNATIVES and sizes**intent.count <= MAX_COMBINATIONS
+    return are_few_combinations(
+        len(shares_by_size(facts.sizes or (), intent.memory_percent)), intent.count
+    )
+
+
+def are_few_combinations(sizes: int, count: int) -> bool:
+    """Return True if each of so many devices can have a request with so many alternatives."""
+    return 1 < sizes <= MAX_ALTERNATIVES and sizes**count <= MAX_COMBINATIONS
 
 
 def merged_sizes_finding(intent: Intent, ranges: Iterable[tuple[Quantity, Quantity]]) -> Finding:

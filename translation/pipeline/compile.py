@@ -109,6 +109,11 @@ def _relevant_to(
         sizes=facts.sizes if by_size or by_profile or default_is_part else None,
         mixed=facts.mixed
         and any(intent.memory_percent is not None and intent.count > 1 for intent in intents),
+        mixed_profiles=facts.mixed_profiles
+        and any(
+            intent.count > 1 and (intent.memory is not None or intent.memory_percent is not None)
+            for intent in intents
+        ),
         shared=facts.shared if device.sharing is Sharing.PUBLISHED else None,
         default_is_part=default_is_part,
         replicas=facts.replicas

@@ -64,6 +64,7 @@ class Facts(_Part, frozen=True, kw_only=True, omit_defaults=True):
         per_root: Distinct numbers of devices under one PCIe root, that of most nodes first. Where
             they matter, empty when known devices publish no root; else None.
         mixed: Some node has devices of several memory sizes.
+        mixed_profiles: The same of MIG devices, of which older records have `mixed` without an effect.
         partitions: Distinct numbers of devices in a partition, ascending. Where they matter, empty
             when known devices publish none; else None.
         compute_units: Distinct numbers of compute units, ascending. Where they matter, empty when known
@@ -79,6 +80,7 @@ class Facts(_Part, frozen=True, kw_only=True, omit_defaults=True):
 
     sizes: tuple[MemorySize, ...] | None = None
     mixed: bool = False
+    mixed_profiles: bool = False
     shared: bool | None = None
     default_is_part: bool = False
     replicas: tuple[Annotated[int, msgspec.Meta(ge=1, le=MAX_REPLICAS)], ...] | None = None
@@ -181,7 +183,8 @@ def facts_by_driver(
         driver: {
             kind: msgspec.structs.replace(
                 merge_facts(facts),
-                mixed=(driver, kind) in mixed,
+                mixed=kind is not DeviceKind.MIG and (driver, kind) in mixed,
+                mixed_profiles=kind is DeviceKind.MIG and (driver, kind) in mixed,
                 per_root=per_root.get((driver, kind)),
                 mig_profiles=mig_profiles.get((driver, kind), {}),
             )

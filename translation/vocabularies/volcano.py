@@ -83,8 +83,9 @@ TABLE: Final[Table] = (
     annotation(
         MODE,
         KeyOutcome.CLASS,
-        "MIG devices with at least that memory, all of one size, the smallest of which a node has enough. Needs `vgpu-memory` or a "
-        "percentage below 100",
+        "MIG devices with at least that memory, each the smallest that is free; all of one size, with a warning, where "
+        "the sizes of a node have more than 64 combinations. Needs `vgpu-memory` or a percentage below 100. Volcano "
+        "takes no two of one GPU, and a claim may",
         case=f"`{MIG}`",
     ),
     annotation(MODE, KeyOutcome.REFUSED, "no node has such a mode", case="any other"),

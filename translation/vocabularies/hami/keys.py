@@ -135,7 +135,8 @@ TABLE: Final[Table] = (
     annotation(
         MODE,
         KeyOutcome.CLASS,
-        "MIG devices of `gpu.nvidia.com` with at least that memory, all of one size, the smallest of which a node has enough. Needs "
+        "MIG devices of `gpu.nvidia.com` with at least that memory, each the smallest that is free; all of one size, with a "
+        "warning, where the sizes of a node have more than 64 combinations. Needs "
         "`gpumem`, or `gpumem-percentage` where a whole GPU is published: of several sizes the "
         "largest counts, with a warning. Cores are dropped with a warning",
         case="`mig`",
