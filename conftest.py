@@ -23,7 +23,7 @@ pytest_plugins = ["testing.story_lines"]
 
 settings.register_profile(
     "default",
-    max_examples=200,
+    max_examples=100,
     deadline=None,
     derandomize=True,
     database=None,

@@ -71,6 +71,7 @@ def test_every_file_is_there_with_its_checksum(folder: Path) -> None:
     assert IMAGE in (folder / "install.yaml").read_text()
 
 
+@pytest.mark.long
 def test_krew_would_install_a_plugin_that_runs(
     cluster: Access, folder: Path, tmp_path: Path
 ) -> None:
@@ -101,6 +102,7 @@ def test_krew_would_install_a_plugin_that_runs(
     assert json.loads(result.stdout)["kind"] == "InventoryReport"
 
 
+@pytest.mark.long
 def test_the_wheel_runs_in_a_fresh_environment(folder: Path, tmp_path: Path) -> None:
     (wheel,) = folder.glob("*.whl")
     environment = tmp_path / "environment"

@@ -161,6 +161,7 @@ def log_of(name: str, drawbridge: Drawbridge, observer: Drawbridge) -> str:
     return (observer if name == OBSERVER else drawbridge).log(name)
 
 
+@pytest.mark.long
 def test_parameters_of_many_values_take_little_memory(
     cluster: Access, drawbridge: Drawbridge, observer: Drawbridge, hostile: str, workshop: str
 ) -> None:

@@ -22,7 +22,6 @@ from e2e.owned import AUDITED, TEAM, Owned, taker
 TIMEOUT_S: Final = 120.0
 PRIORITY: Final = "late-important"
 PODS: Final = 4
-HIDDEN: Final = (("resourceclaims",), ("resourceclaims", "pods"))
 
 pytestmark = pytest.mark.parametrize("cluster", [AUDITED], indirect=True)
 
@@ -92,7 +91,13 @@ def test_a_write_that_arrives_after_the_lease_has_passed_on_is_refused(
 
 
 @pytest.mark.parametrize(
-    "outcome", [Outcome.LOSE, Outcome.MUTE, Outcome.HOLD], ids=lambda outcome: outcome.value
+    "outcome",
+    [
+        Outcome.LOSE,
+        pytest.param(Outcome.MUTE, marks=pytest.mark.long),
+        pytest.param(Outcome.HOLD, marks=pytest.mark.long),
+    ],
+    ids=lambda outcome: outcome.value,
 )
 def test_a_write_without_an_answer_gives_no_device_twice(
     owned_bridge: Owned, proxy: Interposer, outcome: Outcome
@@ -140,7 +145,15 @@ def never_flushed(
     bridge.stop(name)
 
 
-@pytest.mark.parametrize("resources", HIDDEN, ids="-and-".join)
+@pytest.mark.parametrize(
+    "resources",
+    [
+        pytest.param(("resourceclaims",), id="resourceclaims"),
+        pytest.param(
+            ("resourceclaims", "pods"), id="resourceclaims-and-pods", marks=pytest.mark.long
+        ),
+    ],
+)
 def test_a_relist_that_hides_a_release_leaves_nobody_asleep(
     owned_bridge: Owned, never_flushed: Interposer, resources: Sequence[str]
 ) -> None:

@@ -48,10 +48,10 @@ def stage(owned_bridge: Owned) -> Iterator[Owned]:
 @pytest.mark.parametrize(
     ("part", "number"),
     [
-        ("scheduler", signal.SIGKILL),
+        pytest.param("scheduler", signal.SIGKILL, marks=pytest.mark.long),
         ("scheduler", signal.SIGSTOP),
         ("sidecar", signal.SIGKILL),
-        ("sidecar", signal.SIGSTOP),
+        pytest.param("sidecar", signal.SIGSTOP, marks=pytest.mark.long),
     ],
     ids=lambda value: getattr(value, "name", value),
 )
@@ -78,6 +78,7 @@ def test_a_process_of_the_leader_is_lost_while_another_replica_stands_by(
     assert_each_has_a_device(stage, [*early, *late, *last], began)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("number", SIGNALS, ids=lambda number: number.name)
 @pytest.mark.parametrize("part", PARTS)
 def test_a_process_of_the_only_replica_is_lost(

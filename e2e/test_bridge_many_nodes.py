@@ -48,6 +48,7 @@ def test_the_one_node_with_free_devices_is_found(
     assert [] == doubly_held(cluster)
 
 
+@pytest.mark.long
 def test_a_pod_goes_to_another_node_if_the_hundred_best_are_rejected(
     cluster: Access, impartial_bridge: Bridge, namespace: str, many: Sequence[str]
 ) -> None:

@@ -24,7 +24,10 @@ PODS: Final = DEVICES * 5 // 4
 TIMEOUT_S: Final = 300.0 + PODS
 REPLICAS: Final = ("a", "b")
 
-pytestmark = pytest.mark.parametrize("cluster", [AUDITED], indirect=True)
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.parametrize("cluster", [AUDITED], indirect=True),
+]
 
 
 @pytest.fixture(scope="module")

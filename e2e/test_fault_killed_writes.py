@@ -51,7 +51,7 @@ HASTY: Final = {
 }
 POLICY_DRIVER: Final = "fault.example.com"
 PROFILE_DRIVER: Final = "npu.fault.example.com"
-MOMENTS: Final[tuple[Moment, ...]] = ("before", "after")
+MOMENTS: Final = ("before", pytest.param("after", marks=pytest.mark.long))
 
 
 class Write(NamedTuple):

@@ -1,5 +1,8 @@
 """The driver is killed at every step of preparing and unpreparing; the next one goes on."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import pytest
 
 from driver.model.steps import Step
@@ -12,6 +15,20 @@ from testing.driver.steps import OF_PREPARE, OF_UNPREPARE
 
 NIC = request("gpu", f"nic.{DRIVER}", where=named("uuid-of-eth0"))
 Moment = tuple[Step, int]
+
+
+def parameters(moments: Sequence[Moment]) -> list[Any]:
+    """Return the moments; every second one is for long runs."""
+    return [
+        pytest.param(moment, marks=[pytest.mark.long] * (index % 2))
+        for index, moment in enumerate(moments)
+    ]
+
+
+def name_of(moment: Moment) -> str:
+    """Return the name of a moment in the names of tests."""
+    step, times = moment
+    return f"{step.value}{times}"
 
 
 def replace_with_crashing(driver: NodeDriver, moment: Moment) -> None:
@@ -29,7 +46,7 @@ def replace_dead(driver: NodeDriver) -> None:
     driver.wait_ready()
 
 
-@pytest.mark.parametrize("moment", OF_PREPARE, ids=lambda moment: f"{moment[0].value}{moment[1]}")
+@pytest.mark.parametrize("moment", parameters(OF_PREPARE), ids=name_of)
 def test_whoever_dies_while_preparing_is_replaced(
     cluster: Access, namespace: str, real_node: Node, driver: NodeDriver, moment: Moment
 ) -> None:
@@ -46,7 +63,7 @@ def test_whoever_dies_while_preparing_is_replaced(
     cluster.wait_until(driver.is_clean, "nothing stays behind", timeout_s=TIMEOUT_S)
 
 
-@pytest.mark.parametrize("moment", OF_UNPREPARE, ids=lambda moment: f"{moment[0].value}{moment[1]}")
+@pytest.mark.parametrize("moment", parameters(OF_UNPREPARE), ids=name_of)
 def test_whoever_dies_while_unpreparing_is_replaced(
     cluster: Access, namespace: str, real_node: Node, driver: NodeDriver, moment: Moment
 ) -> None:
