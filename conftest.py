@@ -76,6 +76,7 @@ class StoriesApart(LoadScopeScheduling):  # type: ignore[misc]  # Has no types.
 ROUND: Final = re.compile(r"\[(?:cluster\d+-)?(\d+)(?:-cluster\d+)?\]$")
 """The number of a round in the name of a test."""
 ROUNDS: Final = 25
+"""The number of rounds of a story that follow each other in one process."""
 
 
 class RoundsApart(LoadScopeScheduling):  # type: ignore[misc]  # Has no types.

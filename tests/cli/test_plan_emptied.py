@@ -15,6 +15,22 @@ ONLY: Final = (
 )
 
 
+def wave_of_the_first_node(
+    tmp_path: Path, pods: list[str], others: list[dict[str, Any]]
+) -> dict[str, Any]:
+    """Return the wave of gpu-0 in a plan of three nodes, with the pods of one workload on the given nodes."""
+    objects = [
+        *(plugin_node(f"gpu-{number}") for number in range(3)),
+        namespace("team"),
+        *workload("web", {GPU: "1"}, pods),
+        *others,
+    ]
+    plan = planned(tmp_path, objects, "--wave-nodes", 1)
+    waves: list[dict[str, Any]] = plan["waves"]
+    (wave,) = [wave for wave in waves if ["gpu-0"] == [node["name"] for node in wave["nodes"]]]
+    return wave
+
+
 @pytest.mark.parametrize(
     ("pods", "others", "expected"),
     [
@@ -30,18 +46,8 @@ def test_a_workload_whose_pods_all_leave_at_once_is_named(
     tmp_path: Path, pods: list[str], others: list[dict[str, Any]], expected: str
 ) -> None:
     """A reader found six pods of six on one node of a wave, and nothing that said so."""
-    objects = [
-        *(plugin_node(f"gpu-{number}") for number in range(3)),
-        namespace("team"),
-        *workload("web", {GPU: "1"}, pods),
-        *others,
-    ]
+    wave = wave_of_the_first_node(tmp_path, pods, others)
 
-    plan = planned(tmp_path, objects, "--wave-nodes", 1)
-
-    (wave,) = [
-        wave for wave in plan["waves"] if ["gpu-0"] == [node["name"] for node in wave["nodes"]]
-    ]
     notes = [note for note in wave["notes"] if note.startswith("its drains evict")]
     assert bool(expected) is bool(notes)
     assert all(note.startswith(expected) for note in notes)
@@ -63,18 +69,8 @@ def test_a_workload_that_loses_half_of_its_pods_is_named_with_their_number(
     tmp_path: Path, pods: list[str], others: list[dict[str, Any]], expected: str
 ) -> None:
     """Only those that lose all were named: a reader found five pods of six on one node."""
-    objects = [
-        *(plugin_node(f"gpu-{number}") for number in range(3)),
-        namespace("team"),
-        *workload("web", {GPU: "1"}, pods),
-        *others,
-    ]
+    wave = wave_of_the_first_node(tmp_path, pods, others)
 
-    plan = planned(tmp_path, objects, "--wave-nodes", 1)
-
-    (wave,) = [
-        wave for wave in plan["waves"] if ["gpu-0"] == [node["name"] for node in wave["nodes"]]
-    ]
     halved = {"Deployment/team/web": pods.count("gpu-0")} if expected else {}
     notes = [note for note in wave["notes"] if "at least half" in note]
     text = "its drains evict at least half of the pods of a workload at once, {}, and no PodDisruptionBudget selects them: "
