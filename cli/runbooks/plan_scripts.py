@@ -1,6 +1,5 @@
 """Run the scripts of a plan, one step at a time."""
 
-import fcntl
 import os
 import signal
 import subprocess
@@ -14,6 +13,7 @@ from typing import Final, Protocol
 
 from cli.output.standard_error import print_line
 from cli.runbooks.plan_folder import PLAN
+from kube.errors import ConfigError
 from migration.wave.steps import Step
 
 _POLL_S: Final = 0.2
@@ -88,7 +88,17 @@ def locked_plan(folder: Path) -> Iterator[int]:
     """Wait until nothing of a plan runs on this machine, and keep others from it.
 
     Commands that outlive a killed call inherit the lock, so a later call waits for their end.
+
+    Raises:
+        ConfigError: This machine has no such locks.
     """
+    try:
+        import fcntl  # noqa: PLC0415 - Windows has none, and the plan can be read there.
+    except ImportError as error:
+        raise ConfigError(
+            "the scripts of a plan need bash and locks of files, which this machine lacks; "
+            "run the command on Linux or macOS"
+        ) from error
     with (folder / PLAN).open("rb") as file:
         is_told = False
         while True:

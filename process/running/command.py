@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Any, Final, Generic, TypeVar
 
 import msgspec
-import uvloop
 
 from kube.client.client import Client
 from kube.errors import ConfigError, DrawbridgeError
@@ -111,6 +110,8 @@ def run_command(
         arguments: None for those of this process.
         print_instead: Flag to its help and to the text that is printed instead of starting.
     """
+    import uvloop  # noqa: PLC0415 - the command line imports this module where there is no uvloop.
+
     start_collecting()
     parser = build_parser(command, {flag: text for flag, (text, _) in print_instead.items()})
     options = parser.parse_args(arguments)

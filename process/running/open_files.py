@@ -1,6 +1,5 @@
 """The limit of open files: raised to the allowed maximum, and compared with the need."""
 
-import resource
 from typing import Final
 
 from kube.errors import ConfigError
@@ -17,6 +16,8 @@ def raise_open_file_limit() -> int:
 
     Container runtimes start processes with a soft limit of 1,024, which a few clients can use up.
     """
+    import resource  # noqa: PLC0415 - the command line imports this module where there is none.
+
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     allowed_files = MAX_OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, MAX_OPEN_FILES)
     if soft != resource.RLIM_INFINITY and soft < allowed_files:
