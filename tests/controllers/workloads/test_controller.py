@@ -9,12 +9,16 @@ import msgspec
 import pytest
 
 from clusterstate.snapshot_cache import SnapshotCache
-from controllers.model.settings import ControllerSettings
+from controllers.__main__ import Lasting, build_parts
+from controllers.model.settings import VARIABLES, ControllerSettings, Settings
 from controllers.model.stored_objects import key_texts
 from controllers.workloads import controller as workloads
 from controllers.workloads.requested import template_digest
 from kube.api.urls import NAMESPACES, RESOURCE_CLAIM_TEMPLATES, WORKLOADS
 from kube.names import MANAGED_LABEL, TRANSLATE_LABEL
+from process.model.settings import parse_settings
+from process.running.command import Process
+from process.selectors.engine import WorkerEngine
 from testing.builders import container, gpus, pod, profiles, translation_of
 from testing.builders import workload as make_workload
 from testing.documents import Document
@@ -183,3 +187,40 @@ def test_a_status_changes_no_digest() -> None:
 )
 def test_broken_objects_have_none(text: bytes) -> None:
     template_digest(text, ("apps/v1", "Deployment"), TEXTS)
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [
+        pytest.param(0, "", id="off by default"),
+        pytest.param(0, "controllers: {templatesOfWorkloads: false}", id="off"),
+        pytest.param(1, "controllers: {templatesOfWorkloads: true}", id="on"),
+        pytest.param(
+            *(1, "{controllers: {templatesOfWorkloads: true}, translation: {mode: OptIn}}"),
+            id="on where namespaces opt in",
+        ),
+        pytest.param(
+            *(0, "{controllers: {templatesOfWorkloads: true}, translation: {mode: Shadow}}"),
+            id="on where no pod is translated",
+        ),
+    ],
+)
+async def test_a_setting_says_whether_it_works(
+    server: FakeApiServer, number: int, text: str
+) -> None:
+    settings = parse_settings(text, "settings.yaml", {}, kind=Settings, variables=VARIABLES)
+    files = settings.translation.load_profiles()
+    async with server.client() as client:
+        lasting = Lasting(
+            process=Process(settings=settings, kubeconfig=None, identity="a"),
+            client=client,
+            files=files,
+            options=settings.translation.checked_options(files, others_may_come=True),
+            engine=WorkerEngine(),
+            count_event=lambda _: None,
+            builds=(),
+        )
+
+        work = workloads.controller(build_parts(lasting, "a"))
+
+    assert number == len(work.controllers) == len(work.loops)
