@@ -7,6 +7,7 @@ import msgspec
 
 from kube.api.core import Container, Pod
 from kube.api.meta import ObjectMeta, decode
+from kube.names import REQUEST_ANNOTATION
 
 WAITING_FIELDS: Final = "spec.nodeName=,status.phase=Pending"
 """Selects the pods that have no node; the API server sends no others."""
@@ -20,7 +21,13 @@ def project_pod(raw: bytes) -> Pod | None:
         return None
     if not pod.spec.resource_claims and not any(map(_requests_extended_resource, _containers(pod))):
         return None
-    head = ObjectMeta(name=metadata.name, namespace=metadata.namespace, uid=metadata.uid)
+    record = pod.annotations.get(REQUEST_ANNOTATION)
+    head = ObjectMeta(
+        name=metadata.name,
+        namespace=metadata.namespace,
+        uid=metadata.uid,
+        annotations=None if record is None else {REQUEST_ANNOTATION: record},
+    )
     return msgspec.structs.replace(pod, metadata=head)
 
 

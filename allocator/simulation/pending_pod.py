@@ -9,7 +9,7 @@ equal in all that matters have the same explanation, so it is computed once: a c
 for a pod is called by its entry in the pod, since its own name differs from pod to pod.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from hashlib import sha256
 from typing import Final
 
@@ -17,6 +17,7 @@ import msgspec
 from msgspec.structs import replace
 
 from allocator.cluster.cluster import Cluster
+from allocator.explain.change import ClosestFit
 from allocator.explain.failure import NOT_EXPLAINED, Failure, NodeGroup
 from allocator.explain.node import STEPS, explain_node
 from allocator.explain.other_devices import all_requests, is_for_others
@@ -45,6 +46,10 @@ from kube.api.resource import (
     ResourceClaimStatus,
     ResourceClaimTemplate,
 )
+from kube.names import REQUEST_ANNOTATION
+
+Reword = Callable[[ClosestFit], ClosestFit]
+"""Returns a closest fit with words in the keys of its pod, if it has any."""
 
 MAX_NOTE: Final = 1024
 """Bytes: what the note of an event holds."""
@@ -61,14 +66,17 @@ class PodProjection(msgspec.Struct, frozen=True, kw_only=True):
     """All of a pod that its explanation depends on, beside the cluster.
 
     Attributes:
-        pod: The pod without a name; its entries refer to `claims`.
+        pod: The pod without a name; its entries refer to `claims`, and its only annotation is the record of
+            its translation, if it was translated.
         claims: Its claims, called by its entries where they were made for it.
+        entries: Each of the claims to the index of the entry of the pod that names it.
         missing: Objects that do not exist; while there are any, nothing else matters.
         key: Equal for pods with the same explanation.
     """
 
     pod: Pod
     claims: tuple[ResourceClaim, ...]
+    entries: Mapping[Name, int]
     missing: tuple[Missing, ...]
     key: bytes
 
@@ -108,10 +116,11 @@ def project_pod(
     """
     namespace = pod.metadata.namespace
     renamed_claims: dict[str, ResourceClaim] = {}
+    indices: dict[Name, int] = {}
     missing: list[Missing] = []
     entries = pod.spec.resource_claims or ()
     direct = {entry.resource_claim_name for entry in entries}
-    for entry in entries:
+    for index, entry in enumerate(entries):
         alone = replace(pod, spec=replace(pod.spec, resource_claims=(entry,)))
         own = pod_claims(alone, claims, templates)
         missing += own.missing
@@ -122,10 +131,13 @@ def project_pod(
             name = entry.name if is_own else claim.metadata.name
             metadata = ObjectMeta(name=name, namespace=namespace)
             renamed_claims[name] = replace(_without_consumers(claim), metadata=metadata)
+            indices[namespace, name] = index
     if not entries and not mapped_resources(pod, extended_resources):
         return None
+    record = pod.annotations.get(REQUEST_ANNOTATION)
+    annotations = None if record is None else {REQUEST_ANNOTATION: record}
     anonymous = Pod(
-        metadata=ObjectMeta(namespace=namespace),
+        metadata=ObjectMeta(namespace=namespace, annotations=annotations),
         spec=PodSpec(
             containers=pod.spec.containers,
             init_containers=pod.spec.init_containers,
@@ -141,7 +153,9 @@ def project_pod(
     )
     own_claims = tuple(renamed_claims.values())
     key = sha256(encode((anonymous, own_claims, missing))).digest()
-    return PodProjection(pod=anonymous, claims=own_claims, missing=tuple(missing), key=key)
+    return PodProjection(
+        pod=anonymous, claims=own_claims, entries=indices, missing=tuple(missing), key=key
+    )
 
 
 def _without_consumers(claim: ResourceClaim) -> ResourceClaim:
@@ -158,6 +172,7 @@ def explain_pending_pod(
     extended_resources: Mapping[str, str],
     resources: Mapping[str, NodeResources] | None = None,
     *,
+    reword: Reword | None = None,
     waiting_helps: bool = True,
     with_fits: bool = True,
 ) -> Explanation | None:
@@ -167,6 +182,7 @@ def explain_pending_pod(
 
     Args:
         resources: Node to its CPU, memory and other counted resources; None where only devices count.
+        reword: Names the keys of the pod in its closest fits; None leaves them in the units of claims.
         waiting_helps: False to leave out the closest fit of the idle cluster.
         with_fits: False to leave out all closest fits.
     """
@@ -202,7 +218,8 @@ def explain_pending_pod(
     cause = cause_of_rejection(rejecting)
     # What keeps the pod from devices that are free comes first.
     head = "" if rejecting is None else _free_devices(nodes, rejecting)
-    note = _note(groups, tuple(_closest_fits(failure)) if with_fits else (), head)
+    fits = tuple(_closest_fits(failure, projection.pod, reword)) if with_fits else ()
+    note = _note(groups, fits, head)
     # That other nodes have no such devices is a reason only if no node has any.
     return _explanation(note, reasons or [("", Reason.NO_DEVICES)], cause)
 
@@ -288,16 +305,30 @@ def _free_devices(nodes: Sequence[str], group: NodeGroup) -> str:
     return f"Devices are free on node {nodes[0]}{more}, but {_messages(group)}"
 
 
-def _closest_fits(failure: Failure) -> Iterator[str]:
+def _closest_fits(failure: Failure, pod: Pod, reword: Reword | None) -> Iterator[str]:
     """Yield the smallest change now, and a smaller one when the cluster is idle."""
-    now, idle = failure.helpful_fits
+    now, idle = (
+        reword(fit) if fit is not None and reword is not None else fit
+        for fit in failure.helpful_fits
+    )
     if now is not None:
-        yield f"Closest fit: {now.summary}"
+        yield f"Closest fit{_units(now, pod)}: {_change(now)}"
     if idle is not None:
         if idle.changes:
-            yield f"Once devices are free: {idle.summary}"
+            yield f"Once devices are free{_units(idle, pod, ',')}: {_change(idle)}"
         else:
             yield f"Fits {one_line(idle.node)} unchanged once its devices are free"
+
+
+def _change(fit: ClosestFit) -> str:
+    return fit.fix_in_keys or fit.summary
+
+
+def _units(fit: ClosestFit, pod: Pod, comma: str = "") -> str:
+    """Return the units of the amounts of a closest fit, unless they are those that the author of the pod wrote."""
+    is_in_keys = bool(fit.fix_in_keys) or REQUEST_ANNOTATION not in pod.annotations
+    has_amounts = any(change.amount is not None for change in fit.changes)
+    return f"{comma} in the claim's units" if has_amounts and not is_in_keys else ""
 
 
 def _as_allocated(placed_claim: PlacedClaim) -> ResourceClaim:

@@ -1,6 +1,6 @@
 """The closest fits of a simulation in the keys of pods, translated or mapped by DeviceClasses. Pure."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import product
 from typing import Final, NamedTuple
@@ -15,6 +15,7 @@ from allocator.model.outcome import Reason
 from allocator.pods.claims import Name, claim_name, pod_claims
 from allocator.pods.extended_resource_claim import SUFFIX, limit_paths, mapped_resources
 from allocator.simulation.model import SimulationResult
+from allocator.simulation.pending_pod import PodProjection, Reword
 from answers.cluster.budgets import Budgets
 from answers.model.cluster_state import ClusterState
 from findings.field_path import FieldPath, Key
@@ -77,6 +78,18 @@ def with_fits_in_keys(
         else:
             failures.append(failure)
     return replace(result, failures=tuple(failures))
+
+
+def rewording(
+    pod: Pod, projection: PodProjection, state: ClusterState, snapshot: TranslationSnapshot
+) -> Reword:
+    """Return the function that names the keys of a pending pod in the closest fits of its projection.
+
+    Args:
+        snapshot: Its profiles are those in force.
+    """
+    reword = _rewording(pod, projection.entries, state, snapshot, name=projection.pod.metadata.name)
+    return lambda fit: _with_words(fit, reword) or fit
 
 
 def budget_fixes(pod: Pod, state: ClusterState, snapshot: TranslationSnapshot) -> tuple[str, ...]:
@@ -157,18 +170,8 @@ def _translation(pod: Pod, snapshot: TranslationSnapshot) -> RecordedTranslation
 def _failure_in_keys(
     failure: Failure, pod: Pod, state: ClusterState, snapshot: TranslationSnapshot
 ) -> Failure:
-    translation = _translation(pod, snapshot)
-    if translation is None:
-        limits = limit_paths(pod, mapped_resources(pod, extended_resources(state.classes.values())))
-        reword = partial(_in_limits, pod=pod, limits=limits)
-    else:
-        reword = partial(
-            _in_keys,
-            pod=pod,
-            entries=_entries_by_claim(pod, state),
-            translation=translation,
-            slices=state.slices,
-        )
+    entries = _entries_by_claim(pod, state)
+    reword = _rewording(pod, entries, state, snapshot, name=pod.metadata.name)
     return replace(
         failure,
         closest_fit=_with_words(failure.closest_fit, reword),
@@ -176,12 +179,37 @@ def _failure_in_keys(
     )
 
 
-def _in_limits(fit: ClosestFit, pod: Pod, limits: Mapping[str, FieldPath]) -> ClosestFit:
-    """Return a closest fit with words that name limits, if it lowers numbers of resources that classes map."""
-    name = f"{pod.metadata.namespace}/{pod.metadata.name}-{SUFFIX}"
+def _rewording(
+    pod: Pod,
+    entries: Mapping[Name, int],
+    state: ClusterState,
+    snapshot: TranslationSnapshot,
+    *,
+    name: str,
+) -> Reword:
+    """Return the function that names the keys of a pod in a closest fit without an alternative.
+
+    Args:
+        entries: Claim to the index of the pod's entry for it.
+        name: The name that the pod had in the search.
+    """
+    translation = _translation(pod, snapshot)
+    if translation is None:
+        limits = limit_paths(pod, mapped_resources(pod, extended_resources(state.classes.values())))
+        claim = f"{pod.metadata.namespace}/{name}-{SUFFIX}"
+        return partial(_in_limits, claim=claim, limits=limits)
+    return partial(_in_keys, pod=pod, entries=entries, translation=translation, slices=state.slices)
+
+
+def _in_limits(fit: ClosestFit, claim: str, limits: Mapping[str, FieldPath]) -> ClosestFit:
+    """Return a closest fit with words that name limits, if it lowers numbers of resources that classes map.
+
+    Args:
+        claim: The namespace and name of the claim for these resources.
+    """
     amounts_by_limit: dict[FieldPath, Quantity] = {}
     for change in fit.changes:
-        limit = limits.get(change.request) if change.claim == name else None
+        limit = limits.get(change.request) if change.claim == claim else None
         if limit is None or change.amount is None:
             return fit
         amounts_by_limit[limit] = change.amount
@@ -195,9 +223,7 @@ def _in_limits(fit: ClosestFit, pod: Pod, limits: Mapping[str, FieldPath]) -> Cl
     return replace(fit, fix_in_keys=f"write {amounts}{place}")
 
 
-def _with_words(
-    fit: ClosestFit | None, reword: Callable[[ClosestFit], ClosestFit]
-) -> ClosestFit | None:
+def _with_words(fit: ClosestFit | None, reword: Reword) -> ClosestFit | None:
     """Return a closest fit in other words, with its alternative unless only one of both is in keys."""
     if fit is not None and fit.smaller_group:
         own_fit = _with_words(replace(fit, smaller_group=""), reword)

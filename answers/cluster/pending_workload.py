@@ -15,6 +15,7 @@ from answers.model.cluster_state import ClusterState, is_pending
 from answers.model.requested_keys import requested_keys
 from kube.api.core import Pod
 from kube.api.meta import encode
+from translation.cluster.snapshot import TranslationSnapshot
 
 
 class PendingPods(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,14 +100,19 @@ def _question_key(pod: Pod, state: ClusterState) -> bytes:
 
 
 def waiting_reason(
-    pod: Pod, state: ClusterState, cluster: Cluster, groups: Iterable[DeclaredGroup]
+    pod: Pod,
+    state: ClusterState,
+    cluster: Cluster,
+    groups: Iterable[DeclaredGroup],
+    snapshot: TranslationSnapshot,
 ) -> str:
     """Return the reason a pod waits; empty if the words of its scheduler say all that is known.
 
     Args:
         groups: The groups of all pending pods.
+        snapshot: Its profiles are those in force.
     """
-    explanation = explain_pending(pod, state, cluster)
+    explanation = explain_pending(pod, state, cluster, snapshot)
     note = None if explanation is None else explanation.note
     gate = gate_reason(pod, state)
     if gate is not None:

@@ -37,6 +37,7 @@ from answers.model.cluster_state import ClusterState, is_pending, is_running
 from findings.text import count_text
 from kube.api.core import Node
 from kube.quantity import ZERO, Quantity
+from translation.cluster.snapshot import TranslationSnapshot
 from translation.reading.arbiter import find_device_keys
 
 MAX_EXPLAINED: Final = 20
@@ -292,13 +293,18 @@ def top_devices(cluster: Cluster) -> tuple[DeviceInUse, ...]:
 
 
 def top_waiting(
-    state: ClusterState, features: Features, support: SchedulerSupport, namespace: str | None
+    state: ClusterState,
+    features: Features,
+    support: SchedulerSupport,
+    namespace: str | None,
+    snapshot: TranslationSnapshot,
 ) -> tuple[WaitingPods, ...]:
     """Return the pods that wait for devices, the largest group first; only the first are explained.
 
     Args:
         support: The schedulers that evaluate policies, which decide what such a pod waits for.
         namespace: None for all.
+        snapshot: Its profiles are those in force.
     """
     pods = [pod for pod in waiting_pods(state) if namespace in (None, pod.metadata.namespace)]
     declared_groups = state.groups(list(filter(is_pending, state.pods.values()))).groups
@@ -311,7 +317,8 @@ def top_waiting(
             if with_policies not in clusters:
                 clusters[with_policies] = state.cluster(features, with_policies=with_policies)
             cluster = clusters[with_policies]
-            reason = waiting_reason(group[0], state, cluster, declared_groups) or reason
+            explained = waiting_reason(group[0], state, cluster, declared_groups, snapshot)
+            reason = explained or reason
         names = sorted(f"{pod.metadata.namespace}/{pod.metadata.name}" for pod in group)
         groups.append(WaitingPods(pods=tuple(names), reason=reason))
     return tuple(groups)

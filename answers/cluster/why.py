@@ -26,6 +26,7 @@ from allocator.simulation.model import (
 )
 from allocator.simulation.pending_cause import Cause, cause_of_code
 from answers.cluster.budgets import Budgets
+from answers.cluster.fits_in_keys import rewording
 from answers.cluster.hints import advise_pod, missing_claim_advice
 from answers.cluster.quota_usage import gate_reason, promised_amounts
 from answers.cluster.uses import USERS_SHOWN, count_given_devices, describe_requests, users_of_node
@@ -39,7 +40,7 @@ from kube.api.ownership import not_serving
 from kube.api.resource import ResourceClaim
 from kube.names import DEFAULT_SCHEDULER_NAME
 from quotas.resource_quotas.obstacles import explain_uncreated
-from translation.cluster.snapshot import TranslationOptions
+from translation.cluster.snapshot import TranslationOptions, TranslationSnapshot
 from translation.preflight.preconditions.schedulers import find_foreign_scheduler
 
 NO_ADVICE: Final[Mapping[str, str]] = {}
@@ -141,11 +142,17 @@ def scheduler_of(target: Pod | ResourceClaim, state: ClusterState) -> str:
 
 
 def pod_status(
-    pod: Pod, state: ClusterState, cluster: Cluster, *, is_new: bool = False
+    pod: Pod,
+    state: ClusterState,
+    cluster: Cluster,
+    snapshot: TranslationSnapshot,
+    *,
+    is_new: bool = False,
 ) -> ObjectStatus:
     """Return the state of a pod; a pending one is placed on `cluster`, and so changes it.
 
     Args:
+        snapshot: Its profiles are those in force.
         is_new: The pod is of manifests, as if it were just created.
     """
     claims = pod_claims(pod, state.claims, state.templates)
@@ -164,7 +171,7 @@ def pod_status(
         return status
     answer = _placement(pod, state, cluster)
     gate = gate_reason(pod, state)
-    explanation = None if answer.all_placed else explain_pending(pod, state, cluster)
+    explanation = None if answer.all_placed else explain_pending(pod, state, cluster, snapshot)
     quotas = _exceeded_quotas(pod, state) if gate is None else gate.quotas
     uncreated = [claim for claim in claims.open if claim_name(claim) not in state.claims]
     excesses = tuple(explain_uncreated(uncreated, state.resource_quotas, state))
@@ -396,6 +403,7 @@ def explain_pending(
     pod: Pod,
     state: ClusterState,
     cluster: Cluster,
+    snapshot: TranslationSnapshot,
     *,
     waiting_helps: bool = True,
     with_fits: bool = True,
@@ -404,6 +412,7 @@ def explain_pending(
     """Explain a pending pod in a line, as the observer does; None if a node takes it, or it requests no devices.
 
     Args:
+        snapshot: Its profiles are those in force.
         names_claims: Call claims that were made for the pod by their own names, not by those of its entries.
         waiting_helps: False where the devices in use are those of pods that start with it.
         with_fits: False to leave out the changes that help.
@@ -420,6 +429,7 @@ def explain_pending(
         state.classes,
         resources,
         state.node_resources(),
+        reword=rewording(pod, look, state, snapshot),
         waiting_helps=waiting_helps,
         with_fits=with_fits,
     )

@@ -32,6 +32,7 @@ from answers.model.findings import namespace_of
 from answers.model.inputs import Inputs
 from kube.api.workloads import number_path, pod_path
 from kube.manifests.source import SourceObject
+from translation.cluster.snapshot import TranslationSnapshot
 from translation.reading.custom_workloads import workload_kind
 
 
@@ -101,7 +102,7 @@ def place_workload(
         advice = template_advice(question, result, place)
         result = with_advice(result, question.pods, state, views.cluster, advice)
         result = with_spared_devices(question, result, place, request.workload_of)
-    reason = _reason(request, result, views) if placed < total else ""
+    reason = _reason(request, result, views, inputs.snapshot) if placed < total else ""
     together = PodsTogether(pods=total, placed=placed, reason=reason)
     fewer_pods = _fewer_pods(kind, name, result) if placed < total else ""
     return WorkloadPlacement(together, result, held_back, views.cluster, before, fewer_pods)
@@ -171,7 +172,12 @@ def status_beside_others(
     )
 
 
-def _reason(request: SimulationRequest, result: SimulationResult, views: SchedulerViews) -> str:
+def _reason(
+    request: SimulationRequest,
+    result: SimulationResult,
+    views: SchedulerViews,
+    snapshot: TranslationSnapshot,
+) -> str:
     """Return the reason that the first pod without a place has none."""
     group_reasons = [group.reason for group in result.groups if group.reason]
     if group_reasons:
@@ -197,6 +203,7 @@ def _reason(request: SimulationRequest, result: SimulationResult, views: Schedul
         pods[0],
         request.state,
         cluster,
+        snapshot,
         waiting_helps=waiting_helps,
         with_fits=not result.groups,
         names_claims=True,

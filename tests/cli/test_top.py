@@ -11,8 +11,11 @@ from click.testing import Result
 
 from cli.__main__ import main
 from kube.manifests.dump import dump_yaml
+from kube.manifests.reader import read_paths
 from kube.quantity import ZERO, Quantity
-from testing.command import EXAMPLES, ROOT, drawbridge
+from testing.builders import gpus, pod
+from testing.command import CLUSTER, EXAMPLES, ROOT, drawbridge
+from testing.command import answer as translated_pod
 from testing.documents import Document, api_object
 from testing.questions import gpu
 from testing.simulated_cluster import DRIVER, claim, device_class, holding, node, slice_of, using
@@ -250,6 +253,17 @@ def test_equal_waiting_pods_are_one_group_with_the_words_of_the_scheduler() -> N
         "  5 pods: old/p0, old/p1, old/p2 and 2 more",
         f"    {message}",
     ]
+
+
+def test_the_closest_fit_of_a_waiting_translated_pod_is_in_its_keys() -> None:
+    cluster = [entry.document for entry in read_paths([str(CLUSTER)])]
+    translated = translated_pod(pod(gpus(1, mem=200000)))["objects"]
+
+    (group,) = answer("waiting", state=(*cluster, *translated))["waiting"]
+
+    assert group["reason"].endswith(
+        "Closest fit: write nvidia.com/gpumem: 81920 to fit node hami-1."
+    )
 
 
 def test_a_partition_counts_in_its_counters() -> None:

@@ -7,7 +7,8 @@ import pytest
 
 from kube.manifests.dump import dump_yaml
 from kube.manifests.reader import read_paths
-from testing.command import EXAMPLES, ROOT, drawbridge
+from testing.builders import gpus, pod
+from testing.command import CLUSTER, EXAMPLES, ROOT, answer, drawbridge
 from testing.simulated_cluster import STATE, claim, using
 
 WAITING = EXAMPLES / "waiting"
@@ -40,6 +41,17 @@ def test_the_page_shows_the_event_of_a_pod(pod: str) -> None:
 
 def test_the_page_has_ten_examples() -> None:
     assert len(PODS) == 10
+
+
+def test_the_event_of_a_translated_pod_names_what_to_write_into_its_keys() -> None:
+    large = pod(gpus(1, mem=200000))
+    large["metadata"]["namespace"] = "team"
+    state = [entry.document for entry in read_paths([str(CLUSTER)])]
+
+    _, note = event_of("train", "-", stdin=dump_yaml((*state, *answer(large)["objects"])))
+
+    assert note is not None
+    assert note.endswith("Closest fit: write nvidia.com/gpumem: 81920 to fit node hami-1.")
 
 
 def test_a_pod_with_a_place_gets_no_explanation() -> None:

@@ -10,6 +10,7 @@ from clusterstate.event_history import EventHistory
 from kube.api.core import Pod, is_unschedulable
 from kube.api.events import Event
 from kube.api.meta import convert
+from kube.names import REQUEST_ANNOTATION
 from observer.pods import project_pod
 from observer.settings import ObserverSettings
 from process.model.durations import PositiveDuration
@@ -71,6 +72,16 @@ PROJECTED = (
 @pytest.mark.parametrize("case", PROJECTED, ids=lambda case: case.name)
 def test_project_pod(case: Projected) -> None:
     assert case.want == (project_pod(json.dumps(case.pod).encode()) is not None)
+
+
+def test_of_the_annotations_the_record_of_a_translation_is_kept() -> None:
+    translated = document()
+    translated["metadata"]["annotations"] = {REQUEST_ANNOTATION: "{}", "example.com/other": "text"}
+
+    projection = project_pod(json.dumps(translated).encode())
+
+    assert projection is not None
+    assert {REQUEST_ANNOTATION: "{}"} == projection.annotations
 
 
 @pytest.mark.parametrize(

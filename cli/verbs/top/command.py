@@ -31,6 +31,8 @@ from cli.output.help import CLUSTER_STATE, Command
 from cli.output.standard_error import print_line, print_notes
 from cli.reading.options import with_state
 from cli.verbs.top.text import format_top
+from process.profiles.profile_files import load_profiles
+from translation.cluster.snapshot import TranslationSnapshot
 
 
 class By(StrEnum):
@@ -147,6 +149,7 @@ def _answer(
                 answer = msgspec.structs.replace(answer, devices=top_devices(cluster))
             case By.WAITING:
                 support = scheduler_support(state, features, schedulers)
-                waiting = top_waiting(state, features, support, namespace)
+                snapshot = TranslationSnapshot(profiles=load_profiles())
+                waiting = top_waiting(state, features, support, namespace, snapshot)
                 answer = msgspec.structs.replace(answer, waiting=waiting)
     return answer

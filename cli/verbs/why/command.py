@@ -236,7 +236,8 @@ def _explain(target: Pod | ResourceClaim, question: _Question) -> Explained:
     cluster = state.cluster(features, with_policies=support.evaluates_policies(scheduler))
     before = cluster.usage
     if isinstance(target, Pod):
-        status = pod_status(target, state, cluster, is_new=options is not None)
+        snapshot = TranslationSnapshot(profiles=load_profiles())
+        status = pod_status(target, state, cluster, snapshot, is_new=options is not None)
         if options is not None:
             foreign = foreign_scheduler(target, state, options, support.policy_aware)
             status = replace(status, scheduler=foreign)

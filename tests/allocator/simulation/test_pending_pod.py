@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from allocator.cluster.cluster import Cluster
+from allocator.explain.change import ClosestFit
 from allocator.model.feature_gates import Features
 from allocator.nodes.idle_resources import IdleResources
 from allocator.pods.extended_resource_claim import mapped_resources
@@ -28,6 +29,7 @@ from kube.api.resource import (
     ResourceClaimTemplateSpec,
     ResourceSlice,
 )
+from kube.names import REQUEST_ANNOTATION
 from kube.quantity import Quantity
 from testing.allocation.builders import (
     allocated_claim,
@@ -261,6 +263,53 @@ def test_a_node_whose_device_plugin_offers_too_few_is_no_place(
     if answer_ is not None:
         assert f"1 node: Insufficient example.com/gpu: {reason}" in answer_.note
         assert "Closest fit: request 2 devices (node-1)" in answer_.note
+
+
+TRANSLATED = ObjectMeta(
+    name="trainer", namespace="default", annotations={REQUEST_ANNOTATION: "{}", "other": "text"}
+)
+
+
+def test_the_closest_fit_of_a_translated_pod_says_that_it_is_in_the_units_of_its_claim() -> None:
+    translated = msgspec.structs.replace(TRAINER, metadata=TRANSLATED)
+    cluster_world = World(claims=[held_claim("gpu-0")], templates=[template(3)])
+
+    answer_ = cluster_world.answer(translated)
+
+    assert answer_ is not None
+    assert answer_.note.endswith(
+        " Closest fit in the claim's units: request 1 device (node-1). "
+        "Once devices are free, in the claim's units: request 2 devices (node-1)."
+    )
+
+
+def test_the_closest_fit_of_a_translated_pod_is_in_its_keys_where_they_are_known() -> None:
+    translated = msgspec.structs.replace(TRAINER, metadata=TRANSLATED)
+    pod_projection = ONE_LEFT.project(translated)
+    assert pod_projection is not None
+
+    def in_keys(fit: ClosestFit) -> ClosestFit:
+        words = [f"write example.com/gpu: {change.amount}" for change in fit.changes]
+        return msgspec.structs.replace(fit, fix_in_keys="".join(words))
+
+    answer_ = explain_pending_pod(ONE_LEFT.cluster(), pod_projection, GPU, {}, reword=in_keys)
+
+    assert answer_ is not None
+    assert " Closest fit: write example.com/gpu: 1. " in answer_.note
+    assert {("default", "a"): 0} == pod_projection.entries
+
+
+def test_pods_with_equal_claims_of_other_keys_are_told_apart() -> None:
+    def key(record: str) -> bytes:
+        annotations = {REQUEST_ANNOTATION: record}
+        metadata = msgspec.structs.replace(TRANSLATED, annotations=annotations)
+        pod_projection = World().project(msgspec.structs.replace(TRAINER, metadata=metadata))
+        assert pod_projection is not None
+        assert annotations == pod_projection.pod.metadata.annotations
+        return pod_projection.key
+
+    assert key("hami") != key("koordinator")
+    assert key("hami") == key("hami")
 
 
 def test_replicas_get_the_same_explanation() -> None:
