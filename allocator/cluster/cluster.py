@@ -205,7 +205,9 @@ class Cluster:
                 cached_verdict = self._search_class(question, partition, class_key, first)
                 steps = cached_verdict.outcome.steps
             outcome, score, representative, searched_state = cached_verdict
-            same_order = searched_state == self._classifier.class_state(partition, class_key)
+            same_order = searched_state == (
+                self._classifier.class_state(partition, class_key) if class_key[3] else class_key
+            )
             yield ClassVerdict(
                 found=outcome,
                 pending=pending,
@@ -387,8 +389,11 @@ class Cluster:
         """Return the cached verdict about a class; None if it has to be searched."""
         verdict = None
         if question.ignores_order:  # Then most classes were not searched themselves.
-            free = self._classifier.free_signature(partition, class_key, question.projection)
-            verdict = None if free is None else self._verdicts.get((question.key, free))
+            # Without shared pools the signature is its own part: no call for each class.
+            own = 0 if class_key[3] else partition.free_signatures.get(class_key, 0)
+            free = own or self._classifier.free_signature(partition, class_key, question.projection)
+            if free is not None:
+                verdict = self._verdicts.get((question.key, free))
         if verdict is None:
             verdict = self._verdicts.get(
                 (question.key, self._classifier.class_state(partition, class_key))

@@ -360,13 +360,14 @@ def applies(constraint: DeviceConstraint, request: Request) -> bool:
 
 def _equivalence_keys(node: NodeDevices, columns: Sequence[Column]) -> list[int]:
     """Return a number by position that devices with the same values share."""
+    if not columns:
+        return [0] * len(node.devices)
     ids: dict[Hashable, int] = {}
     keys = []
-    for position in range(len(node.devices)):
-        values = tuple([column.values[position] for column in columns])
+    for position, values in enumerate(zip(*[column.values for column in columns], strict=True)):
         # The error message of a failing attribute names the device, so the device is unique.
-        key: Hashable = (position,) if None in values else values
-        keys.append(ids.setdefault((None in values, key), len(ids)))
+        key: Hashable = (None, position) if None in values else values
+        keys.append(ids.setdefault(key, len(ids)))
     return keys
 
 

@@ -66,14 +66,13 @@ def build_constraint(
 @lru_cache(maxsize=_NODES)
 def _limits_capacity(node: NodeDevices) -> bool:
     """Return True if the amounts of a device can matter to a request without amounts."""
-    return any(
-        device.device.allow_multiple_allocations
-        or any(
-            capacity.request_policy is not None or capacity.value.nanos < 0
-            for capacity in (device.device.capacity or {}).values()
-        )
-        for device in node.devices
-    )
+    for device in node.devices:
+        if device.device.allow_multiple_allocations:
+            return True
+        for capacity in (device.device.capacity or {}).values():
+            if capacity.request_policy is not None or capacity.value.nanos < 0:
+                return True
+    return False
 
 
 class CapacityConstraint:

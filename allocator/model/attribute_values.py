@@ -1,6 +1,6 @@
 """Values of one attribute over the devices of a node, as bit masks."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from allocator.model.devices import PublishedDevice
@@ -39,11 +39,23 @@ class Column:
         self._derived = derivation
         self._devices = devices
         self._values = values
-        self.values = [self._values_or_none(position) for position in range(len(devices))]
+        self.values: list[int | None] = (
+            [
+                0 if value is None else values.mask(value)
+                for value in _find_static(attribute, devices)
+            ]
+            if derivation is None
+            else [self._values_or_none(position) for position in range(len(devices))]
+        )
         self.positions: dict[int, int] = {}
+        # Many devices have equal values, so each different mask is taken apart once.
+        positions_of: dict[int, int] = {}
         for position, mask in enumerate(self.values):
-            for value in _bits(mask or 0):
-                self.positions[value] = self.positions.get(value, 0) | 1 << position
+            if mask:
+                positions_of[mask] = positions_of.get(mask, 0) | 1 << position
+        for mask, having in positions_of.items():
+            for value in _bits(mask):
+                self.positions[value] = self.positions.get(value, 0) | having
         self.valued = bit_mask(self.values)
         self.failing = bit_mask(mask is None for mask in self.values)
         self._having: dict[int, int] = {}
@@ -84,12 +96,9 @@ class Column:
             return None
 
     def _evaluate(self, position: int) -> int:
-        device = self._devices[position]
-        if self._derived is None:
-            value = _find_static(self.attribute, device)
-        else:
-            value = _derive(self.attribute, self._derived, device)
-        return 0 if value is None else self._values.mask(value)
+        """Return the derived values of a device; errors as of `values_at`."""
+        expression = self._derived or ""
+        return self._values.mask(_derive(self.attribute, expression, self._devices[position]))
 
 
 class Values:
@@ -97,7 +106,7 @@ class Values:
 
     def __init__(self, *, lists: bool) -> None:
         self._bit: dict[tuple[str, object], int] = {}
-        self._read: Callable[[DeviceAttribute], Iterator[tuple[str, object]]] = (
+        self._read: Callable[[DeviceAttribute], Sequence[tuple[str, object]]] = (
             _elements if lists else _scalar
         )
         # Upstream handles a value that is not a scalar only while the gate is off.
@@ -122,45 +131,45 @@ class Values:
         return text if len(text) <= _MAX_TEXT else f"{text[:_MAX_TEXT]}..."
 
 
-def _scalar(attribute: DeviceAttribute) -> Iterator[tuple[str, object]]:
-    """Yield the scalar of an attribute; nothing for a list."""
+def _scalar(attribute: DeviceAttribute) -> Sequence[tuple[str, object]]:
+    """Return the scalar of an attribute; nothing for a list."""
     # Versions compare as text: "in their minimal form" equal versions are equal texts.
-    for kind, value in (
-        ("string", attribute.string),
-        ("int", attribute.int_),
-        ("bool", attribute.bool_),
-        ("version", attribute.version),
-    ):
-        if value is not None:
-            yield kind, value
-            return
+    if attribute.string is not None:
+        return (("string", attribute.string),)
+    if attribute.int_ is not None:
+        return (("int", attribute.int_),)
+    if attribute.bool_ is not None:
+        return (("bool", attribute.bool_),)
+    if attribute.version is not None:
+        return (("version", attribute.version),)
+    return ()
 
 
-def _elements(attribute: DeviceAttribute) -> Iterator[tuple[str, object]]:
-    """Yield the elements of an attribute; a scalar is a list of one element."""
-    for kind, values in (
-        ("int", attribute.ints),
-        ("bool", attribute.bools),
-        ("string", attribute.strings),
-        ("version", attribute.versions),
-    ):
-        if values:
-            yield from ((kind, value) for value in values)
-            return
-    yield from _scalar(attribute)
+def _elements(attribute: DeviceAttribute) -> Sequence[tuple[str, object]]:
+    """Return the elements of an attribute; a scalar is a list of one element."""
+    if attribute.ints:
+        return [("int", value) for value in attribute.ints]
+    if attribute.bools:
+        return [("bool", value) for value in attribute.bools]
+    if attribute.strings:
+        return [("string", value) for value in attribute.strings]
+    if attribute.versions:
+        return [("version", value) for value in attribute.versions]
+    return _scalar(attribute)
 
 
-def _find_static(name: str, device: PublishedDevice) -> DeviceAttribute | None:
-    """Return a published attribute by its full name, or by its bare name in the driver's domain.
+def _find_static(name: str, devices: Sequence[PublishedDevice]) -> Iterator[DeviceAttribute | None]:
+    """Yield a published attribute of each device by its full name, or by its bare name in the driver's domain.
 
     Source: lookupStaticAttribute.
     """
-    attributes = device.device.attributes or {}
-    exact = attributes.get(name)
-    if exact is not None:
-        return exact
     domain, slash, identifier = name.partition("/")
-    return attributes.get(identifier) if slash and domain == device.id.driver else None
+    for device in devices:
+        attributes = device.device.attributes or _NO_ATTRIBUTES
+        value = attributes.get(name)
+        if value is None and slash and domain == device.id.driver:
+            value = attributes.get(identifier)
+        yield value
 
 
 def _derive(name: str, expression: str, device: PublishedDevice) -> DeviceAttribute:
@@ -210,6 +219,9 @@ Upstream accepts it on the first device and fails every comparison with it."""
 
 
 CACHE_SIZE: Final = 4096
+
+
+_NO_ATTRIBUTES: Final[Mapping[str, DeviceAttribute]] = {}
 
 
 _MAX_TEXT: Final = 64

@@ -38,7 +38,9 @@ def find_gated_pools(slices: Iterable[ResourceSlice], features: Features) -> Map
 
 def declares_groups(device: Device) -> bool:
     """Return True if a device has compatibilityGroups."""
-    return any(consumption.compatibility_groups for consumption in device.consumes_counters or ())
+    if not device.consumes_counters:
+        return False
+    return any(consumption.compatibility_groups for consumption in device.consumes_counters)
 
 
 def find_mixed_pools(slices: Iterable[ResourceSlice], features: Features) -> Mapping[PoolId, str]:
