@@ -1,41 +1,14 @@
 """The files that a command may rewrite with `--in-place`, and their texts. Reads files."""
 
-import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import wraps
-from io import BytesIO
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
-from typing import Any
 
 import click
 
-from cli.flags.cluster_flags import add_flags
-from cli.output.standard_error import print_notes
-from cli.reading.cluster_state import ClusterFlags, Scope
-from cli.reading.options import INPUT_FLAGS, TranslationFlags, pop_flags, read_inputs
 from kube.errors import NotEditable, ObjectFileError
 from kube.manifests.compressed import decompress
-from kube.manifests.source import CHART, KUSTOMIZATIONS, MAX_BYTES, STDIN, SourceObject
-
-_Command = Callable[..., Any]
-
-
-def with_editable_inputs(command: _Command) -> _Command:
-    """As `with_allocation_inputs`; the command gets `stdin_text`, too: all of standard input, if -f names it."""
-
-    @wraps(command)
-    def run_command(**values: Any) -> None:
-        cluster = pop_flags(ClusterFlags, values)
-        # Read once, for the objects and for their text.
-        stdin_text = sys.stdin.buffer.read(MAX_BYTES + 1) if "-" in cluster.files else b""
-        inputs = read_inputs(
-            cluster, pop_flags(TranslationFlags, values), Scope.ALLOCATION, BytesIO(stdin_text)
-        )
-        print_notes(inputs.notes)
-        command(inputs=inputs, stdin_text=stdin_text, **values)
-
-    return add_flags(run_command, INPUT_FLAGS)
+from kube.manifests.source import CHART, KUSTOMIZATIONS, STDIN, SourceObject
 
 
 def check_in_place(manifests: Iterable[SourceObject], paths: Sequence[str]) -> None:

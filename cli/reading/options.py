@@ -1,8 +1,10 @@
 """The flags of commands, with the objects, cluster states and profiles they name. Reads files."""
 
 import asyncio
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial, wraps
+from io import BytesIO
 from pathlib import Path
 from typing import Any, BinaryIO, Final, TypeVar
 
@@ -26,6 +28,7 @@ from cli.reading.cluster_state import ClusterFlags, Scope, read_live_settings, r
 from cli.reading.settings import CONFIG_MAP, SharedSettings, read_settings
 from kube.manifests.reader import read_paths
 from kube.manifests.repositories import Contents, read_repositories
+from kube.manifests.source import MAX_BYTES
 from kube.names import NAMESPACE
 from process.profiles.profile_files import load_profiles, shipped_drivers
 from translation.cluster.snapshot import (
@@ -126,6 +129,23 @@ def with_inputs(command: _Command) -> _Command:
 def with_allocation_inputs(command: _Command) -> _Command:
     """As `with_inputs`, with all of the cluster that allocation depends on."""
     return _with_inputs(command, Scope.ALLOCATION)
+
+
+def with_inputs_and_stdin(command: _Command) -> _Command:
+    """As `with_allocation_inputs`; the command gets `stdin_text`, too: all of standard input, if -f names it."""
+
+    @wraps(command)
+    def run_command(**values: Any) -> None:
+        cluster = pop_flags(ClusterFlags, values)
+        # Read once, for the objects and for their text.
+        stdin_text = sys.stdin.buffer.read(MAX_BYTES + 1) if "-" in cluster.files else b""
+        inputs = read_inputs(
+            cluster, pop_flags(TranslationFlags, values), Scope.ALLOCATION, BytesIO(stdin_text)
+        )
+        print_notes(inputs.notes)
+        command(inputs=inputs, stdin_text=stdin_text, **values)
+
+    return add_flags(run_command, INPUT_FLAGS)
 
 
 def with_cluster(command: _Command) -> _Command:

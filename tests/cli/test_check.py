@@ -201,7 +201,7 @@ def test_text_says_where_what_and_how_many() -> None:
 
     assert lines == [
         (
-            "<stdin>:12: error: ResourceClaim/default/validated: spec.devices.requests: 33 devices requested,"
+            "<stdin>:18: error: ResourceClaim/default/validated: spec.devices.requests: 33 devices requested,"
             " but a claim has at most 32; split it into several claims [tooManyDevices]"
         ),
         "2 objects checked: 1 error, 0 warnings",

@@ -1,8 +1,9 @@
 """`drawbridge check`: the findings that are printed, their forms, and the exit status."""
 
+import gzip
 import json
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 from xml.etree import ElementTree as ET
@@ -10,8 +11,11 @@ from xml.etree import ElementTree as ET
 import msgspec
 import pytest
 import yaml
+from click.testing import CliRunner
 
+from cli.__main__ import main
 from cli.verbs.check.text import ALIKE
+from kube.manifests.dump import dump_yaml
 from testing import documents
 from testing.command import CLUSTER, EXAMPLES, drawbridge
 from testing.questions import check
@@ -152,7 +156,7 @@ def test_github_has_a_command_per_finding() -> None:
 
     assert [line.partition(" ")[0] for line in lines] == ["::error", "::warning"]
     assert lines[0].startswith(
-        "::error title=tooManyDevices,file=<stdin>,line=1::ResourceClaim/t/a "
+        "::error title=tooManyDevices,file=<stdin>,line=8::ResourceClaim/t/a "
     )
 
 
@@ -189,9 +193,26 @@ def test_standard_input_has_the_name_of_a_file(tmp_path: Path) -> None:
     file = tmp_path / "pod.yaml"
     file.write_text("kind: Pod\nspec:\n  devices: another file\n")
 
+    line = dump_yaml([WRONG]).splitlines().index("    requests:") + 1
+
     def printed(form: str) -> str:
         return check(WRONG, options=("-o", form, "--stdin-name", str(file))).stdout
 
-    assert printed("text").startswith(f"{file}:1: error: ")
-    assert f"file={file},line=1::" in printed("github")
+    assert printed("text").startswith(f"{file}:{line}: error: ")
+    assert f"file={file},line={line}::" in printed("github")
     assert f'file="{file}"' in printed("junit")
+
+
+@pytest.mark.parametrize("pack", [bytes, gzip.compress], ids=["plain", "compressed"])
+@pytest.mark.parametrize("name", [(), ("--stdin-name", "pod.yaml")], ids=["unnamed", "named"])
+def test_a_field_of_standard_input_has_the_line_that_it_has_in_the_file(
+    pack: Callable[[bytes], bytes], name: tuple[str, ...]
+) -> None:
+    file = EXAMPLES / "mistakes" / "bytes-for-mebibytes.yaml"
+    text = file.read_bytes()
+    line = text.decode().splitlines().index("        nvidia.com/gpumem: 8Gi") + 1
+    call = ["check", "-f", "-", "--snapshot", str(CLUSTER), *name, "-o", "github"]
+
+    result = CliRunner().invoke(main, call, input=pack(text), catch_exceptions=False)
+
+    assert f"line={line}::" in result.stdout

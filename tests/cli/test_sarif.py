@@ -125,7 +125,7 @@ def test_a_result_says_where_it_is() -> None:
 
     assert location.physical_location is not None
     assert location.physical_location.artifact_location.uri == "%3Cstdin%3E"
-    assert location.physical_location.region.start_line == 12
+    assert location.physical_location.region.start_line == 18
     assert location.logical_locations[0].fully_qualified_name == (
         "ResourceClaim/default/validated: spec.devices.requests"
     )

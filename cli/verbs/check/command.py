@@ -26,7 +26,7 @@ from cli.output.formats import Output, Report, format_document, format_json, tex
 from cli.output.help import CLUSTER_STATE, Command
 from cli.output.progress import INTERRUPTED, LongRun
 from cli.output.standard_error import print_line
-from cli.reading.options import with_allocation_inputs
+from cli.reading.options import with_inputs_and_stdin
 from cli.verbs.check import github, junit, sarif
 from cli.verbs.check import text as check_text
 from cli.verbs.check.field_lines import with_field_lines
@@ -84,7 +84,7 @@ _SEVERITIES: Final = click.Choice([severity.value for severity in Severity])
 
 
 @click.command("check", cls=Command, epilog=CLUSTER_STATE + EXAMPLES)
-@with_allocation_inputs
+@with_inputs_and_stdin
 @EXCLUDE
 @feature_gates
 @policy_aware_schedulers
@@ -142,6 +142,7 @@ def check(
     inputs: Inputs,
     features: Features,
     *,
+    stdin_text: bytes,
     schedulers: tuple[str, ...],
     kubernetes: Version | None,
     severity: str,
@@ -180,16 +181,14 @@ def check(
     for note in quota_notes(inputs):
         print_line(f"note: {note}")
     report = build_report(results, check_state(inputs), ignored_codes, Severity(severity))
-    _print_report(report, output, stdin_name, limit, Severity(fail_on))
+    if output in (Output.TEXT, SARIF, GITHUB):
+        report = with_field_lines(report, stdin_name, stdin_text)
+    _print_report(report, output, limit, Severity(fail_on))
     sys.exit(_exit_status(inputs, report, Severity(fail_on), is_interrupted=run.is_interrupted))
 
 
-def _print_report(
-    report: CheckReport, output: str, stdin_name: str, limit: int | None, fail_on: Severity
-) -> None:
+def _print_report(report: CheckReport, output: str, limit: int | None, fail_on: Severity) -> None:
     """Print a report in one of the forms."""
-    if output in (Output.TEXT, SARIF, GITHUB):
-        report = with_field_lines(report, stdin_name)
     match output:
         case Output.TEXT:
             for line in check_text.format_report(report, limit):

@@ -11,16 +11,18 @@ from kube.manifests.compressed import decompress
 from kube.manifests.field_lines import MAX_BYTES
 
 
-def with_field_lines(report: CheckReport, stdin_name: str) -> CheckReport:
+def with_field_lines(report: CheckReport, stdin_name: str, stdin_text: bytes) -> CheckReport:
     """Return a report with findings that have the lines of their fields.
 
-    A finding keeps the line of its object where the file cannot be read again: standard input, or a
-    large file.
+    A finding keeps the line of its object where the file cannot be read again, or is large.
 
     Args:
         stdin_name: The name of standard input, which may be that of another file.
+        stdin_text: All of standard input, maybe compressed.
     """
-    lines = LinesOfFiles(lambda path: b"" if path == stdin_name else _read(path))
+    lines = LinesOfFiles(
+        lambda path: decompress(stdin_text, path) if path == stdin_name else _read(path)
+    )
     return replace(report, shown=tuple(_with_line(entry, lines) for entry in report.shown))
 
 

@@ -29,9 +29,9 @@ from cli.reading.editable_files import (
     check_named_once,
     read_editable,
     read_text,
-    with_editable_inputs,
 )
 from cli.reading.field_lines import LinesOfFiles
+from cli.reading.options import with_inputs_and_stdin
 from cli.verbs.fix.edited_files import UneditedFile, edit_files, join_texts
 from cli.verbs.fix.text import format_fixes
 from findings.checked_object import CheckedObject
@@ -98,7 +98,7 @@ helm template chart | drawbridge fix -f - --live -o yaml | kubectl apply -f -
 
 
 @click.command("fix", cls=Command, epilog=CLUSTER_STATE + EXAMPLES)
-@with_editable_inputs
+@with_inputs_and_stdin
 @EXCLUDE
 @feature_gates
 @policy_aware_schedulers
