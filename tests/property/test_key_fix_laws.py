@@ -27,7 +27,7 @@ from translation.compiling.claims import Claim
 from translation.pipeline.translate import Translated
 from translation.reading.arbiter import VOCABULARIES
 from translation.reading.legacy_pod import container_paths
-from translation.record.key_fixes import find_key_fixes
+from translation.record.proved_values import find_key_fixes
 from translation.record.recorded_translation import KeyFix, RecordedTranslation
 
 pytestmark = pytest.mark.property

@@ -1,0 +1,206 @@
+"""The values of keys with which claims request no more than what fits, each proved by a translation.
+
+A vocabulary is not inverted by a second table, which could disagree with it: the value of a key is a
+proportion of what it requests now, and is proved by a translation of the changed keys. Where the proof
+fails, as for an amount that several keys add up to, there are no such values.
+"""
+
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from findings.field_path import FieldPath, Key
+from findings.fitting import FittingAmount
+from kube.quantity import ZERO, Quantity
+from translation.compiling.claims import Claim
+from translation.record.key_additions import find_addition
+from translation.record.record import TranslationRecord
+from translation.record.recorded_translation import (
+    KeyFix,
+    RecordedTranslation,
+    amount_at,
+    derive_record,
+    devices_without,
+    identity,
+)
+from translation.record.request_totals import request_totals
+
+
+def find_key_fixes(
+    amounts: Sequence[tuple[Claim, FittingAmount]], translation: RecordedTranslation
+) -> tuple[KeyFix, ...]:
+    """Return the values of keys that make the claims request no more than these amounts.
+
+    Returns:
+        One for each key, in the order of the amounts; empty where no values are proved.
+    """
+    # One key may request several numbers: each the same one, or parts of it, such as the NICs below each PCIe root.
+    for proportions in (_proportions, _proportions_of_sums):
+        fixes = _in_proportion(proportions(amounts), translation)
+        if fixes and is_proved(amounts, fixes, translation):
+            return fixes
+    return _fixes_of_totals(amounts, translation) or find_addition(amounts, translation)
+
+
+def _fixes_of_totals(
+    amounts: Sequence[tuple[Claim, FittingAmount]], translation: RecordedTranslation
+) -> tuple[KeyFix, ...]:
+    """Return the values of keys by the total number of devices of their claims."""
+    counts: dict[tuple[int, int], int] = {}
+    claims = derive_record(translation.record, translation) or ()
+    places = {identity(claim): number for number, claim in enumerate(claims)}
+    for claim, amount in amounts:
+        match amount.field.steps:
+            case ("requests", int() as index, *_, "count") if (
+                identity(claim) in places and amount.amount.is_whole
+            ):
+                counts[places[identity(claim)], index] = int(amount.amount)
+            case _:
+                return ()
+    before, fitting = request_totals(claims, {}), request_totals(claims, counts)
+    if not before or not fitting:
+        return ()
+    fixes = _in_proportion(
+        (
+            _Proportion(kind.path, Quantity(fitting[kind]), Quantity(total))
+            for kind, total in before.items()
+            if fitting[kind] != total
+        ),
+        translation,
+    )
+    changed = derive_record(_changed(translation.record, fixes), translation) if fixes else None
+    after = request_totals(changed, {}) if changed else None
+    is_proved = (
+        after is not None
+        and after.keys() == fitting.keys()
+        and all(0 < after[kind] <= total for kind, total in fitting.items())
+    )
+    return fixes if is_proved else ()
+
+
+class _Proportion(NamedTuple):
+    """An amount beside the one that the claim requests now, both of the key at a path."""
+
+    path: FieldPath | None
+    amount: Quantity
+    requested: Quantity | None
+
+
+def _proportions(amounts: Sequence[tuple[Claim, FittingAmount]]) -> Iterator[_Proportion]:
+    for claim, amount in amounts:
+        requested = amount_at(claim, amount.field)
+        yield _Proportion(claim.source(amount.field), amount.amount, requested)
+
+
+def _proportions_of_sums(amounts: Sequence[tuple[Claim, FittingAmount]]) -> Iterator[_Proportion]:
+    """Yield the amounts, and those requested, summed over the requests of a claim that come from one key."""
+    for claim, amount in amounts:
+        path = claim.source(amount.field)
+        changed = {other.field: other.amount for owner, other in amounts if owner is claim}
+        before = after = ZERO
+        for field in _fields_like(claim, amount.field):
+            requested = amount_at(claim, field)
+            if requested is not None and claim.source(field) == path:
+                before += requested
+                after += changed.get(field, requested)
+        yield _Proportion(path, after, before)
+
+
+def _fields_like(claim: Claim, field: FieldPath) -> Iterator[FieldPath]:
+    """Yield the same field of every request of a claim."""
+    match field.steps:
+        case ("requests", int(), *below):
+            for index in range(len(claim.spec["spec"]["devices"].get("requests") or ())):
+                yield FieldPath(("requests", index, *below))
+        case _:
+            yield field
+
+
+def _in_proportion(
+    proportions: Iterable[_Proportion], translation: RecordedTranslation
+) -> tuple[KeyFix, ...]:
+    """Return the least value of each key in proportion to its amounts; empty if one has none."""
+    fixes: dict[FieldPath, KeyFix] = {}
+    for proportion in proportions:
+        fix = _proportional(proportion, translation)
+        if fix is None:
+            return ()
+        other = fixes.get(fix.path)
+        fixes[fix.path] = fix if other is None or fix.amount < other.amount else other
+    return tuple(fixes.values())
+
+
+def _proportional(proportion: _Proportion, translation: RecordedTranslation) -> KeyFix | None:
+    """Return the value of the key that requested a field, in proportion to the amount."""
+    path, amount, requested = proportion
+    if path is None or requested is None or requested.nanos <= 0:
+        return None
+    for container in translation.record.containers:
+        place = translation.paths.get(container.name)
+        below = path.relative_to(place.child("resources", "limits")) if place is not None else None
+        match below:
+            case FieldPath(steps=(Key(name=key),)) if key in container.limits:
+                value = share_of(container.limits[key], amount, requested)
+                if value is None:
+                    return None
+                return KeyFix(container=container.name, key=key, path=path, amount=value)
+    return None
+
+
+def share_of(value: Quantity, amount: Quantity, requested: Quantity) -> Quantity | None:
+    """Return the whole number that is to a key's value as an amount to the requested one."""
+    share = int(value) * amount.nanos // requested.nanos if value.is_whole else 0
+    return Quantity.from_int(share, value.format) if share > 0 else None
+
+
+def is_proved(
+    amounts: Sequence[tuple[Claim, FittingAmount]],
+    fixes: Sequence[KeyFix],
+    translation: RecordedTranslation,
+) -> bool:
+    """Return True if the changed keys request the same, but for the amounts, and no more of them.
+
+    Fewer constraints count as the same. Less of a capacity fits wherever more of it fits, since request policies round up.
+    """
+    before = derive_record(translation.record, translation)
+    after = derive_record(_changed(translation.record, fixes), translation)
+    if before is None or after is None or len(before) != len(after):
+        return False
+    fields: dict[Hashable, list[FittingAmount]] = {}
+    for claim, amount in amounts:
+        fields.setdefault(identity(claim), []).append(amount)
+    return all(
+        _is_same_but_for(old, new, fields.get(identity(old), ()))
+        for old, new in zip(before, after, strict=True)
+    )
+
+
+def _changed(record: TranslationRecord, fixes: Sequence[KeyFix]) -> TranslationRecord:
+    amounts = {(fix.container, fix.key): fix.amount for fix in fixes}
+    containers = tuple(
+        replace(
+            container,
+            limits={
+                key: amounts.get((container.name, key), amount)
+                for key, amount in container.limits.items()
+            },
+        )
+        for container in record.containers
+    )
+    return replace(record, containers=containers)
+
+
+def _is_same_but_for(old: Claim, new: Claim, amounts: Sequence[FittingAmount]) -> bool:
+    for amount in amounts:
+        requested = amount_at(new, amount.field)
+        if requested is None or not ZERO < requested <= amount.amount:
+            return False
+    fields = [amount.field for amount in amounts]
+    is_same = (old.label, old.uses, old.drivers) == (new.label, new.uses, new.drivers)
+    old_devices, new_devices = devices_without(old, fields), devices_without(new, fields)
+    # A single device has no constraint to others, and fewer constraints fit wherever more of them do.
+    old_constraints = old_devices.pop("constraints", None) or []
+    new_constraints = new_devices.pop("constraints", None) or []
+    is_looser = all(constraint in old_constraints for constraint in new_constraints)
+    return is_same and is_looser and old_devices == new_devices
