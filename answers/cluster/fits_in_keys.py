@@ -233,7 +233,9 @@ def _with_words(fit: ClosestFit | None, reword: Reword) -> ClosestFit | None:
     own, other = reword(replace(fit, alternative=None)), reword(fit.alternative)
     if bool(own.fix_in_keys) != bool(other.fix_in_keys):
         return own
-    is_the_same = bool(own.fix_in_keys) and own.fix_in_keys == other.fix_in_keys
+    # The same values of keys may be another change of the claims, which fits another node.
+    same_values = reword(replace(fit.alternative, node=fit.node)).fix_in_keys
+    is_the_same = bool(own.fix_in_keys) and own.fix_in_keys == same_values
     return own if is_the_same else replace(own, alternative=other)
 
 

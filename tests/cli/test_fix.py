@@ -634,3 +634,31 @@ def test_a_stream_of_json_is_not_edited() -> None:
     assert "a stream; use -o json" in result.stderr
     assert "nvidia.com/gpumem: 8192\n" in fix(text, "-o", "yaml").stdout
     assert json.loads(fix(text, "-o", "json").stdout)["fixes"][0]["after"] == "8192"
+
+
+@pytest.mark.parametrize(
+    ("limits", "fixed_limits"),
+    [
+        (
+            "{nvidia.com/gpu: 3, nvidia.com/gpumem-percentage: 50}",
+            "{nvidia.com/gpu: 2, nvidia.com/gpumem-percentage: 50}",
+        ),
+        (
+            "{koordinator.sh/gpu.shared: 3, koordinator.sh/gpu-core: 150, koordinator.sh/gpu-memory-ratio: 150}",
+            "{koordinator.sh/gpu.shared: 2, koordinator.sh/gpu-core: 100, koordinator.sh/gpu-memory-ratio: 100}",
+        ),
+    ],
+    ids=["hami", "koordinator"],
+)
+def test_a_number_of_devices_of_several_sizes_is_one_fix(limits: str, fixed_limits: str) -> None:
+    manifest, call = pod(limits), ("-f", "-", "--snapshot", CLUSTER)
+    values = fixed_limits.strip("{}").replace(", nvidia.com/gpumem-percentage: 50", "")
+
+    simulated = drawbridge("simulate", *call, stdin=manifest, COLUMNS="300").stdout
+    rejected = drawbridge("check", *call, stdin=manifest)
+    fixed_manifest = fixed(manifest, snapshot=CLUSTER)
+
+    assert f"closest   write {values} to fit node hami-0\n" in simulated
+    assert f"; write {values} to fit node hami-0 [exceedsLargestNode]" in rejected.stdout
+    assert fixed_manifest == pod(fixed_limits)
+    assert drawbridge("check", *call, stdin=fixed_manifest).exit_code == 0

@@ -102,9 +102,14 @@ Amounts = Mapping[tuple[int, FieldPath], Quantity]
 
 
 def is_no_more(after: Amounts, fitting: Amounts, before: Amounts) -> bool:
-    """Return True if the changed amount is at most the one that fits, and all others are as they were."""
+    """Return True if the changed amount is at most the one that fits, and all others are as they were.
+
+    Other alternatives of a request may have less, since one key requests all of them.
+    """
     return after.keys() == before.keys() and all(
-        after[place] == before[place] or after[place] <= most < before[place]
+        after[place] == before[place]
+        or after[place] <= most < before[place]
+        or (after[place] <= most and "firstAvailable" in place[1].steps)
         for place, most in fitting.items()
     )
 

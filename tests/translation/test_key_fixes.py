@@ -29,6 +29,11 @@ from translation.record.recorded_translation import RecordedTranslation
 
 HAMI = "hami-core-gpu.project-hami.io"
 TWO_SIZES = translation_snapshot(driver_slice(HAMI, hami_gpu("80Gi"), hami_gpu("40Gi")))
+SIZE_BY_NODE = translation_snapshot(
+    driver_slice(HAMI, hami_gpu("80Gi"), hami_gpu("80Gi")),
+    driver_slice(HAMI, hami_gpu("40Gi"), hami_gpu("40Gi"), pool="node-2"),
+)
+"""No node has devices of both sizes, so a request has one alternative for all of its devices."""
 CLAIMS = FieldPath.of("spec", "resourceClaims")
 UNITS = "request it (in the claim's units, not those of the pod's keys)"
 
@@ -42,12 +47,17 @@ def capacity(name: str) -> FieldPath:
     return exactly.key(name)
 
 
+def alternative(number: int, *below: str | Key) -> FieldPath:
+    return FieldPath(("requests", 0, "firstAvailable", number, *below))
+
+
 class Case(NamedTuple):
     name: str
     want: str
     pod: Document
     amounts: tuple[tuple[FieldPath, str], ...]
     claim: int = 0
+    cluster: TranslationSnapshot = TWO_SIZES
 
 
 CASES = (
@@ -103,17 +113,34 @@ CASES = (
         ((capacity("memory"), "8Gi"),),
     ),
     Case(
-        "a percentage of several sizes is one alternative each",
-        UNITS,
+        "a percentage of several sizes, whose other alternative becomes less, too",
+        "write nvidia.com/gpumem-percentage: 2 to fit node n",
         pod(gpus(1, pct=50)),
-        (
-            (
-                FieldPath.of(
-                    "requests", 0, "firstAvailable", 0, "capacity", "requests", Key("memory")
-                ),
-                "1Gi",
-            ),
+        ((alternative(0, "capacity", "requests", Key("memory")), "1Gi"),),
+    ),
+    Case(
+        "a number of GPUs in one of several alternatives",
+        "write nvidia.com/gpu: 2 to fit node n",
+        pod(gpus(3, pct=50)),
+        ((alternative(1, "count"), "2"),),
+        cluster=SIZE_BY_NODE,
+    ),
+    Case(
+        "a number of GPUs beside keys that are the total of all of them",
+        "write koordinator.sh/gpu.shared: 2, koordinator.sh/gpu-core: 100, "
+        "koordinator.sh/gpu-memory-ratio: 100 to fit node n",
+        pod(
+            container(
+                "main",
+                {
+                    "koordinator.sh/gpu.shared": 3,
+                    "koordinator.sh/gpu-memory-ratio": 150,
+                    "koordinator.sh/gpu-core": 150,
+                },
+            )
         ),
+        ((alternative(0, "count"), "2"),),
+        cluster=SIZE_BY_NODE,
     ),
     Case(
         "an amount that no key requested",
@@ -253,7 +280,32 @@ def fixed_finding(
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_fix(case: Case) -> None:
-    assert case.want == fix_of(case.pod, finding_of(case.amounts, claim=case.claim))
+    assert case.want == fix_of(case.pod, finding_of(case.amounts, claim=case.claim), case.cluster)
+
+
+@pytest.mark.parametrize(
+    ("other", "fix", "is_written"),
+    [
+        ("2", "write nvidia.com/gpu: 2 to fit node n", True),
+        (
+            "1",
+            "write nvidia.com/gpu: 2 to fit node n, or write nvidia.com/gpu: 1 to fit node m",
+            False,
+        ),
+    ],
+    ids=["the same value fits another node", "another value fits another node"],
+)
+def test_alternatives_of_one_key_are_told_by_its_values(
+    other: str, fix: str, is_written: bool
+) -> None:
+    finding = msgspec.structs.replace(
+        finding_of(((alternative(0, "count"), "2"),)),
+        other_fitting=finding_of(((alternative(1, "count"), other),), node="m").fitting,
+    )
+
+    fixed = fixed_finding(pod(gpus(3, pct=50)), finding, SIZE_BY_NODE)
+
+    assert (fixed.fix, bool(fixed.corrections)) == (fix, is_written)
 
 
 def test_a_key_of_which_every_aligned_group_has_a_part() -> None:

@@ -73,11 +73,7 @@ def with_key_fixes(
                 else _NO_FIX
             )
         own = known_fixes[fitting, is_too_large]
-        others = (
-            tuple(_other_fixes(finding, pod, claims, translation, is_too_large=is_too_large))
-            if own.words
-            else ()
-        )
+        others = tuple(_other_fixes(finding, own, pod, claims, translation)) if own.words else ()
         fixes = dict.fromkeys(filter(None, (own.words, *others, widened)))
         fix = ", or ".join(fixes) or finding.fix + _IN_CLAIM_UNITS
         corrections = tuple(
@@ -92,19 +88,25 @@ def with_key_fixes(
 
 def _other_fixes(
     finding: Finding,
+    own: "_FixInKeys",
     pod: FieldPath,
     claims: Sequence[Claim | None],
     translation: RecordedTranslation,
-    *,
-    is_too_large: bool,
 ) -> Iterator[str]:
-    """Yield in words of keys the other numbers of a finding, and the requests to drop instead."""
+    """Yield in words of keys the other numbers of a finding, and the requests to drop instead.
+
+    Args:
+        own: The first numbers; equal ones are not yielded, since they fit either node.
+    """
     other = finding.other_fitting
+    is_too_large = finding.code is Code.EXCEEDS_LARGEST_DEVICE
     if other is not None:
         amounts = [_at_claim(amount, pod, claims) for amount in other.amounts]
         known_amounts = [amount for amount in amounts if amount is not None]
         if known_amounts and len(known_amounts) == len(amounts):
-            yield _fix_in_keys(known_amounts, other, translation, is_too_large=is_too_large).words
+            fix = _fix_in_keys(known_amounts, other, translation, is_too_large=is_too_large)
+            if fix.values != own.values:
+                yield fix.words
     for dropped in finding.droppable:
         keys = keys_of(dropped, pod, claims)
         container = _container_of(dropped, pod, claims, translation)
@@ -149,13 +151,21 @@ class _FixInKeys(NamedTuple):
     """A fix in the keys of a pod.
 
     Attributes:
+        values: The values to write, in words; empty without a fix.
+        place: The node or the quota that the values fit, in words.
         settled: The values of keys to write; empty where the fix leaves a choice.
         cause: The sum of a key and its parts; empty where one container alone requests too much.
     """
 
-    words: str
+    values: str
+    place: str = ""
     settled: tuple[KeyFix, ...] = ()
     cause: str = ""
+
+    @property
+    def words(self) -> str:
+        """The fix in words; empty without one."""
+        return self.values + self.place
 
 
 _NO_FIX: Final = _FixInKeys("")
@@ -183,8 +193,8 @@ def _fix_in_keys(
         if reading is not None:
             readings[fix] = reading
     if readings:
-        return _FixInKeys(_describe_readings(units, readings, fitting, translation))
-    return _FixInKeys(_describe(units, fitting, translation), fixes)
+        return _FixInKeys(_describe_readings(units, readings, translation), _place(fitting))
+    return _FixInKeys(_describe(units, translation), _place(fitting), fixes)
 
 
 def _fix_of_sum(
@@ -203,7 +213,7 @@ def _fix_of_sum(
     words = (
         f"write at most {key}: {written_amount(total)} in containers {summed.containers} together"
     )
-    return _FixInKeys(words + _place(fitting), cause=summed.words)
+    return _FixInKeys(words, _place(fitting), cause=summed.words)
 
 
 def _wider_choices(
@@ -234,12 +244,8 @@ def _at_claim(
     return None if claim is None else (claim, amount)
 
 
-def _describe(
-    units: Mapping[KeyFix, KeyUnit | None],
-    fitting: FittingAmounts,
-    translation: RecordedTranslation,
-) -> str:
-    """Return fixes in words: `write nvidia.com/gpumem: 81920 to fit node hami-2`."""
+def _describe(units: Mapping[KeyFix, KeyUnit | None], translation: RecordedTranslation) -> str:
+    """Return fixes in words: `write nvidia.com/gpumem: 81920`."""
     words = []
     for fix, unit in units.items():
         # Everybody knows MiB and GiB; of other units the amount says nothing.
@@ -247,13 +253,12 @@ def _describe(
         size = "" if is_known or unit is None else f" ({unit.name}: {unit.memory(fix.amount)})"
         words.append(f"{_key_with(fix, fix.amount)}{size}{_container(fix, translation)}")
     verb = "add" if all(fix.is_added for fix in units) else "write"
-    return f"{verb} {', '.join(words)}{_place(fitting)}"
+    return f"{verb} {', '.join(words)}"
 
 
 def _describe_readings(
     units: Mapping[KeyFix, KeyUnit | None],
     readings: Mapping[KeyFix, MebibyteReading],
-    fitting: FittingAmounts,
     translation: RecordedTranslation,
 ) -> str:
     """Return the amounts in the other unit in words, and the largest that fit."""
@@ -275,8 +280,7 @@ def _describe_readings(
         else ""
     )
     return (
-        f"{counted}write {', '.join(meant)} if it was meant in MiB, or at most "
-        f"{', '.join(largest)}{_place(fitting)}"
+        f"{counted}write {', '.join(meant)} if it was meant in MiB, or at most {', '.join(largest)}"
     )
 
 

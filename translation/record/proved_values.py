@@ -1,4 +1,4 @@
-"""The values of keys with which claims request no more than what fits, each proved by a translation.
+"""The values of keys for claims that request no more than fits, each proved by a translation.
 
 A vocabulary is not inverted by a second table, which could disagree with it: the value of a key is a
 proportion of what it requests now, and is proved by a translation of the changed keys. Where the proof
@@ -36,7 +36,7 @@ def find_key_fixes(
         One for each key, in the order of the amounts; empty where no values are proved.
     """
     # One key may request several numbers: each the same one, or parts of it, such as the NICs below each PCIe root.
-    for proportions in (_proportions, _proportions_of_sums):
+    for proportions in (_proportions, _proportions_of_sums, _proportions_of_requests):
         fixes = _in_proportion(proportions(amounts), translation)
         if fixes and is_proved(amounts, fixes, translation):
             return fixes
@@ -107,6 +107,29 @@ def _proportions_of_sums(amounts: Sequence[tuple[Claim, FittingAmount]]) -> Iter
         yield _Proportion(path, after, before)
 
 
+def _proportions_of_requests(
+    amounts: Sequence[tuple[Claim, FittingAmount]],
+) -> Iterator[_Proportion]:
+    """Yield the amounts, and for each number of devices the amounts per device of its request.
+
+    A key may be the total of all devices: with fewer of them, the same of each is less in total.
+    """
+    yield from _proportions(amounts)
+    own_fields = {(identity(claim), amount.field) for claim, amount in amounts}
+    for claim, amount in amounts:
+        count = amount_at(claim, amount.field)
+        match amount.field.steps:
+            case ("requests", int(), *_, "count") if count is not None:
+                path = claim.source(amount.field)
+            case _:
+                continue
+        request = FieldPath((*amount.field.steps[:-1], "capacity", "requests"))
+        for field, source in claim.sources.items():
+            is_of_request = field.relative_to(request) is not None
+            if is_of_request and source != path and (identity(claim), field) not in own_fields:
+                yield _Proportion(source, amount.amount, count)
+
+
 def _fields_like(claim: Claim, field: FieldPath) -> Iterator[FieldPath]:
     """Yield the same field of every request of a claim."""
     match field.steps:
@@ -162,6 +185,7 @@ def is_proved(
     """Return True if the changed keys request the same, but for the amounts, and no more of them.
 
     Fewer constraints count as the same. Less of a capacity fits wherever more of it fits, since request policies round up.
+    Other alternatives of a request may have less, too, since one key requests all of them.
     """
     before = derive_record(translation.record, translation)
     after = derive_record(_changed(translation.record, fixes), translation)
@@ -170,10 +194,26 @@ def is_proved(
     fields: dict[Hashable, list[FittingAmount]] = {}
     for claim, amount in amounts:
         fields.setdefault(identity(claim), []).append(amount)
+        fields[identity(claim)] += _in_other_alternatives(claim, amount)
     return all(
         _is_same_but_for(old, new, fields.get(identity(old), ()))
         for old, new in zip(before, after, strict=True)
     )
+
+
+def _in_other_alternatives(claim: Claim, amount: FittingAmount) -> Iterator[FittingAmount]:
+    """Yield the present amounts of the same key in the other alternatives of a request, as maxima."""
+    match amount.field.steps:
+        case ("requests", int() as index, "firstAvailable", int() as place, *below):
+            alternatives = claim.spec["spec"]["devices"]["requests"][index]["firstAvailable"]
+        case _:
+            return
+    for other in range(len(alternatives)):
+        field = FieldPath(("requests", index, "firstAvailable", other, *below))
+        requested = amount_at(claim, field)
+        is_of_same_key = claim.source(field) == claim.source(amount.field)
+        if other != place and requested is not None and is_of_same_key:
+            yield FittingAmount(claim=amount.claim, field=field, amount=requested)
 
 
 def _changed(record: TranslationRecord, fixes: Sequence[KeyFix]) -> TranslationRecord:
@@ -196,7 +236,7 @@ def _is_same_but_for(old: Claim, new: Claim, amounts: Sequence[FittingAmount]) -
         requested = amount_at(new, amount.field)
         if requested is None or not ZERO < requested <= amount.amount:
             return False
-    fields = [amount.field for amount in amounts]
+    fields = list(dict.fromkeys(amount.field for amount in amounts))
     is_same = (old.label, old.uses, old.drivers) == (new.label, new.uses, new.drivers)
     old_devices, new_devices = devices_without(old, fields), devices_without(new, fields)
     # A single device has no constraint to others, and fewer constraints fit wherever more of them do.
