@@ -173,7 +173,9 @@ class TranslationSettings(Section, frozen=True, kw_only=True):
     init_containers: InitContainers = InitContainers.LARGEST
     """The devices of an init container that needs more than every app container: `largest`, those
     of an app container with the larger amounts of both, or `separate`, its own. `largest`: the pod
-    reserves as much as in the legacy system, so it fits where it fitted."""
+    reserves as much as in the legacy system, so it fits where it fitted; but smaller shares of more
+    devices are the init container's own with a driver that gives containers the limits of a whole claim
+    (`claims: container` in its profile)."""
 
     def options(self) -> TranslationOptions:
         """Return the same, as the translation takes it."""

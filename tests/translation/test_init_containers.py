@@ -5,10 +5,13 @@ from typing import NamedTuple
 import pytest
 
 from findings.finding import Code
+from kube.api.resource import ResourceSlice
 from testing.builders import (
     HAMI,
+    amount,
     container,
     derived_claims,
+    device,
     devices_of,
     driver_slice,
     finding_codes,
@@ -27,6 +30,18 @@ from translation.pipeline.translate import Refused
 
 SEPARATE = TranslationOptions(choices=Choices())
 LARGEST = TranslationOptions()
+HAMI_GPU = driver_slice(HAMI, hami_gpu())
+OWN_GPU = driver_slice(
+    "gpu.drawbridge.internal",
+    device(
+        shared=True,
+        attributes={"type": "gpu", "uuid": "GPU-0", "productName": "NVIDIA A100-SXM4-80GB"},
+        capacity={
+            "memory": amount("80Gi", "80Gi", min="1Mi", step="1Mi"),
+            "cores": amount("100", "100", min="0", max="100", step="1"),
+        },
+    ),
+)
 
 
 def hosted(document: Document, options: TranslationOptions) -> dict[str, str]:
@@ -167,9 +182,60 @@ MERGED = (
         RAISED,
     ),
     Merged(
-        "shares of more GPUs keep their own",
+        "shares of more GPUs: those beyond are the init container's",
         share_after(gpus(2, mem=10, cores=50, name="i")),
-        ("2 memory 10Mi cores 50 for i", "1 memory 10Mi cores 50 for main"),
+        ("1 memory 10Mi cores 50 for i", "1 memory 10Mi cores 50 for i, main"),
+        HELD,
+    ),
+    Merged(
+        "larger shares of more GPUs raise those of the app container",
+        pod(gpus(2, mem=5, cores=0), init=(gpus(3, mem=20, cores=0, name="i"),)),
+        ("1 memory 20Mi cores 0 for i", "2 memory 20Mi cores 0 for i, main"),
+        (*RAISED, *HELD),
+    ),
+    Merged(
+        "smaller shares of more GPUs keep their own, since limits are those of a claim",
+        pod(gpus(1, mem=20, cores=0), init=(gpus(2, mem=5, cores=0, name="i"),)),
+        ("2 memory 5Mi cores 0 for i", "1 memory 20Mi cores 0 for main"),
+        HELD,
+    ),
+    Merged(
+        "all memory of more GPUs",
+        pod(gpus(1, mem=20, cores=0), init=(gpus(2, cores=0, name="i"),)),
+        ("1 cores 0 for i", "1 cores 0 for i, main"),
+        (*RAISED, *HELD),
+    ),
+    Merged(
+        "whole GPUs before fewer shares",
+        pod(gpus(1, mem=20, cores=0), init=(gpus(2, cores=100, name="i"),)),
+        ("1 cores 100 for i", "1 cores 100 for i, main"),
+        (*RAISED, *HELD),
+    ),
+    Merged(
+        "of two init containers on more GPUs one has those beyond, and the other raises some",
+        pod(
+            gpus(1, mem=5, cores=0),
+            init=(gpus(2, mem=20, cores=0, name="i"), gpus(3, mem=10, cores=0, name="j")),
+        ),
+        (
+            "1 memory 10Mi cores 0 for j",
+            "1 memory 20Mi cores 0 for i, j",
+            "1 memory 20Mi cores 0 for i, j, main",
+        ),
+        (*RAISED, *RAISED, *RAISED, *SEES_MORE, *HELD),
+    ),
+    Merged(
+        "shares of two app containers are of one each",
+        pod(
+            gpus(1, mem=10, cores=0, name="a"),
+            gpus(1, mem=10, cores=0, name="b"),
+            init=(gpus(2, mem=10, cores=0, name="i"),),
+        ),
+        (
+            "1 memory 10Mi cores 0 for i",
+            "1 memory 10Mi cores 0 for i, a",
+            "1 memory 10Mi cores 0 for b",
+        ),
         HELD,
     ),
     Merged(
@@ -225,9 +291,9 @@ MERGED = (
 )
 
 
-def reserved(document: Document) -> tuple[str, ...]:
+def reserved(document: Document, *slices: ResourceSlice) -> tuple[str, ...]:
     lines = []
-    for claim in translation_of(document, None, LARGEST).claims:
+    for claim in translation_of(document, translation_snapshot(*slices), LARGEST).claims:
         for request in devices_of(claim)["requests"]:
             users = ", ".join(use.container for use in claim.uses if use.request == request["name"])
             amounts = request["exactly"].get("capacity", {}).get("requests", {})
@@ -247,11 +313,37 @@ def test_the_pod_reserves_the_larger_of_both(case: Merged) -> None:
 
 def test_parts_of_one_container_are_on_distinct_devices() -> None:
     document = pod(gpus(2, mem=5, cores=0), init=(gpus(1, mem=20, cores=0, name="i"),))
-    snapshot = translation_snapshot(driver_slice(HAMI, hami_gpu()))
 
-    (claim,) = translation_of(document, snapshot, LARGEST).claims
+    assert [["gpu-0", "gpu-1"]] == distinct_requests(document, HAMI_GPU)
 
-    assert [["gpu-0", "gpu-1"]] == [
+
+def test_further_devices_of_an_init_container_are_distinct_from_the_others() -> None:
+    document = share_after(gpus(2, mem=10, cores=50, name="i"))
+
+    assert [["gpu-0", "gpu-1"]] == distinct_requests(document, HAMI_GPU)
+
+
+def test_smaller_shares_of_more_gpus_reuse_those_of_a_driver_with_limits_per_container() -> None:
+    document = pod(gpus(1, mem=20, cores=0), init=(gpus(2, mem=5, cores=0, name="i"),))
+
+    assert ("1 memory 5Mi cores 0 for i", "1 memory 20Mi cores 0 for i, main") == reserved(
+        document, OWN_GPU
+    )
+    assert [["gpu-0", "gpu-1"]] == distinct_requests(document, OWN_GPU)
+
+
+def test_a_further_device_names_the_container_that_requests_fewer() -> None:
+    findings = translation_of(share_after(gpus(2, mem=10, cores=50, name="i")), None, LARGEST)
+
+    (held,) = findings.findings
+    assert "requests more devices than container main" in held.message
+    assert held.fix == "request as many in container main, or fewer in this one"
+
+
+def distinct_requests(document: Document, device_slice: ResourceSlice) -> list[list[str]]:
+    """Return the requests of each constraint on the devices of the only claim to be distinct."""
+    (claim,) = translation_of(document, translation_snapshot(device_slice), LARGEST).claims
+    return [
         constraint["requests"]
         for constraint in devices_of(claim)["constraints"]
         if "distinctAttribute" in constraint
@@ -281,9 +373,8 @@ def test_one_container_never_uses_one_device_twice() -> None:
 def test_memory_as_amount_and_as_percentage_is_told_to_be_written_alike() -> None:
     percent = container("i", {"nvidia.com/gpu": 1, "nvidia.com/gpumem-percentage": 30})
     document = pod(gpus(1, mem=5, cores=0), init=(percent,))
-    snapshot = translation_snapshot(driver_slice(HAMI, hami_gpu()))
 
-    findings = translation_outcome(document, snapshot, LARGEST).findings
+    findings = translation_outcome(document, translation_snapshot(HAMI_GPU), LARGEST).findings
 
     (held,) = [entry for entry in findings if entry.code is Code.HELD_FOR_POD_LIFETIME]
     assert "container main" in held.message

@@ -27,7 +27,7 @@ from translation.compiling.claim_division import RequestedDevices, check_limits,
 from translation.compiling.conditions import Condition
 from translation.compiling.device_request import RequestCompiler
 from translation.model.bounds import DerivedSize
-from translation.model.init_containers import merge_init_intents, reused_intents
+from translation.model.init_containers import MergedIntents, merge_init_intents, reused_intents
 from translation.model.intents import DeviceKind, Intent, LegacyContainer
 from translation.profiles.device_facts import UNKNOWN, Facts
 from translation.profiles.profile import Granularity, Profile
@@ -224,12 +224,16 @@ def compile_claims(
     rejection_findings = tuple(check_rejected(intents, profile))
     if rejection_findings:
         return CompiledClaims(findings=rejection_findings)
-    findings: list[Finding] = []
+    merged = MergedIntents(intents=tuple(intents))
     if merges_init:
-        intents, raised_findings = merge_init_intents(intents, containers)
-        findings += raised_findings
-    reused_indexes, reuse_findings = reused_intents(intents, containers)
-    findings += reuse_findings
+        merged = merge_init_intents(
+            intents,
+            containers,
+            limits_are_of_claim=profile.claims is Granularity.CONTAINER,
+        )
+    intents = merged.intents
+    reused_indexes, reuse_findings = reused_intents(intents, containers, merged.reused_indexes)
+    findings = [*merged.findings, *reuse_findings]
     requested_devices = [
         RequestedDevices(
             intent=intent,
@@ -297,9 +301,16 @@ def _grouped_by_claim(
         if requested_devices:
             yield requested_devices[0].intent.kind.value, list(requested_devices)
         return
+    # No constraint spans claims, so that of an app container has the further devices of its group.
+    app_containers = {
+        devices.intent.card_group: devices.intent.container for devices in requested_devices
+    }
     by_container: dict[str, list[RequestedDevices]] = {}
     for devices in requested_devices:
-        by_container.setdefault(devices.intent.container, []).append(devices)
+        container = devices.intent.container
+        if devices.intent.card_group is not None:
+            container = app_containers[devices.intent.card_group]
+        by_container.setdefault(container, []).append(devices)
     for container, group in by_container.items():
         yield pod_claim_label(group[0].intent.kind.value, container), group
 

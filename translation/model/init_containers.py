@@ -21,42 +21,54 @@ from kube.quantity import ZERO, Quantity
 from translation.model.intents import DeviceKind, Intent, LegacyContainer
 
 
+class MergedIntents(msgspec.Struct, frozen=True, kw_only=True):
+    """The intents of a pod after its init containers and app containers use devices together.
+
+    Attributes:
+        reused_indexes: Index of each init container's intent in a card group to that of the intent
+            that has its devices, which is itself for devices that no app container uses.
+    """
+
+    intents: tuple[Intent, ...]
+    reused_indexes: Mapping[int, int] = {}
+    findings: tuple[Finding, ...] = ()
+
+
 def reused_intents(
-    intents: Sequence[Intent], containers: Mapping[str, LegacyContainer]
+    intents: Sequence[Intent],
+    containers: Mapping[str, LegacyContainer],
+    decided_indexes: Mapping[int, int],
 ) -> tuple[Mapping[int, int], tuple[Finding, ...]]:
     """Return index of an init container's intent to the index of the intent that it reuses.
 
     Args:
         intents: The intents in the order of the pod's containers.
         containers: The pod's containers by name.
+        decided_indexes: The indexes that `merge_init_intents` has decided.
     """
     findings: list[Finding] = []
     init, reusable = _init_and_app_indexes(intents, containers)
+    apps = tuple(intents[index] for index in reusable)
     reused_indexes: dict[int, int] = {}
     for index in init:
         intent = intents[index]
-        in_use = {
-            reused_indexes.get(other, other)
-            for other in init
-            if intents[other].container == intent.container
-        }
-        match = next(
-            (
-                other
-                for other in reusable
-                if other not in in_use
-                and intent.card_group in (None, intents[other].card_group)
-                and _covers(intents[other], intent)
-            ),
-            None,
-        )
+        match = decided_indexes.get(index)
         if match is None:
+            in_use = {
+                decided_indexes.get(other, reused_indexes.get(other, other))
+                for other in init
+                if intents[other].container == intent.container
+            }
+            match = next(
+                (
+                    other
+                    for other in reusable
+                    if other not in in_use and _covers(intents[other], intent)
+                ),
+                None,
+            )
+        if match is None or match == index:
             reusable.append(index)
-            apps = [
-                intents[other]
-                for other in reusable[:-1]
-                if not containers[intents[other].container].init
-            ]
             findings.append(_held_finding(intent, apps))
             continue
         reused_indexes[index] = match
@@ -88,67 +100,130 @@ def check_sidecars(
 
 
 def merge_init_intents(
-    intents: Sequence[Intent], containers: Mapping[str, LegacyContainer]
-) -> tuple[Sequence[Intent], tuple[Finding, ...]]:
+    intents: Sequence[Intent],
+    containers: Mapping[str, LegacyContainer],
+    *,
+    limits_are_of_claim: bool,
+) -> MergedIntents:
     """Return the intents, with those of app containers raised to the needs of init containers.
 
-    An init container's intent for more whole devices than the app container's becomes two: one that
-    reuses the app container's devices, and one for the others. One that needs more of fewer shares
-    raises as many of them only: the app container's intent becomes one per size, in a card group.
+    An init container's intent for more devices than the app container's becomes two: one that reuses
+    the app container's devices, and one for the others. One that needs more of fewer shares raises as
+    many of them only: the app container's intent becomes one per size. Shares of several intents are
+    a card group.
 
     Args:
         intents: The intents in the order of the pod's containers.
         containers: The pod's containers by name.
+        limits_are_of_claim: A container may get the limits of any device of a claim that it uses.
     """
     findings: list[Finding] = []
     init, apps = _init_and_app_indexes(intents, containers)
     # A group must not be divided among claims, which happens beyond the devices of one.
     may_split = sum(intent.count for intent in intents) <= MAX_RESULTS
     parts: dict[int, list[Intent]] = {index: [intent] for index, intent in enumerate(intents)}
+    groups: dict[int, _CardGroup] = {app: _CardGroup(cards=(intents[app],)) for app in apps}
     matches: dict[int, int] = {}
     in_use: dict[str, set[int]] = {}
     for index in init:
         intent = intents[index]
         used_apps = in_use.setdefault(intent.container, set())
         free = [app for app in apps if app not in used_apps]
-        covering = [app for app in free if any(_covers(part, intent) for part in parts[app])]
-        mergeable = [app for app in free if _merges(parts[app], intent)]
+        covering = [app for app in free if any(_covers(c, intent) for c in groups[app].cards)]
+        mergeable = [
+            app
+            for app in free
+            if _merges(groups[app], intent)
+            and (
+                groups[app].count >= intent.count
+                or _are_whole(groups[app], intent)
+                or (may_split and (_covers(intent, intents[app]) or not limits_are_of_claim))
+            )
+        ]
         match = next(iter(covering), None)
         if match is None:
-            match = max(mergeable, key=lambda app: _size(parts[app][0]), default=None)
+            match = max(mergeable, key=lambda app: _size(groups[app].cards[0]), default=None)
         if match is None:
             continue
         used_apps.add(match)
-        app = intents[match]
-        if intent.count > app.count:
-            reused, further = app.count, intent.count - app.count
-            parts[index] = [_with_count(intent, reused), _with_count(intent, further)]
+        group = groups[match]
+        further = intent.count - group.count
+        if further > 0 and _are_whole(group, intent):
+            parts[index] = [_with_count(intent, group.count), _with_count(intent, further)]
             continue
         matches[index] = match
-        if match not in covering:
-            raised_parts = _raised_parts(parts[match], intent, may_split=may_split)
-            if raised_parts != parts[match]:
-                parts[match] = raised_parts
-                findings.append(_raised_finding(app, intent))
-    _group_parts(parts, matches)
-    return [part for index in parts for part in parts[index]], tuple(findings)
+        if match in covering:
+            continue
+        if further > 0:
+            group = _CardGroup(
+                cards=(*group.cards, _with_count(intent, further)), extended_by=index
+            )
+        raised_cards = _raised_parts(group.cards, intent, may_split=may_split)
+        groups[match] = msgspec.structs.replace(group, cards=tuple(raised_cards))
+        raised_containers = {card.container for card in raised_cards if card not in group.cards}
+        findings += [
+            _raised_finding(intents[owner], intent)
+            for owner in (match, group.extended_by)
+            if owner is not None and intents[owner].container in raised_containers
+        ]
+    return _grouped(parts, groups, matches, tuple(findings))
 
 
-def _group_parts(parts: dict[int, list[Intent]], matches: Mapping[int, int]) -> None:
-    """Number the groups of app containers with several intents, and divide the intents that reuse them.
+class _CardGroup(msgspec.Struct, frozen=True, kw_only=True):
+    """The devices that an app container's intent has, and further ones that init containers use.
+
+    Attributes:
+        cards: One intent per size, first those of the app container. Each init container uses the
+            first devices.
+        extended_by: The index of the init container's intent with the last cards; None without any.
+    """
+
+    cards: tuple[Intent, ...]
+    extended_by: int | None = None
+
+    @property
+    def count(self) -> int:
+        """Return the number of devices."""
+        return sum(card.count for card in self.cards)
+
+
+def _grouped(
+    parts: dict[int, list[Intent]],
+    groups: Mapping[int, _CardGroup],
+    matches: Mapping[int, int],
+    findings: tuple[Finding, ...],
+) -> MergedIntents:
+    """Number the groups with several intents, and divide the intents that use their devices.
 
     Args:
         parts: Index of a container's intent to what it becomes.
+        groups: Index of an app container's intent to its group.
         matches: Index of an init container's intent to that of the intent that it reuses.
     """
-    for index, match in matches.items():
-        if len(parts[match]) > 1:
-            parts[index] = _divided(parts[index][0], parts[match], match)
-    for match in matches.values():
-        if len(parts[match]) > 1:
-            parts[match] = [
-                msgspec.structs.replace(part, card_group=match) for part in parts[match]
-            ]
+    for app, group in groups.items():
+        parts[app] = list(group.cards)
+    matches = {index: app for index, app in matches.items() if len(groups[app].cards) > 1}
+    for app in set(matches.values()):
+        group = groups[app]
+        cards = [msgspec.structs.replace(card, card_group=app) for card in group.cards]
+        parts[app] = [card for card in cards if card.container == cards[0].container]
+        for index in matches:
+            if matches[index] == app:
+                parts[index] = _divided(parts[index][0], cards)
+                if index == group.extended_by:
+                    parts[index][len(parts[app]) :] = cards[len(parts[app]) :]
+    first_indexes: dict[int, int] = {}
+    merged: list[Intent] = []
+    for index, intents in parts.items():
+        first_indexes[index] = len(merged)
+        merged += intents
+    reused_indexes: dict[int, int] = {}
+    for index, app in matches.items():
+        for number in range(len(parts[index])):
+            owner = app if number < len(parts[app]) else groups[app].extended_by
+            assert owner is not None
+            reused_indexes[first_indexes[index] + number] = first_indexes[owner] + number
+    return MergedIntents(intents=tuple(merged), reused_indexes=reused_indexes, findings=findings)
 
 
 def _raised_parts(apps: Sequence[Intent], init: Intent, *, may_split: bool) -> list[Intent]:
@@ -175,15 +250,15 @@ def _raised_parts(apps: Sequence[Intent], init: Intent, *, may_split: bool) -> l
     return parts
 
 
-def _divided(init: Intent, apps: Sequence[Intent], group: int) -> list[Intent]:
-    """Divide an init container's intent into one for each app intent with devices it reuses."""
+def _divided(init: Intent, cards: Sequence[Intent]) -> list[Intent]:
+    """Divide an init container's intent into one for each intent with devices it uses."""
     parts: list[Intent] = []
     missing = init.count
-    for app in apps:
-        count = min(missing, app.count)
+    for card in cards:
+        count = min(missing, card.count)
         missing -= count
         if count:
-            parts.append(msgspec.structs.replace(init, count=count, card_group=group))
+            parts.append(msgspec.structs.replace(init, count=count, card_group=card.card_group))
     return parts
 
 
@@ -209,22 +284,26 @@ def _with_count(intent: Intent, count: int) -> Intent:
     return msgspec.structs.replace(intent, count=count)
 
 
-def _merges(apps: Sequence[Intent], init: Intent) -> bool:
+def _merges(group: _CardGroup, init: Intent) -> bool:
     """Return True if devices for both containers can be requested at once.
 
     Args:
-        apps: The intents of one app container, which differ in their amounts only.
+        group: The devices of an app container, whose intents differ in their amounts only.
         init: The intent of an init container.
     """
-    app = apps[0]
+    app = group.cards[0]
     same = ("kind", "filter", "replica", "through_mps", "same_numa", "within", "every", "pool")
     if any(getattr(app, field) != getattr(init, field) for field in same) or app.through_mps:
         return False
-    if init.count > sum(part.count for part in apps):
-        # Constraints and distinct devices of a share span one request only.
-        is_whole = init.exclusive and app.exclusive and _covers_memory(app, init)
-        return is_whole and not (init.same_numa or init.within)
-    return app.kind is DeviceKind.GPU and all(_are_comparable(part, init) for part in apps)
+    if init.count > group.count and _are_whole(group, init):
+        # No claim relates the further devices to the others.
+        return _covers_memory(app, init) and not (init.same_numa or init.within)
+    return app.kind is DeviceKind.GPU and all(_are_comparable(card, init) for card in group.cards)
+
+
+def _are_whole(group: _CardGroup, init: Intent) -> bool:
+    """Return True if both containers request whole devices."""
+    return init.exclusive and group.cards[0].exclusive
 
 
 def _are_comparable(app: Intent, init: Intent) -> bool:
@@ -306,9 +385,20 @@ def _held_finding(intent: Intent, apps: Sequence[Intent]) -> Finding:
     Args:
         apps: The intents of app containers.
     """
+    group = intent.card_group
+    if group is not None:
+        app = next(app for app in apps if app.card_group == group)
+        return warning(
+            Code.HELD_FOR_POD_LIFETIME,
+            intent.path("count"),
+            f"requests more devices than container {app.container}, and the pod holds the further ones "
+            "for its whole lifetime, too",
+            f"request as many in container {app.container}, or fewer in this one",
+        )
     incomparable = next((app for app in apps if _differs_in_unit(app, intent)), None)
     if incomparable is None:
-        reason, fix = "no app container requests as much", ""
+        reason = "no app container requests as much"
+        fix = "request as much in an app container"
     else:
         reason = (
             f"its memory and that of container {incomparable.container} are an amount and a percentage, so it "
