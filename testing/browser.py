@@ -42,8 +42,10 @@ class Browser:
         self._session: str | None = None
         self.events: list[dict[str, Any]] = []
 
-    def open(self, page: Path, *, width: int = 1280, height: int = 900, dark: bool = False) -> None:
-        """Load a file in a new tab."""
+    def open(
+        self, page: Path | str, *, width: int = 1280, height: int = 900, dark: bool = False
+    ) -> None:
+        """Load a file or an address in a new tab."""
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
         self._session = None
         self._session = self.call("Target.attachToTarget", targetId=target, flatten=True)[
@@ -61,7 +63,7 @@ class Browser:
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.call("Emulation.setEmulatedMedia", features=[scheme])
         self.events.clear()
-        self.call("Page.navigate", url=page.as_uri())
+        self.call("Page.navigate", url=page if isinstance(page, str) else page.as_uri())
         while not any(event["method"] == "Page.loadEventFired" for event in self.events):
             self._take(self._receive())
 

@@ -4,7 +4,11 @@ import json
 import re
 import shutil
 from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Event, Thread
 
 import pytest
 
@@ -144,3 +148,57 @@ def test_the_tree_shows_where_a_page_is(site: Path, chromium: Browser) -> None:
     assert chromium.evaluate(f"new URL({here}.href).pathname === location.pathname")
     chromium.open(site / "docs" / "simulate.html", width=400)
     assert chromium.evaluate("document.documentElement.scrollWidth") <= 400
+
+
+@contextmanager
+def served(site: Path, index_may_come: Event) -> Iterator[str]:
+    """Serve a site at an address; the index of its search comes no sooner than it may."""
+
+    class Handler(SimpleHTTPRequestHandler):
+        def do_GET(self) -> None:
+            if self.path.endswith("search_index.json"):
+                index_may_come.wait()
+            super().do_GET()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Handler, directory=site)) as server:
+        thread = Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            index_may_come.set()
+            server.shutdown()
+            thread.join()
+
+
+_TYPE = """
+const field = document.getElementById("mkdocs-search-query");
+field.value = "quota";
+field.dispatchEvent(new Event("keyup"));
+"""
+_FIRST_RESULT = """
+new Promise((resolve, reject) => {
+  const results = document.getElementById("mkdocs-search-results");
+  const look = () => results.querySelector("article a") && resolve(results.textContent);
+  new MutationObserver(look).observe(results, { childList: true });
+  look();
+  setTimeout(() => reject("no result"), 60_000);
+})
+"""
+
+
+@in_a_browser
+def test_what_is_typed_before_the_index_is_loaded_is_searched(
+    site: Path, chromium: Browser
+) -> None:
+    index_may_come = Event()
+    with served(site, index_may_come) as address:
+        chromium.open(f"{address}/docs/quota.html")
+        chromium.evaluate(_TYPE)
+        assert chromium.evaluate("document.querySelector('#mkdocs-search-results a')") is None
+        index_may_come.set()
+
+        assert "quota" in str(chromium.evaluate(_FIRST_RESULT)).lower()
