@@ -216,6 +216,8 @@ class Code(StrEnum):
     """All devices of a request must have one number of compute units; the legacy system mixes numbers."""
     MEMORY_SIZES_MERGED = "memorySizesMerged"
     """Devices of near memory sizes get the share of the smallest of them."""
+    NOMINAL_MEMORY = "nominalMemory"
+    """A MIG device has less memory than is requested, and is enough by the name of its profile, as in Volcano."""
     NOT_EXCLUSIVE = "notExclusive"
     """The pod requests an exclusive device, but other pods may still share it."""
     BANDWIDTH_NOT_RESERVED = "bandwidthNotReserved"

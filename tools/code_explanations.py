@@ -131,6 +131,7 @@ FIXES: Final[Mapping[str, str]] = {
     "equalMemorySizes": NOTHING,
     "equalComputeUnits": NOTHING,
     "memorySizesMerged": NOTHING,
+    "nominalMemory": "Request the memory that the device has, or more, as the finding says.",
     "notExclusive": "For a GPU of its own, set translation.exclusivity to policies, or to always if the pod requests "
     "all cores and a part of the memory; nothing helps with a driver that allows any number of consumers.",
     "bandwidthNotReserved": "The finding names one where there is one; its message says why nothing reserves it.",

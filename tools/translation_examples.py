@@ -189,6 +189,24 @@ TRANSLATION_EXAMPLES: Final[Mapping[str, CodeExample]] = {
         ),
         snapshot="",
     ),
+    "nominalMemory": CodeExample(
+        "20480 MiB for Volcano, of which 2g.20gb has less",
+        pod(
+            container({"volcano.sh/vgpu-number": "1", "volcano.sh/vgpu-memory": "20480"}),
+            {"volcano.sh/vgpu-mode": "mig"},
+        ),
+        (
+            _NODE,
+            device_class(_NVIDIA, _NVIDIA),
+            device_class("mig.nvidia.com", _NVIDIA),
+            devices_of_node(
+                _NVIDIA,
+                _device("mig-0", memory="19968Mi", type="mig", profile="2g.20gb"),
+                _device("mig-1", memory="40192Mi", type="mig", profile="3g.40gb"),
+            ),
+        ),
+        snapshot="",
+    ),
     "equalComputeUnits": CodeExample(
         "two DCUs, where they have two numbers of compute units",
         pod(

@@ -103,6 +103,7 @@ CASES = (
             shared=False,
             replicas=(),
             mig_profiles={"1g.5gb": 1, "2g.10gb": 1},
+            named_sizes={"1g.5gb": (Quantity("4864Mi"),), "2g.10gb": (Quantity("9728Mi"),)},
         ),
         DeviceKind.MIG,
     ),
@@ -110,7 +111,13 @@ CASES = (
         "MIG devices are told from GPUs by their type",
         NVIDIA,
         [driver_slice(NVIDIA, nvidia_gpu(), mig_device("4864Mi"))],
-        Facts(sizes=(size("4864Mi"),), shared=False, replicas=(), mig_profiles={"1g.10gb": 1}),
+        Facts(
+            sizes=(size("4864Mi"),),
+            shared=False,
+            replicas=(),
+            mig_profiles={"1g.10gb": 1},
+            named_sizes={"1g.10gb": (Quantity("4864Mi"),)},
+        ),
         DeviceKind.MIG,
     ),
     Case(

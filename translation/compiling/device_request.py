@@ -39,6 +39,8 @@ from translation.compiling.memory_shares import (
     may_combine_sizes,
     merged_sizes,
     merged_sizes_finding,
+    nominal_memory_finding,
+    nominal_sizes,
     shares_by_size,
     size_name,
 )
@@ -354,14 +356,28 @@ class RequestCompiler:
         return Quantity.from_int(int(max(sizes)) * percent // 100, Format.BINARY)
 
     def _large_enough(self, least: Quantity) -> list[Quantity]:
-        """Return the published memory sizes with at least so much, ascending."""
-        return [size for size in shares_by_size(self._facts.sizes or (), 100) if size >= least]
+        """Return the published memory sizes that count with at least so much, ascending."""
+        sizes, nominal = shares_by_size(self._facts.sizes or (), 100), self._nominal_sizes()
+        return [size for size in sizes if max(size, nominal.get(size, size)) >= least]
+
+    def _nominal_sizes(self) -> dict[Quantity, Quantity]:
+        """Return size to the memory in the names of such MIG devices, if they count with it."""
+        return nominal_sizes(self._facts.named_sizes) if self._intent.nominal_memory else {}
 
     def _smallest_first(self, memory: str | None, least: Quantity) -> list[_Alternative]:
         if memory is None:
             self._fail(Code.CANNOT_EXPRESS, "memory", f"{self._profile.driver} publishes no memory")
             return []
         enough = self._large_enough(least)
+        if not enough and self._intent.memory_percent == 100:
+            # Not even the profile of a whole GPU has all of its memory, so such a claim would be served by none.
+            self._fail(
+                Code.MEMORY_SIZES_UNKNOWN,
+                "memory",
+                f"all memory of a GPU is {least}, and no MIG device of that size is published",
+                "request an amount of memory",
+            )
+            return []
         if not enough:
             self._warn(
                 Code.SMALLEST_DEVICE_NOT_PREFERRED,
@@ -373,6 +389,9 @@ class RequestCompiler:
             return [_Alternative(name="memory", selectors=(select("memory", at_least),))]
         if len(enough) > 1 and self._intent.count > 1 and self._facts.mixed_profiles:
             self.findings.append(equal_sizes_finding(self._intent, len(enough)))
+        if enough[0] < least and self._intent.memory_percent != 100:
+            nominal = self._nominal_sizes()[enough[0]]
+            self.findings.append(nominal_memory_finding(self._intent, nominal, enough))
         is_of_size = partial(self._selectors.memory_is, Relation.SAME_AMOUNT)
         return [
             _Alternative(name=size_name(size), selectors=(select("memory", is_of_size(size)),))

@@ -1,5 +1,6 @@
 """Percentages of memory as amounts that published devices accept."""
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
@@ -8,13 +9,18 @@ from kube.api.resource import (
     MAX_ALTERNATIVES,
     CapacityRequirements,
 )
-from kube.quantity import ZERO, Quantity
+from kube.quantity import ZERO, Format, Quantity
 from translation.model.intents import DeviceKind, Intent
 from translation.profiles.device_facts import Facts, MemorySize
 from translation.profiles.profile import DeviceProfile
 
 MAX_COMBINATIONS: Final = 64
 """The limit on combinations of memory sizes of one container's devices, where they differ."""
+
+_MIG_PROFILE: Final = re.compile(
+    r"(?:[0-9]{1,2}c\.)?[0-9]{1,2}g\.([0-9]{1,4})gb(?:[+.-].*)?", re.ASCII
+)
+"""The published name of a MIG profile: `2g.20gb`, `1g.10gb+me`, `1c.2g.20gb`."""
 
 _ASSUMED_SIZES: Final = (MemorySize(size=Quantity(2**63 - 1), step=Quantity("1Mi")),)
 
@@ -27,6 +33,21 @@ def shares_by_size(sizes: Iterable[MemorySize], percent: int) -> dict[Quantity, 
         other = shares.get(memory.size)
         shares[memory.size] = share if other is None else min(other, share)
     return dict(sorted(shares.items()))
+
+
+def nominal_sizes(named_sizes: Mapping[str, Sequence[Quantity]]) -> dict[Quantity, Quantity]:
+    """Return memory size of MIG devices to the largest in the names of its profiles.
+
+    >>> nominal_sizes({"2g.20gb": [Quantity("19968Mi")], "other": [Quantity("9728Mi")]})
+    {Quantity('19968Mi'): Quantity('20Gi')}
+    """
+    nominal: dict[Quantity, Quantity] = {}
+    for name, sizes in named_sizes.items():
+        match = _MIG_PROFILE.fullmatch(name)
+        if match is not None:
+            size_in_name = Quantity.from_int(int(match.group(1)) * 2**30, Format.BINARY)
+            nominal |= {size: max(size_in_name, nominal.get(size, ZERO)) for size in sizes}
+    return nominal
 
 
 def merged_sizes(sizes: Sequence[Quantity], most: int) -> Sequence[tuple[Quantity, Quantity]]:
@@ -161,4 +182,22 @@ def equal_sizes_finding(intent: Intent, sizes: int) -> Finding:
         intent.path("memory"),
         f"devices of {sizes} memory sizes are published, and the {intent.count} devices must "
         "have the same: devices of several sizes on one node are not combined",
+    )
+
+
+def nominal_memory_finding(
+    intent: Intent, nominal: Quantity, enough: Sequence[Quantity]
+) -> Finding:
+    """Return the finding that the smallest MIG device has less memory than is requested.
+
+    Args:
+        nominal: The memory in the names of devices of the smallest size.
+        enough: The sizes that are enough, ascending.
+    """
+    larger = f", or more than {nominal} for a larger device" if enough[-1] > nominal else ""
+    return warning(
+        Code.NOMINAL_MEMORY,
+        intent.path("memory"),
+        f"a MIG device counts with the memory in its profile's name: one of {enough[0]} is enough for {nominal}",
+        f"request {enough[0]}{larger}",
     )

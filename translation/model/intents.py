@@ -182,8 +182,9 @@ class Intent(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         count: Number of distinct devices, at least 1.
         memory: Bytes; None for all memory, or where `memory_percent` is set.
-        memory_percent: 1 to 99 percent of each device's memory; None for all memory, or where
-            `memory` is set.
+        memory_percent: 1 to 99 percent of each device's memory, of a MIG device 1 to 100 of its GPU's; None for
+            all memory, or where `memory` is set.
+        nominal_memory: A MIG device counts with the memory in its profile's name, if it has less.
         cores_percent: Percent of each device's compute; of a NIC or FPGA, percent of the device. 0
             is uncapped. None requests no share.
         exclusive: No other consumer may use the device.
@@ -212,6 +213,7 @@ class Intent(msgspec.Struct, frozen=True, kw_only=True):
     exclusive: bool = False
     memory: Quantity | None = None
     memory_percent: int | None = None
+    nominal_memory: bool = False
     cores_percent: int | None = None
     bandwidth: Quantity | None = None
     tflops: Quantity | None = None

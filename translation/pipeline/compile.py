@@ -105,6 +105,7 @@ def _relevant_to(
     by_size = any(intent.memory_percent is not None for intent in intents)
     by_profile = kind is DeviceKind.MIG and any(intent.memory is not None for intent in intents)
     default_is_part = takes_all and facts.default_is_part
+    by_name = any(intent.nominal_memory for intent in intents)
     return Facts(
         sizes=facts.sizes if by_size or by_profile or default_is_part else None,
         mixed=facts.mixed
@@ -121,6 +122,7 @@ def _relevant_to(
         else None,
         partitions=_relevant_partitions(facts, intents),
         compute_units=_relevant_compute_units(device, facts, intents),
+        named_sizes=facts.named_sizes if kind is DeviceKind.MIG and by_name else {},
     )
 
 

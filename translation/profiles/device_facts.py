@@ -74,8 +74,8 @@ class Facts(_Part, frozen=True, kw_only=True, omit_defaults=True):
         mig_profiles: MIG profile to the largest number of its devices on one node. In no record, either.
         node_counts: Distinct numbers of devices of a node, ascending, as devices publish them that a node
             gives only all together. In no record, either.
-        named_sizes: Name of devices, as resource names end with it, to their distinct memory sizes,
-            ascending, such as those of a partition profile. In no record, either.
+        named_sizes: Name of devices, as resource names end with it, or MIG profile, to their distinct memory
+            sizes, ascending. In records only of MIG devices that count with the memory in their names.
     """
 
     sizes: tuple[MemorySize, ...] | None = None
@@ -362,9 +362,10 @@ def _node_counts(device: Device, kind: DeviceProfile, driver: str) -> tuple[int,
 def _named_sizes(
     device: Device, kind: DeviceProfile, driver: str
 ) -> Mapping[str, tuple[Quantity, ...]]:
-    """Return the name of a device that resource names end with, and its memory; empty without both."""
+    """Return the name of a device, of a MIG device its profile, and its memory; empty without both."""
     memory = (device.capacity or {}).get(kind.memory) if kind.memory else None
     attributes = {named_devices.short_name for named_devices in (kind.resources or {}).values()}
+    attributes.add(kind.attributes.mig_profile)
     sizes = tuple(size.size for size in _sizes(memory)) if memory else ()
     names = (name for attribute in attributes for name in _text(device, attribute, driver))
     return dict.fromkeys(names, sizes) if sizes else {}

@@ -83,9 +83,11 @@ TABLE: Final[Table] = (
     annotation(
         MODE,
         KeyOutcome.CLASS,
-        "MIG devices with at least that memory, each the smallest that is free; all of one size, with a warning, where "
-        "the sizes of a node have more than 64 combinations. Needs `vgpu-memory` or a percentage below 100. Volcano "
-        "takes no two of one GPU, and a claim may",
+        "MIG devices with at least that memory in the name of their profile, as Volcano's templates count them: `20480` "
+        "is `2g.20gb`, with a warning that it has less. From version 1.12 of Volcano's device plugin on, those of an A100 "
+        "with 80 GB count what they have. Each is the smallest that is free; all are of one size, with a warning, where "
+        "the sizes of a node have more than 64 combinations. A percentage, and no amount, which is all of a GPU, need a "
+        "whole GPU that is published; `0` is rejected. Volcano takes no two of one GPU, and a claim may",
         case=f"`{MIG}`",
     ),
     annotation(MODE, KeyOutcome.REFUSED, "no node has such a mode", case="any other"),
@@ -146,7 +148,7 @@ def _intents(
             findings.append(warning(Code.NO_DEVICE_REQUESTED, container.limit_path(key), message))
     if not count:
         return []
-    if percent == 0 and not memory:
+    if percent == 0 and not memory and mode == CORE:
         findings.append(_no_memory_finding(container.limit_path(MEMORY_PERCENT)))
     intent = Intent(
         container=container.name,
@@ -158,7 +160,7 @@ def _intents(
         filter=device_filter,
         paths=_paths(container),
     )
-    return [intent] if mode == CORE else _as_mig(intent, findings)
+    return [intent] if mode == CORE else _as_mig(intent, percent, findings)
 
 
 def _no_memory_finding(path: FieldPath) -> Finding:
@@ -171,19 +173,31 @@ def _no_memory_finding(path: FieldPath) -> Finding:
     )
 
 
-def _as_mig(intent: Intent, findings: list[Finding]) -> list[Intent]:
-    if intent.memory is None and intent.memory_percent is None:
+def _as_mig(intent: Intent, percent: int | None, findings: list[Finding]) -> list[Intent]:
+    """Return the MIG devices; without an amount they have all memory of a GPU.
+
+    Source: pickFromGroup in volcano-sh/volcano, pkg/scheduler/api/devices/nvidia/vgpu/mig.go, compares with the
+    ConfigMap of Project-HAMi/volcano-vgpu-device-plugin, which has the sizes in the names of profiles.
+    """
+    if intent.memory is None and percent == 0:
         findings.append(
             error(
                 Code.MEMORY_AMOUNT_REQUIRED,
                 intent.path("memory"),
-                "in vgpu-mode mig the memory selects the MIG profile",
-                f"set {MEMORY_MIB} or {MEMORY_PERCENT}",
+                "in vgpu-mode mig the memory selects the MIG profile, and 0 percent selects none",
+                f"write the percentage that the container uses, or {MEMORY_MIB} in its place",
             )
         )
         return []
     return [
-        msgspec.structs.replace(intent, kind=DeviceKind.MIG, exclusive=True, cores_percent=None)
+        msgspec.structs.replace(
+            intent,
+            kind=DeviceKind.MIG,
+            exclusive=True,
+            memory_percent=(percent or 100) if intent.memory is None else None,
+            nominal_memory=True,
+            cores_percent=None,
+        )
     ]
 
 

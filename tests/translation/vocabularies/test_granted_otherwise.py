@@ -6,11 +6,14 @@ import pytest
 
 from testing.builders import (
     HAMI,
+    NVIDIA,
     container,
     devices_of,
     driver_slice,
     finding_codes,
     hami_gpu,
+    mig_device,
+    nvidia_gpu,
     pod,
     pod_view,
     translation_of,
@@ -63,10 +66,22 @@ def test_a_share_of_volcano_without_cores_is_told_as_of_hami() -> None:
 def test_a_percentage_chooses_a_mig_device_of_volcano() -> None:
     amounts = {f"{VOLCANO}number": 1, f"{VOLCANO}memory-percentage": 25}
 
+    devices = (nvidia_gpu(), mig_device("19968Mi", "2g.20gb"), mig_device("40192Mi", "3g.40gb"))
+    snapshot = translation_snapshot(driver_slice(NVIDIA, *devices))
+
+    (claim,) = translation_of(pod(container("main", amounts), annotations=MIG), snapshot).claims
+
+    (request,) = devices_of(claim)["requests"]
+    ways = [way["name"] for way in request["firstAvailable"]]
+    assert ["memory-19968mi", "memory-40192mi"] == ways
+
+
+def test_a_percentage_of_volcano_needs_a_published_gpu() -> None:
+    amounts = {f"{VOLCANO}number": 1, f"{VOLCANO}memory-percentage": 25}
+
     outcome = translation_outcome(pod(container("main", amounts), annotations=MIG))
 
-    # Without an inventory the size that it is a percentage of is not known.
-    assert "memoryAmountRequired" not in " ".join(finding_codes(outcome.findings))
+    assert ["error memorySizesUnknown"] == finding_codes(outcome.findings)
 
 
 def test_a_list_of_separators_is_no_constraint_of_volcano() -> None:

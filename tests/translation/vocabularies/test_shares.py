@@ -134,9 +134,9 @@ REJECTED = (
         (f"invalidCombination {LIMITS}[{VOLCANO}memory-percentage]",),
     ),
     Rejected(
-        "mode mig without memory",
+        "mode mig without memory, which is all of a GPU, where none is published",
         {f"{VOLCANO}number": 1},
-        (f"memoryAmountRequired {LIMITS}[{VOLCANO}number]",),
+        (f"memorySizesUnknown {LIMITS}[{VOLCANO}number]",),
         {f"{VOLCANO}mode": "mig"},
     ),
     Rejected(
