@@ -63,3 +63,21 @@ def test_too_many_devices_are_a_number_to_write(answer: Callable[[Document], Ans
 
     assert ["write nvidia.com/gpu: 2 to fit node node-1"] == fixes(denied)
     assert [] == fixes(admitted)
+
+
+@pytest.mark.parametrize("answer", [answer_of_pod, answer_of_workload])
+def test_what_an_init_container_raises_is_its_own_value_to_write(
+    answer: Callable[[Document], Answer],
+) -> None:
+    denied, admitted = (
+        answer(pod(gpus(1, mem=50000), init=[gpus(1, mem=amount, name="first")]))
+        for amount in (90000, 81920)
+    )
+
+    assert ["write nvidia.com/gpumem: 81920 in container first to fit node node-1"] == fixes(denied)
+    for finding in denied.findings:
+        if finding.is_error:
+            assert str(finding.path).endswith(
+                "spec.initContainers[0].resources.limits[nvidia.com/gpumem]"
+            )
+    assert [] == fixes(admitted)

@@ -155,9 +155,31 @@ CASES = (
         ((capacity("memory"), "1Ki"),),
     ),
     Case(
-        "an init container that reuses the devices needs more than is left",
-        UNITS,
+        "an init container that uses the devices first and needs more than fits, too",
+        "write nvidia.com/gpumem: 2000 in container main, nvidia.com/gpumem: 2000 in container init to fit node n",
         pod(gpus(1, mem=4000), init=[gpus(1, mem=3000, name="init")]),
+        ((capacity("memory"), "2000Mi"),),
+    ),
+    Case(
+        "an init container that raises the memory of the app container",
+        "write nvidia.com/gpumem: 81920 in container init to fit node n",
+        pod(gpus(1, mem=50000), init=[gpus(1, mem=90000, name="init")]),
+        ((capacity("memory"), "80Gi"),),
+    ),
+    Case(
+        "an init container that raises the cores of the app container",
+        "write nvidia.com/gpucores: 40 in container init to fit node n",
+        pod(gpus(1, mem=50, cores=10), init=[gpus(1, mem=50, cores=60, name="init")]),
+        ((capacity("cores"), "40"),),
+    ),
+    Case(
+        "two init containers and an app container, all of which need more than fits",
+        "write nvidia.com/gpumem: 2000 in container b, nvidia.com/gpumem: 2000 in container main, "
+        "nvidia.com/gpumem: 2000 in container a to fit node n",
+        pod(
+            gpus(1, mem=4000),
+            init=[gpus(1, mem=3000, name="a"), gpus(1, mem=5000, name="b")],
+        ),
         ((capacity("memory"), "2000Mi"),),
     ),
 )

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
+from findings.field_path import FieldPath
 from findings.finding import Code, Finding, info, warning
 from kube.api.resource import MAX_RESULTS
 from kube.quantity import ZERO, Quantity
@@ -327,7 +328,23 @@ def _raised_intent(app: Intent, init: Intent) -> Intent:
         memory=None if takes_all else max(memories, default=None),
         memory_percent=None if takes_all else max(percents, default=None),
         cores_percent=max(app.cores_percent or 0, init.cores_percent or 0),
+        paths={**app.paths, **_raised_paths(app, init)},
     )
+
+
+def _raised_paths(app: Intent, init: Intent) -> Mapping[str, FieldPath]:
+    """Return aspect to the path of its key, for the amounts that an init container raises."""
+    # The last amount is that of cores.
+    *app_memory, _ = _amounts(app)
+    *init_memory, _ = _amounts(init)
+    paths: dict[str, FieldPath] = {}
+    if init_memory > app_memory:
+        paths["memory"] = init.path("memory")
+        if "amount" in init.paths:
+            paths["amount"] = init.path("amount")
+    if (init.cores_percent or 0) > (app.cores_percent or 0):
+        paths["cores"] = init.path("cores")
+    return paths
 
 
 def _raised_finding(app: Intent, init: Intent) -> Finding:

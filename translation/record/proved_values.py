@@ -20,6 +20,7 @@ from translation.record.recorded_translation import (
     KeyFix,
     RecordedTranslation,
     amount_at,
+    derive_claims,
     derive_record,
     devices_without,
     identity,
@@ -40,7 +41,40 @@ def find_key_fixes(
         fixes = _in_proportion(proportions(amounts), translation)
         if fixes and is_proved(amounts, fixes, translation):
             return fixes
+        fixes = _with_next_largest(amounts, fixes, translation) if fixes else ()
+        if fixes and is_proved(amounts, fixes, translation):
+            return fixes
     return _fixes_of_totals(amounts, translation) or find_addition(amounts, translation)
+
+
+def _with_next_largest(
+    amounts: Sequence[tuple[Claim, FittingAmount]],
+    fixes: tuple[KeyFix, ...],
+    translation: RecordedTranslation,
+) -> tuple[KeyFix, ...]:
+    """Return values of keys with those of the containers that request the most once the values are changed.
+
+    An init container and an app container request the larger of their amounts, so both may be too large.
+    """
+    places = {identity(claim): number for number, claim in enumerate(derive_claims(translation))}
+    values = {fix.path: fix for fix in fixes}
+    for _ in translation.record.containers:
+        changed = replace(translation, record=_changed(translation.record, tuple(values.values())))
+        claims = derive_record(changed.record, changed) or ()
+        proportions = []
+        for claim, amount in amounts:
+            number = places.get(identity(claim))
+            if number is None or number >= len(claims):
+                return ()
+            requested = amount_at(claims[number], amount.field)
+            if requested is not None and requested > amount.amount:
+                path = claims[number].source(amount.field)
+                proportions.append(_Proportion(path, amount.amount, requested))
+        further = _in_proportion(proportions, changed)
+        if not further:
+            break
+        values |= {fix.path: fix for fix in further}
+    return tuple(values.values())
 
 
 def _fixes_of_totals(
@@ -237,7 +271,12 @@ def _is_same_but_for(old: Claim, new: Claim, amounts: Sequence[FittingAmount]) -
         if requested is None or not ZERO < requested <= amount.amount:
             return False
     fields = list(dict.fromkeys(amount.field for amount in amounts))
-    is_same = (old.label, old.uses, old.drivers) == (new.label, new.uses, new.drivers)
+    # The largest of several init containers is the first.
+    is_same = (old.label, frozenset(old.uses), old.drivers) == (
+        new.label,
+        frozenset(new.uses),
+        new.drivers,
+    )
     old_devices, new_devices = devices_without(old, fields), devices_without(new, fields)
     # A single device has no constraint to others, and fewer constraints fit wherever more of them do.
     old_constraints = old_devices.pop("constraints", None) or []
