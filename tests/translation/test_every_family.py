@@ -40,7 +40,7 @@ LIMITS: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "Huawei": (
         *("huawei.com/Ascend910", "huawei.com/Ascend310P", "huawei.com/Ascend910B3-memory"),
-        "huawei.com/npu-core",
+        *("huawei.com/npu-core", "huawei.com/npu-cpu", "huawei.com/npu-number"),
     ),
     "Volcano": ("volcano.sh/vgpu-number", "volcano.sh/vgpu-memory", "volcano.sh/gpu-memory"),
     "Alibaba Cloud": ("aliyun.com/gpu-mem", "aliyun.com/gpu-core.percentage", "aliyun/erdma"),

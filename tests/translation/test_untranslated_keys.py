@@ -231,6 +231,26 @@ def test_no_key_is_advised_that_the_pod_has_already() -> None:
     assert "write a translated key" in alone[0].fix
 
 
+def test_keys_of_parts_of_npus_are_those_of_koordinator() -> None:
+    limits = {"huawei.com/npu-core": 10, "huawei.com/npu-cpu": 2, "huawei.com/npu-dvpp": 100}
+
+    (finding,) = check_untranslated_keys(pod_view(pod(container("main", limits))))
+
+    assert (
+        "are keys of Koordinator, or MindX's virtual NPUs and are not translated" in finding.message
+    )
+    assert "no profile serves these keys" in finding.fix
+    assert "huawei.com/CHIP-memory" in finding.fix
+
+
+@pytest.mark.parametrize("key", ["huawei.com/npu-core", "huawei.com/npu-number"])
+def test_no_chip_is_invented(key: str) -> None:
+    (finding,) = check_untranslated_keys(pod_view(pod(container("main", {key: 1}))))
+
+    assert "huawei.com/Ascend" not in finding.fix
+    assert "where CHIP is the nodes' chip" in finding.fix
+
+
 def test_a_resource_beside_translated_keys_is_not_to_be_removed() -> None:
     limits = {"nvidia.com/gpu": 1, "nvidia.com/sriov_rdma_vf": 1}
 

@@ -41,6 +41,10 @@ _HAMI_KEYS: Final = (
     "write HAMi's keys instead, which are translated: nvidia.com/gpu, nvidia.com/gpumem (MiB), "
     "nvidia.com/gpucores (percent)"
 )
+_ASCEND_KEYS: Final = (
+    "huawei.com/CHIP, and huawei.com/CHIP-memory (MiB) for a part of one, where CHIP is the nodes' chip, "
+    "such as Ascend310P"
+)
 
 FAMILIES: Final[tuple[DeviceFamily, ...]] = (
     DeviceFamily(
@@ -80,11 +84,18 @@ FAMILIES: Final[tuple[DeviceFamily, ...]] = (
         advice="if these are NICs, list the name under resources in a profile; otherwise keep the "
         "device plugin running",
     ),
+    # MindX counts AI cores with the first one, and Koordinator reads all of them.
+    DeviceFamily(
+        owner="Koordinator, or MindX's virtual NPUs",
+        resources=("huawei.com/npu-core", "huawei.com/npu-cpu", "huawei.com/npu-dvpp"),
+        advice=f"no profile serves these keys; write {_ASCEND_KEYS}; or keep the scheduler and the device "
+        "plugin running",
+    ),
     DeviceFamily(
         owner="Huawei's Ascend device plugin, HAMi or MindX",
         resources=("huawei.com/*",),
         annotations=("huawei.com/*",),
-        advice=_keys_advice("huawei.com/Ascend910B3"),
+        advice=_keys_advice(_ASCEND_KEYS),
     ),
     DeviceFamily(
         owner="Volcano's GPU sharing",
