@@ -133,7 +133,7 @@ class Code(StrEnum):
     GROUP_MINIMUM_DIFFERS = "groupMinimumDiffers"
     """Pods of one group disagree on the number of pods that it needs."""
     GROUP_NOT_FOUND = "groupNotFound"
-    """A pod names a PodGroup that does not exist; no scheduler places the pod before it does."""
+    """A pod names a PodGroup that does not exist, and its scheduler waits for it."""
     GROUP_TOO_SMALL = "groupTooSmall"
     """A group needs more pods than the manifests and the cluster have."""
     GROUP_TOO_LARGE = "groupTooLarge"

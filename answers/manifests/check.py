@@ -184,7 +184,7 @@ def check_objects(
     quotas = check_quotas(inputs, results, version)
     pods = count_new_pods(inputs, [result.source for result in results])
     uncounted_templates = find_uncounted_templates(inputs.snapshot, inputs.options)
-    groups = group_findings(inputs)
+    groups = group_findings(inputs, results, context)
     manifest_templates = {
         (namespace_of(result.source, inputs.namespace), result.source.name)
         for result in results

@@ -1,18 +1,24 @@
 """The groups that pods and pod templates of manifests declare, and faults of the declarations. Pure."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 import msgspec
 
+from admission.pods import Decision
+from admission.routing import Bridge, route_pod
 from allocator.declarations.collect import collect_groups
 from allocator.declarations.group_claims import check_group_claims
+from allocator.declarations.model import Declaration, GroupName
 from allocator.declarations.pod_group import PodGroup
 from allocator.declarations.read import read_declaration
+from allocator.declarations.schedulers import may_read_groups
 from allocator.model.outcome import Reason
 from allocator.pods.claims import pod_group_name
 from allocator.simulation.group_attempt import obstacle
 from answers.manifests.simulate import build_request
+from answers.manifests.targets import pod_targets
+from answers.manifests.translate import TranslatedObject
 from answers.model.cluster_state import build_state, is_pending, is_running
 from answers.model.findings import namespace_of, reference
 from answers.model.inputs import Inputs
@@ -25,15 +31,23 @@ from kube.api.core import Pod
 from kube.api.urls import POD_GROUPS
 from kube.api.workloads import pod_path, resolve_path
 from kube.manifests.source import SourceObject
+from kube.names import DEFAULT_SCHEDULER_NAME
+from rules.context.context import Context
 
 _POD_GROUP_KINDS: Final = {key: view for key, view in STATE_KINDS.items() if view is PodGroup}
 
 
-def group_findings(inputs: Inputs) -> Mapping[str, Sequence[Finding]]:
+def group_findings(
+    inputs: Inputs, results: Iterable[TranslatedObject], context: Context
+) -> Mapping[str, Sequence[Finding]]:
     """Return `Kind/namespace/name` of an object to its wrong values, or those of the group of its pods.
 
-    That a PodGroup is missing is told only where the state of a cluster is given, and none of the
-    namespace has wrong values.
+    That a PodGroup or some of its pods are missing is told only where the state of a cluster is given, none of
+    the namespace has wrong values, and the scheduler of the pods may read the group.
+
+    Args:
+        results: The translated manifests.
+        context: The state of the cluster, with the manifests in it.
     """
     findings: dict[str, list[Finding]] = {}
     _, faults = decode_objects(inputs.manifests, _POD_GROUP_KINDS, inputs.namespace)
@@ -44,24 +58,71 @@ def group_findings(inputs: Inputs) -> Mapping[str, Sequence[Finding]]:
         for source in inputs.manifests
     }
     unread = {namespaces[name] for name in findings}
+    groups = {
+        name: reading.group
+        for name, _, pod in _pods(inputs)
+        if isinstance(reading := read_declaration(pod), Declaration)
+    }
+    readers = _readers(groups, results, context, inputs.namespace)
     for name, finding in _declared_groups(inputs):
-        is_known = inputs.knows_cluster and namespaces[name] not in unread
+        is_known = inputs.knows_cluster and namespaces[name] not in unread and name in readers
         if finding.code is not Code.GROUP_NOT_FOUND or is_known:
             findings.setdefault(name, []).append(finding)
-    if (
-        inputs.knows_cluster
-        and not findings
-        and any(read_declaration(pod) is not None for _, _, pod in _pods(inputs))
-    ):
-        for name, finding in _small_groups(inputs):
+    if inputs.knows_cluster and not findings and groups:
+        for name, finding in _small_groups(inputs, frozenset(groups) - readers):
             findings.setdefault(name, []).append(finding)
     return findings
 
 
-def _small_groups(inputs: Inputs) -> Iterator[tuple[str, Finding]]:
+def _readers(
+    groups: Mapping[str, GroupName],
+    results: Iterable[TranslatedObject],
+    context: Context,
+    namespace: str,
+) -> frozenset[str]:
+    """Return the objects with pods of a scheduler that may read their group.
+
+    A pod without devices follows the others of its gang to the bridge.
+
+    Args:
+        groups: `Kind/namespace/name` of an object to the group of its pods.
+    """
+    schedulers = {
+        result.reference: _scheduler(result, context, namespace)
+        for result in results
+        if result.reference in groups
+    }
+    bridge = context.bridge_scheduler
+    of_bridge = {groups[name] for name, scheduler in schedulers.items() if scheduler == bridge}
+    return frozenset(
+        name
+        for name, scheduler in schedulers.items()
+        if may_read_groups(scheduler, groups[name].system, bridge)
+        or (scheduler in {"", DEFAULT_SCHEDULER_NAME} and groups[name] in of_bridge)
+    )
+
+
+def _scheduler(result: TranslatedObject, context: Context, namespace: str) -> str:
+    """Return the schedulerName that the webhook leaves or gives to the pods of an object."""
+    bridge = Bridge(context.bridge_scheduler)
+    derived = {claim.template: claim.drivers for claim in result.claims}
+    for target in pod_targets(result, namespace):
+        if isinstance(target.view, Pod):
+            answer = route_pod(target.view, target.namespace, context, bridge, derived)
+            is_routed = answer.decision is Decision.ROUTED
+            return bridge.scheduler if is_routed else target.view.spec.scheduler_name
+    return ""
+
+
+def _small_groups(
+    inputs: Inputs, objects_without_group: frozenset[str]
+) -> Iterator[tuple[str, Finding]]:
     """Yield `Kind/namespace/name` of the object of each incomplete group, and the fault.
 
     None is told where the number of pods of an object is not known.
+
+    Args:
+        objects_without_group: The objects with pods whose scheduler does not read their group.
     """
     request = build_request(inputs)
     if request.workloads or request.rejected_workloads or request.workload_notes:
@@ -69,7 +130,11 @@ def _small_groups(inputs: Inputs) -> Iterator[tuple[str, Finding]]:
     state = request.state
     waiting = tuple(pod for pod in state.pods.values() if is_pending(pod))
     names = {reference(source, inputs.namespace): source for source in inputs.manifests}
-    own_pods = {(pod.metadata.namespace, pod.metadata.name) for pod in request.question.pods}
+    own_pods = {
+        place
+        for place in ((pod.metadata.namespace, pod.metadata.name) for pod in request.question.pods)
+        if request.workload_of.get(place, f"Pod/{'/'.join(place)}") not in objects_without_group
+    }
     for group in state.groups(waiting).groups:
         reason = obstacle(group)
         is_own = any(

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Final, NamedTuple
 
 import pytest
 
@@ -10,7 +11,14 @@ from kube.manifests.reader import read_objects
 from testing.builders import gpus
 from testing.command import CLUSTER as SHARED_GPUS
 from testing.command import EXAMPLES, drawbridge
-from testing.documents import NVIDIA, Document, api_object, resource_slice
+from testing.documents import (
+    NVIDIA,
+    Document,
+    api_object,
+    owned,
+    ownership,
+    resource_slice,
+)
 
 GROUPS = EXAMPLES / "groups"
 CLUSTER = GROUPS / "cluster.yaml"
@@ -262,6 +270,99 @@ def test_check_does_not_miss_a_pod_group_without_a_cluster(tmp_path: Path) -> No
 
     codes = [finding["code"] for finding in json.loads(result.stdout)["findings"]]
     assert "groupNotFound" not in codes
+
+
+class Gang(NamedTuple):
+    """A pod with a group that does not exist, or has too few pods.
+
+    Attributes:
+        keys: The labels and annotations that declare the group.
+        is_owned: The bridge owns the driver of the pod's GPU.
+        codes: The codes of the findings about the group.
+    """
+
+    name: str
+    scheduler: str
+    keys: dict[str, str]
+    codes: tuple[str, ...] = ()
+    is_owned: bool = False
+    adopts: str = ""
+
+
+KOORDINATOR: Final = {"gang.scheduling.koordinator.sh/name": "g"}
+OF_FOUR: Final = KOORDINATOR | {"gang.scheduling.koordinator.sh/min-available": "4"}
+SIGS: Final = {"pod-group.scheduling.sigs.k8s.io/name": "g"}
+VOLCANO: Final = {"scheduling.k8s.io/group-name": "g"}
+LEFT: Final = ("claimsNotSeen",)
+GONE: Final = ("groupNotFound",)
+SMALL: Final = ("groupTooSmall",)
+GANGS: Final = (
+    Gang("kube-scheduler knows no gang", "", KOORDINATOR, LEFT),
+    Gang("nor one with a minimum", "", OF_FOUR, LEFT),
+    Gang("nor under its own name", "default-scheduler", VOLCANO, LEFT),
+    Gang("KAI knows no gang of Koordinator", "kai-scheduler", SIGS),
+    Gang("nor does Volcano", "volcano", OF_FOUR),
+    Gang("Koordinator waits for its gang", "koord-scheduler", SIGS, GONE),
+    Gang("and for all of its pods", "koord-scheduler", OF_FOUR, SMALL),
+    Gang("Volcano waits for its PodGroup", "volcano", VOLCANO, GONE),
+    Gang("another scheduler may know any", "second", {"scheduling.x-k8s.io/pod-group": "g"}, GONE),
+    Gang("the bridge waits for every gang", "", KOORDINATOR, GONE, is_owned=True),
+    Gang("and for all of its pods, too", "", OF_FOUR, SMALL, is_owned=True),
+    Gang("a scheduler that is left waits no more", "volcano", VOLCANO, LEFT, adopts="volcano: ''"),
+    Gang("one that gets claims does", "volcano", VOLCANO, GONE, adopts="volcano: volcano"),
+)
+
+
+@pytest.mark.parametrize("gang", GANGS, ids=lambda gang: gang.name)
+def test_check_reports_a_group_only_where_its_scheduler_reads_it(
+    tmp_path: Path, gang: Gang
+) -> None:
+    """It said that no scheduler places the pods that kube-scheduler places one by one."""
+    cluster, settings = tmp_path / "cluster.yaml", tmp_path / "settings.yaml"
+    gpu = {"name": "gpu-0", "attributes": {"type": {"string": "gpu"}}}
+    objects = [
+        device_class_of_gpus(),
+        api_object("Node", "a"),
+        resource_slice(gpu, node="a", driver=NVIDIA),
+    ]
+    if gang.is_owned:
+        objects.append(ownership(owned(name=NVIDIA)))
+    cluster.write_text(dump_yaml(objects))
+    settings.write_text(f"translation:\n  adoptSchedulers: {{{gang.adopts}}}\n")
+    pod = api_object(
+        "Pod",
+        "ring-0",
+        labels=gang.keys,
+        annotations=gang.keys,
+        spec={"schedulerName": gang.scheduler, "containers": [gpus(1)]},
+    )
+
+    call = ("check", "-f", "-", "--snapshot", cluster, "--settings", settings, "-o", "json")
+    result = drawbridge(*call, stdin=dump_yaml([pod]))
+
+    codes = [finding["code"] for finding in json.loads(result.stdout)["findings"]]
+    of_group = {"claimsNotSeen", "groupNotFound", "groupTooSmall"}
+    assert tuple(dict.fromkeys(code for code in codes if code in of_group)) == gang.codes
+
+
+def test_a_launcher_waits_with_the_others_of_its_gang(tmp_path: Path) -> None:
+    """The bridge gets it as well, though it has no devices."""
+    cluster = tmp_path / "cluster.yaml"
+    gpu = {"name": "gpu-0", "attributes": {"type": {"string": "gpu"}}}
+    slices = [resource_slice(gpu, node="a", driver=NVIDIA)]
+    cluster.write_text(dump_yaml([device_class_of_gpus(), *slices, ownership(owned(name=NVIDIA))]))
+    pods = [
+        api_object("Pod", name, annotations=KOORDINATOR, spec={"containers": [container]})
+        for name, container in (("launcher", {"name": "main"}), ("worker", gpus(1)))
+    ]
+
+    def reported(*pods: Document) -> set[str]:
+        call = ("check", "-f", "-", "--snapshot", cluster, "-o", "json")
+        findings = json.loads(drawbridge(*call, stdin=dump_yaml(list(pods))).stdout)["findings"]
+        return {entry["object"] for entry in findings if entry["code"] == "groupNotFound"}
+
+    assert reported(*pods) == {"Pod/default/launcher", "Pod/default/worker"}
+    assert reported(pods[0]) == set()
 
 
 @pytest.mark.parametrize("verb", ["check", "simulate"])
