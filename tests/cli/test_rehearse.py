@@ -183,6 +183,41 @@ def test_pods_have_the_scheduler_that_a_webhook_gave_them() -> None:
     assert "hami-scheduler" == created["spec"]["template"]["spec"]["schedulerName"]
 
 
+def test_a_rehearsal_loads_nothing_that_could_act_or_hold_a_secret() -> None:
+    """A snapshot may have more than a plan reads, such as the webhooks and controllers of others."""
+    acting = [
+        api_object("Secret", "key", "team", data={"token": "c2VjcmV0"}),
+        api_object("ConfigMap", "settings", "team", data={"token": "secret"}),
+        api_object("ServiceAccount", "admin", "team"),
+        api_object("ClusterRoleBinding", "admin", api_version="rbac.authorization.k8s.io/v1"),
+        api_object("CustomResourceDefinition", "a.b", api_version="apiextensions.k8s.io/v1"),
+        *(
+            api_object(kind, "hook", api_version="admissionregistration.k8s.io/v1", webhooks=[])
+            for kind in ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
+        ),
+        *(
+            api_object(kind, "policy", api_version="admissionregistration.k8s.io/v1")
+            for kind in ("ValidatingAdmissionPolicy", "MutatingAdmissionPolicy")
+        ),
+    ]
+    plain = [
+        hami_node("h"),
+        namespace("team"),
+        *workload_objects("web", SHARE, ["h"]),
+    ]
+    foreign = [
+        *workload_objects("controller", {"cpu": "1"}, ["h"]),
+        *workload_objects("agent", {"cpu": "1"}, ["h"], kind="DaemonSet"),
+    ]
+
+    rehearsal, without = rehearsed([*plain, *foreign, *acting]), rehearsed(plain)
+
+    assert without.objects == rehearsal.objects
+    assert without.workloads == rehearsal.workloads
+    assert ["web"] == [created["metadata"]["name"] for created in rehearsal.workloads]
+    assert "secret" not in msgspec.json.encode(rehearsal).decode().lower()
+
+
 def test_device_quotas_that_the_scripts_wait_for_are_there() -> None:
     """switch.sh waited for one that the rehearsal did not have, and failed."""
     quotas = [
