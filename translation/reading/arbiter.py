@@ -99,11 +99,8 @@ _DIVIDING_KEYS: Final = {
 }
 """Vocabulary to its keys of shares of GPUs."""
 _SHARE_KEYS: Final = frozenset[str]().union(*(_DIVIDING_KEYS[name] for name in SHARES))
-_FIRST_KEYS: Final = {
-    GPU_COUNT: _SHARE_KEYS,
-    tencent.VCUDA.cores: frozenset({tencent.QGPU.cores, tencent.QGPU.memory}),
-}
-"""Keys to those that no container may have beside them; the rest differ by vocabulary, see `_check_shares`."""
+_QGPU_KEYS: Final = frozenset({tencent.QGPU.cores, tencent.QGPU.memory})
+"""The keys of Tencent's second system, which no container may have beside those of the first."""
 _KEYS_OF_GPUS: Final = frozenset[str]({GPU_COUNT}).union(*_DIVIDING_KEYS.values())
 
 
@@ -348,18 +345,19 @@ def _check_shares(pod: LegacyPod, requested_keys: Collection[str]) -> Iterator[F
 
 
 def _check_containers(pod: LegacyPod) -> Iterator[Finding]:
-    """Yield an error for each share in a container that also requests GPUs by keys of another kind.
+    """Yield an error for each share in a container that also requests GPUs, or MIG devices, by other keys.
 
-    Literally both device plugins would give theirs, which nobody means: the container has one environment
-    for the limits of both.
+    The rest differ by vocabulary, see `_check_shares`. Literally both device plugins would give theirs,
+    which nobody means: the container has one environment for the limits of both.
     """
     for container in pod.containers:
-        limits = container.limits
-        first = next((key for key in _FIRST_KEYS if limits.get(key, ZERO) > ZERO), None)
-        if first is None:
-            continue
-        for key in sorted(key for key in limits if key in _FIRST_KEYS[first]):
-            if not limits[key] > ZERO:
+        requested = sorted(key for key, amount in container.limits.items() if amount > ZERO)
+        first = next(filter(nvidia.VOCABULARY.handles, requested), None)
+        shares = _SHARE_KEYS
+        if first is None and tencent.VCUDA.cores in requested:
+            first, shares = tencent.VCUDA.cores, _QGPU_KEYS
+        for key in requested if first is not None else ():
+            if key not in shares:
                 continue
             yield error(
                 Code.AMBIGUOUS_OWNER,

@@ -206,6 +206,15 @@ REJECTED = (
             (f"{MGPU}core", {f"{MGPU}memory": 20}),
         )
     ),
+    *(
+        Rejected(
+            f"{other} beside {key} in one container",
+            {other: 1, key: 20},
+            (f"ambiguousOwner {LIMITS}[{key}]",),
+        )
+        for key in (f"{VOLCANO}memory", "aliyun.com/gpu-mem")
+        for other in ("nvidia.com/mig-1g.5gb", "nvidia.com/gpu.shared", "k8s.amazonaws.com/vgpu")
+    ),
     Rejected(
         "two systems of one vendor in one container",
         {f"{VCUDA}core": 20, f"{VCUDA}memory": 20, f"{QGPU}core": 20, f"{QGPU}memory": 20},
@@ -229,6 +238,20 @@ def test_what_is_no_share_is_rejected_with_the_field(case: Rejected) -> None:
     assert isinstance(outcome, Refused)
     errors = [finding for finding in outcome.findings if finding.is_error]
     assert case.want == tuple(text.removeprefix("error ") for text in finding_texts(errors))
+
+
+@pytest.mark.parametrize(
+    "containers",
+    [
+        (container("a", {"nvidia.com/mig-1g.5gb": 1}), container("b", {"aliyun.com/gpu-mem": 3})),
+        (container("a", {"nvidia.com/mig-1g.5gb": 0, "aliyun.com/gpu-mem": 3}),),
+    ],
+    ids=["in another container", "of amount 0"],
+)
+def test_a_mig_device_beside_a_share(containers: tuple[Document, ...]) -> None:
+    outcome = translation_outcome(pod(*containers))
+
+    assert not [finding for finding in outcome.findings if finding.is_error]
 
 
 def test_containers_of_a_pod_share_one_gpu_of_alibabas() -> None:
