@@ -20,7 +20,6 @@ from allocator.simulation.pending_pod import (
     explain_pending_pod,
     project_pod,
 )
-from clusterstate.change_feed import ChangeFeed
 from clusterstate.cluster_cache import ClusterCache
 from clusterstate.event_history import EventHistory, HistorySettings
 from clusterstate.kinds import Changes
@@ -33,6 +32,7 @@ from kube.runtime.events import EventRecorder, EventResult
 from process.selectors.engine import BlockingEngine, WorkerEngine
 from sidecar.model.protocol import Verdict
 from sidecar.model.rejections import Code, Rejection
+from sidecar.state.change_feed import ChangeFeed
 from sidecar.state.state import ClusterState
 
 ACTION: Final = "Scheduling"

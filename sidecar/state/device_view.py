@@ -14,10 +14,10 @@ import msgspec
 from allocator.features.consumer_limits import consumer_limits
 from allocator.model.feature_gates import Features
 from allocator.pods.claims import Name
-from clusterstate.change_feed import ChangeFeed
 from clusterstate.cluster_cache import ClusterCache
 from clusterstate.kinds import Changes, Kind
 from kube.api.ownership import OwnedDriver
+from sidecar.state.change_feed import ChangeFeed
 
 MAX_PART: Final = 64
 """Slices that change and nodes that are laid out for one answer; each takes a tenth of a millisecond."""

@@ -15,7 +15,6 @@ from allocator.pods.eligible_nodes import EligibleNodes
 from allocator.search.attempt import AllocatorOptions
 from allocator.strategies.by_node_pool import NO_POOL_STRATEGIES, pool_strategies
 from allocator.strategies.capacity_weights import driver_weights
-from clusterstate.change_feed import ChangeFeed
 from clusterstate.cluster_cache import ClusterCache
 from clusterstate.kinds import Changes, Kind
 from clusterstate.projections import RESOURCES
@@ -38,6 +37,7 @@ from sidecar.commit.writes import consumers
 from sidecar.ownership.fence import Fence
 from sidecar.ownership.held_back import held_key, held_name, may_run
 from sidecar.plan.snapshot import Snapshot
+from sidecar.state.change_feed import ChangeFeed
 from sidecar.state.consumers import ConsumerIndex
 from sidecar.state.device_view import DeviceView, NextView
 from sidecar.state.effective_claims import EffectiveClaims
