@@ -159,6 +159,11 @@ class ClusterCache:
         return self._waiting.has_wide_pools
 
     @property
+    def slices(self) -> Iterable[ResourceSlice]:
+        """The latest slices, including those with changes that wait."""
+        return self._objects[Kind.SLICE].values()
+
+    @property
     def size(self) -> int:
         """The number of slices and nodes; it decides on the time to build the view."""
         return sum(len(self._objects[kind]) for kind in _IN_PARTS)

@@ -12,6 +12,7 @@ from kube.runtime.informers import InformerFactory
 from observer.metrics import ObserverMetrics
 from observer.observer import Observer
 from observer.settings import VARIABLES, Settings
+from process.profiles.profile_files import load_profiles
 from process.running.command import Command, Process, run_command
 from process.running.signals import run_until_signal
 from process.selectors.engine import WorkerEngine
@@ -39,7 +40,10 @@ async def observe(process: Process[Settings]) -> None:
             settings=EventRecorderSettings(per_second=settings.events_per_second),
         )
         engine = WorkerEngine(count_stopped=stopped_counter(registry))
-        observer = Observer(informers, recorder, settings, ObserverMetrics(registry), engine=engine)
+        metrics = ObserverMetrics(registry)
+        observer = Observer(
+            informers, recorder, settings, metrics, profiles=load_profiles(), engine=engine
+        )
         registry.register(CacheCollector(informers))
         registry.register(QueueCollector([observer.controller]))
         probes = ProbeServer(settings, {"informers": observer.check}, registry)

@@ -20,6 +20,7 @@ from allocator.pods.claims import Name
 from allocator.simulation import pending_pod
 from allocator.simulation.pending_pod import Explanation, PodProjection
 from clusterstate.event_history import EventHistory
+from clusterstate.fits_in_keys import KeySources, rewording
 from clusterstate.kinds import Changes, Kind
 from clusterstate.projections import PROJECTIONS, RESOURCES
 from clusterstate.scheduler_caches import SchedulerCaches
@@ -41,6 +42,7 @@ from observer.pods import WAITING_FIELDS, project_pod
 from observer.settings import ObserverSettings
 from observer.shared_devices import MAX_EVENTS, contradiction_events
 from process.selectors.engine import BlockingEngine, WorkerEngine
+from translation.profiles.profile import Profile
 
 OPTIONAL: Final = frozenset({Kind.TAINT_RULE, Kind.POLICY, Kind.OWNERSHIP})
 """Kinds that a cluster may not serve. Their first lists come before any pod is due."""
@@ -95,15 +97,18 @@ class Observer:
         settings: ObserverSettings,
         metrics: ObserverMetrics,
         *,
+        profiles: Mapping[str, Profile] = {},
         engine: WorkerEngine | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Subscribe to pending pods, and to the objects that decide about devices.
 
         Args:
+            profiles: Driver name to the profile that translates keys to claims of its devices.
             engine: Evaluates the expressions of strangers; None evaluates them on a thread.
             clock: Monotonic seconds.
         """
+        self._profiles = profiles
         self._engine = engine
         self._blocking_engine: BlockingEngine | None = None
         self._recorder = recorder
@@ -279,9 +284,12 @@ class Observer:
             if projection.key == key
         }
         if projections:
-            projection = next(iter(projections.values()))
+            name, projection = next(iter(projections.items()))
             cluster = self._caches.for_scheduler(projection.pod.spec.scheduler_name)
             resources = cluster.extended_resources
+            sources = KeySources(
+                profiles=self._profiles, slices=cluster.slices, extended_resources=resources
+            )
             with evaluating(
                 engine=self._blocking_engine,
                 tenant=projection.pod.metadata.namespace,
@@ -294,6 +302,7 @@ class Observer:
                         cluster.classes,
                         resources,
                         self._idle_resources.of(cluster.cluster.nodes),
+                        reword=rewording(pods[name], projection.entries, sources),
                     )
                 except AnswerInterrupted:
                     explanation = NOT_EVALUATED

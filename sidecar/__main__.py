@@ -22,6 +22,7 @@ from kube.logs import get_logger
 from kube.names import SIDECAR_REPORTER
 from kube.runtime.events import EventRecorder, EventRecorderSettings
 from kube.runtime.informers import InformerFactory
+from process.profiles.profile_files import load_profiles
 from process.running.command import Command, Process, run_command
 from process.running.garbage import exempt_caches
 from process.running.leader_election import Term, Work, run_while_leading
@@ -201,7 +202,9 @@ class Leadership:
             find_claim=self.state.claims.store.get,
         )
         self.binder: Final = build_binder(parts, self.state, self._writer)
-        self._explainer = Explainer(self.state, parts.recorder, engine=parts.engine)
+        self._explainer = Explainer(
+            self.state, parts.recorder, profiles=load_profiles(), engine=parts.engine
+        )
         self.service: Final = build_service(parts, term, self.state, self.binder, self._explainer)
         self._reporter = OwnershipReporter(
             self.state,

@@ -268,11 +268,8 @@ def test_the_webhook_is_the_https_server_and_nothing_else() -> None:
 @pytest.mark.parametrize(
     ("process", "foreign"),
     [
-        ("observer", ("translation", "admission", "webhook", "controllers", "cli", "certs")),
-        (
-            "sidecar",
-            ("translation", "admission", "rules", "webhook", "controllers", "cli", "certs"),
-        ),
+        ("observer", ("admission", "rules", "webhook", "controllers", "cli", "certs")),
+        ("sidecar", ("admission", "rules", "webhook", "controllers", "cli", "certs")),
         ("webhook", ("controllers", "observer", "cli")),
         ("controllers", ("webhook", "observer", "cli")),
         (

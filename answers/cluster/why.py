@@ -26,13 +26,14 @@ from allocator.simulation.model import (
 )
 from allocator.simulation.pending_cause import Cause, cause_of_code
 from answers.cluster.budgets import Budgets
-from answers.cluster.fits_in_keys import rewording
+from answers.cluster.fits_in_keys import key_sources
 from answers.cluster.hints import advise_pod, missing_claim_advice
 from answers.cluster.quota_usage import gate_reason, promised_amounts
 from answers.cluster.uses import USERS_SHOWN, count_given_devices, describe_requests, users_of_node
 from answers.model.cluster_state import ClusterState, is_pending, is_running
 from answers.model.pod_owners import HASH_LABEL, deployment_of
 from answers.model.requested_keys import requested_keys
+from clusterstate.fits_in_keys import rewording
 from findings.text import count_text, join_names, printable
 from kube.api.core import Pod
 from kube.api.extended_resources import extended_resources
@@ -429,7 +430,7 @@ def explain_pending(
         state.classes,
         resources,
         state.node_resources(),
-        reword=rewording(pod, look, state, snapshot),
+        reword=rewording(pod, look.entries, key_sources(state, snapshot)),
         waiting_helps=waiting_helps,
         with_fits=with_fits,
     )

@@ -22,6 +22,7 @@ from allocator.simulation.pending_pod import (
 )
 from clusterstate.cluster_cache import ClusterCache
 from clusterstate.event_history import EventHistory, HistorySettings
+from clusterstate.fits_in_keys import KeySources, rewording
 from clusterstate.kinds import Changes
 from kube.api.core import Pod
 from kube.api.ownership import OwnedDriver
@@ -34,6 +35,7 @@ from sidecar.model.protocol import Verdict
 from sidecar.model.rejections import Code, Rejection
 from sidecar.state.change_feed import ChangeFeed
 from sidecar.state.state import ClusterState
+from translation.profiles.profile import Profile
 
 ACTION: Final = "Scheduling"
 PERIOD_S: Final = 1.0
@@ -75,6 +77,7 @@ class Explainer:
         state: ClusterState,
         recorder: EventRecorder,
         *,
+        profiles: Mapping[str, Profile] = {},
         engine: WorkerEngine | None = None,
         settings: HistorySettings = HISTORY,
         period_s: float = PERIOD_S,
@@ -83,12 +86,14 @@ class Explainer:
         """Begin without pods.
 
         Args:
+            profiles: Driver name to the profile that translates keys to claims of its devices.
             engine: Evaluates selectors; None evaluates them on the thread.
             clock: Monotonic seconds.
         """
         self.history: Final = EventHistory(settings)
         self._state = state
         self._recorder = recorder
+        self._profiles = profiles
         self._engine = engine
         self._blocking_engine: BlockingEngine | None = None
         self._period_s = period_s
@@ -152,17 +157,24 @@ class Explainer:
         for names, projection in interleave(groups, lambda group: group[0][0][0]):
             changes = view.feed.take()
             began = self._clock()
-            explanation = await asyncio.to_thread(self._explain, view.cache, changes, projection)
+            pod = pods[names[0]]
+            explanation = await asyncio.to_thread(
+                self._explain, view.cache, changes, pod, projection
+            )
             self._record(names, explanation)
             await self._pause(began)
 
     def _explain(
-        self, cache: ClusterCache, changes: Changes, projection: PodProjection | None
+        self, cache: ClusterCache, changes: Changes, pod: Pod, projection: PodProjection | None
     ) -> Explanation | None:
         """Return the explanation of equal pods; None if nodes have devices for them by now, or it takes too much."""
         cache.apply(changes)
         if projection is None:
             return None
+        resources = cache.extended_resources
+        sources = KeySources(
+            profiles=self._profiles, slices=cache.slices, extended_resources=resources
+        )
         with evaluating(
             engine=self._blocking_engine,
             tenant=projection.pod.metadata.namespace,
@@ -170,7 +182,11 @@ class Explainer:
         ):
             try:
                 return explain_pending_pod(
-                    cache.cluster, projection, cache.classes, cache.extended_resources
+                    cache.cluster,
+                    projection,
+                    cache.classes,
+                    resources,
+                    reword=rewording(pod, projection.entries, sources),
                 )
             except AnswerInterrupted:
                 return None

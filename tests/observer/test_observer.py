@@ -24,6 +24,7 @@ from observer.metrics import ObserverMetrics
 from observer.observer import Observer
 from observer.settings import ObserverSettings
 from process.model.durations import PositiveDuration
+from process.profiles.profile_files import load_profiles
 from process.serving.metrics import event_counter
 from testing.allocation.builders import (
     DRIVER,
@@ -41,6 +42,7 @@ from testing.allocation.builders import (
 )
 from testing.documents import Document
 from testing.fake_api_server import FakeApiServer, quick_informers, quick_recorder, running, until
+from testing.too_large_pod import LARGE_FIT, put_large_pod
 
 FAST: Final = ObserverSettings(
     initial_delay=PositiveDuration(0.01),
@@ -95,7 +97,9 @@ async def observing(
         recorder = quick_recorder(
             client, count=event_counter(registry), per_second=settings.events_per_second
         )
-        observer = Observer(informers, recorder, settings, metrics(registry))
+        observer = Observer(
+            informers, recorder, settings, metrics(registry), profiles=load_profiles()
+        )
         async with running(informers.run, recorder.run, observer.run):
             await until(lambda: not observer.check())
             yield Observed(server, observer, registry)
@@ -152,6 +156,18 @@ async def test_a_pod_gets_an_event_that_says_what_is_missing(server: FakeApiServ
         "1 node: 1/2 devices in use; only 1 suitable device, 2 requested."
     )
     assert "uid-trainer" == event["regarding"]["uid"]
+
+
+async def test_the_event_of_a_translated_pod_names_what_to_write_into_its_keys(
+    server: FakeApiServer,
+) -> None:
+    put_large_pod(server)
+    async with observing(server) as observation:
+        await until(lambda: observation.counted("created"))
+
+        (note,) = observation.notes
+
+    assert LARGE_FIT in note
 
 
 class MetricsWithABug(ObserverMetrics):

@@ -9,6 +9,7 @@ from kube.api.core import Pod
 from kube.api.events import Event
 from kube.api.meta import convert
 from kube.api.urls import ALLOCATOR_OWNERSHIPS, EVENTS
+from process.profiles.profile_files import load_profiles
 from sidecar.model.rejections import Code, failed_rejection, unresolvable, unschedulable
 from sidecar.model.settings import SidecarSettings
 from sidecar.reports.explainer import ACTION, Explainer
@@ -23,6 +24,7 @@ from testing.sidecar.scheduler import (
     put_pod,
     sidecar_beside,
 )
+from testing.too_large_pod import LARGE_FIT, put_large_pod
 
 DRIVER = "gpu.example.com"
 NO_DEVICES = unresolvable(Code.NO_DEVICES, "no node has free devices for the pod's ResourceClaims")
@@ -66,7 +68,7 @@ def event_notes(server: FakeApiServer) -> Sequence[tuple[str, str]]:
 def explainer_of(sidecar: Sidecar, recorder: Any) -> Explainer:
     """An explainer that explains when it is told to."""
     settings = HistorySettings(action=ACTION, initial_delay=0.0, reevaluation_period=0.0)
-    return Explainer(sidecar.state, recorder, settings=settings)
+    return Explainer(sidecar.state, recorder, profiles=load_profiles(), settings=settings)
 
 
 async def test_equal_pods_get_an_event_each(tmp_path: Path) -> None:
@@ -81,6 +83,21 @@ async def test_equal_pods_get_an_event_each(tmp_path: Path) -> None:
             await until(lambda: len(event_notes(server)) == 2)
 
             assert event_notes(server) == [("a", FEW), ("b", FEW)]
+
+
+async def test_the_event_of_a_translated_pod_names_what_to_write_into_its_keys(
+    tmp_path: Path,
+) -> None:
+    async with FakeApiServer() as server:
+        pod = convert(put_large_pod(server), Pod)
+        async with sidecar_beside(server, tmp_path) as sidecar:
+            explainer = explainer_of(sidecar, recorder := Recorder())
+            explainer.take_answer(pod, NO_DEVICES)
+
+            await explainer.explain_due_pods()
+
+            ((_, note),) = recorder.notes()
+            assert LARGE_FIT in note
 
 
 async def test_where_the_condition_says_all_the_event_says_the_same(tmp_path: Path) -> None:
