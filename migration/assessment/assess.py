@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -44,7 +44,12 @@ from migration.assessment.capacity import Capacity, place_workloads, release_cla
 from migration.assessment.drain_stops import DrainStop, find_drain_stops
 from migration.assessment.evidence import read_evidence
 from migration.assessment.gates import EXTENDED_RESOURCE, check_shares, has_gate
-from migration.assessment.node_devices import NodeDevices, read_nodes, unknown_device_keys
+from migration.assessment.node_devices import (
+    NodeDevices,
+    koordinator_devices,
+    read_nodes,
+    unknown_device_keys,
+)
 from migration.assessment.outcomes import (
     AssessedWorkload,
     Outcome,
@@ -66,9 +71,6 @@ from translation.cluster.snapshot import TranslationOptions, vocabularies_in_for
 from translation.model.intents import Vocabulary
 from translation.profiles.profile import Profile
 from translation.reading.claim_blind_objects import find_named_keys
-
-_DEVICE: Final = ("scheduling.koordinator.sh/v1alpha1", "Device")
-
 
 _KARPENTER_LABEL: Final = "karpenter.sh/"
 _KUEUE_GROUP: Final = "kueue.x-k8s.io/"
@@ -383,7 +385,7 @@ def assess_cluster(
     nodes = read_nodes(
         [node for _, node in of_kind(views, Node)],
         state.slices,
-        _koordinator_devices(objects),
+        koordinator_devices(objects),
         whole_device_keys(profiles.values()),
     )
     target_of = partial(find_target, profiles=profiles, drivers=options.profiles)
@@ -473,15 +475,6 @@ def usable_classes(classes: Mapping[str, DeviceClass], cluster: Cluster) -> froz
     """Return the classes that select a device, or cannot be evaluated on every device."""
     selected_devices = select_devices(classes, published_devices(cluster))
     return frozenset(name for name, devices in selected_devices.items() if devices)
-
-
-def _koordinator_devices(objects: Iterable[SourceObject]) -> dict[str, Mapping[str, Any]]:
-    """Return node name to Koordinator's Device object of that name."""
-    return {
-        source.name: source.document
-        for source in objects
-        if (source.api_version, source.kind) == _DEVICE
-    }
 
 
 def _readers(

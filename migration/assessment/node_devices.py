@@ -15,6 +15,7 @@ import msgspec
 
 from kube.api.core import Node
 from kube.api.resource import ResourceSlice
+from kube.manifests.source import SourceObject
 from kube.quantity import ZERO, Quantity
 from translation.reading.arbiter import NICS, VOCABULARIES
 from translation.reading.claim_blind_objects import MAX_KEYS
@@ -33,6 +34,7 @@ SHARING: Final = "nvidia.com/gpu.sharing-strategy"
 MAX_PER_NODE: Final = 1024
 """Devices of one node that are read; a node has tens, and an annotation is anybody's."""
 
+_KOORDINATOR_DEVICE: Final = ("scheduling.koordinator.sh/v1alpha1", "Device")
 _SHARED: Final = "-SHARED"
 """The end of a product name where the device plugin hands out each GPU several times."""
 
@@ -93,6 +95,15 @@ class _Registered(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _REGISTERED: Final = msgspec.json.Decoder(list[_Registered])
+
+
+def koordinator_devices(objects: Iterable[SourceObject]) -> dict[str, Mapping[str, Any]]:
+    """Return node name to Koordinator's Device object of that name."""
+    return {
+        source.name: source.document
+        for source in objects
+        if (source.api_version, source.kind) == _KOORDINATOR_DEVICE
+    }
 
 
 def read_nodes(

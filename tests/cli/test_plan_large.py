@@ -14,7 +14,8 @@ from cli.output.progress import INTERRUPTED, LongRun
 from cli.verbs.plan import command as plan_command
 from kube.manifests.dump import dump_yaml
 from kube.manifests.reader import read_paths
-from migration.plan.planning import build
+from migration.plan.planning import prepared
+from migration.plan.planning.build import build_plan
 from migration.plan.search.moments import Policy
 from migration.plan.search.placement import Placer
 from process.profiles.profile_files import load_profiles
@@ -58,7 +59,7 @@ def test_waves_are_the_same_without_reuse_of_placements(
     with_reuse = planned(tmp_path, objects, *options)
 
     monkeypatch.setattr(
-        build, "Placer", lambda *arguments, **options: Placer(*arguments, **options, reuses=False)
+        prepared, "Placer", lambda *arguments, **options: Placer(*arguments, **options, reuses=False)
     )
     without = planned(tmp_path, objects, *options)
 
@@ -147,7 +148,7 @@ def test_progress_counts_the_nodes_of_all(tmp_path: Path) -> None:
     followed = Followed()
     file = tmp_path / "cluster.yaml"
     file.write_text(dump_yaml([hami_node(f"hami-{number}") for number in range(6)]))
-    question = build.PlanQuestion(
+    question = prepared.PlanQuestion(
         objects=tuple(read_paths([str(file)])),
         profiles=load_profiles(),
         options=TranslationOptions(),
@@ -155,7 +156,7 @@ def test_progress_counts_the_nodes_of_all(tmp_path: Path) -> None:
         version="",
     )
 
-    build.build_plan(question, Policy(wave_nodes=4, keep_free=0), followed)
+    build_plan(question, Policy(wave_nodes=4, keep_free=0), followed)
 
     assert ([6], [4, 6]) == (followed.totals, followed.counts)
 

@@ -28,7 +28,8 @@ from migration.plan.facts.confirmed import DRIVER_FLAG, NONE, OPERATOR_FLAG, Con
 from migration.plan.facts.environment import KUSTOMIZE
 from migration.plan.facts.vendors import is_operator_version
 from migration.plan.model.plan import is_name, is_namespace
-from migration.plan.planning.build import BuiltPlan, PlanQuestion, build_plan
+from migration.plan.planning.build import BuiltPlan, build_plan
+from migration.plan.planning.prepared import PlanQuestion
 from migration.plan.search.moments import Policy
 from process.profiles.profile_files import profile_texts
 

@@ -63,7 +63,7 @@ from migration.plan.checks.checks import (
     view_cluster,
 )
 from migration.plan.model.plan import Plan, Wave
-from migration.plan.planning.build import PlanQuestion, drain_answer
+from migration.plan.planning.prepared import PlanQuestion, drain_answer
 from migration.trial.checks import check_labels, check_webhook, needs_webhook, unknown_webhook
 from migration.trial.model import WebhookFacts
 from process.model.durations import Duration

@@ -6,8 +6,6 @@ from typing import Any
 
 import msgspec
 
-from kube.manifests.source import SourceObject
-from migration.assessment.assess import AssessedCluster, assess_cluster
 from migration.assessment.assumed import find_target
 from migration.assessment.blockers import (
     OLDEST_NVIDIA_DRIVER,
@@ -18,19 +16,11 @@ from migration.assessment.blockers import (
     check_version,
     nvidia_driver,
 )
-from migration.assessment.evidence import Evidence, cluster_uid, mapping_at, read_evidence, text_map
+from migration.assessment.evidence import cluster_uid, text_map
 from migration.assessment.gates import check_shares
 from migration.assessment.node_devices import NodeDevices, Source
-from migration.assessment.outcomes import (
-    group_with_devices,
-    mapped_classes,
-    native_namespaces,
-    used_devices,
-)
-from migration.assessment.quota_conversion import ConvertedQuota, knows_use
-from migration.assessment.workloads import Workload
-from migration.plan.checks.checks import DrainAnswer
-from migration.plan.facts.confirmed import Confirmation, read_releases
+from migration.assessment.outcomes import mapped_classes
+from migration.plan.facts.confirmed import read_releases
 from migration.plan.facts.driver_nodes import read_driver_nodes
 from migration.plan.facts.driver_values import read_driver_values
 from migration.plan.facts.environment import (
@@ -39,11 +29,8 @@ from migration.plan.facts.environment import (
     pool_of,
     with_environment,
 )
-from migration.plan.facts.hami_cards import read_cards
 from migration.plan.facts.kept_away import kept_away
-from migration.plan.facts.opted_in import labelled_namespaces, selected_workloads
 from migration.plan.facts.quota_files import (
-    convert_plan_quotas,
     quota_documents,
     quota_effects,
     quota_files,
@@ -52,7 +39,6 @@ from migration.plan.facts.quota_files import (
     with_rollouts_above_budget,
     with_uncounted_quotas,
 )
-from migration.plan.facts.rollouts import divisible_workloads
 from migration.plan.facts.selecting import stranded_pods
 from migration.plan.facts.vendors import (
     NVIDIA,
@@ -60,7 +46,6 @@ from migration.plan.facts.vendors import (
     node_notes,
     switch_labels,
 )
-from migration.plan.facts.work import bound_pods, read_work
 from migration.plan.model.plan import (
     ClusterIdentity,
     Held,
@@ -77,24 +62,19 @@ from migration.plan.planning.emptied import guarded_pods, with_emptied
 from migration.plan.planning.free_by_kind import node_kinds, with_free_by_kind
 from migration.plan.planning.namespaces import invalid_name, split_namespaces
 from migration.plan.planning.node_uses import nodes_by_use
+from migration.plan.planning.prepared import PlanQuestion, PreparedCluster, prepare_cluster
 from migration.plan.planning.strays import with_strays
 from migration.plan.search.device_map import WaveDetails
 from migration.plan.search.moments import Candidate, Policy
-from migration.plan.search.placement import Placer
 from migration.plan.search.smaller_cards import with_smaller_cards
-from migration.plan.search.stage import PodKey, Stage
 from migration.plan.search.unmovable import (
     held_by_daemon_sets,
     held_by_pods,
     held_sliced,
     held_unavailable,
-    pods_at_home,
-    pods_on,
 )
 from migration.plan.search.wave_pods import (
-    ending_pods,
     pod_keys,
-    replaced_pods,
     with_bare_pods,
     with_kept_keys,
     with_leaving,
@@ -104,43 +84,8 @@ from migration.plan.search.wave_pods import (
     with_work,
     work_by_wave,
 )
-from migration.plan.search.waves import Planner, PlanProgress, Waves
-from translation.cluster.snapshot import TranslationOptions, vocabularies_in_force
-from translation.profiles.profile import Profile
-
-
-class PlanQuestion(msgspec.Struct, frozen=True, kw_only=True):
-    """The cluster that is to be moved.
-
-    Attributes:
-        profiles: Driver to profile.
-        namespace: The namespace for objects that name none.
-        version: The API server's version; empty if it is not known.
-        gates: The feature gates for `has_gate`.
-        unreadable: Resources that could not be read.
-        confirmation: The facts about Helm releases that a person confirmed.
-        server: The address of the API server; empty when it is not known.
-        context: The context of the kubeconfig; empty where it is not known.
-        taken_at: The time of the cluster's state in RFC 3339; empty where it is not known.
-        plugin_label: The label that keeps the device plugin from a node, as in the plan.
-        form: The plan's `format`.
-        gives_whole: Each pod that has a part of a GPU today may get a whole one.
-    """
-
-    objects: tuple[SourceObject, ...]
-    profiles: Mapping[str, Profile]
-    options: TranslationOptions
-    namespace: str
-    version: str
-    gates: Mapping[str, bool] = {}
-    unreadable: tuple[str, ...] = ()
-    confirmation: Confirmation = Confirmation()
-    server: str = ""
-    context: str = ""
-    taken_at: str = ""
-    plugin_label: str = ""
-    form: str = ""
-    gives_whole: bool = False
+from migration.plan.search.waves import PlanProgress, Waves
+from translation.cluster.snapshot import vocabularies_in_force
 
 
 class BuiltPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -149,53 +94,6 @@ class BuiltPlan(msgspec.Struct, frozen=True, kw_only=True):
     plan: Plan
     quotas: Mapping[str, Mapping[str, Any]]
     details: tuple[WaveDetails, ...] = ()
-
-
-class _Prepared(msgspec.Struct, frozen=True, kw_only=True):
-    """A cluster with its quotas converted, assessed, and ready to be placed."""
-
-    objects: tuple[SourceObject, ...]
-    quotas: tuple[ConvertedQuota, ...]
-    cluster: AssessedCluster
-    evidence: Evidence
-    groups: Mapping[str, Workload]
-    bound_pods: frozenset[tuple[str, str]]
-    work: Mapping[str, Sequence[PlannedWork]]
-    ending: Mapping[PodKey, str]
-
-    @property
-    def live_nodes(self) -> dict[str, list[str]]:
-        """Workload to the nodes of its pods, in the order of their numbers."""
-        references = [workload.key.reference for workload in self.cluster.workloads]
-        return {reference: _nodes_of(self.groups[reference]) for reference in references}
-
-    def planner(self, policy: Policy) -> Planner:
-        """Return the planner of the cluster."""
-        read = read_cards(self.cluster.nodes, self.live_nodes, self.groups)
-        cards = {PodKey(*key): names for key, names in read.items()}
-        placer = Placer(
-            self.cluster,
-            replaced_pods(self.evidence, self.cluster.workloads),
-            pods_on(self.cluster.sliced, self.live_nodes, self.groups),
-            ending=self.ending,
-            homes=pods_at_home(self.bound_pods, self.live_nodes, self.groups),
-            cards=cards,
-        )
-        divisible = divisible_workloads(self.groups.values())
-        return Planner(
-            self.cluster, self.live_nodes, placer, policy, self.bound_pods, divisible=divisible
-        )
-
-    def stage(self) -> Stage:
-        """Return the stage of the cluster as it is."""
-        return Stage(
-            switched=frozenset(
-                node.node for node in self.cluster.nodes if node.source is Source.DRA
-            ),
-            opted_in=labelled_namespaces(self.objects, "true"),
-            selected=selected_workloads(self.groups.values(), self.objects),
-            labels={},
-        )
 
 
 def build_plan(question: PlanQuestion, policy: Policy, progress: PlanProgress) -> BuiltPlan:
@@ -209,7 +107,7 @@ def build_plan(question: PlanQuestion, policy: Policy, progress: PlanProgress) -
     Raises:
         ConfigError: A release was confirmed that the cluster does not have.
     """
-    prepared = _prepare(question)
+    prepared = prepare_cluster(question)
     releases = read_releases(prepared.objects, question.confirmation)
     operator = releases.gpu_operator
     stage = prepared.stage()
@@ -326,7 +224,7 @@ def build_plan(question: PlanQuestion, policy: Policy, progress: PlanProgress) -
 
 
 def _complete_wave(
-    prepared: _Prepared,
+    prepared: PreparedCluster,
     wave: Wave,
     details: WaveDetails,
     work: tuple[PlannedWork, ...],
@@ -348,69 +246,11 @@ def _complete_wave(
     return with_strays(wave, details, cluster, groups)
 
 
-def drain_answer(question: PlanQuestion, wave: Wave, keep_free: int) -> DrainAnswer:
-    """Return the outcome for the pods of a wave's nodes and namespaces if it begins now."""
-    prepared = _prepare(question)
-    planner = prepared.planner(Policy(wave_nodes=len(wave.nodes), keep_free=keep_free))
-    stage, draining = prepared.stage(), frozenset(node.name for node in wave.nodes)
-    labelled = {name for entry in wave.partial_namespaces for name in entry.workloads}
-    return DrainAnswer(
-        misfit=planner.misfit(stage, draining) if draining else "",
-        unplaced_pods=planner.unplaced(stage, draining),
-        unserved={
-            reference: entry.reason
-            for entry in planner.unmovable(stage)
-            if (reference := entry.workload.key.reference) in labelled
-            or entry.workload.key.namespace in wave.namespaces
-        },
-    )
-
-
-def _prepare(question: PlanQuestion) -> _Prepared:
-    # Quotas are applied before a namespace is opted in, so its pods are evaluated as if they were.
-    cluster = assess_cluster(
-        question.objects,
-        question.profiles,
-        question.options,
-        namespace=question.namespace,
-        version=question.version,
-        gates=question.gates,
-        gives_whole=question.gives_whole,
-    )
-    usage = used_devices(cluster.workloads)
-    converted = convert_plan_quotas(
-        question.objects,
-        question.profiles,
-        question.options,
-        question.namespace,
-        usage if knows_use(question.objects, question.unreadable) else None,
-        later_mappings={name: key for key, name in mapped_classes(cluster.workloads).items()},
-        replaced_lines=cluster.replaced_lines,
-        left_namespaces=native_namespaces(cluster.workloads),
-    )
-    evidence = read_evidence(converted.objects, question.namespace)
-    work = read_work(converted.objects, question.namespace)
-    groups = {
-        group.key.reference: group
-        for group in group_with_devices(converted.objects, cluster.workloads, question.namespace)
-    }
-    return _Prepared(
-        objects=converted.objects,
-        quotas=converted.quotas,
-        cluster=cluster,
-        evidence=evidence,
-        bound_pods=bound_pods(converted.objects, question.namespace),
-        work=work,
-        groups=groups,
-        ending=ending_pods(work, evidence, groups),
-    )
-
-
 # --- nodes ----------------------------------------------------------------------------------------
 
 
 def _candidates(
-    prepared: _Prepared, question: PlanQuestion, operator: str
+    prepared: PreparedCluster, question: PlanQuestion, operator: str
 ) -> tuple[list[Candidate], list[Held]]:
     """Return the nodes of legacy systems, and those of them that cannot be switched."""
     target_of = partial(find_target, profiles=question.profiles, drivers=question.options.profiles)
@@ -493,8 +333,3 @@ def _expected_devices(
             driver = target.profile.driver
             counts[driver] = counts.get(driver, 0) + 1
     return dict(sorted(counts.items()))
-
-
-def _nodes_of(workload: Workload) -> list[str]:
-    nodes = (mapping_at(pod.document, "spec").get("nodeName") for pod in workload.pods)
-    return [node if isinstance(node, str) else "" for node in nodes]

@@ -1,0 +1,179 @@
+"""A cluster as plans and checks search it: assessed, with its quotas converted. Pure."""
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from kube.manifests.source import SourceObject
+from migration.assessment.assess import AssessedCluster, assess_cluster
+from migration.assessment.evidence import Evidence, mapping_at, read_evidence
+from migration.assessment.node_devices import Source
+from migration.assessment.outcomes import (
+    group_with_devices,
+    mapped_classes,
+    native_namespaces,
+    used_devices,
+)
+from migration.assessment.quota_conversion import ConvertedQuota, knows_use
+from migration.assessment.workloads import Workload
+from migration.plan.checks.checks import DrainAnswer
+from migration.plan.facts.confirmed import Confirmation
+from migration.plan.facts.hami_cards import read_cards
+from migration.plan.facts.opted_in import labelled_namespaces, selected_workloads
+from migration.plan.facts.quota_files import convert_plan_quotas
+from migration.plan.facts.rollouts import divisible_workloads
+from migration.plan.facts.work import bound_pods, read_work
+from migration.plan.model.plan import PlannedWork, Wave
+from migration.plan.search.moments import Policy
+from migration.plan.search.placement import Placer
+from migration.plan.search.stage import PodKey, Stage
+from migration.plan.search.unmovable import pods_at_home, pods_on
+from migration.plan.search.wave_pods import ending_pods, replaced_pods
+from migration.plan.search.waves import Planner
+from translation.cluster.snapshot import TranslationOptions
+from translation.profiles.profile import Profile
+
+
+class PlanQuestion(msgspec.Struct, frozen=True, kw_only=True):
+    """The cluster that is to be moved.
+
+    Attributes:
+        profiles: Driver to profile.
+        namespace: The namespace for objects that name none.
+        version: The API server's version; empty if it is not known.
+        gates: The feature gates for `has_gate`.
+        unreadable: Resources that could not be read.
+        confirmation: The facts about Helm releases that a person confirmed.
+        server: The address of the API server; empty when it is not known.
+        context: The context of the kubeconfig; empty where it is not known.
+        taken_at: The time of the cluster's state in RFC 3339; empty where it is not known.
+        plugin_label: The label that keeps the device plugin from a node, as in the plan.
+        form: The plan's `format`.
+        gives_whole: Each pod that has a part of a GPU today may get a whole one.
+    """
+
+    objects: tuple[SourceObject, ...]
+    profiles: Mapping[str, Profile]
+    options: TranslationOptions
+    namespace: str
+    version: str
+    gates: Mapping[str, bool] = {}
+    unreadable: tuple[str, ...] = ()
+    confirmation: Confirmation = Confirmation()
+    server: str = ""
+    context: str = ""
+    taken_at: str = ""
+    plugin_label: str = ""
+    form: str = ""
+    gives_whole: bool = False
+
+
+class PreparedCluster(msgspec.Struct, frozen=True, kw_only=True):
+    """A cluster with its quotas converted, assessed, and ready to be placed."""
+
+    objects: tuple[SourceObject, ...]
+    quotas: tuple[ConvertedQuota, ...]
+    cluster: AssessedCluster
+    evidence: Evidence
+    groups: Mapping[str, Workload]
+    bound_pods: frozenset[tuple[str, str]]
+    work: Mapping[str, Sequence[PlannedWork]]
+    ending: Mapping[PodKey, str]
+
+    @property
+    def live_nodes(self) -> dict[str, list[str]]:
+        """Workload to the nodes of its pods, in the order of their numbers."""
+        references = [workload.key.reference for workload in self.cluster.workloads]
+        return {reference: _nodes_of(self.groups[reference]) for reference in references}
+
+    def planner(self, policy: Policy) -> Planner:
+        """Return the planner of the cluster."""
+        read = read_cards(self.cluster.nodes, self.live_nodes, self.groups)
+        cards = {PodKey(*key): names for key, names in read.items()}
+        placer = Placer(
+            self.cluster,
+            replaced_pods(self.evidence, self.cluster.workloads),
+            pods_on(self.cluster.sliced, self.live_nodes, self.groups),
+            ending=self.ending,
+            homes=pods_at_home(self.bound_pods, self.live_nodes, self.groups),
+            cards=cards,
+        )
+        divisible = divisible_workloads(self.groups.values())
+        return Planner(
+            self.cluster, self.live_nodes, placer, policy, self.bound_pods, divisible=divisible
+        )
+
+    def stage(self) -> Stage:
+        """Return the stage of the cluster as it is."""
+        return Stage(
+            switched=frozenset(
+                node.node for node in self.cluster.nodes if node.source is Source.DRA
+            ),
+            opted_in=labelled_namespaces(self.objects, "true"),
+            selected=selected_workloads(self.groups.values(), self.objects),
+            labels={},
+        )
+
+
+def drain_answer(question: PlanQuestion, wave: Wave, keep_free: int) -> DrainAnswer:
+    """Return the outcome for the pods of a wave's nodes and namespaces if it begins now."""
+    prepared = prepare_cluster(question)
+    planner = prepared.planner(Policy(wave_nodes=len(wave.nodes), keep_free=keep_free))
+    stage, draining = prepared.stage(), frozenset(node.name for node in wave.nodes)
+    labelled = {name for entry in wave.partial_namespaces for name in entry.workloads}
+    return DrainAnswer(
+        misfit=planner.misfit(stage, draining) if draining else "",
+        unplaced_pods=planner.unplaced(stage, draining),
+        unserved={
+            reference: entry.reason
+            for entry in planner.unmovable(stage)
+            if (reference := entry.workload.key.reference) in labelled
+            or entry.workload.key.namespace in wave.namespaces
+        },
+    )
+
+
+def prepare_cluster(question: PlanQuestion) -> PreparedCluster:
+    """Return a cluster as the search for waves needs it."""
+    # Quotas are applied before a namespace is opted in, so its pods are evaluated as if they were.
+    cluster = assess_cluster(
+        question.objects,
+        question.profiles,
+        question.options,
+        namespace=question.namespace,
+        version=question.version,
+        gates=question.gates,
+        gives_whole=question.gives_whole,
+    )
+    usage = used_devices(cluster.workloads)
+    converted = convert_plan_quotas(
+        question.objects,
+        question.profiles,
+        question.options,
+        question.namespace,
+        usage if knows_use(question.objects, question.unreadable) else None,
+        later_mappings={name: key for key, name in mapped_classes(cluster.workloads).items()},
+        replaced_lines=cluster.replaced_lines,
+        left_namespaces=native_namespaces(cluster.workloads),
+    )
+    evidence = read_evidence(converted.objects, question.namespace)
+    work = read_work(converted.objects, question.namespace)
+    groups = {
+        group.key.reference: group
+        for group in group_with_devices(converted.objects, cluster.workloads, question.namespace)
+    }
+    return PreparedCluster(
+        objects=converted.objects,
+        quotas=converted.quotas,
+        cluster=cluster,
+        evidence=evidence,
+        bound_pods=bound_pods(converted.objects, question.namespace),
+        work=work,
+        groups=groups,
+        ending=ending_pods(work, evidence, groups),
+    )
+
+
+def _nodes_of(workload: Workload) -> list[str]:
+    nodes = (mapping_at(pod.document, "spec").get("nodeName") for pod in workload.pods)
+    return [node if isinstance(node, str) else "" for node in nodes]
