@@ -156,6 +156,21 @@ class MappableNames:
             self._answers[resource] = self._is_exact(resource)
         return self._answers[resource]
 
+    def wide_mappings(self, resources: Iterable[str]) -> tuple[WideMapping, ...]:
+        """Return the mappings of these names that are not exact; none if settings leave pods to their class."""
+        if self._options.native is NativePolicy.MAPPED:
+            return ()
+        mapped = self._snapshot.extended_resources
+        faults = (
+            find_fault(
+                *(name, self._classes[mapped[name]], self._snapshot, self._options),
+                devices=self._devices,
+            )
+            for name in sorted(mapped.keys() & set(resources))
+            if not implicit_class(name)
+        )
+        return tuple(fault for fault in faults if fault is not None)
+
     def _is_exact(self, resource: str) -> bool:
         name = self._snapshot.extended_resources.get(resource)
         if name is None:

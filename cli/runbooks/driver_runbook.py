@@ -8,16 +8,14 @@ import json
 from collections.abc import Iterator
 from typing import Final
 
+from cli.runbooks.mapping_runbook import chart_mapping_lines
 from cli.runbooks.shell import command, comment, head, quoted
 from findings.text import count_text, join_names, reference_text
 from migration.plan.facts.driver_release import CHART, CHART_VERSION, FORMER_CHART
-from migration.plan.facts.environment import KUSTOMIZE
 from migration.plan.facts.vendors import (
-    CHART_MAPPINGS,
     HAMI_DRIVER,
     NVIDIA,
     NVIDIA_LABEL,
-    UNMAP_PATCH,
 )
 from migration.plan.model.plan import DriverNodes, DriverRelease, DriverValues, Plan
 
@@ -38,7 +36,7 @@ def driver_lines(driver: str, label: str, plan: Plan) -> Iterator[str]:
         yield from _by_hand_lines(driver, label, values)
         if not plan.driver_nodes.get(driver, DriverNodes()).publishing:
             yield from _installed_lines(driver, label)
-        yield from _unmap_lines(driver, plan)
+        yield from chart_mapping_lines(driver, plan)
         return
     yield comment(
         f"{driver}: the chart refuses GPUs without the override, since the driver must not share"
@@ -176,27 +174,6 @@ def _release_toleration_lines(values: DriverValues) -> Iterator[str]:
 
 def _json(value: object) -> str:
     return json.dumps(value, separators=(",", ":"))
-
-
-def _unmap_lines(driver: str, plan: Plan) -> Iterator[str]:
-    """Yield the lines that take a foreign resource name from a driver's class if its chart maps one."""
-    resource = CHART_MAPPINGS.get(driver)
-    if resource is None:
-        return
-    yield comment(
-        f"Its chart has DeviceClass {driver} map {resource}, too. Of two classes Kubernetes takes the younger, so pods"
-    )
-    yield "# for whole devices would get shares, or none. This takes the name back, after each upgrade of the chart, too:"
-    if plan.format == KUSTOMIZE:
-        yield comment(
-            f"remove spec.extendedResourceName of DeviceClass {driver} where the repository has it."
-        )
-        return
-    name = ("kubectl", "get", "deviceclass", driver, "--ignore-not-found")
-    mapped = command(*name, "--output=jsonpath={.spec.extendedResourceName}")
-    yield f'if [ "$({mapped})" = {quoted(resource)} ]; then'
-    yield f"  {command('kubectl', 'patch', 'deviceclass', driver, '--type=json', f'--patch={UNMAP_PATCH}')}"
-    yield "fi"
 
 
 def held_lines(plan: Plan) -> list[str]:

@@ -90,7 +90,11 @@ def _prepared(plan: Plan, quotas: Mapping[str, Mapping[str, Any]]) -> Iterator[P
                 namespace=namespace,
                 change={"spec": {"hard": document["spec"]["hard"]}},
             )
-    for resource, name in plan.mapped_classes.items():
+    unmapped = {mapping.device_class: None for mapping in plan.wide_mappings}
+    for name, resource in (
+        *unmapped.items(),
+        *((name, resource) for resource, name in plan.mapped_classes.items()),
+    ):
         if not is_name(name):
             continue  # A file has no such name.
         yield Patch(

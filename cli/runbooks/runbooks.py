@@ -15,8 +15,9 @@ from cli.runbooks.driver_runbook import (
     label_lines,
     upgraded_release,
 )
-from cli.runbooks.object_changes import FieldChange, change_command, change_lines
-from cli.runbooks.opt_in_runbook import COMMIT_TIMEOUT, commit_line
+from cli.runbooks.mapping_runbook import mapping_lines, unmap_command, wide_mapping_lines
+from cli.runbooks.object_changes import FieldChange, change_command
+from cli.runbooks.opt_in_runbook import commit_line
 from cli.runbooks.plan_text import free_by_kind, losses_text, namespace_texts
 from cli.runbooks.shell import (
     CLUSTER_SCRIPT,
@@ -35,7 +36,7 @@ from cli.runbooks.wave_runbook import (
 from findings.text import count_text, join_names, printable, reference_text
 from migration.assessment.evidence import mapping_at
 from migration.plan.facts.environment import KUSTOMIZE
-from migration.plan.facts.vendors import CHART_MAPPINGS, NVIDIA, UNMAP_PATCH
+from migration.plan.facts.vendors import CHART_MAPPINGS, NVIDIA
 from migration.plan.facts.work import describe_work
 from migration.plan.model.plan import DriverNodes, Plan, PluginDaemonSet, Wave
 from migration.plan.search.unmovable import CORDONED
@@ -237,11 +238,10 @@ def _readme_lasting(plan: Plan) -> Iterator[str]:
     for resource, name in plan.mapped_classes.items():
         driver = plan.driver_nodes.get(name, DriverNodes())
         nodes = f" ({_cell(join_names(driver.publishing))})" if driver.publishing else ""
-        way = command(
-            *("kubectl", "patch", "deviceclass", name, "--type=json", f"--patch={UNMAP_PATCH}")
-        )
         yield f"DeviceClass {_cell(name)} goes on mapping {_cell(resource)}, so pods with it may use nodes of its driver{nodes}; if it did not"
-        yield f"before, {'take that out of the repository' if plan.format == KUSTOMIZE else f'this ends it: `{way}`'}"
+        yield f"before, {'take that out of the repository' if plan.format == KUSTOMIZE else f'this ends it: `{unmap_command(name)}`'}"
+    for mapping in plan.wide_mappings:
+        yield f"DeviceClass {_cell(mapping.device_class)} maps {_cell(mapping.resource)} no more."
 
 
 def _readme_sittings(plan: Plan) -> Iterator[str]:
@@ -356,22 +356,13 @@ def _prepare(plan: Plan) -> Iterator[str]:
     # What a person installs comes first: nothing has changed when the script stops for it.
     for driver in sorted(plan.drivers, key=lambda driver: (driver == NVIDIA, driver)):
         yield from driver_lines(driver, plan.drivers[driver], plan)
-    if plan.format == KUSTOMIZE and (plan.plugins or plan.mapped_classes or plan.quotas):
+    changed = (plan.plugins, plan.mapped_classes, plan.quotas, plan.wide_mappings)
+    if plan.format == KUSTOMIZE and any(changed):
         yield commit_line("prepare")
     for plugin in () if plan.format == KUSTOMIZE else plan.plugins:
         yield from _plugin_lines(plugin)
-    for resource, name in plan.mapped_classes.items():
-        if plan.format == KUSTOMIZE:
-            yield command(
-                *("kubectl", "wait", f"deviceclass/{name}", f"--timeout={COMMIT_TIMEOUT}"),
-                f"--for=jsonpath={{.spec.extendedResourceName}}={resource}",
-            )
-            continue
-        yield comment(
-            f"Pods with {resource} are served by Kubernetes itself, on nodes with the plugin and with the driver."
-        )
-        mapping = FieldChange(path=("spec", "extendedResourceName"), before=None, after=resource)
-        yield from change_lines(f"deviceclass/{name}", "", [mapping])
+    yield from wide_mapping_lines(plan)
+    yield from mapping_lines(plan)
     if plan.waves:
         yield _print("prepared; next: %q", "$here/wave-1/preflight.sh")
     else:

@@ -15,7 +15,7 @@ from allocator.pods.claims import Name
 from answers.cluster.device_classes import select_devices
 from answers.cluster.devices import Device, list_devices, published_devices
 from answers.manifests.pod_checks import QUEUE_NAME
-from answers.model.cluster_state import ClusterState, build_state
+from answers.model.cluster_state import build_state
 from answers.model.findings import reference
 from answers.model.kinds import STATE_KINDS
 from answers.model.objects import decode_objects, of_kind
@@ -24,10 +24,12 @@ from clusterstate.published_gates import CONSUMABLE_CAPACITY
 from kube.api.core import Node
 from kube.api.resource import DeviceClass
 from kube.manifests.source import SourceObject
+from migration.assessment.assessed_cluster import AssessedCluster
 from migration.assessment.assumed import (
     assume_inventory,
     find_target,
     whole_device_keys,
+    without_mappings,
     without_nodes,
 )
 from migration.assessment.blockers import (
@@ -67,7 +69,7 @@ from migration.assessment.what_if import MAX_TRACED, find_unserved, trace_first_
 from migration.assessment.workloads import group_workloads
 from rules.context.inventory import Inventory
 from translation.cluster.component_statements import Component
-from translation.cluster.snapshot import TranslationOptions, vocabularies_in_force
+from translation.cluster.snapshot import TranslationOptions, WideMapping, vocabularies_in_force
 from translation.model.intents import Vocabulary
 from translation.profiles.profile import Profile
 from translation.reading.claim_blind_objects import find_named_keys
@@ -78,37 +80,6 @@ _DEPLOYMENTS: Final = {
     "karpenter": Component.KARPENTER,
     "kueue-controller-manager": Component.KUEUE,
 }
-
-
-class AssessedCluster(msgspec.Struct, frozen=True, kw_only=True):
-    """A cluster with the inventory that it would have.
-
-    Attributes:
-        nodes: The nodes with devices.
-        state: The state with assumed slices of nodes that publish none, and with the classes that
-            these need.
-        version: The API server's version; empty if it is not known.
-        quotas_to_convert: `ResourceQuota/namespace/name` of those that the workloads are evaluated by as if
-            they were converted.
-        quotas_left: `ResourceQuota/namespace/name` to its lines that count no pods with claims, and for
-            which no line can be added, each with the reason.
-        replaced_lines: Lines of ResourceQuotas that a migration removes, since DeviceQuotas count both sides.
-        unknown_devices: Node to what its device plugins offer, for nodes whose devices are not known.
-        sliced: Nodes that offer each device several times, with the number; none where each of their pods may get a
-            whole one.
-        converts_quotas: The workloads are evaluated by the quotas as they would be converted.
-    """
-
-    workloads: tuple[AssessedWorkload, ...]
-    nodes: tuple[NodeDevices, ...]
-    state: ClusterState
-    version: str = ""
-    quotas_to_convert: tuple[str, ...] = ()
-    quotas_left: Mapping[str, Mapping[str, str]] = {}
-    replaced_lines: tuple[ReplacedLines, ...] = ()
-    unknown_devices: Mapping[str, tuple[str, ...]] = {}
-    sliced: Mapping[str, int] = {}
-    converts_quotas: bool = True
 
 
 class Assessment(msgspec.Struct, frozen=True, kw_only=True):
@@ -127,6 +98,7 @@ class Assessment(msgspec.Struct, frozen=True, kw_only=True):
         components: The components of others that are seen in the cluster.
         kept: Vocabularies and resource names that stay with their device plugin.
         drain_stops: The PodDisruptionBudgets that would stop drains of nodes with devices of a legacy system.
+        wide_mappings: The mappings to take back, as in `AssessedCluster`.
     """
 
     workloads: tuple[AssessedWorkload, ...]
@@ -143,6 +115,7 @@ class Assessment(msgspec.Struct, frozen=True, kw_only=True):
     components: frozenset[Component] = frozenset()
     kept: tuple[str, ...] = ()
     drain_stops: tuple[DrainStop, ...] = ()
+    wide_mappings: tuple[WideMapping, ...] = ()
 
     def totals(self) -> dict[str, int]:
         """Return the number of workloads of each outcome."""
@@ -334,6 +307,7 @@ def complete_assessment(
         quotas_left=cluster.quotas_left,
         replaced_lines=cluster.replaced_lines,
         unknown_devices=cluster.unknown_devices,
+        wide_mappings=cluster.wide_mappings,
     )
 
 
@@ -366,6 +340,8 @@ def assess_cluster(
 ) -> AssessedCluster:
     """Return the workloads and the nodes of a cluster, with an inventory for all of them.
 
+    A class that maps a key of pods too widely loses the name first. Another class may have the name then.
+
     Args:
         profiles: Driver to profile.
         namespace: The namespace for objects that name none.
@@ -374,6 +350,7 @@ def assess_cluster(
         converts_quotas: Evaluate pods as if the lines of `quota convert` were applied, and replaced lines removed.
         gives_whole: Each pod on a node that offers each device several times may get a whole one.
     """
+    original_objects = objects
     replaced_lines = find_replaced_lines(objects, namespace)
     remaining = without_replaced_lines(objects, replaced_lines, namespace)
     all_quotas = convert_quotas(remaining, profiles, options, namespace)
@@ -432,6 +409,24 @@ def assess_cluster(
         if assessed_workload is not None
     )
     workloads = tuple(with_parts(workloads, pods_in_parts(workloads, assumed_state.pods, sliced)))
+    wide_mappings = (
+        mappable_names.wide_mappings(key for workload in workloads for key in workload.keys)
+        if mapped_resources is not None
+        else ()
+    )
+    if wide_mappings:
+        cluster = assess_cluster(
+            *(without_mappings(original_objects, wide_mappings), profiles, options),
+            namespace=namespace,
+            version=version,
+            # A class that maps a name may be all that showed the gate.
+            gates={**gates, EXTENDED_RESOURCE: True},
+            converts_quotas=converts_quotas,
+            gives_whole=gives_whole,
+        )
+        return msgspec.structs.replace(
+            cluster, wide_mappings=(*wide_mappings, *cluster.wide_mappings)
+        )
     left_namespaces = native_namespaces(workloads)
     return AssessedCluster(
         workloads=workloads,

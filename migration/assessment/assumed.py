@@ -12,6 +12,7 @@ import msgspec
 from kube.manifests.source import SourceObject
 from kube.names import GROUP
 from migration.assessment.node_devices import GPU, LegacyDevice, NodeDevices, Source
+from translation.cluster.snapshot import WideMapping
 from translation.model.intents import DeviceKind
 from translation.profiles.profile import (
     AttributeValue,
@@ -129,9 +130,31 @@ def without_nodes(objects: Iterable[SourceObject], names: Collection[str]) -> li
     return [source for source in objects if source.document["spec"].get("nodeName") not in names]
 
 
+def without_mappings(
+    objects: Iterable[SourceObject], mappings: Iterable[WideMapping]
+) -> tuple[SourceObject, ...]:
+    """Return objects after a preparation: the classes of wide mappings map no resource name."""
+    names = {mapping.device_class for mapping in mappings}
+    return tuple(
+        _without_mapping(source)
+        if source.kind == "DeviceClass" and source.name in names
+        else source
+        for source in objects
+    )
+
+
 def device_name(index: int) -> str:
     """Return the name of a node's device in the inventory, by its place among those of the legacy system."""
     return f"device-{index}"
+
+
+def _without_mapping(source: SourceObject) -> SourceObject:
+    spec = {
+        key: value
+        for key, value in source.document["spec"].items()
+        if key != "extendedResourceName"
+    }
+    return msgspec.structs.replace(source, document={**source.document, "spec": spec})
 
 
 def _slices(node: str, driver: str, devices: list[Mapping[str, Any]]) -> Iterator[SourceObject]:

@@ -5,7 +5,7 @@ from typing import Any
 
 from kube.manifests.source import SourceObject
 from kube.names import DEFAULT_SCHEDULER_NAME, TRANSLATE_LABEL
-from migration.assessment.assess import AssessedCluster
+from migration.assessment.assessed_cluster import AssessedCluster
 from migration.assessment.blockers import Blocker, check_readable
 from migration.assessment.node_devices import Source
 from migration.assessment.outcomes import AssessedWorkload, Outcome

@@ -11,7 +11,8 @@ from kube.api.device_quota import API_VERSION, KIND
 from kube.api.meta import encode
 from kube.api.workloads import DAEMON_SET
 from kube.manifests.source import SourceObject
-from migration.assessment.assess import AssessedCluster, assess_cluster
+from migration.assessment.assess import assess_cluster
+from migration.assessment.assessed_cluster import AssessedCluster
 from migration.assessment.assumed import ASSUMED
 from migration.assessment.evidence import mapping_at, read_evidence, text_map
 from migration.assessment.workloads import Workload, group_workloads

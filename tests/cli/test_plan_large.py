@@ -59,7 +59,9 @@ def test_waves_are_the_same_without_reuse_of_placements(
     with_reuse = planned(tmp_path, objects, *options)
 
     monkeypatch.setattr(
-        prepared, "Placer", lambda *arguments, **options: Placer(*arguments, **options, reuses=False)
+        prepared,
+        "Placer",
+        lambda *arguments, **options: Placer(*arguments, **options, reuses=False),
     )
     without = planned(tmp_path, objects, *options)
 

@@ -20,18 +20,15 @@ from cli.output.standard_error import print_line
 from cli.reading.cluster_documents import ClusterDocuments, with_documents
 from cli.verbs.assess.page import format_assess_page
 from cli.verbs.assess.text import format_assessment, format_csv, format_residue
-from migration.assessment.assess import (
-    AssessedCluster,
-    Assessment,
-    DetailedAssessment,
-    assess_in_detail,
-)
+from migration.assessment.assess import Assessment, DetailedAssessment, assess_in_detail
 from migration.assessment.assess import assess as assess_cluster
 from migration.assessment.assess import assess_cluster as assess_nodes_and_workloads
+from migration.assessment.assessed_cluster import AssessedCluster
 from migration.assessment.blockers import Blocker
 from migration.assessment.drain_stops import DrainStop
 from migration.assessment.replaced_lines import ReplacedLines
 from migration.assessment.residue import find_residue
+from translation.cluster.snapshot import WideMapping
 
 CSV: Final = "csv"
 HTML: Final = "html"
@@ -89,6 +86,8 @@ class AssessmentDocument(msgspec.Struct, frozen=True, kw_only=True, rename="came
         kept: Vocabularies and resource names that stay with their device plugin (`translation.keep`).
         keys_to_keep: Further such names to the workloads that move with their GPUs only if these stay.
         drain_stops: The PodDisruptionBudgets that would stop drains of nodes with devices of a legacy system.
+        wide_mappings: DeviceClasses that map a resource name of pods, and give other devices than it means; all else
+            is as if they mapped nothing.
     """
 
     kubernetes_version: str
@@ -106,6 +105,7 @@ class AssessmentDocument(msgspec.Struct, frozen=True, kw_only=True, rename="came
     kept: tuple[str, ...] = ()
     keys_to_keep: Mapping[str, tuple[str, ...]] = {}
     drain_stops: tuple[DrainStop, ...] = ()
+    wide_mappings: tuple[WideMapping, ...] = ()
     residue: tuple[Blocker, ...] | msgspec.UnsetType = msgspec.UNSET
 
 
@@ -255,5 +255,6 @@ def build_document(
         kept=assessment.kept,
         keys_to_keep=assessment.capacity.keys_to_keep,
         drain_stops=assessment.drain_stops,
+        wide_mappings=assessment.wide_mappings,
         residue=msgspec.UNSET if residue is None else tuple(residue),
     )

@@ -23,7 +23,7 @@ from cli.html.page import (
     with_code,
 )
 from cli.output.translate_text import result_paragraph
-from cli.verbs.assess.text import QUOTAS_STEP, keep_texts, native_costs, next_step
+from cli.verbs.assess.text import QUOTAS_STEP, keep_texts, mapping_texts, native_costs, next_step
 from findings.text import count_text, join_names, reference_text
 from migration.assessment.assess import DetailedAssessment
 from migration.assessment.blockers import Blocker
@@ -102,6 +102,12 @@ def format_assess_page(
         else None,
         section("To keep", *(element("p", with_code(text)) for text in keep_texts(assessment)))
         if assessment.capacity.keys_to_keep
+        else None,
+        section(
+            "Mappings that are too wide",
+            *(element("p", with_code(text)) for text in mapping_texts(assessment)),
+        )
+        if assessment.wide_mappings
         else None,
         section("Workloads", _workloads(details, profiles, ids)),
         section("Nodes", _nodes(details, ids), note=_nodes_note(details)),

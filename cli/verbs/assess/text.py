@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Final
 
 from cli.output.layout import Row, drop_repeated_labels, format_rows, format_table
+from findings.finding import Code
 from findings.text import count_text, join_names, printable, reference_text
 from migration.assessment.assess import Assessment
 from migration.assessment.blockers import Blocker
@@ -93,6 +94,7 @@ def _rows(assessment: Assessment) -> Iterator[Row]:
         text = f"translation.keep leaves {', '.join(assessment.kept)} with their device plugin: pods keep these keys"
         yield Row(label="kept", text=text)
     yield from (Row(label="to keep", text=text) for text in keep_texts(assessment))
+    yield from (Row(label="mappings", text=text) for text in mapping_texts(assessment))
     yield from _quotas(assessment)
     yield from _readers(assessment)
     for stop in assessment.drain_stops:
@@ -122,6 +124,16 @@ def keep_texts(assessment: Assessment) -> Iterator[str]:
         yield (
             f"{cause}, so plan holds {_some_names(workloads)}: {which}translation.keep: [{name}] of the settings leaves it "
             "with its device plugin, beside claims for the GPUs; assess and plan read it with --settings"
+        )
+
+
+def mapping_texts(assessment: Assessment) -> Iterator[str]:
+    """Yield a text on each DeviceClass that gives other devices than the resource name means that it maps."""
+    for mapping in assessment.wide_mappings:
+        yield (
+            f"DeviceClass {mapping.device_class} maps {mapping.resource}, and {mapping.reason} ({Code.MAPPING_TOO_WIDE}): "
+            "pods without claims get any of its devices; prepare.sh of a plan takes the name from it, and all here is as if "
+            "that was done"
         )
 
 

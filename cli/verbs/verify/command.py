@@ -53,7 +53,7 @@ from findings.text import count_text, printable, reference_text
 from kube.client.client import Client
 from kube.errors import ConfigError, KubeError
 from migration.assessment.assumed import whole_device_keys
-from migration.plan.checks.before import check_before, check_budgets, check_work
+from migration.plan.checks.before import check_budgets, check_work
 from migration.plan.checks.checks import (
     Check,
     State,
@@ -63,7 +63,7 @@ from migration.plan.checks.checks import (
     view_cluster,
 )
 from migration.plan.model.plan import Plan, Wave
-from migration.plan.planning.prepared import PlanQuestion, drain_answer
+from migration.plan.planning.prepared import PlanQuestion, check_before_wave
 from migration.trial.checks import check_labels, check_webhook, needs_webhook, unknown_webhook
 from migration.trial.model import WebhookFacts
 from process.model.durations import Duration
@@ -404,7 +404,7 @@ def _check_cluster(
         gates=documents.gates,
         gives_whole=bool(plan.time_slicing),
     )
-    return check_before(plan, wave, view, lambda wave: drain_answer(question, wave, plan.keep_free))
+    return check_before_wave(plan, wave, view, question)
 
 
 def _ask_node(

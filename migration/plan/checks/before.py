@@ -1,10 +1,11 @@
 """Checks of a cluster before a wave, and before a node is drained, as values. Pure."""
 
 import shlex
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from answers.model.views import decode_view
+from findings.finding import Code
 from findings.text import join_names
 from kube.api.extended_resources import extended_resources
 from kube.api.resource import DeviceClass
@@ -44,6 +45,7 @@ from migration.plan.facts.selecting import stranded_pods
 from migration.plan.facts.vendors import NVIDIA, UNMAP_PATCH
 from migration.plan.facts.work import Restart, describe_work, read_restart
 from migration.plan.model.plan import Plan, PlannedNode, PlannedWork, Wave
+from translation.cluster.snapshot import WideMapping
 
 DAEMON_SETS: Final = "daemonsets"
 PODS: Final = "pods"
@@ -59,7 +61,12 @@ _STRANDED: Final = "no node has the labels that it selects, also after this wave
 
 
 def check_before(
-    plan: Plan, wave: Wave, view: ClusterView, drain: Callable[[Wave], DrainAnswer]
+    plan: Plan,
+    wave: Wave,
+    view: ClusterView,
+    drain: Callable[[Wave], DrainAnswer],
+    *,
+    wide_mappings: Sequence[WideMapping],
 ) -> WaveAnswer:
     """Check that a wave may begin.
 
@@ -68,6 +75,7 @@ def check_before(
         wave: The wave.
         view: The cluster.
         drain: Returns what becomes of the pods of a wave if it begins now.
+        wide_mappings: The mappings in force that give pods other devices than their keys mean, too.
     """
     checks = [
         *check_cluster(plan, view),
@@ -91,6 +99,7 @@ def check_before(
         *(check for node in wave.nodes for check in _check_drain(node.name, view)),
         *_check_environment(plan, wave, view),
         *_check_classes(plan, view),
+        *_check_wide_mappings(plan, wide_mappings),
         *_check_drivers(plan, wave, view),
         *check_tolerations(plan, wave, view),
         *_check_kept_away(plan, view),
@@ -198,6 +207,21 @@ def _check_classes(plan: Plan, view: ClusterView) -> Iterator[Check]:
             )
         else:
             yield ok_check(reference, f"maps {resource}")
+
+
+def _check_wide_mappings(plan: Plan, mappings: Iterable[WideMapping]) -> Iterator[Check]:
+    """Check that no class gives pods with a device key other devices than it means.
+
+    A pod that is created between two waves without a claim would get them, on a node that has been switched.
+    """
+    for mapping in mappings:
+        # That another class takes a planned name has been told.
+        if mapping.resource not in plan.mapped_classes:
+            yield failed_check(
+                f"DeviceClass//{mapping.device_class}",
+                f"it maps {mapping.resource}, and {mapping.reason} ({Code.MAPPING_TOO_WIDE}), so pods that have the key "
+                f"still would get any of them on switched nodes: {_unmap_command(mapping.device_class)}",
+            )
 
 
 def _mappings_in_force(view: ClusterView) -> Mapping[str, str]:

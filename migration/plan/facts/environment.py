@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from answers.manifests.pod_checks import QUEUE_NAME
+from findings.finding import Code
 from findings.text import join_names
 from kube.api.workloads import DAEMON_SET
 from kube.manifests.source import SourceObject
@@ -112,12 +113,13 @@ def read_managed(objects: Iterable[SourceObject], plan: Plan) -> dict[str, str]:
     labelled = {
         workload.object for wave in plan.waves for workload in wave.workloads if workload.labelled
     }
+    classes = {*plan.mapped_classes.values(), *(entry.device_class for entry in plan.wide_mappings)}
     managed = {}
     for source in objects:
         is_changed = (
             (source.kind == "Namespace" and source.name in namespaces)
             or f"{source.kind}/{source.namespace or 'default'}/{source.name}" in labelled
-            or (source.kind == "DeviceClass" and source.name in plan.mapped_classes.values())
+            or (source.kind == "DeviceClass" and source.name in classes)
             or (
                 source.kind == DAEMON_SET
                 and (source.namespace or "default", source.name) in plugins
@@ -200,6 +202,7 @@ def with_environment(
             former_labels=_former_labels(wave, objects),
             notes=(
                 *wave.notes,
+                *(_mapping_notes(plan) if wave.wave == 1 else ()),
                 *environment_notes(plan, wave, objects, nodes_by_use),
                 *_quota_notes(wave, objects, vocabularies),
                 *_queue_notes(wave, objects),
@@ -240,6 +243,16 @@ def _quota_notes(
                 f"{source.kind}/{source.namespace}/{source.name} counts {', '.join(sorted(keys)[:MAX_KEYS])}: "
                 "not for the pods that get claims"
             )
+
+
+def _mapping_notes(plan: Plan) -> Iterator[str]:
+    """Yield a note for each DeviceClass that loses its resource name before the first wave."""
+    for mapping in plan.wide_mappings:
+        yield (
+            f"DeviceClass {mapping.device_class} maps {mapping.resource}, and {mapping.reason} "
+            f"({Code.MAPPING_TOO_WIDE}): prepare.sh takes the name from it, since pods that have the key still would get "
+            "any of its devices on switched nodes; pods that run keep theirs"
+        )
 
 
 def _queue_notes(wave: Wave, objects: Iterable[SourceObject]) -> Iterator[str]:

@@ -8,6 +8,7 @@ import msgspec
 
 from kube.api.workloads import DAEMON_SET
 from migration.assessment.replaced_lines import ReplacedLines
+from translation.cluster.snapshot import WideMapping
 
 KIND: Final = "PlanReport"
 _LABEL: Final = r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?"
@@ -388,6 +389,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         driver_values: DRA driver to the values that its chart needs.
         driver_nodes: DRA driver to the nodes that it has before the first wave.
         mapped_classes: Resource name to the DeviceClass that has to map it before the first wave.
+        wide_mappings: DeviceClasses that lose the resource name before the first wave, since they give other
+            devices than it means, too: pods that keep their device keys would get these on switched nodes.
         plugins: DaemonSets to keep from switched nodes before the first wave.
         quotas: Namespace to the files below `quotas/` with its quotas.
         quota_effects: File below `quotas/` to what its lines allow together.
@@ -433,3 +436,4 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     quota_effects: Mapping[str, tuple[str, ...]] = {}
     quota_lines: Mapping[str, QuotaLines] = {}
     replaced_lines: tuple[ReplacedLines, ...] = ()
+    wide_mappings: tuple[WideMapping, ...] = ()

@@ -170,6 +170,9 @@ def build_plan(question: PlanQuestion, policy: Policy, progress: PlanProgress) -
         driver_nodes=read_driver_nodes(prepared.objects, driver_labels),
         driver_values=read_driver_values(prepared.objects, planned),
         mapped_classes=mapped_classes(prepared.cluster.workloads),
+        wide_mappings=tuple(
+            mapping for mapping in prepared.cluster.wide_mappings if is_name(mapping.device_class)
+        ),
         plugins=kept_away(prepared.objects, operator, planned),
         waves=tuple(
             with_smaller_cards(

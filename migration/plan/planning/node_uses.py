@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from migration.assessment.assess import AssessedCluster
+from migration.assessment.assessed_cluster import AssessedCluster
 from migration.assessment.node_devices import Source
 from migration.assessment.outcomes import Outcome
 from migration.plan.facts.environment import NodesByUse

@@ -5,7 +5,9 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from kube.manifests.source import SourceObject
-from migration.assessment.assess import AssessedCluster, assess_cluster
+from migration.assessment.assess import assess_cluster
+from migration.assessment.assessed_cluster import AssessedCluster
+from migration.assessment.assumed import without_mappings
 from migration.assessment.evidence import Evidence, mapping_at, read_evidence
 from migration.assessment.node_devices import Source
 from migration.assessment.outcomes import (
@@ -16,14 +18,15 @@ from migration.assessment.outcomes import (
 )
 from migration.assessment.quota_conversion import ConvertedQuota, knows_use
 from migration.assessment.workloads import Workload
-from migration.plan.checks.checks import DrainAnswer
+from migration.plan.checks.before import check_before
+from migration.plan.checks.checks import ClusterView, DrainAnswer, WaveAnswer
 from migration.plan.facts.confirmed import Confirmation
 from migration.plan.facts.hami_cards import read_cards
 from migration.plan.facts.opted_in import labelled_namespaces, selected_workloads
 from migration.plan.facts.quota_files import convert_plan_quotas
 from migration.plan.facts.rollouts import divisible_workloads
 from migration.plan.facts.work import bound_pods, read_work
-from migration.plan.model.plan import PlannedWork, Wave
+from migration.plan.model.plan import Plan, PlannedWork, Wave
 from migration.plan.search.moments import Policy
 from migration.plan.search.placement import Placer
 from migration.plan.search.stage import PodKey, Stage
@@ -115,9 +118,19 @@ class PreparedCluster(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-def drain_answer(question: PlanQuestion, wave: Wave, keep_free: int) -> DrainAnswer:
-    """Return the outcome for the pods of a wave's nodes and namespaces if it begins now."""
+def check_before_wave(
+    plan: Plan, wave: Wave, view: ClusterView, question: PlanQuestion
+) -> WaveAnswer:
+    """Check that a wave may begin in a cluster as it is now."""
     prepared = prepare_cluster(question)
+    return check_before(
+        *(plan, wave, view, lambda wave: _drain_answer(prepared, wave, plan.keep_free)),
+        wide_mappings=prepared.cluster.wide_mappings,
+    )
+
+
+def _drain_answer(prepared: PreparedCluster, wave: Wave, keep_free: int) -> DrainAnswer:
+    """Return the outcome for the pods of a wave's nodes and namespaces if it begins now."""
     planner = prepared.planner(Policy(wave_nodes=len(wave.nodes), keep_free=keep_free))
     stage, draining = prepared.stage(), frozenset(node.name for node in wave.nodes)
     labelled = {name for entry in wave.partial_namespaces for name in entry.workloads}
@@ -147,7 +160,7 @@ def prepare_cluster(question: PlanQuestion) -> PreparedCluster:
     )
     usage = used_devices(cluster.workloads)
     converted = convert_plan_quotas(
-        question.objects,
+        without_mappings(question.objects, cluster.wide_mappings),
         question.profiles,
         question.options,
         question.namespace,

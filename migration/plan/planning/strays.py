@@ -12,7 +12,7 @@ from allocator.pods.node_eligibility import counted_rejection
 from findings.text import join_names
 from kube.api.core import Node, Pod
 from kube.names import DEFAULT_SCHEDULER_NAME
-from migration.assessment.assess import AssessedCluster
+from migration.assessment.assessed_cluster import AssessedCluster
 from migration.assessment.node_devices import GPU, Source
 from migration.assessment.workloads import Workload
 from migration.plan.facts.environment import REVERTING, manager_of

@@ -22,7 +22,7 @@ from answers.cluster.devices import published_devices
 from answers.model.cluster_state import ClusterState
 from kube.api.resource import ResourceClaim, ResourceClaimStatus, ResourceClaimTemplate
 from kube.api.workloads import DAEMON_SET
-from migration.assessment.assess import AssessedCluster
+from migration.assessment.assessed_cluster import AssessedCluster
 from migration.assessment.capacity import (
     MAX_ALL_PODS,
     build_pods,

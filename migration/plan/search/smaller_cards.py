@@ -15,7 +15,7 @@ from findings.text import join_names
 from kube.api.core import Node, Pod
 from kube.api.workloads import DAEMON_SET
 from kube.quantity import Quantity
-from migration.assessment.assess import AssessedCluster
+from migration.assessment.assessed_cluster import AssessedCluster
 from migration.assessment.node_devices import GPU, NodeDevices
 from migration.assessment.outcomes import AssessedWorkload, Outcome
 from migration.plan.model.node_labels import with_labels

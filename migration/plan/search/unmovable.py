@@ -10,7 +10,7 @@ from findings.finding import Code
 from findings.text import join_names
 from kube.api.workloads import DAEMON_SET
 from kube.manifests.source import SourceObject
-from migration.assessment.assess import AssessedCluster
+from migration.assessment.assessed_cluster import AssessedCluster
 from migration.assessment.blockers import FIX, times_text
 from migration.assessment.capacity import class_names
 from migration.assessment.equivalence import selected_labels

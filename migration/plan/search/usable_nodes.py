@@ -11,7 +11,7 @@ import msgspec
 from allocator.pods.node_eligibility import is_eligible, node_rejection
 from kube.api.core import Node, Pod
 from kube.api.meta import encode
-from migration.assessment.assess import AssessedCluster
+from migration.assessment.assessed_cluster import AssessedCluster
 from migration.assessment.capacity import build_pods
 from migration.assessment.outcomes import AssessedWorkload, Outcome
 from migration.plan.model.node_labels import with_labels

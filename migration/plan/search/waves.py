@@ -13,7 +13,7 @@ from typing import Final, Protocol
 
 import msgspec
 
-from migration.assessment.assess import AssessedCluster
+from migration.assessment.assessed_cluster import AssessedCluster
 from migration.assessment.node_devices import labels_of_sharing
 from migration.assessment.outcomes import AssessedWorkload, Outcome, suspended_text
 from migration.plan.model.plan import (

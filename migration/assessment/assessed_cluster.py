@@ -1,0 +1,45 @@
+"""A cluster as it is assessed: its workloads, its nodes and their inventory, as values. Pure."""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from answers.model.cluster_state import ClusterState
+from migration.assessment.node_devices import NodeDevices
+from migration.assessment.outcomes import AssessedWorkload
+from migration.assessment.replaced_lines import ReplacedLines
+from translation.cluster.snapshot import WideMapping
+
+
+class AssessedCluster(msgspec.Struct, frozen=True, kw_only=True):
+    """A cluster with the inventory that it would have.
+
+    Attributes:
+        nodes: The nodes with devices.
+        state: The state with assumed slices of nodes that publish none, and with the classes that
+            these need.
+        version: The API server's version; empty if it is not known.
+        quotas_to_convert: `ResourceQuota/namespace/name` of those that the workloads are evaluated by as if
+            they were converted.
+        quotas_left: `ResourceQuota/namespace/name` to its lines that count no pods with claims, and for
+            which no line can be added, each with the reason.
+        replaced_lines: Lines of ResourceQuotas that a migration removes, since DeviceQuotas count both sides.
+        unknown_devices: Node to what its device plugins offer, for nodes whose devices are not known.
+        sliced: Nodes that offer each device several times, with the number; none where each of their pods may get a
+            whole one.
+        converts_quotas: The workloads are evaluated by the quotas as they would be converted.
+        wide_mappings: The mappings of keys of pods that give other devices, too; all else is as if the classes mapped
+            nothing, since a migration takes the names from them first.
+    """
+
+    workloads: tuple[AssessedWorkload, ...]
+    nodes: tuple[NodeDevices, ...]
+    state: ClusterState
+    version: str = ""
+    quotas_to_convert: tuple[str, ...] = ()
+    quotas_left: Mapping[str, Mapping[str, str]] = {}
+    replaced_lines: tuple[ReplacedLines, ...] = ()
+    unknown_devices: Mapping[str, tuple[str, ...]] = {}
+    sliced: Mapping[str, int] = {}
+    converts_quotas: bool = True
+    wide_mappings: tuple[WideMapping, ...] = ()
