@@ -221,7 +221,7 @@ class Code(StrEnum):
     NOT_EXCLUSIVE = "notExclusive"
     """The pod requests an exclusive device, but other pods may still share it."""
     BANDWIDTH_NOT_RESERVED = "bandwidthNotReserved"
-    """A network of Multus has a bandwidth, which limits its traffic and is reserved nowhere."""
+    """A network of the pod has a bandwidth, which limits its traffic and is reserved nowhere."""
     DUPLICATE_CLAIM = "duplicateClaim"
     """The pod has its own claim for the driver that also serves its legacy keys."""
     SHARED_WITHIN_POD_ONLY = "sharedWithinPodOnly"

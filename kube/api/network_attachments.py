@@ -15,6 +15,11 @@ KIND: Final = "NetworkAttachmentDefinition"
 PLURAL: Final = "network-attachment-definitions"
 NETWORKS: Final = "k8s.v1.cni.cncf.io/networks"
 """Annotation of a pod with the networks that Multus attaches."""
+POD_BANDWIDTHS: Final = ("kubernetes.io/ingress-bandwidth", "kubernetes.io/egress-bandwidth")
+"""Annotations of a pod that limit its own network.
+
+Source: k8s.io/kubernetes v1.37.1, pkg/util/bandwidth/utils.go.
+"""
 RESOURCE_NAME: Final = "k8s.v1.cni.cncf.io/resourceName"
 """Annotation with the resource name of the devices of a network."""
 

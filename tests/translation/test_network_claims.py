@@ -330,3 +330,42 @@ def test_the_controller_derives_the_networks_of_devices() -> None:
     assert [claim.spec for claim in translated.claims] == [
         claim.spec for claim in derivation.claims
     ]
+
+
+INGRESS, EGRESS = (f"kubernetes.io/{way}-bandwidth" for way in ("ingress", "egress"))
+
+
+@pytest.mark.parametrize(
+    ("annotations", "want", "words"),
+    [
+        ({INGRESS: "10M"}, INGRESS, f"{INGRESS} limits the pod's own network"),
+        ({EGRESS: "10M"}, EGRESS, f"{EGRESS} limits the pod's own network"),
+        ({EGRESS: "1G", INGRESS: "1G"}, INGRESS, f"{INGRESS} and {EGRESS} limit the pod's own"),
+    ],
+)
+def test_a_bandwidth_of_the_pods_own_network_is_reserved_by_no_claim(
+    annotations: Document, want: str, words: str
+) -> None:
+    document = pod(container("main", {"nvidia.com/gpu": 1}), annotations=annotations)
+
+    translated = translation_of(document)
+
+    at_annotation = f"metadata.annotations[{want}]"
+    assert [f"info bandwidthNotReserved {at_annotation}"] == finding_texts(translated.findings)
+    assert words in translated.findings[0].message
+    assert not record_of(admit(document)[0]).get("annotations")
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        pod(container("main"), annotations={INGRESS: "10M"}),
+        pod(container("main", {"nvidia.com/gpu": 1}), annotations={INGRESS: " "}),
+        pod(
+            container("main", {"nvidia.com/gpu": 1}), annotations={INGRESS: "1M"}, hostNetwork=True
+        ),
+    ],
+    ids=["without claims", "without a value", "in the network of the node"],
+)
+def test_no_bandwidth_is_missed(document: Document) -> None:
+    assert not admit(document)[1].findings

@@ -15,7 +15,7 @@ from findings.finding import Code, Finding, error
 from findings.text import printable
 from kube.api.core import Container, EnvVar, Pod
 from kube.api.foreign_quotas import GANG_NAMES, QUOTA_NAMES
-from kube.api.network_attachments import NETWORKS
+from kube.api.network_attachments import NETWORKS, POD_BANDWIDTHS
 from kube.names import TRANSLATE_LABEL
 from kube.quantity import ZERO, Quantity, format_count
 from quotas.resource_quotas.scopes import scopes_of
@@ -44,11 +44,14 @@ READ_ANNOTATIONS: Final = frozenset(
     {
         MIRROR_ANNOTATION,
         NETWORKS,
+        *POD_BANDWIDTHS,
         *QUOTA_NAMES,
         *GANG_NAMES,
         *(name for vocabulary in VOCABULARIES.values() for name in vocabulary.annotations),
     }
 )
+_OWN_NETWORK: Final = frozenset({NETWORKS, *POD_BANDWIDTHS})
+"""The annotations about networks that no pod in the network of its node has."""
 _LABELS: Final = frozenset(
     {
         *OPT_OUT_LABELS,
@@ -138,7 +141,7 @@ def legacy_pod(pod: Pod, vocabularies: Mapping[str, Vocabulary] = VOCABULARIES) 
         # CNI attaches no network to a pod in the network of its node.
         annotations=_select_named(
             pod.annotations,
-            READ_ANNOTATIONS - {NETWORKS} if pod.spec.host_network else READ_ANNOTATIONS,
+            READ_ANNOTATIONS - _OWN_NETWORK if pod.spec.host_network else READ_ANNOTATIONS,
         ),
         labels=_select_named(pod.labels, _LABELS),
         node_selector={
