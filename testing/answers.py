@@ -25,6 +25,7 @@ JSON_CALLS: Final = (
         *("--snapshot", "examples/replay/cluster.yaml"),
     ),
     ("simulate", "-f", "examples/share.yaml", *CLUSTER),
+    ("simulate", "-f", "examples/share.yaml", *MIGRATION),
     ("quota", "convert", *MIGRATION),
     (
         *("simulate", "-f", "examples/denied/too-large.yaml"),

@@ -27,14 +27,16 @@ from answers.cluster.devices import (
     published_devices,
     text_attribute,
 )
+from findings.text import count_text, join_names
 from kube.api.core import Node
 from kube.api.resource import DeviceClass, ResourceClaim, ResourceSlice
-from kube.quantity import ZERO, Quantity
+from kube.quantity import ZERO, Quantity, format_amount
 from translation.cluster.snapshot import WideMapping
 from translation.reading.arbiter import owner_of
 from translation.vocabularies.hami.keys import NODE_REGISTER
 from translation.vocabularies.nvidia import GPU, REPLICAS_LABEL
 
+_OFFERS_SHOWN: Final = 3
 _UUID: Final = "uuid"
 _PARENT: Final = "parentUUID"
 """The attribute of a partition with the uuid of the device that it is a part of."""
@@ -257,6 +259,26 @@ def list_plugin_resources(nodes: Iterable[Node]) -> Iterator[PluginResource]:
             nodes=len(of_nodes),
             allocatable=sum(of_nodes, start=ZERO),
             nodes_in_parts=in_parts[name],
+        )
+
+
+def offers_without_drivers(
+    nodes: Iterable[Node], slices: Collection[ResourceSlice]
+) -> tuple[PluginResource, ...]:
+    """Return the offers of device plugins in a cluster without published devices; empty for another one."""
+    return () if slices else tuple(list_plugin_resources(nodes))
+
+
+def plugin_notes(offers: Sequence[PluginResource]) -> Iterator[str]:
+    """Yield a note on the offers of device plugins in a cluster without published devices."""
+    if offers:
+        names = [
+            f"{offer.resource} ({format_amount(offer.allocatable)} on {count_text(offer.nodes, 'node')})"
+            for offer in offers
+        ]
+        yield (
+            f"no driver publishes devices; device plugins offer {join_names(names, _OFFERS_SHOWN)}: `drawbridge assess` "
+            "tells where their pods would be placed after a migration"
         )
 
 

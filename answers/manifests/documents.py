@@ -6,6 +6,7 @@ from allocator.explain.failure import NodeResult
 from allocator.explain.trace import PlacementTrace
 from allocator.pods.claims import Missing
 from allocator.simulation.model import PlacedClaim, PlacedGroup, PlacedPod, SimulationResult
+from answers.cluster.inventory import PluginResource
 from answers.cluster.pending_workload import PodsTogether, WorkloadStatus
 from answers.cluster.why import ObjectStatus
 from answers.manifests.removal import RemovedPod
@@ -57,11 +58,16 @@ class SimulateAnswer(SimulationAnswer, frozen=True, kw_only=True):
         denials: The objects of the manifests that `check` denies, beside those that are rejected here; absent
             without any.
         trace: The first placements, stage by stage; not with `--node`.
+        plugin_resources: The offers of device plugins where no driver publishes devices, which no claim can use;
+            absent elsewhere.
     """
 
     trace: tuple[PlacementTrace, ...] = ()
     without: tuple[RemovedPod, ...] | msgspec.UnsetType = msgspec.UNSET
     denials: tuple[DeniedObject, ...] | msgspec.UnsetType = msgspec.UNSET
+    plugin_resources: tuple[PluginResource, ...] | msgspec.UnsetType = msgspec.field(
+        name="pluginResources", default=msgspec.UNSET
+    )
 
 
 class PendingSimulation(SimulationAnswer, frozen=True, kw_only=True, rename="camel"):

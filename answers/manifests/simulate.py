@@ -10,7 +10,7 @@ from allocator.features.co_tenant_config import UNIFORM_CONFIG_DRIVERS, find_con
 from allocator.model.feature_gates import Features
 from allocator.model.gated_pools import find_gated_pools, find_mixed_pools
 from allocator.model.usage import Usage
-from allocator.pods.claims import Name, allocation_of, claim_name
+from allocator.pods.claims import Name, allocation_of, claim_name, pod_name
 from allocator.simulation.model import PlacedClaim, PlacedPod, SimulationInput, SimulationResult
 from answers.cluster.budgets import Budgets
 from answers.cluster.fits_in_keys import findings_in_keys
@@ -39,6 +39,7 @@ from findings.finding import Finding, has_errors
 from findings.text import count_text
 from kube.api.core import Pod
 from kube.api.extended_resources import extended_resources
+from kube.api.meta import encode
 from kube.api.resource import ResourceClaim, ResourceSlice
 from kube.api.workloads import pod_path
 from kube.manifests.source import SourceObject
@@ -73,6 +74,18 @@ class SimulationRequest(msgspec.Struct, frozen=True, kw_only=True):
     workload_notes: tuple[str, ...] = ()
     workload_of: Mapping[Name, str] = msgspec.field(default_factory=dict)
     unmodelled: tuple[str, ...] = ()
+
+
+class WorkloadPart(NamedTuple):
+    """Pods of a workload with equal requests.
+
+    Attributes:
+        workload: The reference of the workload.
+        spec: The JSON of their spec; empty of pods that are not part of the question.
+    """
+
+    workload: str
+    spec: bytes
 
 
 class _WorkloadPods(NamedTuple):
@@ -371,6 +384,19 @@ def _rejected_result(
 
 def _creates_pods(result: TranslatedObject) -> bool:
     return result.answer is not None and result.source.kind != "Pod"
+
+
+def workload_parts(
+    request: SimulationRequest, result: SimulationResult
+) -> Mapping[Name, WorkloadPart]:
+    """Return the part of its workload of each pod that is not placed and belongs to one."""
+    specs = {(pod.metadata.namespace, pod_name(pod)): pod.spec for pod in request.question.pods}
+    names = [(pod.namespace, pod.name) for pod in result.pods if pod.node is None]
+    return {
+        name: WorkloadPart(request.workload_of[name], encode(specs[name]) if name in specs else b"")
+        for name in names
+        if name in request.workload_of
+    }
 
 
 def decisive_notes(request: SimulationRequest, *, compares: bool) -> Iterator[str]:

@@ -3,16 +3,21 @@
 import textwrap
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from enum import Enum, auto
+from itertools import groupby
 from typing import Final
+
+from msgspec.structs import replace
 
 from allocator.cluster.cluster import Cluster
 from allocator.explain.failure import Failure, NodeGroup, NodeReason
 from allocator.model.outcome import Reason
 from allocator.model.usage import Usage
+from allocator.pods.claims import Name
 from allocator.simulation.model import PlacedClaim, PlacedGroup, PlacedPod, SimulationResult
 from allocator.simulation.simulate import TOGETHER
 from answers.cluster.uses import describe_offers
 from answers.manifests.not_modelled import NOT_MODELLED
+from answers.manifests.simulate import WorkloadPart
 from cli.output.device_map import device_map
 from cli.output.layout import (
     BAD,
@@ -32,6 +37,7 @@ _GROUPS: Final = 4
 _REASONS: Final = 8
 _NAMES: Final = 3
 NONE_REJECTED: Final[Mapping[str, str]] = {}
+NO_PARTS: Final[Mapping[Name, WorkloadPart]] = {}
 NO_DEVICES: Final = "no devices, since it has no requests"
 """The devices of an allocated claim that requests none."""
 
@@ -64,6 +70,7 @@ def format_answer(
     closest_fits: int,
     no_nodes: str,
     rejected_workloads: Mapping[str, str] = NONE_REJECTED,
+    parts: Mapping[Name, WorkloadPart] = NO_PARTS,
 ) -> str:
     """Return the whole answer, wrapped at `width` columns if words can be broken.
 
@@ -73,17 +80,23 @@ def format_answer(
         closest_fits: The number of failures whose closest fit was computed.
         no_nodes: The text that `explain_no_nodes` returns.
         rejected_workloads: Reference of each workload that was rejected to the reason.
+        parts: The parts of workloads that pods without a place belong to.
     """
     wide = max(width, NARROWEST)
     last = textwrap.wrap(_counts(answer, len(rejected_workloads)), wide)
-    if 0 < closest_fits < len(answer.failures):
+    repeated = {
+        f"Pod {pod.namespace}/{pod.name}" for run in _runs(answer, parts) for pod in run[1:]
+    }
+    if closest_fits and any(
+        failure.title not in repeated for failure in answer.failures[closest_fits:]
+    ):
         text = (
             f"Closest fit: not computed beyond the first {closest_fits} failures; --closest-fits N."
         )
         last += textwrap.wrap(text, wide, break_on_hyphens=False)
     if answer.pods:
         last += not_modelled(width)
-    placements = format_placements(answer, cluster, before, width, no_nodes=no_nodes)
+    placements = format_placements(answer, cluster, before, width, no_nodes=no_nodes, parts=parts)
     rejections = (
         format_paragraph(_rejected_paragraph(_title_of(name), reason), width)
         for name, reason in rejected_workloads.items()
@@ -98,9 +111,10 @@ def format_placements(
     width: int,
     *,
     no_nodes: str,
+    parts: Mapping[Name, WorkloadPart] = NO_PARTS,
 ) -> Iterator[str]:
     """Yield a paragraph for each pod and claim, then the map; arguments as of `format_answer`."""
-    for paragraph in _paragraphs(answer, no_nodes):
+    for paragraph in _paragraphs(answer, no_nodes, parts):
         yield format_paragraph(paragraph, width)
     yield from _maps(answer, cluster, before)
 
@@ -111,13 +125,15 @@ def not_modelled(width: int) -> list[str]:
     return textwrap.wrap(words, max(width, NARROWEST), break_on_hyphens=False)
 
 
-def _paragraphs(answer: SimulationResult, no_nodes: str) -> Iterator[Paragraph]:
+def _paragraphs(
+    answer: SimulationResult, no_nodes: str, parts: Mapping[Name, WorkloadPart]
+) -> Iterator[Paragraph]:
     failures_by_title = {failure.title: failure for failure in answer.failures}
     if TOGETHER in failures_by_title:
         rows = tuple(_request_rows(answer))
         yield _unplaced_paragraph("Together", failures_by_title[TOGETHER], no_nodes, rows)
     else:
-        yield from _one_by_one(answer, failures_by_title, no_nodes)
+        yield from _one_by_one(answer, failures_by_title, no_nodes, parts)
     if answer.error is not None and not _has_error(answer):
         yield Paragraph(title="Error", place="", rows=(Row(label="because", text=answer.error),))
 
@@ -135,14 +151,67 @@ def _request_rows(answer: SimulationResult) -> Iterator[Row]:
             yield Row(label=label, text=names)
 
 
+def _runs(
+    answer: SimulationResult, parts: Mapping[Name, WorkloadPart]
+) -> Iterator[tuple[PlacedPod, ...]]:
+    """Yield the pods in order, those together that are shown once.
+
+    These are equal pods of a workload without a place, one after the other: nothing was placed between them, so
+    each has the reasons of the first.
+    """
+    in_groups = {(group.namespace, name) for group in answer.groups for name in group.pods}
+
+    def key(numbered: tuple[int, PlacedPod]) -> tuple[object, ...]:
+        number, pod = numbered
+        name = (pod.namespace, pod.name)
+        if pod.node is not None or name in in_groups or name not in parts:
+            return (number,)
+        return (parts[name], pod.reason, pod.waits)
+
+    for _, run in groupby(enumerate(answer.pods), key):
+        yield tuple(pod for _, pod in run)
+
+
+def _run_paragraph(
+    run: Sequence[PlacedPod],
+    workload: str,
+    failures_by_title: Mapping[str, Failure],
+    no_nodes: str,
+) -> Paragraph:
+    """Return the paragraph of equal pods of a workload without a place."""
+    titles = [f"Pod {pod.namespace}/{pod.name}" for pod in run]
+    failures = [failures_by_title[title] for title in titles if title in failures_by_title]
+    failure = None
+    if failures:
+        # Only some failures are explained; the closest fit is computed of the first ones.
+        failure = next((entry for entry in failures if entry.groups is not None), failures[0])
+        failure = replace(
+            failure,
+            closest_fit=failures[0].closest_fit,
+            closest_fit_when_idle=failures[0].closest_fit_when_idle,
+        )
+    paragraph = _failure_paragraph(_title_of(workload), run[0], failure, no_nodes)
+    pods = Row(label="pods", text=node_names([pod.name for pod in run]))
+    place = f"{count_text(len(run), 'pod')} {paragraph.place}"
+    return replace(paragraph, place=place, rows=(pods, *paragraph.rows))
+
+
 def _one_by_one(
-    answer: SimulationResult, failures_by_title: Mapping[str, Failure], no_nodes: str
+    answer: SimulationResult,
+    failures_by_title: Mapping[str, Failure],
+    no_nodes: str,
+    parts: Mapping[Name, WorkloadPart],
 ) -> Iterator[Paragraph]:
     claims = {(claim.namespace, claim.name): claim for claim in answer.claims}
     shown_pods: set[tuple[str, str]] = set()
     groups = {(group.namespace, name): group for group in answer.groups for name in group.pods}
     shown_groups: set[str] = set()
-    for pod in answer.pods:
+    for run in _runs(answer, parts):
+        pod = run[0]
+        if len(run) > 1:
+            workload = parts[pod.namespace, pod.name].workload
+            yield _run_paragraph(run, workload, failures_by_title, no_nodes)
+            continue
         title = f"Pod {pod.namespace}/{pod.name}"
         group = groups.get((pod.namespace, pod.name))
         if group is not None and group.title not in shown_groups:

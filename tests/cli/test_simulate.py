@@ -838,11 +838,12 @@ def test_a_request_is_named_where_a_pod_has_several_and_the_claim_where_it_has_s
 def test_devices_of_device_plugins_are_reported_where_no_driver_publishes_any() -> None:
     plugin_node = node("a") | {"status": {"allocatable": {"nvidia.com/gpu": "8"}}}
 
-    told = simulate(claim("a"), snapshot=[device_class(), plugin_node]).stderr
-    published = simulate(claim("a"), snapshot=[*STATE, plugin_node]).stderr
+    alone = simulate(claim("a"), snapshot=[device_class(), plugin_node])
+    published = simulate(claim("a"), snapshot=[*STATE, plugin_node])
 
-    assert "device plugins offer nvidia.com/gpu (8 on 1 node): `drawbridge assess`" in told
-    assert "device plugins" not in published
+    note = "device plugins offer nvidia.com/gpu (8 on 1 node): `drawbridge assess`"
+    assert note in alone.stdout
+    assert "device plugins offer" not in published.output
 
 
 def test_a_state_without_any_node_places_nothing() -> None:

@@ -7,7 +7,9 @@ from typing import Any, Final
 import pytest
 
 from kube.manifests.dump import dump_yaml
+from testing.builders import gpus, pod
 from testing.command import CLUSTER, EXAMPLES, drawbridge
+from testing.documents import api_object
 
 PODS: Final = """
 apiVersion: v1
@@ -794,3 +796,20 @@ spec:
     output = drawbridge("why", "-f", "-", "--snapshot", CLUSTER, stdin=pod, COLUMNS="900").stdout
 
     assert f'{hint}: {{ "deviceTypes": ["gpu"] }}' in output
+
+
+def test_what_device_plugins_offer_is_told_of_new_pods_where_no_driver_publishes_devices(
+    tmp_path: Path,
+) -> None:
+    cluster = tmp_path / "cluster.yaml"
+    node = api_object("Node", "a", status={"allocatable": {"nvidia.com/gpu": "8"}})
+    waiting = api_object("Pod", "waiting", "default", spec=pod(gpus(1))["spec"])
+    cluster.write_text(dump_yaml([node, waiting]), encoding="utf-8")
+    call = ("--snapshot", cluster)
+
+    new = drawbridge("why", "-f", "-", *call, stdin=dump_yaml([pod(gpus(1))]))
+    old = drawbridge("why", "pod", "waiting", *call)
+
+    note = "note: no driver publishes devices; device plugins offer nvidia.com/gpu (8 on 1 node)"
+    assert note in new.stderr
+    assert note not in old.stderr

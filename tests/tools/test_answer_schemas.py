@@ -54,7 +54,7 @@ def test_a_schema_rejects_an_answer_without_a_part(
     document = json.loads(answer(call))
     validator = jsonschema.Draft202012Validator(published(call[0]))
     # What an answer may lack is left out where it is empty, or was not requested.
-    optional = {"demand", "denials", "devices", "recorded"}
+    optional = {"demand", "denials", "devices", "pluginResources", "recorded"}
     if call[0] == "top":
         optional |= {"namespaces", "nodes", "pods", "waiting"}
 

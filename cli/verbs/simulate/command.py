@@ -22,7 +22,7 @@ from allocator.strategies import registry
 from allocator.strategies.strategy import Strategy
 from answers.cluster.fits_in_keys import with_fits_in_keys
 from answers.cluster.hints import hints
-from answers.cluster.inventory import list_plugin_resources
+from answers.cluster.inventory import PluginResource, offers_without_drivers, plugin_notes
 from answers.cluster.quota_status import unenforced_notes
 from answers.cluster.why import with_advice
 from answers.manifests.documents import simulation_answer
@@ -35,6 +35,7 @@ from answers.manifests.simulate import (
     contradiction_notes,
     decisive_notes,
     gate_notes,
+    workload_parts,
 )
 from answers.manifests.trial_placements import template_advice, with_spared_devices
 from answers.model.cluster_state import ClusterState
@@ -51,10 +52,9 @@ from cli.output.progress import INTERRUPTED, LongRun
 from cli.output.standard_error import print_line
 from cli.reading.options import NO_CLUSTER, with_allocation_inputs
 from findings.finding import Severity
-from findings.text import count_text, join_names
+from findings.text import join_names
 from kube.api.meta import encode
 from kube.errors import FieldError
-from kube.quantity import format_amount
 
 EXPLAINED: Final = 20
 """Failures whose reasons the text has, beside the last."""
@@ -69,7 +69,6 @@ DENIED_NODES: Final = 1_000
 """Nodes of a cluster up to which objects are checked, too: of 5,000 nodes that takes longer than to place a pod."""
 
 NONE_DENIED: Final[Mapping[str, str]] = MappingProxyType({})
-_OFFERS_SHOWN: Final = 3
 CLOSEST_FITS: Final = 3
 """Failures whose closest fit is computed by default; each may take a second."""
 
@@ -208,21 +207,24 @@ def simulate(
     answer = _with_rejected(answer, request)
     denials = _print_denials(inputs, features, schedulers, request)
     state = request.state
+    offers = offers_without_drivers(state.nodes, state.slices)
+    lacks_devices = any(claim.allocation is None for claim in answer.claims)
     notes = (
-        *_plugin_notes(state),
+        *(() if lacks_devices else plugin_notes(offers)),
         *gate_notes(state.slices, features),
         *views.notes,
         *contradiction_notes(cluster.usage),
         *unenforced_notes(state, {pod.namespace for pod in answer.pods}),
     )
     _print_notes(request, answer, (*notes, *_removal_notes(removed_pods)))
-    for note in decisive_notes(request, compares=strategy is not None):
+    decisive = decisive_notes(request, compares=strategy is not None)
+    for note in (*(plugin_notes(offers) if lacks_devices else ()), *decisive):
         if output == Output.TEXT:
             click.echo(f"{note}\n")  # Above what people compare.
         else:
             print_line(f"note: {note}")
     if output != Output.TEXT:
-        click.echo(as_document(answer, output, removed_pods, denials))
+        click.echo(as_document(answer, output, removed_pods, denials, offers))
     else:
         width = shutil.get_terminal_size().columns
         click.echo(
@@ -234,6 +236,7 @@ def simulate(
                 closest_fits=closest_fits,
                 no_nodes=simulate_text.explain_no_nodes(inputs.unread),
                 rejected_workloads=request.rejected_workloads,
+                parts=workload_parts(request, answer),
             )
         )
     if run.is_interrupted:
@@ -246,6 +249,7 @@ def as_document(
     output: str,
     removed_pods: Sequence[RemovedPod] = (),
     denials: Mapping[str, str] = NONE_DENIED,
+    offers: Sequence[PluginResource] = (),
 ) -> str:
     """Return the answer for scripts, with claims as the API server would store them."""
     document = msgspec.json.decode(encode(simulation_answer(answer)))
@@ -256,6 +260,8 @@ def as_document(
         document["denials"] = [
             {"object": reference, "reason": reason} for reference, reason in denials.items()
         ]
+    if offers:
+        document["pluginResources"] = msgspec.json.decode(encode(offers))
     for claim in document["claims"]:
         if claim["allocation"] is not None:
             # An allocation without devices has this member as well.
@@ -296,20 +302,6 @@ def _check_removed(names: Iterable[Name], state: ClusterState) -> None:
         where = f"; namespace {', '.join(others)} has one" if others else ""
         raise click.BadParameter(
             f"there is no pod {name} in namespace {namespace}{where}", param_hint="'--without'"
-        )
-
-
-def _plugin_notes(state: ClusterState) -> Iterator[str]:
-    """Yield a note for a cluster with devices of device plugins only."""
-    offers = [] if state.slices else list(list_plugin_resources(state.nodes))
-    if offers:
-        names = [
-            f"{offer.resource} ({format_amount(offer.allocatable)} on {count_text(offer.nodes, 'node')})"
-            for offer in offers
-        ]
-        yield (
-            f"no driver publishes devices; device plugins offer {join_names(names, _OFFERS_SHOWN)}: `drawbridge assess` tells where "
-            "their pods would be placed after a migration"
         )
 
 

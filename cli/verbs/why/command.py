@@ -17,6 +17,7 @@ from answers.cluster.conflicts import describe_conflicts
 from answers.cluster.fits_in_keys import budget_fixes, separation_advice, with_fits_in_keys
 from answers.cluster.held_back import held_devices, kept_for_groups
 from answers.cluster.hints import hints, legacy_hints
+from answers.cluster.inventory import offers_without_drivers, plugin_notes
 from answers.cluster.pending_workload import (
     PendingPods,
     WorkloadStatus,
@@ -403,6 +404,12 @@ def _print_hints(answers: Sequence[Explained], question: _Question) -> None:
             lines += [f"hint: {hint}" for hint in _legacy_hints(status, state)]
     if any(answer.status.condition is Condition.PENDING for answer in answers):
         lines += [f"note: {note}" for note in gate_notes(state.slices, question.features)]
+        # Pods of a cluster may wait for the device plugin itself.
+        offers = offers_without_drivers(state.nodes, state.slices)
+        needs_claims = question.options is not None and any(
+            answer.status.claims for answer in answers
+        )
+        lines += [f"note: {note}" for note in (plugin_notes(offers) if needs_claims else ())]
         pods = [
             pod
             for status, *_ in answers
