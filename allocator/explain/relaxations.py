@@ -23,14 +23,15 @@ an amount no longer requested              60
 Classes belong to the cluster, so their selectors stay, and a request keeps its class.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Final
 
 from msgspec.structs import replace
 
 from allocator.explain.constraint_relaxations import find_constraint_relaxations
 from allocator.explain.equal_values import EqualValue, find_equal_values
-from allocator.explain.partial_amounts import amounts_within
+from allocator.explain.partial_amounts import amounts_beside, amounts_within
 from allocator.explain.relaxation import Edit, Kind, Option, Relaxation
 from allocator.explain.selector import conjuncts, lower_bound, one_line
 from allocator.explain.wording import enumerate_names
@@ -83,10 +84,13 @@ def find_relaxations(
         pending: The claims.
         usage: Devices that are in use.
     """
+    beside = amounts_beside(pending)
     for number, (claim, requests) in enumerate(zip(pending.claims, pending.requests, strict=True)):
-        for alternatives in requests:
+        for index, alternatives in enumerate(requests):
             for place, request in enumerate(alternatives):
-                yield from _RequestRelaxations(nodes, request, place, usage, rules).relaxations()
+                yield from _RequestRelaxations(
+                    nodes, request, place, usage, rules, beside=beside[number, index]
+                ).relaxations()
         yield from find_constraint_relaxations(nodes, number, claim, requests)
 
 
@@ -105,9 +109,12 @@ class _RequestRelaxations:
         place: int,
         usage: Usage,
         rules: AllocatorOptions,
+        *,
+        beside: Mapping[str, Collection[int]],
     ) -> None:
         self._request = request
         self._place = place
+        self._beside = beside
         self._usage = usage
         self._rules = rules
         class_selectors = class_chain(request)
@@ -229,7 +236,7 @@ class _RequestRelaxations:
         return [by_name[name] for by_name in capacities if name in by_name]
 
     def _smaller(self, name: str, requested_amount: Quantity) -> list[Quantity]:
-        """Return smaller amounts that some device has, or has left, the largest first."""
+        """Return smaller amounts that some device has, or has left beside other requests, the largest first."""
         nanos: set[int] = set()
         for device in self._devices:
             capacity = (device.device.capacity or {}).get(name)
@@ -242,6 +249,8 @@ class _RequestRelaxations:
             )
             nanos.update(amounts_within(capacity, free_nanos))
             nanos.update(amounts_within(capacity, capacity.value.nanos))
+            for other in self._beside.get(name, ()):
+                nanos.update(islice(amounts_within(capacity, free_nanos - other), 1))
         return [
             Quantity.from_nanos(amount, requested_amount.format)
             for amount in sorted(nanos, reverse=True)

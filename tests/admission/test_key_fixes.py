@@ -81,3 +81,18 @@ def test_what_an_init_container_raises_is_its_own_value_to_write(
                 "spec.initContainers[0].resources.limits[nvidia.com/gpumem]"
             )
     assert [] == fixes(admitted)
+
+
+@pytest.mark.parametrize("answer", [answer_of_pod, answer_of_workload])
+def test_what_another_container_leaves_is_the_value_to_write(
+    answer: Callable[[Document], Answer],
+) -> None:
+    """The node has one GPU of 80Gi and one of 40Gi, so both containers use both."""
+    denied, admitted = (
+        answer(pod(gpus(2, mem=30000, name="a"), gpus(2, mem=amount, name="b")))
+        for amount in (30000, 10960)
+    )
+
+    first, other = (f"write nvidia.com/gpumem: 10960 in container {name}" for name in "ab")
+    assert [f"{first} to fit node node-1, or {other} to fit node node-1"] == fixes(denied)
+    assert [] == fixes(admitted)

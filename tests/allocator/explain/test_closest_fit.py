@@ -15,7 +15,7 @@ from allocator.model.requests import resolve_requests
 from allocator.model.usage import Usage, gather_usage
 from allocator.search.attempt import AllocatorOptions
 from allocator.search.search import allocate
-from kube.api.resource import Device, DeviceClass, ResourceClaim
+from kube.api.resource import Device, DeviceClass, DeviceRequest, ResourceClaim
 from testing.allocation.builders import (
     DRIVER,
     allocated_claim,
@@ -101,6 +101,11 @@ def shared(**policy: Any) -> NodeDevices:
     )
 
 
+def sharing(**amounts: str) -> list[DeviceRequest]:
+    """A request for memory by name."""
+    return [request(name, capacity={"memory": memory}) for name, memory in amounts.items()]
+
+
 STEPS = shared(default="40Gi", min="2Gi", step="4Gi")
 VALUES = shared(default="1Gi", values=("1Gi", "8Gi", "40Gi"))
 HALVES = node_with(
@@ -139,6 +144,31 @@ ROWS: tuple[Row, ...] = (
         "a number instead of all that go together",
         HALVES,
         [claim(request(count=None))],
+    ),
+    Row(
+        "request memory 15Gi in request b",
+        "what another request leaves of a shared device",
+        shared(),
+        [claim(*sharing(a="25Gi", b="30Gi"))],
+    ),
+    Row(
+        "request memory 14Gi in request b",
+        "what another request leaves, in steps",
+        STEPS,
+        [claim(*sharing(a="25Gi", b="30Gi"))],
+    ),
+    Row(
+        "request memory 11Gi in request c",
+        "what two other requests leave of a shared device",
+        shared(),
+        [claim(*sharing(a="14Gi", b="15Gi", c="17Gi"))],
+    ),
+    Row(
+        "request memory 3Gi in request b",
+        "what another request leaves beside what is in use",
+        shared(),
+        [claim(*sharing(a="7Gi", b="8Gi"))],
+        [THIRTY],
     ),
     Row(
         "request memory 10Gi",
