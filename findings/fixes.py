@@ -26,6 +26,7 @@ Check = Callable[[Sequence[SourceObject]], Sequence[CheckedObject]]
 MAX_ROUNDS: Final = 1_000
 """Sets of fixes that are tried, each of them with a few checks of all manifests. Each round proves some
 fixes, or gives some up, so this bounds nothing but fixes that would undo one another."""
+_ANNOTATIONS: Final = ("annotations",)
 _MAX_STEPS: Final = 4
 """Checks in which the fixes of one set may uncover further findings."""
 
@@ -250,6 +251,8 @@ def _with_fixes(fixed: FixedObject, findings: Sequence[Finding]) -> FixedObject:
             changed_paths.add(path)
             old = value_at(source.document, path)
             value = _amount_like(old, amount)
+            if path.steps[-2:-1] == _ANNOTATIONS:
+                value = str(value)
             if not _has_place(source.document, path.steps):
                 continue
             source = replace(source, document=_with_value_at(source.document, path.steps, value))

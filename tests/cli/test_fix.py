@@ -662,3 +662,83 @@ def test_a_number_of_devices_of_several_sizes_is_one_fix(limits: str, fixed_limi
     assert f"; write {values} to fit node hami-0 [exceedsLargestNode]" in rejected.stdout
     assert fixed_manifest == pod(fixed_limits)
     assert drawbridge("check", *call, stdin=fixed_manifest).exit_code == 0
+
+
+KAI = """\
+apiVersion: v1
+kind: Namespace
+metadata: {name: team, labels: {drawbridge.internal/translate: "true"}}
+---
+apiVersion: v1
+kind: Pod
+metadata:
+  name: train
+  namespace: team
+  annotations: {gpu-memory: "200000"}
+spec:
+  schedulerName: kai-scheduler
+  containers: [{name: main}]
+"""
+TENSORFUSION = """\
+apiVersion: v1
+kind: Pod
+metadata:
+  name: train
+  labels: {tensor-fusion.ai/enabled: "true"}
+  annotations:
+    tensor-fusion.ai/vram-request: 200Gi
+    tensor-fusion.ai/vram-limit: 200Gi
+    tensor-fusion.ai/compute-percent-request: "50"
+spec:
+  containers: [{name: main}]
+"""
+PROFILE = """\
+apiVersion: tensor-fusion.ai/v1
+kind: WorkloadProfile
+metadata: {name: large, namespace: default}
+spec:
+  resources: {requests: {vram: 10Gi}}
+  gpuCount: 4
+---
+apiVersion: v1
+kind: Pod
+metadata:
+  name: train
+  namespace: default
+  labels: {tensor-fusion.ai/enabled: "true"}
+  annotations:
+    tensor-fusion.ai/workload-profile: large
+spec:
+  containers: [{name: main}]
+"""
+VRAM = "annotation tensor-fusion.ai/vram-"
+
+
+@pytest.mark.parametrize(
+    ("manifest", "fix_in_words", "fixed_manifest"),
+    [
+        (KAI, "write annotation gpu-memory: 81920 to", KAI.replace("200000", "81920")),
+        (
+            TENSORFUSION,
+            f"write {VRAM}request: 80Gi, {VRAM}limit: 80Gi to",
+            TENSORFUSION.replace("200Gi", "80Gi"),
+        ),
+        (
+            PROFILE,
+            "write annotation tensor-fusion.ai/gpu-count: 2 to",
+            PROFILE.replace(
+                "workload-profile: large\n",
+                'workload-profile: large\n    tensor-fusion.ai/gpu-count: "2"\n',
+            ),
+        ),
+    ],
+    ids=["kai", "tensorfusion", "tensorfusion with a profile"],
+)
+def test_an_amount_of_an_annotation_is_written(
+    manifest: str, fix_in_words: str, fixed_manifest: str
+) -> None:
+    call = ("-f", "-", "--snapshot", CLUSTER)
+
+    assert f"; {fix_in_words} fit node hami-" in drawbridge("check", *call, stdin=manifest).stdout
+    assert fixed(manifest, snapshot=CLUSTER) == fixed_manifest
+    assert drawbridge("check", *call, stdin=fixed_manifest).exit_code == 0

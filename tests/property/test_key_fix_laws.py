@@ -23,6 +23,7 @@ from testing.builders import (
 )
 from testing.documents import Document
 from testing.generators import koordinator_pods, legacy_pods, operators_options, published_slices
+from translation.cluster.snapshot import TranslationOptions
 from translation.compiling.claims import Claim
 from translation.pipeline.translate import Translated
 from translation.reading.arbiter import VOCABULARIES
@@ -53,11 +54,27 @@ EXAMPLES: Final[Mapping[str, Document]] = {
             "main", {"vke.volcengine.com/mgpu-core": 50, "vke.volcengine.com/mgpu-memory": 4000}
         )
     ),
+    "kai": pod(
+        container("main"),
+        annotations={"gpu-memory": "4000"},
+        schedulerName="kai-scheduler",
+    ),
+    "tensorfusion": pod(
+        container("main"),
+        annotations={
+            "tensor-fusion.ai/vram-request": "4Gi",
+            "tensor-fusion.ai/vram-limit": "4Gi",
+            "tensor-fusion.ai/gpu-count": "2",
+        },
+        labels={"tensor-fusion.ai/enabled": "true"},
+    ),
 }
-"""A pod of each vocabulary whose keys have an inverse."""
+"""A pod of each vocabulary whose keys or annotations have an inverse."""
 
-FROM_ANNOTATIONS: Final = frozenset({"kai", "tensorfusion", "multus"})
-"""Vocabularies whose amounts are in annotations, which have no fix in keys."""
+WITHOUT_AMOUNTS: Final = frozenset({"multus"})
+"""Vocabularies without amounts, which have no fix in keys."""
+
+OPTIONS: Final = TranslationOptions(adopt_schedulers={"kai-scheduler": "default-scheduler"})
 
 
 def amounts_of(claim: Claim) -> Iterator[tuple[FieldPath, Quantity]]:
@@ -181,13 +198,13 @@ def test_a_fix_that_is_written_requests_no_more(
 
 
 def test_each_vocabulary_has_an_example() -> None:
-    assert VOCABULARIES.keys() == EXAMPLES.keys() | FROM_ANNOTATIONS
+    assert VOCABULARIES.keys() == EXAMPLES.keys() | WITHOUT_AMOUNTS
 
 
 @pytest.mark.parametrize("vocabulary", EXAMPLES)
 def test_some_amount_of_each_vocabulary_has_a_fix(vocabulary: str) -> None:
     document = EXAMPLES[vocabulary]
-    outcome = translation_of(document)
+    outcome = translation_of(document, None, OPTIONS)
     translation = recorded(outcome, document)
 
     fixes = [

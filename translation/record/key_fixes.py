@@ -285,12 +285,13 @@ def _describe_readings(
 
 
 def _key_with(fix: KeyFix, amount: Quantity) -> str:
-    return f"{fix.key_text}: {written_amount(amount)}"
+    kind = "annotation " if fix.is_annotation else ""
+    return f"{kind}{fix.key_text}: {written_amount(amount)}"
 
 
 def _container(fix: KeyFix, translation: RecordedTranslation) -> str:
     """Return the container of a key, if the pod has several with keys; else empty."""
-    if len(translation.record.containers) < 2:
+    if fix.is_annotation or len(translation.record.containers) < 2:
         return ""
     return f" in container {fix.container_text}"
 

@@ -6,17 +6,19 @@ fails, as for an amount that several keys add up to, there are no such values.
 """
 
 from collections.abc import Hashable, Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
 from findings.field_path import FieldPath, Key
 from findings.fitting import FittingAmount
+from kube.errors import QuantityError
 from kube.quantity import ZERO, Quantity
 from translation.compiling.claims import Claim
 from translation.record.key_additions import find_addition
 from translation.record.record import TranslationRecord
 from translation.record.recorded_translation import (
+    ANNOTATIONS,
     KeyFix,
     RecordedTranslation,
     amount_at,
@@ -24,8 +26,13 @@ from translation.record.recorded_translation import (
     derive_record,
     devices_without,
     identity,
+    written_amount,
 )
 from translation.record.request_totals import request_totals
+
+_REQUEST: Final = "-request"
+_LIMIT: Final = "-limit"
+"""The ends of the names of annotations that are a request and its limit."""
 
 
 def find_key_fixes(
@@ -185,7 +192,7 @@ def _in_proportion(
             return ()
         other = fixes.get(fix.path)
         fixes[fix.path] = fix if other is None or fix.amount < other.amount else other
-    return tuple(fixes.values())
+    return _with_equal_limits(tuple(fixes.values()), translation)
 
 
 def _proportional(proportion: _Proportion, translation: RecordedTranslation) -> KeyFix | None:
@@ -193,6 +200,13 @@ def _proportional(proportion: _Proportion, translation: RecordedTranslation) -> 
     path, amount, requested = proportion
     if path is None or requested is None or requested.nanos <= 0:
         return None
+    match path.steps:
+        case ("metadata", "annotations", Key(name=name)):
+            number = _annotated_amount(name, translation)
+            value = share_of(number, amount, requested) if number is not None else None
+            return KeyFix(container="", key=name, path=path, amount=value) if value else None
+        case _:
+            pass
     for container in translation.record.containers:
         place = translation.paths.get(container.name)
         below = path.relative_to(place.child("resources", "limits")) if place is not None else None
@@ -203,6 +217,29 @@ def _proportional(proportion: _Proportion, translation: RecordedTranslation) -> 
                     return None
                 return KeyFix(container=container.name, key=key, path=path, amount=value)
     return None
+
+
+def _annotated_amount(name: str, translation: RecordedTranslation) -> Quantity | None:
+    """Return the amount in an annotation; None without one."""
+    try:
+        return Quantity(translation.record.annotations[name])
+    except (KeyError, QuantityError):
+        return None
+
+
+def _with_equal_limits(
+    fixes: Sequence[KeyFix], translation: RecordedTranslation
+) -> tuple[KeyFix, ...]:
+    """Return values with those of annotations of limits that are equal to the requests beside them."""
+    annotations = translation.record.annotations
+    values = {fix.path: fix for fix in fixes}
+    for fix in fixes:
+        limit = fix.key.removesuffix(_REQUEST) + _LIMIT
+        is_pair = fix.is_annotation and fix.key.endswith(_REQUEST)
+        if is_pair and annotations.get(limit) == annotations.get(fix.key):
+            path = ANNOTATIONS.key(limit)
+            values.setdefault(path, replace(fix, key=limit, path=path))
+    return tuple(values.values())
 
 
 def share_of(value: Quantity, amount: Quantity, requested: Quantity) -> Quantity | None:
@@ -251,7 +288,8 @@ def _in_other_alternatives(claim: Claim, amount: FittingAmount) -> Iterator[Fitt
 
 
 def _changed(record: TranslationRecord, fixes: Sequence[KeyFix]) -> TranslationRecord:
-    amounts = {(fix.container, fix.key): fix.amount for fix in fixes}
+    amounts = {(fix.container, fix.key): fix.amount for fix in fixes if not fix.is_annotation}
+    annotations = {fix.key: written_amount(fix.amount) for fix in fixes if fix.is_annotation}
     containers = tuple(
         replace(
             container,
@@ -262,7 +300,7 @@ def _changed(record: TranslationRecord, fixes: Sequence[KeyFix]) -> TranslationR
         )
         for container in record.containers
     )
-    return replace(record, containers=containers)
+    return replace(record, containers=containers, annotations={**record.annotations, **annotations})
 
 
 def _is_same_but_for(old: Claim, new: Claim, amounts: Sequence[FittingAmount]) -> bool:

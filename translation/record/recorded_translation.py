@@ -18,6 +18,7 @@ from translation.record.record import TranslationRecord
 
 MAX_NAME: Final = 253
 """Characters of a name in a fix."""
+ANNOTATIONS: Final = FieldPath.of("metadata", "annotations")
 _MAX_KEY: Final = MAX_NAME + len("/") + 63
 
 
@@ -47,11 +48,12 @@ def derive_claims(translation: RecordedTranslation) -> tuple[Claim, ...]:
 
 
 class KeyFix(msgspec.Struct, frozen=True, kw_only=True):
-    """The value of one key that makes a pod fit.
+    """The value of one key, or annotation, that makes a pod fit.
 
     Attributes:
-        key: The resource name as the translation record has it.
-        path: The path of the limit in the pod.
+        container: The name of the container; empty for an annotation.
+        key: The resource name as the translation record has it, or the name of the annotation.
+        path: The path of the limit, or the annotation, in the pod.
         is_added: The container has no such key yet.
     """
 
@@ -60,6 +62,11 @@ class KeyFix(msgspec.Struct, frozen=True, kw_only=True):
     path: FieldPath
     amount: Quantity
     is_added: bool = False
+
+    @property
+    def is_annotation(self) -> bool:
+        """True for the value of an annotation of the pod."""
+        return self.path.steps[:2] == ANNOTATIONS.steps
 
     @property
     def key_text(self) -> str:
