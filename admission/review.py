@@ -6,7 +6,7 @@ pkg/admission/plugin/webhook/request (VerifyAdmissionResponse) and webhook/mutat
 
 import re
 from base64 import b64encode
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, Final
 
@@ -14,6 +14,7 @@ import msgspec
 
 from admission.pods import Answer, Decision
 from admission.workloads import Workload
+from findings.documentation import code_address
 from findings.field_path import FieldPath
 from findings.finding import Code, Finding, Severity, warning
 from findings.text import printable, quote_text, shorten
@@ -332,14 +333,18 @@ def _api_version(request: AdmissionRequest) -> str:
     return "/".join(filter(None, (request.kind.group, request.kind.version)))
 
 
-def encode_answer(request: AdmissionRequest, answer: Answer) -> bytes:
-    """Encode the answer to a request as an AdmissionReview."""
+def encode_answer(request: AdmissionRequest, answer: Answer, codes: str = "") -> bytes:
+    """Encode the answer to a request as an AdmissionReview.
+
+    Args:
+        codes: The address of the page that explains codes, for a denial; empty where none is published.
+    """
     return encode(
         AdmissionReview(
             response=AdmissionResponse(
                 uid=request.uid,
                 allowed=answer.allowed,
-                status=_status(request, answer),
+                status=_status(request, answer, codes),
                 patch=_encode(answer.operations) if answer.operations else None,
                 patch_type="JSONPatch" if answer.operations else None,
                 warnings=warnings(request, answer.findings),
@@ -417,7 +422,7 @@ def _line(text: str) -> str:
     return "".join(char if char.isprintable() else " " for char in text)
 
 
-def _status(request: AdmissionRequest, answer: Answer) -> Status | None:
+def _status(request: AdmissionRequest, answer: Answer, codes: str) -> Status | None:
     if answer.allowed:
         return None
     if answer.decision is Decision.POSTPONED:
@@ -429,8 +434,8 @@ def _status(request: AdmissionRequest, answer: Answer) -> Status | None:
         )
     faults = [finding for finding in answer.findings if finding.is_error]
     causes = tuple(
-        StatusCause(reason="FieldValueInvalid", field=str(fault.path), message=_advice(fault))
-        for fault in faults[:MAX_CAUSES]
+        StatusCause(reason="FieldValueInvalid", field=str(fault.path), message=message)
+        for fault, message in zip(faults, _messages(faults[:MAX_CAUSES], codes), strict=False)
     )
     lines = [f"{cause.field}: {cause.message}" for cause in causes]
     if len(faults) > MAX_CAUSES:
@@ -448,5 +453,11 @@ def _status(request: AdmissionRequest, answer: Answer) -> Status | None:
     )
 
 
-def _advice(fault: Finding) -> str:
-    return f"{_origin(fault)}: {fault.advice}"
+def _messages(faults: Iterable[Finding], codes: str) -> Iterator[str]:
+    """Yield the messages of faults, each code once with its address on the site, if there is one."""
+    linked: set[Code] = set()
+    for fault in faults:
+        has_link = codes and fault.code not in linked
+        linked.add(fault.code)
+        link = f" ({code_address(codes, fault.code)})" if has_link else ""
+        yield f"{_origin(fault)}: {fault.advice}{link}"

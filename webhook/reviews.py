@@ -9,6 +9,7 @@ import re
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from importlib.metadata import version
 from typing import Final, ParamSpec, Protocol, TypeVar
 
 import msgspec
@@ -19,8 +20,10 @@ from aiohttp.helpers import rfc822_formatted_time
 from admission.pods import Answer, Decision
 from admission.review import ReviewError, UnreadableObjectError, encode_answer
 from admission.shadow import shadow_answer
+from findings.documentation import codes_address
 from kube.api.admission import AdmissionRequest
 from kube.logs import get_logger
+from kube.names import DISTRIBUTION, DOCUMENTATION
 from process.fairness.turns import Turns
 from webhook.budgets import ReviewBudgets
 from webhook.metrics import WebhookMetrics
@@ -29,6 +32,8 @@ DEBUG: Final = 10
 """The level, as structlog and the standard library count."""
 UID: Final = web.RequestKey("uid", str)
 """The review's uid, for the log of what fails outside a handler."""
+CODES: Final = codes_address(DOCUMENTATION, version(DISTRIBUTION)) if DOCUMENTATION else ""
+"""The address of the page that explains codes, for denials; empty where no site is published."""
 MAX_LOGGED: Final = 256
 """Characters of a text that the caller wrote; before validation a name may be as long as a body."""
 
@@ -330,7 +335,8 @@ def respond_unreadable(fault: UnreadableObjectError, answer: Answer) -> web.Resp
 
 def respond(request: AdmissionRequest, answer: Answer) -> web.Response:
     """Return the HTTP response with an answer."""
-    return ReviewResponse(body=encode_answer(request, answer), content_type="application/json")
+    body = encode_answer(request, answer, CODES)
+    return ReviewResponse(body=body, content_type="application/json")
 
 
 class ReviewResponse(web.Response):

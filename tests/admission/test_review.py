@@ -37,8 +37,10 @@ def body(**request: Any) -> bytes:
     return msgspec.json.encode(review)
 
 
-def answered(answer: Answer, answered_request: AdmissionRequest = ASKED) -> Document:
-    review: Document = msgspec.json.decode(encode_answer(answered_request, answer))
+def answered(
+    answer: Answer, answered_request: AdmissionRequest = ASKED, codes: str = ""
+) -> Document:
+    review: Document = msgspec.json.decode(encode_answer(answered_request, answer, codes))
     assert (review["apiVersion"], review["kind"]) == ("admission.k8s.io/v1", "AdmissionReview")
     response: Document = review["response"]
     return response
@@ -178,6 +180,24 @@ def test_every_fault_is_a_cause() -> None:
             },
         ],
     }
+
+
+def test_a_denial_leads_to_each_code_on_the_site_once() -> None:
+    path = FieldPath.of("spec", "a")
+    faults = (
+        because(error(Code.NEGATIVE, path, "x", "write y"), "1 node: z"),
+        error(Code.NEGATIVE, path, "x"),
+        error(Code.NOT_AN_INTEGER, path, "x"),
+    )
+    answer = Answer(decision=Decision.REFUSED, findings=faults)
+
+    causes = answered(answer, codes="https://docs/codes.html")["status"]["details"]["causes"]
+
+    assert [cause["message"] for cause in causes] == [
+        "drawbridge[negative]: x; write y (1 node: z) (https://docs/codes.html#negative)",
+        "drawbridge[negative]: x",
+        "drawbridge[notAnInteger]: x (https://docs/codes.html#notaninteger)",
+    ]
 
 
 def test_a_single_fault_is_reported_on_one_line() -> None:

@@ -205,6 +205,7 @@ def test_text_says_where_what_and_how_many() -> None:
             " but a claim has at most 32; split it into several claims [tooManyDevices]"
         ),
         "2 objects checked: 1 error, 0 warnings",
+        "more: drawbridge explain tooManyDevices",
     ]
 
 

@@ -13,8 +13,11 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
+from answers.manifests.check import CheckedFinding, CheckReport
 from cli.__main__ import main
-from cli.verbs.check.text import ALIKE
+from cli.verbs.check.text import ALIKE, format_report
+from findings.field_path import FieldPath
+from findings.finding import Code, error, warning
 from kube.manifests.dump import dump_yaml
 from testing import documents
 from testing.command import CLUSTER, EXAMPLES, drawbridge
@@ -81,7 +84,7 @@ def test_a_code_that_does_not_exist_is_a_wrong_call() -> None:
 def test_equal_findings_on_many_objects_are_printed_once() -> None:
     many = [named(WRONG, f"c-{number}", f"team-{number % 2}") for number in range(ALIKE)]
 
-    first, others, totals = check(*many).stdout.splitlines()
+    first, others, totals, _ = check(*many).stdout.splitlines()
 
     assert "ResourceClaim/team-0/c-0: spec.devices.requests: 33 devices" in first
     assert others == (
@@ -94,7 +97,8 @@ def test_equal_findings_on_many_objects_are_printed_once() -> None:
 def test_equal_findings_on_a_few_objects_have_a_line_each() -> None:
     few = [named(WRONG, f"c-{number}", "team") for number in range(ALIKE - 1)]
 
-    assert len(check(*few).stdout.splitlines()) == ALIKE
+    lines = check(*few).stdout.splitlines()
+    assert len([line for line in lines if "error: " in line]) == ALIKE - 1
 
 
 def test_max_bounds_the_lines_and_says_how_many_are_left_out() -> None:
@@ -103,7 +107,36 @@ def test_max_bounds_the_lines_and_says_how_many_are_left_out() -> None:
     assert lines[1:] == [
         "and 1 more, not shown because of --max",
         "2 objects checked: 1 error, 1 warning",
+        "more: drawbridge explain tooManyDevices",
     ]
+
+
+@pytest.mark.parametrize(
+    ("codes", "line"),
+    [
+        ("", "more: drawbridge explain tooManyDevices"),
+        (
+            "https://docs/c.html",
+            "more: drawbridge explain tooManyDevices, or https://docs/c.html#toomanydevices",
+        ),
+    ],
+)
+def test_the_last_line_leads_to_the_first_code_that_stops_something(codes: str, line: str) -> None:
+    findings = [
+        warning(Code.CLAMPED, FieldPath.of("a"), "x"),
+        error(Code.TOO_MANY_DEVICES, FieldPath.of("a"), "y"),
+        error(Code.NEGATIVE, FieldPath.of("a"), "z"),
+    ]
+
+    def lines_of(count: int) -> list[str]:
+        shown = tuple(
+            CheckedFinding(object="Pod/a/b", finding=finding) for finding in findings[:count]
+        )
+        report = CheckReport(objects=1, places=(), findings=shown, shown=shown)
+        return list(format_report(report, codes=codes))
+
+    assert line == lines_of(3)[-1]
+    assert "1 object checked: 0 errors, 1 warning" == lines_of(1)[-1]
 
 
 def test_yaml_is_the_json() -> None:

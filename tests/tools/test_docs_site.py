@@ -12,7 +12,7 @@ from threading import Event, Thread
 
 import pytest
 
-from cli.verbs.check.sarif import CODES_PAGE
+from findings.documentation import CODES_PAGE
 from findings.finding import Code
 from testing.browser import Browser, browser, find_browser
 from tools.docs_site import main, pages, version, write_versions

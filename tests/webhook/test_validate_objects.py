@@ -100,6 +100,18 @@ async def test_a_profile_is_answered_with_what_is_wrong_and_what_it_will_not_do(
     assert "name the object after its driver" in rejected["status"]["message"]
 
 
+async def test_a_denial_leads_to_its_code_on_the_published_site(
+    start: StartEndpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("webhook.reviews.CODES", "https://docs.example.com/codes.html")
+    misnamed = {**PROFILE, "metadata": {"name": "other.example.com"}}
+
+    (cause,) = (await validate_object(await start(), misnamed))["status"]["details"]["causes"]
+
+    code = cause["message"].partition("[")[2].partition("]")[0]
+    assert cause["message"].endswith(f" (https://docs.example.com/codes.html#{code.lower()})")
+
+
 async def validate_object(
     endpoint: WebhookEndpoint, document: Document, old: object = None, **request: Any
 ) -> Document:

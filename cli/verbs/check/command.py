@@ -30,12 +30,13 @@ from cli.reading.options import with_inputs_and_stdin
 from cli.verbs.check import github, junit, sarif
 from cli.verbs.check import text as check_text
 from cli.verbs.check.field_lines import with_field_lines
+from findings.documentation import codes_address
 from findings.equal_requests import name_requests_of
 from findings.finding import Code, Severity
 from findings.settled_fixes import settle_fixes
 from findings.text import reference_text
 from kube.manifests.source import STDIN, SourceObject
-from kube.names import DISTRIBUTION
+from kube.names import DISTRIBUTION, DOCUMENTATION
 
 SARIF: Final = "sarif"
 JUNIT: Final = "junit"
@@ -191,7 +192,8 @@ def _print_report(report: CheckReport, output: str, limit: int | None, fail_on: 
     """Print a report in one of the forms."""
     match output:
         case Output.TEXT:
-            for line in check_text.format_report(report, limit):
+            codes = codes_address(DOCUMENTATION, version(DISTRIBUTION)) if DOCUMENTATION else ""
+            for line in check_text.format_report(report, limit, codes):
                 click.echo(line)
         case _ if output == SARIF:
             log = sarif.log(report, version(DISTRIBUTION))

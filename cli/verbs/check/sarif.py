@@ -10,6 +10,7 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from answers.manifests.check import CheckedFinding, CheckReport
+from findings.documentation import code_address, codes_address
 from findings.finding import Code, Severity
 from findings.text import printable, reference_text
 from kube.names import DOCUMENTATION, NAME
@@ -21,8 +22,6 @@ SCHEMA: Final = (
 )
 """The JSON Schema of the format, by which editors and code hosts recognise it."""
 MAX_RESULTS: Final = 25_000
-CODES_PAGE: Final = "docs/reference/codes.html"
-"""The page's path below the folder of a version on the site."""
 _LEVELS: Final[Mapping[Severity, str]] = {
     Severity.ERROR: "error",
     Severity.WARNING: "warning",
@@ -65,8 +64,7 @@ def log(report: CheckReport, version: str, documentation: str = DOCUMENTATION) -
 def _rule(code: Code, version: str, documentation: str) -> Iterator[tuple[str, Any]]:
     yield "id", code.value
     if documentation:
-        # The page has a heading for each code, whose anchor is the code in lower case.
-        yield "helpUri", f"{documentation}/{quote(version)}/{CODES_PAGE}#{code.value.lower()}"
+        yield "helpUri", code_address(codes_address(documentation, version), code)
     if code in _CURES:
         yield "help", {"text": _CURES[code]}
 

@@ -7,6 +7,7 @@ import click
 from msgspec.structs import replace
 
 from answers.manifests.check import CheckedFinding, CheckReport
+from findings.documentation import code_address
 from findings.finding import Severity
 from findings.text import count_text, printable, reference_text
 
@@ -15,11 +16,12 @@ ALIKE: Final = 4
 """Objects with equal findings from which on only the first of them is shown."""
 
 
-def format_report(report: CheckReport, limit: int | None = None) -> Iterator[str]:
-    """Yield a line for each finding, with its file and line, and the totals at the end.
+def format_report(report: CheckReport, limit: int | None = None, codes: str = "") -> Iterator[str]:
+    """Yield a line for each finding, with its file and line, then the totals, and the way to more about an error.
 
     Args:
         limit: Findings that are shown; equal ones on many objects count once.
+        codes: The address of the page that explains codes; empty where none is published.
     """
     groups = list(_groups(report.shown))
     for group in groups[:limit]:
@@ -32,6 +34,10 @@ def format_report(report: CheckReport, limit: int | None = None) -> Iterator[str
     )
     ignored_count = f"; {report.ignored} ignored" if report.ignored else ""
     yield f"{count_text(report.objects, 'object')} checked: {totals}{ignored_count}"
+    first = next((entry.finding.code for entry in report.shown if entry.finding.is_error), None)
+    if first is not None:
+        address = f", or {code_address(codes, first)}" if codes else ""
+        yield f"more: drawbridge explain {first}{address}"
 
 
 def _groups(entries: Iterable[CheckedFinding]) -> Iterator[Sequence[CheckedFinding]]:
