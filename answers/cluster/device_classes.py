@@ -19,6 +19,12 @@ _PRODUCTS: Final = ("productName", "product", "modelName", "model")
 """Attributes with the name of a product; the first that a device has counts."""
 _PROFILE: Final = "profile"
 """The attribute with the profile of a MIG device."""
+_IDENTIFIERS: Final = re.compile(
+    "id$|serial|addr|bus|parent|root|name|index|version|rdmadevice", re.IGNORECASE
+)
+"""Names of attributes with a device, its place or its software, rather than a kind of devices."""
+_MAX_KINDS: Final = 8
+"""Values of an attribute by which devices of one product are divided."""
 _NOT_IN_NAMES: Final = re.compile(r"[^a-z0-9.]+")
 
 SelectedDevices = tuple[PublishedDevice, ...] | str
@@ -116,7 +122,7 @@ class _Group(msgspec.Struct, frozen=True, kw_only=True):
 def suggest_classes(
     devices: Iterable[PublishedDevice], devices_by_class: Mapping[str, SelectedDevices]
 ) -> Iterator[Suggestion]:
-    """Yield classes for each driver, type, product and MIG profile that no class is only about.
+    """Yield classes for each driver, type, product, MIG profile and kind of these that no class is only about.
 
     Args:
         devices_by_class: The devices of the classes that there are.
@@ -156,26 +162,54 @@ def _groups(devices: Iterable[PublishedDevice]) -> Iterator[_Group]:
             )
         for kind, devices_of_type in by_type.items():
             own = ((_TYPE, kind),) if kind else ()
+            of_type = _Group(
+                driver=driver,
+                values=own,
+                label=kind,
+                qualifier="all-",
+                devices=frozenset(devices_of_type),
+            )
             if kind:
-                yield _Group(
-                    driver=driver,
-                    values=own,
-                    label=kind,
-                    qualifier="all-",
-                    devices=frozenset(devices_of_type),
-                )
+                yield of_type
             attribute = _model_attribute(devices_of_type)
+            if not any(text_attribute(device, attribute) for device in devices_of_type):
+                yield from _kinds(of_type)
             for value, devices_of_value in _by_attribute(devices_of_type, attribute).items():
                 if value:
                     label = f"{kind}-{value}" if kind else value
-                    values = (*own, (attribute, value))
-                    yield _Group(
+                    group = _Group(
                         driver=driver,
-                        values=values,
+                        values=(*own, (attribute, value)),
                         label=label,
                         qualifier="only-",
                         devices=frozenset(devices_of_value),
                     )
+                    yield group
+                    yield from _kinds(group)
+
+
+def _kinds(group: _Group) -> Iterator[_Group]:
+    """Yield the parts of a group by each text attribute with few values."""
+    names = {
+        name.removeprefix(f"{group.driver}/")
+        for device in group.devices
+        for name in device.device.attributes or ()
+    }
+    for name in sorted(names):
+        if "/" in name or (name not in _PRODUCTS and _IDENTIFIERS.search(name)):
+            continue
+        by_value = _by_attribute(group.devices, name)
+        if not 1 < len(by_value) <= min(_MAX_KINDS, len(group.devices) - 1):
+            continue
+        for value, devices in by_value.items():
+            if value:
+                yield msgspec.structs.replace(
+                    group,
+                    values=(*group.values, (name, value)),
+                    label=f"{group.label}-{value}" if group.label else value,
+                    qualifier="only-",
+                    devices=frozenset(devices),
+                )
 
 
 def _model_attribute(devices: Sequence[PublishedDevice]) -> str:

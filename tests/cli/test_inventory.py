@@ -122,6 +122,64 @@ def test_a_class_is_suggested_for_each_product_and_mig_profile() -> None:
     ]
 
 
+def moded(*modes: str, **attributes: str) -> list[Document]:
+    """Parts of devices with these modes, two parts of each device, and further attributes of all."""
+    return [
+        typed(
+            f"gpu-{number}",
+            "gpu",
+            uuid=f"GPU-{number}",
+            parentUUID=f"GPU-{number // 2}",
+            partitioningMode=mode,
+            **attributes,
+        )
+        for number, mode in enumerate(modes)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("devices", "want"),
+    [
+        (
+            moded("None", "None", "MPS", productName="Acme"),
+            {"gpu-acme-mps": 1, "gpu-acme-none": 2},
+        ),
+        (moded("None", "None", "MPS"), {"gpu-mps": 1, "gpu-none": 2}),
+        (moded("None", "None", "None"), {}),
+        (moded(*"aabcdefgh"), {"gpu-a": 2, **dict.fromkeys((f"gpu-{x}" for x in "bcdefgh"), 1)}),
+        (moded(*"aabcdefghi"), {}),
+        (moded("None", "MPS"), {}),
+    ],
+    ids=[
+        *("of one product", "without a product", "of one mode"),
+        *("of eight values", "of nine values", "of as many values as devices"),
+    ],
+)
+def test_a_class_is_suggested_for_each_kind_of_one_product(
+    devices: list[Document], want: dict[str, int]
+) -> None:
+    slice_ = slice_of("node-a", *devices)
+
+    suggestions = inventory_answer(device_class(), node("node-a"), slice_)["suggestions"]
+
+    assert want == {
+        entry["name"].removesuffix(f".{DRIVER}"): entry["devices"] for entry in suggestions
+    }
+
+
+def test_parts_of_a_suggestion_are_selected_by_both_values() -> None:
+    slice_ = slice_of("node-a", *moded("None", "None", "MPS", productName="Acme"))
+
+    suggestions = inventory_answer(device_class(), node("node-a"), slice_)["suggestions"]
+
+    (expression,) = (entry["expression"] for entry in suggestions if "mps" in entry["name"])
+    attributes = f'device.attributes["{DRIVER}"]'
+    assert expression == (
+        f'{SELECTS_TYPE}"gpu" && {attributes}.?productName.orValue("") == "Acme" && '
+        f'{attributes}.?partitioningMode.orValue("") == "MPS"'
+    )
+
+
 def test_a_suggested_name_is_not_that_of_another_class() -> None:
     device_class_ = device_class(f"mig.{DRIVER}")
     slice_ = slice_of("node-a", typed("a", "gpu"), typed("b", "mig"))
