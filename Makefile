@@ -181,7 +181,7 @@ chaos: setup ## schedules of the allocation protocol, faults that are planted in
 .PHONY: rehearsal
 rehearsal: setup ## a cluster of 41 nodes moves to DRA by the runbooks of a plan, checked by a program without our code; half an hour at most
 	DRAWBRIDGE_E2E_REHEARSAL=1 timeout 30m $(PYTEST) $(UNIT) -s -m e2e e2e/test_adopt_migration.py
-	$(PYTEST) $(UNIT) -m long e2e/test_adopt_rehearse.py
+	$(PYTEST) $(UNIT) -m long e2e/test_adopt_rehearse.py tests/cli/test_plan_large.py
 
 .PHONY: attack
 attack: setup ## what attackers cost honest pods and the bridge, beside the same floods without our webhooks; ARGS="--only editor --runs 1 --honest 20 --devices 256", OUT=file for JSON lines
