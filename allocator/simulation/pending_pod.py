@@ -1,7 +1,7 @@
 """The explanation of a pending pod, in one line: each node's shortage, and a remedy.
 
-    2 nodes: 4/8 devices in use, 4/8 have memory 16Gi (< 40Gi). 1 node: node is unschedulable.
-    Closest fit: request memory 16Gi (n1).
+    Closest fit: request memory 16Gi (n1). 2 nodes: 4/8 devices in use, 4/8 have memory 16Gi (< 40Gi).
+    1 node: node is unschedulable.
 
 Where a node has the devices, it is named first, with what keeps the pod from it: `allocator.simulation.pending_cause`.
 The verdict is the simulation's, and the reasons are those of `allocator.explain.node`. Pods that are
@@ -265,12 +265,13 @@ def _explanation(note: str, reasons: Sequence[tuple[str, str]], cause: Cause) ->
 
 
 def _note(groups: Sequence[NodeGroup], help_: Sequence[str], head: str) -> str:
-    beginning = f"{shorten_encoded(head, _MAX_HELP)}. " if head else ""
-    helping = ". ".join(shorten_encoded(sentence, _MAX_HELP) for sentence in help_)
-    room = MAX_NOTE - len(helping.encode()) - len(beginning.encode()) - 3
+    # What helps comes before the reasons, of which there may be many.
+    sentences = [*([head] if head else []), *help_]
+    beginning = "".join(f"{shorten_encoded(sentence, _MAX_HELP)}. " for sentence in sentences)
+    room = MAX_NOTE - len(beginning.encode()) - 1
     lines = [f"{count_nodes(len(group.nodes))}: {_messages(group)}" for group in groups]
     text = join_within(lines, room, "group") or "the cluster has no nodes"
-    return f"{beginning}{text}. {helping}." if helping else f"{beginning}{text}."
+    return f"{beginning}{text}."
 
 
 def _messages(group: NodeGroup) -> str:

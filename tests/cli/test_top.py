@@ -231,7 +231,7 @@ def test_waiting_pods_have_their_reason() -> None:
 
     by_pod = {group["pods"][0]: group["reason"] for group in waiting}
     assert by_pod.keys() == {"team/waiter", "old/next"}
-    assert by_pod["team/waiter"].startswith("1 node: 2/2 devices in use. 1 node: 1/2 devices")
+    assert "1 node: 2/2 devices in use. 1 node: 1/2 devices" in by_pod["team/waiter"]
     assert not by_pod["old/next"]
     assert "drawbridge why pod next -n old" in top("waiting", state=STATE).stdout
 
@@ -261,8 +261,8 @@ def test_the_closest_fit_of_a_waiting_translated_pod_is_in_its_keys() -> None:
 
     (group,) = answer("waiting", state=(*cluster, *translated))["waiting"]
 
-    assert group["reason"].endswith(
-        "Closest fit: write nvidia.com/gpumem: 81920 to fit node hami-1."
+    assert group["reason"].startswith(
+        "Closest fit: write nvidia.com/gpumem: 81920 to fit node hami-1. "
     )
 
 

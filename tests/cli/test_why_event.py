@@ -51,7 +51,7 @@ def test_the_event_of_a_translated_pod_names_what_to_write_into_its_keys() -> No
     _, note = event_of("train", "-", stdin=dump_yaml((*state, *answer(large)["objects"])))
 
     assert note is not None
-    assert note.endswith("Closest fit: write nvidia.com/gpumem: 81920 to fit node hami-1.")
+    assert note.startswith("Closest fit: write nvidia.com/gpumem: 81920 to fit node hami-1. ")
 
 
 def test_a_pod_with_a_place_gets_no_explanation() -> None:

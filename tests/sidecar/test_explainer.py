@@ -28,7 +28,7 @@ from testing.too_large_pod import LARGE_FIT, put_large_pod
 
 DRIVER = "gpu.example.com"
 NO_DEVICES = unresolvable(Code.NO_DEVICES, "no node has free devices for the pod's ResourceClaims")
-FEW = "1 node: only 1 suitable device, 2 requested. Closest fit: request 1 device (node-1)."
+FEW = "Closest fit: request 1 device (node-1). 1 node: only 1 suitable device, 2 requested."
 
 
 class Recorder:

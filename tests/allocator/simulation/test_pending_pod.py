@@ -125,7 +125,7 @@ ONE_LEFT = World(claims=[held_claim("gpu-0")])
 ROWS = (
     Row(None, "there is a place", World()),
     Row(
-        "1 node: 1/2 devices in use; only 1 suitable device, 2 requested. Closest fit: request 1 device (node-1). Fits node-1 unchanged once its devices are free.",
+        "Closest fit: request 1 device (node-1). Fits node-1 unchanged once its devices are free. 1 node: 1/2 devices in use; only 1 suitable device, 2 requested.",
         "in use: both what would do now and what would do later",
         ONE_LEFT,
     ),
@@ -135,7 +135,7 @@ ROWS = (
         World(nodes=[cordoned_node("node-1")]),
     ),
     Row(
-        "1 node: only 2 suitable devices, 3 requested. 2 nodes: node is unschedulable. Closest fit: request 2 devices (node-1).",
+        "Closest fit: request 2 devices (node-1). 1 node: only 2 suitable devices, 3 requested. 2 nodes: node is unschedulable.",
         "devices come before nodes, however many",
         World(
             nodes=[node("node-1"), cordoned_node("n2"), cordoned_node("n3")],
@@ -277,9 +277,9 @@ def test_the_closest_fit_of_a_translated_pod_says_that_it_is_in_the_units_of_its
     answer_ = cluster_world.answer(translated)
 
     assert answer_ is not None
-    assert answer_.note.endswith(
-        " Closest fit in the claim's units: request 1 device (node-1). "
-        "Once devices are free, in the claim's units: request 2 devices (node-1)."
+    assert answer_.note.startswith(
+        "Closest fit in the claim's units: request 1 device (node-1). "
+        "Once devices are free, in the claim's units: request 2 devices (node-1). "
     )
 
 
@@ -295,7 +295,7 @@ def test_the_closest_fit_of_a_translated_pod_is_in_its_keys_where_they_are_known
     answer_ = explain_pending_pod(ONE_LEFT.cluster(), pod_projection, GPU, {}, reword=in_keys)
 
     assert answer_ is not None
-    assert " Closest fit: write example.com/gpu: 1. " in answer_.note
+    assert "Closest fit: write example.com/gpu: 1. " in answer_.note
     assert {("default", "a"): 0} == pod_projection.entries
 
 
@@ -395,7 +395,8 @@ def test_a_note_is_no_longer_than_an_event_holds() -> None:
 
     assert answer_ is not None
     assert len(answer_.note.encode()) <= MAX_NOTE
-    assert "more groups. Closest fit: " in answer_.note
+    assert answer_.note.startswith("Closest fit: ")
+    assert answer_.note.endswith(" more groups.")
 
 
 def test_names_of_other_namespaces_are_not_shown() -> None:
