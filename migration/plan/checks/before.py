@@ -31,13 +31,13 @@ from migration.plan.checks.checks import (
 )
 from migration.plan.checks.tolerations import check_tolerations
 from migration.plan.checks.unchanged import check_unchanged
+from migration.plan.facts.device_plugins import DevicePlugins
 from migration.plan.facts.driver_daemon_sets import find_waiting
 from migration.plan.facts.environment import (
     KUSTOMIZE,
     REVERTING,
     changes,
     managed_note,
-    plugin_misgiving,
     read_managed,
 )
 from migration.plan.facts.kept_away import missing_labels
@@ -176,8 +176,9 @@ def _check_budgets(node: str, view: ClusterView) -> Iterator[Check]:
 
 def _check_environment(plan: Plan, wave: Wave, view: ClusterView) -> Iterator[Check]:
     """Yield the checks of everything else in the cluster that would make a wave fail."""
+    plugins = DevicePlugins(view.objects)
     for node in wave.nodes:
-        reason = plugin_misgiving(node, plan.plugin_label, view.objects)
+        reason = plugins.misgiving(node, plan.plugin_label)
         if reason and DAEMON_SETS in view.unreadable:
             yield note_check(f"Node//{node.name}", f"{DAEMON_SETS} cannot be read: {reason}")
         elif reason:

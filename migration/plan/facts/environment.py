@@ -23,17 +23,14 @@ from kube.names import FIELD_MANAGERS, TRANSLATE_LABEL, TRANSLATE_SELECTED
 from migration.assessment.blockers import STOP_SHARING
 from migration.assessment.evidence import list_at, mapping_at, text_map
 from migration.assessment.node_devices import Source
+from migration.plan.facts.device_plugins import DevicePlugins
 from migration.plan.facts.neighbours import statement_note
 from migration.plan.facts.selecting import selecting_notes
 from migration.plan.facts.vendors import (
-    NVIDIA,
-    OPERATOR_PREFIX,
     hami_notes,
     is_koordlet,
-    is_managed,
-    is_plugin,
 )
-from migration.plan.model.plan import Held, Plan, PlannedNode, Wave, is_name
+from migration.plan.model.plan import Held, Plan, Wave, is_name
 from translation.cluster.component_statements import Component, Statement, Topic, statements_about
 from translation.model.intents import Vocabulary
 from translation.reading.claim_blind_objects import MAX_KEYS, find_named_keys
@@ -42,7 +39,6 @@ from translation.vocabularies.nvidia import SHARED_SUFFIX
 SCALE_DOWN_DISABLED: Final = "cluster-autoscaler.kubernetes.io/scale-down-disabled"
 DO_NOT_DISRUPT: Final = "karpenter.sh/do-not-disrupt"
 KUSTOMIZE: Final = "kustomize"
-GKE_PLUGIN_LABEL: Final = "gke-no-default-nvidia-gpu-device-plugin=true"
 _KARPENTER: Final = "karpenter.sh/nodepool"
 _POOLS: Final = (
     _KARPENTER,
@@ -151,36 +147,6 @@ def guard_annotations(node: Mapping[str, Any]) -> tuple[str, ...]:
     return () if key in mapping_at(node, "metadata", "annotations") else (key,)
 
 
-def plugin_misgiving(node: PlannedNode, plugin_label: str, objects: Sequence[SourceObject]) -> str:
-    """Explain that a node's device plugin would stay at its switch; empty if it leaves.
-
-    Args:
-        node: The node with the labels that it gets.
-        plugin_label: The confirmed label that keeps the plugin away; empty without one.
-        objects: The cluster's objects.
-    """
-    has_operator = any(label.startswith(OPERATOR_PREFIX) for label in node.labels)
-    if node.source != Source.DEVICE_PLUGIN or NVIDIA not in node.devices:
-        return ""
-    if has_operator or plugin_label:
-        return ""
-    plugins = [source for source in objects if source.kind == DAEMON_SET and is_plugin(source)]
-    managed = [source for source in plugins if is_managed(source)]
-    fix = "name a label that keeps it away with plan --plugin-label KEY=VALUE"
-    if not plugins:
-        return (
-            "no DaemonSet of a device plugin is in the cluster, so the plugin may be part of the "
-            f"node's image or managed by the cloud, and would stay beside the DRA driver: {fix}"
-        )
-    if len(managed) == len(plugins):
-        source = managed[0]
-        return (
-            f"DaemonSet {source.namespace or 'default'}/{source.name} is managed by the cloud, which takes a "
-            f"patch back: {fix}, on GKE {GKE_PLUGIN_LABEL}"
-        )
-    return ""
-
-
 def with_environment(
     plan: Plan,
     objects: Sequence[SourceObject],
@@ -196,6 +162,7 @@ def with_environment(
         nodes_by_use: The nodes by the pods that run there.
     """
     plan = msgspec.structs.replace(plan, managed=read_managed(objects, plan))
+    plugins = DevicePlugins(objects)
     waves = (
         msgspec.structs.replace(
             wave,
@@ -203,6 +170,7 @@ def with_environment(
             notes=(
                 *wave.notes,
                 *(_mapping_notes(plan) if wave.wave == 1 else ()),
+                *_plugin_notes(wave, plan.plugin_label, plugins),
                 *environment_notes(plan, wave, objects, nodes_by_use),
                 *_quota_notes(wave, objects, vocabularies),
                 *_queue_notes(wave, objects),
@@ -293,6 +261,16 @@ def _native_queue_notes(
                 )
 
 
+def _plugin_notes(wave: Wave, plugin_label: str, plugins: DevicePlugins) -> Iterator[str]:
+    """Yield a note for each reason that device plugins of the wave's nodes would stay."""
+    nodes_of: dict[str, list[str]] = {}
+    for node in wave.nodes:
+        if misgiving := plugins.misgiving(node, plugin_label):
+            nodes_of.setdefault(misgiving, []).append(node.name)
+    for misgiving, names in nodes_of.items():
+        yield f"a device plugin, on {join_names(sorted(names))}: {misgiving}"
+
+
 def environment_notes(
     plan: Plan, wave: Wave, objects: Sequence[SourceObject], nodes_by_use: NodesByUse
 ) -> Iterator[str]:
@@ -304,8 +282,6 @@ def environment_notes(
         objects: The cluster's objects.
         nodes_by_use: The nodes by the pods that run there.
     """
-    misgivings = (plugin_misgiving(node, plan.plugin_label, objects) for node in wave.nodes)
-    yield from dict.fromkeys(f"a device plugin: {text}" for text in misgivings if text)
     earlier = [entry for entry in plan.waves if entry.wave < wave.wave]
     yield from hami_notes(wave, earlier, nodes_by_use.hami)
     yield from _koordlet_notes(wave, objects)

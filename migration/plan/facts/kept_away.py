@@ -7,13 +7,14 @@ Sources: koordinator-sh/koordinator pkg/koordlet/statesinformer (koordlet has no
 kubernetes-sigs/dra-driver-nvidia-gpu (no device plugin beside it).
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final
 
 from kube.api.workloads import DAEMON_SET
 from kube.manifests.source import SourceObject
 from migration.assessment.evidence import list_at, mapping_at
 from migration.assessment.node_devices import Source
+from migration.plan.facts.device_plugins import DevicePlugins
 from migration.plan.facts.vendors import (
     NVIDIA_LABEL,
     driver_label,
@@ -27,12 +28,12 @@ SWITCHED: Final = f"{NVIDIA_LABEL}=true"
 
 
 def kept_away(
-    objects: Iterable[SourceObject], operator: str, nodes: Iterable[PlannedNode]
+    objects: Collection[SourceObject], operator: str, nodes: Collection[PlannedNode]
 ) -> tuple[PluginDaemonSet, ...]:
     """Return the DaemonSets that do not stay away from switched nodes by themselves.
 
-    The device plugins of the GPU Operator and of HAMi follow labels of their own, and what a cloud
-    manages is put back as it was.
+    The device plugins of the GPU Operator and of HAMi follow labels of their own, what a cloud
+    manages is put back as it was, and a plugin that comes to none of the nodes stays as it is.
 
     Args:
         objects: The cluster's objects.
@@ -43,11 +44,15 @@ def kept_away(
         driver for node in nodes if node.source == Source.KOORDINATOR for driver in node.devices
     }
     koordinator = tuple("=".join(driver_label(driver)) for driver in sorted(drivers))
+    plugins = DevicePlugins(objects)
+    serving = {
+        (source.namespace, source.name) for node in nodes for source in plugins.of_node(node.name)
+    }
     entries = (
         _kept_away(source, (SWITCHED,) if is_plugin(source) else koordinator)
         for source in objects
         if source.kind == DAEMON_SET
-        and (is_koordlet(source) or (is_plugin(source) and not operator))
+        and (is_koordlet(source) or ((source.namespace, source.name) in serving and not operator))
         and not is_managed(source)
     )
     return tuple(entry for entry in entries if entry is not None)
