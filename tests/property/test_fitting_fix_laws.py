@@ -1,6 +1,7 @@
 """The law of a closest fit in keys: written as it is printed, it lets the pod be admitted and fit.
 
-Only where the amount is a fraction, TFLOPS or a sum over containers may a fix be in the claim's units.
+Only where the amount is a fraction, TFLOPS or a sum over containers, or where an init container has a part
+in it, may a fix be in the claim's units.
 """
 
 import copy
@@ -141,10 +142,18 @@ def errors(document: Document, path: Any) -> list[Finding]:
     return [finding for finding in checked.findings if finding.is_error]
 
 
-def requesting(vocabulary: str, *amounts: Mapping[str, str]) -> Document:
-    """Return a pod with amounts, in a container each or in annotations."""
+def requesting(
+    vocabulary: str, *amounts: Mapping[str, str], first: Mapping[str, str] | None = None
+) -> Document:
+    """Return a pod with amounts, in a container each or in annotations.
+
+    Args:
+        first: The amounts of an init container; None without one.
+    """
     if not CASES[vocabulary].in_annotations:
-        return pod(*(container(name, values) for name, values in zip("ab", amounts, strict=False)))
+        init = [container("first", first)] if first is not None else []
+        containers = (container(name, values) for name, values in zip("ab", amounts, strict=False))
+        return pod(*containers, init=init)
     labels = {"tensor-fusion.ai/enabled": "true"}
     document: Any = pod(container("a"), annotations=amounts[0], labels=labels)
     if vocabulary == "kai":
@@ -154,13 +163,14 @@ def requesting(vocabulary: str, *amounts: Mapping[str, str]) -> Document:
 
 @st.composite
 def pods(draw: st.DrawFn, vocabulary: str) -> Document:
-    """Pods of a vocabulary, of up to two containers."""
+    """Pods of a vocabulary, of up to two containers and an init container."""
     keys = draw(st.sampled_from(list(CASES[vocabulary].keys)))
     amounts = [
         {key: draw(st.sampled_from(list(values))) for key, values in keys.items()}
-        for _ in range(draw(st.integers(1, 2)))
+        for _ in range(draw(st.integers(2, 3)))
     ]
-    return requesting(vocabulary, *amounts)
+    first = amounts.pop() if draw(st.booleans()) else None
+    return requesting(vocabulary, *amounts[:2], first=first)
 
 
 def readings(fix: str) -> Iterator[Sequence[tuple[str, str, str]]]:
@@ -181,7 +191,7 @@ def with_values(document: Document, values: Sequence[tuple[str, str, str]]) -> D
         if key in annotations:
             annotations[key] = amount
             continue
-        for entry in spec["containers"]:
+        for entry in (*spec["containers"], *spec.get("initContainers", ())):
             resources = entry.get("resources", {})
             if key in resources.get("limits", {}) and name in ("", entry["name"]):
                 resources["limits"][key] = resources["requests"][key] = amount
@@ -189,14 +199,17 @@ def with_values(document: Document, values: Sequence[tuple[str, str, str]]) -> D
 
 
 def may_be_in_claim_units(document: Document) -> bool:
-    """Return True for a pod with an amount that is a fraction, TFLOPS or a sum over containers."""
+    """Return True for a pod with an amount that is a fraction, TFLOPS or a sum over containers.
+
+    An init container for more devices than an app container gets several requests, which no one value lowers.
+    """
     spec = document["spec"]
     keys = [
         key for entry in spec["containers"] for key in entry.get("resources", {}).get("limits", {})
     ]
     names = (*keys, *document["metadata"].get("annotations", {}))
     is_part = any(word in name for name in names for word in _WITHOUT_VALUE)
-    return is_part or len(set(keys)) < len(keys)
+    return is_part or len(set(keys)) < len(keys) or "initContainers" in spec
 
 
 def test_each_vocabulary_with_amounts_has_a_case() -> None:

@@ -173,6 +173,24 @@ CASES = (
         ((capacity("cores"), "40"),),
     ),
     Case(
+        "an init container that uses the devices of the app container with the value",
+        "write huawei.com/Ascend910B3: 1 in container first to fit node n",
+        pod(
+            container("main", {"huawei.com/Ascend910B3": 1}),
+            init=[container("first", {"huawei.com/Ascend910B3": 4})],
+        ),
+        ((count(), "1"),),
+    ),
+    Case(
+        "a number of devices of an init container and an app container",
+        "write amd.com/gpu: 8 in container main, amd.com/gpu: 8 in container first to fit node n",
+        pod(
+            container("main", {"amd.com/gpu": 9}),
+            init=[container("first", {"amd.com/gpu": 9})],
+        ),
+        ((count(), "8"),),
+    ),
+    Case(
         "two init containers and an app container, all of which need more than fits",
         "write nvidia.com/gpumem: 2000 in container b, nvidia.com/gpumem: 2000 in container main, "
         "nvidia.com/gpumem: 2000 in container a to fit node n",

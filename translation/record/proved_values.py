@@ -48,9 +48,12 @@ def find_key_fixes(
         fixes = _in_proportion(proportions(amounts), translation)
         if fixes and is_proved(amounts, fixes, translation):
             return fixes
-        fixes = _with_next_largest(amounts, fixes, translation) if fixes else ()
-        if fixes and is_proved(amounts, fixes, translation):
-            return fixes
+        for further in (
+            _with_next_largest(amounts, fixes, translation),
+            _with_init_containers(fixes, translation),
+        ):
+            if fixes and further and is_proved(amounts, further, translation):
+                return further
     return _fixes_of_totals(amounts, translation) or find_addition(amounts, translation)
 
 
@@ -81,6 +84,23 @@ def _with_next_largest(
         if not further:
             break
         values |= {fix.path: fix for fix in further}
+    return tuple(values.values())
+
+
+def _with_init_containers(
+    fixes: tuple[KeyFix, ...], translation: RecordedTranslation
+) -> tuple[KeyFix, ...]:
+    """Return values of keys with the same ones for each init container that has more of a key."""
+    values = {fix.path: fix for fix in fixes}
+    for fix in fixes:
+        for container in translation.record.containers:
+            place = translation.paths.get(container.name)
+            limit = container.limits.get(fix.key)
+            runs_first = container.init and not container.sidecar
+            if place is None or limit is None or not runs_first or limit <= fix.amount:
+                continue
+            path = place.child("resources", "limits").key(fix.key)
+            values.setdefault(path, replace(fix, container=container.name, path=path))
     return tuple(values.values())
 
 
@@ -260,7 +280,13 @@ def is_proved(
     """
     before = derive_record(translation.record, translation)
     after = derive_record(_changed(translation.record, fixes), translation)
-    if before is None or after is None or len(before) != len(after):
+    if before is None or after is None:
+        return False
+    if len(after) < len(before):
+        # An init container with less uses the devices of another one, so its own claim is gone.
+        labels = {claim.label for claim in after}
+        before = tuple(claim for claim in before if claim.label in labels)
+    if len(before) != len(after):
         return False
     fields: dict[Hashable, list[FittingAmount]] = {}
     for claim, amount in amounts:
@@ -309,11 +335,9 @@ def _is_same_but_for(old: Claim, new: Claim, amounts: Sequence[FittingAmount]) -
         if requested is None or not ZERO < requested <= amount.amount:
             return False
     fields = list(dict.fromkeys(amount.field for amount in amounts))
-    # The largest of several init containers is the first.
-    is_same = (old.label, frozenset(old.uses), old.drivers) == (
-        new.label,
-        frozenset(new.uses),
-        new.drivers,
+    # The largest of several init containers is the first. Init containers that need less use more claims of others.
+    is_same = (old.label, old.drivers) == (new.label, new.drivers) and set(old.uses) <= set(
+        new.uses
     )
     old_devices, new_devices = devices_without(old, fields), devices_without(new, fields)
     # A single device has no constraint to others, and fewer constraints fit wherever more of them do.
