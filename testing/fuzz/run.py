@@ -39,8 +39,10 @@ WARM_UP: Final = 0.25
 """Part of a run after which the process should have the memory that it needs."""
 MAX_GROWTH_MIB: Final = 24
 """The memory that may be in use at the end and was not after the warm-up, all caches empty."""
-MAX_PEAK_MIB: Final = 512
-"""The memory limit of the webhook's container, though this process also makes the reviews."""
+MAX_ADDED_MIB: Final = 256
+"""The memory that a call may add while it is answered: half of the limit of the webhook's container."""
+LARGE_BYTES: Final = 2**20
+"""Bytes of a call from which the memory that it adds is measured."""
 MAX_BLOCK_BYTES: Final = 512
 """The largest block of Python's own allocator; larger ones come from the C library."""
 ATTEMPTS: Final = 3
@@ -89,7 +91,7 @@ class Report(msgspec.Struct, kw_only=True):
         default_factory=lambda: dict.fromkeys(MEASURES, Costliest())
     )
     growth_mib: float = 0.0
-    peak_mib: float = 0.0
+    added_mib: float = 0.0
     failures: list[Failure] = msgspec.field(default_factory=list)
     complaints: int = 0
 
@@ -113,7 +115,7 @@ async def _run(seed: int, reviews: int, part: int, checks_costs: bool) -> Report
     async with standing(validated_in) as stand:
         # What large bodies leave behind as holes in the heap comes before all others: no growth.
         for call in largest(Random(seed)):
-            await stand.ask(call)
+            await _ask(stand, call, report)
         gc.collect()
         caches = _function_caches()
         gc.freeze()
@@ -134,7 +136,6 @@ async def _run(seed: int, reviews: int, part: int, checks_costs: bool) -> Report
             if number == int(reviews * WARM_UP):
                 early_bytes = _bytes_in_use(stand, caches)
         report.growth_mib = (_bytes_in_use(stand, caches) - early_bytes) / 2**20
-    report.peak_mib = _peak_mib()
     gc.unfreeze()
     return report
 
@@ -143,7 +144,7 @@ async def _complaints_about(
     stand: Stand, call: Call, number: int, report: Report, checks_costs: bool
 ) -> list[str]:
     """Ask, count, and return the faults."""
-    answer = await stand.ask(call)
+    answer = await _ask(stand, call, report)
     complaints_ = list(complaints(call, answer, stand.log))
     report.reviews += 1
     report.kinds[call.kind.partition(":")[0]] += 1
@@ -246,8 +247,23 @@ def _bytes_in_use(stand: Stand, caches: "Iterable[_lru_cache_wrapper[Any]]") -> 
     return sys.getallocatedblocks() * MAX_BLOCK_BYTES + large_bytes
 
 
-def _peak_mib() -> float:
-    return _status_mib("VmHWM")
+async def _ask(stand: Stand, call: Call, report: Report) -> Answer | None:
+    """Return the answer to a call, and report the memory that a large one adds.
+
+    What this process takes to make reviews and to look at answers does not count.
+    """
+    if len(call.bytes) < LARGE_BYTES:
+        return await stand.ask(call)
+    _forget_peak()
+    before_mib = _status_mib("VmRSS")
+    answer = await stand.ask(call)
+    report.added_mib = max(report.added_mib, _status_mib("VmHWM") - before_mib)
+    return answer
+
+
+def _forget_peak() -> None:
+    """Have the kernel begin a new peak of our memory, at its present size."""
+    Path("/proc/self/clear_refs").write_text("5")
 
 
 def _status_mib(name: str) -> float:
