@@ -7,7 +7,7 @@ from typing import Any, Final
 import click
 import msgspec
 
-from findings.text import inert_line, printable
+from findings.text import inert_line, join_names, printable
 
 MARGIN: Final = 12
 """Columns before a row's text, which hold its label."""
@@ -95,3 +95,19 @@ def format_table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
         for row in cells
     )
+
+
+def fit_names(names: Sequence[str], width: int, least: int = 3) -> str:
+    """Return the first names, as many as a width holds and at least a few, and the number of further ones.
+
+    >>> fit_names(("gpu-1", "gpu-2", "gpu-3", "gpu-4"), 26)
+    'gpu-1, gpu-2, gpu-3, gpu-4'
+    >>> fit_names(("gpu-1", "gpu-2", "gpu-3", "gpu-4"), 25)
+    'gpu-1, gpu-2, gpu-3 and 1 more'
+    """
+    # A name and its comma take three columns or more.
+    for limit in range(min(len(names), width // 3 + 1), least, -1):
+        text = join_names(names, limit)
+        if len(printable(text)) <= width:
+            return text
+    return join_names(names, least)

@@ -1,21 +1,27 @@
 """The table of `drawbridge plan`."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final, NamedTuple
 
-from cli.output.layout import Row, drop_repeated_labels, format_rows, format_table
-from findings.text import count_text, join_names, reference_text
+from cli.output.layout import Row, drop_repeated_labels, fit_names, format_rows, format_table
+from findings.text import count_text, join_names, printable, reference_text
 from migration.plan.model.plan import Held, Plan, Wave
 
-_SHOWN = 3
+_NAMES: Final = ("NODES", "NAMESPACES")
+"""The columns that list names."""
+_HEAD: Final = (
+    *("WAVE", *_NAMES, "WORKLOADS", "LEAVING PODS", "EVICTED OF THEM"),
+    *("FREE FOR KEYS", "FREE FOR CLAIMS"),
+)
 
 
-def format_plan(plan: Plan, width: int) -> str:
-    """Return the waves as a table, and below it the objects without a wave."""
-    head = (
-        *("WAVE", "NODES", "NAMESPACES", "WORKLOADS", "LEAVING PODS", "EVICTED OF THEM"),
-        *("FREE FOR KEYS", "FREE FOR CLAIMS"),
-    )
-    table = format_table(head, map(_cells, plan.waves)) if plan.waves else ""
+def format_plan(plan: Plan, width: int, table_width: int = 0) -> str:
+    """Return the waves as a table, and below it the objects without a wave.
+
+    Args:
+        table_width: The columns that longer lists of names may fill; 0 for short lists.
+    """
+    table = _format_waves(plan.waves, table_width) if plan.waves else ""
     waves_of: dict[str, list[str]] = {}
     for wave in plan.waves:
         for note in wave.notes:
@@ -61,11 +67,46 @@ def _held_rows(entries: Iterable[Held]) -> Iterator[Row]:
             yield Row(label="fix", text=fix)
 
 
-def _cells(wave: Wave) -> tuple[object, ...]:
+def _format_waves(waves: Sequence[Wave], width: int) -> str:
+    lists = [(tuple(node.name for node in wave.nodes), namespace_texts(wave)) for wave in waves]
+    table = format_table(_HEAD, map(_cells, waves, [map(_join_names, pair) for pair in lists]))
+    if not width:
+        return table
+    spare = max(0, width - max(map(len, table.split("\n"))))
+    nodes, namespaces = (
+        _needed_columns(head, column)
+        for head, column in zip(_NAMES, zip(*lists, strict=True), strict=True)
+    )
+    # The nodes get half of the spare columns, and those that the namespaces do not need.
+    for_nodes = min(nodes.lacking, max(spare // 2, spare - namespaces.lacking))
+    for_namespaces = min(namespaces.lacking, spare - for_nodes)
+    widths = (nodes.short + for_nodes, namespaces.short + for_namespaces)
+    filled = [
+        [fit_names(names, columns) or "-" for names, columns in zip(pair, widths, strict=True)]
+        for pair in lists
+    ]
+    return format_table(_HEAD, map(_cells, waves, filled))
+
+
+class _Columns(NamedTuple):
+    """The columns of a short list of names, and those that all names need beside them."""
+
+    short: int
+    lacking: int
+
+
+def _needed_columns(head: str, lists: Iterable[tuple[str, ...]]) -> _Columns:
+    short, whole = len(head), 0
+    for names in lists:
+        short = max(short, len(printable(_join_names(names))))
+        whole = max(whole, len(printable(", ".join(names))))
+    return _Columns(short, max(0, whole - short))
+
+
+def _cells(wave: Wave, names: Iterable[str]) -> tuple[object, ...]:
     return (
         wave.wave,
-        _join_names(tuple(node.name for node in wave.nodes)),
-        _join_names(namespace_texts(wave)),
+        *names,
         len(wave.workloads),
         wave.moved_pods,
         wave.evicted_pods,

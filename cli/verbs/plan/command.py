@@ -192,7 +192,8 @@ def plan(
         _write(folder, {**_files(built, _inputs(documents)), PAGE: text.encode()})
     if page is not None:
         page.write_text(text, encoding="utf-8")
-    click.echo(format_plan(built.plan, shutil.get_terminal_size().columns))
+    width = shutil.get_terminal_size().columns
+    click.echo(format_plan(built.plan, width, width if sys.stdout.isatty() else 0))
     if folder is not None:
         print_line(f"note: written to {folder}; read {folder / 'README.md'} first")
     if run.is_interrupted:

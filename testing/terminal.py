@@ -1,0 +1,66 @@
+"""The command on a terminal, in a process of its own."""
+
+import errno
+import os
+import pty
+import signal
+import subprocess
+import sys
+from typing import Self
+
+from testing.command import ROOT
+
+_CHUNK = 65536
+
+
+class TerminalCall:
+    """A call with a terminal as standard output, and a pipe as standard error."""
+
+    def __init__(self, *arguments: object, **environment: str) -> None:
+        self._terminal, end = pty.openpty()
+        self._process = subprocess.Popen(
+            # Under a shell in the background, SIGINT is ignored.
+            ["env", "--default-signal=INT", sys.executable, "-m", "cli", *map(str, arguments)],
+            cwd=ROOT,
+            env={**os.environ, **environment},
+            stdin=subprocess.DEVNULL,
+            stdout=end,
+            stderr=subprocess.PIPE,
+        )
+        os.close(end)
+        self._output = b""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.kill()
+        with self._process:
+            os.close(self._terminal)
+
+    def read_until(self, text: str) -> None:
+        """Return as soon as the output has a text, or has ended."""
+        while text not in self._text() and (chunk := self._read()):
+            self._output += chunk
+
+    def interrupt(self) -> None:
+        """Send the signal of ^C."""
+        self._process.send_signal(signal.SIGINT)
+
+    def end(self) -> tuple[int, str, str]:
+        """Return the exit status and both outputs, once the process has ended."""
+        while chunk := self._read():
+            self._output += chunk
+        _, errors = self._process.communicate()
+        return self._process.returncode, self._text(), errors.decode()
+
+    def _text(self) -> str:
+        return self._output.decode(errors="replace").replace("\r\n", "\n")
+
+    def _read(self) -> bytes:
+        try:
+            return os.read(self._terminal, _CHUNK)
+        except OSError as error:
+            if error.errno != errno.EIO:
+                raise
+            return b""  # The process has closed its end.
