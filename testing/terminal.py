@@ -3,6 +3,7 @@
 import errno
 import os
 import pty
+import select
 import signal
 import subprocess
 import sys
@@ -11,6 +12,8 @@ from typing import Self
 from testing.command import ROOT
 
 _CHUNK = 65536
+_SILENT_S = 60
+"""Seconds without output after which a call hangs."""
 
 
 class TerminalCall:
@@ -58,6 +61,8 @@ class TerminalCall:
         return self._output.decode(errors="replace").replace("\r\n", "\n")
 
     def _read(self) -> bytes:
+        ready, _, _ = select.select([self._terminal], [], [], _SILENT_S)
+        assert ready, f"no more output after {self._text()!r}"
         try:
             return os.read(self._terminal, _CHUNK)
         except OSError as error:

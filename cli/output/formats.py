@@ -71,11 +71,22 @@ def format_document(output: str, document: bytes, kind: Report | None = None) ->
         document: A JSON object.
         kind: The answer's kind; None where the document says it.
     """
-    head = {"apiVersion": API_VERSION, **({} if kind is None else {"kind": kind.value})}
-    value = {**head, **msgspec.json.decode(document)}
+    value = _with_head(document, kind)
     if output == Output.YAML:
         return dump_yaml([value]).removesuffix("\n")
     return format_json(value)
+
+
+def format_next_document(output: str, document: bytes, kind: Report) -> str:
+    """Return one of many answers: with `-o json` a line, with `-o yaml` a document of a stream."""
+    if output == Output.YAML:
+        return f"---\n{format_document(output, document, kind)}"
+    return escape_json(msgspec.json.encode(_with_head(document, kind)).decode())
+
+
+def _with_head(document: bytes, kind: Report | None) -> dict[str, Any]:
+    head = {"apiVersion": API_VERSION, **({} if kind is None else {"kind": kind.value})}
+    return {**head, **msgspec.json.decode(document)}
 
 
 def format_json(value: object) -> str:

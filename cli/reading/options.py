@@ -221,21 +221,19 @@ def with_whole_cluster(command: _Command) -> _Command:
     return _with_cluster(command, CLUSTER_FLAGS)
 
 
-def with_state(command: _Command) -> _Command:
-    """As `with_whole_cluster`, without objects that are added to the state."""
+def with_unread_state(command: _Command) -> _Command:
+    """As `with_unread_cluster`, without objects that are added to the state."""
 
     @wraps(command)
     def run_command(**values: Any) -> None:
         values["files"] = ()
-        cluster_objects = read_cluster(pop_flags(ClusterFlags, values))
-        print_notes(cluster_objects.notes)
-        command(cluster_objects=cluster_objects, **values)
+        command(cluster_flags=pop_flags(ClusterFlags, values), **values)
 
     return add_flags(run_command, CLUSTER_FLAGS)
 
 
 def with_state_and_manifests(command: _Command) -> _Command:
-    """As `with_state`; with manifests of `-f` the command gets `inputs`, too, else None.
+    """As `with_whole_cluster`; with manifests of `-f` the command gets `inputs`, too, else None.
 
     The cluster's objects are then those of the flags alone, without the manifests.
     """
@@ -416,7 +414,7 @@ def _check_flags(flags: ClusterFlags) -> None:
         raise click.UsageError("--live and --snapshot are mutually exclusive.")
     if flags.offline and (flags.live or flags.kubeconfig or flags.context):
         raise click.UsageError("--offline excludes --live, --kubeconfig and --context.")
-    if not (flags.live or _is_live_by_default(flags)) and (flags.kubeconfig or flags.context):
+    if not names_live_cluster(flags) and (flags.kubeconfig or flags.context):
         raise click.UsageError("--kubeconfig and --context require --live.")
     paths = (*flags.files, *flags.snapshots)
     if paths.count("-") > 1:
@@ -424,6 +422,11 @@ def _check_flags(flags: ClusterFlags) -> None:
     urls = [path for path in paths if path.startswith(("http://", "https://"))]
     if urls:
         raise click.UsageError(f"URLs are not supported: curl -L {urls[0]} | drawbridge ... -f -")
+
+
+def names_live_cluster(flags: ClusterFlags) -> bool:
+    """Return True if the flags name a running cluster, or none to a plugin of kubectl."""
+    return flags.live or _is_live_by_default(flags)
 
 
 def _is_live_by_default(flags: ClusterFlags) -> bool:
