@@ -64,7 +64,12 @@ from translation.reading.legacy_pod import (
     legacy_pod,
 )
 from translation.reading.untranslated_keys import check_untranslated_keys
-from translation.record.record import RecordError, TranslationRecord, decode_record
+from translation.record.record import (
+    RecordError,
+    TranslationRecord,
+    VocabularyDriver,
+    decode_record,
+)
 
 MAX_FINDINGS: Final = 100
 """The largest number of findings of one pod; more are most likely one mistake repeated."""
@@ -97,6 +102,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
         operations: The patch; empty for no change.
         claims: The claims of the pod, translated now or before.
         record: The record of a translation that is made now; None for others.
+        drivers: The vocabularies of a pod that is translated or refused now, with their drivers.
         reason: The reason it is postponed; empty if it is not.
     """
 
@@ -105,6 +111,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     findings: tuple[Finding, ...] = ()
     claims: tuple[Claim, ...] = ()
     record: TranslationRecord | None = None
+    drivers: tuple[VocabularyDriver, ...] = ()
     reason: str = ""
 
     @property
@@ -239,7 +246,7 @@ def admit_created(
     if answer.decision is Decision.UNTRANSLATED:
         restored_answer = _answer_restored(creation, answer.operations)
         if not restored_answer.allowed:
-            return Answer(decision=Decision.REFUSED, findings=restored_answer.findings)
+            return restored_answer
     findings = (
         *_check_left_keys(creation, all_vocabularies),
         *check_implicit_names(pod, namespace=namespace, snapshot=snapshot, options=options),
@@ -255,7 +262,7 @@ def admit_created(
         return answer
     all_findings = first_findings(answer.findings, findings)
     if has_errors(findings):
-        return Answer(decision=Decision.REFUSED, findings=all_findings)
+        return Answer(decision=Decision.REFUSED, findings=all_findings, drivers=answer.drivers)
     return msgspec.structs.replace(answer, findings=all_findings)
 
 
@@ -320,8 +327,7 @@ def _read_recorded(creation: _Creation) -> _RecordedPod | Answer:
         *check_template_names(derivation.claims, creation.namespace, snapshot),
     )
     if not faults:
-        limit_ranges = snapshot.limit_ranges.get(creation.namespace, {})
-        defaults = default_amounts(limit_ranges.values())
+        defaults = default_amounts(snapshot.limit_ranges.get(creation.namespace, {}).values())
         faults = tuple(
             check_amounts(pod, record, vocabularies, only_recorded=True, defaults=defaults)
         )
@@ -380,13 +386,11 @@ def _answer_unchanged(
         case Refused() if is_offline:
             return Answer(decision=Decision.ACCEPTED, claims=claims)
         case Refused():
-            return Answer(
-                decision=Decision.REFUSED, findings=tuple(map(at_annotation, outcome.findings))
-            )
+            return _refuse(outcome, tuple(map(at_annotation, outcome.findings)))
         case Translated():
             faults = tuple(check_profiles(record, outcome.record))
             if faults:
-                return Answer(decision=Decision.REFUSED, findings=faults)
+                return _refuse(outcome, faults)
             if outcome.record != record and not is_offline:
                 return None
             # Its other findings were told when it was translated.
@@ -483,13 +487,13 @@ def _answer_legacy(
         case Untouched():
             return Answer(decision=Decision.UNTOUCHED, findings=outcome.findings)
         case Refused():
-            return Answer(decision=Decision.REFUSED, findings=outcome.findings)
+            return _refuse(outcome, outcome.findings)
         case Translated():
             drivers = [used.name for used in outcome.record.profiles]
             keys = outcome.record.keys()
             faults = tuple(check_template_names(outcome.claims, namespace, snapshot))
             if faults:
-                return Answer(decision=Decision.REFUSED, findings=(*outcome.findings, *faults))
+                return _refuse(outcome, (*outcome.findings, *faults))
             duplicates = check_duplicate_claims(pod, drivers, namespace, snapshot)
             return Answer(
                 decision=Decision.TRANSLATED,
@@ -504,4 +508,9 @@ def _answer_legacy(
                 ),
                 claims=outcome.claims,
                 record=outcome.record,
+                drivers=outcome.drivers,
             )
+
+
+def _refuse(outcome: Refused | Translated, findings: tuple[Finding, ...]) -> Answer:
+    return Answer(decision=Decision.REFUSED, findings=findings, drivers=outcome.drivers)

@@ -138,6 +138,7 @@ def validate_workload(
         findings=(*findings, *misplaced),
         claims=answer.claims,
         record=answer.record,
+        drivers=answer.drivers,
     )
 
 

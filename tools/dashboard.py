@@ -87,7 +87,15 @@ SECTIONS: Final[dict[str, tuple[Panel, ...]]] = {
             "Translations",
             {
                 "{{vocabulary}} by {{driver}}": "sum by (vocabulary, driver) "
-                "(rate(drawbridge_translations_total[5m]))"
+                '(rate(drawbridge_translations_total{outcome="translated"}[5m]))'
+            },
+            "ops",
+        ),
+        Panel(
+            "Refused translations",
+            {
+                "{{vocabulary}}": "sum by (vocabulary) "
+                '(rate(drawbridge_translations_total{outcome="refused"}[5m]))'
             },
             "ops",
         ),

@@ -6,12 +6,16 @@ bound.
 """
 
 from functools import cache
+from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from admission.pods import Answer
+from admission.pods import Answer, Decision
 from process.serving.connections import CloseReason
 from process.serving.metrics import SECONDS
+
+_OUTCOMES: Final = frozenset({Decision.TRANSLATED, Decision.VALIDATED, Decision.REFUSED})
+"""The decisions by which translations are counted; the others translate nothing."""
 
 
 class WebhookMetrics:
@@ -97,9 +101,12 @@ class WebhookMetrics:
         )
         self._translations = Counter(
             "drawbridge_translations",
-            "Total translations of pods by the vocabulary of their keys and the driver that serves it; a pod of "
-            "several vocabularies counts for each.",
-            ("vocabulary", "driver"),
+            "Total translations by the vocabulary of the keys, the driver that serves it, and the outcome: "
+            "translated (pods), validated (workloads whose pods will be translated) or refused (both). The driver "
+            "is empty where none was chosen. Keys of several vocabularies count for each; a pod that is denied after "
+            "its translation counts as translated and as refused. What is denied for its size, or since it or its "
+            "record cannot be read, does not count.",
+            ("vocabulary", "driver", "outcome"),
             registry=registry,
         )
         self._claims = Counter(
@@ -134,10 +141,11 @@ class WebhookMetrics:
         self._by_decision(kind, operation, answer.decision).inc()
         for finding in answer.findings:
             self._findings.labels(finding.severity.value, finding.code.value).inc()
-        if answer.record is not None:
+        if answer.decision is Decision.TRANSLATED:
             self._claims.inc(len(answer.claims))
+        if answer.decision in _OUTCOMES:
             # Vocabularies are ours, and drivers those of the profiles in force: few, whatever users write.
-            for used in answer.record.profiles:
-                self._translations.labels(used.vocabulary, used.name).inc()
+            for vocabulary, driver in answer.drivers:
+                self._translations.labels(vocabulary, driver, answer.decision.value).inc()
         if answer.operations:
             self._operations.inc(len(answer.operations))

@@ -275,7 +275,11 @@ def _join(answer: Answer, other: Answer) -> Answer:
     if other.decision is Decision.UNTOUCHED and not other.findings:
         return answer
     joined = merge_answers(other, answer)
-    return msgspec.structs.replace(joined, findings=(*answer.findings, *other.findings))
+    return msgspec.structs.replace(
+        joined,
+        findings=(*answer.findings, *other.findings),
+        drivers=tuple(dict.fromkeys((*answer.drivers, *other.drivers))),
+    )
 
 
 # --- objects of DRA -------------------------------------------------------------------------------
@@ -417,4 +421,7 @@ class ObjectReviewHandler:
         misspelt = await runner.compute(
             http_request, review, check_misspelt_keys, target, snapshot, self._options
         )
-        return merge_answers(answer, misspelt)
+        answer = merge_answers(answer, misspelt)
+        if translation is None or review.old is not None:
+            return answer
+        return msgspec.structs.replace(answer, drivers=translation.drivers)

@@ -18,7 +18,6 @@ from admission.webhook_configuration import (
 )
 from process.model.durations import PositiveDuration
 from testing.builders import (
-    HAMI,
     gpus,
     limits,
     pod,
@@ -404,18 +403,6 @@ async def test_decisions_and_findings_are_counted(start: StartEndpoint) -> None:
     }
     assert decisions == {Decision.TRANSLATED: 1, Decision.UNTOUCHED: 1, Decision.REFUSED: 0}
     assert endpoint.sample("drawbridge_patch_operations_total")
-
-
-async def test_translations_are_counted_by_vocabulary_and_driver(start: StartEndpoint) -> None:
-    endpoint = await start()
-
-    await mutate_pod(endpoint, pod(gpus(1)))
-    await mutate_pod(endpoint, pod(gpus(1, mem=1000)))
-    await mutate_pod(endpoint, pod(gpus("500m")))
-
-    for vocabulary, driver in (("nvidia", "gpu.nvidia.com"), ("hami", HAMI)):
-        labels = {"vocabulary": vocabulary, "driver": driver}
-        assert endpoint.sample("drawbridge_translations_total", **labels) == 1
 
 
 async def test_claims_of_translations_are_counted(start: StartEndpoint) -> None:

@@ -5,13 +5,17 @@ reads the pod and the snapshot and builds the translation record, with only the 
 `translation.record.derive` compiles claims from the record alone.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import msgspec
 from msgspec.structs import replace
 
 from findings.finding import Code, Finding, has_errors, warning
-from translation.cluster.snapshot import TranslationOptions, TranslationSnapshot
+from translation.cluster.snapshot import (
+    TranslationOptions,
+    TranslationSnapshot,
+    vocabularies_in_force,
+)
 from translation.compiling.claims import Claim
 from translation.model.intents import LegacyPod, Variable
 from translation.pipeline.check import check_pod
@@ -20,7 +24,8 @@ from translation.pipeline.read import read_pod
 from translation.pipeline.record import record_pod
 from translation.pipeline.route import route_pod
 from translation.preflight.model.inputs import Stop
-from translation.record.record import TranslationRecord
+from translation.reading import arbiter
+from translation.record.record import TranslationRecord, VocabularyDriver
 
 
 class Untouched(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,9 +35,14 @@ class Untouched(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Refused(msgspec.Struct, frozen=True, kw_only=True):
-    """The pod is invalid, or a claim cannot express it; at least one finding is an error."""
+    """The pod is invalid, or a claim cannot express it; at least one finding is an error.
+
+    Attributes:
+        drivers: The vocabularies of its keys, with their drivers as far as they were chosen.
+    """
 
     findings: tuple[Finding, ...]
+    drivers: tuple[VocabularyDriver, ...] = ()
 
 
 class Translated(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,6 +61,11 @@ class Translated(msgspec.Struct, frozen=True, kw_only=True):
     variables: tuple[Variable, ...] = ()
     scheduler_name: str | None = None
     findings: tuple[Finding, ...] = ()
+
+    @property
+    def drivers(self) -> tuple[VocabularyDriver, ...]:
+        """The vocabularies of its keys, with their drivers."""
+        return self.record.vocabulary_drivers()
 
 
 Outcome = Untouched | Refused | Translated
@@ -83,7 +98,7 @@ def translate(
     if isinstance(reading, Stop):
         codes = {finding.code for finding in reading.findings}
         if not legacy.scheduler_name or Code.FOREIGN_SCHEDULER not in codes:
-            return _end(reading)
+            return _end(reading, legacy, snapshot, options)
         # A person who removes the scheduler would meet the pod's other faults one denial later.
         moved = translate(
             replace(legacy, scheduler_name=""),
@@ -98,7 +113,10 @@ def translate(
     recording = record_pod(reading, routing, compilation)
     findings = check_pod(reading, routing, compilation, recording)
     if has_errors(findings):
-        return Refused(findings=findings)
+        return Refused(
+            findings=findings,
+            drivers=_with_unserved(recording.record.vocabulary_drivers(), reading.owned_keys),
+        )
     derivation = compilation.derivation
     if not derivation.claims and not reading.has_amounts:
         return Untouched(findings=findings)
@@ -113,11 +131,34 @@ def translate(
     )
 
 
-def _end(stop: Stop) -> Untouched | Refused:
+def _end(
+    stop: Stop, legacy: LegacyPod, snapshot: TranslationSnapshot, options: TranslationOptions
+) -> Untouched | Refused:
     """Return the outcome of a pod that does not meet a precondition."""
-    if has_errors(stop.findings):
-        return Refused(findings=stop.findings)
-    return Untouched(findings=stop.findings)
+    if not has_errors(stop.findings):
+        return Untouched(findings=stop.findings)
+    owners = arbiter.owners(
+        # A key may stand in the requests alone, which is one of the faults.
+        replace(
+            legacy,
+            containers=tuple(
+                replace(container, limits={**container.requests, **container.limits})
+                for container in legacy.containers
+            ),
+        ),
+        default_gpu_owner=options.default_gpu_owner,
+        vocabularies=vocabularies_in_force(options, snapshot.profiles),
+    )
+    return Refused(findings=stop.findings, drivers=_with_unserved((), owners))
+
+
+def _with_unserved(
+    served: tuple[VocabularyDriver, ...], owners: Iterable[str]
+) -> tuple[VocabularyDriver, ...]:
+    """Return the vocabularies with a driver, and then the owners without one."""
+    served_names = {vocabulary for vocabulary, _ in served}
+    unserved = (VocabularyDriver(name, "") for name in owners if name not in served_names)
+    return (*served, *unserved)
 
 
 def _later_denials(outcome: Outcome) -> Iterator[Finding]:

@@ -7,7 +7,7 @@ untrusted: at worst its author gets what the same keys could have requested.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -64,6 +64,13 @@ class UsedProfile(_Part, frozen=True, kw_only=True, omit_defaults=True):
     facts: Mapping[DeviceKind, Facts] = {}
 
 
+class VocabularyDriver(NamedTuple):
+    """A vocabulary of a pod's keys, and its driver; empty without one."""
+
+    vocabulary: str
+    driver: str
+
+
 class RecordedContainer(_Part, frozen=True, kw_only=True, omit_defaults=True):
     """The device keys in the limits of one container; none if it only uses devices of others."""
 
@@ -99,6 +106,10 @@ class TranslationRecord(_Part, frozen=True, kw_only=True, omit_defaults=True):
     def drivers(self) -> Mapping[str, str]:
         """Return vocabulary name to the driver that serves it."""
         return {used.vocabulary: used.name for used in self.profiles}
+
+    def vocabulary_drivers(self) -> tuple[VocabularyDriver, ...]:
+        """Return each vocabulary with each driver that serves it."""
+        return tuple(VocabularyDriver(used.vocabulary, used.name) for used in self.profiles)
 
     def legacy_pod(self, paths: Mapping[str, FieldPath] | None = None) -> LegacyPod:
         """Return the pod as vocabularies read it.

@@ -13,8 +13,9 @@ from kube.quantity import Format, Quantity
 from translation.compiling.claims import Claim
 from translation.model.choices import Choices
 from translation.profiles.profile import Profile
+from translation.reading import arbiter
 from translation.record.derive import derive
-from translation.record.record import TranslationRecord
+from translation.record.record import TranslationRecord, VocabularyDriver
 
 MAX_NAME: Final = 253
 """Characters of a name in a fix."""
@@ -38,6 +39,16 @@ class RecordedTranslation(msgspec.Struct, frozen=True, kw_only=True):
     profiles: Mapping[str, Profile]
     versions: Mapping[str, Profile] = {}
     choices: Choices | None = None
+
+    @property
+    def drivers(self) -> tuple[VocabularyDriver, ...]:
+        """The vocabularies with their drivers, as far as there are such: anybody may have written the record."""
+        pairs = dict.fromkeys(self.record.vocabulary_drivers())
+        return tuple(
+            pair
+            for pair in pairs
+            if pair.vocabulary in arbiter.VOCABULARIES and pair.driver in self.profiles
+        )
 
 
 def derive_claims(translation: RecordedTranslation) -> tuple[Claim, ...]:
