@@ -3,6 +3,7 @@
 import hashlib
 import io
 import json
+import re
 import shlex
 import subprocess
 import sys
@@ -154,47 +155,144 @@ def test_the_provenance_names_every_file_and_what_it_is_made_of(tmp_path: Path) 
 # --- files of the repository ----------------------------------------------------------------------
 
 
+ACTION: Final = yaml.safe_load((ROOT / "action.yml").read_text())
+STEPS: Final[dict[str, dict[str, Any]]] = {step["name"]: step for step in ACTION["runs"]["steps"]}
+NAMED, RESTORED, INSTALLED, SAVED, CHECKED = STEPS
+
+
 def test_the_action_passes_its_inputs_as_data() -> None:
-    action = yaml.safe_load((ROOT / "action.yml").read_text())
-    (step,) = action["runs"]["steps"]
+    scripts = [step for step in STEPS.values() if "run" in step]
 
-    assert action["runs"]["using"] == "composite"
-    assert "${{" not in step["run"]
-    used = {line.partition("inputs.")[2].rstrip(" }") for line in step["env"].values()} - {""}
-    assert used == set(action["inputs"])
+    assert ACTION["runs"]["using"] == "composite"
+    assert not [step["name"] for step in scripts if "${{" in step["run"]]
+    values = [value for step in scripts for value in step["env"].values()]
+    used = {value.partition("inputs.")[2].rstrip(" }") for value in values} - {""}
+    assert used == set(ACTION["inputs"])
 
 
-@pytest.mark.parametrize("status", [0, 1, 2])
-def test_the_action_checks_what_it_is_given(status: int, tmp_path: Path) -> None:
-    """The script with programs that only print their arguments."""
-    (step,) = yaml.safe_load((ROOT / "action.yml").read_text())["runs"]["steps"]
-    environment = tmp_path / "environment" / "bin"
-    environment.mkdir(parents=True)
-    for name in ("pip", "drawbridge"):
-        ends = status if name == "drawbridge" else 0
-        text = f'#!/bin/sh\nprintf "%s|" {name} "$@"; echo; exit {ends}\n'
-        (environment / name).write_text(text)
-        (environment / name).chmod(0o755)
-    programs = {"mktemp": f"echo {shlex.quote(str(environment.parent))}", "python": "true"}
-    for name, text in programs.items():
-        (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
-        (tmp_path / name).chmod(0o755)
+def test_the_action_keeps_what_it_downloads_under_one_key() -> None:
+    restored, saved = STEPS[RESTORED], STEPS[SAVED]
 
-    result = subprocess.run(
-        ["bash", "-euo", "pipefail", "-c", step["run"]],
+    packages = {f"${{{{ steps.packages.outputs.{name} }}}}" for name in ("folder", "key")}
+    assert STEPS[NAMED]["id"] == "packages"
+    assert set(restored["with"].values()) == packages
+    assert restored["with"] == saved["with"]
+    assert STEPS[INSTALLED]["env"]["PACKAGES"] == restored["with"]["path"]
+    assert saved["if"] == f"steps.{restored['id']}.outputs.cache-hit != 'true'"
+
+
+def test_the_action_uses_other_actions_by_their_commit() -> None:
+    """A tag can be moved to other code."""
+    used = [step["uses"] for step in STEPS.values() if "uses" in step]
+
+    names = {re.sub(r"@[0-9a-f]{40}$", "", name) for name in used}
+    assert names == {"actions/cache/restore", "actions/cache/save"}
+
+
+def write_programs(folder: Path, **scripts: str) -> None:
+    """Write shell scripts as programs of a folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in scripts.items():
+        (folder / name).write_text(f"#!/bin/sh\n{text}\n")
+        (folder / name).chmod(0o755)
+
+
+def run_step(name: str, folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run the script of a step as GitHub does, with the programs of a folder; its outputs go to `outputs`."""
+    return subprocess.run(
+        ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", STEPS[name]["run"]],
         env={
-            "PATH": f"{tmp_path}:/usr/bin:/bin",
-            "FILES": "manifests/\na $(b)\n",
-            "SNAPSHOT": "cluster.json",
-            "FAIL_ON": "error",
-            "ARGUMENTS": "--recursive\n--exclude\na b\n",
-            "SARIF": str(tmp_path / "a.sarif"),
-            "PYTHON": "python",
-            "ACTION": "action",
+            "PATH": f"{folder}:/usr/bin:/bin",
+            "GITHUB_OUTPUT": str(folder / "outputs"),
+            **environment,
         },
         capture_output=True,
         text=True,
         check=False,
+    )
+
+
+def cache_of(folder: Path, **changes: str) -> dict[str, str]:
+    """Return the outputs of the step that names the cache.
+
+    Args:
+        changes: File name of requirements, without its suffix, to its text.
+    """
+    requirements = folder / "requirements"
+    requirements.mkdir(parents=True)
+    for name, text in ({"base": "a==1", "build": "b==1", "dev": "c==1"} | changes).items():
+        (requirements / f"{name}.txt").write_text(f"{text}\n")
+    result = run_step(
+        NAMED,
+        folder,
+        PYTHON=sys.executable,
+        ACTION=str(folder),
+        RUNNER_OS="Linux",
+        RUNNER_ARCH="X64",
+        RUNNER_TEMP="/temp",
+    )
+    assert (result.returncode, result.stderr) == (0, "")
+    outputs = (folder / "outputs").read_text().splitlines()
+    return dict(line.split("=", 1) for line in outputs)
+
+
+def test_the_key_of_the_cache_is_about_the_packages_that_are_installed(tmp_path: Path) -> None:
+    first = cache_of(tmp_path / "first")
+
+    version = f"{sys.version_info.major}.{sys.version_info.minor}"
+    digest = hashlib.sha256(b"a==1\nb==1\n").hexdigest()
+    assert first == {
+        "key": f"drawbridge-Linux-X64-python{version}-{digest}",
+        "folder": "/temp/drawbridge-packages",
+    }
+    assert first == cache_of(tmp_path / "others", dev="c==2")
+    assert first["key"] != cache_of(tmp_path / "base", base="a==2")["key"]
+    assert first["key"] != cache_of(tmp_path / "build", build="b==2")["key"]
+
+
+def test_the_key_of_the_cache_needs_the_requirements(tmp_path: Path) -> None:
+    result = run_step(NAMED, tmp_path, PYTHON=sys.executable, ACTION=str(tmp_path))
+
+    assert result.returncode
+    assert not (tmp_path / "outputs").exists()
+
+
+def test_the_action_installs_locked_packages_only(tmp_path: Path) -> None:
+    environment = tmp_path / "environment"
+    write_programs(environment / "bin", pip='printf "%s|" "$@"; echo')
+    write_programs(tmp_path, mktemp=f"echo {shlex.quote(str(environment))}", python="true")
+
+    result = run_step(INSTALLED, tmp_path, PYTHON="python", ACTION="action", PACKAGES="kept")
+
+    locked = "--quiet|--require-hashes|--requirement|action/requirements"
+    assert result.stdout.splitlines() == [
+        f"download|{locked}/base.txt|--dest|kept|",
+        f"install|{locked}/base.txt|--find-links|kept|",
+        f"download|{locked}/build.txt|--dest|kept|",
+        f"install|{locked}/build.txt|--find-links|kept|",
+        "install|--quiet|--no-deps|--no-build-isolation|action|",
+    ]
+    assert (tmp_path / "outputs").read_text() == f"environment={environment}\n"
+    output = f"steps.{STEPS[INSTALLED]['id']}.outputs.environment"
+    assert STEPS[CHECKED]["env"]["ENVIRONMENT"] == f"${{{{ {output} }}}}"
+
+
+@pytest.mark.parametrize("status", [0, 1, 2])
+def test_the_action_checks_what_it_is_given(status: int, tmp_path: Path) -> None:
+    """The script with a program that only prints its arguments."""
+    environment = tmp_path / "environment"
+    script = f'printf "%s|" drawbridge "$@"; echo; exit {status}'
+    write_programs(environment / "bin", drawbridge=script)
+
+    result = run_step(
+        CHECKED,
+        tmp_path,
+        FILES="manifests/\na $(b)\n",
+        SNAPSHOT="cluster.json",
+        FAIL_ON="error",
+        ARGUMENTS="--recursive\n--exclude\na b\n",
+        SARIF=str(tmp_path / "a.sarif"),
+        ENVIRONMENT=str(environment),
     )
 
     call = (
