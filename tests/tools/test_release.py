@@ -257,9 +257,11 @@ def test_the_key_of_the_cache_needs_the_requirements(tmp_path: Path) -> None:
     assert not (tmp_path / "outputs").exists()
 
 
-def test_the_action_installs_locked_packages_only(tmp_path: Path) -> None:
+@pytest.mark.parametrize("has_wheels", [True, False])
+def test_the_action_installs_locked_packages_only(has_wheels: bool, tmp_path: Path) -> None:
     environment = tmp_path / "environment"
-    write_programs(environment / "bin", pip='printf "%s|" "$@"; echo')
+    ending = "" if has_wheels else 'case "$*" in *--no-index*) exit 1;; esac'
+    write_programs(environment / "bin", pip=f'printf "%s|" "$@"; echo; {ending}')
     write_programs(tmp_path, mktemp=f"echo {shlex.quote(str(environment))}", python="true")
 
     result = run_step(INSTALLED, tmp_path, PYTHON="python", ACTION="action", PACKAGES="kept")
@@ -267,9 +269,11 @@ def test_the_action_installs_locked_packages_only(tmp_path: Path) -> None:
     locked = "--quiet|--require-hashes|--requirement|action/requirements"
     assert result.stdout.splitlines() == [
         f"download|{locked}/base.txt|--dest|kept|",
-        f"install|{locked}/base.txt|--find-links|kept|",
+        f"install|{locked}/base.txt|--no-index|--find-links|kept|",
+        *([] if has_wheels else [f"install|{locked}/base.txt|"]),
         f"download|{locked}/build.txt|--dest|kept|",
-        f"install|{locked}/build.txt|--find-links|kept|",
+        f"install|{locked}/build.txt|--no-index|--find-links|kept|",
+        *([] if has_wheels else [f"install|{locked}/build.txt|"]),
         "install|--quiet|--no-deps|--no-build-isolation|action|",
     ]
     assert (tmp_path / "outputs").read_text() == f"environment={environment}\n"
