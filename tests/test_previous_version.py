@@ -39,6 +39,7 @@ DIFFERENCES: Final[Mapping[str, Mapping[str, str]]] = {
         "aliyun": "as for the upgrade",
         "ascend": "as for the upgrade",
         "hygon": "the profile has fields that the earlier version does not know",
+        "volcano": "the sizes in the names of MIG profiles are recorded, which the earlier version does not know",
     },
 }
 """Vocabulary to the reason that pods of one version have other claims in the other."""
