@@ -1,7 +1,9 @@
 """Plans of migrations, as `drawbridge plan` writes them."""
 
 import json
+import os
 import shlex
+import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -48,6 +50,31 @@ def script(tmp_path: Path, phase: str, wave: int = 1, folder: str = "plan") -> s
 
 def prepare(tmp_path: Path) -> str:
     return (tmp_path / "plan" / "prepare.sh").read_text()
+
+
+def run_script(
+    tmp_path: Path, name: str, answers: Mapping[str, str] = {}
+) -> subprocess.CompletedProcess[str]:
+    """Run a script of a plan with programs that only add their calls to the file `calls`.
+
+    Args:
+        name: The script below the folder of the plan.
+        answers: Program to the shell lines that it runs then.
+    """
+    programs = tmp_path / "bin"
+    programs.mkdir(exist_ok=True)
+    for program in ("kubectl", "helm", "drawbridge"):
+        call_ = f'echo {program} "$@" >> {tmp_path}/calls'
+        (programs / program).write_text(f"#!/bin/sh\n{call_}\n{answers.get(program, '')}\n")
+        (programs / program).chmod(0o755)
+    return subprocess.run(
+        [tmp_path / "plan" / name],
+        env={"PATH": f"{programs}:{os.environ['PATH']}"},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
 
 
 def changes(text: str) -> list[tuple[str, dict[str, tuple[Any, Any]]]]:

@@ -1,8 +1,6 @@
 """`drawbridge plan` and its scripts: PodDisruptionBudgets that hold a drain are named, and no script hangs at them."""
 
 import json
-import os
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +10,7 @@ from kube.manifests.dump import dump_yaml
 from testing.command import drawbridge
 from testing.documents import api_object
 from testing.migration import SHARE, budget, hami_node, workload
-from testing.plan import Objects, call, held_objects, planned, script
+from testing.plan import Objects, call, held_objects, planned, run_script, script
 
 EXHAUSTED = {"minAvailable": 1, "status": {"disruptionsAllowed": 0}}
 NOW = (
@@ -122,23 +120,9 @@ def test_budgets_are_those_of_a_node(tmp_path: Path, flags: tuple[str, ...]) -> 
 
 def test_switch_stops_at_a_budget_and_uncordons(tmp_path: Path) -> None:
     assert call(tmp_path, fleet(minAvailable=1), "--wave-nodes", 2).exit_code in (0, 1)
-    programs = tmp_path / "bin"
-    programs.mkdir()
-    for program in ("kubectl", "helm", "drawbridge"):
-        (programs / program).write_text(
-            f'#!/bin/sh\necho {program} "$@" >> {tmp_path}/calls\n'
-            'case "$*" in *--budgets*) exit 1;; esac\n'
-        )
-        (programs / program).chmod(0o755)
-    environment = {"PATH": f"{programs}:{os.environ['PATH']}"}
 
-    ran = subprocess.run(
-        [tmp_path / "plan" / "wave-1" / "switch.sh"],
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
+    ran = run_script(
+        tmp_path, "wave-1/switch.sh", {"drawbridge": 'case "$*" in *--budgets*) exit 1;; esac'}
     )
 
     assert 1 == ran.returncode

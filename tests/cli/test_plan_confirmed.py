@@ -1,7 +1,5 @@
 """`drawbridge plan`: text that a tenant can write proposes, and only a person decides."""
 
-import os
-import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -14,6 +12,7 @@ from kube.manifests.reader import read_paths
 from testing.command import drawbridge
 from testing.documents import api_object
 from testing.migration import daemon_set, plugin_node
+from testing.plan import run_script
 
 WAITING: Final = {"nvidia.com/dra-kubelet-plugin": "true"}
 PLUGIN: Final = daemon_set("nvidia-device-plugin")
@@ -61,22 +60,6 @@ def document(tmp_path: Path) -> dict[str, Any]:
     return source.document
 
 
-def run(tmp_path: Path, name: str) -> subprocess.CompletedProcess[str]:
-    """Run a script with commands that only note that they were called."""
-    folder = tmp_path / "bin"
-    folder.mkdir(exist_ok=True)
-    for program in ("kubectl", "helm", "drawbridge"):
-        (folder / program).write_text(f'#!/bin/sh\necho {program} "$@" >> {tmp_path}/calls\n')
-        (folder / program).chmod(0o755)
-    return subprocess.run(
-        [tmp_path / "plan" / name],
-        env={"PATH": f"{folder}:{os.environ['PATH']}"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
-
 def calls(tmp_path: Path) -> list[str]:
     path = tmp_path / "calls"
     return path.read_text().splitlines() if path.exists() else []
@@ -106,7 +89,7 @@ def test_what_a_tenant_wrote_runs_nothing(
     assert flag in held["fix"]
     assert "none" in held["fix"]
     for name in SCRIPTS:
-        ran = run(tmp_path, name)
+        ran = run_script(tmp_path, name)
         assert 1 == ran.returncode
         assert f"held: {subject.replace('//', '/')}" in ran.stderr
         assert "helm get values" in ran.stderr
@@ -136,14 +119,14 @@ def test_the_confirmed_release_is_upgraded_with_values_that_a_person_saved(tmp_p
 
     assert 0 == result.exit_code, result.stdout
     assert "ai-team" not in text(tmp_path, "prepare.sh")
-    held = run(tmp_path, "prepare.sh")
+    held = run_script(tmp_path, "prepare.sh")
     assert 1 == held.returncode
     assert ["helm get values gpus --namespace=nvidia-dra-driver-gpu --output=yaml"] == [
         line for line in calls(tmp_path) if line.startswith("helm")
     ]
     values = tmp_path / "plan" / "driver-values.yaml"
     values.write_text("image: mine\n")
-    ran = run(tmp_path, "prepare.sh")
+    ran = run_script(tmp_path, "prepare.sh")
     assert 0 == ran.returncode, ran.stderr
     (upgrade,) = [line for line in calls(tmp_path) if line.startswith("helm upgrade")]
     assert upgrade.startswith("helm upgrade gpus nvidia/nvidia-dra-driver-gpu ")

@@ -1,7 +1,5 @@
 """`prepare.sh` of `drawbridge plan`: charts to install first, and restarts."""
 
-import os
-import subprocess
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,7 +15,7 @@ from testing.migration import (
     resource_slice,
     workload,
 )
-from testing.plan import call, planned, prepare
+from testing.plan import call, planned, prepare, run_script
 
 HAMI: Final = "hami-core-gpu.project-hami.io"
 NVIDIA: Final = "gpu.nvidia.com"
@@ -86,22 +84,9 @@ def test_prepare_stops_until_a_chart_that_a_person_installs_is_there(
 ) -> None:
     """The page said to install it first, and the script asked for it at its end, and went on without it."""
     planned(tmp_path, [hami_node("h"), plugin_node("g"), PLUGIN, daemon_set("x")])
-    programs = tmp_path / "bin"
-    programs.mkdir()
-    for program in ("kubectl", "helm", "drawbridge"):
-        lines = f'echo {program} "$@" >> {tmp_path}/calls'
-        if program == "kubectl":
-            lines += f"\ncase \"$*\" in *daemonsets*) printf '%s\\n' '{selected}' ;; esac"
-        (programs / program).write_text(f"#!/bin/sh\n{lines}\n")
-        (programs / program).chmod(0o755)
+    answer = f"case \"$*\" in *daemonsets*) printf '%s\\n' '{selected}' ;; esac"
 
-    ran = subprocess.run(
-        ["bash", tmp_path / "plan" / "prepare.sh"],
-        env={"PATH": f"{programs}:{os.environ['PATH']}"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    ran = run_script(tmp_path, "prepare.sh", {"kubectl": answer})
 
     calls = (tmp_path / "calls").read_text()
     held = (

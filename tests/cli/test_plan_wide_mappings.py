@@ -1,8 +1,6 @@
 """DeviceClasses that give other devices than the keys of pods mean: a migration takes the names from them first."""
 
 import json
-import os
-import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -13,7 +11,7 @@ from kube.manifests.dump import dump_yaml
 from testing.command import drawbridge
 from testing.documents import api_object, device_class, namespace, node, resource_quota
 from testing.migration import GPU, daemon_set, origin, plugin_node, workload
-from testing.plan import planned, prepare
+from testing.plan import planned, prepare, run_script
 
 SMALL: Final = "nvidia.com/mig-1g.10gb"
 LARGE: Final = "nvidia.com/mig-3g.40gb"
@@ -208,21 +206,8 @@ def test_what_argo_cd_takes_back_is_named(tmp_path: Path) -> None:
 
 def run_prepare(tmp_path: Path, mapped: str) -> tuple[int, str, str]:
     """Status, calls and errors of `prepare.sh` in a cluster with this resource name in each class."""
-    programs = tmp_path / "bin"
-    programs.mkdir()
-    for program in ("kubectl", "helm", "drawbridge"):
-        lines = f'echo {program} "$@" >> {tmp_path}/calls'
-        if program == "kubectl":
-            lines += f'\ncase "$*" in "get deviceclass"*) echo {mapped} ;; esac'
-        (programs / program).write_text(f"#!/bin/sh\n{lines}\n")
-        (programs / program).chmod(0o755)
-    ran = subprocess.run(
-        ["bash", tmp_path / "plan" / "prepare.sh"],
-        env={"PATH": f"{programs}:{os.environ['PATH']}"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    answer = f'case "$*" in "get deviceclass"*) echo {mapped} ;; esac'
+    ran = run_script(tmp_path, "prepare.sh", {"kubectl": answer})
     return ran.returncode, (tmp_path / "calls").read_text(), ran.stderr
 
 
