@@ -8,6 +8,7 @@ import msgspec
 from kube.api.core import Container, Pod
 from kube.api.meta import ObjectMeta, decode
 from kube.names import REQUEST_ANNOTATION
+from translation.record.record import MAX_BYTES
 
 WAITING_FIELDS: Final = "spec.nodeName=,status.phase=Pending"
 """Selects the pods that have no node; the API server sends no others."""
@@ -22,6 +23,8 @@ def project_pod(raw: bytes) -> Pod | None:
     if not pod.spec.resource_claims and not any(map(_requests_extended_resource, _containers(pod))):
         return None
     record = pod.annotations.get(REQUEST_ANNOTATION)
+    if record is not None and len(record) > MAX_BYTES:
+        record = None  # The webhook has not written it.
     head = ObjectMeta(
         name=metadata.name,
         namespace=metadata.namespace,

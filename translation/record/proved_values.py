@@ -30,6 +30,8 @@ from translation.record.recorded_translation import (
 )
 from translation.record.request_totals import request_totals
 
+_MAX_ROUNDS: Final = 8
+"""Containers with the next largest amount that are looked for, each by a translation of the pod."""
 _REQUEST: Final = "-request"
 _LIMIT: Final = "-limit"
 """The ends of the names of annotations that are a request and its limit."""
@@ -68,7 +70,7 @@ def _with_next_largest(
     """
     places = {identity(claim): number for number, claim in enumerate(derive_claims(translation))}
     values = {fix.path: fix for fix in fixes}
-    for _ in translation.record.containers:
+    for _ in translation.record.containers[:_MAX_ROUNDS]:
         changed = replace(translation, record=_changed(translation.record, tuple(values.values())))
         claims = derive_record(changed.record, changed) or ()
         proportions = []
