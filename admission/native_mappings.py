@@ -147,6 +147,7 @@ class MappableNames:
         self._devices = devices
         self._names_by_class: dict[str, str] = {}
         self._answers: dict[str, bool] = {}
+        self._faults: dict[str, WideMapping | None] = {}
 
     def has(self, resource: str) -> bool:
         """Return True if a class serves a name exactly, once it maps it."""
@@ -160,25 +161,23 @@ class MappableNames:
         """Return the mappings of these names that are not exact; none if settings leave pods to their class."""
         if self._options.native is NativePolicy.MAPPED:
             return ()
-        mapped = self._snapshot.extended_resources
-        faults = (
-            find_fault(
-                *(name, self._classes[mapped[name]], self._snapshot, self._options),
-                devices=self._devices,
-            )
-            for name in sorted(mapped.keys() & set(resources))
-            if not implicit_class(name)
-        )
+        mapped = self._snapshot.extended_resources.keys() & set(resources)
+        faults = (self._fault(name) for name in sorted(mapped) if not implicit_class(name))
         return tuple(fault for fault in faults if fault is not None)
 
     def _is_exact(self, resource: str) -> bool:
-        name = self._snapshot.extended_resources.get(resource)
-        if name is None:
+        if resource not in self._snapshot.extended_resources:
             return all(self._could_map(class_name, resource) for class_name in self._own(resource))
-        return (
-            find_fault(resource, self._classes[name], self._snapshot, self._options, self._devices)
-            is None
-        )
+        return self._fault(resource) is None
+
+    def _fault(self, resource: str) -> WideMapping | None:
+        """Return the fault of a mapping that there is; the devices are evaluated once for each name."""
+        if resource not in self._faults:
+            device_class = self._classes[self._snapshot.extended_resources[resource]]
+            self._faults[resource] = find_fault(
+                resource, device_class, self._snapshot, self._options, self._devices
+            )
+        return self._faults[resource]
 
     def _own(self, resource: str) -> Iterable[str]:
         claims = _claims(resource, "", self._snapshot, self._options)

@@ -6,7 +6,7 @@ from cli.runbooks.object_changes import FieldChange, change_lines
 from cli.runbooks.opt_in_runbook import COMMIT_TIMEOUT
 from cli.runbooks.shell import command, comment, quoted
 from migration.plan.facts.environment import KUSTOMIZE
-from migration.plan.facts.vendors import CHART_MAPPINGS, UNMAP_PATCH
+from migration.plan.facts.vendors import CHART_MAPPINGS, unmap_command
 from migration.plan.model.plan import Plan
 
 
@@ -68,13 +68,6 @@ def mapping_lines(plan: Plan) -> Iterator[str]:
         )
         mapping = FieldChange(path=("spec", "extendedResourceName"), before=None, after=resource)
         yield from change_lines(f"deviceclass/{name}", "", [mapping])
-
-
-def unmap_command(name: str) -> str:
-    """Return the command that takes the resource name from a class."""
-    return command(
-        *("kubectl", "patch", "deviceclass", name, "--type=json", f"--patch={UNMAP_PATCH}")
-    )
 
 
 def _is_mapped(name: str, resource: str) -> str:

@@ -15,7 +15,7 @@ from cli.runbooks.driver_runbook import (
     label_lines,
     upgraded_release,
 )
-from cli.runbooks.mapping_runbook import mapping_lines, unmap_command, wide_mapping_lines
+from cli.runbooks.mapping_runbook import mapping_lines, wide_mapping_lines
 from cli.runbooks.object_changes import FieldChange, change_command
 from cli.runbooks.opt_in_runbook import commit_line
 from cli.runbooks.plan_text import free_by_kind, losses_text, namespace_texts
@@ -36,7 +36,7 @@ from cli.runbooks.wave_runbook import (
 from findings.text import count_text, join_names, printable, reference_text
 from migration.assessment.evidence import mapping_at
 from migration.plan.facts.environment import KUSTOMIZE
-from migration.plan.facts.vendors import CHART_MAPPINGS, NVIDIA
+from migration.plan.facts.vendors import CHART_MAPPINGS, NVIDIA, unmap_command
 from migration.plan.facts.work import describe_work
 from migration.plan.model.plan import DriverNodes, Plan, PluginDaemonSet, Wave
 from migration.plan.search.unmovable import CORDONED

@@ -1,6 +1,5 @@
 """Checks of a cluster before a wave, and before a node is drained, as values. Pure."""
 
-import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
@@ -42,7 +41,7 @@ from migration.plan.facts.environment import (
 )
 from migration.plan.facts.kept_away import missing_labels
 from migration.plan.facts.selecting import stranded_pods
-from migration.plan.facts.vendors import NVIDIA, UNMAP_PATCH
+from migration.plan.facts.vendors import NVIDIA, unmap_command
 from migration.plan.facts.work import Restart, describe_work, read_restart
 from migration.plan.model.plan import Plan, PlannedNode, PlannedWork, Wave
 from translation.cluster.snapshot import WideMapping
@@ -204,7 +203,7 @@ def _check_classes(plan: Plan, view: ClusterView) -> Iterator[Check]:
         elif (winner := in_force.get(resource, name)) != name:
             yield failed_check(
                 f"DeviceClass//{winner}",
-                f"it maps {resource}, too, and Kubernetes takes it, not {name}: {_unmap_command(winner)}",
+                f"it maps {resource}, too, and Kubernetes takes it, not {name}: {unmap_command(winner)}",
             )
         else:
             yield ok_check(reference, f"maps {resource}")
@@ -221,7 +220,7 @@ def _check_wide_mappings(plan: Plan, mappings: Iterable[WideMapping]) -> Iterato
             yield failed_check(
                 f"DeviceClass//{mapping.device_class}",
                 f"it maps {mapping.resource}, and {mapping.reason} ({Code.MAPPING_TOO_WIDE}), so pods that have the key "
-                f"still would get any of them on switched nodes: {_unmap_command(mapping.device_class)}",
+                f"still would get any of them on switched nodes: {unmap_command(mapping.device_class)}",
             )
 
 
@@ -230,13 +229,6 @@ def _mappings_in_force(view: ClusterView) -> Mapping[str, str]:
     documents = (source.document for source in view.objects if source.kind == "DeviceClass")
     classes = (decode_view(document, DeviceClass) for document in documents)
     return extended_resources(entry for entry in classes if isinstance(entry, DeviceClass))
-
-
-def _unmap_command(name: str) -> str:
-    """Return the command that takes the resource name from a class."""
-    return shlex.join(
-        ("kubectl", "patch", "deviceclass", name, "--type=json", f"--patch={UNMAP_PATCH}")
-    )
 
 
 def _check_drivers(plan: Plan, wave: Wave, view: ClusterView) -> Iterator[Check]:

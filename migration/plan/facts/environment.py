@@ -152,6 +152,7 @@ def with_environment(
     objects: Sequence[SourceObject],
     vocabularies: Mapping[str, Vocabulary],
     nodes_by_use: NodesByUse,
+    plugins: DevicePlugins,
 ) -> Plan:
     """Return a plan with the managers of its objects, and with notes on its waves' surroundings.
 
@@ -160,9 +161,9 @@ def with_environment(
         objects: The cluster's objects.
         vocabularies: The vocabularies in force, by name.
         nodes_by_use: The nodes by the pods that run there.
+        plugins: The cluster's device plugins.
     """
     plan = msgspec.structs.replace(plan, managed=read_managed(objects, plan))
-    plugins = DevicePlugins(objects)
     waves = (
         msgspec.structs.replace(
             wave,

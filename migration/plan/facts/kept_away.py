@@ -28,7 +28,10 @@ SWITCHED: Final = f"{NVIDIA_LABEL}=true"
 
 
 def kept_away(
-    objects: Collection[SourceObject], operator: str, nodes: Collection[PlannedNode]
+    objects: Iterable[SourceObject],
+    operator: str,
+    nodes: Collection[PlannedNode],
+    plugins: DevicePlugins,
 ) -> tuple[PluginDaemonSet, ...]:
     """Return the DaemonSets that do not stay away from switched nodes by themselves.
 
@@ -39,12 +42,12 @@ def kept_away(
         objects: The cluster's objects.
         operator: Version of NVIDIA's GPU Operator; empty without one.
         nodes: The nodes that may be switched.
+        plugins: The cluster's device plugins.
     """
     drivers = {
         driver for node in nodes if node.source == Source.KOORDINATOR for driver in node.devices
     }
     koordinator = tuple("=".join(driver_label(driver)) for driver in sorted(drivers))
-    plugins = DevicePlugins(objects)
     serving = {
         (source.namespace, source.name) for node in nodes for source in plugins.of_node(node.name)
     }

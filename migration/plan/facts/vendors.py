@@ -12,9 +12,11 @@ nodes).
 """
 
 import re
+import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Final
 
+from findings.text import printable
 from kube.manifests.source import SourceObject
 from kube.names import GROUP
 from migration.assessment.evidence import list_at, mapping_at, text_map
@@ -26,8 +28,7 @@ HAMI_DRIVER: Final = "hami-core-gpu.project-hami.io"
 CHART_MAPPINGS: Final = {HAMI_DRIVER: "nvidia.com/gpu"}
 """DRA driver to the resource name that its chart has its DeviceClass map, though the name means devices of another
 driver. Source: Project-HAMi/k8s-dra-driver chart/hami-dra-driver."""
-UNMAP_PATCH: Final = '[{"op": "remove", "path": "/spec/extendedResourceName"}]'
-"""The JSON patch that takes the resource name from a DeviceClass."""
+_UNMAP_PATCH: Final = '[{"op": "remove", "path": "/spec/extendedResourceName"}]'
 NVIDIA_LABEL: Final = "nvidia.com/dra-kubelet-plugin"
 DRIVER_LABEL: Final = f"{GROUP}/dra-driver"
 _OWN_LABELS: Final = {NVIDIA: (NVIDIA_LABEL, "true"), f"gpu.{GROUP}": (f"{GROUP}/driver", "true")}
@@ -43,6 +44,12 @@ select nodes by its labels: it stays."""
 _VERSION: Final = re.compile(r"v?(\d{1,4})\.(\d{1,4})(?:\.\d{1,4})?(?:-[0-9A-Za-z.-]{1,20})?")
 UNKNOWN_VERSION: Final = "unknown"
 _MAX_TEXT: Final = 63
+
+
+def unmap_command(name: str) -> str:
+    """Return the command that takes the resource name from a DeviceClass."""
+    patch = f"--patch={_UNMAP_PATCH}"
+    return shlex.join(("kubectl", "patch", "deviceclass", printable(name), "--type=json", patch))
 
 
 def driver_label(driver: str) -> tuple[str, str]:

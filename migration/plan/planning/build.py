@@ -21,6 +21,7 @@ from migration.assessment.gates import check_shares
 from migration.assessment.node_devices import NodeDevices, Source
 from migration.assessment.outcomes import mapped_classes
 from migration.plan.facts.confirmed import read_releases
+from migration.plan.facts.device_plugins import DevicePlugins
 from migration.plan.facts.driver_nodes import read_driver_nodes
 from migration.plan.facts.driver_values import read_driver_values
 from migration.plan.facts.environment import (
@@ -108,6 +109,7 @@ def build_plan(question: PlanQuestion, policy: Policy, progress: PlanProgress) -
         ConfigError: A release was confirmed that the cluster does not have.
     """
     prepared = prepare_cluster(question)
+    plugins = DevicePlugins(question.objects)
     releases = read_releases(prepared.objects, question.confirmation)
     operator = releases.gpu_operator
     stage = prepared.stage()
@@ -173,7 +175,7 @@ def build_plan(question: PlanQuestion, policy: Policy, progress: PlanProgress) -
         wide_mappings=tuple(
             mapping for mapping in prepared.cluster.wide_mappings if is_name(mapping.device_class)
         ),
-        plugins=kept_away(prepared.objects, operator, planned),
+        plugins=kept_away(prepared.objects, operator, planned, plugins),
         waves=tuple(
             with_smaller_cards(
                 _complete_wave(prepared, wave, details, own_work, waves.waves),
@@ -203,7 +205,9 @@ def build_plan(question: PlanQuestion, policy: Policy, progress: PlanProgress) -
     )
     vocabularies = vocabularies_in_force(question.options, question.profiles)
     plan = with_environment(
-        plan, question.objects, vocabularies, nodes_by_use(prepared.cluster, live_nodes)
+        *(plan, question.objects, vocabularies),
+        nodes_by_use=nodes_by_use(prepared.cluster, live_nodes),
+        plugins=plugins,
     )
     all_details = tuple(
         with_leaving(
