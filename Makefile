@@ -110,6 +110,10 @@ unit: setup ## tests without cluster and without Go: about 7 minutes of one core
 test: check ## everything: check, unit, properties, oracle sample, e2e; about 40 minutes on two cores, 7 more the first time
 	$(PYTEST) $(UNIT) $(EVERYTHING)
 
+.PHONY: long
+long: setup ## the tests marked long, which make test leaves out: sizes, loads, further rows of a table; before a release
+	$(PYTEST) $(UNIT) --numprocesses 3 -m long
+
 .PHONY: e2e
 e2e: setup ## the stories e2e/test_x*.py on a real control plane; STORY=x, all without; K8S=1.35 translate, webhook and validate on an older one
 	@stories=$$(ls $(patsubst %,e2e/test_%*.py,$(or $(STORY),$(if $(K8S),translate webhook validate,""))) 2>/dev/null) || { echo "make e2e: no e2e/test_$(STORY)*.py" >&2; exit 2; }; \

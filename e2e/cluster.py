@@ -323,7 +323,8 @@ class Cluster(Access):
         # HOME, since kwok and etcd would read or write below the real one.
         env = {"HOME": str(self.directory)}
         return [
-            Child(name, command, self.directory / f"{name}.log", env)
+            # What they would still write goes with their directory.
+            Child(name, command, self.directory / f"{name}.log", env, ending=signal.SIGKILL)
             for name, command in commands.items()
         ]
 

@@ -39,9 +39,25 @@ class Child:
     """One program with its log file; it can be stopped and started again."""
 
     def __init__(
-        self, name: str, command: Sequence[str | Path], log: Path, env: Mapping[str, str] | None
+        self,
+        name: str,
+        command: Sequence[str | Path],
+        log: Path,
+        env: Mapping[str, str] | None,
+        *,
+        ending: signal.Signals = signal.SIGTERM,
     ) -> None:
+        """Name the program; it does not run yet.
+
+        Args:
+            name: The name in records and messages.
+            command: Program and arguments.
+            log: Its output is appended to this file.
+            env: The variables to add to our environment.
+            ending: The first signal of `stop`; SIGKILL where nobody needs what it would do in its last seconds.
+        """
         self.name = name
+        self._ending = ending
         self.command = tuple(command)
         self.log = log
         self.env = env
@@ -73,10 +89,10 @@ class Child:
         return None if self._process is None else self._process.poll()
 
     def stop(self, grace_s: float = GRACE_S) -> None:
-        """End the program and its group, SIGTERM first; fine when it has ended."""
+        """End the program and its group, SIGTERM first if not told otherwise; fine when it has ended."""
         if self.exit_status is not None or self._process is None:
             return
-        self.signal(signal.SIGTERM)
+        self.signal(self._ending)
         if not (self.wait(grace_s) and self._wait_group(grace_s)):
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)

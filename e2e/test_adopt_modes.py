@@ -21,6 +21,7 @@ from e2e.modes import GENERATED, reported_reasons, write_configurations
 from e2e.objects import deployment, pod
 from e2e.translated import legacy_keys
 from kube.names import CONFIGURATION, REQUEST_ANNOTATION, TRANSLATE_LABEL
+from testing.long_runs import beginning_with
 from tools.install_manifest import IMAGE, install_manifest
 from translation.cluster.snapshot import Mode
 from translation.reading.arbiter import VOCABULARIES
@@ -290,7 +291,9 @@ def test_the_overlay_with_the_observer_is_that_of_opt_in(cluster: Access) -> Non
 
 
 @pytest.mark.parametrize("cluster", [{}], indirect=True)
-@pytest.mark.parametrize("manifests", ["base", "overlays/opt-in", "overlays/shadow"])
+@pytest.mark.parametrize(
+    "manifests", beginning_with(1, ["base", "overlays/opt-in", "overlays/shadow"])
+)
 def test_an_image_that_does_not_start_blocks_nobody(cluster: Cluster, manifests: str) -> None:
     """Nothing of ours ever runs: pods with device keys are created as they are written."""
     objects = [

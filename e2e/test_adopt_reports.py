@@ -17,6 +17,7 @@ from e2e.small_inventory import add_nodes, asking, claim, class_of, created, gpu
 from kube.api.urls import REPORTS
 from kube.names import MANAGED_LABEL
 from testing.documents import api_object, resource_quota
+from testing.long_runs import beginning_with
 
 TIMEOUT_S: Final = 90.0
 CLASS: Final = "adopt-reports-everything"
@@ -127,7 +128,9 @@ def audited(report_format: ReportFormat) -> dict[str, Any]:
     return {"controllers": {"auditReports": report_format.value}}
 
 
-@pytest.mark.parametrize("report_format", [ReportFormat.OPEN_REPORTS, ReportFormat.POLICY_REPORT])
+@pytest.mark.parametrize(
+    "report_format", beginning_with(1, [ReportFormat.OPEN_REPORTS, ReportFormat.POLICY_REPORT])
+)
 def test_findings_are_reported_until_they_are_cured(
     cluster: Access,
     drawbridge: Drawbridge,

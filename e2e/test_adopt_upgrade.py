@@ -430,6 +430,7 @@ def quota(namespace: str) -> Object:
     }
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("fleet", "accelerators")
 def test_an_upgrade_and_a_rollback_lose_nothing(
     *, cluster: Access, namespace: str, workshop: str, earlier: Path

@@ -155,8 +155,12 @@ class WaveStory:
         data = [entry["data"] for entry in found if entry["metadata"]["name"] == WAVE_RECORD]
         return tuple(data[0][key] for key in ("direction", "wave", "step")) if data else ()
 
-    def finish_with_kills(self, *arguments: str) -> int:
-        """Call it until it ends by itself; each call is killed when it begins a new step.
+    def finish_with_kills(self, *arguments: str, every: int) -> int:
+        """Call it until it ends by itself; each call is killed when it has begun some new steps.
+
+        Args:
+            arguments: The words after `drawbridge wave`.
+            every: The number of new steps.
 
         Returns:
             How many calls were killed.
@@ -164,13 +168,15 @@ class WaveStory:
         seen = {self.position()}
         for kills in range(MOST_CALLS):
             process = self.start(*arguments)
-            while process.poll() is None and self.position() in seen:
+            begun = {self.position()} - seen
+            while process.poll() is None and len(begun) < every:
                 time.sleep(0.05)
+                begun |= {self.position()} - seen
+            seen |= begun
             if process.poll() is not None:
                 out, err = process.communicate()
                 assert process.returncode == 0, out + err
                 return kills
-            seen.add(self.position())
             # Its script goes on, and the next call waits for it.
             os.kill(process.pid, signal.SIGKILL)
             process.communicate()
@@ -223,8 +229,12 @@ def story(cluster: Cluster, tmp_path: Path) -> WaveStory:
     return WaveStory(cluster, tmp_path)
 
 
+@pytest.mark.parametrize("every", [4, pytest.param(1, marks=pytest.mark.long)])
 @pytest.mark.parametrize("cluster", [OF_ITS_OWN], indirect=True)
-def test_killed_in_every_step_a_plan_ends_and_goes_back(story: WaveStory, tmp_path: Path) -> None:
+def test_killed_in_its_steps_a_plan_ends_and_goes_back(
+    story: WaveStory, tmp_path: Path, every: int
+) -> None:
+    """In every step, in long runs."""
     cluster = story.cluster
     with HamiStandIn(cluster):
         story.wait_for_pods(with_claims=False)
@@ -248,7 +258,7 @@ def test_killed_in_every_step_a_plan_ends_and_goes_back(story: WaveStory, tmp_pa
             assert made.returncode == 0, made.stdout + made.stderr
         cluster.apply(hami_driver())
 
-        assert story.finish_with_kills("next", "--yes") >= 10
+        assert story.finish_with_kills("next", "--yes", every=every) >= 10 // every
         other = story.start("next", "--yes", account="bob")
         assert "another operator has the migration" in other.communicate()[1]
         assert other.returncode == 2
@@ -256,7 +266,7 @@ def test_killed_in_every_step_a_plan_ends_and_goes_back(story: WaveStory, tmp_pa
         assert_all_is_switched(story)
 
         assert story.call("back", "--yes").returncode == 0
-        assert story.finish_with_kills("back", "--yes") >= 5
+        assert story.finish_with_kills("back", "--yes", every=every) >= 5 // every
         assert story.nodes() == before
         labels = cluster.wait_for("namespaces", TEAM)["metadata"]["labels"]
         assert TRANSLATE_LABEL not in labels

@@ -179,6 +179,7 @@ def test_a_pod_with_thousands_of_claims_is_answered_at_once(stage: Stage) -> Non
     assert "no node has free devices" in stage.reasons()
 
 
+@pytest.mark.long
 def test_a_group_whose_pods_share_hundreds_of_claims_delays_others_by_one_attempt(
     stage: Stage,
 ) -> None:
@@ -206,6 +207,7 @@ def test_a_group_whose_pods_share_hundreds_of_claims_delays_others_by_one_attemp
     assert any(words in reasons for words in told), reasons
 
 
+@pytest.mark.long
 def test_changes_of_a_large_group_that_waits_for_one_more_delay_nobody(stage: Stage) -> None:
     """The last pod of a group waits for a volume without a provider, and all others wait for it."""
     never = {"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": "never"},

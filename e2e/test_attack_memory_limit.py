@@ -68,6 +68,7 @@ def watched_memory(group: MemoryCgroup) -> Iterator[list[int]]:
         thread.join()
 
 
+@pytest.mark.long
 def test_ten_costly_pods_a_second_delay_nobody_and_fit_into_the_memory_limit(
     cluster: Access, drawbridge: Drawbridge, namespace: str, workshop: str
 ) -> None:

@@ -217,6 +217,7 @@ def test_devices_of_a_pod_that_is_deleted_by_force_are_held_back(stage: Owned) -
     stage.clear()
 
 
+@pytest.mark.long
 def test_a_loop_of_forced_deletions_leaves_devices_to_other_namespaces(stage: Owned) -> None:
     """A namespace has at most a fourth of the devices held back; then its own pods wait."""
     cluster = stage.cluster
@@ -296,6 +297,7 @@ def test_a_stock_scheduler_binds_what_waits_when_the_bridge_is_lost(stage: Owned
     assert [] == doubly_held(stage.cluster)
 
 
+@pytest.mark.long
 def test_a_bridge_that_comes_back_gives_nothing_while_the_fence_is_open(stage: Owned) -> None:
     stage.bridge.ensure()
     stage.apply(bridged(taker("after-rescue")))

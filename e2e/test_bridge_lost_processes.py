@@ -49,7 +49,7 @@ def stage(owned_bridge: Owned) -> Iterator[Owned]:
     ("part", "number"),
     [
         pytest.param("scheduler", signal.SIGKILL, marks=pytest.mark.long),
-        ("scheduler", signal.SIGSTOP),
+        pytest.param("scheduler", signal.SIGSTOP, marks=pytest.mark.long),
         ("sidecar", signal.SIGKILL),
         pytest.param("sidecar", signal.SIGSTOP, marks=pytest.mark.long),
     ],

@@ -25,6 +25,7 @@ from e2e.groups import member, pod_group
 from e2e.inventory import EXAMPLE
 from e2e.objects import claim_template, pod
 from e2e.owned import AUDITED
+from testing.long_runs import beginning_with
 
 CLUSTER: Final[dict[str, Any]] = {**groups.CLUSTER, **AUDITED}
 ROUNDS: Final = int(os.environ.get("DRAWBRIDGE_E2E_GROUP_ROUNDS", "4"))
@@ -70,7 +71,7 @@ def group_bridge(cluster: Cluster, installed: Bridge) -> Bridge:
     return installed
 
 
-@pytest.mark.parametrize("number", range(ROUNDS))
+@pytest.mark.parametrize("number", beginning_with(2, range(ROUNDS)))
 def test_a_group_has_all_its_devices_or_none_whoever_is_killed(
     cluster: Cluster, group_bridge: Bridge, namespace: str, number: int
 ) -> None:

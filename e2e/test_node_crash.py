@@ -1,8 +1,5 @@
 """The driver is killed at every step of preparing and unpreparing; the next one goes on."""
 
-from collections.abc import Sequence
-from typing import Any
-
 import pytest
 
 from driver.model.steps import Step
@@ -12,17 +9,10 @@ from e2e.node.driver import DRIVER, NodeDriver, python
 from e2e.node.node import Node
 from e2e.node.pods import TIMEOUT_S, apply, environment, sync
 from testing.driver.steps import OF_PREPARE, OF_UNPREPARE
+from testing.long_runs import every_second
 
 NIC = request("gpu", f"nic.{DRIVER}", where=named("uuid-of-eth0"))
 Moment = tuple[Step, int]
-
-
-def parameters(moments: Sequence[Moment]) -> list[Any]:
-    """Return the moments; every second one is for long runs."""
-    return [
-        pytest.param(moment, marks=[pytest.mark.long] * (index % 2))
-        for index, moment in enumerate(moments)
-    ]
 
 
 def name_of(moment: Moment) -> str:
@@ -46,7 +36,7 @@ def replace_dead(driver: NodeDriver) -> None:
     driver.wait_ready()
 
 
-@pytest.mark.parametrize("moment", parameters(OF_PREPARE), ids=name_of)
+@pytest.mark.parametrize("moment", every_second(OF_PREPARE), ids=name_of)
 def test_whoever_dies_while_preparing_is_replaced(
     cluster: Access, namespace: str, real_node: Node, driver: NodeDriver, moment: Moment
 ) -> None:
@@ -63,7 +53,7 @@ def test_whoever_dies_while_preparing_is_replaced(
     cluster.wait_until(driver.is_clean, "nothing stays behind", timeout_s=TIMEOUT_S)
 
 
-@pytest.mark.parametrize("moment", parameters(OF_UNPREPARE), ids=name_of)
+@pytest.mark.parametrize("moment", every_second(OF_UNPREPARE), ids=name_of)
 def test_whoever_dies_while_unpreparing_is_replaced(
     cluster: Access, namespace: str, real_node: Node, driver: NodeDriver, moment: Moment
 ) -> None:

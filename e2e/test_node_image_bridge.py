@@ -49,6 +49,7 @@ def product(
         cluster.kubectl("delete", "--ignore-not-found", "-f", fence)
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("product")
 def test_a_legacy_pod_is_served_by_the_pod_of_the_bridge(
     cluster: Cluster, namespace: str, real_node: Node

@@ -181,6 +181,7 @@ def run(cluster: Cluster, command: str, page: str) -> str:
     return cluster.kubectl(*command.split()[1:]).stdout
 
 
+@pytest.mark.long
 def test_a_cluster_looks_on_and_then_moves_one_namespace(
     cluster: Cluster, namespace: str, release: Release
 ) -> None:

@@ -12,6 +12,7 @@ from e2e.node.claims import request as request_for
 from e2e.node.driver import NodeDriver, nic
 from e2e.node.node import Node
 from e2e.node.pods import TIMEOUT_S, apply, device_nodes, environment, sync, wait_refused
+from testing.long_runs import beginning_with
 
 NET = "net.drawbridge.internal"
 LOCK_TIMEOUT = "500ms"
@@ -48,7 +49,7 @@ def impatient(driver: NodeDriver) -> Iterator[NodeDriver]:
     driver.stop()
 
 
-@pytest.fixture(params=["gpu", "nic"])
+@pytest.fixture(params=beginning_with(1, ["gpu", "nic"]))
 def sick_and_well(
     request: pytest.FixtureRequest, impatient: NodeDriver, net: NodeDriver
 ) -> tuple[NodeDriver, NodeDriver]:

@@ -2,6 +2,8 @@
 
 import http.client
 
+import pytest
+
 from e2e.access import Access
 from e2e.node.claims import claim, named, pod_with, request
 from e2e.node.driver import NodeDriver
@@ -49,6 +51,7 @@ def test_no_pod_fails_to_start_during_an_update(
     driver.stop("next")
 
 
+@pytest.mark.long
 def test_a_driver_that_is_removed_leaves_running_pods_alone(
     cluster: Access, namespace: str, real_node: Node, driver: NodeDriver
 ) -> None:

@@ -22,6 +22,7 @@ from e2e.bridge import Bridge, bridged, doubly_held, is_waiting
 from e2e.inventory import EXAMPLE
 from e2e.owned import AUDITED, SHORT_LEASE, TEAM, Owned, taker
 from kube.api.own_kinds import DEVICE_QUOTA
+from testing.long_runs import beginning_with
 from tools.custom_resources import definition
 
 TIMEOUT_S: Final = 120.0
@@ -73,7 +74,7 @@ def stage(owned_bridge: Owned) -> Iterator[Owned]:
     cluster.remove_nodes(nodes)
 
 
-@pytest.mark.parametrize("number", range(KILLS))
+@pytest.mark.parametrize("number", beginning_with(1, range(KILLS)))
 def test_a_sidecar_is_killed_around_a_decision(stage: Owned, number: int) -> None:
     """Every other time the API server is restarted before there is another sidecar."""
     began = log_length(stage.cluster)

@@ -649,6 +649,7 @@ def test_a_leader_that_is_killed_at_a_removal(
         gated.start(CONTROLLER)
 
 
+@pytest.mark.long
 def test_a_late_write_of_a_frozen_leader_is_denied(
     team: Team, cluster: Access, gated: Drawbridge
 ) -> None:
@@ -730,6 +731,7 @@ def test_the_controllers_may_remove_the_gate_of_a_pod_and_nothing_else(
         assert message in answer.decode()
 
 
+@pytest.mark.long
 def test_the_hook_of_the_chart_unlocks_pods_with_its_own_account(
     team: Team, cluster: Access, gated: Drawbridge
 ) -> None:

@@ -109,6 +109,7 @@ def leave(cluster: Access, namespace: str, names: Sequence[str]) -> None:
     cluster.wait_until(are_gone, "the pods and their claims are gone", timeout_s=TIMEOUT_S)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("cluster", [OF_ITS_OWN], indirect=True)
 def test_decisions_made_again_come_out_the_same(
     cluster: Access, bridge: Bridge, namespace: str, nodes: list[str], tmp_path: Path

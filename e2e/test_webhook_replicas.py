@@ -304,6 +304,7 @@ def test_a_deleted_secret_loses_nothing(
     assert load.failures == []
 
 
+@pytest.mark.long
 def test_an_older_copy_of_the_secret_loses_nothing(
     cluster: Access, drawbridge: Drawbridge, replicas: Replicas, load: Load
 ) -> None:

@@ -70,14 +70,8 @@ def test_waves_are_the_same_without_reuse_of_placements(
     assert any(wave["evictedOthers"] for wave in with_reuse["waves"])
 
 
-@pytest.mark.parametrize(
-    "used_percent",
-    [
-        pytest.param(47, marks=pytest.mark.long),
-        60,
-        pytest.param(130, marks=pytest.mark.long),
-    ],
-)
+@pytest.mark.long
+@pytest.mark.parametrize("used_percent", [47, 60, 130])
 def test_a_large_plan_needs_no_more_than_a_minute_and_a_gibibyte(
     tmp_path: Path, used_percent: int
 ) -> None:

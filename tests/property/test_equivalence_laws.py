@@ -36,6 +36,7 @@ from testing.allocation.builders import (
     taint,
 )
 from testing.allocation.clusters import crowd
+from testing.long_runs import every_second
 from testing.oracle.ours import Objects
 
 pytestmark = pytest.mark.property
@@ -69,7 +70,7 @@ def together(cluster: Cluster, objects: Objects) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("start", range(SEEDS.start, SEEDS.stop, CHUNK))
+@pytest.mark.parametrize("start", every_second(range(SEEDS.start, SEEDS.stop, CHUNK)))
 def test_cached_verdicts_are_those_of_a_search(start: int) -> None:
     shared = 0
     for seed in range(start, start + CHUNK):
@@ -93,7 +94,7 @@ def test_cached_verdicts_are_those_of_a_search(start: int) -> None:
     assert shared > CHUNK / 3
 
 
-@pytest.mark.parametrize("seed", range(0, 200, 5))
+@pytest.mark.parametrize("seed", every_second(range(0, 200, 5)))
 @pytest.mark.parametrize("evicts", [False, True], ids=["keeps", "forgets"])
 def test_updates_lead_to_the_state_of_a_fresh_start(
     seed: int, evicts: bool, monkeypatch: pytest.MonkeyPatch
@@ -127,7 +128,7 @@ def test_updates_lead_to_the_state_of_a_fresh_start(
         assert want == placements
 
 
-@pytest.mark.parametrize("seed", range(0, 200, 5))
+@pytest.mark.parametrize("seed", every_second(range(0, 200, 5)))
 @pytest.mark.parametrize("strategy", STRATEGIES, ids=lambda strategy: strategy.name)
 def test_a_ranking_follows_every_change(seed: int, strategy: Strategy) -> None:
     objects = crowd(seed)

@@ -28,6 +28,7 @@ from kube.api.core import Node
 from kube.api.meta import encode
 from kube.api.resource import ResourceClaim
 from testing.allocation.builders import DRIVER
+from testing.long_runs import every_second
 from testing.oracle.ours import Objects, objects
 from testing.oracle.scenarios import seeded_document
 
@@ -91,7 +92,7 @@ def unfit(attempt: Attempt) -> Iterator[NodeDevices]:
             yield node
 
 
-@pytest.mark.parametrize("block", range(BLOCKS))
+@pytest.mark.parametrize("block", every_second(range(BLOCKS)))
 def test_every_rejection_has_a_detail(block: int) -> None:
     number = 0
     for attempt in attempts(block):
@@ -109,7 +110,7 @@ def test_every_rejection_has_a_detail(block: int) -> None:
     assert number > SCENARIOS // BLOCKS // 2
 
 
-@pytest.mark.parametrize("block", range(BLOCKS))
+@pytest.mark.parametrize("block", every_second(range(BLOCKS)))
 def test_devices_are_counted_once_per_request(block: int) -> None:
     for attempt in attempts(block):
         for node in unfit(attempt):
@@ -135,7 +136,7 @@ def test_asking_why_changes_nothing(block: int) -> None:
 
 
 @pytest.mark.parametrize("is_emptied", [False, True], ids=["now", "emptied"])
-@pytest.mark.parametrize("block", range(BLOCKS))
+@pytest.mark.parametrize("block", every_second(range(BLOCKS)))
 def test_applying_a_nearest_miss_fits(block: int, *, is_emptied: bool) -> None:
     missed = 0
     for attempt in attempts(block):

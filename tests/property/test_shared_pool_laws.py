@@ -39,6 +39,7 @@ from testing.allocation.builders import (
     request,
     slice_of,
 )
+from testing.long_runs import every_second
 
 pytestmark = pytest.mark.property
 
@@ -67,7 +68,7 @@ QUESTIONS: Final[Mapping[str, ResourceClaim]] = {
 }
 
 
-@pytest.mark.parametrize("seed", range(80))
+@pytest.mark.parametrize("seed", every_second(range(80)))
 def test_answers_follow_every_change_of_shared_pools(seed: int) -> None:
     rng = Random(seed)
     changing = ChangingCluster(rng)
