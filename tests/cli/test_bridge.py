@@ -255,6 +255,7 @@ def test_a_list_of_drivers_as_an_earlier_version_wrote_it_is_brought_up_to_date(
         ),
     ],
 )
+@pytest.mark.usefixtures("settled")
 async def test_own_takes_back_what_leaves_writes_out(
     part: str, restriction: Document, tmp_path: Path
 ) -> None:
@@ -280,6 +281,7 @@ async def test_own_takes_back_what_leaves_writes_out(
         assert "# Nothing has to be changed." in again.stdout
 
 
+@pytest.mark.usefixtures("settled")
 async def test_own_writes_the_text_of_every_part_of_the_fence(tmp_path: Path) -> None:
     """With --apply only; before that, the commands are printed."""
     async with FakeApiServer() as server:
@@ -493,6 +495,12 @@ def test_the_first_script_runs_in_every_shell(tmp_path: Path) -> None:
     assert (tmp_path / "calls").read_text() == "create -f -\n" * 2
     documents = [document for step in steps for document in step.documents]
     assert list(yaml.safe_load_all((tmp_path / "documents").read_text())) == documents
+
+
+@pytest.fixture
+def settled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have API servers that know a policy at once, so that no step waits until all do."""
+    monkeypatch.setattr("answers.cluster.bridge.SETTLE_S", 0)
 
 
 async def call(server: FakeApiServer, folder: Path, *words: str) -> Result:
