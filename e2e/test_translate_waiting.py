@@ -1,0 +1,98 @@
+"""A translated pod that is too large waits: its event names what to write in its own keys, and with that it runs.
+
+The observer writes about pods of the stock scheduler, the bridge about its own. Namespaces without
+enforcement let such a pod in; elsewhere it is denied in the same words.
+"""
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Final
+
+import pytest
+
+from e2e.access import Access, Object
+from e2e.bridge import Bridge, bridged
+from e2e.drawbridge import ROOT, Drawbridge, install_drawbridge
+from e2e.objects import pod
+from kube.names import ENFORCEMENT_LABEL, OBSERVER_REPORTER, SIDECAR_REPORTER
+
+IMPATIENT: Final = {"observer": {"initialDelay": "500ms", "reevaluationPeriod": "500ms"}}
+GPU: Final = "nvidia.com/gpu"
+MEMORY: Final = "nvidia.com/gpumem"
+LARGE_MIB: Final = 200_000
+"""More than any GPU has."""
+
+pytestmark = pytest.mark.usefixtures("drawbridge", "fleet")
+
+
+@pytest.fixture(scope="module")
+def observer(cluster: Access, drawbridge: Drawbridge) -> Iterator[Drawbridge]:
+    installed = install_drawbridge(
+        cluster, manifests=ROOT / "manifests" / "observer", settings=IMPATIENT
+    )
+    yield installed
+    installed.uninstall()
+
+
+@pytest.fixture
+def lenient(cluster: Access, namespace: str) -> str:
+    """A namespace whose pods are let in though they fit no node."""
+    cluster.kubectl("label", "namespace", namespace, f"{ENFORCEMENT_LABEL}=off")
+    return namespace
+
+
+def sharing(name: str, memory_mib: int) -> Object:
+    """A pod that requests a share by HAMi's keys."""
+    return pod(name, limits={GPU: 1, MEMORY: memory_mib})
+
+
+def told(cluster: Access, namespace: str, reporter: str) -> str:
+    """Return the note of the first event about the pod that says what fits; waits for it."""
+    notes: list[str] = []
+
+    def is_told() -> bool:
+        notes[:] = [
+            event["note"]
+            for event in cluster.objects("events.events.k8s.io", namespace)
+            if event["reportingController"] == reporter and "Closest fit" in event.get("note", "")
+        ]
+        return bool(notes)
+
+    cluster.wait_until(is_told, f"{reporter} says what fits")
+    return notes[0]
+
+
+def assert_mended(
+    cluster: Access, namespace: str, note: str, of_scheduler: Callable[[Object], Object]
+) -> None:
+    """Assert that a note names an amount of the pod's own key, and that the pod runs with it."""
+    print(note)
+    found = re.search(rf"write {re.escape(MEMORY)}: (\d+) to fit", note)
+    assert found is not None, note
+    cluster.kubectl("delete", "pod", "large", "-n", namespace)
+    mended = of_scheduler(sharing("mended", int(found[1])))
+    mended["metadata"]["namespace"] = namespace
+    cluster.apply(mended)
+    cluster.wait_running("mended", namespace)
+
+
+def test_an_event_of_the_observer_is_followed(
+    cluster: Access, observer: Drawbridge, lenient: str
+) -> None:
+    large = sharing("large", LARGE_MIB)
+    large["metadata"]["namespace"] = lenient
+    cluster.apply(large)
+
+    note = told(cluster, lenient, OBSERVER_REPORTER)
+
+    assert_mended(cluster, lenient, note, lambda mended: mended)
+
+
+def test_an_event_of_the_bridge_is_followed(cluster: Access, bridge: Bridge, lenient: str) -> None:
+    large = bridged(sharing("large", LARGE_MIB))
+    large["metadata"]["namespace"] = lenient
+    cluster.apply(large)
+
+    note = told(cluster, lenient, SIDECAR_REPORTER)
+
+    assert_mended(cluster, lenient, note, bridged)
