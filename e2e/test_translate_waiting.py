@@ -1,4 +1,4 @@
-"""A translated pod that is too large waits: its event names what to write in its own keys, and with that it runs.
+"""Translated pods that are too large wait: the event names an amount for their own keys, and they run with it.
 
 The observer writes about pods of the stock scheduler, the bridge about its own. Namespaces without
 enforcement let such a pod in; elsewhere it is denied in the same words.
@@ -36,7 +36,7 @@ def observer(cluster: Access, drawbridge: Drawbridge) -> Iterator[Drawbridge]:
 
 @pytest.fixture
 def lenient(cluster: Access, namespace: str) -> str:
-    """A namespace whose pods are let in though they fit no node."""
+    """A namespace without enforcement: pods that fit no node are let in."""
     cluster.kubectl("label", "namespace", namespace, f"{ENFORCEMENT_LABEL}=off")
     return namespace
 
@@ -47,7 +47,7 @@ def sharing(name: str, memory_mib: int) -> Object:
 
 
 def told(cluster: Access, namespace: str, reporter: str) -> str:
-    """Return the note of the first event about the pod that says what fits; waits for it."""
+    """Wait for an event with the closest fit; return its note."""
     notes: list[str] = []
 
     def is_told() -> bool:
