@@ -1,5 +1,7 @@
 """The suite of DeviceQuotas, on a few nodes and with a few quotas."""
 
+import pytest
+
 from bench import quotas
 from bench.__main__ import OWN_SUITES
 from bench.report import within
@@ -9,6 +11,7 @@ SMALL = quotas.Sizes(
 )
 
 
+@pytest.mark.long
 def test_one_of_those_that_wait_is_let_through_and_nothing_is_written_twice() -> None:
     assert OWN_SUITES["quotas"] is quotas.measure
 
