@@ -11,7 +11,7 @@ PYTEST := $(BIN)/python -m pytest
 UNIT := -q
 # One pytest run at the end, so that its closing line is the last that CI reads; three
 # processes for the thirds of the stories, which wait more than they compute, and then for all other tests.
-EVERYTHING := --numprocesses 3 -m "not long"
+EVERYTHING := --numprocesses 4 -m "not long"
 
 # Tests start hundreds of processes, and bytecode lets them start in a third of the time.
 export PYTHONDONTWRITEBYTECODE :=
