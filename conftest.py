@@ -49,15 +49,18 @@ def _fixed_random_seed() -> None:
     random.seed(0)
 
 
-ON_NODES: Final = ("e2e/test_adopt_", "e2e/test_local", "e2e/test_node_")
-"""Stories that need a node or a control plane of their own."""
-OF_THE_BRIDGE: Final = ("e2e/test_bridge_",)
+QUARTERS: Final[Mapping[str, tuple[str, ...]]] = {
+    "nodes": ("e2e/test_node_", "e2e/test_local", "e2e/test_validate_", "e2e/test_webhook_"),
+    "bridge": ("e2e/test_bridge_", "e2e/test_fault_"),
+    "adoption": ("e2e/test_adopt_", "e2e/test_attack_"),
+}
+"""Stories that take about as long together, by the beginning of their files; the fourth quarter are all others."""
 
 
 class StoriesApart(LoadScopeScheduling):  # type: ignore[misc]  # Has no types.
-    """A distribution over processes: each third of the stories to one, other tests singly.
+    """A distribution over processes: each quarter of the stories to one, other tests singly.
 
-    Stories wait more than they compute, so there are more processes than cores. The stories of a third
+    Stories wait more than they compute, so there are more processes than cores. The stories of a quarter
     share a cluster, which each process starts for itself. They share the one that
     `DRAWBRIDGE_E2E_KUBECONFIG` names in one process.
     """
@@ -67,7 +70,7 @@ class StoriesApart(LoadScopeScheduling):  # type: ignore[misc]  # Has no types.
         if not nodeid.startswith("e2e/"):
             return nodeid
         if "DRAWBRIDGE_E2E_KUBECONFIG" not in os.environ:
-            for scope, files in (("nodes", ON_NODES), ("bridge", OF_THE_BRIDGE)):
+            for scope, files in QUARTERS.items():
                 if nodeid.startswith(files):
                     return f"e2e: {scope}"
         return "e2e"

@@ -38,6 +38,7 @@ def is_translated(live_pod: Object) -> bool:
     return REQUEST_ANNOTATION in live_pod["metadata"].get("annotations", {})
 
 
+@pytest.mark.long
 def test_workloads_become_what_the_assessment_says(
     cluster: Access, namespace: str, tmp_path: Path
 ) -> None:

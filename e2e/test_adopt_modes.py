@@ -279,6 +279,7 @@ def by_name(configuration_: Mapping[str, Any]) -> dict[str, Any]:
     return {webhook["name"]: webhook for webhook in configuration_["webhooks"]}
 
 
+@pytest.mark.long
 def test_the_overlay_with_the_observer_is_that_of_opt_in(cluster: Access) -> None:
     both = rendered(cluster, OVERLAYS / "observer")
     names = [(object_["kind"], object_["metadata"]["name"]) for object_ in both]

@@ -101,6 +101,7 @@ def test_pods_of_a_wave_are_really_translated(wave: Wave) -> None:
     assert [] == wave.cluster.objects("pods", TEAM)
 
 
+@pytest.mark.long
 def test_without_a_configuration_nothing_is_prepared_and_nothing_restarted(wave: Wave) -> None:
     wave.cluster.delete(MUTATING, CONFIGURATION)
 

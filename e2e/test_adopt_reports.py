@@ -194,6 +194,7 @@ def test_findings_are_reported_until_they_are_cured(
         cluster.kubectl("delete", "deviceclass", driver, CLASS, "--ignore-not-found")
 
 
+@pytest.mark.long
 def test_other_writers_are_left_alone(
     cluster: Access, drawbridge: Drawbridge, namespace: str, kinds: None
 ) -> None:
@@ -264,6 +265,7 @@ def test_the_account_changes_no_report_but_ours(
     assert answer("DELETE", REPORT_NAME) == ""
 
 
+@pytest.mark.long
 def test_a_kind_that_is_installed_later_is_used_then(
     cluster: Access, drawbridge: Drawbridge, namespace: str
 ) -> None:

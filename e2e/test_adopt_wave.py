@@ -229,7 +229,8 @@ def story(cluster: Cluster, tmp_path: Path) -> WaveStory:
     return WaveStory(cluster, tmp_path)
 
 
-@pytest.mark.parametrize("every", [4, pytest.param(1, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("every", [4, 1])
 @pytest.mark.parametrize("cluster", [OF_ITS_OWN], indirect=True)
 def test_killed_in_its_steps_a_plan_ends_and_goes_back(
     story: WaveStory, tmp_path: Path, every: int

@@ -249,6 +249,7 @@ def test_a_pod_that_opts_out_gets_no_template(cluster: Access, namespace: str) -
     assert_nothing_was_made(cluster, namespace)
 
 
+@pytest.mark.long
 def test_a_vocabulary_can_be_turned_off(
     cluster: Access, drawbridge: Drawbridge, namespace: str, tmp_path: Path
 ) -> None:
@@ -546,6 +547,7 @@ def test_a_policy_that_changes_claims_is_not_fought(cluster: Access, namespace: 
     assert later["metadata"]["uid"] == claim["metadata"]["uid"]
 
 
+@pytest.mark.long
 def test_a_template_that_is_kept_alive_under_a_quota_is_reported(
     cluster: Access, drawbridge: Drawbridge, namespace: str
 ) -> None:

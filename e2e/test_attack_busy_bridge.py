@@ -248,6 +248,7 @@ def test_changes_of_a_large_group_that_waits_for_one_more_delay_nobody(stage: St
     assert not stage.cluster.get("pods", "early-0", ATTACKED_FROM)["spec"].get("nodeName")
 
 
+@pytest.mark.long
 def test_old_groups_that_never_fit_keep_no_group_of_others_asleep(stage: Stage) -> None:
     """They would fill each plan of pods to wake, and changes of the attacker have new ones made all the time."""
     old = [f"old-{number}" for number in range(MAX_NODES_LOOKED_AT // NODES + 10)]

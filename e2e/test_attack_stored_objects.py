@@ -130,6 +130,7 @@ def assert_clean(log: str) -> None:
     assert max(map(len, lines), default=0) < 8192
 
 
+@pytest.mark.long
 def test_honest_pods_are_made_beside_what_is_stored(
     cluster: Access, drawbridge: Drawbridge, observer: Drawbridge, hostile: str, workshop: str
 ) -> None:

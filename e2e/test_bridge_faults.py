@@ -57,6 +57,7 @@ def allocated_claims(cluster: Access, namespace: str) -> int:
     return len(allocated)
 
 
+@pytest.mark.long
 def test_a_sidecar_that_is_killed_loses_and_doubles_nothing(
     cluster: Access, bridge: Bridge, namespace: str, nodes: list[str]
 ) -> None:

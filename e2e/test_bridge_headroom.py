@@ -15,6 +15,7 @@ from e2e.bridge import Bridge, bridged, doubly_held
 from e2e.inventory import EXAMPLE
 from e2e.objects import claim_template, pod
 from kube.names import STRATEGY_ANNOTATION
+from testing.long_runs import beginning_with
 
 SMALL, LARGE = 120, 4
 """More small nodes than there are in an answer."""
@@ -83,7 +84,7 @@ def rejections(cluster: Access, namespace: str) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("strategy", ["FirstFit", "CompactFirst"])
+@pytest.mark.parametrize("strategy", beginning_with(1, ["CompactFirst", "FirstFit"]))
 def test_pods_land_at_the_first_attempt_where_most_nodes_lack_cpu(
     cluster: Access, bridge: Bridge, namespace: str, nodes: Sequence[str], strategy: str
 ) -> None:

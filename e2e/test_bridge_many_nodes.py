@@ -32,6 +32,7 @@ def many(cluster: Access) -> Iterator[list[str]]:
     cluster.remove_nodes(names)
 
 
+@pytest.mark.long
 def test_the_one_node_with_free_devices_is_found(
     cluster: Access, impartial_bridge: Bridge, namespace: str, many: Sequence[str]
 ) -> None:

@@ -456,6 +456,7 @@ def crowded(cluster: Access, handover: Drawbridge) -> Iterator[None]:
     cluster.delete("deviceclass", BOTH)
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("crowded")
 def test_pods_with_costly_selectors_are_routed(cluster: Access) -> None:
     """At once if the class tells the driver; within five tries if their selectors decide."""

@@ -70,6 +70,7 @@ def counter(text: str, name: str) -> float:
     return sum(map(float, lines))
 
 
+@pytest.mark.long
 def test_nothing_is_left_and_nobody_tries_for_ever(
     cluster: Access, drawbridge: Drawbridge, creator: Creator, namespace: str
 ) -> None:

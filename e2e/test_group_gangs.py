@@ -189,6 +189,7 @@ def shuffled_gangs() -> tuple[dict[str, int], list[Object]]:
     return sizes, documents
 
 
+@pytest.mark.long
 def test_gangs_that_come_in_any_order_run_whole_whoever_is_killed(
     adopting: Access, gang_bridge: Bridge, namespace: str
 ) -> None:

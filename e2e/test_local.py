@@ -21,6 +21,7 @@ def state(tmp_path: Path) -> Iterator[Path]:
         yield folder
 
 
+@pytest.mark.long
 def test_up_twice_then_down_twice(state: Path) -> None:
     first = run_local("up", state)
     assert first.returncode == 0, first.stderr
@@ -53,6 +54,7 @@ def test_up_twice_then_down_twice(state: Path) -> None:
     assert "Nothing to stop." in nothing.stderr
 
 
+@pytest.mark.long
 def test_the_events_of_the_page_come_in_its_cluster(state: Path) -> None:
     first = run_local("up", state, "--examples", "waiting")
     assert first.returncode == 0, first.stderr

@@ -279,6 +279,7 @@ def test_nothing_that_it_needs_was_forbidden(observer: Drawbridge) -> None:
     assert [] == [line for line in lines if "forbidden" in line or "failed" in line]
 
 
+@pytest.mark.long
 def test_the_page_shows_the_events(tmp_path: Path) -> None:
     """Ten pods on a cluster of their own, since every node has a part in their events."""
     page = (ROOT / "docs" / "howto" / "read-a-denial.md").read_text()

@@ -82,6 +82,7 @@ def assert_serving(cluster: Access, namespace: str) -> None:
     assert all(live["spec"].get("resourceClaims") for live in pods)
 
 
+@pytest.mark.long
 def test_a_rolling_restart_loses_nothing(
     cluster: Access, replicas: Replicas, load: Load, namespace: str
 ) -> None:
@@ -126,6 +127,7 @@ def test_a_killed_replica_costs_the_calls_in_flight_and_no_deployment(
     assert len(load.failures) <= CALLERS
 
 
+@pytest.mark.long
 def test_a_replica_that_hangs_costs_the_calls_that_wait_for_it_and_no_deployment(
     cluster: Access, replicas: Replicas, load: Load, namespace: str
 ) -> None:
@@ -204,6 +206,7 @@ def test_a_new_authority_and_new_leaves_lose_nothing(
     cluster.wait_until(has_new_leaves, "each replica has had a leaf of both")
 
 
+@pytest.mark.long
 def test_new_paths_lose_nothing_though_a_replica_reads_them_late(
     cluster: Access, drawbridge: Drawbridge, replicas: Replicas, load: Load, workshop: str
 ) -> None:
