@@ -107,7 +107,7 @@ unit: setup ## tests without cluster and without Go: about 7 minutes of one core
 	$(PYTEST) $(UNIT)
 
 .PHONY: test
-test: check ## everything: check, unit, properties, oracle sample, e2e; about 40 minutes on two cores, 7 more the first time
+test: check ## everything: check, unit, properties, oracle sample, e2e; about half an hour on two cores, 7 minutes more the first time
 	$(PYTEST) $(UNIT) $(EVERYTHING)
 
 .PHONY: long
