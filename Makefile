@@ -9,8 +9,8 @@ PYTHON ?= python3
 BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest
 UNIT := -q
-# One pytest run at the end, so that its closing line is the last that CI reads; three
-# processes for the thirds of the stories, which wait more than they compute, and then for all other tests.
+# One pytest run at the end, so that its closing line is the last that CI reads; four
+# processes for the quarters of the stories, which wait more than they compute, and then for all other tests.
 EVERYTHING := --numprocesses 4 -m "not long"
 
 # Tests start hundreds of processes, and bytecode lets them start in a third of the time.
@@ -107,7 +107,7 @@ unit: setup ## tests without cluster and without Go: about 7 minutes of one core
 	$(PYTEST) $(UNIT)
 
 .PHONY: test
-test: check ## everything: check, unit, properties, oracle sample, e2e; about half an hour on two cores, 7 minutes more the first time
+test: check ## check, unit, properties, oracle sample, e2e, all but what is marked long; about half an hour on two cores, 7 minutes more the first time
 	$(PYTEST) $(UNIT) $(EVERYTHING)
 
 .PHONY: long

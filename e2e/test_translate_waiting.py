@@ -5,12 +5,12 @@ enforcement let such a pod in; elsewhere it is denied in the same words.
 """
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Final
 
 import pytest
 
-from e2e.access import Access, Object
+from e2e.access import Access, Object, stream
 from e2e.bridge import Bridge, bridged
 from e2e.drawbridge import ROOT, Drawbridge, install_drawbridge
 from e2e.objects import pod
@@ -46,53 +46,44 @@ def sharing(name: str, memory_mib: int) -> Object:
     return pod(name, limits={GPU: 1, MEMORY: memory_mib})
 
 
-def told(cluster: Access, namespace: str, reporter: str) -> str:
-    """Wait for an event with the closest fit; return its note."""
-    notes: list[str] = []
+def apply(cluster: Access, namespace: str, document: Object) -> None:
+    cluster.kubectl("apply", "-n", namespace, "-f", "-", input=stream(document))
+
+
+def told(cluster: Access, namespace: str, reporter: str) -> int:
+    """Wait for an event with the closest fit; return the amount of the pod's own key that it names."""
+    amounts: list[str] = []
 
     def is_told() -> bool:
-        notes[:] = [
-            event["note"]
+        notes = [
+            event.get("note", "")
             for event in cluster.objects("events.events.k8s.io", namespace)
-            if event["reportingController"] == reporter and "Closest fit" in event.get("note", "")
+            if event["reportingController"] == reporter
         ]
-        return bool(notes)
+        amounts[:] = re.findall(
+            rf"Closest fit: write {re.escape(MEMORY)}: (\d+) to fit", "\n".join(notes)
+        )
+        return bool(amounts)
 
     cluster.wait_until(is_told, f"{reporter} says what fits")
-    return notes[0]
-
-
-def assert_mended(
-    cluster: Access, namespace: str, note: str, of_scheduler: Callable[[Object], Object]
-) -> None:
-    """Assert that a note names an amount of the pod's own key, and that the pod runs with it."""
-    print(note)
-    found = re.search(rf"write {re.escape(MEMORY)}: (\d+) to fit", note)
-    assert found is not None, note
-    cluster.kubectl("delete", "pod", "large", "-n", namespace)
-    mended = of_scheduler(sharing("mended", int(found[1])))
-    mended["metadata"]["namespace"] = namespace
-    cluster.apply(mended)
-    cluster.wait_running("mended", namespace)
+    return int(amounts[0])
 
 
 def test_an_event_of_the_observer_is_followed(
     cluster: Access, observer: Drawbridge, lenient: str
 ) -> None:
-    large = sharing("large", LARGE_MIB)
-    large["metadata"]["namespace"] = lenient
-    cluster.apply(large)
+    apply(cluster, lenient, sharing("large", LARGE_MIB))
 
-    note = told(cluster, lenient, OBSERVER_REPORTER)
+    fitting_mib = told(cluster, lenient, OBSERVER_REPORTER)
 
-    assert_mended(cluster, lenient, note, lambda mended: mended)
+    apply(cluster, lenient, sharing("mended", fitting_mib))
+    cluster.wait_running("mended", lenient)
 
 
 def test_an_event_of_the_bridge_is_followed(cluster: Access, bridge: Bridge, lenient: str) -> None:
-    large = bridged(sharing("large", LARGE_MIB))
-    large["metadata"]["namespace"] = lenient
-    cluster.apply(large)
+    apply(cluster, lenient, bridged(sharing("large", LARGE_MIB)))
 
-    note = told(cluster, lenient, SIDECAR_REPORTER)
+    fitting_mib = told(cluster, lenient, SIDECAR_REPORTER)
 
-    assert_mended(cluster, lenient, note, bridged)
+    apply(cluster, lenient, bridged(sharing("mended", fitting_mib)))
+    cluster.wait_running("mended", lenient)

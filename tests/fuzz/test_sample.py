@@ -15,7 +15,7 @@ from testing.long_runs import beginning_with
 pytestmark = pytest.mark.property
 
 SEEDS = (1, 2)
-REVIEWS = 1000
+REVIEWS = 2000
 
 
 @pytest.mark.parametrize("seed", beginning_with(1, SEEDS))
