@@ -1,7 +1,7 @@
 """A cluster before its migration: nodes of NVIDIA's device plugin, with MIG too, and of HAMi, and their workloads.
 
 The same for the same size. One namespace has six of ten workloads, as `default` or `ml` often has. The small
-size is for `make long`, the large one for `make rehearsal`.
+size is for `make test`, the large one for `make rehearsal`.
 """
 
 import json

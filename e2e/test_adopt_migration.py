@@ -1,9 +1,8 @@
 """A cluster moves from device plugins to DRA by the runbooks of a plan, and a checker without our code checks it.
 
-15 nodes and 81 workloads in `make long`, and 41 nodes and 257 workloads in `make rehearsal`, where a node dies on
-the way; `make test` has the rehearsal of a small fleet, `e2e/test_adopt_rehearse.py`. What the vendors run is played
-by `e2e.vendors`; everything else is real: the runbooks, kubectl, Helm, the control plane, the webhook and its
-controllers. A team that moves in parts has a limit of memory (`e2e.metered`).
+15 nodes and 81 workloads in `make test`, and 41 nodes and 257 workloads in `make rehearsal`, where a node dies on
+the way. What the vendors run is played by `e2e.vendors`; everything else is real: the runbooks, kubectl, Helm, the
+control plane, the webhook and its controllers. A team that moves in parts has a limit of memory (`e2e.metered`).
 """
 
 import json
@@ -170,7 +169,6 @@ def migration(cluster: Cluster, tmp_path: Path) -> Migration:
     return migration
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("cluster", [OF_ITS_OWN], indirect=True)
 def test_a_cluster_moves_wave_by_wave_and_one_wave_back(migration: Migration) -> None:
     with Vendors(migration.cluster, FLEET.node_names()), ExitStack() as stack:

@@ -1,6 +1,6 @@
 """`drawbridge rehearse` tries the plan of the examples' fleet, and asks no other cluster.
 
-Three stories are in `make rehearsal` only: each rehearses a plan from beginning to end.
+Stories that rehearse a plan from beginning to end are in `make rehearsal` and `make long`.
 """
 
 import json
@@ -91,24 +91,18 @@ def metered() -> list[dict[str, object]]:
     ]
 
 
+@pytest.mark.long
 def test_a_plan_is_rehearsed_wave_by_wave_and_no_other_cluster_is_asked(
     other_cluster: tuple[Path, list[object]], tmp_path: Path
 ) -> None:
     theirs, connections = other_cluster
-    cache = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    environment = {
-        **os.environ,
-        "KUBECONFIG": str(theirs),
-        "HOME": str(theirs.parents[1]),
-        "XDG_CACHE_HOME": cache,
-    }
     keep, snapshot = tmp_path / "kept", fleet(tmp_path / "fleet.yaml")
     command = [sys.executable, "-m", "cli", "rehearse", "--snapshot", str(snapshot), *FLAGS]
 
     result = subprocess.run(
         [*command, "--keep", str(keep), "-o", "json"],
         cwd=tmp_path,
-        env=environment,
+        env=environment_of(theirs),
         capture_output=True,
         text=True,
         check=False,
@@ -124,6 +118,13 @@ def test_a_plan_is_rehearsed_wave_by_wave_and_no_other_cluster_is_asked(
     assert 0 == result.returncode
     assert [] == connections
     assert metered_history(keep / "history.jsonl") == ([True, False], {f"{ROOM_MIB}Mi"})
+
+
+def environment_of(theirs: Path) -> dict[str, str]:
+    """Return an environment with that file as KUBECONFIG, and with its home as HOME."""
+    cache = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    home = str(theirs.parents[1])
+    return {**os.environ, "KUBECONFIG": str(theirs), "HOME": home, "XDG_CACHE_HOME": cache}
 
 
 def metered_history(path: Path) -> tuple[list[bool], set[str | None]]:
@@ -261,12 +262,17 @@ def test_what_the_plan_asks_a_person_for_is_done_and_work_is_evicted_on_demand(
     assert answer["byHand"][-1].endswith("applied again")
 
 
-def test_a_rehearsal_that_is_ended_leaves_no_process(tmp_path: Path) -> None:
+def test_a_rehearsal_that_is_ended_leaves_no_process(
+    other_cluster: tuple[Path, list[object]], tmp_path: Path
+) -> None:
     """SIGTERM ended the command alone: etcd and the API server ran on."""
+    theirs, connections = other_cluster
     keep = tmp_path / "kept"
     snapshot = fleet(tmp_path / "fleet.yaml")
     command = [sys.executable, "-m", "cli", "rehearse", "--snapshot", str(snapshot), *FLAGS]
-    process = subprocess.Popen([*command, "--keep", str(keep)], cwd=tmp_path)
+    process = subprocess.Popen(
+        [*command, "--keep", str(keep)], cwd=tmp_path, env=environment_of(theirs)
+    )
     records = keep / "cluster" / "processes.json"
     deadline = time.monotonic() + 120
     while not (records.exists() and len(json.loads(records.read_text() or "[]")) > 1):
@@ -278,6 +284,7 @@ def test_a_rehearsal_that_is_ended_leaves_no_process(tmp_path: Path) -> None:
 
     assert 128 + signal.SIGTERM == process.wait(60)
     assert [] == [pid for pid in pids if Path("/proc", str(pid)).exists()]
+    assert [] == connections
 
 
 def pinned_to(node: str) -> dict[str, object]:
