@@ -1,14 +1,16 @@
 """The schedulers that place pods by each kind of group; others ignore its declaration."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
-from allocator.declarations.model import GroupSystem
+from allocator.declarations.model import Declaration, GroupSystem, Reading
+from allocator.declarations.read import read_declaration
+from kube.api.core import Pod
 from kube.names import DEFAULT_SCHEDULER_NAME
 
+_OF_KUBE_SCHEDULER: Final = frozenset({"", DEFAULT_SCHEDULER_NAME})
 _SYSTEMS: Final[Mapping[str, frozenset[GroupSystem]]] = {
-    "": frozenset({GroupSystem.KUBERNETES}),
-    DEFAULT_SCHEDULER_NAME: frozenset({GroupSystem.KUBERNETES}),
+    **dict.fromkeys(_OF_KUBE_SCHEDULER, frozenset({GroupSystem.KUBERNETES})),
     "koord-scheduler": frozenset({GroupSystem.KOORDINATOR}),
     "volcano": frozenset({GroupSystem.VOLCANO}),
     "kai-scheduler": frozenset({GroupSystem.KAI}),
@@ -20,7 +22,7 @@ _SYSTEMS: Final[Mapping[str, frozenset[GroupSystem]]] = {
 def may_read_groups(scheduler: str, system: GroupSystem, bridge_scheduler: str) -> bool:
     """Return False if a scheduler is known to ignore the groups of a system.
 
-    The bridge reads all of them. So may a scheduler with another name, such as a kube-scheduler with the
+    For the bridge the webhook makes PodGroups of all of them. Any other name may be that of a kube-scheduler with the
     coscheduling plugin.
 
     Args:
@@ -34,3 +36,35 @@ def may_read_groups(scheduler: str, system: GroupSystem, bridge_scheduler: str) 
         return True
     systems = _SYSTEMS.get(scheduler)
     return systems is None or system in systems
+
+
+def without_ignored_groups(
+    pods: Sequence[Pod], bridge_scheduler: str, *, are_adopted: bool
+) -> tuple[Pod, ...]:
+    """Return pods, less those of groups unknown to their scheduler.
+
+    Args:
+        bridge_scheduler: schedulerName of the bridge.
+        are_adopted: The pods are new, so that gangs with a pod of the bridge become PodGroups. Of other pods the
+            bridge reads Kubernetes' own field alone.
+    """
+    readings = [read_declaration(pod) for pod in pods]
+    adopted = {
+        reading.group
+        for pod, reading in zip(pods, readings, strict=True)
+        if are_adopted and isinstance(reading, Declaration)
+        if pod.spec.scheduler_name == bridge_scheduler
+    }
+
+    def is_read(pod: Pod, reading: Reading) -> bool:
+        name = pod.spec.scheduler_name
+        # The bridge is a kube-scheduler, and reads no other words itself.
+        scheduler = "" if name == bridge_scheduler and not are_adopted else name
+        is_kube_scheduler = scheduler in _OF_KUBE_SCHEDULER
+        if isinstance(reading, Declaration):
+            system = reading.group.system
+            follows = is_kube_scheduler and reading.group in adopted
+            return follows or may_read_groups(scheduler, system, bridge_scheduler)
+        return reading is None or bool(pod.spec.scheduling_group) or not is_kube_scheduler
+
+    return tuple(pod for pod, reading in zip(pods, readings, strict=True) if is_read(pod, reading))

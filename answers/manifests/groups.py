@@ -135,7 +135,8 @@ def _small_groups(
         for place in ((pod.metadata.namespace, pod.metadata.name) for pod in request.question.pods)
         if request.workload_of.get(place, f"Pod/{'/'.join(place)}") not in objects_without_group
     }
-    for group in state.groups(waiting).groups:
+    running = filter(is_running, state.pods.values())
+    for group in collect_groups(waiting, running, state.pod_groups).groups:
         reason = obstacle(group)
         is_own = any(
             (pod.metadata.namespace, pod.metadata.name) in own_pods for pod in group.waiting

@@ -3,17 +3,22 @@
 Which schedulers evaluate policies is the decision of `SchedulerSupport.evaluates_policies`, as in the webhook.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import msgspec
 
 from allocator.cluster.cluster import Cluster
+from allocator.declarations.model import Declaration
+from allocator.declarations.read import read_declaration
+from allocator.declarations.schedulers import without_ignored_groups
 from allocator.model.feature_gates import Features
 from allocator.model.scheduler_support import SchedulerSupport
+from allocator.pods.claims import pod_name
 from allocator.pods.extended_resource_claim import mapped_resources
 from allocator.simulation.model import SimulationInput, SimulationResult
 from answers.cluster.bridge import context_of
 from answers.model.cluster_state import ClusterState
+from findings.text import join_names
 from kube.api.core import Pod
 from kube.api.extended_resources import extended_resources
 from kube.api.ownership import owned_drivers
@@ -67,7 +72,7 @@ def routed_question(question: SimulationInput, state: ClusterState) -> Simulatio
         question,
         known=state.claims,
         pods=pods,
-        groups=state.groups(pods),
+        groups=state.groups(pods, are_new=True),
         resources=state.node_resources(),
     )
 
@@ -110,6 +115,7 @@ def build_views(
         is_joint: One scheduler places everything at once: that of the first pod.
     """
     policies = _enforced_policies(state)
+    groups = ignored_group_notes(question.pods, state)
     schedulers = dict.fromkeys(pod.spec.scheduler_name for pod in question.pods)
     ignoring = [name for name in schedulers if not support.evaluates_policies(name)]
     ignored = ignored_policy_notes(state, question.pods, support)
@@ -130,14 +136,33 @@ def build_views(
         first = next(iter(schedulers), None)
         with_policies = first is None or support.evaluates_policies(first)
         cluster = state.cluster(features, uniform_config_drivers, with_policies=with_policies)
-        return SchedulerViews(cluster=cluster, notes=ignored if not with_policies else evaluated)
+        notes = evaluated if with_policies else ignored
+        return SchedulerViews(cluster=cluster, notes=(*groups, *notes))
     cluster = state.cluster(features, uniform_config_drivers)
     is_alike = not policies and not cluster.options.consumer_limits
     other_views = {}
     if ignoring and not is_alike:
         plain = state.cluster(features, uniform_config_drivers, with_policies=False)
         other_views = dict.fromkeys(ignoring, plain)
-    return SchedulerViews(cluster=cluster, other_views=other_views, notes=(*ignored, *evaluated))
+    notes = (*groups, *ignored, *evaluated)
+    return SchedulerViews(cluster=cluster, other_views=other_views, notes=notes)
+
+
+def ignored_group_notes(pods: Sequence[Pod], state: ClusterState) -> tuple[str, ...]:
+    """Return a sentence for each scheduler that does not know the groups of its new pods."""
+    readers = without_ignored_groups(pods, state.bridge_scheduler, are_adopted=True)
+    names = {(pod.metadata.namespace, pod_name(pod)) for pod in readers}
+    groups: dict[str, dict[str, None]] = {}
+    for pod in pods:
+        reading = read_declaration(pod)
+        is_read = (pod.metadata.namespace, pod_name(pod)) in names
+        if isinstance(reading, Declaration) and not is_read:
+            scheduler = pod.spec.scheduler_name or DEFAULT_SCHEDULER_NAME
+            groups.setdefault(scheduler, {})[str(reading.group)] = None
+    return tuple(
+        f"{scheduler} does not know {join_names(list(unknown))}, and places the pods one by one"
+        for scheduler, unknown in groups.items()
+    )
 
 
 def ignored_policy_notes(

@@ -9,6 +9,7 @@ from allocator.cluster.cluster import Cluster
 from allocator.compatibility.compile import compile_policy
 from allocator.declarations.collect import PodGroups, collect_groups
 from allocator.declarations.pod_group import PodGroup
+from allocator.declarations.schedulers import without_ignored_groups
 from allocator.features.consumer_limits import consumer_limits
 from allocator.model.feature_gates import Features
 from allocator.model.taint_rules import apply_taint_rules
@@ -81,9 +82,15 @@ class ClusterState(msgspec.Struct, frozen=True, kw_only=True):
         }
         return msgspec.structs.replace(self, classes=classes)
 
-    def groups(self, waiting: Sequence[Pod]) -> PodGroups:
-        """Return the groups of pods that wait for a node; the state's own are theirs if they run."""
-        return collect_groups(waiting, filter(is_running, self.pods.values()), self.pod_groups)
+    def groups(self, waiting: Sequence[Pod], *, are_new: bool = False) -> PodGroups:
+        """Return the groups of pods that wait for a node, as their schedulers read them.
+
+        Args:
+            waiting: The pods; those of the state belong to the groups if they run.
+            are_new: They have not been admitted, so that the gangs of the bridge's pods will be adopted.
+        """
+        readers = without_ignored_groups(waiting, self.bridge_scheduler, are_adopted=are_new)
+        return collect_groups(readers, filter(is_running, self.pods.values()), self.pod_groups)
 
     def rules(
         self,

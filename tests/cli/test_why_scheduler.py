@@ -74,6 +74,7 @@ def test_a_bridge_that_does_not_serve_says_so_itself() -> None:
 def member(number: int, **labels: str) -> Document:
     pod = using(f"train-{number}", f"one-{number}")
     pod["metadata"]["labels"] = labels
+    pod["spec"]["schedulerName"] = "scheduler-plugins-scheduler"
     return pod
 
 
@@ -151,7 +152,9 @@ def test_equal_pods_of_several_groups_wait_for_reasons_of_their_own() -> None:
 
     reasons = {tuple(g["pods"]): g["reason"] for g in json.loads(result.stdout)["waiting"]}
     assert reasons == {
-        ("team/train-0",): "",
+        (
+            "team/train-0",
+        ): "its scheduler scheduler-plugins-scheduler has not tried it yet, or does not run",
         (
             "team/train-1",
         ): "coscheduling PodGroup team/large needs 4 pods, and 1 exists; create 4 (parallelism "

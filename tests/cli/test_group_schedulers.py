@@ -1,0 +1,106 @@
+"""Gangs in `simulate` and `why`: placed as one where their scheduler reads them, else pod by pod."""
+
+import json
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from kube.manifests.dump import dump_yaml
+from testing.builders import gpus
+from testing.command import drawbridge
+from testing.documents import (
+    NVIDIA,
+    Document,
+    api_object,
+    device_class,
+    owned,
+    ownership,
+    resource_slice,
+)
+
+GANG: Final = {
+    "gang.scheduling.koordinator.sh/name": "ring",
+    "gang.scheduling.koordinator.sh/min-available": "2",
+}
+ALONE: Final = (
+    "default-scheduler does not know Koordinator gang default/ring, and places the pods one by one"
+)
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Path:
+    """A node with one CPU, and one GPU."""
+    gpu = {"name": "gpu-0", "attributes": {"type": {"string": "gpu"}}}
+    is_gpu = f"device.driver == '{NVIDIA}' && device.attributes['{NVIDIA}'].type == 'gpu'"
+    objects = [
+        device_class(is_gpu, name=NVIDIA),
+        api_object("Node", "a", status={"allocatable": {"cpu": "1", "pods": "10"}}),
+        resource_slice(gpu, node="a", driver=NVIDIA),
+    ]
+    file = tmp_path / "cluster.yaml"
+    file.write_text(dump_yaml(objects))
+    return file
+
+
+def ring(scheduler: str) -> list[Document]:
+    """Two pods with a CPU each."""
+    container = {"name": "main", "resources": {"requests": {"cpu": "1"}}}
+    spec = {"schedulerName": scheduler, "containers": [container]}
+    return [api_object("Pod", f"ring-{n}", annotations=GANG, spec=spec) for n in range(2)]
+
+
+def placed(cluster: Path, pods: list[Document]) -> tuple[int, str]:
+    """Return the number of pods with a node, and the notes."""
+    call = ("simulate", "-f", "-", "--snapshot", cluster, "-o", "json")
+    result = drawbridge(*call, stdin=dump_yaml(pods))
+    document = json.loads(result.stdout)
+    return sum(pod["node"] is not None for pod in document["pods"]), " ".join(result.stderr.split())
+
+
+@pytest.mark.parametrize("scheduler", ["", "default-scheduler"])
+def test_kube_scheduler_places_the_pods_of_a_gang_one_by_one(cluster: Path, scheduler: str) -> None:
+    """They were simulated as a group, and none of them got a place."""
+    count, notes = placed(cluster, ring(scheduler))
+
+    assert count == 1
+    assert ALONE in notes
+
+
+def test_a_scheduler_that_reads_the_gang_places_all_of_it_or_nothing(cluster: Path) -> None:
+    count, notes = placed(cluster, ring("koord-scheduler"))
+
+    assert count == 0
+    assert "one by one" not in notes
+
+
+def test_a_launcher_without_devices_follows_its_gang_to_the_bridge(cluster: Path) -> None:
+    cluster.write_text(cluster.read_text() + "---\n" + dump_yaml([ownership(owned(name=NVIDIA))]))
+    launcher, worker = (
+        api_object("Pod", name, annotations=GANG, spec={"containers": [container]})
+        for name, container in (("launcher", {"name": "main"}), ("worker", gpus(1)))
+    )
+
+    count, notes = placed(cluster, [launcher, worker])
+
+    assert count == 2
+    assert "one by one" not in notes
+
+
+@pytest.mark.parametrize(("scheduler", "is_whole"), [("", False), ("koord-scheduler", True)])
+def test_why_asks_for_the_gang_only_where_the_scheduler_does(
+    cluster: Path, scheduler: str, *, is_whole: bool
+) -> None:
+    """A pod that kube-scheduler places was said to wait for pods that it does not need."""
+    pod = api_object(
+        "Pod",
+        "ring-0",
+        "team",
+        annotations=GANG,
+        spec={"schedulerName": scheduler, "containers": [{"name": "main"}]},
+    )
+    cluster.write_text(cluster.read_text() + "---\n" + dump_yaml([pod]))
+
+    result = drawbridge("why", "pod", "ring-0", "-n", "team", "--snapshot", cluster)
+
+    assert ("Koordinator gang" in result.stdout) == is_whole
