@@ -16,6 +16,8 @@ from kube.names import NAME
 WAVE_RECORD: Final = f"{NAME}-wave"
 """The name of the ConfigMap."""
 MAX_COUNT: Final = 1_000_000
+FIRST_CHANGE: Final = 2
+"""The number of the step after the checks before a wave, which change nothing."""
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=MAX_COUNT)]
 Positive = Annotated[int, msgspec.Meta(ge=1, le=MAX_COUNT)]
@@ -83,8 +85,9 @@ class WaveRecord(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     @property
     def is_between_waves(self) -> bool:
-        """Return True if no wave is begun and unfinished."""
-        return self.is_finished or self.wave == 0
+        """Return True if no wave has begun to change something and is unfinished."""
+        is_checked_only = self.direction is Direction.NEXT and self.reached < FIRST_CHANGE
+        return self.is_finished or self.wave == 0 or is_checked_only
 
 
 def parse_record(data: Mapping[str, str]) -> WaveRecord:

@@ -8,11 +8,9 @@ from typing import Final
 
 import msgspec
 
-from clusterstate.wave_record import Direction, StepState, WaveRecord
+from clusterstate.wave_record import FIRST_CHANGE, Direction, StepState, WaveRecord
 from migration.wave.steps import Step, StepKind
 
-_FIRST_CHANGE: Final = 2
-"""The number of the step after the preflight, which changes nothing."""
 _OF_NAMESPACES: Final = frozenset({StepKind.NAMESPACES, StepKind.RESTARTS})
 
 
@@ -110,6 +108,21 @@ def back_tasks(course: Course, record: WaveRecord | None) -> tuple[Task, ...] | 
     return _nothing_to_take_back()
 
 
+def describe_earlier_wave(record: WaveRecord | None, tasks: Sequence[Task]) -> str:
+    """Return a warning if `back` takes back a finished wave in place of the current one; empty if not.
+
+    Args:
+        record: The position.
+        tasks: The steps of `back`.
+    """
+    if record is None or not tasks or record.direction is Direction.BACK:
+        return ""
+    wave = tasks[0].wave
+    if wave == record.wave:
+        return ""
+    return f"there is nothing of wave {record.wave} to take back, so this takes back wave {wave}, which is done"
+
+
 def taken_back(part: WaveSteps, reached: int) -> tuple[Step, ...]:
     """Return the steps that undo the begun steps of a wave.
 
@@ -120,7 +133,7 @@ def taken_back(part: WaveSteps, reached: int) -> tuple[Step, ...]:
         part: The steps of the wave.
         reached: The furthest step that has begun.
     """
-    if reached < _FIRST_CHANGE:
+    if reached < FIRST_CHANGE:
         return ()
     begun = part.forward[:reached]
     drained = {step.node for step in begun if step.kind is StepKind.DRAIN}

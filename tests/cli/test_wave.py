@@ -269,6 +269,51 @@ async def test_another_plan_is_refused_unless_it_replaces_one_between_waves(
     assert "1" == migration.record["wave"]
 
 
+async def fail_second_preflight(migration: Migration) -> None:
+    """Go through the first wave, and into failing checks before the second."""
+    await migration.wave("next")
+    count = len(migration.cluster.lines("kubectl", "drawbridge"))
+    result = await migration.wave("next", kill=f"{count + 1} before")
+    assert 1 == result.exit_code, result.output
+    position = [migration.record[key] for key in ("wave", "step", "state")]
+    assert ["2", "preflight", "begun"] == position
+
+
+async def test_after_failed_checks_another_plan_may_begin(migration: Migration) -> None:
+    """It was refused as for a wave that is half done, and going on failed at the same checks."""
+    await fail_second_preflight(migration)
+    script = migration.plan / "wave-1" / "switch.sh"
+    script.write_text(f"{script.read_text()}# of a new snapshot\n")
+
+    replaced = await migration.wave("next", "--replace")
+
+    assert 0 == replaced.exit_code, replaced.output
+    assert "1" == migration.record["wave"]
+
+
+async def test_after_failed_checks_the_wave_before_is_not_taken_back_unasked(
+    migration: Migration,
+) -> None:
+    await fail_second_preflight(migration)
+    before = migration.cluster.calls.read_text()
+
+    refused = await migration.wave("back")
+
+    warning = "nothing of wave 2 to take back, so this takes back wave 1, which is done"
+    assert 2 == refused.exit_code, refused.output
+    assert f"{warning}; without --yes it asks before the first step" in refused.stderr
+    declined = await migration.wave("back", stdin="n\n")
+    assert 1 == declined.exit_code
+    assert warning in declined.stderr
+    assert before == migration.cluster.calls.read_text()
+    assert "preflight" == migration.record["step"]
+    begun = await migration.wave("back", stdin="y\nn\n")
+    assert 1 == begun.exit_code
+    taken_back = await migration.wave("back")
+    assert 0 == taken_back.exit_code, taken_back.output
+    assert "wave 1 of 2, 0 of 3 nodes, 0 of 2 workloads\nwave 1 was taken back" in taken_back.stdout
+
+
 async def test_values_that_a_person_saves_are_no_other_plan(migration: Migration) -> None:
     await migration.wave("next")
     (migration.plan / "driver-values.yaml").write_text("a: b\n")

@@ -22,6 +22,7 @@ from migration.wave.course import (
     WaveSteps,
     back_tasks,
     build_record,
+    describe_earlier_wave,
     next_tasks,
 )
 from migration.wave.steps import Step, StepKind
@@ -136,9 +137,50 @@ def test_only_what_has_begun_is_taken_back(name: str, want: list[str]) -> None:
 
 
 def test_a_wave_of_which_only_checks_were_run_leaves_the_one_before() -> None:
-    tasks = back_tasks(COURSE, at(Direction.NEXT, 2, "preflight", StepState.BEGUN))
+    record = at(Direction.NEXT, 2, "preflight", StepState.BEGUN)
+    tasks = back_tasks(COURSE, record)
 
     assert "1 namespaces" == names(tasks)[0]
+    assert not isinstance(tasks, Refusal)
+    assert "nothing of wave 2 to take back, so this takes back wave 1" in describe_earlier_wave(
+        record, tasks
+    )
+
+
+@pytest.mark.parametrize(
+    ("direction", "wave", "name"),
+    [
+        (Direction.NEXT, 2, "wait/c"),
+        (Direction.NEXT, 1, "verify"),
+        (Direction.BACK, 2, "uncordon/c"),
+    ],
+)
+def test_a_wave_that_has_changed_something_is_taken_back_without_a_warning(
+    direction: Direction, wave: int, name: str
+) -> None:
+    record = at(direction, wave, name, StepState.DONE)
+    tasks = back_tasks(COURSE, record)
+
+    assert not isinstance(tasks, Refusal)
+    assert "" == describe_earlier_wave(record, tasks)
+
+
+@pytest.mark.parametrize(
+    ("direction", "wave", "name", "state", "want"),
+    [
+        (Direction.NEXT, 1, "preflight", StepState.BEGUN, True),
+        (Direction.NEXT, 2, "preflight", StepState.DONE, True),
+        (Direction.NEXT, 2, "wait/c", StepState.BEGUN, False),
+        (Direction.NEXT, 2, "verify", StepState.BEGUN, False),
+        (Direction.NEXT, 2, "verify", StepState.DONE, True),
+        (Direction.BACK, 2, "namespaces", StepState.BEGUN, False),
+        (Direction.BACK, 2, "uncordon/c", StepState.DONE, True),
+    ],
+)
+def test_checks_before_a_wave_leave_the_cluster_between_waves(
+    direction: Direction, wave: int, name: str, state: StepState, *, want: bool
+) -> None:
+    assert want == at(direction, wave, name, state).is_between_waves
 
 
 def test_a_drain_that_was_begun_is_taken_back_even_if_its_wait_is_repeated() -> None:

@@ -3,7 +3,7 @@
 import getpass
 import platform
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -26,7 +26,14 @@ from findings.text import printable
 from kube.errors import ConfigError
 from kube.names import NAMESPACE
 from migration.plan.model.plan import Plan
-from migration.wave.course import Course, Refusal, Task, back_tasks, next_tasks
+from migration.wave.course import (
+    Course,
+    Refusal,
+    Task,
+    back_tasks,
+    describe_earlier_wave,
+    next_tasks,
+)
 from migration.wave.guard import find_refusal
 from migration.wave.report import WaveReport, report_wave, wave_lines
 from process.model.durations import Duration
@@ -131,7 +138,7 @@ def wave(
         action=action,
         takes_over=take_over,
         replaces=replace,
-        confirms=_accept if yes else _confirm,
+        asks=not yes,
         options=options,
         kubeconfig=kubeconfig,
     )
@@ -148,14 +155,14 @@ class _Call(NamedTuple):
     Attributes:
         takes_over: True if they go on in place of another person.
         replaces: True if they go on with a plan in place of another one.
-        confirms: Asks whether a step is to be run.
+        asks: True if they confirm each step.
         options: Flags of the plan's scripts.
     """
 
     action: str
     takes_over: bool
     replaces: bool
-    confirms: Callable[[str], bool]
+    asks: bool
     options: Sequence[str]
     kubeconfig: str | None
 
@@ -174,10 +181,13 @@ def _go_on(call: _Call, home: Path, store: ClusterRecord, lock: int) -> tuple[in
         _refuse(refusal)
         # Another plan that replaces it starts from its beginning.
         record = record if record.digest == digest else None
+    tasks = _tasks(call, course, record)
     run = WaveRun(
         home,
         course,
-        operator=Operator(who=who, digest=digest, clock=_now, confirms=call.confirms),
+        operator=Operator(
+            who=who, digest=digest, clock=_now, confirms=_confirm if call.asks else _accept
+        ),
         store=store,
         runner=ScriptRunner(
             home,
@@ -188,7 +198,7 @@ def _go_on(call: _Call, home: Path, store: ClusterRecord, lock: int) -> tuple[in
         ),
         version="" if former is None else former.version,
     )
-    status = run.run(_tasks(call.action, course, record))
+    status = run.run(tasks)
     return status, report_wave(run.record or record, course, digest)
 
 
@@ -216,11 +226,17 @@ def _parsed(position: StoredRecord | None) -> WaveRecord | None:
     return None if position is None else parse_record(position.data)
 
 
-def _tasks(action: str, course: Course, record: WaveRecord | None) -> tuple[Task, ...]:
-    tasks = next_tasks(course, record) if action == NEXT else back_tasks(course, record)
+def _tasks(call: _Call, course: Course, record: WaveRecord | None) -> tuple[Task, ...]:
+    tasks = next_tasks(course, record) if call.action == NEXT else back_tasks(course, record)
     if isinstance(tasks, Refusal):
         _refuse(tasks)
         return ()
+    warning = describe_earlier_wave(record, tasks) if call.action == BACK else ""
+    if warning and not call.asks:
+        # A finished wave is not drained for a person who meant the one that they had begun.
+        _refuse(Refusal(message=f"{warning}; without --yes it asks before the first step"))
+    if warning:
+        print_line(warning)
     return tasks
 
 
