@@ -1,4 +1,4 @@
-"""Gangs in `simulate` and `why`: placed as one where their scheduler reads them, else pod by pod."""
+"""Gangs in `simulate` and `why`, placed as one or pod by pod, as their scheduler does."""
 
 import json
 from pathlib import Path

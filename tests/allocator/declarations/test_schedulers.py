@@ -1,4 +1,4 @@
-"""The pods whose scheduler reads the group that they declare."""
+"""Pods with groups: those that their scheduler reads, and others."""
 
 from typing import NamedTuple
 
