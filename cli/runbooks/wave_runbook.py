@@ -280,13 +280,15 @@ def _wait_lines(wave: Wave, nodes: Sequence[PlannedNode], reason: str) -> Iterat
 
 def _bare_pod_lines(waiting: Iterable[PlannedWork]) -> Iterator[str]:
     """Yield the commands that delete pods that a drain stops at, after a choice not to wait for them."""
-    pods = [work.pod.split("/", 2) for work in waiting if not work.owner]
-    if pods:
-        yield "# A drain stops at pods that nothing creates again."
-    for _, namespace, name in pods:
+    bare = [work for work in waiting if not work.owner]
+    if bare:
+        yield "# A drain stops at pods that nothing creates again. By now their names may have pods on other nodes."
+    for work in bare:
+        _, namespace, name = work.pod.split("/", 2)
+        selector = f"metadata.name={name},spec.nodeName={work.node}"
         words = (
-            *("kubectl", "delete", "pod", name, f"--namespace={namespace}", "--ignore-not-found"),
-            f"--timeout={DELETE_TIMEOUT}",
+            *("kubectl", "delete", "pods", f"--namespace={namespace}"),
+            *(f"--field-selector={selector}", f"--timeout={DELETE_TIMEOUT}"),
         )
         yield f'if [ -n "$evicting" ]; then {command(*words)}; fi'
 
