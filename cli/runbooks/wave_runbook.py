@@ -395,8 +395,8 @@ def _delete_pods(entry: PlannedDaemonSet, node: str) -> str:
 
 def _published_lines(node: PlannedNode, verify: str) -> Iterator[str]:
     """Yield the commands that wait for the devices of a DRA driver."""
-    expected = sum(node.devices.values())
-    flags = (f"--node={node.name}", f"--expect-devices={expected}", f"--wait={NODE_TIMEOUT}")
+    expected = (f"--expect-devices={driver}={number}" for driver, number in node.devices.items())
+    flags = (f"--node={node.name}", *expected, f"--wait={NODE_TIMEOUT}")
     yield f"{verify} {command(*flags)}"
     if node.source == Source.KOORDINATOR:
         yield "# koordlet has left the node with its label; what it registered would stay, and be allocated."

@@ -622,7 +622,7 @@ def test_a_switch_drains_labels_waits_and_opts_in(tmp_path: Path) -> None:
         "check_budgets hami-1",
         "kubectl drain hami-1 --ignore-daemonsets --delete-emptydir-data --timeout=30m",
         f"kubectl label node hami-1 --overwrite {HAMI_DRIVER} gpu=off",
-        "drawbridge verify --live --node=hami-1 --expect-devices=2 --wait=10m",
+        "drawbridge verify --live --node=hami-1 --expect-devices=hami-core-gpu.project-hami.io=2 --wait=10m",
         "kubectl uncordon hami-1",
     ]
     opted_in = ("namespace/team", {"drawbridge.internal/translate": (None, "true")})

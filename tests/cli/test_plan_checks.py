@@ -496,6 +496,23 @@ def test_a_node_alone(tmp_path: Path) -> None:
     assert "there is no such node" in verify(tmp_path, BEFORE, "--node", "gone").stdout
 
 
+def test_only_devices_of_the_expected_driver_count_for_a_node(tmp_path: Path) -> None:
+    nics = [
+        *(o for o in after() if o["kind"] != "ResourceSlice"),
+        resource_slice("hami-1", "dra.net", ("eth0", "eth1")),
+    ]
+    both = [*after(), nics[-1] | {"metadata": {"name": "nics"}}]
+    call = ("--node", "hami-1", "--expect-devices")
+
+    late = verify(tmp_path, nics, *call, f"{HAMI}=2")
+    assert (1, True) == (late.exit_code, f"0 of 2 devices of {HAMI} are published" in late.stdout)
+    assert 0 == verify(tmp_path, both, *call, f"{HAMI}=2").exit_code
+    assert 0 == verify(tmp_path, both, *call, f"{HAMI}=2", call[-1], "dra.net=2").exit_code
+    assert 1 == verify(tmp_path, both, *call, f"{HAMI}=2", call[-1], "dra.net=3").exit_code
+    # A number alone counts the devices of all drivers, as it always did.
+    assert 0 == verify(tmp_path, nics, *call, 2).exit_code
+
+
 def test_a_wave_by_its_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = planned(tmp_path)
     monkeypatch.chdir(tmp_path)
@@ -511,6 +528,9 @@ def test_a_wave_by_its_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     [
         (("--before",), "--before requires --wave"),
         (("--expect-devices", "1"), "--expect-devices requires --node"),
+        (("--node", "a", "--expect-devices", "0"), "write DRIVER=N, such as"),
+        (("--node", "a", "--expect-devices", "=8"), "write DRIVER=N, such as"),
+        (("--node", "a", "--expect-devices", "gpu.nvidia.com"), "write DRIVER=N, such as"),
         (("--wait", "1m"), "--wait requires --wave, --node or --webhook, and a live"),
         (
             ("--node", "a", "--wait", "1m"),

@@ -598,7 +598,7 @@ def test_no_time_goes_by_for_pods_that_never_end(monkeypatch: pytest.MonkeyPatch
     ]
     documents = SimpleNamespace(objects=tuple(objects), unreadable=())
     monkeypatch.setattr(command, "read_documents", lambda *_: documents)
-    question = command._ask_node("gpu-0", None, before=True, budgets=False)
+    question = command._ask_node("gpu-0", {}, before=True, budgets=False)
     assert question is not None
 
     begin = time.monotonic()

@@ -3,7 +3,7 @@
 import asyncio
 import sys
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -49,6 +49,7 @@ from cli.reading.cluster_state import ClusterFlags
 from cli.reading.options import read_cluster, with_unread_cluster
 from cli.reading.webhook_state import read_webhook
 from cli.runbooks.plan_folder import find_plan, read_plan
+from cli.verbs.verify.parameters import expect_devices_flag
 from findings.text import count_text, printable, reference_text
 from kube.client.client import Client
 from kube.errors import ConfigError, KubeError
@@ -155,12 +156,7 @@ def _with_profiles(command: Callable[..., None]) -> Callable[..., None]:
 @click.option(
     "--node", metavar="NAME", help="Check that a node has DRA devices, and no device plugin."
 )
-@click.option(
-    "--expect-devices",
-    type=click.IntRange(min=1),
-    metavar="N",
-    help="With --node, the least number of published devices; 1 by default.",
-)
+@expect_devices_flag
 @click.option(
     "--wait",
     type=DurationType(),
@@ -180,7 +176,7 @@ def verify(
     budgets: bool,
     webhook: bool,
     node: str | None,
-    expect_devices: int | None,
+    expect_devices: Mapping[str, int],
     wait: Duration | None,
     output: str,
 ) -> None:
@@ -208,7 +204,7 @@ def verify(
         raise click.UsageError("--before requires --wave or --node, and not --webhook.")
     if budgets and (node is None or before):
         raise click.UsageError("--budgets requires --node, and not --before.")
-    if expect_devices is not None and (node is None or before or budgets):
+    if expect_devices and (node is None or before or budgets):
         raise click.UsageError("--expect-devices requires --node, and not --before or --budgets.")
     if wait is not None and (not questions or cluster_flags.snapshots):
         raise click.UsageError("--wait requires --wave, --node or --webhook, and a live cluster.")
@@ -408,7 +404,7 @@ def _check_cluster(
 
 
 def _ask_node(
-    node: str | None, expected: int | None, *, before: bool, budgets: bool
+    node: str | None, expected: Mapping[str, int], *, before: bool, budgets: bool
 ) -> Question | None:
     """Return the question about a node; None without one."""
     if node is None:
@@ -426,7 +422,7 @@ def _ask_node(
         NODE_KINDS,
         lambda documents, _: check_node(
             node,
-            expected or 1,
+            expected or {"": 1},
             whole_device_keys(documents.profiles.values()),
             view_cluster(documents.objects, DEFAULT_NAMESPACE),
         ),

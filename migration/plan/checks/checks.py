@@ -161,12 +161,14 @@ def check_wave(plan: Plan, wave: Wave, view: ClusterView) -> WaveAnswer:
     return WaveAnswer(wave=wave.wave, checks=tuple(checks))
 
 
-def check_node(name: str, expected: int, resources: Sequence[str], view: ClusterView) -> WaveAnswer:
+def check_node(
+    name: str, expected: Mapping[str, int], resources: Sequence[str], view: ClusterView
+) -> WaveAnswer:
     """Check that a node has DRA devices, and no device plugin.
 
     Args:
         name: The node's name.
-        expected: The least number of devices.
+        expected: Driver to the least number of its devices; an empty driver stands for all together.
         resources: Resource names of device plugins; one that ends in `*` is a prefix.
         view: The cluster.
     """
@@ -176,15 +178,15 @@ def check_node(name: str, expected: int, resources: Sequence[str], view: Cluster
         missing = Check(object=reference, state=State.FAILED, message="there is no such node")
         return WaveAnswer(wave=None, checks=(missing,))
     offered = _offered(node, lambda key: _matches(key, resources))
-    device_count = sum(map(len, view.devices.get(name, {}).values()))
-    if offered:
-        check = _still_offered(reference, offered)
-    elif device_count < expected:
-        check = waiting_check(reference, f"{device_count} of {expected} devices are published")
-    else:
-        check = ok_check(
-            reference, f"{device_count} devices are published, and no device plugin is left"
-        )
+    by_driver = view.devices.get(name, {})
+    check = (
+        _still_offered(reference, offered)
+        if offered
+        else _missing_devices(reference, expected, by_driver)
+    )
+    if check is None:
+        total = sum(map(len, by_driver.values()))
+        check = ok_check(reference, f"{total} devices are published, and no device plugin is left")
     return WaveAnswer(wave=None, checks=(check,))
 
 
@@ -198,12 +200,9 @@ def check_switched(node: PlannedNode, view: ClusterView) -> Check:
     if offered:
         return _still_offered(reference, offered)
     by_driver = view.devices.get(node.name, {})
-    for driver, expected in node.devices.items():
-        device_count = len(by_driver.get(driver, ()))
-        if device_count < expected:
-            return waiting_check(
-                reference, f"{device_count} of {expected} devices of {driver} are published"
-            )
+    missing_devices = _missing_devices(reference, node.devices, by_driver)
+    if missing_devices is not None:
+        return missing_devices
     uuids = {
         text
         for devices in by_driver.values()
@@ -343,6 +342,23 @@ def _devices(
                     if isinstance(device, Mapping)
                 ]
     return devices
+
+
+def _missing_devices(
+    reference: str, expected: Mapping[str, int], by_driver: Mapping[str, Sequence[Any]]
+) -> Check | None:
+    """Return the check of the first driver with too few devices; None if there is none.
+
+    Other devices of the node, such as NICs, count for no driver but their own.
+    """
+    for driver, least in expected.items():
+        counts = {name: len(devices) for name, devices in by_driver.items()}
+        device_count = counts.get(driver, 0) if driver else sum(counts.values())
+        if device_count < least:
+            of_driver = f" of {driver}" if driver else ""
+            text = f"{device_count} of {least} devices{of_driver} are published"
+            return waiting_check(reference, text)
+    return None
 
 
 def _attribute_texts(device: Mapping[str, Any]) -> Iterator[str]:
