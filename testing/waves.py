@@ -83,10 +83,10 @@ def fleet() -> list[Mapping[str, Any]]:
     ]
 
 
-def write_plan(folder: Path) -> Path:
-    """Write the plan of the fleet, with waves of two nodes."""
+def write_plan(folder: Path, *others: Mapping[str, Any]) -> Path:
+    """Write the plan of the fleet and other objects, with waves of two nodes."""
     snapshot = folder / "cluster.yaml"
-    snapshot.write_text(dump_yaml(fleet()))
+    snapshot.write_text(dump_yaml([*fleet(), *others]))
     result = drawbridge("plan", "--snapshot", snapshot, "--wave-nodes", 2, "-o", folder / "plan")
     assert 0 == result.exit_code, result.output
     return folder / "plan"

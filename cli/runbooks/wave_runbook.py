@@ -110,11 +110,7 @@ def rollback_parts(plan: Plan, wave: Wave) -> tuple[Part, ...]:
     """Return the parts of the script that takes a wave back."""
     path = f"wave-{wave.wave}/rollback.sh"
     # A pod that is created again by hand has claims, so it runs on a node that is drained next.
-    namespaces = [
-        *_restored_lines(plan, wave),
-        *opt_out_lines(plan, wave),
-        *recreation_lines(wave),
-    ]
+    namespaces = [*opt_out_lines(plan, wave), *recreation_lines(wave)]
     comments = (
         (
             "# New pods of these namespaces keep their device keys; quotas count both, and stay. Raise again what you",
@@ -123,7 +119,10 @@ def rollback_parts(plan: Plan, wave: Wave) -> tuple[Part, ...]:
         if wave.opted_in
         else ()
     )
-    parts = [Part(Step(script=path, kind=StepKind.NAMESPACES), namespaces, comments)]
+    parts = [
+        Part(Step(script=path, kind=StepKind.BEGIN), [*_restored_lines(plan, wave)]),
+        Part(Step(script=path, kind=StepKind.NAMESPACES), namespaces, comments),
+    ]
     nodes = wave.nodes[::-1]
     for number, node in enumerate(nodes):
         wait = [

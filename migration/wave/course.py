@@ -127,7 +127,7 @@ def taken_back(part: WaveSteps, reached: int) -> tuple[Step, ...]:
     """Return the steps that undo the begun steps of a wave.
 
     A node that was not drained yet is only uncordoned, and namespaces that were not opted in stay as
-    they are.
+    they are, but for the lines that their quotas had before.
 
     Args:
         part: The steps of the wave.
@@ -137,11 +137,14 @@ def taken_back(part: WaveSteps, reached: int) -> tuple[Step, ...]:
         return ()
     begun = part.forward[:reached]
     drained = {step.node for step in begun if step.kind is StepKind.DRAIN}
-    opted_in = any(step.kind in _OF_NAMESPACES for step in begun)
+    kinds = {step.kind for step in begun}
+    opted_in = not kinds.isdisjoint(_OF_NAMESPACES)
     steps: list[Step] = []
     for step in part.backward:
         if step.kind in _OF_NAMESPACES:
             is_needed = opted_in
+        elif step.kind is StepKind.BEGIN:
+            is_needed = StepKind.BEGIN in kinds
         else:
             is_needed = step.kind is StepKind.UNCORDON or step.node in drained
         if is_needed:

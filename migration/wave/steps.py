@@ -12,7 +12,7 @@ class StepKind(StrEnum):
     PREPARE = "prepare"
     PREFLIGHT = "preflight"
     BEGIN = "begin"
-    """Quotas, and marks of nodes for autoscalers."""
+    """Quotas, and marks of nodes for autoscalers; on the way back the lines that quotas had before."""
     WAIT = "wait"
     """Cordon nodes, and wait for work on one of them."""
     DRAIN = "drain"

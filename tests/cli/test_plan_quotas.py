@@ -7,8 +7,10 @@ from typing import Any, Final
 
 import pytest
 
+from cli.runbooks.wave_course import step_lines
 from kube.manifests.dump import dump_yaml
 from kube.manifests.reader import read_paths
+from migration.wave.steps import Step, StepKind
 from testing.command import drawbridge
 from testing.documents import api_object, namespace, node, resource_quota
 from testing.migration import GPU, SHARE, hami_node, plugin_node, workload
@@ -203,6 +205,9 @@ def test_an_old_line_goes_once_a_quota_of_both_sides_is_enforced(tmp_path: Path)
     rollback = script(tmp_path, "rollback", _wave_of(plan, "team"))
     restored = ("team/resourcequota/gpus", {f"requests.{GPU}": (None, "8")})
     assert restored == changes(rollback)[0]
+    # It is a step of its own, so that it does not depend on the labels of namespaces.
+    begin = Step(script="", kind=StepKind.BEGIN)
+    assert restored in changes("\n".join(step_lines(rollback, begin) or ()))
     # No lines for claims are added to what is replaced.
     assert plan["quotas"] == {}
 

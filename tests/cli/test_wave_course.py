@@ -24,6 +24,7 @@ from migration.wave.course import (
     build_record,
     describe_earlier_wave,
     next_tasks,
+    taken_back,
 )
 from migration.wave.steps import Step, StepKind
 
@@ -181,6 +182,38 @@ def test_checks_before_a_wave_leave_the_cluster_between_waves(
     direction: Direction, wave: int, name: str, state: StepState, *, want: bool
 ) -> None:
     assert want == at(direction, wave, name, state).is_between_waves
+
+
+def with_quotas(part: WaveSteps) -> WaveSteps:
+    """Return the steps of a wave that also changes quotas, in both directions."""
+    preflight, *switch = part.forward
+    begin = [
+        Step(script=f"{script}.sh", kind=StepKind.BEGIN) for script in ("wave-1/switch", "rollback")
+    ]
+    return msgspec.structs.replace(
+        part,
+        forward=(preflight, begin[0], *switch),
+        backward=(begin[1], *part.backward),
+    )
+
+
+@pytest.mark.parametrize(
+    ("nodes", "reached", "want"),
+    [
+        ((), 1, []),
+        ((), 2, ["begin"]),
+        ((), 3, ["begin", "namespaces"]),
+        (("a",), 2, ["begin", "uncordon/a"]),
+        (("a",), 3, ["begin", "uncordon/a"]),
+    ],
+)
+def test_quotas_get_their_lines_back_before_a_namespace_has_moved(
+    nodes: tuple[str, ...], reached: int, want: list[str]
+) -> None:
+    """The wave counted as taken back, and the lines that it had removed stayed away."""
+    part = with_quotas(steps(1, *nodes))
+
+    assert want == [step.name for step in taken_back(part, reached)]
 
 
 def test_a_drain_that_was_begun_is_taken_back_even_if_its_wait_is_repeated() -> None:

@@ -16,12 +16,33 @@ from clusterstate.wave_record import Direction, WaveRecord, parse_record
 from kube.errors import ConfigError
 from migration.wave.course import Course, Refusal, Task, back_tasks, next_tasks
 from migration.wave.steps import Step, StepKind
+from testing.documents import api_object
+from testing.migration import GPU
 from testing.waves import ScriptedCluster, write_plan
 
 WRITES: Final = 28
 STEPS: Final = 17
 """The steps of the whole plan."""
 DIGEST: Final = f"sha256:{'0' * 64}"
+
+
+BOTH_SIDES: Final = api_object(
+    "DeviceQuota",
+    "team",
+    spec={
+        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "team"}},
+        "limits": [
+            {
+                "name": "devices",
+                "driver": "hami-core-gpu.project-hami.io",
+                "devices": {},
+                "max": "8",
+                "legacyKeys": [{"name": GPU}],
+            }
+        ],
+    },
+)
+"""A quota that counts keys and claims, so that its wave removes the line of the ResourceQuota."""
 
 
 class Killed(Exception):
@@ -36,6 +57,11 @@ def written_plan(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def course(written_plan: Path) -> Course:
     return plan_course(read_plan(written_plan))
+
+
+@pytest.fixture(scope="module")
+def quota_plan(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_plan(tmp_path_factory.mktemp("quota-plan"), BOTH_SIDES)
 
 
 class Store:
@@ -68,11 +94,13 @@ class Store:
 class Model:
     """The effect of steps on nodes and namespaces, in a few words, and the pods that they evict."""
 
-    def __init__(self, course: Course) -> None:
-        self.course = course
+    def __init__(self, plan: Path) -> None:
+        self.plan = read_plan(plan)
+        self.course = plan_course(self.plan)
         self.cordoned: set[str] = set()
         self.switched: set[str] = set()
         self.opted_in: set[str] = set()
+        self.without_lines: set[str] = set()
         self.evictions: list[str] = []
         self.runs = 0
         self.killed_before = self.killed_after = 0
@@ -100,10 +128,18 @@ class Model:
                 )
             case StepKind.UNCORDON:
                 self.cordoned.discard(step.node)
+            case StepKind.BEGIN if self._removes_lines(folder):
+                self.without_lines = (
+                    self.without_lines - {folder} if is_back else self.without_lines | {folder}
+                )
             case StepKind.NAMESPACES:
                 self.opted_in = self.opted_in - {folder} if is_back else self.opted_in | {folder}
             case _:
                 pass
+
+    def _removes_lines(self, folder: str) -> bool:
+        (wave,) = (wave for wave in self.plan.waves if folder == f"wave-{wave.wave}")
+        return any(entry.namespace in wave.opted_in for entry in self.plan.replaced_lines)
 
     def _later(self, folder: str, step: Step) -> set[str]:
         part = self.course.parts[int(folder.removeprefix("wave-"))]
@@ -112,7 +148,8 @@ class Model:
 
     @property
     def state(self) -> tuple[frozenset[str], ...]:
-        return (frozenset(self.cordoned), frozenset(self.switched), frozenset(self.opted_in))
+        changed = (self.cordoned, self.switched, self.opted_in, self.without_lines)
+        return tuple(map(frozenset, changed))
 
 
 class Operations:
@@ -162,7 +199,7 @@ def killings() -> Iterator[tuple[str, str, int]]:
 
 
 def test_each_place_is_tried(written_plan: Path, course: Course) -> None:
-    store, model = Store(), Model(course)
+    store, model = Store(), Model(written_plan)
 
     Operations(written_plan, course, store, model).finish(Direction.NEXT, 2)
 
@@ -173,9 +210,9 @@ def test_each_place_is_tried(written_plan: Path, course: Course) -> None:
 def test_killed_at_any_write_or_step_the_next_calls_end_alike(
     written_plan: Path, course: Course, port: str, moment: str, number: int
 ) -> None:
-    undisturbed = Model(course)
+    undisturbed = Model(written_plan)
     Operations(written_plan, course, Store(), undisturbed).finish(Direction.NEXT, 2)
-    store, model = Store(), Model(course)
+    store, model = Store(), Model(written_plan)
     setattr({"store": store, "runner": model}[port], f"killed_{moment}", number)
 
     Operations(written_plan, course, store, model).finish(Direction.NEXT, 2)
@@ -188,10 +225,11 @@ def test_killed_at_any_write_or_step_the_next_calls_end_alike(
 
 @pytest.mark.parametrize(("port", "moment", "number"), tuple(killings()))
 def test_killed_anywhere_a_wave_is_taken_back(
-    written_plan: Path, course: Course, port: str, moment: str, number: int
+    quota_plan: Path, port: str, moment: str, number: int
 ) -> None:
-    store, model = Store(), Model(course)
-    operations = Operations(written_plan, course, store, model)
+    store, model = Store(), Model(quota_plan)
+    course = model.course
+    operations = Operations(quota_plan, course, store, model)
     setattr({"store": store, "runner": model}[port], f"killed_{moment}", number)
     for _ in range(2):
         try:
@@ -200,14 +238,14 @@ def test_killed_anywhere_a_wave_is_taken_back(
             break
     record = store.record
     if isinstance(back_tasks(course, record), Refusal):
-        assert (frozenset(),) * 3 == model.state
+        assert (frozenset(),) * 4 == model.state
         return
 
     assert 0 == operations.call(Direction.BACK)
     while not isinstance(back_tasks(course, store.record), Refusal):
         assert 0 == operations.call(Direction.BACK)
 
-    assert (frozenset(),) * 3 == model.state
+    assert (frozenset(),) * 4 == model.state
 
 
 @pytest.mark.parametrize("number", range(1, 14))
@@ -215,7 +253,7 @@ def test_killed_anywhere_a_wave_is_taken_back(
 def test_killed_while_it_is_taken_back_it_is_taken_back(
     written_plan: Path, course: Course, moment: str, number: int
 ) -> None:
-    store, model = Store(), Model(course)
+    store, model = Store(), Model(written_plan)
     operations = Operations(written_plan, course, store, model)
     operations.finish(Direction.NEXT, 2)
     setattr(store, f"killed_{moment}", store.writes + number)
@@ -228,7 +266,7 @@ def test_killed_while_it_is_taken_back_it_is_taken_back(
         except Killed:
             continue
 
-    assert (frozenset(),) * 3 == model.state
+    assert (frozenset(),) * 4 == model.state
 
 
 @pytest.fixture(scope="module")
