@@ -43,34 +43,29 @@ class Places:
         if not self._waiting and self._has_room(size):
             self._fill(size)
             return True
-        place: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        waiting = _Waiting(size, place)
+        loop = asyncio.get_running_loop()
+        waiting = _Waiting(size, loop.create_future())
         self._waiting.append(waiting)
         try:
-            async with asyncio.timeout_at(until_s):
-                await place
-        except TimeoutError:
-            return False
+            # It leaves the place alone: that may be given in the moment in which the wait ends.
+            await asyncio.wait([waiting.place], timeout=until_s - loop.time())
         except asyncio.CancelledError:
-            if place.done() and not place.cancelled():
+            if waiting.place.done():
                 self.leave(size)
             raise
         finally:
-            if waiting in self._waiting:
+            if not waiting.place.done():
                 self._waiting.remove(waiting)
-        return True
+        return waiting.place.done()
 
     def leave(self, size: int) -> None:
         """Give a place to those that wait."""
         self.taken -= 1
         self.bytes -= size
-        while self._waiting and (
-            self._waiting[0].place.done() or self._has_room(self._waiting[0].size)
-        ):
+        while self._waiting and self._has_room(self._waiting[0].size):
             waiting = self._waiting.popleft()
-            if not waiting.place.done():
-                self._fill(waiting.size)
-                waiting.place.set_result(None)
+            self._fill(waiting.size)
+            waiting.place.set_result(None)
 
     def _has_room(self, size: int) -> bool:
         return self.taken < self._max_taken and self.bytes + size <= self._max_bytes
