@@ -112,3 +112,18 @@ def resource_slice(node: str, driver: str, uuids: Sequence[str]) -> dict[str, An
 def origin(*unreadable: str, version: object = "") -> dict[str, Any]:
     """Return the origin of a snapshot that lacks these resources. A version is text, unless a file is wrong."""
     return api_object("Snapshot", "cluster", kubernetesVersion=version, unreadable=list(unreadable))
+
+
+def device_quota(*legacy_keys: Mapping[str, Any], **spec: Any) -> dict[str, Any]:
+    """Return an enforced DeviceQuota of the namespace `team` that counts pods with keys of HAMi, and claims."""
+    limit = {
+        "name": "devices",
+        "driver": "hami-core-gpu.project-hami.io",
+        "devices": {},
+        "max": "8",
+        "legacyKeys": [*legacy_keys],
+    }
+    selector = {"matchLabels": {"kubernetes.io/metadata.name": "team"}}
+    return api_object(
+        "DeviceQuota", "team", spec={"namespaceSelector": selector, "limits": [limit], **spec}
+    )

@@ -17,7 +17,16 @@ from kube.manifests.reader import read_paths
 from migration.plan.model.plan import Plan
 from testing.command import drawbridge
 from testing.documents import api_object, device_class, namespace, node, resource_quota
-from testing.migration import GPU, SHARE, daemon_set, hami_node, origin, plugin_node, workload
+from testing.migration import (
+    GPU,
+    SHARE,
+    daemon_set,
+    device_quota,
+    hami_node,
+    origin,
+    plugin_node,
+    workload,
+)
 from testing.plan import changes, document, held_objects
 from translation.cluster.component_statements import Component, Topic, statements_about
 
@@ -253,6 +262,35 @@ def test_what_gitops_would_take_back_is_named(
     assert f"Namespace/team is {verb} {manager}" in notes(plan)
     states = {name: state for state, name, text in before(tmp_path, cluster) if manager in text}
     assert dict.fromkeys(references, state) == states
+
+
+BOTH_SIDES: Final = device_quota({"name": GPU})
+
+
+def test_a_quota_of_which_a_wave_only_removes_lines_is_managed(tmp_path: Path) -> None:
+    """The check before the wave passed, and Argo CD put back the line that the wave had removed."""
+    cluster = [*cluster_of(MANAGED[0][0]), BOTH_SIDES]
+
+    plan = planned(tmp_path, cluster)
+
+    assert {} == plan["quotas"]
+    assert "Argo CD" == plan["managed"]["ResourceQuota/team/gpus"]
+    assert "ResourceQuota/team/gpus is managed by Argo CD, which takes back" in notes(plan)
+    states = {name: state for state, name, text in before(tmp_path, cluster) if "Argo CD" in text}
+    assert "failed" == states["ResourceQuota/team/gpus"]
+
+
+def test_lines_to_remove_have_no_patch_for_a_repository(tmp_path: Path) -> None:
+    cluster = [*cluster_of(MANAGED[0][0]), BOTH_SIDES]
+
+    plan = planned(tmp_path, cluster, "--format", "kustomize")
+
+    text = f"take requests.{GPU} out of the repository when switch.sh says so"
+    assert f"ResourceQuota/team/gpus is managed by Argo CD: {text}" in notes(plan)
+    messages = {name: (state, message) for state, name, message in before(tmp_path, cluster)}
+    state, message = messages["ResourceQuota/team/gpus"]
+    assert "note" == state
+    assert text in message
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,8 @@ from kube.manifests.dump import dump_yaml
 from kube.manifests.reader import read_paths
 from migration.wave.steps import Step, StepKind
 from testing.command import drawbridge
-from testing.documents import api_object, namespace, node, resource_quota
-from testing.migration import GPU, SHARE, hami_node, plugin_node, workload
+from testing.documents import namespace, node, resource_quota
+from testing.migration import GPU, SHARE, device_quota, hami_node, plugin_node, workload
 from testing.plan import changes, planned, script
 
 MIG: Final = "nvidia.com/mig-1g.5gb"
@@ -159,20 +159,6 @@ def test_a_quota_of_pods_that_keep_their_key_goes_on_counting(tmp_path: Path) ->
 SHARE_KEYS: Final = ("nvidia.com/gpumem", "nvidia.com/gpucores")
 
 
-def _device_quota(*legacy_keys: Mapping[str, Any], **spec: Any) -> dict[str, Any]:
-    limit = {
-        "name": "devices",
-        "driver": "hami-core-gpu.project-hami.io",
-        "devices": {},
-        "max": "8",
-        "legacyKeys": [*legacy_keys],
-    }
-    selector = {"matchLabels": {"kubernetes.io/metadata.name": "team"}}
-    return api_object(
-        "DeviceQuota", "team", spec={"namespaceSelector": selector, "limits": [limit], **spec}
-    )
-
-
 def _switch_with(tmp_path: Path, *quotas: Mapping[str, Any]) -> tuple[Mapping[str, Any], str]:
     nodes = [hami_node("hami-0"), hami_node("hami-1")]
     others = workload("web", SHARE, ["hami-0"] * 2)
@@ -182,7 +168,7 @@ def _switch_with(tmp_path: Path, *quotas: Mapping[str, Any]) -> tuple[Mapping[st
 
 def test_an_old_line_goes_once_a_quota_of_both_sides_is_enforced(tmp_path: Path) -> None:
     """The budget doubled while the old line and lines for claims both held in full."""
-    plan, switch = _switch_with(tmp_path, _device_quota({"name": GPU}))
+    plan, switch = _switch_with(tmp_path, device_quota({"name": GPU}))
 
     assert plan["replacedLines"] == [
         {
@@ -215,12 +201,12 @@ def test_an_old_line_goes_once_a_quota_of_both_sides_is_enforced(tmp_path: Path)
 @pytest.mark.parametrize(
     "quotas",
     [
-        [_device_quota()],
-        [_device_quota({"name": "nvidia.com/gpumem"})],
-        [_device_quota({"name": GPU}, enforcement="Audit")],
-        [_device_quota({"name": GPU, "onlyWith": ["nvidia.com/gpumem"]})],
-        [_device_quota({"name": GPU, "without": ["nvidia.com/gpumem"]})],
-        [_device_quota({"name": GPU}, namespaceSelector={"matchLabels": {"team": "other"}})],
+        [device_quota()],
+        [device_quota({"name": "nvidia.com/gpumem"})],
+        [device_quota({"name": GPU}, enforcement="Audit")],
+        [device_quota({"name": GPU, "onlyWith": ["nvidia.com/gpumem"]})],
+        [device_quota({"name": GPU, "without": ["nvidia.com/gpumem"]})],
+        [device_quota({"name": GPU}, namespaceSelector={"matchLabels": {"team": "other"}})],
     ],
 )
 def test_an_old_line_stays_where_some_pods_with_its_key_count_in_no_other(
@@ -238,7 +224,7 @@ def test_an_old_line_stays_where_some_pods_with_its_key_count_in_no_other(
 
 
 def test_two_limits_may_count_the_pods_of_a_line_between_them(tmp_path: Path) -> None:
-    quota = _device_quota({"name": GPU, "without": ["nvidia.com/gpumem"]})
+    quota = device_quota({"name": GPU, "without": ["nvidia.com/gpumem"]})
     other = {**quota["spec"]["limits"][0], "name": "shares"}
     other["legacyKeys"] = [{"name": GPU, "onlyWith": [*SHARE_KEYS]}]
     quota["spec"]["limits"].append(other)
@@ -299,7 +285,7 @@ def test_a_rollout_that_needs_more_than_the_budget_is_reported(
     web, *others = workload("web", SHARE, ["hami-0"] * pods)
     web["spec"] = {**web["spec"], "replicas": pods, "strategy": strategy}
     nodes = [hami_node("hami-0"), hami_node("hami-1")]
-    objects = [*nodes, namespace("team"), _quota(), _device_quota({"name": GPU}), web, *others]
+    objects = [*nodes, namespace("team"), _quota(), device_quota({"name": GPU}), web, *others]
 
     plan = planned(tmp_path, objects)
 
@@ -315,7 +301,7 @@ def test_many_rollouts_of_one_quota_are_one_note(tmp_path: Path) -> None:
     for number in range(5):
         objects += workload(f"web-{number}", SHARE, ["hami-0"])
 
-    plan = planned(tmp_path, [*objects, _device_quota({"name": GPU})])
+    plan = planned(tmp_path, [*objects, device_quota({"name": GPU})])
 
     notes = plan["waves"][_wave_of(plan, "team") - 1]["notes"]
     (note,) = [note for note in notes if "both count in DeviceQuota team" in note]
@@ -326,7 +312,7 @@ def test_a_rollout_of_pods_without_the_key_of_the_line_needs_no_budget(tmp_path:
     """Pods of MIG devices have no memory by a key."""
     memory = _quota()
     memory["spec"]["hard"] = {"requests.nvidia.com/gpumem": "64000"}
-    quota = _device_quota({"name": "nvidia.com/gpumem", "perUnit": "1Mi", "multipliedBy": GPU})
+    quota = device_quota({"name": "nvidia.com/gpumem", "perUnit": "1Mi", "multipliedBy": GPU})
     quota["spec"]["limits"][0] |= {"capacity": "memory", "max": "64000Mi"}
     quota["spec"]["limits"][0].pop("devices", None)
     labels = {"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-40GB", "nvidia.com/gpu.count": "1"}

@@ -16,8 +16,7 @@ from clusterstate.wave_record import Direction, WaveRecord, parse_record
 from kube.errors import ConfigError
 from migration.wave.course import Course, Refusal, Task, back_tasks, next_tasks
 from migration.wave.steps import Step, StepKind
-from testing.documents import api_object
-from testing.migration import GPU
+from testing.migration import GPU, device_quota
 from testing.waves import ScriptedCluster, write_plan
 
 WRITES: Final = 28
@@ -26,22 +25,7 @@ STEPS: Final = 17
 DIGEST: Final = f"sha256:{'0' * 64}"
 
 
-BOTH_SIDES: Final = api_object(
-    "DeviceQuota",
-    "team",
-    spec={
-        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "team"}},
-        "limits": [
-            {
-                "name": "devices",
-                "driver": "hami-core-gpu.project-hami.io",
-                "devices": {},
-                "max": "8",
-                "legacyKeys": [{"name": GPU}],
-            }
-        ],
-    },
-)
+BOTH_SIDES: Final = device_quota({"name": GPU})
 """A quota that counts keys and claims, so that its wave removes the line of the ResourceQuota."""
 
 

@@ -187,7 +187,7 @@ def _check_environment(plan: Plan, wave: Wave, view: ClusterView) -> Iterator[Ch
             continue
         is_reverted = manager in REVERTING and plan.format != KUSTOMIZE
         check = failed_check if is_reverted else note_check
-        yield check(reference, managed_note(reference, manager, plan.format, view.objects))
+        yield check(reference, managed_note(plan, reference, manager, view.objects))
 
 
 def _check_classes(plan: Plan, view: ClusterView) -> Iterator[Check]:

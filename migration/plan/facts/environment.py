@@ -109,6 +109,7 @@ def read_managed(objects: Iterable[SourceObject], plan: Plan) -> dict[str, str]:
     labelled = {
         workload.object for wave in plan.waves for workload in wave.workloads if workload.labelled
     }
+    quotas = {(entry.namespace, entry.name) for entry in plan.replaced_lines}
     classes = {*plan.mapped_classes.values(), *(entry.device_class for entry in plan.wide_mappings)}
     managed = {}
     for source in objects:
@@ -123,14 +124,21 @@ def read_managed(objects: Iterable[SourceObject], plan: Plan) -> dict[str, str]:
             or (
                 source.kind == "ResourceQuota"
                 and source.namespace in namespaces
-                and f"{source.namespace}.{source.name}.yaml"
-                in plan.quotas.get(source.namespace, ())
+                and (
+                    (source.namespace, source.name) in quotas
+                    or _is_converted(plan, source.namespace, source.name)
+                )
             )
         )
         manager = manager_of(source.document) if is_changed else ""
         if manager:
             managed[f"{source.kind}/{source.namespace or ''}/{source.name}"] = manager
     return dict(sorted(managed.items()))
+
+
+def _is_converted(plan: Plan, namespace: str, name: str) -> bool:
+    """Return True if a ResourceQuota gets lines for claims."""
+    return f"{namespace}.{name}.yaml" in plan.quotas.get(namespace, ())
 
 
 def pool_of(labels: Mapping[str, str]) -> str:
@@ -306,7 +314,7 @@ def environment_notes(
         is_of_wave = changes(wave, reference)
         is_prepared = kind in {"DeviceClass", DAEMON_SET} and wave.wave == 1
         if is_of_wave or is_prepared:
-            yield managed_note(reference, manager, plan.format, objects)
+            yield managed_note(plan, reference, manager, objects)
 
 
 def _koordlet_notes(wave: Wave, objects: Iterable[SourceObject]) -> Iterator[str]:
@@ -397,21 +405,21 @@ def changes(wave: Wave, reference: str) -> bool:
     return any(workload.labelled and workload.object == reference for workload in wave.workloads)
 
 
-def managed_note(reference: str, manager: str, form: str, objects: Iterable[SourceObject]) -> str:
+def managed_note(plan: Plan, reference: str, manager: str, objects: Iterable[SourceObject]) -> str:
     """Return a note for a person about an object that another system manages.
 
     Helm compares a new manifest with the last one and with the object: it sets what the chart sets, and leaves other fields
     alone. Source: Helm 3 and 4, three-way merge and server-side apply of an upgrade.
 
     Args:
+        plan: The plan that changes the object.
         reference: The object, as `Kind/namespace/name`.
         manager: Its manager.
-        form: The plan's `format`.
         objects: The cluster's objects.
     """
     place = reference.replace("//", "/")
-    if form == KUSTOMIZE:
-        return f"{place} is managed by {manager}: commit its patch of the folder kustomize"
+    if plan.format == KUSTOMIZE:
+        return f"{place} is managed by {manager}: {_repository_text(plan, reference)}"
     if manager == _HELM:
         return (
             f"{place} is of Helm{_release_text(reference, objects)}: an upgrade sets again what the chart sets itself, and keeps "
@@ -422,6 +430,19 @@ def managed_note(reference: str, manager: str, form: str, objects: Iterable[Sour
         f"{place} is managed by {manager}, which takes back what kubectl changes: plan with --format {KUSTOMIZE}, "
         "and commit the patches"
     )
+
+
+def _repository_text(plan: Plan, reference: str) -> str:
+    """Return the changes of an object in its repository, as an order; lines that DeviceQuotas replace have no patch."""
+    kind, namespace, name = reference.split("/", 2)
+    ways = []
+    if kind != "ResourceQuota" or _is_converted(plan, namespace, name):
+        ways.append("commit its patch of the folder kustomize")
+    for entry in plan.replaced_lines:
+        if (kind, namespace, name) == ("ResourceQuota", entry.namespace, entry.name):
+            lines = ", ".join(entry.lines)
+            ways.append(f"take {lines} out of the repository when switch.sh says so")
+    return ", and ".join(ways)
 
 
 def _release_text(reference: str, objects: Iterable[SourceObject]) -> str:
