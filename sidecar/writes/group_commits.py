@@ -32,6 +32,7 @@ from sidecar.model.rejections import Code, Rejection, failed_rejection, unschedu
 from sidecar.model.reservations import Difference
 from sidecar.plan.group_claims import is_group_entry, is_reserved_for_pod
 from sidecar.plan.pod_claims import claim_names
+from sidecar.state.group_members import is_placed
 from sidecar.state.state import ClusterState
 from sidecar.writes.binder import Binder
 from sidecar.writes.take_backs import TakeBacks
@@ -201,8 +202,14 @@ class GroupCommits:
         if before is not None:
             before.end(UNRESERVED)
         place = self._places[uid] = _Place(member)
-        self._put(group_uid, group_barrier.arrive(self._barriers[group_uid], uid, self._clock()))
         try:
+            # A scheduler that has just begun knows nothing of the commit of an attempt before.
+            await self.commit_ended(uid)
+            if not place.is_over and uid not in self._group_of:
+                place.end(UNRESERVED)  # That commit failed, and took this reservation along.
+            if not place.is_over:
+                barrier = self._barriers[group_uid]
+                self._put(group_uid, group_barrier.arrive(barrier, uid, self._clock()))
             while not place.is_over:
                 await self._advance(group_uid, uid, place)
         finally:
@@ -350,12 +357,18 @@ class GroupCommits:
         )
 
     def _used(self, claim: Name, pods: Collection[Consumer]) -> frozenset[str]:
-        """Return UIDs of those entries of pods in a claim that are still used by others, bound or about to be."""
+        """Return UIDs of those entries of pods in a claim that are still used.
+
+        Those of groups by others that are bound or about to be, and those of pods by pods that are bound after all.
+        """
         leaving = frozenset(pod.pod_uid for pod in pods)
         entries = {pod.entry.uid: pod.entry for pod in pods if is_group_entry(pod.entry)}
-        return frozenset(
-            uid for uid, entry in entries.items() if self._is_used(claim, entry, leaving)
-        )
+        used = {uid for uid, entry in entries.items() if self._is_used(claim, entry, leaving)}
+        for pod in pods:
+            seen = self._state.groups.find(pod.pod_uid)
+            if pod.entry.uid not in entries and seen is not None and is_placed(seen):
+                used.add(pod.entry.uid)
+        return frozenset(used)
 
     def _is_used(
         self, claim: Name, group: ResourceClaimConsumerReference, leaving: frozenset[str]

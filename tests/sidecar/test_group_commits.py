@@ -9,8 +9,11 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from kube.api.resource import ResourceClaimConsumerReference
 from kube.api.urls import NODES, POD_GROUPS, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
 from sidecar.commit import group_barrier
+from sidecar.commit.group_steps import TakeBack
+from sidecar.commit.writes import Consumer
 from sidecar.model.settings import SidecarSettings
 from sidecar.writes import group_commits
 from sidecar.writes.group_commits import Member
@@ -75,6 +78,17 @@ class Story(NamedTuple):
     def has_allocated(self, count: int) -> bool:
         """Return True if so many claims are allocated."""
         return len(self.allocated()) == count
+
+    def take_back(self, name: str) -> TakeBack:
+        """Return the write that takes the claim of a pod back."""
+        claim, uid = self.sidecar.claim(f"gpu-{name}"), self.uid(name)
+        entry = ResourceClaimConsumerReference(resource="pods", name=name, uid=uid)
+        return TakeBack(
+            name=("default", f"gpu-{name}"),
+            uid=claim["metadata"]["uid"],
+            pods=(Consumer(uid, entry),),
+            deallocate=True,
+        )
 
     async def bind(self, name: str) -> None:
         """Have the API server bind a pod."""
@@ -201,6 +215,52 @@ async def test_what_is_to_be_taken_back_is_left_to_a_group_that_is_bound_after_a
         assert verdicts(answers) == {("ok", "")}
         await asyncio.sleep(2 * group_commits.TAKE_BACK_INTERVAL_S)
         assert story.allocated() == "abc"
+
+
+async def test_a_commit_that_outlives_its_scheduler_takes_nothing_from_pods_that_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next scheduler reserved the group anew, and the claims were taken back when the pods ran."""
+    monkeypatch.setattr(group_commits, "TAKE_BACK_INTERVAL_S", 0.2)
+    async with group_of_three(tmp_path, binder={"max_claims": 1}) as before:
+        before.reserve()
+        over = before.server.delay(patches_of("a"))
+        interrupted = [before.begin(name) for name in MEMBERS]
+        await until(partial(before.has_allocated, 1))
+        story = before._replace(scheduler=FakeScheduler(before.sidecar.socket, "scheduler-1"))
+        assert (await story.scheduler.hello())["ready"]
+        story.reserve()
+        again = [story.begin(name) for name in MEMBERS]
+        await asyncio.sleep(NOTHING_YET_S)
+
+        over.set()
+        await asyncio.gather(*interrupted, return_exceptions=True)
+        while verdicts(await asyncio.gather(*again)) != {("ok", "")}:
+            for name in MEMBERS:
+                await story.scheduler.unreserve(story.pods[name])
+            story.reserve()
+            again = [story.begin(name) for name in MEMBERS]
+        for name in MEMBERS:
+            await story.bind(name)
+
+        await asyncio.sleep(3 * group_commits.TAKE_BACK_INTERVAL_S)
+        assert story.allocated() == "abc"
+
+
+async def test_nothing_is_taken_back_from_a_pod_that_is_seen_bound(tmp_path: Path) -> None:
+    """Whatever led there: its containers may use the devices."""
+    async with group_of_three(tmp_path) as story:
+        story.reserve()
+        await asyncio.gather(*map(story.begin, MEMBERS))
+        await story.bind("a")
+        assert story.sidecar.service is not None
+        take_backs = story.sidecar.service.commits._take_backs
+        of_pods = [story.take_back(name) for name in ("a", "b")]
+
+        await take_backs.make(of_pods)
+
+        await until(lambda: story.allocated() == "ac")
+        assert not take_backs.pending
 
 
 async def test_a_shared_claim_of_others_stays_theirs(tmp_path: Path) -> None:
