@@ -224,7 +224,7 @@ class Groups:
             return False
         async with self._intake.turn:
             claims = await self._decisions.awaited_claims(request)
-            if claims:
+            if claims and self._callers.waiting.group(request.group.uid) is not None:
                 self._callers.waiting.await_release(request.pods[0], claims)
             return bool(claims)
 

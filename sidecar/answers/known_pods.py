@@ -14,6 +14,9 @@ from sidecar.state.state import ClusterState
 MAX_PODS: Final = 4096
 """Pods that PreFilter saw, remembered with all their fields."""
 
+MAX_ENDED: Final = 16_384
+"""Pods that were bound or deleted, remembered by UID: a question about them may still be on its way."""
+
 
 class KnownPods:
     """Pods by UID, and their claims as stored."""
@@ -22,13 +25,16 @@ class KnownPods:
         """Begin with those that watches tell of."""
         self._state = state
         self._asked_about: OrderedDict[str, Pod] = OrderedDict()
+        self._ended: OrderedDict[str, None] = OrderedDict()
 
     def __contains__(self, uid: str) -> bool:
         """Return True if the scheduler asked about a pod that was not bound or deleted since."""
         return uid in self._asked_about
 
     def add(self, pod: Pod) -> None:
-        """Remember a pod that the scheduler asks about."""
+        """Remember a pod that the scheduler asks about, unless a watch has told of its end before."""
+        if pod.metadata.uid in self._ended:
+            return
         self._asked_about[pod.metadata.uid] = pod
         self._asked_about.move_to_end(pod.metadata.uid)
         if len(self._asked_about) > MAX_PODS:
@@ -42,6 +48,10 @@ class KnownPods:
     def forget(self, uid: str) -> None:
         """Forget a pod that was bound or deleted."""
         self._asked_about.pop(uid, None)
+        self._ended[uid] = None
+        self._ended.move_to_end(uid)
+        if len(self._ended) > MAX_ENDED:
+            self._ended.popitem(last=False)
 
     def is_bound(self, uid: str) -> bool:
         """Return True if a watch tells that a pod is bound."""

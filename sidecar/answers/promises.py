@@ -98,8 +98,11 @@ class Promises:
         """Promise the devices that a pod gets on its node."""
         reservation, pod = reserved_pod
         uid = reservation.pod_uid
+        current = self.reservations.by_pod.get(uid)
+        is_in_force = current is not None and current.number == reservation.number
         if isinstance(placement, Rejection):
-            self._rejected[uid] = placement
+            if is_in_force:
+                self._rejected[uid] = placement
             log.info("reservation.rejected", pod=uid, node=reservation.node, code=placement.code)
             return
         for claim, allocation in placement.allocations:
@@ -108,6 +111,9 @@ class Promises:
             stored_claim = self._state.claims.store.get(name)
             if stored_claim is not None:
                 self._state.join(stored_claim, uid)
+        if not is_in_force:
+            # The pod ended while its devices were chosen, and the view of the devices has them in use.
+            self._state.unreserve(uid)
 
     def forget(self, uid: str) -> None:
         """Forget a pod that was bound or deleted."""

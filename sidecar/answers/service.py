@@ -404,7 +404,7 @@ class Service:
             return False
         async with self._intake.turn:
             claims = await self._decisions.awaited_claims(pod)
-            if claims:
+            if claims and pod.metadata.uid in self._pods:
                 self._waiting.await_release(pod, claims)
             return bool(claims)
 

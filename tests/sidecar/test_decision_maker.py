@@ -26,6 +26,7 @@ from sidecar.answers.decision_maker import (
 from sidecar.answers.promises import Promises, ReservedPod
 from sidecar.groups.memory import GroupMemory
 from sidecar.model.protocol import PreFilterRequest, Reservation
+from sidecar.model.reservations import Reservations
 from sidecar.plan.decisions import NoDevicesNeeded
 from sidecar.plan.placement import Placement
 from sidecar.reports.metrics import SidecarMetrics
@@ -179,6 +180,7 @@ async def test_the_choice_of_devices_ends_with_the_call(
             Reservation(number=number, pod_uid=uid, node="node-1")
             for number, uid in enumerate(uids, start=1)
         ]
+        made.promises.reservations = Reservations(by_pod=dict(zip(uids, reservations, strict=True)))
 
         await made.maker.place(
             [ReservedPod(reservation, pod("b")) for reservation in reservations], deadline_s=2.5
@@ -191,6 +193,7 @@ async def test_a_short_search_goes_on_after_the_call(tmp_path: Path) -> None:
     """Another decision may have had the turn for all of the call's time."""
     async with decisions(tmp_path) as made:
         reservation = Reservation(number=1, pod_uid="uid-b", node="node-1")
+        made.promises.reservations = Reservations(by_pod={"uid-b": reservation})
 
         await made.maker.place([ReservedPod(reservation, pod("b"))], deadline_s=-1.0)
 

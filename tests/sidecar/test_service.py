@@ -404,6 +404,27 @@ async def test_a_pod_that_is_deleted_during_its_answer_is_not_waited_for(tmp_pat
             assert not len(service._waiting)
 
 
+async def test_a_pod_that_is_deleted_before_its_question_comes_is_not_waited_for(
+    tmp_path: Path,
+) -> None:
+    """The scheduler asked from an older view, and nobody told of the pod's end any more."""
+    async with FakeApiServer() as server:
+        publish(server, "node-1")
+        put_claim(server, "gpu-a")
+        pod = put_pod(server, "a", "gpu-a")
+        async with sidecar_beside(server, tmp_path) as sidecar:
+            service, uid = sidecar.service, pod["metadata"]["uid"]
+            assert service is not None
+            scheduler = await greeted(sidecar)
+            server.remove(PODS, "a", "default")
+            await until(lambda: uid not in sidecar.state.consumers.pods)
+
+            answer = await scheduler.prefilter(pod)
+
+            assert answer["verdict"] == "fits"
+            assert not len(service._waiting)
+
+
 async def test_a_pod_s_own_claim_that_keeps_it_from_nodes_is_released(tmp_path: Path) -> None:
     async with FakeApiServer() as server:
         publish(server, "node-1", "node-2")
@@ -599,6 +620,33 @@ async def test_a_pod_that_is_deleted_gives_its_devices_back(tmp_path: Path) -> N
 
             server.remove(PODS, "a", "default")
             await until(lambda: not sidecar.reservations())
+
+            assert names(await scheduler.prefilter(other)) == ["node-1"]
+
+
+async def test_a_pod_that_is_deleted_while_its_devices_are_chosen_is_promised_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The promise was made to a pod that was gone, and its claim kept the device for good."""
+    async with FakeApiServer() as server:
+        publish(server, "node-1", per_node=1)
+        put_claim(server, "gpu-a")
+        put_claim(server, "gpu-b")
+        pod, other = put_pod(server, "a", "gpu-a"), put_pod(server, "b", "gpu-b")
+        async with sidecar_beside(server, tmp_path) as sidecar:
+            service = sidecar.service
+            assert service is not None
+            scheduler = await greeted(sidecar)
+            await scheduler.prefilter(pod)
+            hold_claims = service._promises.hold_claims
+
+            def after_the_end(*arguments: Any) -> None:
+                service._forget(pod["metadata"]["uid"])
+                hold_claims(*arguments)
+
+            monkeypatch.setattr(service._promises, "hold_claims", after_the_end)
+            scheduler.reserve(pod, "node-1")
+            await scheduler.prefilter(other)
 
             assert names(await scheduler.prefilter(other)) == ["node-1"]
 
