@@ -366,10 +366,12 @@ func (pl *Drawbridge) PodGroupPostFilter(ctx context.Context, state fwk.PodGroup
 	}
 	pods := info.GetUnscheduledPods()
 	memory := pl.groups.of(group.reference.UID)
+	isTriedEnough := false
 	if memory.learn() {
 		if memory.inARow < maxPlacements {
 			return pl.tryAnotherPlacement(memory, pods)
 		}
+		isTriedEnough = true
 		memory.forgive()
 	}
 	if group.verdict == sidecar.Unresolvable && !pl.holdDevices(pods) {
@@ -387,7 +389,10 @@ func (pl *Drawbridge) PodGroupPostFilter(ctx context.Context, state fwk.PodGroup
 	case sidecar.Wait, sidecar.Released:
 		return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, answer.Message)
 	case sidecar.Retry:
-		return pl.tryAnotherPlacement(memory, pods)
+		if !isTriedEnough {
+			return pl.tryAnotherPlacement(memory, pods)
+		}
+		// What turns all placements down may be the ports or the affinity of pods that can be evicted.
 	default:
 		return nil, fwk.AsStatus(fmt.Errorf("the allocator answered %q: %s", answer.Verdict, answer.Message))
 	}

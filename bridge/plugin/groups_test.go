@@ -363,6 +363,25 @@ func TestAfterATurnedDownPlacementAnotherOneIsAskedForEightTimesInARow(t *testin
 	}
 }
 
+func TestAfterEnoughTurnedDownPlacementsVictimsAreLookedFor(t *testing.T) {
+	s := newGroupStory(t, 2, devicePod("w1"), devicePod("w2"))
+	s.other("low", "b", 0)
+	s.verdict("postfilter", "retry", "others are tried") // As always when there are devices for the group.
+	s.says("fits", "", map[string]string{"w1": "a", "w2": "b"})
+	turnDown := func() *fwk.Status {
+		s.begin()
+		state, _, _ := s.attempt(s.members[0])
+		s.plugin.Reserve(s.Context(), state, s.members[0], "a")
+		s.attempt(s.members[1]) // Other filters turn node b down, such as for a port of the other pod.
+		return s.postFilterGroup()
+	}
+	for range maxPlacements {
+		s.wants(turnDown(), fwk.UnschedulableAndUnresolvable, anotherPlacement)
+	}
+
+	s.wants(turnDown(), fwk.Unschedulable, "")
+}
+
 func TestANodeThatIsTurnedDownIsSoForMembersOfTheSameOwnerThatWereNotTried(t *testing.T) {
 	controller := true
 	owned := func(name, owner string) *v1.Pod {

@@ -365,8 +365,8 @@ class GroupCommits:
         entries = {pod.entry.uid: pod.entry for pod in pods if is_group_entry(pod.entry)}
         used = {uid for uid, entry in entries.items() if self._is_used(claim, entry, leaving)}
         for pod in pods:
-            seen = self._state.groups.find(pod.pod_uid)
-            if pod.entry.uid not in entries and seen is not None and is_placed(seen):
+            member = self._state.groups.find(pod.pod_uid)
+            if pod.entry.uid not in entries and member is not None and is_placed(member):
                 used.add(pod.entry.uid)
         return frozenset(used)
 

@@ -248,7 +248,7 @@ async def test_a_commit_that_outlives_its_scheduler_takes_nothing_from_pods_that
 
 
 async def test_nothing_is_taken_back_from_a_pod_that_is_seen_bound(tmp_path: Path) -> None:
-    """Whatever led there: its containers may use the devices."""
+    """Its containers may use the devices, for all that the sidecar knows."""
     async with group_of_three(tmp_path) as story:
         story.reserve()
         await asyncio.gather(*map(story.begin, MEMBERS))
