@@ -82,7 +82,8 @@ def opt_out_lines(plan: Plan, wave: Wave) -> Iterator[str]:
             yield restart_comment(workload)
         if plan.format == KUSTOMIZE:
             output = f"--output=jsonpath={{.spec.template{_PATH}}}"
-            words = command("kubectl", "get", target, f"--namespace={namespace}", output)
+            flags = (f"--namespace={namespace}", "--ignore-not-found", output)
+            words = command("kubectl", "get", target, *flags)
             yield from _stop(words, target, step)
         else:
             yield change_comment(target, [_OPT_OUT])
@@ -98,11 +99,12 @@ def _labelled_template_lines(plan: Plan, wave: Wave) -> Iterator[str]:
         if workload.losses:
             yield restart_comment(workload)
         if plan.format == KUSTOMIZE:
-            yield command(
+            wait = command(
                 *("kubectl", "wait", target, f"--namespace={namespace}"),
                 f"--timeout={COMMIT_TIMEOUT}",
                 f"--for=jsonpath={{.spec.template{_PATH}}}=true",
             )
+            yield f"{command('is_gone', target, namespace)} || {wait}"
         else:
             yield change_comment(target, [_OPT_IN])
             yield from _change_lines(workload, change_command(target, namespace, [_OPT_IN]))

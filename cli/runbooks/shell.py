@@ -81,22 +81,42 @@ if [ -z "$context" ]; then context="$(command kubectl config current-context 2>/
 noted() { printf -v last_command '%q ' "$@" && last_command="${last_command% }"; }
 kubectl() {
   note_guards "$@"
-  noted kubectl "$@" && command kubectl ${context:+"--context=$context"} "$@" || repeat_restart "$?" "$@" || return
+  if [ "$1 ${2:-}" = 'rollout restart' ]; then
+    restart "${@:3}"
+    return
+  fi
+  noted kubectl "$@" && command kubectl ${context:+"--context=$context"} "$@"
 }
-# kubectl refuses to restart what was restarted within the same second, as by a run that was killed.
-repeat_restart() {
-  local status="$1"
+# Whether somebody has deleted the object $1 of the namespace $2, which is said. An object that cannot be read is there.
+is_gone() {
+  local name
+  name="$(command kubectl ${context:+"--context=$context"} get "$1" ${2:+"--namespace=$2"} \
+    --ignore-not-found --output=name)" || return 1
+  if [ -n "$name" ]; then return 1; fi
+  printf '%s was deleted since the plan was made, and is left out\n' "${2:+$2/}$1"
+}
+# Restart workloads, without those that are gone; $1 is the flag of their namespace. kubectl refuses to restart what was
+# restarted within the same second, as by a run that was killed.
+restart() {
+  local place="$1" target targets=() status=0
   shift
-  if [ "$status" -ne 1 ] || [ "$1 ${2:-}" != 'rollout restart' ]; then return "$status"; fi
+  for target in "$@"; do
+    if ! is_gone "$target" "${place#*=}"; then targets+=("$target"); fi
+  done
+  if [ "${#targets[@]}" -eq 0 ]; then return; fi
+  noted kubectl rollout restart "$place" "${targets[@]}"
+  command kubectl ${context:+"--context=$context"} rollout restart "$place" "${targets[@]}" || status="$?"
+  if [ "$status" -ne 1 ]; then return "$status"; fi
   sleep 1
-  command kubectl ${context:+"--context=$context"} "$@"
+  command kubectl ${context:+"--context=$context"} rollout restart "$place" "${targets[@]}"
 }
 helm() { noted helm "$@" && command helm ${context:+"--kube-context=$context"} "$@"; }
 drawbridge() { noted drawbridge "$@" && command drawbridge "$@" ${context:+"--context=$context"}; }
 
 # Change the object $1 of the namespace $2 by the JSON Patch $3, which tests the values of the plan first;
-# nothing is done where those of the JSON Patch $4, which has tests alone, are there already. A JSONPath and
-# the value of the plan follow for each field: they are told where another value stops the change.
+# nothing is done where those of the JSON Patch $4, which has tests alone, are there already, nor to an object that is
+# gone, unless it is a DeviceClass. A JSONPath and the value of the plan follow for each field: they are told where
+# another value stops the change.
 change_object() {
   local object="$1" namespace="$2" patch="$3" finished="$4" now is_other=
   local words=("$object" ${namespace:+"--namespace=$namespace"})
@@ -107,6 +127,7 @@ change_object() {
     return
   fi
   if kubectl patch "${words[@]}" --type=json "--patch=$patch"; then return; fi
+  if [[ "$object" != deviceclass/* ]] && is_gone "$object" "$namespace"; then return; fi
   while [ "$#" -gt 1 ]; do
     now="$(kubectl get "${words[@]}" "--output=jsonpath={$1}")"
     if [ "$now" != "$2" ]; then
@@ -218,6 +239,7 @@ name_waiting() {
 # others are ready. $3 selects them, and their owner begins with $4.
 recreate_pods() {
   local pods pod devices
+  if is_gone "$1" "$2"; then return; fi
   pods="$(print_pods "$2" "$3" "$4")"
   while read -r pod _ devices _; do
     if [ "$devices" != "$5" ]; then continue; fi
@@ -237,13 +259,16 @@ restart_with_claims() {
   fi
 }
 
-# Wait until all rollouts have ended: a workload, its namespace and the selector of its pods for each.
+# Wait until all rollouts of workloads that are there have ended: a workload, its namespace and the selector of its
+# pods for each.
 wait_for_rollouts() {
   local pods left late='' end=$((SECONDS + most_seconds))
   while [ "$#" -gt 2 ]; do
     left=$((end - SECONDS))
     if [ "$left" -lt 1 ]; then left=1; fi
-    if ! kubectl rollout status "$1" "--namespace=$2" "--timeout=${left}s"; then
+    if is_gone "$1" "$2"; then
+      :
+    elif ! kubectl rollout status "$1" "--namespace=$2" "--timeout=${left}s"; then
       late="$late $2/$1"
       pods="$(print_pods "$2" "$3" '' || true)"
       printf '%s is not back' "$2/$1" >&2
@@ -328,7 +353,9 @@ check_budgets() {
 
 # Return whether the pods of $1, which ask not to be evicted, may be created again; stop if nobody says so.
 may_restart() {
-  local answer=abort
+  local answer=abort kind namespace name
+  IFS=/ read -r kind namespace name <<<"$1"
+  if is_gone "${kind,,}/$name" "$namespace"; then return 1; fi
   if evicts "$1"; then return; fi
   if [ -t 0 ]; then
     printf 'Pods of %s ask not to be evicted. Restart it, skip it, or abort (r/s/a)? ' "$1" >&2

@@ -25,6 +25,7 @@ case "$*" in
   *current-context*) echo here ;;
   *--dry-run=server*) exit "$FINISHED" ;;
   *patch*) exit "$PATCHED" ;;
+  *--output=name*) echo "$NAMED" ;;
   *get*) printf %s "$VALUE" ;;
 esac
 """
@@ -86,7 +87,7 @@ def plan_folder(tmp_path: Path) -> Path:
 
 
 def begin(
-    plan_folder: Path, *, finished: int, patched: int, value: str
+    plan_folder: Path, *, finished: int, patched: int, value: str, named: str = "object"
 ) -> tuple[subprocess.CompletedProcess[str], list[str]]:
     """Run the step that changes quotas; return its output, and the patches that it has sent."""
     calls = plan_folder.parent / "calls"
@@ -103,6 +104,7 @@ def begin(
             "FINISHED": str(finished),
             "PATCHED": str(patched),
             "VALUE": value,
+            "NAMED": named,
         },
         capture_output=True,
         text=True,
@@ -137,7 +139,13 @@ def test_a_patch_that_fails_for_another_reason_blames_nobody(plan_folder: Path) 
     script = plan_folder / "wave-1" / "own.sh"
     head = '#!/usr/bin/env bash\nset -euo pipefail\nhere="$(dirname -- "$0")"\n. "$here/../cluster.sh"\n'
     script.write_text(f"{head}{only_label}\n")
-    environment = {"CALLS": "/dev/null", "FINISHED": "1", "PATCHED": "1", "VALUE": "a"}
+    environment = {
+        "CALLS": "/dev/null",
+        "FINISHED": "1",
+        "PATCHED": "1",
+        "VALUE": "a",
+        "NAMED": "a",
+    }
     path = f"{plan_folder.parent / 'bin'}:/usr/bin:/bin"
     forbidden = subprocess.run(
         ["bash", script],
@@ -149,6 +157,14 @@ def test_a_patch_that_fails_for_another_reason_blames_nobody(plan_folder: Path) 
     assert 1 == forbidden.returncode
     assert "was changed since" not in forbidden.stderr
     assert "stopped at: kubectl patch namespace/team" in forbidden.stderr
+
+
+def test_an_object_that_is_gone_stops_no_script(plan_folder: Path) -> None:
+    result, patches = begin(plan_folder, finished=1, patched=1, value="", named="")
+
+    assert 0 == result.returncode, result.stderr
+    assert 1 == len(patches)
+    assert "team/resourcequota/gpus was deleted since the plan was made, and is" in result.stdout
 
 
 def test_a_second_run_writes_nothing(plan_folder: Path) -> None:

@@ -144,10 +144,6 @@ def _pending_pod(objects: list[dict[str, Any]]) -> None:
     find(objects, "Pod", "web-0")["status"] = {"phase": "Pending"}
 
 
-def _no_deployment(objects: list[dict[str, Any]]) -> None:
-    objects[:] = [o for o in objects if o["metadata"]["name"] != "web" and o["kind"] != "Pod"]
-
-
 @pytest.mark.parametrize(
     ("change", "object_", "message"),
     [
@@ -163,7 +159,6 @@ def _no_deployment(objects: list[dict[str, Any]]) -> None:
         (_no_label, "Namespace//team", "is missing, not true"),
         (_old_pod, "Deployment/team/web", "1 of 2 pods have no claims"),
         (_pending_pod, "Deployment/team/web", "1 of 2 pods run"),
-        (_no_deployment, "Deployment/team/web", "there is no such workload"),
     ],
 )
 def test_what_is_missing_after_a_wave_is_named(

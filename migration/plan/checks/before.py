@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
+from answers.model.snapshot_kinds import KINDS
 from answers.model.views import decode_view
 from findings.finding import Code
 from findings.text import join_names
@@ -24,6 +25,7 @@ from migration.plan.checks.checks import (
     check_cluster,
     check_switched,
     failed_check,
+    is_gone,
     note_check,
     ok_check,
     waiting_check,
@@ -105,6 +107,7 @@ def check_before(
         *_check_namespaces(wave, view),
         *check_unchanged(plan, wave, view),
         *_restart_notes(wave, view),
+        *_gone_notes(wave, view),
         *_quota_notes(plan, wave),
     ]
     if not any(check.state is State.FAILED for check in checks):
@@ -358,6 +361,15 @@ def _restart_notes(wave: Wave, view: ClusterView) -> Iterator[Check]:
         if restart.losses:
             verb = "switch.sh asks before it restarts it" if restart.asks else "it is restarted"
             yield note_check(workload.object, f"{verb}: {'; '.join(restart.losses)}")
+
+
+def _gone_notes(wave: Wave, view: ClusterView) -> Iterator[Check]:
+    """Yield the workloads that scripts change or restart, and that somebody has deleted since the plan was made."""
+    for workload in wave.workloads:
+        resource = KINDS.get(workload.object.partition("/")[0])
+        is_read = resource is not None and resource.plural not in view.unreadable
+        if workload.is_restarted and is_read and is_gone(workload, view):
+            yield note_check(workload.object, "it is gone, and the scripts leave it out")
 
 
 def _quota_notes(plan: Plan, wave: Wave) -> Iterator[Check]:

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import msgspec
 
+from answers.model.snapshot_kinds import KINDS
 from findings.text import join_names
 from kube.api.workloads import DAEMON_SET, pods_at_a_time
 from kube.manifests.source import SourceObject
@@ -249,18 +250,27 @@ def _check_selective(namespace: str, view: ClusterView) -> Check:
     return ok_check(reference, "is opted in, for pods with the label")
 
 
+def is_gone(workload: PlannedWorkload, view: ClusterView) -> bool:
+    """Return True if a workload of the plan and all its pods are not in the cluster, as far as that is read."""
+    group = view.groups.get(workload.object)
+    return group is None or not (group.pods or group.owner)
+
+
 def _check_workload(workload: PlannedWorkload, view: ClusterView) -> Check:
     """Check that the pods of a workload run, with the claims that they have to have."""
     kind = workload.object.partition("/")[0]
     group = view.groups.get(workload.object)
-    if group is None or not (group.pods or group.owner):
-        if kind in _RUN_OUT or kind == "Pod":
-            return note_check(workload.object, "it is gone")
+    if group is None or is_gone(workload, view):
+        resource = KINDS.get(kind)
         if kind in CREATED_AGAIN:
             return note_check(
                 workload.object, f"no pod of it is left; whether its {kind} is, is not read"
             )
-        return failed_check(workload.object, "there is no such workload")
+        if resource is not None and resource.plural in view.unreadable:
+            return failed_check(
+                workload.object, f"{resource.plural} cannot be read, and no pod of it is there"
+            )
+        return note_check(workload.object, "it is gone")
     # On nodes of later waves a DaemonSet's pods may stay as they are, or have ended and wait.
     expected_count = _wanted_pods(group) - len(workload.waiting)
     running = [
