@@ -364,6 +364,7 @@ def assess_cluster(
         state.slices,
         koordinator_devices(objects),
         whole_device_keys(profiles.values()),
+        profiles.values(),
     )
     target_of = partial(find_target, profiles=profiles, drivers=options.profiles)
     sliced = {} if gives_whole else sliced_nodes(nodes)

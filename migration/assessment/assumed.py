@@ -1,7 +1,8 @@
 """An inventory that a cluster would publish after a migration, assumed from its legacy systems.
 
-The devices of a node without ResourceSlices become slices in the layout of the driver that would serve
-them, as its profile names attributes and capacities. Each object carries an annotation that says so.
+The devices of a node become slices in the layout of the driver that would serve them, as its profile names
+attributes and capacities, unless a driver of their kind publishes some there. Each object carries an annotation that
+says so.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -97,7 +98,7 @@ def assume_inventory(
     target_of: Callable[[LegacyDevice, Source], Target | None],
     known_classes: frozenset[str],
 ) -> list[SourceObject]:
-    """Return the slices and the missing DeviceClasses of nodes without slices.
+    """Return the missing DeviceClasses, and the slices of nodes without published devices of their kinds.
 
     Args:
         target_of: A function like `find_target`.

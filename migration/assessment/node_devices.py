@@ -17,6 +17,8 @@ from kube.api.core import Node
 from kube.api.resource import ResourceSlice
 from kube.manifests.source import SourceObject
 from kube.quantity import ZERO, Quantity
+from translation.model.intents import DeviceKind
+from translation.profiles.profile import Profile
 from translation.reading.arbiter import NICS, VOCABULARIES
 from translation.reading.claim_blind_objects import MAX_KEYS
 from translation.reading.untranslated_keys import is_device_key
@@ -72,7 +74,8 @@ class NodeDevices(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         source: None for a node without devices.
         legacy: The devices that a legacy system hands out.
-        published: The number of devices in the node's own ResourceSlices.
+        published: The number of devices in the node's own ResourceSlices; 0 where none of their drivers serves the
+            legacy ones, as with NICs beside the GPUs of a device plugin.
         is_unreadable: HAMi has registered devices that cannot be read, so nothing is known of them.
         replicas: The times that its device plugin offers each GPU under the name of whole ones.
     """
@@ -111,20 +114,26 @@ def read_nodes(
     slices: Iterable[ResourceSlice],
     koordinator: Mapping[str, Mapping[str, Any]],
     whole_device_keys: Sequence[str],
+    profiles: Collection[Profile],
 ) -> list[NodeDevices]:
     """Return the nodes that have devices, by name.
 
     Args:
         koordinator: Node to its Device object.
         whole_device_keys: Resource names of whole devices; one that ends in `*` is a prefix.
+        profiles: The profiles of all drivers.
     """
-    device_counts: dict[str, int] = {}
+    device_counts: dict[str, dict[str, int]] = {}
     for slice_ in slices:
-        node = slice_.spec.node_name
+        node, driver = slice_.spec.node_name, slice_.spec.driver
         if node:
-            device_counts[node] = device_counts.get(node, 0) + len(slice_.spec.devices or ())
+            by_driver = device_counts.setdefault(node, {})
+            by_driver[driver] = by_driver.get(driver, 0) + len(slice_.spec.devices or ())
     assessed_nodes = (
-        _node(node, device_counts.get(node.metadata.name, 0), koordinator, whole_device_keys)
+        _node(
+            *(node, device_counts.get(node.metadata.name, {}), koordinator, whole_device_keys),
+            profiles,
+        )
         for node in sorted(nodes, key=lambda node: node.metadata.name)
     )
     return [devices for devices in assessed_nodes if devices.source is not None]
@@ -132,13 +141,14 @@ def read_nodes(
 
 def _node(
     node: Node,
-    device_count: int,
+    device_counts: Mapping[str, int],
     koordinator: Mapping[str, Mapping[str, Any]],
     whole_device_keys: Sequence[str],
+    profiles: Collection[Profile],
 ) -> NodeDevices:
     name = node.metadata.name
     registered = _hami(node)
-    if registered is None and not device_count:
+    if registered is None and not _count_published((GPU,), device_counts, profiles):
         # What its plugin offers are shares of cards: neither a number of devices nor what each one has.
         return NodeDevices(node=name, source=Source.HAMI, is_unreadable=True)
     source: Source | None = None
@@ -152,6 +162,10 @@ def _node(
         if legacy:
             source = candidate
             break
+    device_count = sum(device_counts.values())
+    if legacy:
+        # A driver for other devices, such as NICs, takes none over from a legacy system.
+        device_count = _count_published({device.key for device in legacy}, device_counts, profiles)
     if device_count:
         if source is Source.HAMI and not (node.status.allocatable or {}).get(GPU, ZERO):
             legacy = ()  # HAMi has left the node, and its annotation stays.
@@ -164,6 +178,32 @@ def _node(
         published=device_count,
         replicas=max((read_replicas(node.labels, key) for key in keys), default=1),
     )
+
+
+def _count_published(
+    keys: Iterable[str], device_counts: Mapping[str, int], profiles: Collection[Profile]
+) -> int:
+    """Return the number of published devices of drivers that could serve a legacy device.
+
+    Not only those of the present settings: an earlier plan may have had others, and its devices would count twice.
+
+    Args:
+        keys: The resource names of legacy devices.
+        device_counts: Driver to the number of devices that it publishes for the node.
+        profiles: The profiles of all drivers.
+    """
+    drivers = {profile.driver for key in keys for profile in profiles if _serves(profile, key)}
+    return sum(number for driver, number in device_counts.items() if driver in drivers)
+
+
+def _serves(profile: Profile, key: str) -> bool:
+    """Return True if a driver has the kind of devices that a resource name stands for."""
+    if key == GPU:
+        return DeviceKind.GPU in profile.devices
+    if key.startswith(MIG_PREFIX):
+        return DeviceKind.MIG in profile.devices
+    entry = profile.devices.get(DeviceKind.DEVICE)
+    return entry is not None and entry.find_resource(key) is not None
 
 
 def read_replicas(labels: Mapping[str, str], key: str = GPU) -> int:

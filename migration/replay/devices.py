@@ -136,7 +136,8 @@ class OfferedDevices:
                 offers[name] = self._moved_offer(name, moved)
         others = [node for node in present if node.metadata.name not in moved_nodes]
         target_of = partial(find_target, profiles=self._profiles, drivers=self._drivers)
-        for devices in read_nodes(others, unmoved, {}, self._keys):
+        profiles = self._profiles.values()
+        for devices in read_nodes(others, unmoved, {}, self._keys, profiles):
             offers[devices.node] = self._offer(devices, target_of)
         return offers
 
