@@ -21,7 +21,7 @@ from process.serving.connections import CloseReason, Connections
 from webhook.body_reader import BodyReader
 from webhook.metrics import WebhookMetrics
 from webhook.places import Places
-from webhook.reviews import DEADLINE_S, UID, drop_large_review
+from webhook.reviews import DEADLINE_S, LARGE_BODY, UID, drop_large_review
 from webhook.settings import WebhookSettings
 
 PLACE_WAIT_S: Final = 1.0
@@ -83,8 +83,8 @@ class Endpoint:
         self._last_review_s = 0.0
         self._in_flight = dict.fromkeys(handlers, 0)
         # Bodies that arrive hold memory; reviews that are answered hold the event loop.
-        self._bodies_places = Places(settings.max_connections, settings.max_bytes_in_flight)
-        self._places = Places(settings.max_in_flight, 0)
+        self._places_of_bytes = Places(settings.max_bytes_in_flight)
+        self._places = Places(settings.max_in_flight)
         self._bodies = BodyReader(
             settings.max_reading,
             timeout_s=settings.read_timeout,
@@ -223,14 +223,14 @@ class Endpoint:
         now_s = asyncio.get_running_loop().time()
         request[DEADLINE_S] = now_s + within_s
         until_s = now_s + min(PLACE_WAIT_S, within_s)
-        size = self._announced_size(request)
+        size = self._counted_size(request)
         if not self._is_allowed(request):
             response = _rejection(
                 web.HTTPForbidden(text="the client certificate is not of an allowed client")
             )
         elif (request.content_length or 0) > self._settings.max_body_bytes:
             response = self._too_large()
-        elif not await self._bodies_places.take(size, until_s=until_s):
+        elif not await self._places_of_bytes.take(size, until_s=until_s):
             response = self._shed()
         else:
             self._connections.header_received(request.protocol)
@@ -245,7 +245,7 @@ class Endpoint:
             except (ConnectionError, web.RequestPayloadError):
                 response = _rejection(web.HTTPBadRequest(text="the body is incomplete"))
             finally:
-                self._bodies_places.leave(size)
+                self._places_of_bytes.leave(size)
                 drop_large_review(request)
         if self._is_last(request):
             response.force_close()
@@ -265,7 +265,7 @@ class Endpoint:
 
     async def _answer(self, path: str, request: web.BaseRequest, until_s: float) -> web.Response:
         """Answer a review that has arrived, unless too many are answered until then."""
-        if not await self._places.take(0, until_s=until_s):
+        if not await self._places.take(1, until_s=until_s):
             return self._shed()
         self._in_flight[path] += 1
         try:
@@ -277,7 +277,7 @@ class Endpoint:
             return self._failure_response(path)
         finally:
             self._in_flight[path] -= 1
-            self._places.leave(0)
+            self._places.leave(1)
 
     def _is_allowed(self, request: web.BaseRequest) -> bool:
         """Return True if the client certificate, if one is required, names an allowed client."""
@@ -286,11 +286,14 @@ class Endpoint:
         certificate = request.get_extra_info("peercert") or {}
         return not self._client_names.isdisjoint(peer_names(certificate))
 
-    def _announced_size(self, request: web.BaseRequest) -> int:
-        """Return the number of the body's bytes that may be read."""
+    def _counted_size(self, request: web.BaseRequest) -> int:
+        """Return the bytes of a body that count: those that may be read, none of a small review.
+
+        All small reviews together are less than one large one, so none of them waits for these.
+        """
         max_bytes = self._settings.max_body_bytes
-        announced_size = request.content_length
-        return max_bytes if announced_size is None else min(announced_size, max_bytes)
+        size = max_bytes if request.content_length is None else request.content_length
+        return 0 if size <= LARGE_BODY else min(size, max_bytes)
 
     def _shed(self) -> web.Response:
         # Without Retry-After: the API server would repeat the call until its own timeout, and quote the

@@ -14,44 +14,44 @@ LONG_AGO: Final = 0.0
 
 
 async def test_who_finds_no_place_waits_for_one() -> None:
-    places = Places(1, 100)
-    assert await places.take(10, until_s=NEVER)
-    waiting = asyncio.ensure_future(places.take(10, until_s=NEVER))
+    places = Places(1)
+    assert await places.take(1, until_s=NEVER)
+    waiting = asyncio.ensure_future(places.take(1, until_s=NEVER))
     await asyncio.sleep(0)
     assert not waiting.done()
 
-    places.leave(10)
+    places.leave(1)
 
     assert await waiting
-    assert (places.taken, places.bytes) == (1, 10)
+    assert places.taken == 1
 
 
 async def test_nobody_waits_for_long() -> None:
-    places = Places(1, 100)
-    assert await places.take(10, until_s=NEVER)
-    assert not await places.take(10, until_s=LONG_AGO)
-    places.leave(10)
+    places = Places(1)
+    assert await places.take(1, until_s=NEVER)
+    assert not await places.take(1, until_s=LONG_AGO)
+    places.leave(1)
 
-    assert await places.take(10, until_s=NEVER)
-    assert (places.taken, places.bytes) == (1, 10)
+    assert await places.take(1, until_s=NEVER)
+    assert places.taken == 1
 
 
 @pytest.mark.parametrize("turns", range(6))
 async def test_a_place_that_is_given_as_the_wait_ends_is_taken_or_free(turns: int) -> None:
     """The wait is over from its beginning, and the place is given some turns of the loop later."""
-    places = Places(1, 100)
-    assert await places.take(10, until_s=NEVER)
-    waiting = asyncio.ensure_future(places.take(10, until_s=LONG_AGO))
+    places = Places(1)
+    assert await places.take(1, until_s=NEVER)
+    waiting = asyncio.ensure_future(places.take(1, until_s=LONG_AGO))
     for _ in range(turns):
         await asyncio.sleep(0)
-    places.leave(10)
+    places.leave(1)
 
     has_place = await waiting
-    assert (places.taken, places.bytes) == ((1, 10) if has_place else (0, 0))
+    assert places.taken == has_place
 
 
-async def test_places_are_given_in_order_and_within_the_bytes() -> None:
-    places, order = Places(10, 100), list[int]()
+async def test_places_are_given_in_order() -> None:
+    places, order = Places(100), list[int]()
 
     async def review(size: int) -> None:
         assert await places.take(size, until_s=NEVER)
@@ -62,20 +62,48 @@ async def test_places_are_given_in_order_and_within_the_bytes() -> None:
         for size in (50, 5, 60):
             group.create_task(review(size))
         await asyncio.sleep(0)
-        assert places.bytes == 90
+        assert places.taken == 90
         places.leave(90)
-        assert places.bytes == 50 + 5
+        assert places.taken == 50 + 5
         places.leave(50)
 
     assert order == [50, 5, 60]
 
 
-async def test_who_is_cancelled_leaves_its_place_to_others() -> None:
-    places = Places(1, 100)
-    assert await places.take(0, until_s=NEVER)
-    given, waiting = (asyncio.ensure_future(places.take(0, until_s=NEVER)) for _ in range(2))
+async def test_who_needs_no_place_waits_for_nobody() -> None:
+    places = Places(100)
+    assert await places.take(90, until_s=NEVER)
+    first = asyncio.ensure_future(places.take(50, until_s=NEVER))
     await asyncio.sleep(0)
-    places.leave(0)
+
+    assert not await places.take(5, until_s=LONG_AGO)
+    assert await places.take(0, until_s=LONG_AGO)
+
+    places.leave(90)
+    assert await first
+
+
+@pytest.mark.parametrize("is_cancelled", [False, True])
+async def test_who_gives_up_lets_those_behind_go_on(is_cancelled: bool) -> None:
+    places = Places(100)
+    assert await places.take(90, until_s=NEVER)
+    first = asyncio.ensure_future(places.take(50, until_s=NEVER if is_cancelled else LONG_AGO))
+    behind = asyncio.ensure_future(places.take(10, until_s=NEVER))
+    await asyncio.sleep(0)
+    if is_cancelled:
+        first.cancel()
+
+    async with asyncio.timeout(1):
+        assert await behind
+    assert places.taken == 90 + 10
+
+
+async def test_who_is_cancelled_leaves_its_place_to_others() -> None:
+    places = Places(1)
+    assert await places.take(1, until_s=NEVER)
+    given, waiting = (asyncio.ensure_future(places.take(1, until_s=NEVER)) for _ in range(2))
+    await asyncio.sleep(0)
+    places.leave(1)
     given.cancel()  # Its place has just been given to it.
     await asyncio.wait({given})
     async with asyncio.timeout(1):
