@@ -119,3 +119,33 @@ def test_a_node_with_nics_has_the_labels_of_its_own_system(tmp_path: Path) -> No
     assert expected == devices
     assert {"drawbridge.internal/dra-driver": HAMI, "gpu": "off"} == labels["hami-1"]
     assert "off" == labels["gpu-0"]["plugin"]
+
+
+def test_pods_that_nobody_could_count_hold_their_nodes(tmp_path: Path) -> None:
+    # Another driver publishes GPUs beside the device plugin, so none of NVIDIA's driver are assumed.
+    cluster = [
+        *(origin(version="1.36.0"), plugin_node("gpu-0"), plugin_node("gpu-1")),
+        *(published("gpu-0", HAMI), published("gpu-1", HAMI)),
+        *(namespace("team"), *workload("web", {GPU: "1"}, ["gpu-0"])),
+    ]
+
+    held = held_objects(planned(tmp_path, cluster))
+
+    assert {"Deployment/team/web", "Node//gpu-0"} <= held.keys()
+    assert "devices of gpu.nvidia.com" in held["Deployment/team/web"]
+    assert "Deployment/team/web" in held["Node//gpu-0"]
+
+
+def test_a_nic_stays_with_its_plugin_and_holds_no_node(tmp_path: Path) -> None:
+    settings = tmp_path / "settings.yaml"
+    settings.write_text("translation: {native: mapped}\n")
+    cluster = [
+        *(origin(version="1.36.0"), plugin_node("gpu-0"), plugin_node("gpu-1")),
+        *(namespace("team"), *workload("web", {GPU: "1"}, ["gpu-0"])),
+        *workload("nic", {"rdma/hca": "1"}, ["gpu-0"]),
+    ]
+
+    plan = planned(tmp_path, cluster, "--wave-nodes", 1, "--settings", settings)
+
+    assert {} == held_objects(plan)
+    assert ["gpu-0", "gpu-1"] == sorted(name for names, _ in waves(plan) for name in names)

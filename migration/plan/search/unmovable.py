@@ -137,27 +137,37 @@ def held_by_pods(
 
 
 def without_devices(
-    workloads: Iterable[AssessedWorkload],
+    cluster: AssessedCluster,
     placer: Placer,
     stage: Stage,
     nodes_of: Mapping[str, Sequence[str]],
 ) -> frozenset[str]:
-    """Return the workloads that run, and would get claims of a driver that has devices on no node.
+    """Return the workloads that run, and would get devices of a driver that has some on no node.
+
+    Pods that keep their device keys need one only on nodes whose switch takes away what they have, unlike that of a NIC.
 
     Args:
-        workloads: The cluster's workloads.
+        cluster: The cluster.
         placer: Has not placed those whose devices are neither published nor assumed.
         stage: The nodes and namespaces that have moved.
         nodes_of: Workload to the nodes of its pods.
     """
+    keys_on = {
+        node.node: {device.key for device in node.legacy}
+        for node in cluster.nodes
+        if node.node not in cluster.sliced
+    }
     return frozenset(
         reference
-        for workload in workloads
+        for workload in cluster.workloads
         if (reference := workload.key.reference) in placer.not_counted
-        and workload.outcome is not Outcome.NATIVE
-        and workload.key.namespace not in stage.opted_in
-        and reference not in stage.selected
-        and any(nodes_of[reference])
+        and (
+            any(workload.keys & keys_on.get(node, set()) for node in nodes_of[reference])
+            if workload.outcome is Outcome.NATIVE
+            else workload.key.namespace not in stage.opted_in
+            and reference not in stage.selected
+            and any(nodes_of[reference])
+        )
     )
 
 

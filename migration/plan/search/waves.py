@@ -248,7 +248,7 @@ class Planner:
         running = self._running(self._placer.place(stage, self._live))
         keys = [key for key, node in running.items() if node not in stage.switched]
         unserved = self._placer.unserved(stage, keys) if keys else frozenset[str]()
-        unserved |= without_devices(self._workloads, self._placer, stage, self._live_nodes)
+        unserved |= without_devices(self._cluster, self._placer, stage, self._live_nodes)
         for workload in self._workloads:
             if workload.key.reference in unserved:
                 yield unserved_workload(workload)
