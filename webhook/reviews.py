@@ -143,7 +143,7 @@ class ReviewRunner:
             try:
                 async with asyncio.timeout_at(http_request[DEADLINE_S]):
                     review, took_s = await self._compute_on_thread(
-                        _peek_namespace(body), _decode_readable, decode, body
+                        _peek_namespace(body), _request_of, _decode_readable, decode, body
                     )
             except TimeoutError:
                 raise web.HTTPServiceUnavailable(text=BUSY) from None
@@ -184,7 +184,7 @@ class ReviewRunner:
         if http_request[_IS_LARGE]:
             async with self.deadline(http_request, review):
                 result, took_s = await self._compute_on_thread(
-                    request.namespace, function, *arguments, **keywords
+                    request.namespace, lambda _result: request, function, *arguments, **keywords
                 )
         else:
             result, took_s = self._compute_here(function, *arguments, **keywords)
@@ -237,22 +237,50 @@ class ReviewRunner:
         return result, min(took_s, MAX_SMALL_CPU_S)
 
     async def _compute_on_thread(
-        self, tenant: str, function: Callable[P, T], *arguments: P.args, **keywords: P.kwargs
+        self,
+        tenant: str,
+        request_of: Callable[[T], AdmissionRequest],
+        function: Callable[P, T],
+        *arguments: P.args,
+        **keywords: P.kwargs,
     ) -> tuple[T, float]:
-        """Return a result, and the CPU seconds of a thread that it took."""
-        # One at a time: more threads would not be faster, and take the interpreter from the loop.
-        async with self._turns.take(tenant):
-            # Not as the thread's result, which the event loop would drop some time later.
-            results: list[tuple[T | ReviewError, float]] = []
+        """Return a result, and the CPU seconds of a thread that it took.
 
-            def call() -> None:
-                results.append(_time_call(time.thread_time, function, *arguments, **keywords))
+        Args:
+            tenant: The namespace that takes its turn.
+            request_of: Returns the request that is charged if nobody waits for the result any more.
+        """
+        # Not as the thread's result, which the event loop would drop some time later.
+        results: list[tuple[T | ReviewError, float]] = []
 
-            await asyncio.to_thread(call)
-            result, took_s = results.pop()
+        def call() -> None:
+            results.append(_time_call(time.thread_time, function, *arguments, **keywords))
+
+        # One at a time: more threads would not be faster, and take the interpreter from the loop. The
+        # turn is that of the thread, which goes on when nobody waits for it any more.
+        end_turn = await self._turns.begin(tenant)
+        thread = asyncio.get_running_loop().run_in_executor(None, call)
+        thread.add_done_callback(lambda _thread: end_turn())
+        try:
+            await asyncio.shield(thread)
+        except asyncio.CancelledError:
+            thread.add_done_callback(lambda _thread: self._charge_late(request_of, results))
+            raise
+        result, took_s = results.pop()
         if isinstance(result, ReviewError):
             raise web.HTTPBadRequest(text=str(result))
         return result, took_s
+
+    def _charge_late(
+        self,
+        request_of: Callable[[T], AdmissionRequest],
+        results: list[tuple[T | ReviewError, float]],
+    ) -> None:
+        """Charge for a result that nobody waited for, and drop it on a thread, as a large review."""
+        # A function that failed has none. No variable has the result: it would be the last to drop it.
+        if results and not isinstance(results[0][0], ReviewError):
+            self._budgets.charge(request_of(results[0][0]), results[0][1])
+        asyncio.get_running_loop().run_in_executor(None, results.clear)
 
 
 def drop_large_review(http_request: web.BaseRequest) -> None:
@@ -267,6 +295,10 @@ def drop_large_review(http_request: web.BaseRequest) -> None:
         # Not before the task pauses: until then it holds the exception that it was resumed with, as at a
         # timeout, whose traceback has the review.
         loop.call_soon(loop.run_in_executor, None, last_reference.clear)
+
+
+def _request_of(review: Review) -> AdmissionRequest:
+    return review.request
 
 
 def _peek_namespace(body: bytes) -> str:

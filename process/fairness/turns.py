@@ -10,6 +10,7 @@ import time
 from collections import Counter, OrderedDict, deque
 from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Final, Generic, TypeVar
 
 REST: Final = 4.0
@@ -139,13 +140,20 @@ class Turns:
     @asynccontextmanager
     async def take(self, tenant: str) -> AsyncIterator[None]:
         """Wait for a turn of a tenant, and hold it for a block."""
-        await self._acquire(tenant)
-        began_s = self._clock()
+        end = await self.begin(tenant)
         try:
             yield
         finally:
-            self._queue.charge(tenant, self._clock() - began_s)
-            self._release(tenant)
+            end()
+
+    async def begin(self, tenant: str) -> Callable[[], None]:
+        """Wait for a turn of a tenant; return the function to end it with."""
+        await self._acquire(tenant)
+        return partial(self._end, tenant, self._clock())
+
+    def _end(self, tenant: str, began_s: float) -> None:
+        self._queue.charge(tenant, self._clock() - began_s)
+        self._release(tenant)
 
     async def _acquire(self, tenant: str) -> None:
         # Where a place is free, only tenants that have all of theirs wait.

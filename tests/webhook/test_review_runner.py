@@ -236,6 +236,58 @@ async def test_large_reviews_of_namespaces_take_turns() -> None:
     assert order == ["loud", "quiet", "loud", "loud"]
 
 
+async def decode_late(reviews: ReviewRunner, decode: Callable[[bytes], Tracked]) -> None:
+    request = http_request(body_of(LARGE_BODY + 1, userInfo={"username": "mallory"}))
+    request[DEADLINE_S] = asyncio.get_running_loop().time()
+    with pytest.raises(web.HTTPServiceUnavailable):
+        await reviews.decode(request, decode)
+
+
+async def compute_late(reviews: ReviewRunner, decode: Callable[[bytes], Tracked]) -> None:
+    request = http_request(body_of(LARGE_BODY + 1, namespace="team-b"))
+    await reviews.decode(request, decode_pod_review)
+    request[DEADLINE_S] = asyncio.get_running_loop().time()
+    body = body_of(userInfo={"username": "mallory"})
+    with pytest.raises(TooBusy):
+        await reviews.compute(request, decode_pod_review(body), decode, body)
+
+
+@pytest.mark.parametrize("time_out", [decode_late, compute_late])
+async def test_a_review_that_runs_out_of_time_keeps_its_thread_and_pays_for_it(
+    time_out: Callable[[ReviewRunner, Callable[[bytes], Tracked]], Awaitable[None]],
+) -> None:
+    """Its thread goes on: neither beside that of another review, nor for free."""
+    metrics, loop = WebhookMetrics(CollectorRegistry()), asyncio.get_running_loop()
+    reviews = review_runner(metrics, fraction=0.0, burst_s=1e-9)
+    goes_on, has_ended, threads = threading.Event(), threading.Event(), asyncio.Queue[int]()
+
+    def decode(body: bytes) -> Tracked:
+        goes_on.wait(5)
+        review = Tracked(request=decode_pod_review(body).request)
+        weakref.finalize(
+            review,
+            lambda: loop.call_soon_threadsafe(threads.put_nowait, threading.get_ident()),
+        )
+        has_ended.set()
+        return review
+
+    def decode_next(body: bytes) -> PodReview:
+        assert has_ended.is_set(), "two reviews are decoded at a time"
+        return decode_pod_review(body)
+
+    await time_out(reviews, decode)
+    request = decode_pod_review(body_of(userInfo={"username": "mallory"})).request
+    assert reviews.has_budget(request)
+    body = body_of(LARGE_BODY + 1, namespace="team-c", userInfo={"username": "alice"})
+    following = asyncio.ensure_future(reviews.decode(http_request(body), decode_next))
+    await asyncio.sleep(0.01)
+    goes_on.set()
+
+    await following
+    assert not reviews.has_budget(request)
+    assert await threads.get() != threading.get_ident()
+
+
 async def test_the_endpoint_says_when_to_come_back() -> None:
     async with endpoints() as make:
         endpoint = await make(user_cpu_fraction=1e-9, user_cpu_burst=PositiveDuration(1e-9))
