@@ -2,8 +2,9 @@
 
 Buckets of seconds that refill; what a review took is charged afterwards. They count only while all
 reviews together take more than twice what one user may: a caller who is not the API server writes any user
-and namespace into a review, and must not use up theirs where there is time for everybody. Accounts of
-Kubernetes' own controllers create pods for everybody, so only the namespace counts for these.
+and namespace into a review, and must not use up theirs where there is time for everybody. Kubernetes' own
+controllers create pods for everybody, and an operator for the namespaces of others, so only the namespace
+counts for these.
 """
 
 import time
@@ -17,6 +18,8 @@ MAX_KEYS: Final = 4096
 """Users and namespaces that are remembered; the least recently seen start with a full bucket."""
 _SHARED: Final = ("system:serviceaccount:kube-system:", "system:kube-", "system:node:")
 """Beginnings of the names of users that act for others."""
+_ACCOUNT: Final = "system:serviceaccount:"
+"""The beginning of the name of a ServiceAccount; its namespace and name follow."""
 
 Key = tuple[str, str]
 _Bucket = tuple[float, float]
@@ -81,6 +84,15 @@ class ReviewBudgets:
 
 def _keys(request: AdmissionRequest) -> tuple[Key, ...]:
     namespace, user = request.namespace[:256], request.user_info.username
-    if user.startswith(_SHARED):
+    if user.startswith(_SHARED) or _acts_elsewhere(user, request.namespace):
         return (("namespace", namespace),)
     return ("user", user[:256]), ("namespace", namespace)
+
+
+def _acts_elsewhere(user: str, namespace: str) -> bool:
+    """Return True for a ServiceAccount in the namespace of others; an object may be in none."""
+    return (
+        namespace != ""
+        and user.startswith(_ACCOUNT)
+        and not user.startswith(f"{_ACCOUNT}{namespace}:")
+    )

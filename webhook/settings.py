@@ -48,8 +48,9 @@ class WebhookSettings(ServerSettings, frozen=True, kw_only=True):
     """The fraction of a core that the reviews of one user, or of one namespace, may use in the long
     run, evaluations of selectors included. While all reviews together take twice as much, further
     pods are denied with code 429, for the client to try again a second later, and other objects are
-    admitted without validation. An honest pod takes a millisecond. Accounts of kube-system count by
-    namespace only, since they create pods for everybody."""
+    admitted without validation. An honest pod takes a millisecond. Accounts of kube-system, and a
+    ServiceAccount in another namespace than its own, count by the namespace of the object only, since
+    they create pods for others."""
 
     user_cpu_burst: PositiveDuration = PositiveDuration(2)
     """Seconds of CPU that a user or namespace may use at once: a rollout of a thousand pods."""

@@ -1,8 +1,14 @@
 """The budgets of a user and a namespace for the event loop."""
 
+from typing import Final
+
+import pytest
+
 from kube.api.admission import AdmissionRequest
 from kube.api.meta import convert
 from webhook.budgets import MAX_KEYS, ReviewBudgets
+
+OPERATOR: Final = "system:serviceaccount:kubeflow:training-operator"
 
 
 class Clock:
@@ -77,6 +83,38 @@ def test_a_controller_that_creates_pods_for_everybody_is_counted_by_namespace() 
 
     assert not of_all.allows(review(controller, "a"))
     assert of_all.allows(review(controller, "b"))
+
+
+@pytest.mark.parametrize(
+    ("user", "charged", "namespace", "is_allowed"),
+    [
+        pytest.param(OPERATOR, "team-a", "team-b", True, id="a job of another tenant"),
+        pytest.param(OPERATOR, "team-a", "team-a", False, id="another job of the tenant"),
+        pytest.param(OPERATOR, "team-a", "kubeflow", True, id="a job of its own namespace"),
+        pytest.param(OPERATOR, "kubeflow", "team-a", True, id="its own namespace is used up"),
+        pytest.param(OPERATOR, "kubeflow", "", False, id="slices count for their author"),
+        pytest.param(OPERATOR, "", "", False, id="slices, again"),
+        pytest.param("alice", "team-a", "team-b", False, id="a person counts everywhere"),
+        pytest.param(
+            "system:serviceaccount:team:a", "team-a", "team-b", True, id="names that begin alike"
+        ),
+    ],
+)
+def test_an_operator_in_the_namespace_of_others_is_counted_by_namespace(
+    user: str, charged: str, namespace: str, is_allowed: bool
+) -> None:
+    of_all = budgets(Clock())
+    of_all.charge(review(user, charged), 3.0)
+
+    assert of_all.allows(review(user, namespace)) is is_allowed
+
+
+@pytest.mark.parametrize("namespace", ["team-a", "team-b"])
+def test_an_operator_uses_up_the_time_of_the_namespace(namespace: str) -> None:
+    of_all = budgets(Clock())
+    of_all.charge(review(OPERATOR, "team-a"), 3.0)
+
+    assert of_all.allows(review("alice", namespace)) is (namespace != "team-a")
 
 
 def test_strangers_cannot_fill_the_memory_with_names() -> None:
