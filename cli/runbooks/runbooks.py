@@ -28,6 +28,7 @@ from cli.runbooks.shell import (
     quoted,
 )
 from cli.runbooks.wave_runbook import (
+    drained_lines,
     part_lines,
     rollback_parts,
     switch_parts,
@@ -428,6 +429,7 @@ def _switch(plan: Plan, wave: Wave, last: int, verify: str) -> Iterator[str]:
     yield head(f"Wave {wave.wave} of {last}: {', then '.join(parts)}.")
     for note in wave.notes:
         yield comment(f"Note: {note}")
+    yield from drained_lines(wave, is_switch=True)
     yield from part_lines(switch_parts(plan, wave, verify))
     yield _print(f"wave {wave.wave} is switched; next: %q", "$here/verify.sh")
 
@@ -436,6 +438,7 @@ def _rollback(plan: Plan, wave: Wave, last: int) -> Iterator[str]:
     yield head(f"Wave {wave.wave} of {last}, taken back. Later waves are taken back first.")
     for note in wave.notes:
         yield comment(f"Note: {note}")
+    yield from drained_lines(wave, is_switch=False)
     yield from part_lines(rollback_parts(plan, wave))
     yield _print(f"wave {wave.wave} is taken back; to move it again: %q", "$here/preflight.sh")
 

@@ -146,25 +146,57 @@ change_object() {
 }
 
 # What keeps autoscalers from nodes: a line for each node with the annotations that this run has set, as
-# kubectl takes them off; and the nodes that are empty, or are being drained.
+# kubectl takes them off, and one with those that were there before; and the nodes that are empty, or are being drained.
 guarded=
+guarded_before=
 drained=' '
+# A line for each node with the labels of its switch, and whether it is drained `with` or `without` them; the nodes that
+# this run has cordoned; and those that an earlier run has drained and left cordoned.
+drained_nodes=
+cordoned=' '
+left_drained=' '
+drained_if() { drained_nodes="$drained_nodes$2 $1 $3"$'\n'; }
+# Note before each command of kubectl what an aborted script has to know.
 note_guards() {
-  local node="${3:-}" word marks=
+  local node="${3:-}" word marks='' before=''
   case "$1 ${2:-}" in
     drain*) drained="$drained$2 " ;;
+    cordon*) for node in "${@:2}"; do note_cordoned "$node"; done ;;
     'annotate node')
       guarded="$(printf '%s' "$guarded" | grep -v "^$node " || true)"$'\n'
+      guarded_before="$(printf '%s' "$guarded_before" | grep -v "^$node " || true)"$'\n'
       for word in "$@"; do
-        case "$word" in *=true) marks="$marks ${word%=true}-" ;; esac
+        case "$word" in *=true) word="${word%=true}" ;; *) continue ;; esac
+        if has_annotation "$node" "$word"; then before="$before $word"; else marks="$marks $word-"; fi
       done
       if [ -n "$marks" ]; then guarded="$guarded$node$marks"$'\n'; fi
+      if [ -n "$before" ]; then guarded_before="$guarded_before$node$before"$'\n'; fi
       ;;
   esac
 }
+has_annotation() {
+  local value
+  value="$(command kubectl ${context:+"--context=$context"} get node "$1" \
+    "--output=jsonpath={.metadata.annotations.${2//./\\.}}" </dev/null || true)"
+  [ "$value" = true ]
+}
+# Note the node $1 if an earlier run has drained it and left it cordoned; this run has cordoned none of its own yet.
+note_cordoned() {
+  local node state labels is_switched words=(get nodes --output=name)
+  if [[ "$cordoned" == *" $1 "* ]]; then return; fi
+  cordoned="$cordoned$1 "
+  words+=("--field-selector=metadata.name=$1,spec.unschedulable=true")
+  while read -r node state labels; do
+    if [ "$node" != "$1" ] || [ -z "$(find_nodes "${words[@]}")" ]; then continue; fi
+    is_switched="$(find_nodes "${words[@]}" "--selector=$labels")"
+    case "$state${is_switched:+ them}" in 'with them' | without) left_drained="$left_drained$1 " ;; esac
+  done <<<"$drained_nodes"
+}
+# Print the nodes that a question finds; none if there is no answer.
+find_nodes() { command kubectl ${context:+"--context=$context"} "$@" </dev/null || true; }
 
 # Take off the annotations that this run has set, except from a node without its pods: an autoscaler would
-# remove it.
+# remove it. One that was there before stays, as an earlier run may have drained the node.
 release_guards() {
   local node marks words
   while read -r node marks; do
@@ -177,7 +209,11 @@ release_guards() {
     read -r -a words <<<"$marks"
     command kubectl ${context:+"--context=$context"} annotate node "$node" "${words[@]}" </dev/null || true
   done <<<"$guarded"
+  while read -r node marks; do
+    if [ -n "$node" ]; then printf '%s keeps %s, which it had before this run\n' "$node" "$marks" >&2; fi
+  done <<<"$guarded_before"
   guarded=
+  guarded_before=
 }
 
 # Wait until the DRA driver $2 publishes no device of the node $1 any more. The kubelet deletes its ResourceSlices
@@ -288,11 +324,18 @@ step() { [ -z "$only_step" ] || [ "$only_step" = "$1" ]; }
 # Print what comes after the whole script.
 say_next() { if [ -z "$only_step" ]; then printf "$@"; fi; }
 
-# Uncordon nodes that were not drained, and stop.
+# Uncordon nodes that were not drained, by an earlier run either, and stop.
 give_up() {
-  local node
-  for node in "$@"; do kubectl uncordon "$node"; done
-  printf 'given up; uncordoned: %s; to go on, run again: %q%s\n' "$*" "$0" "$again" >&2
+  local node free=
+  for node in "$@"; do
+    if [[ "$left_drained" == *" $node "* ]]; then
+      printf '%s stays cordoned, since an earlier run has drained it\n' "$node" >&2
+      continue
+    fi
+    kubectl uncordon "$node"
+    free="$free $node"
+  done
+  printf 'given up; uncordoned:%s; to go on, run again: %q%s\n' "${free:- none}" "$0" "$again" >&2
   release_guards
 }
 
@@ -355,7 +398,7 @@ check_budgets() {
 may_restart() {
   local answer=abort kind namespace name
   IFS=/ read -r kind namespace name <<<"$1"
-  if is_gone "${kind,,}/$name" "$namespace"; then return 1; fi
+  if is_gone "$kind/$name" "$namespace"; then return 1; fi
   if evicts "$1"; then return; fi
   if [ -t 0 ]; then
     printf 'Pods of %s ask not to be evicted. Restart it, skip it, or abort (r/s/a)? ' "$1" >&2

@@ -146,6 +146,20 @@ def rollback_parts(plan: Plan, wave: Wave) -> tuple[Part, ...]:
     return _with_commands(parts)
 
 
+def drained_lines(wave: Wave, *, is_switch: bool) -> Iterator[str]:
+    """Yield the labels of nodes that tell a script of the drains of an earlier run.
+
+    A switch sets all of them at once after a drain, and a rollback takes them back in one step or two. They tell nothing
+    of a node that had them before its wave.
+    """
+    nodes = [node for node in wave.nodes if dict(node.labels) != dict(node.former_labels)]
+    if nodes:
+        yield "# Cordoned nodes that an earlier run has drained stay so if this one is given up."
+    for node in nodes:
+        labels = ",".join(f"{label}={value}" for label, value in node.labels.items())
+        yield command("drained_if", "with" if is_switch else "without", node.name, labels)
+
+
 def switch_script(wave: Wave) -> str:
     """Return the path of the script that switches a wave, below the plan's folder."""
     return f"wave-{wave.wave}/switch.sh"

@@ -103,3 +103,121 @@ def test_a_switched_node_that_is_still_empty_keeps_it(tmp_path: Path) -> None:
 
     assert 130 == status, text
     assert ["gpu-0"] == script.annotated()
+
+
+# --- the second run of a script that was stopped -----------------------------------------------------
+
+STATEFUL: Final = r"""#!/bin/sh
+# Nodes in the folder @NODES@: files for those that are cordoned, switched, and annotated.
+cd "@NODES@" || exit
+words="$*"
+case "$1 $2" in
+  cordon*) shift; for node in "$@"; do touch "$node.cordoned"; done ;;
+  uncordon*) rm -f "$2.cordoned" ;;
+  "label node")
+    case "$words" in *=true*) touch "$3.switched" ;; *) rm -f "$3.switched" ;; esac ;;
+  "annotate node")
+    case "$words" in *=true*) touch "$3.annotated" ;; *) rm -f "$3.annotated" ;; esac ;;
+  "get node") if [ -e "$3.annotated" ]; then echo true; fi ;;
+  "get nodes")
+    node="${words#*metadata.name=}"
+    node="${node%%,*}"
+    if [ ! -e "$node.cordoned" ]; then exit; fi
+    case "$words" in *--selector=*) if [ ! -e "$node.switched" ]; then exit; fi ;; esac
+    echo "node/$node" ;;
+esac
+"""
+
+
+class SecondRun:
+    """A script of a wave of two nodes that a first run has left in some state."""
+
+    def __init__(self, folder: Path, phase: str, *files: str) -> None:
+        Script(folder, "nothing")
+        self._script = folder / "plan" / "wave-1" / f"{phase}.sh"
+        self._nodes = folder / "nodes"
+        self._nodes.mkdir()
+        for name in files:
+            (self._nodes / name).touch()
+        self._bin = folder / "bin"
+        (self._bin / "kubectl").write_text(STATEFUL.replace("@NODES@", str(self._nodes)))
+
+    def run(self, fails_at: str = "") -> tuple[int, str, list[str]]:
+        """Return the status, the output, and the files of nodes; a question about a node is answered by 1."""
+        answer = f'#!/bin/sh\ncase "$*" in *"{fails_at or "nothing"}"*) exit 1 ;; esac\n'
+        (self._bin / "drawbridge").write_text(answer)
+        ran = subprocess.run(
+            [self._script],
+            env={"PATH": f"{self._bin}:{os.environ['PATH']}"},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        return (
+            ran.returncode,
+            ran.stdout + ran.stderr,
+            sorted(path.name for path in self._nodes.iterdir()),
+        )
+
+
+def test_a_second_run_that_is_aborted_leaves_a_node_that_the_first_has_drained(
+    tmp_path: Path,
+) -> None:
+    """It took pods while it was half switched, and an autoscaler could remove it."""
+    script = SecondRun(tmp_path, "switch")
+    status, _, files = script.run("--node=gpu-1 --expect-devices")
+    stopped = ["gpu-0.annotated", "gpu-0.switched"]
+    stopped += ["gpu-1.annotated", "gpu-1.cordoned", "gpu-1.switched"]
+    assert (1, stopped) == (status, files)
+
+    status, text, files = script.run("--node=gpu-0 --before")
+
+    assert (1, stopped) == (status, files), text
+    assert "gpu-1 stays cordoned, since an earlier run has drained it" in text
+    assert "given up; uncordoned: gpu-0; to go on" in text
+    assert f"gpu-1 keeps {KEY}, which it had before this run" in text
+    assert 0 == script.run()[0]
+
+
+@pytest.mark.parametrize(
+    ("phase", "files", "free", "left"),
+    [
+        ("switch", [], "gpu-0 gpu-1", []),
+        ("switch", ["gpu-1.cordoned"], "gpu-0 gpu-1", []),
+        ("switch", ["gpu-0.switched"], "gpu-0 gpu-1", ["gpu-0.switched"]),
+        (
+            "switch",
+            ["gpu-0.cordoned", "gpu-0.switched"],
+            "gpu-1",
+            ["gpu-0.cordoned", "gpu-0.switched"],
+        ),
+        (
+            "rollback",
+            ["gpu-0.switched", "gpu-1.cordoned"],
+            "gpu-0",
+            ["gpu-0.switched", "gpu-1.cordoned"],
+        ),
+        (
+            "rollback",
+            ["gpu-0.switched", "gpu-1.cordoned", "gpu-1.switched"],
+            "gpu-1 gpu-0",
+            ["gpu-0.switched", "gpu-1.switched"],
+        ),
+    ],
+    ids=[
+        "none was drained",
+        "an earlier run has cordoned it, and not drained it",
+        "an earlier run has done it",
+        "an earlier run has drained it",
+        "an earlier run has given it back",
+        "an earlier run has not given it back",
+    ],
+)
+def test_only_nodes_that_an_earlier_run_has_drained_stay_cordoned(
+    tmp_path: Path, phase: str, files: list[str], free: str, left: list[str]
+) -> None:
+    status, text, found = SecondRun(tmp_path, phase, *files).run("--before")
+
+    assert (1, left) == (status, found), text
+    assert f"given up; uncordoned: {free}; to go on" in text

@@ -394,7 +394,8 @@ class Runbook:
         return [
             line
             for line in self.calls.read_text().splitlines()
-            if line.startswith(tuple(starts)) and "current-context" not in line
+            if line.startswith(tuple(starts))
+            and not any(text in line for text in ("current-context", "spec.unschedulable"))
         ]
 
 
