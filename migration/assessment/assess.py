@@ -70,7 +70,7 @@ from migration.assessment.workloads import group_workloads
 from rules.context.inventory import Inventory
 from translation.cluster.component_statements import Component
 from translation.cluster.snapshot import TranslationOptions, WideMapping, vocabularies_in_force
-from translation.model.intents import Vocabulary
+from translation.model.intents import DeviceKind, Vocabulary
 from translation.profiles.profile import Profile
 from translation.reading.claim_blind_objects import find_named_keys
 
@@ -446,6 +446,11 @@ def assess_cluster(
         unknown_devices=unknown_device_keys(state.nodes, {node.node for node in nodes}),
         sliced=sliced,
         converts_quotas=converts_quotas,
+        other_drivers=frozenset(
+            driver
+            for driver in {slice_.spec.driver for slice_ in state.slices}
+            if driver not in profiles or profiles[driver].devices.keys() <= {DeviceKind.NIC}
+        ),
     )
 
 

@@ -30,6 +30,7 @@ class AssessedCluster(msgspec.Struct, frozen=True, kw_only=True):
         converts_quotas: The workloads are evaluated by the quotas as they would be converted.
         wide_mappings: The mappings of keys of pods that give other devices, too; all else is as if the classes mapped
             nothing, since a migration takes the names from them first.
+        other_drivers: Drivers with published devices that are no legacy ones: of NICs, and without a profile.
     """
 
     workloads: tuple[AssessedWorkload, ...]
@@ -43,3 +44,4 @@ class AssessedCluster(msgspec.Struct, frozen=True, kw_only=True):
     sliced: Mapping[str, int] = {}
     converts_quotas: bool = True
     wide_mappings: tuple[WideMapping, ...] = ()
+    other_drivers: frozenset[str] = frozenset()

@@ -149,3 +149,21 @@ def test_a_nic_stays_with_its_plugin_and_holds_no_node(tmp_path: Path) -> None:
 
     assert {} == held_objects(plan)
     assert ["gpu-0", "gpu-1"] == sorted(name for names, _ in waves(plan) for name in names)
+
+
+@pytest.mark.parametrize("driver", [NICS, "compute-domain.nvidia.com"])
+def test_free_nics_are_no_free_gpus(tmp_path: Path, driver: str) -> None:
+    names = [f"gpu-{number}" for number in range(4)]
+    cluster = [
+        *(origin(version="1.36.0"), namespace("team")),
+        *(plugin_node(name, 2) for name in names),
+        *(published(name, driver) for name in names),
+        *workload("web", {GPU: "1"}, ["gpu-0", "gpu-0", "gpu-1", "gpu-1"]),
+    ]
+
+    plan = planned(tmp_path, cluster, "--wave-nodes", 1, "--keep-free", 20)
+
+    assert names == sorted(name for nodes, _ in waves(plan) for name in nodes)
+    assert {4} == {wave["freeBefore"] for wave in plan["waves"]}
+    kept = planned(tmp_path, cluster, "--wave-nodes", 1, "--keep-free", 60)
+    assert [] == waves(kept)

@@ -163,7 +163,8 @@ class Placer:
         self._homes = homes
         self._cards = cards
         self._reuses = reuses
-        self._allocator = StageAllocator(self._state)
+        self._other_drivers = cluster.other_drivers
+        self._allocator = StageAllocator(self._state, self._other_drivers)
         self._serving = {
             name: frozenset(node_of(device) or "" for device in devices)
             for name, devices in selected.items()
@@ -239,9 +240,9 @@ class Placer:
         return group_nodes(self._allocator.nodes, (pod.pod for pod in self.pods), self._serving)
 
     def device_counts(self) -> Mapping[str, int]:
-        """Return node to the number of its devices."""
+        """Return node to the number of its devices, without those of other drivers, such as NICs."""
         return Counter(
-            node for device in self._allocator.devices if (node := node_of(device)) is not None
+            node for device in self._allocator.counted() if (node := node_of(device)) is not None
         )
 
     def place(
@@ -255,7 +256,7 @@ class Placer:
             left_out: Pods that are not placed, and use no devices.
         """
         if not self._reuses:
-            self._allocator = StageAllocator(self._state)
+            self._allocator = StageAllocator(self._state, self._other_drivers)
         allocator = self._allocator
         allocator.show(stage)
         ended = before.ended | {

@@ -1,7 +1,7 @@
 """The allocator at a stage of a migration, with the devices of all pods that are placed. Pure."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
@@ -45,7 +45,14 @@ class StageAllocator:
         resources: Node to its CPU, memory and other counted resources, with all pods that are placed.
     """
 
-    def __init__(self, state: ClusterState) -> None:
+    def __init__(self, state: ClusterState, other_drivers: Collection[str] = ()) -> None:
+        """Prepare the allocator.
+
+        Args:
+            state: The cluster with the inventory of all nodes.
+            other_drivers: Drivers whose devices, such as NICs, are allocated like others, and not counted.
+        """
+        self._other_drivers = other_drivers
         self.cluster = state.cluster(Features())
         self.allocated: dict[PodKey, tuple[ResourceClaim, ...]] = {}
         self.resources: Mapping[str, NodeResources] = {}
@@ -108,11 +115,15 @@ class StageAllocator:
             for name, amounts in amounts_of.items()
         )
 
+    def counted(self) -> Iterator[PublishedDevice]:
+        """Yield the devices that count, published and assumed ones."""
+        return (device for device in self.devices if device.id.driver not in self._other_drivers)
+
     def count(self, stage: Stage) -> tuple[FreeDevices, int, Mapping[str, int]]:
-        """Return free devices, all devices, and devices in use by node, without draining nodes."""
+        """Return free devices, all devices, and devices in use by node, of those that count and not of draining nodes."""
         usage, counts, number = self.cluster.usage, Counter[bool](), 0
         in_use = Counter[str]()
-        for device in self.devices:
+        for device in self.counted():
             node = node_of(device)
             if node in stage.draining:
                 continue
