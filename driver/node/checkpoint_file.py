@@ -3,16 +3,19 @@
 A file that cannot be read, or is missing although specs of this boot are there, is set aside: it is
 renamed so that the next start still sees it. As long as such a file of the present boot is there, nobody
 knows which devices are in use, and nothing is prepared. A reboot ends that, or a person who has ended
-all pods with devices and removes the file. A driver that can read it takes it back.
+all pods with devices and removes the file. A driver that can read it takes it back, without the claims
+that were unprepared meanwhile: their specs are gone.
 """
 
 import errno
+from collections.abc import Mapping
 from itertools import count
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
+from driver.model.record import Record, State
 from driver.model.steps import Step, StepHook
 from driver.node.files import read_file, replace_file, sync_folder
 from driver.plan.checkpoint import (
@@ -40,17 +43,17 @@ class CheckpointFile:
         self._boot_id = boot_id
         self._at_step = at_step
 
-    def recover(self, *, has_specs: bool) -> None:
+    def recover(self, boots: Mapping[str, str]) -> None:
         """Leave a readable checkpoint, and set an unreadable one aside; called once at the start.
 
         Args:
-            has_specs: CDI specs of claims are there that were written in this boot.
+            boots: Claim UID to the boot in which its CDI spec was written, for all claims with a spec.
 
         Raises:
             OSError: The folder cannot be written.
         """
         content = self._read()
-        if content is None and has_specs:
+        if content is None and self._boot_id in boots.values():
             content = Unreadable(why="it is missing, although claims have been prepared")
         if isinstance(content, Unreadable):
             self._set_aside(content)
@@ -60,7 +63,7 @@ class CheckpointFile:
                 log.info("checkpoint.other_boot", claims=len(content.claims))
             content = Checkpoint(boot_id=self._boot_id)
             self.store(content)
-        self._take_back(content)
+        self._take_back(content, boots)
 
     def load(self) -> Checkpoint:
         """Return the records of this boot.
@@ -119,7 +122,7 @@ class CheckpointFile:
         sync_folder(self._folder)
         log.error("checkpoint.set_aside", why=unreadable.why, file=str(aside))
 
-    def _take_back(self, present: Checkpoint) -> None:
+    def _take_back(self, present: Checkpoint, boots: Mapping[str, str]) -> None:
         """Add the claims of files that were set aside by a version that could not read them."""
         for aside in self.set_aside():
             try:
@@ -127,10 +130,24 @@ class CheckpointFile:
             except OSError:
                 continue  # Whatever it is, it stays aside.
             if isinstance(checkpoint, Checkpoint) and checkpoint.boot_id == self._boot_id:
-                present = msgspec.structs.replace(
-                    present, claims={**checkpoint.claims, **present.claims}
-                )
+                claims = _prepared_claims(checkpoint, boots)
+                present = msgspec.structs.replace(present, claims={**claims, **present.claims})
                 self.store(present)
                 aside.unlink()
                 sync_folder(self._folder)
-                log.info("checkpoint.taken_back", claims=len(checkpoint.claims), file=str(aside))
+                ended = len(checkpoint.claims) - len(claims)
+                log.info("checkpoint.taken_back", claims=len(claims), ended=ended, file=str(aside))
+
+
+def _prepared_claims(aside: Checkpoint, boots: Mapping[str, str]) -> Mapping[str, Record]:
+    """Return the claims of a file that was set aside, without those that were unprepared since.
+
+    Meanwhile an unprepared claim leaves no record, and the kubelet does not call again for it. But its spec
+    is gone, and each completed claim had one. The spec of a claim that was only started may never have been
+    written; such a claim is completed by the next call, or undone when it no longer exists.
+    """
+    return {
+        uid: record
+        for uid, record in aside.claims.items()
+        if record.state is State.STARTED or uid in boots
+    }

@@ -264,7 +264,7 @@ class Preparer:
 
     def _recover(self, node: NodeState) -> None:
         boots, is_changed = self._specs.boots(), False
-        self._checkpoint.recover(has_specs=self._boot_id in boots.values())
+        self._checkpoint.recover(boots)
         claims = self._checkpoint.load().claims
         if not self._checkpoint.set_aside():
             for uid in boots.keys() - claims.keys():

@@ -280,6 +280,25 @@ async def test_nothing_is_prepared_while_nobody_knows_what_is(
     assert [""] == await prepare(preparer, A)
 
 
+async def test_a_pod_that_ended_beside_an_unreadable_checkpoint_stays_ended(
+    node: FolderNode, client: Client
+) -> None:
+    await prepare(node.preparer(client), A, B)
+    path = node.state / "checkpoint"
+    of_later_version = path.read_bytes()
+    path.write_bytes(b"of a later version")
+    older = node.preparer(client)
+    await older.recover()
+    assert [""] == await unprepare(older, A)
+    (aside,) = node.checkpoint_file().set_aside()
+    aside.write_bytes(of_later_version)  # As the later version reads it.
+
+    await node.preparer(client).recover()
+
+    assert {"b": "Completed"} == node.states
+    assert {B.metadata.uid} == node.specs
+
+
 # --- two processes --------------------------------------------------------------------------------
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from driver.model.record import State
 from driver.model.steps import Step, ignore_step
 from driver.node.checkpoint_file import CheckpointFile
 from driver.plan.checkpoint import Checkpoint, encode_checkpoint
@@ -13,6 +14,7 @@ from testing.driver.builders import BOOT, allocated_claim, prepared_checkpoint
 
 CHECKPOINT = prepared_checkpoint(allocated_claim(result("gpu-0")))
 NOTHING = Checkpoint(boot_id=BOOT)
+SPECS = dict.fromkeys(CHECKPOINT.claims, BOOT)
 
 
 def file_in(folder: Path, boot: str = BOOT) -> CheckpointFile:
@@ -23,7 +25,7 @@ def test_what_was_stored_is_there_after_a_restart(tmp_path: Path) -> None:
     file_in(tmp_path).store(CHECKPOINT)
     checkpoint_file = file_in(tmp_path)
 
-    checkpoint_file.recover(has_specs=True)
+    checkpoint_file.recover(SPECS)
 
     assert CHECKPOINT == checkpoint_file.load()
     assert ["checkpoint"] == [path.name for path in tmp_path.iterdir()]
@@ -33,7 +35,7 @@ def test_what_was_stored_is_there_after_a_restart(tmp_path: Path) -> None:
 def test_the_first_start_has_nothing(tmp_path: Path) -> None:
     file = file_in(tmp_path)
 
-    file.recover(has_specs=False)
+    file.recover({})
 
     assert NOTHING == file.load()
     assert not file.set_aside()
@@ -44,7 +46,7 @@ def test_after_a_reboot_nothing_is_prepared(tmp_path: Path) -> None:
     checkpoint_file = file_in(tmp_path, "boot-2")
 
     assert Checkpoint(boot_id="boot-2") == checkpoint_file.load()
-    checkpoint_file.recover(has_specs=False)
+    checkpoint_file.recover({})
     assert Checkpoint(boot_id="boot-2") == checkpoint_file.load()
 
 
@@ -53,7 +55,7 @@ def test_a_broken_file_is_set_aside(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "checkpoint").write_bytes(content)
     file = file_in(tmp_path)
 
-    file.recover(has_specs=False)
+    file.recover({})
 
     (aside,) = file.set_aside()
     assert content == aside.read_bytes()
@@ -75,21 +77,21 @@ def test_what_is_no_file_is_set_aside(tmp_path: Path, kind: str) -> None:
 
     with pytest.raises(OSError, match="no regular file"):
         checkpoint_file.load()
-    checkpoint_file.recover(has_specs=True)
+    checkpoint_file.recover(SPECS)
 
     assert NOTHING == checkpoint_file.load()
     assert checkpoint_file.set_aside()
     assert encode_checkpoint(CHECKPOINT) == elsewhere.read_bytes()
-    file_in(tmp_path).recover(has_specs=True)
+    file_in(tmp_path).recover(SPECS)
     assert checkpoint_file.set_aside(), "it stays set aside"
 
 
 def test_it_stays_set_aside_until_it_is_removed(tmp_path: Path) -> None:
     (tmp_path / "checkpoint").write_bytes(b"broken")
-    file_in(tmp_path).recover(has_specs=False)
+    file_in(tmp_path).recover({})
     checkpoint_file = file_in(tmp_path)
 
-    checkpoint_file.recover(has_specs=False)
+    checkpoint_file.recover({})
 
     (aside,) = checkpoint_file.set_aside()
     aside.unlink()
@@ -98,10 +100,10 @@ def test_it_stays_set_aside_until_it_is_removed(tmp_path: Path) -> None:
 
 def test_it_does_not_matter_after_a_reboot(tmp_path: Path) -> None:
     (tmp_path / "checkpoint").write_bytes(b"broken")
-    file_in(tmp_path).recover(has_specs=False)
+    file_in(tmp_path).recover({})
     checkpoint_file = file_in(tmp_path, "boot-2")
 
-    checkpoint_file.recover(has_specs=False)
+    checkpoint_file.recover({})
 
     assert not checkpoint_file.set_aside()
 
@@ -109,21 +111,44 @@ def test_it_does_not_matter_after_a_reboot(tmp_path: Path) -> None:
 def test_a_version_that_can_read_it_takes_it_back(tmp_path: Path) -> None:
     (tmp_path / "checkpoint").write_bytes(b"of a later version")
     older = file_in(tmp_path)
-    older.recover(has_specs=False)
+    older.recover({})
     (aside,) = older.set_aside()
     newer = file_in(tmp_path)
     aside.write_bytes(encode_checkpoint(CHECKPOINT))  # As the later version reads it.
 
-    newer.recover(has_specs=True)
+    newer.recover(SPECS)
 
     assert not newer.set_aside()
     assert CHECKPOINT == newer.load()
 
 
+@pytest.mark.parametrize(
+    ("state", "specs", "number"),
+    [
+        (State.COMPLETED, SPECS, 1),
+        (State.COMPLETED, dict.fromkeys(SPECS, ""), 1),  # A damaged spec is one.
+        (State.COMPLETED, {}, 0),
+        (State.STARTED, {}, 1),
+    ],
+)
+def test_claims_that_were_unprepared_meanwhile_are_not_taken_back(
+    tmp_path: Path, state: State, specs: dict[str, str], number: int
+) -> None:
+    file = file_in(tmp_path)
+    file.store(NOTHING)
+    aside = prepared_checkpoint(allocated_claim(result("gpu-0")), state=state)
+    (tmp_path / f"checkpoint.unreadable.{BOOT}.0").write_bytes(encode_checkpoint(aside))
+
+    file.recover(specs)
+
+    assert number == len(file.load().claims)
+    assert not file.set_aside()
+
+
 def test_a_missing_file_is_no_empty_one_where_specs_are_left(tmp_path: Path) -> None:
     file = file_in(tmp_path)
 
-    file.recover(has_specs=True)
+    file.recover(SPECS)
 
     (aside,) = file.set_aside()
     assert b"" == aside.read_bytes()
@@ -167,12 +192,12 @@ def test_a_folder_that_cannot_be_written_leaves_the_old_file(tmp_path: Path) -> 
 def test_no_file_that_was_set_aside_is_overwritten(tmp_path: Path) -> None:
     for content in (b"first", b"second"):
         (tmp_path / "checkpoint").write_bytes(content)
-        file_in(tmp_path).recover(has_specs=False)
+        file_in(tmp_path).recover({})
     first, second = file_in(tmp_path).set_aside()
     first.unlink()
 
     (tmp_path / "checkpoint").write_bytes(b"third")
-    file_in(tmp_path).recover(has_specs=False)
+    file_in(tmp_path).recover({})
 
     assert [b"third", b"second"] == [path.read_bytes() for path in (first, second)]
 
