@@ -2,7 +2,8 @@
 
 Whose turn took a second rests for four while others wait. So a tenant that is never done has a fifth of the
 time, and one that asks now and then waits for one turn at most. Where only resting tenants wait, the one
-whose rest ends first goes on: no time is lost.
+whose rest ends first goes on: no time is lost. What is left of its rest is taken off those of all, so that nobody
+who was alone for long rests for that long when others come.
 """
 
 import asyncio
@@ -26,7 +27,9 @@ class Rests:
 
     def __init__(self) -> None:
         """Begin without a tenant."""
+        # By a clock that is ahead of the monotonic one by the rests that were skipped.
         self._until_s: OrderedDict[str, float] = OrderedDict()
+        self._skipped_s = 0.0
 
     def add(self, tenant: str, took_s: float, now_s: float) -> None:
         """Have a tenant rest after a turn, in proportion to its time.
@@ -34,14 +37,18 @@ class Rests:
         Args:
             now_s: The time by a monotonic clock, as in all methods.
         """
-        self._until_s[tenant] = max(self._until_s.get(tenant, now_s), now_s) + REST * took_s
+        self._until_s[tenant] = now_s + self._skipped_s + self.left_s(tenant, now_s) + REST * took_s
         self._until_s.move_to_end(tenant)
         if len(self._until_s) > MAX_REMEMBERED:
             self._until_s.popitem(last=False)
 
     def left_s(self, tenant: str, now_s: float) -> float:
         """Return the time that a tenant rests from now on; 0 if it does not."""
-        return max(0.0, self._until_s.get(tenant, now_s) - now_s)
+        return max(0.0, self._until_s.get(tenant, 0.0) - self._skipped_s - now_s)
+
+    def skip(self, tenant: str, now_s: float) -> None:
+        """Take the remaining rest of a tenant off those of all: it has a turn, and no other waits for one."""
+        self._skipped_s += self.left_s(tenant, now_s)
 
 
 class FairQueue(Generic[T]):
@@ -95,11 +102,16 @@ class FairQueue(Generic[T]):
         )
         if tenant is None:
             return None
+        self._rests.skip(tenant, now_s)
         items = self._waiting.pop(tenant)
         item = items.popleft()
         if items:
             self._waiting[tenant] = items  # Behind all others.
         return tenant, item
+
+    def skip_rest(self, tenant: str) -> None:
+        """Take note that a tenant has a turn without waiting."""
+        self._rests.skip(tenant, self._clock())
 
     def charge(self, tenant: str, took_s: float) -> None:
         """Have a tenant rest after its turn."""
@@ -159,6 +171,7 @@ class Turns:
         # Where a place is free, only tenants that have all of theirs wait.
         if self._has_place() and self._taken[tenant] < self._per_tenant:
             self._taken[tenant] += 1
+            self._queue.skip_rest(tenant)
             return
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._queue.put(tenant, turn)

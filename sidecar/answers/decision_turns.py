@@ -156,7 +156,11 @@ class DecisionTurns:
             self._asked_s.move_to_end(namespace)
             if len(self._asked_s) > MAX_NAMESPACES:
                 self._asked_s.popitem(last=False)
-        return RESTING if self._rest_s(namespace) else None
+        if self._rest_s(namespace):
+            return RESTING
+        if not self._others_wait(namespace, now_s):
+            self._rests.skip(namespace, now_s)
+        return None
 
     def end(self, pod: Pod, took_s: float) -> None:
         """Take note that a decision about a pod ended, so that its namespace rests."""
@@ -208,11 +212,14 @@ class DecisionTurns:
         rest_s = self._rests.left_s(namespace, now_s)
         if rest_s < MIN_REST_S:
             return 0.0
-        others_wait = self._expected.has_others(namespace, now_s) or any(
+        return rest_s if self._others_wait(namespace, now_s) else 0.0
+
+    def _others_wait(self, namespace: str, now_s: float) -> bool:
+        """Return True if pods of other namespaces come, or are in the scheduler's queue."""
+        return self._expected.has_others(namespace, now_s) or any(
             other != namespace and now_s - asked_s < OTHERS_S
             for other, asked_s in islice(reversed(self._asked_s.items()), 2)
         )
-        return rest_s if others_wait else 0.0
 
     def _has_time(self) -> bool:
         """Return True if a pod may be decided about that comes last."""

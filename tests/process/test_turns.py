@@ -27,6 +27,25 @@ def test_a_tenant_rests_for_what_its_turns_took() -> None:
     assert rests.left_s("b", now_s=11.0) == 0.0
 
 
+def test_whoever_was_alone_rests_for_one_turn_when_others_come() -> None:
+    rests = Rests()
+    for second in range(600):
+        rests.skip("alone", now_s=second)
+        rests.add("alone", 0.5, now_s=second + 0.5)
+
+    assert rests.left_s("alone", now_s=600.0) == REST * 0.5 - 0.5
+
+
+def test_a_skipped_rest_leaves_the_differences_between_tenants() -> None:
+    rests = Rests()
+    rests.add("much", 3.0, now_s=10.0)
+    rests.add("less", 1.0, now_s=10.0)
+    rests.skip("less", now_s=11.0)
+
+    assert rests.left_s("less", now_s=11.0) == 0.0
+    assert rests.left_s("much", now_s=11.0) == REST * 2.0
+
+
 def served(queue: FairQueue[str], clock: Clock, *took_s: float) -> str:
     """Return the items that are taken, in order; each takes so long."""
     order = ""
@@ -63,6 +82,18 @@ def test_who_asks_now_and_then_waits_for_one_turn_at_most() -> None:
     order += served(queue, clock, 0.01, 1.0, 1.0)
 
     assert order == "LLqLL"
+
+
+def test_whoever_was_alone_for_long_gets_turns_beside_one_that_comes() -> None:
+    clock = Clock()
+    queue = FairQueue[str](clock=clock)
+    for _ in range(200):
+        queue.put("first", "1")
+    served(queue, clock, *([1.0] * 100))
+    for _ in range(100):
+        queue.put("second", "2")
+
+    assert served(queue, clock, *([1.0] * 10)) == "1212121212"[::-1]
 
 
 def test_an_item_that_is_not_finished_comes_first_of_its_tenant() -> None:
@@ -175,6 +206,26 @@ async def test_places_go_to_tenants_in_turns() -> None:
         is_over.set()
 
     assert order == ["loud", "loud", "quiet", "loud", "loud"]
+
+
+async def test_whoever_took_free_places_for_long_gets_turns_beside_one_that_comes() -> None:
+    clock, order = Clock(), list[str]()
+    turns = Turns(clock=clock)
+
+    async def work(tenant: str) -> None:
+        async with turns.take(tenant):
+            order.append(tenant)
+            clock.now_s += 1.0
+
+    for _ in range(100):
+        await work("first")
+    order.clear()
+    async with asyncio.TaskGroup() as group, turns.take("other"):
+        for tenant in ("first", "first", "second", "second", "second", "second"):
+            group.create_task(work(tenant))
+        await asyncio.sleep(0)
+
+    assert order == ["second", "first", "second", "first", "second", "second"]
 
 
 async def test_who_is_cancelled_leaves_the_place_to_others() -> None:

@@ -67,6 +67,20 @@ def test_a_namespace_that_is_alone_does_not_rest(clock: Clock) -> None:
     assert turns.turn_away(pod("a")) is None
 
 
+def test_a_namespace_that_was_alone_for_long_rests_for_its_last_decision_only(clock: Clock) -> None:
+    turns = DecisionTurns(clock=clock)
+    for number in range(600):
+        assert turns.turn_away(pod(f"{number}")) is None
+        clock.now_s += 0.5
+        turns.end(pod(f"{number}"), 0.5)
+        clock.now_s += 0.5
+
+    turns.expect(pod("quiet", "team-b"))
+    assert turns.turn_away(pod("next")) is RESTING
+    clock.now_s += REST * 0.5
+    assert turns.turn_away(pod("next")) is None
+
+
 def test_a_namespace_rests_while_pods_of_others_are_behind_its_own_in_the_queue(
     clock: Clock,
 ) -> None:

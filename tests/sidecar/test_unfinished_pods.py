@@ -226,9 +226,15 @@ async def test_a_namespace_rests_as_soon_as_a_pod_of_another_appears(tmp_path: P
             assert (await FakeScheduler(sidecar.socket).hello())["ready"]
             assert sidecar.service is not None
             turns = sidecar.service.turns
-            assert turns.turn_away(costly) is None
-            turns.end(costly, 60.0)
-            assert turns.turn_away(costly) is None
+
+            def is_turned_away() -> bool:
+                if turns.turn_away(costly) is RESTING:
+                    return True
+                turns.end(costly, 60.0)
+                return False
+
+            assert not is_turned_away()
+            assert not is_turned_away()
             put_pod(server, "b", "gpu-b")
 
-            await until(lambda: turns.turn_away(costly) is RESTING)
+            await until(is_turned_away)
