@@ -33,6 +33,8 @@ BUNDLE: Final = "bundle.crt"
 SIGNING_SINCE: Final = "signing-since"
 KEYS: Final = (*SIGNER, *SUCCESSOR, BUNDLE, SIGNING_SINCE)
 """The keys under which `Authorities` are stored."""
+MAX_ACTIONS: Final = 8
+"""More actions than are ever due at a time."""
 
 
 class Authorities(msgspec.Struct, frozen=True, kw_only=True):
@@ -119,6 +121,34 @@ def next_action(
     """Return the action of the first decision that has one; None if nothing is due."""
     actions = (decide(authorities, observation, timing) for decide in DECISIONS)
     return next((action for action in actions if action is not None), None)
+
+
+def rotate(
+    authorities: Authorities,
+    observe: Callable[[Authorities], Observation],
+    timing: Timing,
+    create_authority: Callable[[], Authority],
+) -> tuple[Authorities, tuple[Action, ...]]:
+    """Take the actions that are due, and return the authorities after them.
+
+    Args:
+        authorities: The stored state.
+        observe: Returns the state of the cluster as of authorities.
+        timing: The durations of a rotation.
+        create_authority: Creates a new authority.
+
+    Raises:
+        CertificateError: The actions do not come to an end, so the observations contradict each other.
+    """
+    actions: list[Action] = []
+    while len(actions) < MAX_ACTIONS:
+        observation = observe(authorities)
+        action = next_action(authorities, observation, timing)
+        if action is None:
+            return authorities, tuple(actions)
+        authorities = apply_action(action, authorities, observation, create_authority)
+        actions.append(action)
+    raise CertificateError(f"the rotation does not come to an end: {', '.join(actions)}")
 
 
 def apply_action(

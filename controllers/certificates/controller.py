@@ -31,9 +31,8 @@ from certs.rotation import (
     Authorities,
     Observation,
     Timing,
-    apply_action,
     decode_authorities,
-    next_action,
+    rotate,
 )
 from certs.serving import ServingCertificate, issue_serving_certificate
 from controllers.certificates.endpoint_check import EndpointCheck, check_endpoint
@@ -181,8 +180,11 @@ class CertificateController:
 
     def is_published(self) -> bool:
         """Return True if every caBundle, as far as known, is that of the trusted authorities."""
-        ca_bundle = b64encode(self._authorities.ca_bundle).decode()
-        return all(webhook.ca_bundle == ca_bundle for webhook in self._all_webhooks())
+        return self._is_in_all(self._authorities.ca_bundle)
+
+    def _is_in_all(self, ca_bundle: bytes) -> bool:
+        encoded_bundle = b64encode(ca_bundle).decode()
+        return all(webhook.ca_bundle == encoded_bundle for webhook in self._all_webhooks())
 
     def _configuration_changed(
         self,
@@ -196,6 +198,9 @@ class CertificateController:
             self._webhooks.pop((resource, name), None)
         else:
             self._webhooks[resource, name] = new
+        if self._published is not None and not self._is_in_all(self._published[0]):
+            # Once it is repaired, API servers get as much time to receive it as before.
+            self._published = None
         self._controller.queue.add(KEY)
 
     def profiles_changed(self, *_profiles: object) -> None:
@@ -275,16 +280,12 @@ class CertificateController:
         """Take the steps that are due, and return the authorities in the Secret after them."""
         authorities, problems = decode_authorities({} if secret is None else secret.values())
         requested = secret is not None and secret.is_rotation_requested
-        actions: list[Action] = []
-        while True:
-            observation = self._observe(authorities, now, rotation_requested=requested)
-            action = next_action(authorities, observation, self._timing)
-            if action is None:
-                break
-            create = partial(self._create_authority, now)
-            authorities = apply_action(action, authorities, observation, create)
-            requested = requested and action is not Action.PUBLISH
-            actions.append(action)
+        authorities, actions = rotate(
+            authorities,
+            partial(self._observe, now=now, rotation_requested=requested),
+            self._timing,
+            partial(self._create_authority, now),
+        )
         if secret is None:
             await self._create_secret(authorities)
         elif actions or problems:
@@ -358,9 +359,11 @@ class CertificateController:
         self, authorities: Authorities, now: datetime, *, rotation_requested: bool
     ) -> Observation:
         ca_bundle, since = self._published or (b"", None)
+        # A caBundle that somebody has overwritten holds what `published` says.
+        is_held = ca_bundle == authorities.ca_bundle and self._is_in_all(ca_bundle)
         return Observation(
             now=now,
-            published_since=since if ca_bundle == authorities.ca_bundle else None,
+            published_since=since if is_held else None,
             published=tuple(bundled_certificates(self._all_webhooks())),
             rotation_requested=rotation_requested,
             serving_authority=_authority_of(self._serving),
@@ -377,7 +380,8 @@ class CertificateController:
             return
         for (resource, name), webhooks in list(self._webhooks.items()):
             await self._patch(resource, name, ca_bundle_patch(webhooks, ca_bundle), "caBundle")
-        if self._published is None or self._published[0] != ca_bundle:
+        is_new = self._published is None or self._published[0] != ca_bundle
+        if is_new and self._is_in_all(ca_bundle):
             self._published = ca_bundle, self._server_now()
 
     async def _write_paths(self) -> None:

@@ -20,6 +20,7 @@ from certs.rotation import (
     encode_authorities,
     next_action,
     parse_certificates,
+    rotate,
 )
 
 NOW: Final = datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -165,6 +166,23 @@ def test_apply_action(row: Transition) -> None:
     assert encode_authorities(row.want) == encode_authorities(
         apply_action(row.action, row.before, row.observation, lambda: NEW)
     )
+
+
+def test_all_actions_that_are_due_are_taken_in_turn() -> None:
+    forgotten = with_signer(EXPIRED, OLD, successor=NEW, since=9 * DAY)
+
+    authorities, actions = rotate(forgotten, lambda _: observe(), TIMING, authority)
+
+    assert (Action.FORGET, Action.SWITCH) == actions
+    assert encode_authorities(with_signer(NEW, OLD)) == encode_authorities(authorities)
+
+
+def test_observations_that_contradict_each_other_are_an_error() -> None:
+    """The CA bundles hold all trusted certificates since two days ago, and do not hold the signer."""
+    contradiction = observe(published=(OLD.certificate,), serving_authority=OLD.certificate)
+
+    with pytest.raises(CertificateError, match="demote, switch, demote"):
+        rotate(with_signer(NEW, OLD), lambda _: contradiction, TIMING, authority)
 
 
 def test_every_valid_certificate_chains_to_the_published_bundle_for_a_year() -> None:

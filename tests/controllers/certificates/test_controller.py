@@ -446,6 +446,100 @@ async def test_an_older_copy_of_the_secret_is_published_before_it_signs(
         assert OTHER.certificate in stored(server).trusted
 
 
+def deny_repairs(server: FakeApiServer) -> list[str]:
+    """Deny writes of configurations while the returned list has an element."""
+    locks: list[str] = []
+    server.fail(
+        403,
+        times=10**6,
+        matches=lambda call: (
+            bool(locks) and call.method == "PATCH" and "webhookconfigurations/" in call.path
+        ),
+    )
+    return locks
+
+
+async def test_a_successor_waits_again_after_somebody_applied_an_older_bundle(
+    server: FakeApiServer,
+) -> None:
+    put(server, TRUST, annotations={ROTATE_ANNOTATION: ""})
+    put_serving(server, issued())
+    server.put(MUTATING_WEBHOOK_CONFIGURATIONS, configuration(TRUSTED))
+    clock, second = Clock(), timedelta(seconds=1)
+    propagation = timedelta(seconds=CERTIFICATES.authority_publish_period)
+    async with keeping(server, clock):
+        await until(lambda: len(stored(server).trusted) == 2)
+        await until(lambda: bundles(written(server)) == event_notes(server))
+        await wait_reconciled(server)
+        clock.now += propagation - second
+        server.put(MUTATING_WEBHOOK_CONFIGURATIONS, configuration(TRUSTED))
+        await until(lambda: bundles(written(server)) == event_notes(server))
+        await wait_reconciled(server)
+
+        clock.now += propagation - second
+        await wait_reconciled(server)
+        await wait_reconciled(server)
+        assert stored(server).successor is not None
+        assert signer_of_webhook(server) == AUTHORITY.certificate_pem
+
+        clock.now += second
+        await until(lambda: stored(server).successor is None)
+
+
+async def test_an_older_bundle_applied_after_the_wait_lets_no_successor_sign(
+    server: FakeApiServer,
+) -> None:
+    put(server, TRUST, annotations={ROTATE_ANNOTATION: ""})
+    put_serving(server, issued())
+    server.put(MUTATING_WEBHOOK_CONFIGURATIONS, configuration(TRUSTED))
+    clock, locks = Clock(), deny_repairs(server)
+    async with keeping(server, clock) as keeper:
+        await until(lambda: len(stored(server).trusted) == 2)
+        await until(lambda: bundles(written(server)) == event_notes(server))
+        await wait_reconciled(server)
+        locks.append("configuration")
+        server.put(MUTATING_WEBHOOK_CONFIGURATIONS, configuration(TRUSTED))
+        await until(lambda: not keeper.is_published())
+        clock.now += timedelta(seconds=CERTIFICATES.authority_publish_period)
+        await wait_reconciled(server)
+        await wait_reconciled(server)
+        locks.clear()
+        await until(lambda: bundles(written(server)) == event_notes(server))
+        await wait_reconciled(server)
+
+    assert stored(server).successor is not None
+    assert signer_of_webhook(server) == AUTHORITY.certificate_pem
+
+
+async def test_a_signer_that_is_lost_from_the_bundles_signs_again_once_it_is_back(
+    server: FakeApiServer,
+) -> None:
+    """The serving certificate is of an administrator, and so is the bundle that is applied again."""
+    both = (OTHER.certificate, AUTHORITY.certificate)
+    applied = b64encode(OTHER.certificate_pem).decode()
+    put(server, Authorities(signer=AUTHORITY, trusted=both, signing_since=NOW))
+    put_serving(server, issued(OTHER), metadata={
+        "name": CERTIFICATES.serving_secret, "namespace": SETTINGS.namespace})  # fmt: skip
+    server.put(MUTATING_WEBHOOK_CONFIGURATIONS, configuration(applied))
+    clock, locks = Clock(), deny_repairs(server)
+    wait = timedelta(seconds=CERTIFICATES.authority_expedited_publish_period)
+    async with keeping(server, clock):
+        for _ in range(2):
+            await until(lambda: bundles(written(server)) == event_notes(server))
+            await wait_reconciled(server)
+            clock.now += wait
+            await until(lambda: stored(server).signer is not None)
+            clock.now += wait
+            await wait_reconciled(server)
+            locks.append("configuration")
+            server.put(MUTATING_WEBHOOK_CONFIGURATIONS, configuration(applied))
+            await until(lambda: stored(server).signer is None)
+            locks.clear()
+
+    assert stored(server).trusted == both
+    assert signer_of_webhook(server) == OTHER.certificate_pem
+
+
 # --- clocks ---------------------------------------------------------------------------------------
 
 
