@@ -13,7 +13,8 @@ from allocator.search.attempt import AllocatorOptions
 from allocator.search.recheck import find_conflict
 from driver.model.record import Record
 from driver.plan.checkpoint import Checkpoint
-from driver.plan.prepare import FEATURES, NodeState, with_vanished
+from driver.plan.prepare import FEATURES, NodeState, pools_in_use, with_vanished
+from driver.plan.recorded import recorded_results
 from kube.api.resource import Device, DeviceRequestAllocationResult, DeviceTaint, ResourceClaim
 from kube.names import GROUP, IN_USE_TAINT
 
@@ -35,8 +36,9 @@ def is_released(record: Record, claim: ResourceClaim) -> bool:
     if claim.metadata.uid != record.uid or claim.status is None:
         return True
     allocation = claim.status.allocation
-    results = (allocation.devices.results or ()) if allocation is not None else ()
-    return any(result not in results for result in record.results)
+    results = recorded_results(allocation.devices.results or ()) if allocation is not None else ()
+    # An older driver may have recorded more of each.
+    return any(result not in results for result in recorded_results(record.results))
 
 
 def merge_taints(*kinds: Mapping[str, DeviceTaint]) -> Mapping[str, tuple[DeviceTaint, ...]]:
@@ -78,12 +80,17 @@ def _unusable(node: NodeState, records: Sequence[Record]) -> Iterator[str]:
     """Yield the devices of claims, and parts of the same cards that cannot be used beside them."""
     if not records:
         return
-    own = {(result.pool, result.device) for record in records for result in record.results}
+    # Who has admin access uses nothing up.
+    results = {
+        (result.pool, result.device): record
+        for record in records
+        for result in record.results
+        if not result.admin_access
+    }
     shared_counters = {
         (pool, name)
-        for record in records
-        for pool in {result.pool for result in record.results}
-        for device in record.devices.values()
+        for (pool, device_name), record in results.items()
+        if (device := record.devices.get(device_name)) is not None
         for name in _counter_sets(device)
     }
     beside = [
@@ -94,7 +101,7 @@ def _unusable(node: NodeState, records: Sequence[Record]) -> Iterator[str]:
             for counter_set in _counter_sets(node_device.device)
         )
     ]
-    yield from (name for pool, name in node.devices if (pool, name) in own)
+    yield from (name for pool, name in node.devices if (pool, name) in results)
     yield from _in_conflict(node, records, beside)
 
 
@@ -102,6 +109,12 @@ def taken_devices(
     node: NodeState, checkpoint: Checkpoint, contested_devices: Collection[str]
 ) -> Iterator[str]:
     """Yield the contested devices without room for another claim; shares of others may fit."""
+    moved_devices = pools_in_use(checkpoint.claims.values())
+    yield from (
+        name
+        for pool, name in node.devices
+        if name in contested_devices and moved_devices.get(name, pool) != pool
+    )
     devices = [
         (pool, name)
         for (pool, name), node_device in node.devices.items()

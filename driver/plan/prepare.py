@@ -160,7 +160,15 @@ def prepare_claims(
     ]
     if not new_records:
         return outcomes
-    conflicts = _conflict_refusals(new_records, node, checkpoint.claims.values())
+    moved = _moved_refusals(new_records, checkpoint.claims.values())
+    conflicts = {
+        **_conflict_refusals(
+            [record for record in new_records if record.uid not in moved],
+            node,
+            checkpoint.claims.values(),
+        ),
+        **moved,
+    }
     excess = find_excess(
         (record for record in new_records if record.uid not in conflicts),
         checkpoint.claims.values(),
@@ -204,6 +212,40 @@ def _prepare_alone(
     return Refusal(
         reason=RefusalReason.STILL_PREPARED, message=message, contested=record.device_names()
     )
+
+
+def pools_in_use(records: Iterable[Record]) -> Mapping[str, str]:
+    """Return device to the pool in which prepared claims use it; names are unique on a node."""
+    return {
+        result.device: result.pool
+        for record in records
+        for result in record.results
+        if not result.admin_access
+    }
+
+
+def _moved_refusals(
+    new_records: Iterable[Record], prepared_records: Iterable[Record]
+) -> Mapping[str, Refusal]:
+    """Return by uid the refusals of claims with a device that others use as one of another pool.
+
+    To kube-scheduler a device that moves to another pool is a new one, which nobody uses.
+    """
+    pools = pools_in_use(prepared_records)
+    refusals: dict[str, Refusal] = {}
+    for record in new_records:
+        moved_names = tuple(
+            result.device
+            for result in record.results
+            if not result.admin_access and pools.get(result.device, result.pool) != result.pool
+        )
+        if moved_names:
+            name = moved_names[0]
+            message = f"{name}: in use since it was published in pool {pools[name]}"
+            refusals[record.uid] = Refusal(
+                reason=Reason.ALLOCATED, message=message, contested=moved_names
+            )
+    return refusals
 
 
 def _conflict_refusals(

@@ -1,10 +1,20 @@
 """The devices that the driver keeps from schedulers."""
 
+import msgspec
+
 from driver.model.record import State
 from driver.plan.driver_taints import IN_USE, STATE_UNKNOWN, is_released, use_taints
 from driver.plan.prepare import NodeState
+from driver.plan.recorded import recorded_results
 from kube.api.resource import ResourceClaim
-from testing.allocation.builders import claim, consumes, counter_set, device, result
+from testing.allocation.builders import (
+    claim,
+    consumes,
+    counter_set,
+    device,
+    result,
+    tolerates,
+)
 from testing.driver.builders import (
     allocated_claim,
     node_state,
@@ -102,3 +112,38 @@ def test_when_a_claim_is_released() -> None:
     assert is_released(record, allocated_claim(result("gpu-0"), uid="another"))
     assert is_released(record, allocated_claim(result("gpu-1")))
     assert is_released(record, claim(name="claim-0"))
+
+
+def test_a_claim_is_not_released_by_the_fields_that_a_record_leaves_out() -> None:
+    """A toleration in a request tainted the device of whoever shared it."""
+    held = result(
+        "gpu-0",
+        tolerations=(tolerates("maintenance", operator="Exists"),),
+        binding_conditions=("attached",),
+        binding_failure_conditions=("failed",),
+    )
+    claim_ = allocated_claim(held)
+    record = record_of(claim_, {}, State.COMPLETED)
+    stripped = msgspec.structs.replace(record, results=recorded_results(record.results))
+
+    assert not is_released(stripped, claim_)
+    assert not is_released(record, claim_)
+    assert is_released(stripped, allocated_claim(result("gpu-1")))
+
+
+def test_admin_access_that_is_released_taints_nothing() -> None:
+    """A monitoring pod that was deleted by force closed the whole node."""
+    monitor = allocated_claim(
+        result("gpu-0", admin_access=True), result("shared", admin_access=True), name="monitor"
+    )
+    uid = monitor.metadata.uid
+
+    taints_by_device = use_taints(WHOLE, prepared_checkpoint(monitor), {uid}, is_state_known=True)
+
+    assert {} == taints_by_device
+
+
+def test_a_contested_device_is_tainted_while_it_is_in_use_under_another_pool() -> None:
+    tenant = allocated_claim(result("gpu-0", pool="before"), name="tenant")
+
+    assert {"gpu-0"} == contested(WHOLE, tenant, names={"gpu-0"})

@@ -71,6 +71,21 @@ def preparation(
     return outcome_
 
 
+# --- devices in other pools -----------------------------------------------------------------------
+
+
+def test_a_device_that_moved_to_another_pool_is_given_to_nobody_else() -> None:
+    """To kube-scheduler it is a new device, which nobody uses."""
+    tenant = allocated_claim(result("gpu-0", pool="before"), name="tenant")
+
+    refusal_ = refusal(allocated_claim(result("gpu-0"), name="next"), tenant)
+
+    assert (Reason.ALLOCATED, ("gpu-0",)) == (refusal_.reason, refusal_.contested)
+    assert "gpu-0: in use since it was published in pool before" == refusal_.message
+    preparation(allocated_claim(result("gpu-1"), name="next"), tenant)
+    preparation(allocated_claim(result("gpu-0", admin_access=True), name="monitor"), tenant)
+
+
 # --- what is prepared -----------------------------------------------------------------------------
 
 
