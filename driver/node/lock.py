@@ -4,13 +4,16 @@ import asyncio
 import fcntl
 import os
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from contextvars import copy_context
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from driver.node.files import PRIVATE_FILE
 from kube.errors import DrawbridgeError
+
+T = TypeVar("T")
 
 _POLL_S: Final = 0.005
 
@@ -37,6 +40,22 @@ async def file_lock(path: Path, *, timeout_s: float | None) -> AsyncIterator[Non
         yield
     finally:
         os.close(descriptor)  # Releases it, too.
+
+
+async def run_to_end(work: Callable[[], T]) -> T:
+    """Do work on a thread, and return or raise only when it has ended, so that a lock is held for all of it.
+
+    The thread goes on if the task that waits for it is cancelled, such as at the deadline of a call.
+    """
+    # No task, since the end of an event loop cancels these.
+    working = asyncio.get_running_loop().run_in_executor(None, copy_context().run, work)
+    try:
+        return await asyncio.shield(working)
+    finally:
+        while not working.done():
+            with suppress(asyncio.CancelledError):
+                await asyncio.wait({working})
+        working.exception()  # Whoever was cancelled asks for it no more.
 
 
 async def _acquire(descriptor: int, path: Path, timeout_s: float | None) -> None:

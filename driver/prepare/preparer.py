@@ -8,6 +8,7 @@ process that dies in between leaves what the next call for the claim completes, 
 
 import asyncio
 from collections.abc import Collection, Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -18,7 +19,7 @@ from driver.model.record import State
 from driver.model.steps import Step, StepHook
 from driver.node.cdi_folder import CdiFolder
 from driver.node.checkpoint_file import CheckpointFile
-from driver.node.lock import LockTimeout, file_lock
+from driver.node.lock import LockTimeout, file_lock, run_to_end
 from driver.plan.cdi import cdi_spec
 from driver.plan.checkpoint import Checkpoint
 from driver.plan.driver_taints import taken_devices
@@ -90,7 +91,7 @@ class Preparer:
             LockTimeout: Another process of the driver hangs.
         """
         async with file_lock(self._lock, timeout_s=self._lock_timeout_s):
-            await asyncio.to_thread(self._recover, self._current.state())
+            await run_to_end(partial(self._recover, self._current.state()))
 
     async def prepare(self, refs: Collection[ClaimRef]) -> Mapping[str, Preparation | Refusal]:
         """Prepare claims, and return the outcomes by UID."""
@@ -106,7 +107,8 @@ class Preparer:
             return refusals
         try:
             async with file_lock(self._lock, timeout_s=self._lock_timeout_s):
-                outcomes = await asyncio.to_thread(self._prepare, claims, self._current.state())
+                work = partial(self._prepare, claims, self._current.state())
+                outcomes = await run_to_end(work)
         except (OSError, LockTimeout) as error:
             return refusals | {
                 uid: _failure(error, allocated_names(claim, self._current.driver))
@@ -126,7 +128,7 @@ class Preparer:
         outcomes = {ref.uid: "" if ref.uid in uids else "it is no uid of a claim" for ref in refs}
         try:
             async with file_lock(self._lock, timeout_s=self._lock_timeout_s):
-                rest = await asyncio.to_thread(self._unprepare, uids)
+                rest = await run_to_end(partial(self._unprepare, uids))
         except (OSError, LockTimeout) as error:
             return outcomes | dict.fromkeys(uids, _failure(error).message)
         self._current.set_released(self._current.released_claims - uids)
@@ -141,7 +143,7 @@ class Preparer:
             LockTimeout: Another process of the driver hangs.
         """
         async with file_lock(self._lock, timeout_s=self._lock_timeout_s):
-            await asyncio.to_thread(self._unprepare_unfinished, uids)
+            await run_to_end(partial(self._unprepare_unfinished, uids))
 
     async def _settle_contested(self, checkpoint: Checkpoint) -> None:
         """Forget contested devices that are free now, so that the next claim may use them."""

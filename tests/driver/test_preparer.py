@@ -1,6 +1,7 @@
 """Preparing and unpreparing on a node's folders, with failures and deaths in between."""
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, Final
@@ -73,6 +74,33 @@ async def test_a_claim_is_prepared_and_unprepared(node: FolderNode, client: Clie
     assert {"a": "Completed"} == node.states
     assert {UID} == node.specs
     assert [""] == await unprepare(preparer, A)
+    assert {} == node.states
+    assert set() == node.specs
+
+
+async def test_a_call_that_is_cancelled_ends_before_the_next_one_begins(
+    node: FolderNode, client: Client
+) -> None:
+    """The kubelet gave up, unprepared, and was told that it was done; then the claim was prepared."""
+    has_begun, may_go_on = threading.Event(), threading.Event()
+
+    def hold_at(step: Step) -> None:
+        if step is Step.STARTED_WRITTEN:
+            has_begun.set()
+            may_go_on.wait()
+
+    preparing = asyncio.ensure_future(prepare(node.preparer(client, at_step=hold_at), A))
+    await asyncio.to_thread(has_begun.wait)
+    preparing.cancel()
+    await asyncio.sleep(0)
+
+    (fault,) = await unprepare(node.preparer(client, lock_timeout_s=0.05), A)
+    may_go_on.set()
+    with pytest.raises(asyncio.CancelledError):
+        await preparing
+
+    assert "has been locked" in fault
+    assert [""] == await unprepare(node.preparer(client), A)
     assert {} == node.states
     assert set() == node.specs
 

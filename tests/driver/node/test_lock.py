@@ -3,12 +3,13 @@
 import asyncio
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from driver.node.lock import LockTimeout, file_lock
+from driver.node.lock import LockTimeout, file_lock, run_to_end
 
 HOLD = (
     "import fcntl, sys; f = open(sys.argv[1], 'w'); fcntl.flock(f, 2); print(flush=True); input()"
@@ -36,6 +37,56 @@ async def test_a_wait_that_takes_too_long_is_reported(tmp_path: Path) -> None:
         with pytest.raises(LockTimeout, match=r"lock has been locked for 0\.01 s"):
             async with file_lock(tmp_path / "lock", timeout_s=0.01):
                 pass
+
+
+@pytest.mark.parametrize("cancellations", [1, 2])
+async def test_a_lock_is_held_until_the_work_on_a_thread_has_ended(
+    tmp_path: Path, cancellations: int
+) -> None:
+    """The deadline of a call cancelled who waited for it, and the next call worked beside the thread."""
+    has_begun, may_end = threading.Event(), threading.Event()
+
+    def work() -> None:
+        has_begun.set()
+        may_end.wait()
+
+    async def work_locked() -> None:
+        async with file_lock(tmp_path / "lock", timeout_s=None):
+            await run_to_end(work)
+
+    working = asyncio.ensure_future(work_locked())
+    await asyncio.to_thread(has_begun.wait)
+    for _ in range(cancellations):
+        working.cancel()
+        await asyncio.sleep(0)
+
+    try:
+        with pytest.raises(LockTimeout):
+            async with file_lock(tmp_path / "lock", timeout_s=0.05):
+                pass
+    finally:
+        may_end.set()
+    with pytest.raises(asyncio.CancelledError):
+        await working
+    async with file_lock(tmp_path / "lock", timeout_s=0.0):
+        pass
+
+
+async def test_work_that_fails_after_a_cancellation_is_no_second_error() -> None:
+    may_fail = threading.Event()
+
+    def work() -> None:
+        may_fail.wait()
+        raise OSError("full")
+
+    working = asyncio.ensure_future(run_to_end(work))
+    await asyncio.sleep(0)
+    working.cancel()
+    await asyncio.sleep(0)
+    may_fail.set()
+
+    with pytest.raises(asyncio.CancelledError):
+        await working
 
 
 @pytest.fixture
