@@ -215,7 +215,7 @@ def _prepare_alone(
 
 
 def pools_in_use(records: Iterable[Record]) -> Mapping[str, str]:
-    """Return device to the pool in which prepared claims use it; names are unique on a node."""
+    """Return the devices in use by name, each with the pool of its claim; names are unique on a node."""
     return {
         result.device: result.pool
         for record in records

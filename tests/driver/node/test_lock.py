@@ -43,7 +43,7 @@ async def test_a_wait_that_takes_too_long_is_reported(tmp_path: Path) -> None:
 async def test_a_lock_is_held_until_the_work_on_a_thread_has_ended(
     tmp_path: Path, cancellations: int
 ) -> None:
-    """The deadline of a call cancelled who waited for it, and the next call worked beside the thread."""
+    """After a deadline the next call worked beside the thread of the one before."""
     has_begun, may_end = threading.Event(), threading.Event()
 
     def work() -> None:

@@ -115,7 +115,7 @@ def test_when_a_claim_is_released() -> None:
 
 
 def test_a_claim_is_not_released_by_the_fields_that_a_record_leaves_out() -> None:
-    """A toleration in a request tainted the device of whoever shared it."""
+    """A toleration in one request closed a shared device to all others."""
     held = result(
         "gpu-0",
         tolerations=(tolerates("maintenance", operator="Exists"),),

@@ -75,7 +75,7 @@ def preparation(
 
 
 def test_a_device_that_moved_to_another_pool_is_given_to_nobody_else() -> None:
-    """To kube-scheduler it is a new device, which nobody uses."""
+    """To kube-scheduler it is a new and free device."""
     tenant = allocated_claim(result("gpu-0", pool="before"), name="tenant")
 
     refusal_ = refusal(allocated_claim(result("gpu-0"), name="next"), tenant)
