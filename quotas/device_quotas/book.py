@@ -84,7 +84,10 @@ class QuotaBook:
         self._charges.forget()
         self.tenants.renew_filters()
         self._charge_again(
-            self._open.union(*(self._of_pool.get(pool, set()) for pool in set(pools)))
+            self._open.union(
+                *(self._of_pool.get(pool, set()) for pool in set(pools)),
+                self._claims_of_other_largest(),
+            )
         )
 
     def put_claim(self, key: Hashable, claim: CountedClaim) -> None:
@@ -375,6 +378,16 @@ class QuotaBook:
         self._outstanding |= dict.fromkeys(keys)
         for key in keys:
             self.charge(key)
+
+    def _claims_of_other_largest(self) -> Iterable[Hashable]:
+        """Return the claims of devices that are away, if the largest device published is another one now."""
+        # A restart of a driver on all nodes renews the slices of each; only the first of a model changes a charge.
+        limits = dict.fromkeys(account.limit for account in self.ledger.incomplete_accounts)
+        try:
+            is_other = self._charges.renew_largest(limits)
+        except AnswerInterrupted:
+            is_other = True
+        return self.ledger.incomplete_keys if is_other else ()
 
     def _charge(self, key: Hashable, claim: CountedClaim) -> None:
         self.ledger.put(key, self.entry(claim))

@@ -135,10 +135,30 @@ class ClaimCharges:
         self.classes = classes
         self._fractional = features.fractional_capacity_range
         self._estimates: dict[Hashable, Estimate] = {}
+        self._largest: dict[Limit, int] = {}
 
     def forget(self) -> None:
         """Take note that devices or classes are others now."""
         self._estimates.clear()
+
+    def renew_largest(self, limits: Iterable[Limit]) -> bool:
+        """Take note that devices are others now, for charges of devices that are not published any more.
+
+        Args:
+            limits: The limits with such charges.
+
+        Returns:
+            True if a charge is another one now.
+
+        Raises:
+            AnswerInterrupted: That is unknown.
+        """
+        before, self._largest = self._largest, {}
+        return any(
+            amount != self._largest_published(limit)
+            for limit in limits
+            if (amount := before.get(limit)) is not None
+        )
 
     def estimate(self, devices: DeviceClaim, limit: Limit) -> Estimate:
         """Return the charge of a claim that is not allocated.
@@ -313,14 +333,30 @@ class ClaimCharges:
 
     def _largest_published(self, limit: Limit) -> int:
         """Return the charge for a device that is not published any more: that of the largest that is."""
-        return max(
-            (
-                amount_of(device, {}, limit)
-                for device in self.published.devices
-                if device.id.driver == limit.driver and limit.devices.counts(device)
-            ),
-            default=0,
-        )
+        if limit.devices.counts_all:
+            largest = self.published.largest_amount(limit)
+        elif (cached := self._largest.get(limit)) is not None:
+            return cached
+        else:
+            largest = self._largest_selected(limit)
+        self._largest[limit] = largest
+        return largest
+
+    def _largest_selected(self, limit: Limit) -> int:
+        """Return the largest charge for a published device that the limit's selectors select."""
+        largest = 0
+        # As in `_candidates`.
+        amounts: dict[Hashable, int] = {}
+        for device in self.published.devices:
+            if device.id.driver != limit.driver:
+                continue
+            shape = (id(device.device.capacity), id(device.device.consumes_counters))
+            amount = amounts.get(shape)
+            if amount is None:
+                amount = amounts[shape] = amount_of(device, {}, limit)
+            if amount > largest and limit.devices.counts(device):
+                largest = amount
+        return largest
 
 
 def devices_of_plan(choices: Iterable[Choice]) -> Sequence[TakenDevice]:

@@ -4,7 +4,7 @@ An entry is a claim, or a claim of a pod that is not created yet. Totals are the
 whatever their order: an entry that is put again replaces what it was charged with.
 """
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from types import MappingProxyType
 from typing import Final, NamedTuple
@@ -99,17 +99,21 @@ class DeviceQuotaLedger:
         self._entries: dict[Hashable, Entry] = {}
         self._sums: dict[Account, _AccountSums] = {}
         self._incomplete: dict[Account, int] = {}
+        self._incomplete_keys: set[Hashable] = set()
 
     def put(self, key: Hashable, entry: Entry) -> None:
         """Add an entry, or replace the one with the same key."""
         self.remove(key)
         self._entries[key] = entry
+        if not entry.is_complete:
+            self._incomplete_keys.add(key)
         self._count(entry, 1)
 
     def remove(self, key: Hashable) -> Entry | None:
         """Remove an entry and return it; None if there is none."""
         entry = self._entries.pop(key, None)
         if entry is not None:
+            self._incomplete_keys.discard(key)
             self._count(entry, -1)
         return entry
 
@@ -141,7 +145,17 @@ class DeviceQuotaLedger:
 
     def is_complete(self, account: Account) -> bool:
         """Return True if the amounts of all devices in use are known."""
-        return not self._incomplete.get(account)
+        return account not in self._incomplete
+
+    @property
+    def incomplete_accounts(self) -> Collection[Account]:
+        """Return the accounts of entries with devices that are not published any more."""
+        return self._incomplete.keys()
+
+    @property
+    def incomplete_keys(self) -> Collection[Hashable]:
+        """Return the keys of entries with devices that are not published any more."""
+        return self._incomplete_keys
 
     def excesses(
         self,
@@ -217,7 +231,11 @@ class DeviceQuotaLedger:
                 if not sums.by_namespace:
                     del self._sums[account]
             if not entry.is_complete:
-                self._incomplete[account] = self._incomplete.get(account, 0) + sign
+                number = self._incomplete.get(account, 0) + sign
+                if number:
+                    self._incomplete[account] = number
+                else:
+                    del self._incomplete[account]
 
 
 class _Sums:

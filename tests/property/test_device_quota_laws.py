@@ -119,6 +119,9 @@ quotas: Final = st.builds(
 slices: Final = st.lists(st.sampled_from(DEVICES), unique_by=lambda each: each.name).map(
     lambda devices: slice_of(*devices)
 )
+others: Final = st.lists(st.sampled_from(DEVICES), unique_by=lambda each: each.name).map(
+    lambda devices: slice_of(*devices, pool="other")
+)
 steps: Final = st.one_of(
     st.builds(Step, st.just("claim"), st.integers(0, 3), st.one_of(st.none(), claims)),
     st.builds(Step, st.just("quota"), st.sampled_from(("q", "r")), st.one_of(st.none(), quotas)),
@@ -129,6 +132,7 @@ steps: Final = st.one_of(
         st.sampled_from((None, {}, {"team": "a"}, {"team": "b"})),
     ),
     st.builds(Step, st.just("slice"), st.just("s"), st.one_of(st.none(), slices)),
+    st.builds(Step, st.just("slice"), st.just("other"), st.one_of(st.none(), others)),
     st.builds(Step, st.just("class"), st.just("gpu"), st.sampled_from((None, classes()["gpu"]))),
 )
 

@@ -4,10 +4,10 @@ import pytest
 
 from allocator.model.feature_gates import Features
 from kube.api.device_quota import Budget, DeviceQuota, QuotaEnforcement
-from kube.api.resource import AllocationResult, DeviceAllocationResult, DeviceRequest
+from kube.api.resource import AllocationResult, DeviceAllocationResult, DeviceRequest, ResourceSlice
 from kube.cel.scope import BudgetSpent, Meter, evaluating
 from kube.quantity import Quantity
-from quotas.device_quotas.book import QuotaBook
+from quotas.device_quotas.book import QuotaBook, leaving_outstanding
 from quotas.device_quotas.counted_claims import CountedClaim
 from quotas.device_quotas.ledger import Totals
 from quotas.device_quotas.tenants import Account
@@ -184,6 +184,80 @@ def test_a_device_that_is_gone_is_charged_as_the_largest() -> None:
 
     filled.replace_slices({"a": slice_of(SMALL)})
     assert filled.ledger.is_complete(only_account(filled))
+
+
+def memory_slice(pool: str, amount: str = "80Gi", number: int = 1) -> ResourceSlice:
+    devices = (device(f"gpu-{index}", capacity={"memory": amount}) for index in range(number))
+    return slice_of(*devices, pool=pool, name=pool)
+
+
+def in_pool(pool: str, number: int = 1) -> CountedClaim:
+    results = tuple(result(f"gpu-{index}", pool=pool) for index in range(number))
+    allocation = AllocationResult(devices=DeviceAllocationResult(results=results))
+    return CountedClaim("default", claim(request()).spec.devices, allocation)
+
+
+SELECTORS = [None, "device.capacity['gpu.example.com'].memory.isGreaterThan(quantity('1Gi'))"]
+
+
+@pytest.mark.parametrize("where", SELECTORS, ids=["all", "selected"])
+def test_devices_that_are_away_are_charged_as_soon_as_another_pool_is_back(
+    where: str | None,
+) -> None:
+    """A restart of a driver on all nodes: the first pool that is back has devices for others."""
+    filled = book(quota(capacity_limit("memory", "160Gi", where=where)))
+    filled.replace_slices({"a": memory_slice("a"), "b": memory_slice("b", number=2)})
+    filled.put_claim("holder", in_pool("b", 2))
+    filled.replace_slices({"a": None})
+    filled.replace_slices({"b": None})
+    assert totals(filled) == Totals()
+
+    filled.replace_slices({"a": memory_slice("a")})
+
+    assert totals(filled) == Totals(used=gi(160))
+    assert filled.excesses_of_claims("default", [claim(request()).spec.devices])
+
+    filled.replace_slices({"b": memory_slice("b", "40Gi", number=2)})
+    assert totals(filled) == Totals(used=gi(80))
+    assert filled.ledger.is_complete(only_account(filled))
+
+
+@pytest.mark.parametrize("where", SELECTORS, ids=["all", "selected"])
+def test_a_device_that_is_away_follows_the_largest_of_other_pools(where: str | None) -> None:
+    filled = book(quota(capacity_limit("memory", "400Gi", where=where)))
+    filled.put_claim("holder", in_pool("b"))
+    assert totals(filled) == Totals(used=gi(80))
+
+    filled.replace_slices({"c": memory_slice("c", "141Gi")})
+    assert totals(filled) == Totals(used=gi(141))
+
+    filled.replace_slices({"c": None})
+    assert totals(filled) == Totals(used=gi(80))
+
+
+def test_slices_that_change_no_largest_device_charge_nothing_again() -> None:
+    """Else each node that comes back costs as much as all claims of a cluster."""
+    filled = book(quota(capacity_limit("memory", "400Gi")))
+    for number in range(3):
+        filled.put_claim(number, in_pool("b"))
+
+    with evaluating(meter=(meter := Meter())):
+        filled.replace_slices({"c": memory_slice("c", "40Gi")})
+        assert meter.steps == 0
+        filled.replace_slices({"d": memory_slice("d", "141Gi")})
+    assert meter.steps == 3
+
+
+def test_devices_that_are_away_stay_outstanding_until_they_are_charged() -> None:
+    filled = book(quota(capacity_limit("memory", "400Gi")))
+    filled.put_claim("holder", in_pool("b"))
+
+    with leaving_outstanding():
+        filled.replace_slices({"c": memory_slice("c", "141Gi")})
+    assert list(filled.outstanding) == ["holder"]
+
+    filled.charge("holder")
+    assert totals(filled) == Totals(used=gi(141))
 
 
 def test_a_request_that_no_device_keeps_small_enough_is_impossible() -> None:

@@ -21,7 +21,7 @@ from testing.allocation.builders import (
     result,
     slice_of,
 )
-from testing.device_quotas import device_limit, quota
+from testing.device_quotas import capacity_limit, device_limit, quota
 
 ONE = 10**9
 NAME = ("default", "c")
@@ -122,3 +122,11 @@ def test_promises_follow_the_devices() -> None:
 
     assert apply(book, slices={"a": None}) == Totals()
     assert apply(book, slices={"a": slice_of(device("a"), generation=2)}) == Totals(promised=ONE)
+
+
+def test_memory_of_devices_that_are_away_counts_as_soon_as_others_are_back() -> None:
+    book, cards = charges(), slice_of(device("a", capacity={"memory": "80Gi"}), pool="other")
+    apply(book, quotas={"team": quota(capacity_limit("memory", "160Gi"))}, slices={"a": None})
+    assert apply(book, claims={NAME: allocated_claim(result("a"), result("b"))}) == Totals()
+
+    assert apply(book, slices={"other": cards}) == Totals(used=160 * 2**30 * ONE)
