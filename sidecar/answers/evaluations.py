@@ -5,6 +5,7 @@ moment while the scheduler waits, and after that while it goes on with other pod
 """
 
 import asyncio
+from collections import OrderedDict
 from typing import Final, Protocol
 
 from allocator.model.selectors import release_verdicts
@@ -13,6 +14,8 @@ from process.selectors.engine import Answered
 
 EVALUATION_WAIT_S: Final = 0.1
 """The scheduler's wait for evaluations of a pod's selectors; they go on beside other decisions."""
+MAX_ENDED: Final = 256
+"""Pods that ended while a decision about them may have been under way."""
 
 
 class Engine(Protocol):
@@ -29,16 +32,27 @@ class Engine(Protocol):
         ...
 
 
+class Pods(Protocol):
+    """Pods by UID."""
+
+    def __contains__(self, uid: str, /) -> bool:
+        """Return True if the scheduler asked about a pod that was not bound or deleted since."""
+        ...
+
+
 class Evaluations:
     """The evaluations that decisions about pods wait for."""
 
-    def __init__(self, engine: Engine | None) -> None:
+    def __init__(self, engine: Engine | None, pods: Pods) -> None:
         """Begin without an evaluation.
 
         Args:
             engine: None where everything is evaluated in place.
+            pods: The pods that may be asked for.
         """
         self._engine = engine
+        self._pods = pods
+        self._ended: OrderedDict[str, None] = OrderedDict()
         self._pending: dict[str, asyncio.Future[Answered]] = {}
 
     def has(self, uid: str) -> bool:
@@ -53,8 +67,12 @@ class Evaluations:
     async def ask(self, uid: str, namespace: str, demand: Demand, wait_s: float) -> bool:
         """Have a pod's demand answered; return True if it was within some seconds.
 
-        It goes on afterwards. A later demand of the pod replaces it: what was answered is kept.
+        It goes on afterwards. A later demand of the pod replaces it: what was answered is kept. Nothing is
+        asked for a pod that was bound or deleted while it was decided about.
         """
+        if uid not in self._pods:
+            self.forget(uid)
+            return False
         if self._engine is None or not demand.questions:
             return False
         before = self._pending.pop(uid, None)
@@ -68,7 +86,17 @@ class Evaluations:
     def forget(self, uid: str) -> None:
         """Ask no longer for a pod: there is an answer about it, or it is gone."""
         pending = self._pending.pop(uid, None)
-        if pending is not None and self._engine is not None:
+        if pending is not None:
             pending.cancel()
+            if uid not in self._pods:
+                self._ended[uid] = None
+                if len(self._ended) > MAX_ENDED:
+                    self._ended.popitem(last=False)
+        # A decision that was under way when the pod ended had further verdicts kept.
+        elif uid in self._ended:
+            del self._ended[uid]
+        else:
+            return
+        if self._engine is not None:
             self._engine.release(uid)
             release_verdicts(uid)

@@ -135,7 +135,7 @@ class Service:
             on_decision=self.turns.end,
             clock=clock,
         )
-        self._evaluations = Evaluations(engine)
+        self._evaluations = Evaluations(engine, self._pods)
         self._on_answer = on_answer
         self._on_end = on_end
         self._intake = Intake(

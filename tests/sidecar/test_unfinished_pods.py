@@ -69,6 +69,10 @@ class Scene(NamedTuple):
                 await asyncio.sleep(0.02)
 
 
+def _waits(lock: asyncio.Lock) -> bool:
+    return bool(lock._waiters)
+
+
 @asynccontextmanager
 async def scene(folder: Path, **options: Any) -> AsyncIterator[Scene]:
     clear_selector_caches()
@@ -127,6 +131,29 @@ async def test_for_a_pod_that_is_gone_nothing_is_evaluated(
         story.sidecar.server.remove(PODS, "a", "default")
 
         await until(lambda: not evaluations.has("uid-a"))
+
+
+@pytest.mark.parametrize("had_attempt", [False, True], ids=["first attempt", "later attempt"])
+async def test_a_pod_that_ends_while_it_is_decided_about_keeps_no_verdicts(
+    had_attempt: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(services, "EVALUATION_WAIT_S", 0.0)
+    engine = WorkerEngine()
+    async with scene(tmp_path, engine=engine) as story, asyncio.TaskGroup() as group:
+        evaluations, pods = story.service._evaluations, story.service._pods
+        if had_attempt:
+            await story.scheduler.prefilter(story.a)
+            await until(lambda: not evaluations.is_pending("uid-a"), timeout_s=30)
+        async with story.service._intake.turn:
+            call = group.create_task(story.scheduler.prefilter(story.a))
+            # It is known to the sidecar that waits for its turn.
+            await until(lambda: "uid-a" in pods and _waits(story.service._intake.turn))
+            story.sidecar.server.remove(PODS, "a", "default")
+            await until(lambda: "uid-a" not in pods)
+        assert (await call)["unfinished"]
+
+        assert not evaluations.has("uid-a")
+        assert not any(entry.pins for entry in engine._store._answers._entries.values())
 
 
 async def test_a_decision_ends_with_the_call(
