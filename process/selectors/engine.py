@@ -237,6 +237,8 @@ class WorkerEngine:
         """
         request = _Request(demand, tenant, question, charge)
         self._queue.put(tenant, request)
+        # What nobody waits for does not stay behind one that takes minutes.
+        request.answered.add_done_callback(lambda _: self._queue.discard(tenant, request))
         return request.answered
 
     async def answer(

@@ -23,6 +23,7 @@ from kube.cel.scope import AnswersPending, BudgetSpent, Meter, evaluating
 from kube.errors import CelError
 from process.selectors import worker as workers
 from process.selectors.answers import BLAME_S
+from process.selectors.deferring import Demand
 from process.selectors.engine import WINDOW_S, WorkerEngine
 from process.selectors.protocol import Compiled, Question, Verdicts
 from testing.fake_api_server import running, until
@@ -276,6 +277,19 @@ async def test_whoever_does_not_wait_any_more_is_not_answered() -> None:
         engine = process.engine.deferring()
         with evaluating(engine=engine, tenant="team-a"), pytest.raises(AnswersPending):
             verdicts_here(long("true"), devices)
+
+
+async def test_nothing_is_kept_of_a_demand_that_nobody_waits_for() -> None:
+    engine = WorkerEngine()  # It does not run: another demand takes long.
+    first, *others = (engine.submit(Demand(), tenant="team-a") for _ in range(100))
+    for answered in others:
+        answered.cancel()
+    await asyncio.sleep(0)
+
+    assert len(engine._queue._waiting["team-a"]) == 1
+    first.cancel()
+    await asyncio.sleep(0)
+    assert not len(engine._queue)
 
 
 # --- what is lost ---------------------------------------------------------------------------------
