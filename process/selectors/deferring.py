@@ -15,6 +15,10 @@ from process.selectors.protocol import MAX_PROJECTION_BYTES, Fault
 
 MAX_NAMED_BYTES: Final = 4 * MAX_PROJECTION_BYTES
 """Projections about which one attempt asks at once; more come with the next one."""
+QUESTION_BYTES: Final = 1024
+"""Memory of an expression that is asked about, roughly."""
+PROJECTION_BYTES: Final = 50
+"""Memory of a projection beside its bytes, roughly."""
 STEPS_PER_READ: Final = 2
 """Steps to look up a verdict that is kept here."""
 STEPS_PER_CALL: Final = 30
@@ -37,6 +41,12 @@ class Demand:
     def has_room(self) -> bool:
         """True if it takes further projections."""
         return self._bytes < MAX_NAMED_BYTES
+
+    @property
+    def size(self) -> int:
+        """The bytes that it takes while it waits, roughly."""
+        count = sum(map(len, self.questions.values()))
+        return self._bytes + PROJECTION_BYTES * count + QUESTION_BYTES * len(self.questions)
 
     def add(
         self, expression: str, environment: Environment, projections: Sequence[bytes] = ()
