@@ -26,7 +26,7 @@ EVENT_S: Final = 300.0
 that it is over."""
 _WAIT_MS: Final = 0
 _MOST_EVENTS: Final = 64
-"""The maximum number of events read at once, so that a flood of them does not delay it."""
+"""The maximum number of events of a GPU read at once, so that a flood of them does not delay it."""
 _CAPABILITIES: Final = "driver/nvidia/capabilities"
 _MIB: Final = 2**20
 _GIB: Final = 2**30
@@ -77,9 +77,11 @@ class NvmlGpus:
         self._gpus: tuple[Gpu, ...] = ()
         self._problem = ""
         self._is_open = False
-        self._events: Any = None
-        self._unmonitored_gpus: dict[str, Fault] = {}
-        self._lost_gpus: dict[str, Fault] = {}
+        # All by the index of the GPU. They are replaced as a whole, since two threads read them.
+        self._event_sets: Mapping[int, Any] = {}
+        self._unmonitored_gpus: Mapping[int, Fault] = {}
+        self._unread_gpus: Mapping[int, Fault] = {}
+        self._lost_gpus: Mapping[int, Fault] = {}
         self._recent_faults: dict[str, _RecentFault] = {}
 
     # --- devices --------------------------------------------------------------------------------
@@ -88,8 +90,8 @@ class NvmlGpus:
         """Return the devices that are there now; those seen last if NVML does not answer."""
         try:
             self._open()
-            self._gpus = tuple(self._read_all())
-            self._problem = ""
+            self._watch_events()
+            self._read_all()
         except self._nvml.NVMLError as error:
             self._report(f"NVML: {error}")
         options = GpuOptions(
@@ -113,21 +115,26 @@ class NvmlGpus:
         if not self._is_open:
             self._nvml.nvmlInit()
             self._is_open = True
-            self._watch_events()
 
-    def _read_all(self) -> Iterator[Gpu]:
+    def _read_all(self) -> None:
+        """Read all GPUs, each on its own: an error of one hides no other."""
         version = str(self._nvml.nvmlSystemGetDriverVersion())
-        gpus_by_index = {gpu.index: gpu for gpu in self._gpus}
-        self._lost_gpus = {}
-        for index in range(self._nvml.nvmlDeviceGetCount()):
+        gpus = {gpu.index: gpu for gpu in self._gpus}
+        lost_gpus: dict[int, Fault] = {}
+        unread_gpus: dict[int, Fault] = {}
+        indexes = range(self._nvml.nvmlDeviceGetCount())
+        for index in indexes:
             try:
-                yield self._gpu(index, version)
+                gpus[index] = self._gpu(index, version)
             except self._nvml.NVMLError_GpuIsLost as error:
                 # It stays published, with a taint, so that whoever has it is told.
-                if index in gpus_by_index:
-                    yield gpus_by_index[index]
-                    fault = Fault(kind="lost", message=str(error))
-                    self._lost_gpus |= dict.fromkeys(_names(gpus_by_index[index]), fault)
+                lost_gpus[index] = Fault(kind="lost", message=str(error))
+            except self._nvml.NVMLError as error:
+                message = f"NVML cannot read GPU {index}: {error}"
+                unread_gpus[index] = Fault(kind="readFailed", message=message)
+        self._gpus = tuple(gpus[index] for index in indexes if index in gpus)
+        self._lost_gpus, self._unread_gpus = lost_gpus, unread_gpus
+        self._report("; ".join(fault.message for fault in unread_gpus.values()))
 
     def _gpu(self, index: int, driver_version: str) -> Gpu:
         nvml = self._nvml
@@ -211,7 +218,7 @@ class NvmlGpus:
         )
 
     def _report(self, problem: str) -> None:
-        if problem != self._problem:
+        if problem and problem != self._problem:
             log.warning("gpus.not_read", error=problem)
         self._problem = problem
 
@@ -220,36 +227,62 @@ class NvmlGpus:
     def read(self) -> Mapping[str, Fault]:
         """Return the faults of the GPUs that were discovered last."""
         now_s = self._clock()
-        if self._is_open and self._events is not None:
-            self._read_events(now_s)
+        for event_set in self._event_sets.values():
+            self._read_events(event_set, now_s)
         self._recent_faults = {
             name: fault for name, fault in self._recent_faults.items() if fault.until_s > now_s
         }
         event_faults = {name: event.fault for name, event in self._recent_faults.items()}
-        return {**self._unmonitored_gpus, **event_faults, **self._lost_gpus}
+        return {
+            **self._by_name(self._unmonitored_gpus),
+            **self._by_name(self._unread_gpus),
+            **event_faults,
+            **self._by_name(self._lost_gpus),
+        }
+
+    def _by_name(self, faults: Mapping[int, Fault]) -> Mapping[str, Fault]:
+        """Return device to the fault of its GPU."""
+        faulty_gpus = [gpu for gpu in self._gpus if gpu.index in faults]
+        return {name: faults[gpu.index] for gpu in faulty_gpus for name in _names(gpu)}
 
     def _watch_events(self) -> None:
+        """Register the GPUs without an event set; failures are tried again with the next discovery."""
         nvml = self._nvml
-        self._events = nvml.nvmlEventSetCreate()
-        kinds = nvml.nvmlEventTypeXidCriticalError | nvml.nvmlEventTypeDoubleBitEccError
+        event_sets = dict(self._event_sets)
+        unmonitored_gpus: dict[int, Fault] = {}
         for index in range(nvml.nvmlDeviceGetCount()):
             try:
-                handle = nvml.nvmlDeviceGetHandleByIndex(index)
-            except nvml.NVMLError_GpuIsLost:
-                continue  # It has no events until the driver starts again.
-            try:
-                event_types = nvml.nvmlDeviceGetSupportedEventTypes(handle)
-                nvml.nvmlDeviceRegisterEvents(handle, kinds & event_types, self._events)
-            except nvml.NVMLError_NotSupported:
-                name = f"gpu-{nvml.nvmlDeviceGetMinorNumber(handle)}"
-                message = "NVML has no events of this GPU"
-                self._unmonitored_gpus[name] = Fault(kind="unmonitored", message=message)
+                if index not in event_sets:
+                    event_sets[index] = self._event_set(index)
+            except nvml.NVMLError as error:
+                message = f"NVML has no events of this GPU: {error}"
+                unmonitored_gpus[index] = Fault(kind="unmonitored", message=message)
+        self._event_sets, self._unmonitored_gpus = event_sets, unmonitored_gpus
 
-    def _read_events(self, now_s: float) -> None:
+    def _event_set(self, index: int) -> Any:
+        """Return a set with the events of one GPU.
+
+        Each GPU has its own: after an unknown error the state of the set is undefined.
+
+        Source: NVML API reference, nvmlDeviceRegisterEvents.
+        """
+        nvml = self._nvml
+        kinds = nvml.nvmlEventTypeXidCriticalError | nvml.nvmlEventTypeDoubleBitEccError
+        handle = nvml.nvmlDeviceGetHandleByIndex(index)
+        event_types = nvml.nvmlDeviceGetSupportedEventTypes(handle)
+        event_set = nvml.nvmlEventSetCreate()
+        try:
+            nvml.nvmlDeviceRegisterEvents(handle, kinds & event_types, event_set)
+        except nvml.NVMLError:
+            nvml.nvmlEventSetFree(event_set)
+            raise
+        return event_set
+
+    def _read_events(self, event_set: Any, now_s: float) -> None:
         nvml = self._nvml
         for _ in range(_MOST_EVENTS):
             try:
-                event = nvml.nvmlEventSetWait_v2(self._events, _WAIT_MS)
+                event = nvml.nvmlEventSetWait_v2(event_set, _WAIT_MS)
             except nvml.NVMLError_Timeout:
                 return
             except nvml.NVMLError as error:

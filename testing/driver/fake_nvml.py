@@ -33,6 +33,8 @@ class FakeGpu(msgspec.Struct, kw_only=True):
         mig: None where the GPU cannot do MIG; else its instances by index, with gaps.
         has_events: NVML tells its events.
         is_lost: It has fallen off the bus.
+        error: The code of the error that NVML has for it; 0 if none.
+        events_error: The code of the error of a registration for its events; 0 if none.
     """
 
     uuid: str
@@ -44,6 +46,16 @@ class FakeGpu(msgspec.Struct, kw_only=True):
     mig: Sequence[FakeMig | None] | None = None
     has_events: bool = True
     is_lost: bool = False
+    error: int = 0
+    events_error: int = 0
+
+
+class FakeEventSet:
+    """A set of the events of some GPUs; its handle is the value itself."""
+
+    def __init__(self) -> None:
+        self.gpus: list[FakeGpu] = []
+        self.is_defined = True
 
 
 def _raise(code: int) -> Any:
@@ -97,6 +109,8 @@ class FakeNvml:
 
     def nvmlDeviceGetHandleByIndex(self, index: int) -> FakeGpu:
         gpu = self.gpus[index]
+        if gpu.error:
+            _raise(gpu.error)
         return _raise(pynvml.NVML_ERROR_GPU_IS_LOST) if gpu.is_lost else gpu
 
     def nvmlDeviceGetUUID(self, handle: FakeGpu | FakeMig) -> str:
@@ -141,16 +155,30 @@ class FakeNvml:
     def nvmlDeviceGetComputeInstanceId(self, device: FakeMig) -> int:
         return device.compute_instance
 
-    def nvmlEventSetCreate(self) -> object:
-        return object()
+    def nvmlEventSetCreate(self) -> FakeEventSet:
+        return FakeEventSet()
+
+    def nvmlEventSetFree(self, eventSet: FakeEventSet) -> None:
+        eventSet.is_defined = False
 
     def nvmlDeviceGetSupportedEventTypes(self, handle: FakeGpu) -> int:
         if not handle.has_events:
             _raise(pynvml.NVML_ERROR_NOT_SUPPORTED)
         return int(pynvml.nvmlEventTypeXidCriticalError | pynvml.nvmlEventTypeDoubleBitEccError)
 
-    def nvmlDeviceRegisterEvents(self, handle: FakeGpu, eventTypes: int, eventSet: object) -> None:
-        return None
+    def nvmlDeviceRegisterEvents(
+        self, handle: FakeGpu, eventTypes: int, eventSet: FakeEventSet
+    ) -> None:
+        if handle.events_error:
+            eventSet.is_defined = False
+            _raise(handle.events_error)
+        eventSet.gpus.append(handle)
 
-    def nvmlEventSetWait_v2(self, eventSet: object, timeoutms: int) -> Any:
-        return self.events.pop(0) if self.events else _raise(pynvml.NVML_ERROR_TIMEOUT)
+    def nvmlEventSetWait_v2(self, eventSet: FakeEventSet, timeoutms: int) -> Any:
+        if not eventSet.is_defined:
+            _raise(pynvml.NVML_ERROR_UNKNOWN)
+        events = [event for event in self.events if event.device in eventSet.gpus]
+        if not events:
+            _raise(pynvml.NVML_ERROR_TIMEOUT)
+        self.events.remove(events[0])
+        return events[0]

@@ -331,6 +331,86 @@ def test_a_gpu_without_events_is_unmonitored(machine: Machine) -> None:
     assert "unmonitored" == source.read()["gpu-0"].kind
 
 
+def kinds(source: NvmlGpus) -> dict[str, str]:
+    return {name: fault.kind for name, fault in source.read().items()}
+
+
+def names(source: NvmlGpus) -> list[str]:
+    return [device.name for device in source.discover().devices()]
+
+
+def test_a_gpu_that_cannot_be_read_stays_published_with_a_fault_and_hides_no_other(
+    machine: Machine,
+) -> None:
+    broken, lost = whole(0), whole(1)
+    source = machine.source(FakeNvml(broken, lost, whole(2)))
+    source.discover()
+
+    broken.error, lost.is_lost = pynvml.NVML_ERROR_UNKNOWN, True
+    assert ["gpu-0", "gpu-1", "gpu-2"] == names(source)
+    assert {"gpu-0": "readFailed", "gpu-1": "lost"} == kinds(source)
+    assert "NVML cannot read GPU 0: Unknown Error" == source.problem()
+
+    broken.error, lost.is_lost = 0, False
+    source.discover()
+    assert ({}, "") == (kinds(source), source.problem())
+
+
+def test_an_event_says_more_of_a_gpu_than_that_it_cannot_be_read(machine: Machine) -> None:
+    gpu = whole()
+    nvml = FakeNvml(gpu)
+    source = machine.source(nvml)
+    source.discover()
+
+    gpu.error = pynvml.NVML_ERROR_UNKNOWN
+    source.discover()
+    nvml.tell(gpu, XID, 48)
+
+    assert {"gpu-0": "xid"} == kinds(source)
+
+
+def test_a_gpu_that_cannot_be_read_at_the_start_hides_no_other(machine: Machine) -> None:
+    nvml = FakeNvml(whole(0, error=pynvml.NVML_ERROR_UNKNOWN), whole(1))
+    source = machine.source(nvml)
+
+    assert ["gpu-1"] == names(source)
+    assert "GPU 0" in source.problem()
+    nvml.tell(nvml.gpus[1], XID, 48)
+    assert {"gpu-1": "xid"} == kinds(source)
+
+    # It answers again: it is published, and its events are read.
+    nvml.gpus[0].error = 0
+    assert ["gpu-0", "gpu-1"] == names(source)
+    nvml.tell(nvml.gpus[0], XID, 48)
+    assert {"gpu-0": "xid", "gpu-1": "xid"} == kinds(source)
+
+
+@pytest.mark.parametrize("error", [pynvml.NVML_ERROR_UNKNOWN, pynvml.NVML_ERROR_NO_PERMISSION])
+def test_a_gpu_that_cannot_be_registered_is_unmonitored_until_it_can(
+    machine: Machine, error: int
+) -> None:
+    nvml = FakeNvml(whole(0), whole(1, events_error=error), whole(2))
+    source = machine.source(nvml)
+    source.discover()
+    nvml.tell(nvml.gpus[0], XID, 48)
+    nvml.tell(nvml.gpus[2], XID, 48)
+
+    assert {"gpu-0": "xid", "gpu-1": "unmonitored", "gpu-2": "xid"} == kinds(source)
+    assert "" == source.problem()
+
+    nvml.gpus[1].events_error = 0
+    source.discover()
+    assert {"gpu-0": "xid", "gpu-2": "xid"} == kinds(source)
+    nvml.tell(nvml.gpus[1], XID, 48)
+    assert dict.fromkeys(("gpu-0", "gpu-1", "gpu-2"), "xid") == kinds(source)
+
+
+def test_mig_instances_of_a_gpu_without_events_are_unmonitored(machine: Machine) -> None:
+    source = machine.source(FakeNvml(in_parts(has_events=False)))
+
+    assert dict.fromkeys(names(source), "unmonitored") == kinds(source)
+
+
 # --- records --------------------------------------------------------------------------------------
 
 RECORD: Final = Path(__file__).parent / "data" / "nvml.json"
