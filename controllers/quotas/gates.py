@@ -102,6 +102,7 @@ class QuotaGateController:
         self._is_settled = False
         self._policy_fault = NOT_CHECKED
         self._denial = ""
+        self._denied_pods: set[Key] = set()
         self.listeners: Final[list[Callable[[], None]]] = []
         subscriptions: tuple[Subscription[Any], ...] = (*feed.subscriptions, *owners.subscriptions)
         self._decisions: Controller[str] = Controller(
@@ -215,6 +216,7 @@ class QuotaGateController:
         """Remove the gate of a pod that was let through."""
         pod = self._feed.pods.store.get(key)
         if pod is None or not is_gated(pod) or self._feed.usage.waits(pod):
+            self._forget_denial(key)
             return
         try:
             raw = await self._client.patch(
@@ -228,13 +230,22 @@ class QuotaGateController:
                 timeout_s=self._settings.quota_gate_timeout,
             )
         except NotFound:
+            self._forget_denial(key)
             return
         except Forbidden as error:
             log.warning("quota.removal_denied", pod="/".join(key), error=str(error))
+            self._denied_pods.add(key)
             self._set_fault(self._policy_fault, f"the removal of a gate is denied: {error}")
             raise
+        self._denied_pods.clear()  # Others that are still denied say so again.
         self._set_fault(self._policy_fault, "")
         self._feed.pods.put(bytes(raw))
+
+    def _forget_denial(self, key: Key) -> None:
+        """Forget the denial of a pod that needs no removal any more; the fault ends with the last one."""
+        self._denied_pods.discard(key)
+        if not self._denied_pods:
+            self._set_fault(self._policy_fault, "")
 
     # --- policies ---------------------------------------------------------------------------------
 

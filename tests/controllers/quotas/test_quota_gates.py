@@ -308,6 +308,33 @@ async def test_a_denied_removal_is_tried_again(server: FakeApiServer) -> None:
         await until(lambda: controller.fault == "")
 
 
+@pytest.mark.parametrize("is_seen", [True, False], ids=["seen", "not seen yet"])
+async def test_a_denial_ends_with_the_last_pod_that_was_denied(
+    server: FakeApiServer, is_seen: bool
+) -> None:
+    limit(server, 2)
+    put_pod(server, "a")
+    put_pod(server, "bb")
+
+    def is_denied(call: Call) -> bool:
+        stored = server.find(PODS, call.path.rpartition("/")[2], "default")
+        return is_removal(call) and (is_seen or stored is not None)
+
+    server.fail(403, times=10**6, matches=is_denied)
+    async with controlled(server) as controller:
+        await until(lambda: len({call.path for call in removals(server)}) == 2)
+        await until(lambda: "removal of a gate is denied" in controller.fault)
+        if not is_seen:
+            server.hold_events(PODS)
+        server.remove(PODS, "a", "default")
+        before = len(removals(server))
+        await until(lambda: len(removals(server)) > before + 3)
+        assert "removal of a gate is denied" in controller.fault
+
+        server.remove(PODS, "bb", "default")
+        await until(lambda: controller.fault == "")
+
+
 async def test_another_gate_that_goes_at_the_same_time(server: FakeApiServer) -> None:
     put_pod(server, "a", gates=(OTHER, QUOTA_GATE))
     server.fail(422, times=1, matches=is_removal)
