@@ -2,8 +2,8 @@
 
 The webhook has given the pods of such a gang the name of a PodGroup (`admission.group_routing`). It is created
 with the first of them, and deleted when none has been left for a while: pods that are replaced find it again. One
-that we have not created is neither changed nor deleted. Without PodGroups at the API server no pod has such a
-name, and nothing is done.
+that we have not created is neither changed nor deleted. While the API server has no PodGroups, as for the
+controllers when it starts, gangs wait for them.
 """
 
 import time
@@ -42,6 +42,8 @@ from process.running.leader_election import Work
 
 UNSYNCED_S: Final = 1.0
 """The pause before PodGroups that are not listed yet are looked at again."""
+UNAVAILABLE_S: Final = 10.0
+"""The pause before PodGroups that the API server does not have, or does not show us, are looked at again."""
 LIVE_PODS: Final = "status.phase!=Succeeded,status.phase!=Failed"
 """The field selector of the other controllers, so that all of them share one watch."""
 MAX_EVENTS: Final = 16
@@ -134,7 +136,9 @@ class GangController:
     async def _reconcile(self, key: Key) -> float | None:
         """Create or delete a PodGroup; return when to come back for it."""
         if not self._groups.is_available:
-            return None
+            # No event tells that the API server has them now, or again with the same versions.
+            is_needed = key in self._pods_of or key in self._groups.store
+            return UNAVAILABLE_S if is_needed else None
         if unsynced_resources([self._groups]):
             return UNSYNCED_S
         pods = in_order(tuple(self._pods_of.get(key, {}).values()))

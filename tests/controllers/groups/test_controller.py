@@ -5,12 +5,16 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
+import pytest
+
 from allocator.declarations.adopted import adopted_name
 from allocator.declarations.model import GroupName, GroupSystem
-from controllers.groups.controller import MAX_EVENTS, GangController
+from controllers.groups import controller as groups_controller
+from controllers.groups.controller import MAX_EVENTS, GangController, Key
 from controllers.model.settings import ControllerSettings
 from kube.api.urls import EVENTS, POD_GROUPS, PODS, VOLCANO_POD_GROUPS
 from kube.names import GANG_ANNOTATION, MANAGED_LABEL
+from kube.runtime.work_queue import WorkQueue
 from process.model.durations import PositiveDuration
 from testing.documents import Document
 from testing.fake_api_server import (
@@ -173,6 +177,78 @@ async def test_a_lost_answer_is_no_second_pod_group() -> None:
             await until(lambda: bool(groups(server)))
 
     assert len(groups(server)) == 1
+
+
+class Unserved:
+    """PodGroups that the API server does not have for a while."""
+
+    def __init__(self, server: FakeApiServer) -> None:
+        self.is_over = False
+        server.fail(404, times=10_000, matches=self._matches)
+
+    def _matches(self, call: Call) -> bool:
+        return not self.is_over and f"/{POD_GROUPS.group}/" in call.path
+
+
+def lists_of_groups(server: FakeApiServer) -> int:
+    return sum(
+        f"/{POD_GROUPS.group}/" in call.path and call.method == "GET" and not call.is_watch
+        for call in server.calls
+    )
+
+
+@asynccontextmanager
+async def following(server: FakeApiServer) -> AsyncIterator[WorkQueue[Key]]:
+    """Run the controller; its queue tells when it has reconciled."""
+    async with server.client() as client:
+        informers, recorder = quick_informers(client), quick_recorder(client)
+        (controller,) = GangController(client, informers, recorder, FAST).controllers
+        async with running(informers.run, recorder.run, controller.run):
+            yield controller.queue
+
+
+def is_reconciled(queue: WorkQueue[Key], added: int) -> bool:
+    return queue.added > added and not len(queue) and not queue.active
+
+
+async def test_a_gang_that_comes_before_its_api_gets_its_pod_group_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The webhook knew PodGroups before the controllers did; their pods waited for ever."""
+    monkeypatch.setattr(groups_controller, "UNAVAILABLE_S", 0.01)
+    async with FakeApiServer() as server:
+        unserved = Unserved(server)
+        async with following(server) as queue:
+            # The second list comes after the answer to the first.
+            await until(lambda: lists_of_groups(server) > 1)
+            server.put(PODS, document("ring-0"))
+            await until(lambda: is_reconciled(queue, 0))
+            assert groups(server) == []
+
+            unserved.is_over = True
+
+            await until(lambda: bool(groups(server)))
+
+
+async def test_a_pod_group_of_which_the_last_pod_goes_without_the_api_is_deleted_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(groups_controller, "UNAVAILABLE_S", 0.01)
+    async with FakeApiServer() as server, following(server) as queue:
+        server.put(PODS, document("ring-0"))
+        await until(lambda: bool(groups(server)) and is_reconciled(queue, 1))
+        unserved = Unserved(server)
+        server.end_watches()
+        before = lists_of_groups(server)
+        await until(lambda: lists_of_groups(server) > before + 1)
+        added = queue.added
+        server.remove(PODS, "ring-0", "team")
+        await until(lambda: is_reconciled(queue, added))
+        assert groups(server)
+
+        unserved.is_over = True
+
+        await until(lambda: not groups(server))
 
 
 async def test_without_the_api_nothing_is_written() -> None:
