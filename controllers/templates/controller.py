@@ -1,8 +1,8 @@
 """The controller of templates: creates them for pods that wait, repairs them, and collects unused ones.
 
 It follows pods, templates and unallocated claims, and reconciles each pod that a change concerns;
-`actions` decides what to do. Watches lag behind our own writes, so what was created or deleted is
-remembered until they show it.
+`actions` decides what to do. Watches lag behind our own writes, so what was created is stored at once, and
+what was deleted is remembered until they show it.
 """
 
 import asyncio
@@ -146,7 +146,6 @@ class TemplateController:
         self._pods_by_template: Index[Key] = Index()
         self._pods_by_claim: Index[Key] = Index()
         self._creating: dict[Key, asyncio.Lock] = {}
-        self._created: dict[Key, TemplateState] = {}
         self._deleted: set[str] = set()
         self._altered: set[str] = set()
         self._recorded: dict[Key, set[RecordEvent]] = {}
@@ -191,7 +190,6 @@ class TemplateController:
     def _template_changed(
         self, key: Key, old: TemplateState | None, new: TemplateState | None
     ) -> None:
-        self._created.pop(key, None)
         if old is not None and (new is None or new.uid != old.uid):
             self._deleted.discard(old.uid)
             self._altered.discard(old.uid)
@@ -255,11 +253,11 @@ class TemplateController:
         return None
 
     def _template(self, key: Key) -> TemplateState | None:
-        """Return a template as it is, even if the watch does not show it yet."""
+        """Return a template as it is, even if the watch does not show its deletion yet."""
         template = self._templates.store.get(key)
         if template is None or template.uid in self._deleted:
-            template = self._created.get(key)
-        if template is not None and template.uid in self._altered:
+            return None
+        if template.uid in self._altered:
             return msgspec.structs.replace(template, is_altered=True)
         return template
 
@@ -286,8 +284,9 @@ class TemplateController:
                     RESOURCE_CLAIM_TEMPLATES, document, msgspec.Raw, namespace=namespace
                 )
                 new_template = project_template(bytes(raw))
-                if action.key not in self._templates.store:
-                    self._created[action.key] = new_template
+                self._templates.put(bytes(raw))
+                if action.key not in self._templates.store:  # It is known by now to be deleted.
+                    self._queue_pods_of(action.key)
         finally:
             self._creating.pop(action.key, None)
         log.info("template.created", template=f"{namespace}/{name}")

@@ -120,6 +120,62 @@ async def test_a_persisted_pod_gets_its_template(server: FakeApiServer) -> None:
     assert MANAGED_LABEL in labels
 
 
+async def test_a_template_that_is_deleted_before_its_creation_is_answered_is_created_again(
+    server: FakeApiServer,
+) -> None:
+    other = translated(gpus(2))
+    other["metadata"] |= {"name": "other", "uid": "uid-other"}
+    (other_entry,) = other["spec"]["resourceClaims"]
+    other_template = other_entry["resourceClaimTemplateName"]
+    answered = server.delay(lambda call: call.method == "POST")
+    async with controlled(server):
+        server.put(PODS, live())
+        await until(lambda: template(server) is not None)
+        server.remove(RESOURCE_CLAIM_TEMPLATES, CLAIM.template, NAMESPACE)
+        # What comes later in the same watch is acted upon, so the deletion has been seen.
+        altered = poisoned()
+        altered["metadata"] = {"name": other_template, "namespace": NAMESPACE, "uid": "altered"}
+        server.put(RESOURCE_CLAIM_TEMPLATES, altered)
+        server.put(PODS, other)
+        await until(lambda: server.counts["DELETE"] == 1)
+        answered.set()
+
+        await until(lambda: is_good(server))
+
+
+@pytest.mark.parametrize("is_late", [False, True], ids=["before the list", "after the list"])
+async def test_a_template_that_is_deleted_while_nothing_is_watched_is_created_again(
+    server: FakeApiServer, is_late: bool
+) -> None:
+    """The creation is answered before or after a list without the template."""
+    is_watched = [True]
+    answered = server.delay(lambda call: call.method == "POST")
+    server.fail(
+        503,
+        times=10**6,
+        matches=lambda call: (
+            call.is_watch and call.path.endswith("templates") and not is_watched[0]
+        ),
+    )
+    async with controlled(server):
+        await until(lambda: server.watching == 4)
+        is_watched[0] = False
+        server.end_watches()
+        await until(lambda: server.watching == 3)
+        server.put(PODS, live())
+        await until(lambda: is_good(server))
+        if not is_late:
+            answered.set()
+            await settled()
+        server.remove(RESOURCE_CLAIM_TEMPLATES, CLAIM.template, NAMESPACE)
+        server.expire()
+        is_watched[0] = True
+        await until(lambda: server.watching == 4)
+        answered.set()
+
+        await until(lambda: is_good(server))
+
+
 async def test_fifty_replicas_cost_one_write(server: FakeApiServer) -> None:
     async with controlled(server):
         await until(lambda: server.watching == 4)
