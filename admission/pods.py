@@ -26,7 +26,9 @@ from admission.recorded_pods import (
     check_claims,
     check_profiles,
     check_recorded_keys,
+    keys_by_container,
     malformed_finding,
+    new_keys,
     read_record,
     record_changed_finding,
     recorded_limits,
@@ -58,8 +60,6 @@ from translation.preflight.pods.template_names import check_template_names
 from translation.preflight.pods.tolerations import add_tolerations, check_tolerations
 from translation.reading.arbiter import requests_devices, translating_vocabularies
 from translation.reading.legacy_pod import (
-    containers,
-    device_keys,
     has_device_keys,
     legacy_pod,
 )
@@ -328,9 +328,8 @@ def _read_recorded(creation: _Creation) -> _RecordedPod | Answer:
     )
     if not faults:
         defaults = default_amounts(snapshot.limit_ranges.get(creation.namespace, {}).values())
-        faults = tuple(
-            check_amounts(pod, record, vocabularies, only_recorded=True, defaults=defaults)
-        )
+        keys = keys_by_container(pod, vocabularies)
+        faults = tuple(check_amounts(pod, record, keys, only_recorded=True, defaults=defaults))
     if faults:
         return Answer(decision=Decision.REFUSED, findings=faults)
     return _RecordedPod(
@@ -427,7 +426,8 @@ def admit_updated(
     if record_text is None:
         return UNTOUCHED
     signature_operations = _restore_signature(pod, old)
-    if not has_device_keys(pod, vocabularies):
+    keys = new_keys(pod, old, vocabularies)
+    if not any(keys.values()):
         decision = Decision.STRIPPED if signature_operations else Decision.UNTOUCHED
         return Answer(decision=decision, operations=signature_operations)
     faults = tuple(check_sizes(pod, vocabularies))
@@ -437,12 +437,9 @@ def admit_updated(
         record = decode_record(record_text)
     except RecordError as fault:
         return Answer(decision=Decision.REFUSED, findings=(malformed_finding(fault),))
-    faults = tuple(check_amounts(pod, record, vocabularies))
+    faults = tuple(check_amounts(pod, record, keys))
     if faults:
         return Answer(decision=Decision.REFUSED, findings=faults)
-    keys = {
-        container.name: device_keys(container, vocabularies) for _, container in containers(pod)
-    }
     operations = (*signature_operations, *strip_keys(document, keys))
     new_name, kept_name = pod.spec.scheduler_name, old.spec.scheduler_name
     # It has got its scheduler from a translation, and its manifest has the foreign one.

@@ -191,10 +191,39 @@ def _user_names(claim: Claim) -> str:
     return ", ".join(names + ["others"] * (len(users) > MAX_USERS))
 
 
+def keys_by_container(
+    pod: Pod, vocabularies: Mapping[str, Vocabulary]
+) -> Mapping[str, Collection[str]]:
+    """Return the device keys of each container, by its name."""
+    return {
+        container.name: device_keys(container, vocabularies) for _, container in containers(pod)
+    }
+
+
+def new_keys(
+    pod: Pod, old: Pod, vocabularies: Mapping[str, Vocabulary]
+) -> Mapping[str, Collection[str]]:
+    """Return the device keys of each container that are new, or have other amounts than before, by its name.
+
+    A pod may have keys beside its claims, such as one that stayed with its plugin. No update can remove them.
+    """
+    before = {container.name: container for _, container in containers(old)}
+    return {
+        container.name: [
+            key
+            for key in device_keys(container, vocabularies)
+            if (old_container := before.get(container.name)) is None
+            or container.limits.get(key) != old_container.limits.get(key)
+            or container.requests.get(key) != old_container.requests.get(key)
+        ]
+        for _, container in containers(pod)
+    }
+
+
 def check_amounts(
     pod: Pod,
     record: TranslationRecord,
-    vocabularies: Mapping[str, Vocabulary],
+    keys: Mapping[str, Collection[str]],
     *,
     only_recorded: bool = False,
     defaults: Mapping[str, Collection[Quantity]] = {},
@@ -202,13 +231,14 @@ def check_amounts(
     """Yield an error for each device key with another amount than the recorded one.
 
     Args:
+        keys: Container name to the device keys that are looked at.
         only_recorded: Ignore keys that were not recorded.
         defaults: Key to amounts that a LimitRange may have set again since.
     """
     limits = {container.name: container.limits for container in record.containers}
     for path, container in containers(pod):
         recorded_limits = limits.get(container.name, {})
-        for key in sorted(device_keys(container, vocabularies)):
+        for key in sorted(keys.get(container.name, ())):
             if key not in recorded_limits and only_recorded:
                 continue
             amounts = _amounts(container, key)

@@ -203,3 +203,41 @@ def test_updated(case: Case) -> None:
         tuple(finding_texts(answer.findings)),
     )
     assert after == case.pod
+
+
+BESIDE_A_NETWORK, _ = admit(
+    pod(
+        container("main", {"nvidia.com/gpu": 1, "aliyun/erdma": 1}),
+        annotations={"k8s.v1.cni.cncf.io/networks": "other"},
+    )
+)
+
+
+def test_a_key_that_stayed_with_its_plugin_keeps_no_update_from_the_pod() -> None:
+    """A Job could not take its finalizer from such a pod, and never ended."""
+    assert "aliyun/erdma" in BESIDE_A_NETWORK["spec"]["containers"][0]["resources"]["limits"]
+    labelled = with_changes(BESIDE_A_NETWORK, metadata__labels={"app": "train"})
+
+    after, answer = admit_update(labelled, BESIDE_A_NETWORK)
+
+    assert (answer.decision, after) == (Decision.UNTOUCHED, labelled)
+
+
+def test_beside_such_a_key_the_others_can_be_applied_again() -> None:
+    again = with_changes(BESIDE_A_NETWORK)
+    again["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] = "1"
+
+    after, answer = admit_update(again, BESIDE_A_NETWORK)
+
+    assert (answer.decision, after) == (Decision.STRIPPED, BESIDE_A_NETWORK)
+
+
+def test_such_a_key_cannot_change() -> None:
+    more = with_changes(BESIDE_A_NETWORK)
+    for section in more["spec"]["containers"][0]["resources"].values():
+        if "aliyun/erdma" in section:
+            section["aliyun/erdma"] = "2"
+
+    _, answer = admit_update(more, BESIDE_A_NETWORK)
+
+    assert ["translationRecordChanged"] == [finding.code.value for finding in answer.findings]
