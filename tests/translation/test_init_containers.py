@@ -44,10 +44,23 @@ OWN_GPU = driver_slice(
 )
 
 
-def hosted(document: Document, options: TranslationOptions) -> dict[str, str]:
+HCU = driver_slice(
+    "dra.hygon.com",
+    device(
+        shared=True,
+        attributes={"type": "hcu", "uuid": "0"},
+        capacity={"memory": amount("64Gi"), "cores": amount("120")},
+    ),
+)
+CHIP = "huawei.com/Ascend910B3"
+
+
+def hosted(
+    document: Document, options: TranslationOptions, *slices: ResourceSlice
+) -> dict[str, str]:
     """Init container to the container with the request that it uses."""
     hosts: dict[str, str] = {}
-    for claim in translation_of(document, None, options).claims:
+    for claim in translation_of(document, translation_snapshot(*slices), options).claims:
         users: dict[str, list[str]] = {}
         for use in claim.uses:
             users.setdefault(use.request, []).append(use.container)
@@ -130,6 +143,75 @@ CASES = (
 def test_an_init_container_reuses_the_request_of_a_container(case: Case) -> None:
     assert case.want == hosted(case.pod, SEPARATE)
     assert case.codes == tuple(finding_codes(translation_of(case.pod, None, SEPARATE).findings))
+
+
+def npus(count: int, *, name: str = "main", **amounts: int) -> Document:
+    """Return a container with NPUs; a share has the cores of its template."""
+    return container(name, {CHIP: count, **{f"{CHIP}-{key}": amounts[key] for key in amounts}})
+
+
+def dcus(count: int, *, name: str = "main", **amounts: int) -> Document:
+    """Return a container with DCUs: without memory or cores all of them."""
+    keys = {f"hygon.com/dcu{key}": amounts[key] for key in amounts}
+    return container(name, {"hygon.com/dcunum": count, **keys})
+
+
+OTHER_KINDS = (
+    Case(
+        "a share of an NPU is less than a whole one",
+        pod(npus(1), init=(npus(1, memory=16384, name="i"),)),
+        {"i": "main"},
+        SEES_MORE,
+    ),
+    Case(
+        "a whole NPU is more than a share",
+        pod(npus(1, memory=16384), init=(npus(1, name="i"),)),
+        {},
+        HELD,
+    ),
+    Case(
+        "of two init containers the smaller uses the whole NPU of the other",
+        pod(container(), init=(npus(1, memory=16384, name="i"), npus(1, name="j"))),
+        {"i": "j"},
+        (*HELD, *SEES_MORE),
+    ),
+    Case(
+        "all cores of a DCU are more than some",
+        pod(dcus(1, mem=16000, cores=50), init=(dcus(1, mem=8000, name="i"),)),
+        {},
+        HELD,
+    ),
+    Case(
+        "some cores of a DCU are less than all",
+        pod(dcus(1, mem=16000), init=(dcus(1, mem=8000, cores=50, name="i"),)),
+        {"i": "main"},
+        SEES_MORE,
+    ),
+    Case(
+        "an amount of memory of a DCU is less than all",
+        pod(dcus(1, cores=50), init=(dcus(1, mem=8000, cores=50, name="i"),)),
+        {"i": "main"},
+        SEES_MORE,
+    ),
+    Case(
+        "100 percent of a DCU and no key are the same",
+        pod(dcus(1, mem=8000), init=(dcus(1, mem=8000, cores=100, name="i"),)),
+        {"i": "main"},
+    ),
+)
+
+
+@pytest.mark.parametrize("options", [SEPARATE, LARGEST], ids=["separate", "largest"])
+@pytest.mark.parametrize("case", OTHER_KINDS, ids=lambda case: case.name)
+def test_without_an_amount_an_npu_or_dcu_is_requested_as_a_whole(
+    case: Case, options: TranslationOptions
+) -> None:
+    findings = translation_of(case.pod, translation_snapshot(HCU), options).findings
+
+    assert case.want == hosted(case.pod, options, HCU)
+    assert case.codes == tuple(
+        code for code in finding_codes(findings) if code in (*HELD, *SEES_MORE)
+    )
 
 
 class Merged(NamedTuple):

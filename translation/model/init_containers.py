@@ -327,7 +327,7 @@ def _raised_intent(app: Intent, init: Intent) -> Intent:
         exclusive=exclusive,
         memory=None if takes_all else max(memories, default=None),
         memory_percent=None if takes_all else max(percents, default=None),
-        cores_percent=max(app.cores_percent or 0, init.cores_percent or 0),
+        cores_percent=max(_cores(app), _cores(init)),
         paths={**app.paths, **_raised_paths(app, init)},
     )
 
@@ -342,7 +342,7 @@ def _raised_paths(app: Intent, init: Intent) -> Mapping[str, FieldPath]:
         paths["memory"] = init.path("memory")
         if "amount" in init.paths:
             paths["amount"] = init.path("amount")
-    if (init.cores_percent or 0) > (app.cores_percent or 0):
+    if _cores(init) > _cores(app):
         paths["cores"] = init.path("cores")
     return paths
 
@@ -367,8 +367,16 @@ def _amounts(intent: Intent) -> tuple[bool, Quantity, int, int]:
         intent.exclusive or intent.takes_all_memory,
         intent.memory or ZERO,
         intent.memory_percent or 0,
-        intent.cores_percent or 0,
+        _cores(intent),
     )
+
+
+def _cores(intent: Intent) -> int:
+    """Return the percent of each device's compute, as comparisons count it."""
+    if intent.cores_percent is None and intent.kind in (DeviceKind.NPU, DeviceKind.HCU):
+        # Their drivers give all of it by default, and other kinds have no share.
+        return 100
+    return intent.cores_percent or 0
 
 
 def _covers(larger: Intent, smaller: Intent) -> bool:
@@ -382,15 +390,13 @@ def _covers(larger: Intent, smaller: Intent) -> bool:
         return True
     if larger.exclusive is not smaller.exclusive:
         return False
-    return _covers_memory(larger, smaller) and (
-        (larger.cores_percent or 0) >= (smaller.cores_percent or 0)
-    )
+    return _covers_memory(larger, smaller) and _cores(larger) >= _cores(smaller)
 
 
 def _covers_memory(larger: Intent, smaller: Intent) -> bool:
     if larger.memory is None and larger.memory_percent is None:
         # All memory of a share, but of a MIG device only what its profile has.
-        return larger.kind is DeviceKind.GPU or smaller.memory is None
+        return larger.kind is not DeviceKind.MIG or smaller.memory is None
     if larger.memory is not None and smaller.memory is not None:
         return larger.memory >= smaller.memory
     return (larger.memory_percent or 0) >= (smaller.memory_percent or 101)
