@@ -92,17 +92,10 @@ def _claim_rejection(
         return None
     # That an earlier write is unsettled delays the Binding, and does not forbid it.
     candidate = Candidate(Consumer(member.uid, consumed.entry), member.node)
-    step = steps.next_bind_step(claim, consumed.uid, hold, candidate, is_unsettled=False)
-    if isinstance(step, Rejection):
-        return step
-    is_allocated = claim is not None and allocation_of(claim) is not None
-    results = () if is_allocated or hold is None else hold.allocation.devices.results or ()
-    foreign_drivers = sorted({result.driver for result in results} - drivers)
-    if not foreign_drivers:
-        return None
-    return unschedulable(
-        Code.DRIVER_NOT_OWNED, f"devices of {foreign_drivers[0]} are not given any more"
+    step = steps.next_bind_step(
+        claim, consumed.uid, hold, candidate, drivers=drivers, is_unsettled=False
     )
+    return step if isinstance(step, Rejection) else None
 
 
 def _consumer_rejection(claim: ResourceClaim | None, joining: int) -> Rejection | None:

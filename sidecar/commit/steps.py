@@ -5,7 +5,7 @@ or that was made twice, does no harm. The sidecar runs these steps against the A
 simulator of `make chaos` against one that delays, doubles and loses.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -88,6 +88,7 @@ def next_bind_step(
     hold: Hold | None,
     candidate: Candidate,
     *,
+    drivers: Collection[str],
     is_unsettled: bool,
     others: Sequence[Candidate] = (),
 ) -> ClaimWrite | Rejection | None:
@@ -98,6 +99,7 @@ def next_bind_step(
         uid: The UID of the claim that was reserved.
         hold: The devices that are promised to the claim.
         candidate: The pod, with the node that it will be bound to.
+        drivers: The drivers whose devices may be given now: the fence may have opened since the promise.
         is_unsettled: An earlier write, decided on this version of the claim, may be made yet.
         others: Other pods that wait to write the claim. One write reserves it for all that can have
             it, so that a claim with many pods is not written once for each.
@@ -124,6 +126,12 @@ def next_bind_step(
         return ClaimWrite(kind=Kind.RESERVE, claim=claim, entries=entries)
     if hold is None or candidate.consumer.pod_uid not in hold.pods:
         return unschedulable(Code.DEVICES_GONE, "the reserved devices are not free any more")
+    promised_drivers = {result.driver for result in hold.allocation.devices.results or ()}
+    foreign_drivers = sorted(promised_drivers.difference(drivers))
+    if foreign_drivers:
+        return unschedulable(
+            Code.DRIVER_NOT_OWNED, f"devices of {foreign_drivers[0]} are not given any more"
+        )
     # The finalizer is metadata, so it takes a write of its own before the one of the status.
     if not writes.has_finalizer(claim):
         return ClaimWrite(kind=Kind.PROTECT, claim=claim)

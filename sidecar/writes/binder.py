@@ -251,6 +251,7 @@ class Binder:
                         uid,
                         self._state.holds.get(uid),
                         candidate,
+                        drivers=self._state.drivers,
                         is_unsettled=self._is_unsettled(claim),
                         others=tuple(self._candidates.get(uid, {}).values()),
                     )

@@ -35,6 +35,7 @@ from sidecar.commit.writes import consumers
 from sidecar.plan.occupancy import counted_claim
 from testing.device_quotas import device_limit, quota
 from testing.sidecar.world import (
+    DRIVER,
     BrokenPromise,
     ClaimKey,
     Fault,
@@ -158,6 +159,7 @@ class PodWorld(World[Process]):
             key.uid,
             process.holds.get(key.uid),
             candidate_of(pod),
+            drivers={DRIVER},
             is_unsettled=claim is not None and process.unsettled.may_change(claim),
             others=[
                 candidate_of(other)

@@ -559,6 +559,7 @@ class GroupWorld(World[GroupProcess]):
                 uid,
                 process.holds.get(uid),
                 Candidate(Consumer(pod, self._entry(gang, pod, name)), NODES[process.node_of[pod]]),
+                drivers=DRIVERS,
                 is_unsettled=claim is not None and process.unsettled.may_change(claim),
                 others=[
                     Candidate(

@@ -39,6 +39,7 @@ from sidecar.commit.steps import Candidate, ClaimWrite, Kind
 from sidecar.commit.unsettled import UnsettledWrites
 from sidecar.commit.writes import FINALIZER, Consumer, Outcome, consumers, is_reserved_for
 
+DRIVER: Final = "gpu.example.com"
 EVENTS: Final = 800
 LEASE_S: Final = 15
 RENEW_DEADLINE_S: Final = 10.0
@@ -284,7 +285,7 @@ def candidate_of(pod: str) -> Candidate:
 def allocation_with(device: str) -> AllocationResult:
     """Return the allocation of one device."""
     result = DeviceRequestAllocationResult(
-        request="req-0", driver="gpu.example.com", pool="node", device=device
+        request="req-0", driver=DRIVER, pool="node", device=device
     )
     return AllocationResult(devices=DeviceAllocationResult(results=(result,)))
 

@@ -58,6 +58,31 @@ def reasons(status: Document) -> dict[str, tuple[str, str]]:
     }
 
 
+async def test_a_promised_device_is_not_written_once_the_fence_is_gone(tmp_path: Path) -> None:
+    """kube-scheduler may have given it to somebody else since."""
+    async with FakeApiServer() as server:
+        own(server, DRIVER)
+        put_fence(server, DRIVER)
+        publish(server, "node-1")
+        put_claim(server, "gpu-a")
+        pod = put_pod(server, "a", "gpu-a")
+        async with sidecar_beside(server, tmp_path, SidecarSettings()) as sidecar:
+            await until(lambda: bool(sidecar.state.drivers))
+            scheduler = FakeScheduler(sidecar.socket)
+            await scheduler.hello()
+            await scheduler.prefilter(pod)
+            scheduler.reserve(pod, "node-1")
+            await scheduler.call("postfilter", podUID="nobody")  # Brings the reservation.
+            assert sidecar.state.holds
+            server.remove(VALIDATING_ADMISSION_POLICY_BINDINGS, FENCE)
+            await until(lambda: not sidecar.state.drivers)
+
+            answer = await scheduler.prebind(pod)
+
+            assert (answer["verdict"], answer["code"]) == ("unschedulable", "driverNotOwned")
+            assert not sidecar.devices_of("gpu-a")
+
+
 @pytest.mark.parametrize(
     ("fence", "is_served", "expected"),
     [

@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from kube.api.core import Node
 from kube.api.meta import ObjectMeta, convert
@@ -31,6 +32,7 @@ GROUP = ResourceClaimConsumerReference(
     api_group="scheduling.k8s.io", resource="podgroups", name="ring", uid="uid-ring"
 )
 OTHER = {"resource": "pods", "name": "b", "uid": "uid-b"}
+DRIVERS = frozenset({"gpu.example.com"})
 HERE = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["node-1"]}]}
 ELSEWHERE = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["node-2"]}]}
 
@@ -69,7 +71,9 @@ def hold(step: Step = Step.RESERVED, pods: tuple[str, ...] = ("uid-a",)) -> Hold
 def bind(
     claim: ResourceClaim | None, promised: Hold | None = None, *, is_unsettled: bool = False
 ) -> Kind | Code | None:
-    step = next_bind_step(claim, "claim", promised, HERE_POD, is_unsettled=is_unsettled)
+    step = next_bind_step(
+        claim, "claim", promised, HERE_POD, drivers=DRIVERS, is_unsettled=is_unsettled
+    )
     if isinstance(step, ClaimWrite):
         return step.kind
     return step.code if isinstance(step, Rejection) else None
@@ -134,7 +138,9 @@ WAITING = tuple(
 def test_a_write_reserves_a_claim_for_all_that_wait_for_it(
     name: str, claim: ResourceClaim, promised: Hold | None, joining: list[str]
 ) -> None:
-    step = next_bind_step(claim, "claim", promised, HERE_POD, is_unsettled=False, others=WAITING)
+    step = next_bind_step(
+        claim, "claim", promised, HERE_POD, drivers=DRIVERS, is_unsettled=False, others=WAITING
+    )
 
     assert isinstance(step, ClaimWrite)
     assert [entry.uid for entry in step.entries] == ["uid-a", *joining], name
@@ -142,18 +148,45 @@ def test_a_write_reserves_a_claim_for_all_that_wait_for_it(
     assert [pod.uid for pod in reserved][-1 - len(joining) :] == ["uid-a", *joining]
 
 
+@pytest.mark.parametrize("finalizers", [(), (FINALIZER,)], ids=["to be protected", "protected"])
+def test_no_device_is_given_while_the_fence_of_its_driver_is_open(
+    finalizers: tuple[str, ...],
+) -> None:
+    """It was looked at when the device was promised, and the write came later."""
+    result = {"request": "gpu", "driver": "gpu.example.com", "pool": "p", "device": "gpu-0"}
+    allocation = convert({"devices": {"results": [result]}}, AllocationResult)
+    promised = replace(hold(), allocation=allocation)
+    claim = claim_with(finalizers=finalizers)
+
+    def step(*drivers: str) -> object:
+        return next_bind_step(
+            claim, "claim", promised, HERE_POD, drivers=drivers, is_unsettled=False
+        )
+
+    assert isinstance(step("gpu.example.com"), ClaimWrite)
+    rejection = step("nic.example.com")
+    assert isinstance(rejection, Rejection)
+    assert rejection.code is Code.DRIVER_NOT_OWNED
+
+
 def test_a_claim_of_a_group_has_one_entry_for_all_its_pods() -> None:
     members = [Candidate(Consumer(f"uid-{number}", GROUP), NODE) for number in range(300)]
     promised = hold(pods=tuple(member.consumer.pod_uid for member in members))
 
     step = next_bind_step(
-        claim_with(), "claim", promised, members[0], is_unsettled=False, others=members
+        claim_with(),
+        "claim",
+        promised,
+        members[0],
+        drivers=DRIVERS,
+        is_unsettled=False,
+        others=members,
     )
 
     assert isinstance(step, ClaimWrite)
     assert step.entries == (GROUP,)
     reserved = allocated(HERE, {"resource": "podgroups", "name": "ring", "uid": "uid-ring"})
-    last = next_bind_step(reserved, "claim", None, members[-1], is_unsettled=False)
+    last = next_bind_step(reserved, "claim", None, members[-1], drivers=DRIVERS, is_unsettled=False)
     assert last is None, "the group has it, and nothing is written for its other pods"
 
 
@@ -229,7 +262,9 @@ def test_pods_of_a_group_are_taken_out_together() -> None:
 )
 def test_what_the_end_of_an_allocation_means_for_the_devices(outcome: Outcome, want: Step) -> None:
     """A copy of a refused write may meet a fence that knows the holder, as in seed 10703 of `make chaos`."""
-    write = next_bind_step(claim_with(), "claim", hold(), HERE_POD, is_unsettled=False)
+    write = next_bind_step(
+        claim_with(), "claim", hold(), HERE_POD, drivers=DRIVERS, is_unsettled=False
+    )
     assert isinstance(write, ClaimWrite)
 
     ended = after(before(hold(), write), write, outcome)
