@@ -55,7 +55,9 @@ TABLE: Final[Table] = (
     annotation(MPS, KeyOutcome.DROPPED, "the driver shares a GPU itself", case="beside a share"),
 )
 
-_DECIMAL: Final = re.compile(r"\+?\d{0,3}\.?\d{1,12}(e[+-]?\d{1,2})?", re.ASCII | re.IGNORECASE)
+_DECIMAL: Final = re.compile(r"\+?\d{0,3}\.?\d{1,20}(e[+-]?\d{1,2})?", re.ASCII | re.IGNORECASE)
+"""A number that KAI parses: of 20 digits, as programs print one third, and exact in a Decimal as a
+percentage, so that many nines are not rounded to all of the memory."""
 _NUMBER: Final = re.compile(r"\d{1,10}", re.ASCII)
 
 

@@ -104,6 +104,9 @@ def test_a_list_of_separators_is_no_constraint_of_volcano() -> None:
         ("0.004", ["warning amountRoundedUp"]),
         ("+0.5", []),
         ("0.333", ["warning clamped"]),
+        # As Python prints 1 / 3 and 1 / 3000.
+        ("0.3333333333333333", ["warning clamped"]),
+        ("0.0003333333333333333", ["warning amountRoundedUp"]),
     ],
 )
 def test_fractions_as_kai_parses_them(text: str, want: list[str]) -> None:

@@ -6,14 +6,18 @@ import pytest
 
 from admission.pods import Decision
 from testing.builders import (
+    HAMI,
     admit,
     container,
     devices_of,
+    driver_slice,
     finding_codes,
     finding_texts,
+    hami_gpu,
     pod,
     translation_of,
     translation_outcome,
+    translation_snapshot,
 )
 from testing.documents import Document
 from translation.cluster.snapshot import TranslationOptions
@@ -95,11 +99,35 @@ def test_annotations_without_a_share_request_nothing() -> None:
     assert translation_outcome(document, options=ADOPTING) == Untouched()
 
 
+@pytest.mark.parametrize(
+    ("text", "want"),
+    [
+        ("0.3333333333333333", 33),
+        ("0.00033333333333333335", 1),
+        ("0.30000000000000000000", 30),
+        ("0." + "9" * 12, 99),
+        ("0." + "9" * 20, 99),
+        ("00." + "9" * 20, 99),
+        ("999." + "9" * 20 + "e-3", 99),
+        ("00000000000000000000099e-2", 99),
+    ],
+)
+def test_a_fraction_of_many_digits_is_in_percents_rounded_down(text: str, want: int) -> None:
+    snapshot = translation_snapshot(driver_slice(HAMI, hami_gpu("100Gi")))
+
+    (claim,) = translation_of(requesting(gpu_fraction=text), snapshot, ADOPTING).claims
+
+    (request,) = devices_of(claim)["requests"]
+    (alternative,) = request["firstAvailable"]
+    assert f"{want}Gi" == alternative["capacity"]["requests"]["memory"]
+
+
 REJECTED: tuple[tuple[Mapping[str, str], str], ...] = (
     ({"gpu_fraction": "1"}, "outOfRange metadata.annotations[gpu-fraction]"),
     ({"gpu_fraction": "0"}, "outOfRange metadata.annotations[gpu-fraction]"),
     ({"gpu_fraction": "1e1"}, "outOfRange metadata.annotations[gpu-fraction]"),
     ({"gpu_fraction": "abc"}, "outOfRange metadata.annotations[gpu-fraction]"),
+    ({"gpu_fraction": "0." + "3" * 21}, "outOfRange metadata.annotations[gpu-fraction]"),
     ({"gpu_fraction": "0." + "9" * 400}, "outOfRange metadata.annotations[gpu-fraction]"),
     ({"gpu_memory": "2Gi"}, "outOfRange metadata.annotations[gpu-memory]"),
     ({"gpu_memory": "-5"}, "outOfRange metadata.annotations[gpu-memory]"),
