@@ -359,12 +359,14 @@ def _selector_verdicts(node: NodeDevices, selectors: SelectorChain) -> tuple[int
 
 
 def _pool_key(pool: Pool) -> Hashable:
+    # A limit of consumers reads the use of a pool without devices, which name no driver here.
+    key = pool.id.driver, pool.names_no_node, pool.state
     if not pool.counter_sets and not pool.elsewhere:
-        return pool.state
+        return key
     # Devices on other nodes consume the same counters, so such a pool is unique.
     if pool.elsewhere:
-        return pool.state, id(pool)
-    return pool.state, tuple(
+        return *key, id(pool)
+    return *key, tuple(
         (
             name,
             tuple(

@@ -5,7 +5,9 @@ from collections.abc import Sequence
 import pytest
 
 from allocator.cluster.cluster import Cluster
+from allocator.cluster.equivalence import published_key
 from allocator.features.consumer_limits import ConsumerLimit, consumer_limits
+from allocator.model.devices import Pool, PoolId, PoolState
 from allocator.model.feature_gates import Features
 from allocator.model.outcome import DoesNotFit, Reason
 from allocator.model.plan import Plan
@@ -34,6 +36,7 @@ from testing.allocation.builders import (
 from testing.allocation.placing import usage
 
 GATES = Features()
+OTHER_DRIVER = "nic.example.com"
 SHARED = node_with(pool_of(*devices("a", "b", shared=True)))
 WHOLE = node_with(pool_of(*devices("a", "b")))
 
@@ -152,6 +155,58 @@ def test_nodes_with_equal_free_devices_differ_by_their_consumers() -> None:
     ranked_nodes = cluster.rank_nodes(cluster.resolve([claim(request())]))
 
     assert [name for name, _ in ranked_nodes.nodes] == ["idle"]
+
+
+@pytest.mark.parametrize(
+    ("expected", "drivers"),
+    [
+        pytest.param(["node-1"], {"node-1": OTHER_DRIVER, "node-2": DRIVER}, id="other first"),
+        pytest.param(["node-2"], {"node-1": DRIVER, "node-2": OTHER_DRIVER}, id="other last"),
+    ],
+)
+def test_what_an_incomplete_pool_has_in_use_counts_for_its_driver(
+    expected: Sequence[str], drivers: dict[str, str]
+) -> None:
+    """The nodes differ only in the driver of a pool that has no devices now."""
+    names = tuple(drivers)
+    broken_pools = {name: f"{name}-broken" for name in names}
+    cluster = Cluster(
+        slices=[slice_of(device("gpu", shared=True), pool=name, node=name) for name in names]
+        + [
+            slice_of(device("dev"), pool=broken_pools[name], node=name, driver=driver, count=2)
+            for name, driver in drivers.items()
+        ],
+        nodes=[node(name) for name in names],
+        claims=[
+            allocated_claim(result("dev", pool=broken_pools[name], driver=driver), name=name)
+            for name, driver in drivers.items()
+        ],
+        classes=classes(),
+        options=AllocatorOptions(consumer_limits={DRIVER: ConsumerLimit(per_node=2)}),
+    )
+
+    verdicts = cluster.verdicts(cluster.resolve([claim(*more(2))]))
+
+    assert expected == [name for name, outcome, _ in verdicts if isinstance(outcome, Plan)]
+
+
+def test_a_pool_without_devices_of_one_node_differs_from_one_of_many() -> None:
+    """The use of the latter counts against no limit of a node."""
+    keys = {
+        published_key(
+            node_with(
+                Pool(
+                    id=PoolId(DRIVER, "pool"),
+                    state=PoolState.INCOMPLETE,
+                    names_no_node=names_no_node,
+                )
+            ),
+            AllocatorOptions(),
+        )
+        for names_no_node in (True, False)
+    }
+
+    assert len(keys) == 2
 
 
 def pooled(
