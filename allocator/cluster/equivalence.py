@@ -16,6 +16,7 @@ from typing import Final
 import msgspec
 
 from allocator.compatibility.constraint import device_key as policy_device_key
+from allocator.compatibility.constraint import tombstone_key
 from allocator.model.devices import DeviceId, NodeDevices, Pool, PoolState, PublishedDevice
 from allocator.model.outcome import AttemptFailed
 from allocator.model.pools import targets_node
@@ -23,7 +24,6 @@ from allocator.model.requests import PendingClaims
 from allocator.model.selectors import DeviceField, SelectorChain, selector_chains
 from allocator.model.usage import DeviceUse, PoolUse, Usage
 from allocator.search.attempt import AllocatorOptions
-from kube.api.meta import encode
 from kube.api.resource import DeviceAttribute
 from kube.cel.scope import AnswersPending
 
@@ -170,7 +170,7 @@ def _tombstone_key(
     if not options.policies or name in places:
         return None
     tombstone = options.tombstones.get(DeviceId(pool.id.driver, pool.id.pool, name))
-    return None if tombstone is None else encode(tombstone.device)
+    return None if tombstone is None else tombstone_key(options.policies, pool, tombstone)
 
 
 def relevant_pools(

@@ -26,6 +26,7 @@ from allocator.model.plan import Plan
 from allocator.model.requests import PendingClaims, Request
 from allocator.model.usage import PoolUse, Usage
 from findings.text import shorten
+from kube.api.meta import encode
 
 MAX_DETAIL: Final = 512
 """Characters of one rejection; an event holds 1024."""
@@ -116,6 +117,21 @@ def device_key(policies: Sequence[CompiledPolicy], pool: Pool, device: Published
         if policy.is_enforced and policy.driver == pool.id.driver
     ]
     return tuple(keys) or None
+
+
+def tombstone_key(
+    policies: Sequence[CompiledPolicy], pool: Pool, tombstone: PublishedDevice
+) -> Hashable:
+    """Return all that verdicts of enforced policies depend on of a device that a pool publishes no more.
+
+    Its hardware counts by name among such devices, and by its number beside devices of the pool.
+    """
+    hardware_numbers = [
+        policy_pool(policy, pool).hardware_number(tombstone)
+        for policy in policies
+        if policy.is_enforced and policy.driver == pool.id.driver
+    ]
+    return encode(tombstone.device), tuple(hardware_numbers)
 
 
 class PolicyConstraint:

@@ -141,6 +141,11 @@ class PolicyPool:
         ]
         return device.profile.number, frozenset(sites)
 
+    def hardware_number(self, device: PublishedDevice) -> int | None:
+        """Return the number in `equivalence_key` of a device's hardware; None if the pool lacks it."""
+        name = None if counter_sets_of(device) else _hardware_name(self.policy, device)
+        return None if name is None else self._hardware.get(name)
+
     def _policy_device(self, device: PublishedDevice) -> PolicyDevice:
         profile = self.policy.profile(device)
         sites = self._sites(device)

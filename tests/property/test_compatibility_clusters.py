@@ -5,11 +5,12 @@ from random import Random
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from allocator.cluster.cluster import Cluster
 from allocator.compatibility.compile import CompiledPolicy, compile_policy
 from allocator.compatibility.pairs import evaluate_pair
-from allocator.model.devices import NodeDevices, PublishedDevice
+from allocator.model.devices import DeviceId, NodeDevices, PublishedDevice
 from allocator.model.outcome import AttemptFailed, BudgetExhausted, DoesNotFit
 from allocator.model.plan import Budget, Plan
 from allocator.model.usage import Usage
@@ -80,7 +81,32 @@ def clusters(start: int) -> Iterator[tuple[int, Objects, Cluster, Cluster]]:
         rules = AllocatorOptions(
             features=crowd_objects.features, policies=policies_, tombstones=tombstones
         )
+        if seed % 2:
+            crowd_objects = without_some_in_use(crowd_objects, rng)
+            bare = new(crowd_objects, AllocatorOptions(features=crowd_objects.features))
         yield seed, crowd_objects, new(crowd_objects, rules), bare
+
+
+def without_some_in_use(objects: Objects, rng: Random) -> Objects:
+    """The objects after some devices in use vanished from their slices."""
+    in_use_ids = {
+        DeviceId(result.driver, result.pool, result.device)
+        for claim in objects.allocated_claims
+        if claim.status is not None and claim.status.allocation is not None
+        for result in claim.status.allocation.devices.results or ()
+    }
+    slices = []
+    for slice_ in objects.slices:
+        spec = slice_.spec
+        published_devices = [
+            device
+            for device in spec.devices or ()
+            if DeviceId(spec.driver, spec.pool.name, device.name) not in in_use_ids
+            or rng.random() < 0.5
+        ]
+        spec = replace(spec, devices=tuple(published_devices) or None)
+        slices.append(replace(slice_, spec=spec))
+    return replace(objects, slices=tuple(slices))
 
 
 def new(objects: Objects, rules: AllocatorOptions) -> Cluster:
