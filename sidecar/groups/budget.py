@@ -18,7 +18,7 @@ from allocator.search.results import allocation, share_ids
 from kube.api.resource import ResourceClaim
 from sidecar.groups.places import PlannedClaim
 from sidecar.plan.occupancy import Occupancy, with_allocated
-from sidecar.plan.placement import NODE_STEPS, budget_for, with_allocation
+from sidecar.plan.placement import NODE_STEPS, budget_for, share_seed, with_allocation
 from sidecar.plan.snapshot import Snapshot
 from sidecar.plan.tenant_budget import Excesses, TenantBudget, closest, tenant_budget
 
@@ -158,7 +158,7 @@ class _Charging:
         features = self._cluster.options.features
         for index, claim in enumerate(share.pending.claims):
             result = allocation(
-                share.plan, index, share.pending, features, share_ids(claim.metadata.uid)
+                share.plan, index, share.pending, features, share_ids(share_seed(claim))
             )
             allocated_claim = with_allocation(claim, result)
             self._claims[claim_name(claim)] = PlannedClaim(

@@ -265,10 +265,19 @@ def _placement(plan: Plan, pending: PendingClaims, snapshot: Snapshot) -> Placem
     features = snapshot.cluster.options.features
     return Placement(
         allocations=tuple(
-            (claim, allocation(plan, index, pending, features, share_ids(claim.metadata.uid)))
+            (claim, allocation(plan, index, pending, features, share_ids(share_seed(claim))))
             for index, claim in enumerate(pending.claims)
         )
     )
+
+
+def share_seed(claim: ResourceClaim) -> str:
+    """Return the seed of the IDs of a claim's shares: other IDs for each allocation of the claim.
+
+    A share of an earlier allocation may be held back, and counts beside the new one. The version of a
+    claim changes with its deallocation.
+    """
+    return f"{claim.metadata.uid}/{claim.metadata.resource_version}"
 
 
 def _is_available(claim: ResourceClaim, node: Node) -> bool:
