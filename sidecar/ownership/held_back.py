@@ -204,12 +204,24 @@ def _share(
     return device.driver, device.pool, device.device, device.share_id
 
 
-def as_claim(held_claim: HeldBackClaim) -> ResourceClaim:
-    """Return a claim that holds the devices, as the search sees it."""
+def as_claim(
+    held_claim: HeldBackClaim, former_allocation: AllocationResult | None = None
+) -> ResourceClaim:
+    """Return a claim that holds the devices, as the search sees it.
+
+    Args:
+        former_allocation: The allocation of the devices, whose configuration they still have; None if
+            an earlier leader held them back, which reports no configuration.
+    """
     namespace, name = held_name(held_key(held_claim))
+    former = former_allocation.devices if former_allocation is not None else None
+    former_results = (former.results if former is not None else None) or ()
+    requests = {
+        _share(result): result.request for result in former_results if not result.admin_access
+    }
     results = tuple(
         DeviceRequestAllocationResult(
-            request="held-back",
+            request=requests.get(_share(device), "held-back"),
             driver=device.driver,
             pool=device.pool,
             device=device.device,
@@ -220,7 +232,8 @@ def as_claim(held_claim: HeldBackClaim) -> ResourceClaim:
         )
         for device in held_claim.devices
     )
-    allocation = AllocationResult(devices=DeviceAllocationResult(results=results))
+    config = former.config if former is not None else None
+    allocation = AllocationResult(devices=DeviceAllocationResult(results=results, config=config))
     return ResourceClaim(
         metadata=ObjectMeta(name=name, namespace=namespace, uid=held_claim.claim_uid),
         status=ResourceClaimStatus(allocation=allocation),

@@ -74,7 +74,9 @@ class EffectiveClaims:
         uid = held_claim.claim_uid
         earlier = takewhile(lambda other: other is not held_claim, self._held_back.of_claim(uid))
         uncounted_claim = without_counted(held_claim, self._allocation_now(uid), earlier)
-        return None if uncounted_claim is None else as_claim(uncounted_claim)
+        if uncounted_claim is None:
+            return None
+        return as_claim(uncounted_claim, self._held_back.former_allocation(held_claim))
 
     def _allocation_now(self, uid: str) -> AllocationResult | None:
         """Return a claim's allocation; its promised one if it has none yet."""

@@ -6,11 +6,11 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from allocator.pods.claims import Name
+from allocator.pods.claims import Name, allocation_of
 from kube.api.core import Node, Pod
 from kube.api.meta import rfc3339
 from kube.api.ownership import HeldBackClaim
-from kube.api.resource import ResourceClaim, ResourceSlice
+from kube.api.resource import AllocationResult, ResourceClaim, ResourceSlice
 from kube.logs import get_logger
 from sidecar.ownership import held_back
 from sidecar.ownership.held_back import DeviceName, HeldKey, held_key
@@ -57,6 +57,8 @@ class HeldBackDevices:
         """
         self.claims: Final[dict[HeldKey, HeldBackClaim]] = {}
         self._keys_of_claim: dict[str, list[HeldKey]] = {}
+        # Without those that an earlier leader held back.
+        self._former_allocations: dict[HeldKey, AllocationResult] = {}
         self._now = now
         self._timeout_s = limits.timeout_s
         self._most_per_namespace = limits.most_per_namespace
@@ -100,6 +102,10 @@ class HeldBackDevices:
         """Return the held parts of a claim, the earliest first."""
         return tuple(self.claims[key] for key in self._keys_of_claim.get(uid, ()))
 
+    def former_allocation(self, held_claim: HeldBackClaim) -> AllocationResult | None:
+        """Return the allocation of held devices; None if an earlier leader held them back."""
+        return self._former_allocations.get(held_key(held_claim))
+
     def exhausted_namespaces(
         self, slices: Mapping[Name, ResourceSlice], version: int, nodes: Mapping[str, Node]
     ) -> frozenset[str]:
@@ -121,7 +127,9 @@ class HeldBackDevices:
         """Hold back the devices of a claim that a pod may still use."""
         until = held_back.end_of(self._now(), self._timeout_s)
         held_claim = held_back.hold_back(pod, claim, until)
-        if held_claim is not None:
+        allocation = allocation_of(claim)
+        if held_claim is not None and allocation is not None:
+            self._former_allocations[held_key(held_claim)] = allocation
             log.info(
                 "devices.held_back",
                 pod=f"{held_claim.namespace}/{held_claim.pod}",
@@ -187,6 +195,7 @@ class HeldBackDevices:
         log.info("devices.given_again", pod=f"{held_claim.namespace}/{held_claim.pod}", why=why)
         key = held_key(held_claim)
         del self.claims[key]
+        self._former_allocations.pop(key, None)
         keys = self._keys_of_claim[held_claim.claim_uid]
         keys.remove(key)
         if not keys:
