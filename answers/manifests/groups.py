@@ -7,7 +7,6 @@ import msgspec
 
 from admission.pods import Decision
 from admission.routing import Bridge, route_pod
-from allocator.declarations.collect import collect_groups
 from allocator.declarations.group_claims import check_group_claims
 from allocator.declarations.model import Declaration, GroupName
 from allocator.declarations.pod_group import PodGroup
@@ -19,7 +18,7 @@ from allocator.simulation.group_attempt import obstacle
 from answers.manifests.simulate import build_request
 from answers.manifests.targets import pod_targets
 from answers.manifests.translate import TranslatedObject
-from answers.model.cluster_state import build_state, is_pending, is_running
+from answers.model.cluster_state import build_state, is_pending
 from answers.model.findings import namespace_of, reference
 from answers.model.inputs import Inputs
 from answers.model.kinds import STATE_KINDS
@@ -135,8 +134,7 @@ def _small_groups(
         for place in ((pod.metadata.namespace, pod.metadata.name) for pod in request.question.pods)
         if request.workload_of.get(place, f"Pod/{'/'.join(place)}") not in objects_without_group
     }
-    running = filter(is_running, state.pods.values())
-    for group in collect_groups(waiting, running, state.pod_groups).groups:
+    for group in state.declared_groups(waiting).groups:
         reason = obstacle(group)
         is_own = any(
             (pod.metadata.namespace, pod.metadata.name) in own_pods for pod in group.waiting
@@ -163,7 +161,7 @@ def _declared_groups(inputs: Inputs) -> Iterator[tuple[str, Finding]]:
     objects = merge_objects(inputs.state, inputs.manifests, inputs.namespace)
     views, _ = decode_objects(objects, STATE_KINDS, inputs.namespace)
     state = build_state(views)
-    groups = collect_groups(pods, filter(is_running, state.pods.values()), state.pod_groups)
+    groups = state.declared_groups(pods)
     for (_, name), fault in groups.faults.items():
         yield name, fault.nested_under(paths[name])
     by_name = {

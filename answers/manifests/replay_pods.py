@@ -7,7 +7,6 @@ from typing import Final
 import msgspec
 
 from allocator.cluster.cluster import Cluster
-from allocator.declarations.collect import collect_groups
 from allocator.declarations.model import DeclaredGroup
 from allocator.pods.claims import Name, allocation_of, claim_name, pod_claims, pod_name
 from allocator.pods.extended_resource_claim import (
@@ -57,7 +56,7 @@ def manifest_pods(pods: Iterable[Pod], state: ClusterState) -> ArrivingPods:
     left_out: dict[str, list[str]] = {}
     pods = tuple(pods)
     # A replay asks what other schedulers would do, so every declaration counts.
-    declared = collect_groups(pods, filter(is_running, state.pods.values()), state.pod_groups)
+    declared = state.declared_groups(pods)
     group_of = {
         (pod.metadata.namespace, pod.metadata.name): _replay_group(group)
         for group in declared.groups

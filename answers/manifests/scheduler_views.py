@@ -115,7 +115,6 @@ def build_views(
         is_joint: One scheduler places everything at once: that of the first pod.
     """
     policies = _enforced_policies(state)
-    groups = ignored_group_notes(question.pods, state)
     schedulers = dict.fromkeys(pod.spec.scheduler_name for pod in question.pods)
     ignoring = [name for name in schedulers if not support.evaluates_policies(name)]
     ignored = ignored_policy_notes(state, question.pods, support)
@@ -136,16 +135,14 @@ def build_views(
         first = next(iter(schedulers), None)
         with_policies = first is None or support.evaluates_policies(first)
         cluster = state.cluster(features, uniform_config_drivers, with_policies=with_policies)
-        notes = evaluated if with_policies else ignored
-        return SchedulerViews(cluster=cluster, notes=(*groups, *notes))
+        return SchedulerViews(cluster=cluster, notes=ignored if not with_policies else evaluated)
     cluster = state.cluster(features, uniform_config_drivers)
     is_alike = not policies and not cluster.options.consumer_limits
     other_views = {}
     if ignoring and not is_alike:
         plain = state.cluster(features, uniform_config_drivers, with_policies=False)
         other_views = dict.fromkeys(ignoring, plain)
-    notes = (*groups, *ignored, *evaluated)
-    return SchedulerViews(cluster=cluster, other_views=other_views, notes=notes)
+    return SchedulerViews(cluster=cluster, other_views=other_views, notes=(*ignored, *evaluated))
 
 
 def ignored_group_notes(pods: Sequence[Pod], state: ClusterState) -> tuple[str, ...]:

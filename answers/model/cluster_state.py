@@ -82,15 +82,23 @@ class ClusterState(msgspec.Struct, frozen=True, kw_only=True):
         }
         return msgspec.structs.replace(self, classes=classes)
 
+    def declared_groups(self, waiting: Sequence[Pod]) -> PodGroups:
+        """Return the groups of pods that wait for a node, as they declare them.
+
+        Args:
+            waiting: The pods; those of the state belong to the groups if they run.
+        """
+        return collect_groups(waiting, filter(is_running, self.pods.values()), self.pod_groups)
+
     def groups(self, waiting: Sequence[Pod], *, are_new: bool = False) -> PodGroups:
         """Return the groups of pods that wait for a node, as their schedulers read them.
 
         Args:
-            waiting: The pods; those of the state belong to the groups if they run.
+            waiting: The pods, as in `declared_groups`.
             are_new: They have not been admitted, so that the gangs of the bridge's pods will be adopted.
         """
         readers = without_ignored_groups(waiting, self.bridge_scheduler, are_adopted=are_new)
-        return collect_groups(readers, filter(is_running, self.pods.values()), self.pod_groups)
+        return self.declared_groups(readers)
 
     def rules(
         self,

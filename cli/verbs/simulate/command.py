@@ -27,7 +27,12 @@ from answers.cluster.quota_status import unenforced_notes
 from answers.cluster.why import with_advice
 from answers.manifests.documents import simulation_answer
 from answers.manifests.removal import RemovedPod, remove_pods
-from answers.manifests.scheduler_views import build_views, routed_question, scheduler_support
+from answers.manifests.scheduler_views import (
+    build_views,
+    ignored_group_notes,
+    routed_question,
+    scheduler_support,
+)
 from answers.manifests.second_check import find_denials
 from answers.manifests.simulate import (
     SimulationRequest,
@@ -212,6 +217,7 @@ def simulate(
     notes = (
         *(() if lacks_devices else plugin_notes(offers)),
         *gate_notes(state.slices, features),
+        *ignored_group_notes(request.question.pods, state),
         *views.notes,
         *contradiction_notes(cluster.usage),
         *unenforced_notes(state, {pod.namespace for pod in answer.pods}),
