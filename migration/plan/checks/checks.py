@@ -361,8 +361,8 @@ def _missing_devices(
 
     Other devices of the node, such as NICs, count for no driver but their own.
     """
+    counts = {name: len(devices) for name, devices in by_driver.items()}
     for driver, least in expected.items():
-        counts = {name: len(devices) for name, devices in by_driver.items()}
         device_count = counts.get(driver, 0) if driver else sum(counts.values())
         if device_count < least:
             of_driver = f" of {driver}" if driver else ""
