@@ -15,7 +15,6 @@ from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from itertools import islice
 from typing import Final, NamedTuple, TypeVar
 
 from kube.cel.device import NamedDevice
@@ -138,16 +137,25 @@ class _Request:
     def is_complete(self) -> bool:
         return not self._left
 
-    def next_question(self, share_s: float) -> Question:
-        """Return the next slice."""
+    def next_question(self, share_s: float, store: AnswerStore) -> Question | None:
+        """Return the next slice, without devices whose verdicts are kept by now; None if nothing is left of it."""
         expression, environment, projections = self._left[0]
-        size, count = 0, 0
-        for projection in projections:
-            size += len(projection)
-            if size > MAX_PROJECTION_BYTES:
-                break
-            count += 1
-        return Question(expression, environment, tuple(islice(projections, count)), share_s)
+        key = digest(expression, environment)
+        answers = store.find(key, self.tenant, self.question)
+        verdicts = answers.verdicts if answers is not None else {}
+        size, asked = 0, list[bytes]()
+        while projections:
+            projection = projections[0]
+            if projection not in verdicts:
+                size += len(projection)
+                if size > MAX_PROJECTION_BYTES:
+                    break
+                asked.append(projection)
+            projections.popleft()
+        projections.extendleft(reversed(asked))
+        if answers is not None and not asked:
+            return None
+        return Question(expression, environment, tuple(asked), share_s)
 
     def advance(self, count: int) -> None:
         """Take note that so many projections of the last slice are answered."""
@@ -306,7 +314,10 @@ class WorkerEngine:
 
     async def _answer_slice(self, request: _Request) -> None:
         """Have the next questions of a request answered, for a share of time."""
-        question = request.next_question(SHARE_S if len(self._queue) else ALONE_S)
+        question = request.next_question(SHARE_S if len(self._queue) else ALONE_S, self._store)
+        if question is None:  # Another request has asked it since.
+            request.end_slice()
+            return
         key = digest(question.expression, question.environment)
         if self._store.stop_reason(key) is not None:
             request.skip()

@@ -279,6 +279,33 @@ async def test_whoever_does_not_wait_any_more_is_not_answered() -> None:
             verdicts_here(long("true"), devices)
 
 
+async def test_demands_of_the_same_verdicts_are_evaluated_once() -> None:
+    """Pods of one workload ask the same questions, while the worker is at the first of them."""
+    devices = [gpu(number) for number in range(100)]
+    charges: dict[str, list[float]] = {"first": [], "second": [], "to compile": []}
+    async with worker() as process:
+        engine = process.engine.deferring()
+        expression = long(f'{A}.serial == "none"')
+        await process.ask(expression, devices[:1])
+        with evaluating(engine=engine, tenant="team-a"), pytest.raises(AnswersPending):
+            verdicts_here(expression, devices)
+        compiled_only = Demand()
+        compiled_only.add(expression, Environment.STORED)
+
+        async with asyncio.TaskGroup() as group:
+            for name, demand in zip(
+                charges, (engine.demand, engine.demand, compiled_only), strict=True
+            ):
+                charge = charges[name].append
+                group.create_task(process.engine.answer(demand, tenant="team-a", charge=charge))
+        before = process.demands
+        verdicts = await process.ask(expression, devices)
+
+    assert verdicts == [False] * 100
+    assert process.demands == before
+    assert [len(charged) for charged in charges.values()] == [1, 0, 0]
+
+
 async def test_nothing_is_kept_of_a_demand_that_nobody_waits_for() -> None:
     engine = WorkerEngine()  # It does not run: another demand takes long.
     first, *others = (engine.submit(Demand(), tenant="team-a") for _ in range(100))
