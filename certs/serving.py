@@ -215,7 +215,8 @@ def _server_tls_context(
     descriptor = os.memfd_create("serving-certificate", os.MFD_CLOEXEC)
     try:
         with os.fdopen(os.dup(descriptor), "wb") as file:
-            file.write(certificate.key + certificate.certificate)
+            # A key needs no newline at its end.
+            file.write(certificate.key + b"\n" + certificate.certificate)
         context.load_cert_chain(f"/proc/self/fd/{descriptor}")
         if client_authorities is not None:
             context.verify_mode = ssl.CERT_REQUIRED
@@ -245,5 +246,17 @@ def peer_names(certificate: Mapping[str, Any]) -> frozenset[str]:
 
 
 def client_tls_context(authority: bytes) -> ssl.SSLContext:
-    """Return the TLS context of a client that trusts an authority, given as PEM."""
-    return ssl.create_default_context(cadata=authority.decode())
+    """Return the TLS context of a client that trusts authorities.
+
+    Args:
+        authority: Their certificates as PEM; comments between them, in whatever encoding, do not count.
+
+    Raises:
+        CertificateError: It cannot be read.
+    """
+    try:
+        certificates = x509.load_pem_x509_certificates(authority)
+    except ValueError as error:
+        raise CertificateError(f"not the certificates of authorities: {error}") from error
+    encoded = (one.public_bytes(serialization.Encoding.PEM) for one in certificates)
+    return ssl.create_default_context(cadata=b"".join(encoded).decode())

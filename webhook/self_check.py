@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable
 
+from certs.authority import CertificateError
 from certs.serving import ServingCertificate, client_tls_context
 from kube.logs import get_logger
 from webhook.endpoint import Endpoint
@@ -48,7 +49,7 @@ class SelfCheck:
             try:
                 async with asyncio.timeout(self._every_s):
                     self._problem = await self._call()
-            except (OSError, TimeoutError) as error:  # ssl.SSLError is an OSError.
+            except (CertificateError, OSError, TimeoutError) as error:  # ssl.SSLError is an OSError.
                 self._problem = str(error) or "timed out"
                 log.warning("endpoint.unreachable", error=self._problem)
             await asyncio.sleep(self._retry_s if self._problem else self._every_s)

@@ -6,6 +6,7 @@ from binascii import Error as Base64Error
 from collections.abc import Awaitable, Callable
 from typing import Final
 
+from certs.authority import CertificateError
 from certs.serving import client_tls_context
 from process.certificates.certificates import RegisteredWebhook
 
@@ -29,6 +30,6 @@ async def check_endpoint(webhook: RegisteredWebhook) -> str:
         writer.close()
     except TimeoutError:
         return f"{host}:{port}: no connection within {TIMEOUT_S:g} s"
-    except (OSError, ValueError, Base64Error) as error:  # ssl.SSLError is an OSError.
+    except (CertificateError, OSError, Base64Error) as error:  # ssl.SSLError is an OSError.
         return f"{host}:{port}: {error}"
     return ""

@@ -136,6 +136,24 @@ async def test_a_client_of_the_authority_trusts_the_certificate() -> None:
         await close(connection)
 
 
+@pytest.mark.parametrize("comment", ["# Société\n".encode(), "# Société\n".encode("latin-1")])
+async def test_comments_and_a_key_without_a_newline_are_served_and_trusted(comment: bytes) -> None:
+    issued = fresh_certificate()
+    serving = ServingCertificate.read(
+        comment + issued.certificate, issued.key.rstrip(), comment + issued.authority + comment
+    )
+    async with echo_server(Listener(serving)) as port:
+        connection = await connect(port, serving)
+
+        assert await exchange(connection) == b"hello\n"
+        await close(connection)
+
+
+def test_a_client_needs_certificates_of_authorities() -> None:
+    with pytest.raises(CertificateError, match="not the certificates of authorities"):
+        client_tls_context(b"# none\n")
+
+
 async def test_new_connections_get_the_new_certificate_and_open_ones_continue() -> None:
     first, second = fresh_certificate(), fresh_certificate()
     listener = Listener(first)

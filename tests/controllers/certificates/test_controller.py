@@ -859,6 +859,8 @@ async def test_an_endpoint_answers_if_the_ca_bundle_trusts_its_certificate(
         assert "verify failed" in await check_endpoint(registered(foreign))
         assert await check_endpoint(registered(""))
         assert await check_endpoint(registered("%"))
+        comment = b64encode("# Société\n".encode()).decode()
+        assert "not the certificates" in await check_endpoint(registered(comment))
 
 
 # --- the caBundle ---------------------------------------------------------------------------------
