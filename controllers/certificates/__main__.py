@@ -153,6 +153,7 @@ def build_collectors(
             certificates.is_published,
             certificates.clock_skew,
             watch.is_current,
+            keeps_authorities=certificates.keeps_authorities,
         ),
         PathKeyCollector(certificates.path_keys),
     )

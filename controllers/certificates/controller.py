@@ -170,6 +170,11 @@ class CertificateController:
         """Return the lead of this clock over the API server's, as last measured."""
         return self._clock_skew
 
+    @property
+    def keeps_authorities(self) -> bool:
+        """True if it issues certificates, and writes their authorities into the caBundles."""
+        return self._settings.certificates.directory is None
+
     def trusted_count(self) -> int:
         """Return the number of trusted authorities; more than one during a rotation."""
         return len(self._authorities.trusted)
@@ -224,7 +229,7 @@ class CertificateController:
 
     async def _reconcile(self, _key: str) -> float:
         """Take the steps that are due; return when to look again."""
-        if self._settings.certificates.directory is None:
+        if self.keeps_authorities:
             await self._reconcile_authorities()
             await self._reconcile_serving_certificate()
             await self._publish()

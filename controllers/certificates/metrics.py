@@ -21,6 +21,8 @@ class CertificateAuthorityCollector(Collector):
         is_current: Callable[[], bool],
         clock_skew: Callable[[], timedelta],
         configurations: Callable[[], Mapping[str, bool]],
+        *,
+        keeps_authorities: bool,
     ) -> None:
         """Show a rotation.
 
@@ -29,24 +31,28 @@ class CertificateAuthorityCollector(Collector):
             is_current: Returns True if every caBundle holds exactly these.
             clock_skew: Returns the time by which the clock is ahead of the API server's.
             configurations: Kind of webhook configuration to whether it is as it has to be.
+            keeps_authorities: The controller issues certificates. Otherwise others do, such as cert-manager, and
+                nothing is known of authorities and caBundles.
         """
         self._trusted = trusted_count
         self._is_current = is_current
         self._clock_skew = clock_skew
         self._configurations = configurations
+        self._keeps_authorities = keeps_authorities
 
     def collect(self) -> Iterator[Metric]:
-        """Yield four gauges."""
-        yield GaugeMetricFamily(
-            "drawbridge_trusted_certificate_authorities",
-            "Certificate authorities that are trusted; more than one during a rotation.",
-            value=self._trusted(),
-        )
-        yield GaugeMetricFamily(
-            "drawbridge_ca_bundle_current",
-            "Whether every caBundle holds exactly the trusted authorities (1) or not (0).",
-            value=float(self._is_current()),
-        )
+        """Yield four gauges, or two where others issue certificates."""
+        if self._keeps_authorities:
+            yield GaugeMetricFamily(
+                "drawbridge_trusted_certificate_authorities",
+                "Certificate authorities that are trusted; more than one during a rotation.",
+                value=self._trusted(),
+            )
+            yield GaugeMetricFamily(
+                "drawbridge_ca_bundle_current",
+                "Whether every caBundle holds exactly the trusted authorities (1) or not (0).",
+                value=float(self._is_current()),
+            )
         yield GaugeMetricFamily(
             "drawbridge_clock_skew_seconds",
             "How far this clock is ahead of the API server's. Beyond an hour no certificate changes.",

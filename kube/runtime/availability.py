@@ -14,20 +14,25 @@ class Availability:
     Attributes:
         is_available: False where the API server said last that there is no such resource, as without
             its definition, or that it is not ours to read. While it gives no answer that still counts.
+        is_served: False where it said last that there is no such resource.
     """
 
     def __init__(self) -> None:
         self.is_available = True
+        self.is_served = True
         self._refusals = 0
 
     def answered(self) -> None:
         """Note that a list was answered."""
         self.is_available = True
+        self.is_served = True
         self._refusals = 0
 
     def failed(self, status: int) -> None:
         """Note a failure by its HTTP status, 0 without an answer."""
         self._refusals = self._refusals + 1 if status == 403 else 0
+        if status in {403, 404}:
+            self.is_served = status == 403
         if status == 404 or self._refusals == REFUSALS:
             self.is_available = False
 

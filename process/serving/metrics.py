@@ -23,6 +23,8 @@ from kube.runtime.informers import Informer, InformerFactory
 from kube.runtime.work_queue import WorkQueue
 
 _Measured = GaugeMetricFamily | CounterMetricFamily
+_Informers = dict[str, list[Informer]]
+_CacheMeasure = tuple[type[_Measured], str, str, _Informers, Callable[[list[Informer]], float]]
 
 
 SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
@@ -30,45 +32,55 @@ SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.
 
 
 class CacheCollector(Collector):
-    """Shows the progress of the informers of a process, by resource."""
+    """Shows the progress of the informers of a process, by resource.
+
+    A resource that the cluster does not have, such as one of another project, has no state and no age.
+    """
 
     def __init__(self, factory: InformerFactory) -> None:
         self._factory = factory
 
     def collect(self) -> Iterator[Metric]:
         """Yield three gauges and a counter; several informers of a resource are one sample."""
-        by_resource: dict[str, list[Informer]] = {}
+        by_resource: _Informers = {}
+        served: _Informers = {}
         for informer in self._factory.informers:
             by_resource.setdefault(informer.resource.plural, []).append(informer)
-        metrics: Sequence[tuple[type[_Measured], str, str, Callable[[list[Informer]], float]]] = (
+            if informer.availability.is_served:
+                served.setdefault(informer.resource.plural, []).append(informer)
+        metrics: Sequence[_CacheMeasure] = (
             (
                 GaugeMetricFamily,
                 "synced",
                 "Whether the initial list of the resource is complete (1) or not (0).",
+                served,
                 lambda informers: float(all(informer.synced.is_set() for informer in informers)),
             ),
             (
                 GaugeMetricFamily,
                 "age_seconds",
                 "Seconds since the last response or event from the API server.",
+                served,
                 lambda informers: max(informer.contact_age_s for informer in informers),
             ),
             (
                 GaugeMetricFamily,
                 "objects",
                 "Objects in the cache.",
+                by_resource,
                 lambda informers: sum(map(len, informers)),
             ),
             (
                 CounterMetricFamily,
                 "decode_errors",
                 "Total objects that could not be decoded.",
+                by_resource,
                 lambda informers: sum(informer.decode_errors for informer in informers),
             ),
         )
-        for family, name, help_text, measure in metrics:
+        for family, name, help_text, measured, measure in metrics:
             metric = family(f"drawbridge_cache_{name}", help_text, labels=("resource",))
-            for resource, informers in sorted(by_resource.items()):
+            for resource, informers in sorted(measured.items()):
                 metric.add_metric((resource,), measure(informers))
             yield metric
 

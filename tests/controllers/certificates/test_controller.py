@@ -36,6 +36,7 @@ from controllers.certificates.patches import (
     rules_patch,
     serving_document,
 )
+from controllers.certificates.metrics import CertificateAuthorityCollector
 from controllers.certificates.path_keys import PATHS
 from controllers.certificates.serving import needs_renewal, seconds_to_check
 from controllers.certificates.settings import CertificateControllerSettings, Settings
@@ -811,12 +812,27 @@ async def test_with_certificates_of_others_only_paths_and_rules_are_written(
         SETTINGS,
         certificates=msgspec.structs.replace(SETTINGS.certificates, directory="/certificate"),
     )
-    async with keeping(server, settings=foreign):
+    async with keeping(server, settings=foreign) as controller:
         await until(lambda: rules_of(server) == FILLED)
+        assert not controller.keeps_authorities
 
     (secret,) = server.objects(SECRETS)
     assert secret["metadata"]["name"] == CERTIFICATES.path_secret
     assert set(bundles(written(server))) == {None}
+
+
+@pytest.mark.parametrize("keeps_authorities", [True, False])
+def test_nothing_is_shown_of_authorities_that_others_keep(*, keeps_authorities: bool) -> None:
+    """With cert-manager no caBundle is what the controller would write, and nothing is wrong."""
+    collector = CertificateAuthorityCollector(
+        lambda: 0, lambda: False, timedelta, dict, keeps_authorities=keeps_authorities
+    )
+
+    names = {metric.name for metric in collector.collect()}
+
+    assert ("drawbridge_ca_bundle_current" in names) is keeps_authorities
+    assert ("drawbridge_trusted_certificate_authorities" in names) is keeps_authorities
+    assert "drawbridge_webhook_configuration_current" in names
 
 
 def test_a_patch_of_rules_does_not_damage_a_list_that_changed_in_between() -> None:

@@ -24,6 +24,7 @@ from kube.runtime.informers import (
     wait_synced,
 )
 from kube.runtime.stores import Handler, Key
+from process.serving.metrics import CacheCollector
 from testing.documents import api_object
 from testing.fake_api_server import FakeApiServer, running, until
 
@@ -569,6 +570,12 @@ async def test_a_resource_that_is_not_served_is_logged_once_and_again_after_it_w
         assert [(log["event"], log["status"]) for log in logs] == [("watch.failed", 404)]
 
 
+def shown_of_caches(factory: InformerFactory) -> set[str]:
+    """Return the names of the metrics with a sample."""
+    metrics = CacheCollector(factory).collect()
+    return {metric.name.removeprefix("drawbridge_cache_") for metric in metrics if metric.samples}
+
+
 async def test_a_resource_is_available_again_once_it_is_served() -> None:
     async with FakeApiServer() as server, server.client() as client:
         factory = InformerFactory(client, settings=QUICK)
@@ -577,10 +584,12 @@ async def test_a_resource_is_available_again_once_it_is_served() -> None:
         server.fail(404, times=10**6, matches=lambda _: not served.is_set())
         async with running(factory.run):
             await until(lambda: not pods.is_available)
+            assert shown_of_caches(factory) == {"objects", "decode_errors"}
             served.set()
             await until(pods.synced.is_set)
 
             assert pods.is_available
+            assert shown_of_caches(factory) == {"objects", "decode_errors", "synced", "age_seconds"}
 
 
 async def test_a_watch_that_breaks_without_an_event_is_no_failure_if_it_lasted() -> None:
