@@ -362,7 +362,11 @@ func (c *Client) greet(ctx context.Context) State {
 		c.reservations.greeted(answer.Instance)
 		c.reservations.answered(answer.Instance, answer.Acknowledged, hello.Unreserved)
 		c.usualPods.take(answer.Instance, answer.UsualPods)
-		c.recover(answer)
+		if answer.Blocked != "" {
+			c.lose(times, answer.Blocked)
+		} else {
+			c.recover(answer)
+		}
 		return State{Ready: true, Leads: true}
 	case status == http.StatusOK:
 		state := c.lose(times, answer.Message)

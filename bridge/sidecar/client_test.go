@@ -364,6 +364,32 @@ func TestASidecarThatIsNotReadyIsNotAskedUntilItIs(t *testing.T) {
 	must(t, ask(t, client))
 }
 
+func TestWhileOtherCallsAreBlockedNothingIsTriedAgain(t *testing.T) {
+	server := sidecartest.Start(t)
+	client := greeted(t, server)
+	woken := 0
+	client.OnRecovery(func() { woken++ })
+	blocked := sidecartest.Reply{Body: map[string]any{"ready": true, "leads": true, "blocked": "gates differ"}}
+	server.Say("hello", blocked, blocked, sidecartest.Reply{})
+
+	for range 2 {
+		if state := client.Greet(t.Context()); !state.Ready || !state.Leads {
+			t.Errorf("got %+v, want a sidecar that the scheduler keeps", state)
+		}
+		if err := ask(t, client); !errors.Is(err, sidecar.ErrUnavailable) || !strings.Contains(err.Error(), "gates differ") {
+			t.Errorf("got %v, want the reason, without a call", err)
+		}
+	}
+	if woken != 0 || len(server.Requests("prefilter")) != 0 {
+		t.Errorf("pods were tried again %d times", woken)
+	}
+	client.Greet(t.Context())
+	must(t, ask(t, client))
+	if woken != 1 {
+		t.Errorf("pods were tried again %d times, want once", woken)
+	}
+}
+
 func TestTheClientStopsFollowingASidecarThatDoesNotLead(t *testing.T) {
 	server := sidecartest.Start(t)
 	client := greeted(t, server)

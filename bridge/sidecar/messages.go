@@ -78,6 +78,8 @@ type helloAnswer struct {
 	Drivers []string `json:"drivers"`
 	// UsualPods is how they changed on the nodes; nil where pods without claims are not scored.
 	UsualPods *UsualPods `json:"usualPods"`
+	// Blocked is why every other call would get status 503 although the sidecar is ready; empty if none would.
+	Blocked string `json:"blocked"`
 }
 
 // PreFilterRequest asks where a pod fits.

@@ -35,8 +35,8 @@ class WorkQueue(Generic[K]):
         self.retried = 0
 
     def __len__(self) -> int:
-        """Return the number of waiting keys."""
-        return len(self._waiting)
+        """Return the number of waiting keys, without those that wait behind themselves."""
+        return len(self._waiting - self._active)
 
     @property
     def active(self) -> int:

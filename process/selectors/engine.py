@@ -209,6 +209,7 @@ class WorkerEngine:
         self._worker: WorkerProcess | None = None
         # When workers were lost, by the tenant whose expressions did it; empty where nobody's did.
         self._losses: OrderedDict[str, deque[float]] = OrderedDict()
+        self._has_ended = False
 
     def deferring(self, *, charges_demand: bool = False) -> DeferringEngine:
         """Return the engine of one attempt.
@@ -236,7 +237,8 @@ class WorkerEngine:
     ) -> asyncio.Future[Answered]:
         """Have a demand answered; the future is done when it is, or when there is no worker for it.
 
-        Whoever cancels the future gives it up. What was answered by then is kept.
+        Whoever cancels the future gives it up. What was answered by then is kept. After the end of `run` nothing is
+        answered, so that no thread waits for ever while the process ends.
 
         Args:
             tenant: Takes turns with others, and is charged for what is kept.
@@ -244,6 +246,9 @@ class WorkerEngine:
             charge: Called with the CPU seconds of the worker as it uses them, also for what is given up.
         """
         request = _Request(demand, tenant, question, charge)
+        if self._has_ended:
+            request.finish(is_complete=False)
+            return request.answered
         self._queue.put(tenant, request)
         # What nobody waits for does not stay behind one that takes minutes.
         request.answered.add_done_callback(lambda _: self._queue.discard(tenant, request))
@@ -288,6 +293,7 @@ class WorkerEngine:
                 elif not request.answered.done():
                     self._queue.put_first(tenant, request)
         finally:
+            self._has_ended = True
             await self.close()
             while (left := self._queue.take()) is not None:
                 left[1].finish(is_complete=False)

@@ -13,6 +13,7 @@ from typing import Final, NamedTuple, Protocol, TypeVar
 
 import msgspec
 from aiohttp import hdrs, web
+from msgspec import structs
 
 from kube.api import meta
 from kube.logs import get_logger
@@ -123,7 +124,10 @@ class SchedulerServer:
         if service is None:
             return _response(HelloAnswer(message=self._session.problem()))
         greeting = await _read(request, HelloRequest)
-        return _response(await service.hello(greeting))
+        answer = await service.hello(greeting)
+        # Such as feature gates that differ: the scheduler goes on with other pods.
+        blocked = self._session.problem() if answer.ready else ""
+        return _response(structs.replace(answer, blocked=blocked))
 
     async def _reservations(self, _: web.BaseRequest) -> web.Response:
         """Answer with the reserved and held devices, for people; it changes nothing."""

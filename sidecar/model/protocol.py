@@ -381,6 +381,7 @@ class HelloAnswer(Answer, frozen=True, kw_only=True):
         drivers: The drivers whose devices are given. Pods with devices of other drivers neither
             help nor hinder a pod, so the plugin does not ask what becomes possible without them.
         usual_pods: The slots of nodes that the plugin may not know; None if pods without claims are not scored.
+        blocked: The reason that every other call gets status 503 although the sidecar is ready; empty if none does.
     """
 
     leads: bool = False
@@ -388,6 +389,7 @@ class HelloAnswer(Answer, frozen=True, kw_only=True):
     wakeups: int = 0
     drivers: tuple[str, ...] = ()
     usual_pods: UsualPods | None = None
+    blocked: str = ""
 
 
 class ScoredNode(Message, frozen=True, kw_only=True):

@@ -74,3 +74,4 @@ async def test_a_scheduler_keeps_a_sidecar_whose_gates_differ(tmp_path: Path) ->
             answer = await FakeScheduler(sidecar.socket).hello()
 
             assert (answer["ready"], answer["leads"]) == (True, True)
+            assert answer["blocked"] == "feature gates differ"

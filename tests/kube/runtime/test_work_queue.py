@@ -37,7 +37,9 @@ async def test_a_key_that_is_added_while_it_is_processed_is_processed_again() ->
     queue_.add("a")
 
     assert await is_empty(queue_)
+    assert len(queue_) == 0  # It does not wait for others.
     queue_.forget("a")
+    assert len(queue_) == 1
     assert await queue_.get() == "a"
 
 

@@ -509,6 +509,21 @@ async def test_a_thread_that_nobody_waits_for_waits_for_the_worker() -> None:
         assert await asyncio.to_thread(ask, Meter()) == [True]
 
 
+async def test_a_thread_does_not_wait_once_the_engine_has_ended() -> None:
+    """Else it would hold up the end of its process, which waits for its threads."""
+    async with worker() as process:
+        assert await process.says("honest") is True
+    blocking = process.engine.blocking()
+
+    def ask() -> None:
+        with evaluating(engine=blocking, tenant="team-a"):
+            verdicts_here(long(EXPRESSIONS[0]))
+
+    with pytest.raises(AnswersPending):
+        async with asyncio.timeout(20):
+            await asyncio.to_thread(ask)
+
+
 async def test_a_thread_asks_for_no_more_than_its_budget() -> None:
     devices = [gpu(number) for number in range(500)]
     async with worker() as process:
