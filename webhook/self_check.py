@@ -49,7 +49,8 @@ class SelfCheck:
             try:
                 async with asyncio.timeout(self._every_s):
                     self._problem = await self._call()
-            except (CertificateError, OSError, TimeoutError) as error:  # ssl.SSLError is an OSError.
+            # ssl.SSLError is an OSError.
+            except (CertificateError, OSError, TimeoutError) as error:
                 self._problem = str(error) or "timed out"
                 log.warning("endpoint.unreachable", error=self._problem)
             await asyncio.sleep(self._retry_s if self._problem else self._every_s)

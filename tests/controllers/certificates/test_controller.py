@@ -27,6 +27,7 @@ from certs.rotation import Authorities, decode_authorities
 from certs.serving import Listener, ServingCertificate, issue_serving_certificate
 from controllers.certificates.controller import CertificateController
 from controllers.certificates.endpoint_check import check_endpoint
+from controllers.certificates.metrics import CertificateAuthorityCollector
 from controllers.certificates.patches import (
     Conditions,
     authority_document,
@@ -36,7 +37,6 @@ from controllers.certificates.patches import (
     rules_patch,
     serving_document,
 )
-from controllers.certificates.metrics import CertificateAuthorityCollector
 from controllers.certificates.path_keys import PATHS
 from controllers.certificates.serving import needs_renewal, seconds_to_check
 from controllers.certificates.settings import CertificateControllerSettings, Settings
