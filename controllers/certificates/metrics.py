@@ -41,7 +41,7 @@ class CertificateAuthorityCollector(Collector):
         self._keeps_authorities = keeps_authorities
 
     def collect(self) -> Iterator[Metric]:
-        """Yield four gauges, or two where others issue certificates."""
+        """Yield four gauges; with certificates of others, two."""
         if self._keeps_authorities:
             yield GaugeMetricFamily(
                 "drawbridge_trusted_certificate_authorities",

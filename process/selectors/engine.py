@@ -138,7 +138,7 @@ class _Request:
         return not self._left
 
     def next_question(self, share_s: float, store: AnswerStore) -> Question | None:
-        """Return the next slice, without devices whose verdicts are kept by now; None if nothing is left of it."""
+        """Return the next slice, without the verdicts in the store; None without a question."""
         expression, environment, projections = self._left[0]
         key = digest(expression, environment)
         answers = store.find(key, self.tenant, self.question)

@@ -823,7 +823,7 @@ async def test_with_certificates_of_others_only_paths_and_rules_are_written(
 
 @pytest.mark.parametrize("keeps_authorities", [True, False])
 def test_nothing_is_shown_of_authorities_that_others_keep(*, keeps_authorities: bool) -> None:
-    """With cert-manager no caBundle is what the controller would write, and nothing is wrong."""
+    """With cert-manager every caBundle differs from the controller's own, and nothing is wrong."""
     collector = CertificateAuthorityCollector(
         lambda: 0, lambda: False, timedelta, dict, keeps_authorities=keeps_authorities
     )

@@ -510,7 +510,7 @@ async def test_a_thread_that_nobody_waits_for_waits_for_the_worker() -> None:
 
 
 async def test_a_thread_does_not_wait_once_the_engine_has_ended() -> None:
-    """Else it would hold up the end of its process, which waits for its threads."""
+    """The end of a process waits for its threads."""
     async with worker() as process:
         assert await process.says("honest") is True
     blocking = process.engine.blocking()
