@@ -258,5 +258,5 @@ def client_tls_context(authority: bytes) -> ssl.SSLContext:
         certificates = x509.load_pem_x509_certificates(authority)
     except ValueError as error:
         raise CertificateError(f"not the certificates of authorities: {error}") from error
-    encoded = (one.public_bytes(serialization.Encoding.PEM) for one in certificates)
+    encoded = (certificate.public_bytes(serialization.Encoding.PEM) for certificate in certificates)
     return ssl.create_default_context(cadata=b"".join(encoded).decode())

@@ -143,19 +143,19 @@ class _Request:
         key = digest(expression, environment)
         answers = store.find(key, self.tenant, self.question)
         verdicts = answers.verdicts if answers is not None else {}
-        size, asked = 0, list[bytes]()
+        size, missing = 0, list[bytes]()
         while projections:
             projection = projections[0]
             if projection not in verdicts:
                 size += len(projection)
                 if size > MAX_PROJECTION_BYTES:
                     break
-                asked.append(projection)
+                missing.append(projection)
             projections.popleft()
-        projections.extendleft(reversed(asked))
-        if answers is not None and not asked:
+        projections.extendleft(reversed(missing))
+        if answers is not None and not missing:
             return None
-        return Question(expression, environment, tuple(asked), share_s)
+        return Question(expression, environment, tuple(missing), share_s)
 
     def advance(self, count: int) -> None:
         """Take note that so many projections of the last slice are answered."""
