@@ -75,7 +75,14 @@ def _deleted_lines(wave: Wave, devices: str) -> Iterator[str]:
             continue
         words = (f"{kind.lower()}/{name}", namespace, workload.selector)
         owner = _OWNERS.get(kind, f"{kind}/{name} ")
-        yield from asked_lines(workload, command("recreate_pods", *words, owner, devices))
+        yield from asked_lines(
+            workload, command("recreate_pods", *words, owner, devices, _least(workload))
+        )
+
+
+def _least(workload: PlannedWorkload) -> str:
+    """Return the number of pods that a script waits for at most, since they ran when the plan was made; empty for all."""
+    return "" if workload.ready_pods is None else str(workload.ready_pods)
 
 
 def returned_lines(wave: Wave) -> Iterator[str]:
@@ -84,11 +91,12 @@ def returned_lines(wave: Wave) -> Iterator[str]:
         workload for workload in wave.workloads if workload.is_restarted and not workload.on_delete
     ]
     if rolled_out:
-        yield "# Stops if pods are not back after half an hour, and names them."
+        yield "# Stops if pods that ran when the plan was made are not back after half an hour, and names them."
         words = [command("wait_for_rollouts")]
         for workload in rolled_out:
             kind, namespace, name = workload.object.split("/", 2)
-            words.append(command(f"{ROLLED_OUT[kind]}/{name}", namespace, workload.selector))
+            target = f"{ROLLED_OUT[kind]}/{name}"
+            words.append(command(target, namespace, workload.selector, _least(workload)))
         yield " \\\n  ".join(words)
 
 

@@ -245,12 +245,17 @@ print_pods() {
   grep -F -- " $3" <<<"$lines" || true
 }
 
-# Wait until as many pods of $1 in the namespace $2 are ready as it asks for. $3 selects them, and their owner
-# begins with $4.
+# Print the number of pods that $1 in the namespace $2 asks for.
+print_wanted() {
+  kubectl get "$1" "--namespace=$2" --output='jsonpath={.spec.replicas}{.status.desiredNumberScheduled}'
+}
+
+# Wait until as many pods of $1 in the namespace $2 are ready as it asks for, or as were when the plan was made, which is
+# $5 if that is known. $3 selects them, and their owner begins with $4.
 wait_for_pods() {
   local wanted pods ready end=$((SECONDS + most_seconds))
-  wanted="$(kubectl get "$1" "--namespace=$2" \
-    --output='jsonpath={.spec.replicas}{.status.desiredNumberScheduled}')"
+  wanted="$(print_wanted "$1" "$2")"
+  if [ -n "$5" ] && [ "$5" -lt "${wanted:-0}" ]; then wanted="$5"; fi
   while true; do
     pods="$(print_pods "$2" "$3" "$4")"
     ready="$(grep -c ' True$' <<<"$pods" || true)"
@@ -272,7 +277,7 @@ name_waiting() {
 }
 
 # Delete the pods of $1 in the namespace $2 that have claims or keys, as $5 says, one after another, each when the
-# others are ready. $3 selects them, and their owner begins with $4.
+# others are ready, or as many as $6. $3 selects them, and their owner begins with $4.
 recreate_pods() {
   local pods pod devices
   if is_gone "$1" "$2"; then return; fi
@@ -280,7 +285,7 @@ recreate_pods() {
   while read -r pod _ devices _; do
     if [ "$devices" != "$5" ]; then continue; fi
     kubectl delete pod "$pod" "--namespace=$2" --ignore-not-found --timeout=10m </dev/null
-    wait_for_pods "$1" "$2" "$3" "$4" </dev/null
+    wait_for_pods "$1" "$2" "$3" "$4" "$6" </dev/null
   done <<<"$pods"
 }
 
@@ -295,22 +300,29 @@ restart_with_claims() {
   fi
 }
 
-# Wait until all rollouts of workloads that are there have ended: a workload, its namespace and the selector of its
-# pods for each.
+# Wait until all rollouts of workloads that are there have ended: a workload, its namespace, the selector of its
+# pods, and the number of them that were ready when the plan was made for each. Where it asks for more, the others may
+# hold its rollout for ever, and it is enough that as many are ready.
 wait_for_rollouts() {
-  local pods left late='' end=$((SECONDS + most_seconds))
-  while [ "$#" -gt 2 ]; do
+  local pods left wanted ready late='' end=$((SECONDS + most_seconds))
+  while [ "$#" -gt 3 ]; do
     left=$((end - SECONDS))
     if [ "$left" -lt 1 ]; then left=1; fi
     if is_gone "$1" "$2"; then
       :
     elif ! kubectl rollout status "$1" "--namespace=$2" "--timeout=${left}s"; then
-      late="$late $2/$1"
       pods="$(print_pods "$2" "$3" '' || true)"
-      printf '%s is not back' "$2/$1" >&2
+      wanted="$(print_wanted "$1" "$2" || true)"
+      ready="$(grep -c ' True$' <<<"$pods" || true)"
+      if [ -n "$3" ] && [ -n "$4" ] && [ "$4" -lt "${wanted:-0}" ] && [ "$ready" -ge "$4" ]; then
+        printf '%s: %s of %s pods are ready, and %s were when the plan was made' "$2/$1" "$ready" "$wanted" "$4" >&2
+      else
+        late="$late $2/$1"
+        printf '%s is not back' "$2/$1" >&2
+      fi
       name_waiting "$pods"
     fi
-    shift 3
+    shift 4
   done
   if [ -n "$late" ]; then
     last_command="wait for$late"

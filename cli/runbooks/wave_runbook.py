@@ -378,12 +378,15 @@ def _recreated_daemon_pods(wave: Wave) -> Iterator[str]:
     with claims where the driver is.
     """
     waiting = {workload.object for workload in wave.workloads if workload.waiting}
-    entries = dict.fromkeys(
-        entry for node in wave.nodes for entry in node.daemon_sets if entry.reference in waiting
+    commands = dict.fromkeys(
+        _delete_pods(entry, "")
+        for node in wave.nodes
+        for entry in node.daemon_sets
+        if entry.reference in waiting
     )
-    if entries:
+    if commands:
         yield "# Pods without a node are as their namespace was before, and come again; others are not restarted."
-    yield from (_delete_pods(entry, "") for entry in entries)
+    yield from commands
 
 
 def _later_rollbacks(wave: Wave, node: PlannedNode) -> Iterator[str]:

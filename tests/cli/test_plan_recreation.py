@@ -65,7 +65,7 @@ def test_pods_that_no_controller_replaces_are_deleted(
     assert any(note.startswith(NOTE.format(f"{kind}/team/web")) for note in wave["notes"])
     for phase, devices in (("switch", "keys"), ("rollback", "claims")):
         text = script(tmp_path, phase, wave["wave"])
-        call = f"recreate_pods {kind.lower()}/web team app=web {owner!r} {devices}"
+        call = f"recreate_pods {kind.lower()}/web team app=web {owner!r} {devices} 2"
         assert call.replace("'ReplicaSet/'", "ReplicaSet/") in text
         assert "rollout restart" not in text
         assert "wait_for_rollouts" not in text
@@ -103,7 +103,7 @@ def test_a_way_back_waits_for_the_pods_that_it_restarted(tmp_path: Path) -> None
     restart = lines.index("restart_with_claims statefulset/web team app=web 'StatefulSet/web '")
     wait = lines.index("wait_for_rollouts \\")
     assert restart < wait
-    assert "statefulset/web team app=web" == lines[wait + 1]
+    assert "statefulset/web team app=web 2" == lines[wait + 1]
     # The check after a wave waits for them on the way there.
     assert "wait_for_rollouts" not in script(tmp_path, "switch", wave["wave"])
 
@@ -127,8 +127,13 @@ esac
 class Scripts:
     """The last steps of a wave's scripts, and pods that a kubectl of files creates again."""
 
-    def __init__(self, folder: Path, kind: str, spec: Mapping[str, Any]) -> None:
-        wave, _ = moving(folder, objects(kind, spec))
+    def __init__(
+        self, folder: Path, kind: str, spec: Mapping[str, Any], *, pending: int = 0
+    ) -> None:
+        found = objects(kind, spec)
+        for pod in found[4 : 4 + pending]:
+            pod["status"] = {"phase": "Pending"}
+        wave, _ = moving(folder, found)
         self._wave = folder / "plan" / f"wave-{wave['wave']}"
         shared = folder / "plan" / "cluster.sh"
         shared.write_text(shared.read_text().replace("most_seconds=1800", "most_seconds=0"))
@@ -209,6 +214,33 @@ def test_a_way_back_names_the_pods_that_are_not_back(tmp_path: Path) -> None:
     assert 1 == status
     assert "team/deployment/web is not back; not yet: b c\n" in told
     assert "stopped at: wait for team/deployment/web" in told
+
+
+def test_a_script_goes_on_when_as_many_pods_are_ready_as_before(tmp_path: Path) -> None:
+    """One replica that no node could take stopped each script after half an hour."""
+    scripts = Scripts(tmp_path, "Deployment", {"paused": True}, pending=1)
+    scripts.show(a="ReplicaSet/web-1 keys False", b="ReplicaSet/web-1 keys True")
+
+    assert (0, ["a", "b"]) == scripts.run("switch", FROM="keys True", TO="claims True")[:2]
+    status, deleted, told = scripts.run("rollback", FROM="claims True", TO="keys False")
+
+    assert (1, ["b"]) == (status, deleted)
+    assert "team/deployment/web: 0 of 1 pods are ready; not yet: a b\n" in told
+
+
+def test_a_way_back_ends_when_as_many_pods_are_back_as_before(tmp_path: Path) -> None:
+    scripts = Scripts(tmp_path, "Deployment", {}, pending=1)
+    scripts.show(a="ReplicaSet/web-1 keys True", b="ReplicaSet/web-1 keys")
+
+    status, _, told = scripts.run("rollback", STATUS="1")
+    assert 0 == status
+    text = "team/deployment/web: 1 of 2 pods are ready, and 1 were when the plan was made; not yet: b\n"
+    assert text in told
+
+    scripts.show(a="ReplicaSet/web-1 keys False")
+    status, _, told = scripts.run("rollback", STATUS="1")
+    assert 1 == status
+    assert "team/deployment/web is not back; not yet: a b\n" in told
 
 
 @pytest.mark.parametrize(

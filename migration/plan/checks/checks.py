@@ -8,7 +8,6 @@ import msgspec
 
 from answers.model.snapshot_kinds import KINDS
 from findings.text import join_names
-from kube.api.workloads import DAEMON_SET, pods_at_a_time
 from kube.manifests.source import SourceObject
 from kube.names import TRANSLATE_LABEL, TRANSLATE_SELECTED
 from migration.assessment.evidence import (
@@ -22,12 +21,10 @@ from migration.assessment.evidence import (
 )
 from migration.assessment.outcomes import CREATED_AGAIN
 from migration.assessment.workloads import Workload, group_workloads
-from migration.plan.facts.rollouts import has_rolled_out
-from migration.plan.facts.work import read_work
+from migration.plan.facts.ready_pods import RUN_OUT, is_running, node_of, wanted_pods
+from migration.plan.facts.rollouts import has_given_up, has_rolled_out
+from migration.plan.facts.work import RUN_TO_COMPLETION, read_work
 from migration.plan.model.plan import Plan, PlannedNode, PlannedWork, PlannedWorkload, Wave
-
-_RUN_OUT: Final = frozenset({"Job", "CronJob"})
-"""Kinds whose pods of before a wave stay until they end."""
 
 
 class State(StrEnum):
@@ -272,12 +269,10 @@ def _check_workload(workload: PlannedWorkload, view: ClusterView) -> Check:
             )
         return note_check(workload.object, "it is gone")
     # On nodes of later waves a DaemonSet's pods may stay as they are, or have ended and wait.
-    expected_count = _wanted_pods(group) - len(workload.waiting)
-    running = [
-        pod
-        for pod in group.pods
-        if _runs(pod) and mapping_at(pod.document, "spec").get("nodeName") not in workload.waiting
-    ]
+    expected_count = wanted_pods(group) - len(workload.waiting)
+    own = [pod for pod in group.pods if node_of(pod) not in workload.waiting]
+    running = [pod for pod in own if is_running(pod)]
+    others = [pod for pod in own if not is_running(pod)]
     without = [pod.name for pod in running if not _has_claims(pod)]
     if workload.asks and without and has_rolled_out(group):
         return note_check(
@@ -285,16 +280,71 @@ def _check_workload(workload: PlannedWorkload, view: ClusterView) -> Check:
             f"{len(without)} of {len(running)} pods have device keys still, since nobody has restarted them: "
             f"{join_names(without)}; they get claims when they are created again",
         )
-    if workload.is_translated and without and kind not in _RUN_OUT and not workload.ends:
-        return waiting_check(
-            workload.object,
+    lacked_pods = workload.ready_pods is not None and workload.ready_pods < expected_count
+    if workload.is_translated and without and kind not in RUN_OUT and not workload.ends:
+        if lacked_pods and len(running) >= (workload.ready_pods or 0) and has_given_up(group):
+            return note_check(
+                workload.object,
+                f"{len(without)} of {len(running)} pods have device keys still ({join_names(without)}): its rollout waits for "
+                f"{_names(others)}, and only {workload.ready_pods} of its pods ran when the plan was made; those with keys get "
+                f"claims when their node is drained, or when the rollout ends: scale it to {workload.ready_pods} for that",
+            )
+        text = (
             f"{len(without)} of {len(running)} pods have no claims, and were created before the "
-            f"namespace or the workload was opted in: {join_names(without)}",
+            f"namespace or the workload was opted in: {join_names(without)}"
         )
+        if lacked_pods and others:
+            text += (
+                f"; only {workload.ready_pods} of its pods ran when the plan was made, and where its rollout waits for "
+                f"{_names(others)}, scale it to {workload.ready_pods}"
+            )
+        return waiting_check(workload.object, text)
     if len(running) < expected_count:
-        return waiting_check(workload.object, f"{len(running)} of {expected_count} pods run")
+        text = f"{len(running)} of {expected_count} pods run"
+        return _check_missing_pods(workload, text, running, others)
     claims = "with claims" if workload.is_translated and not without else "with device keys"
     return ok_check(workload.object, f"{len(running)} of {expected_count} pods run, {claims}")
+
+
+def _check_missing_pods(
+    workload: PlannedWorkload,
+    text: str,
+    running: Sequence[SourceObject],
+    others: Sequence[SourceObject],
+) -> Check:
+    """Return the check of a workload with too few pods; those that did not run when the plan was made stop nothing.
+
+    Args:
+        workload: The workload.
+        text: The number of its pods that run.
+        running: These pods.
+        others: Those that do not run, or are not ready.
+    """
+    if workload.ready_pods is None:
+        return waiting_check(workload.object, text)
+    if others and all(map(_runs_out, others)):
+        return note_check(
+            workload.object,
+            f"{text}: nothing waits for {_names(others)}, since pods that run to their end may begin later",
+        )
+    if len(running) >= workload.ready_pods:
+        return note_check(
+            workload.object,
+            f"{text}, and {workload.ready_pods or 'none'} did when the plan was made, so the wave does not wait for "
+            f"{_names(others)}",
+        )
+    return waiting_check(workload.object, text)
+
+
+def _runs_out(pod: SourceObject) -> bool:
+    """Return True if a pod is of a Job, or ends by itself."""
+    owners = map(mapping_at, list_at(pod.document, "metadata", "ownerReferences"))
+    policy = mapping_at(pod.document, "spec").get("restartPolicy")
+    return policy in RUN_TO_COMPLETION or any(owner.get("kind") in RUN_OUT for owner in owners)
+
+
+def _names(pods: Sequence[SourceObject]) -> str:
+    return join_names([pod.name for pod in pods]) if pods else "the others"
 
 
 def _check_daemon_pods(wave: Wave, view: ClusterView) -> Iterator[Check]:
@@ -305,13 +355,14 @@ def _check_daemon_pods(wave: Wave, view: ClusterView) -> Iterator[Check]:
             group = view.groups.get(entry.reference)
             if not entry.translated or entry.reference in own or group is None:
                 continue
-            pods = [
-                pod
-                for pod in group.pods
-                if mapping_at(pod.document, "spec").get("nodeName") == node.name
-            ]
-            if any(_runs(pod) and _has_claims(pod) for pod in pods):
+            pods = [pod for pod in group.pods if node_of(pod) == node.name]
+            if any(is_running(pod) and _has_claims(pod) for pod in pods):
                 yield ok_check(entry.reference, f"its pod on {node.name} runs, with claims")
+            elif not entry.ready and any(map(_has_claims, pods)):
+                yield note_check(
+                    entry.reference,
+                    f"its pod on {node.name} has claims and is not ready, as when the plan was made",
+                )
             else:
                 yield waiting_check(
                     entry.reference, f"no pod of it runs on {node.name} with claims"
@@ -388,26 +439,8 @@ def _matches(key: str, names: Sequence[str]) -> bool:
     return any(key.startswith(name[:-1]) if name.endswith("*") else key == name for name in names)
 
 
-def _runs(pod: SourceObject) -> bool:
-    status = mapping_at(pod.document, "status")
-    conditions = [entry for entry in list_at(status, "conditions") if isinstance(entry, dict)]
-    ready = [entry.get("status") for entry in conditions if entry.get("type") == "Ready"]
-    is_leaving = "deletionTimestamp" in mapping_at(pod.document, "metadata")
-    return status.get("phase") == "Running" and (not ready or ready[0] == "True") and not is_leaving
-
-
 def _has_claims(pod: SourceObject) -> bool:
     return bool(list_at(pod.document, "spec", "resourceClaims"))
-
-
-def _wanted_pods(group: Workload) -> int:
-    owner = group.owner
-    if owner is None or owner.kind in {"Pod", "CronJob", "Job"}:
-        return len(group.pods)
-    if owner.kind == DAEMON_SET:
-        expected_count = mapping_at(owner.document, "status").get("desiredNumberScheduled")
-        return expected_count if isinstance(expected_count, int) else len(group.pods)
-    return pods_at_a_time(owner.kind, owner.document)
 
 
 def _still_offered(reference: str, offered: Mapping[str, str]) -> Check:

@@ -54,15 +54,31 @@ def has_rolled_out(workload: Workload) -> bool:
     document = workload.owner.document if workload.owner is not None else {}
     if workload.key.kind not in _COUNTS:
         return True
-    observed = mapping_at(document, "status").get("observedGeneration")
     expected_value, own_value = (
         mapping_at(document, part).get(field)
         for part, _, field in (path.partition(".") for path in _COUNTS[workload.key.kind])
     )
-    is_observed = observed is not None and observed == mapping_at(document, "metadata").get(
-        "generation"
+    return _is_observed(document) and expected_value is not None and expected_value == own_value
+
+
+def has_given_up(workload: Workload) -> bool:
+    """Return True if a Deployment says that its rollout gets no further, as after `progressDeadlineSeconds`.
+
+    Source: k8s.io/kubernetes v1.37.1, pkg/controller/deployment/util (TimedOutReason).
+    """
+    document = workload.owner.document if workload.owner is not None else {}
+    conditions = map(mapping_at, list_at(document, "status", "conditions"))
+    return _is_observed(document) and any(
+        (entry.get("type"), entry.get("status"), entry.get("reason"))
+        == ("Progressing", "False", "ProgressDeadlineExceeded")
+        for entry in conditions
     )
-    return is_observed and expected_value is not None and expected_value == own_value
+
+
+def _is_observed(document: Mapping[str, Any]) -> bool:
+    """Return True if the status of an object is about its present template."""
+    observed = mapping_at(document, "status").get("observedGeneration")
+    return observed is not None and observed == mapping_at(document, "metadata").get("generation")
 
 
 def _keeps_template(document: Mapping[str, Any]) -> bool:

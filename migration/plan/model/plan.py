@@ -59,12 +59,14 @@ class PlannedDaemonSet(msgspec.Struct, frozen=True, kw_only=True):
         selector: The labels of its pods, as kubectl takes them.
         translated: Its pods get claims once its namespace is opted in; Kubernetes serves others wherever
             there are devices.
+        ready: Its pods on the node were ready when the plan was made.
     """
 
     namespace: str
     name: str
     selector: str
     translated: bool = False
+    ready: bool = True
 
     @property
     def reference(self) -> str:
@@ -116,6 +118,8 @@ class PlannedWorkload(msgspec.Struct, frozen=True, kw_only=True, rename="camel")
         selector: The labels of its pods, as kubectl takes them; empty if they are not known.
         on_delete: Its controller replaces none of its pods by itself, as with the updateStrategy OnDelete, so a
             script deletes them one after another.
+        ready_pods: The number of its pods that ran and were ready when the plan was made, without those on the nodes of
+            `waiting`; no check waits for more. Null in plans of earlier versions, whose checks wait for all.
     """
 
     object: str
@@ -129,6 +133,7 @@ class PlannedWorkload(msgspec.Struct, frozen=True, kw_only=True, rename="camel")
     asks: bool = False
     selector: str = ""
     on_delete: bool = False
+    ready_pods: int | None = None
 
     @property
     def is_translated(self) -> bool:

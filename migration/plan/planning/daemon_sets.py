@@ -2,10 +2,12 @@
 
 from collections.abc import Iterable, Mapping
 
+import msgspec
+
 from kube.api.workloads import DAEMON_SET
-from migration.assessment.evidence import mapping_at
 from migration.assessment.outcomes import AssessedWorkload, Outcome
 from migration.assessment.workloads import Workload
+from migration.plan.facts.ready_pods import count_ready_pods, node_of
 from migration.plan.facts.rollouts import pod_selector
 from migration.plan.model.plan import PlannedDaemonSet
 
@@ -30,9 +32,9 @@ def daemon_sets_by_node(
             selector=pod_selector(workload),
             translated=assessed.outcome is not Outcome.NATIVE,
         )
-        nodes = {
-            str(mapping_at(pod.document, "spec").get("nodeName") or "") for pod in workload.pods
-        }
+        nodes = {str(node_of(pod) or "") for pod in workload.pods}
         for node in sorted(nodes):
-            daemon_sets.setdefault(node, []).append(entry)
+            ready = count_ready_pods(workload, nodes - {node}) > 0
+            own = msgspec.structs.replace(entry, ready=ready)
+            daemon_sets.setdefault(node, []).append(own)
     return daemon_sets

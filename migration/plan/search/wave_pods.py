@@ -11,6 +11,7 @@ from kube.api.workloads import DAEMON_SET
 from migration.assessment.evidence import Evidence, mapping_at
 from migration.assessment.outcomes import AssessedWorkload
 from migration.assessment.workloads import Workload
+from migration.plan.facts.ready_pods import count_ready_pods, lacking_notes
 from migration.plan.facts.rollouts import pod_selector, replaces_pods
 from migration.plan.facts.work import RUN_TO_COMPLETION, ends_as_it_is, read_restart, without_ended
 from migration.plan.model.plan import PlannedWork, PlannedWorkload, Wave
@@ -264,6 +265,7 @@ def with_pods(
             *_budget_notes(wave, evidence, earlier),
             *_work_notes(work),
             *_restart_notes(planned),
+            *lacking_notes(planned, groups),
             *_daemon_notes(wave, groups),
             *others_notes(wave, others, work),
         ),
@@ -351,10 +353,15 @@ def _place(item: PlannedWork) -> str:
 
 
 def _with_restart(workload: PlannedWorkload, groups: Mapping[str, Workload]) -> PlannedWorkload:
-    """Return a workload with the losses of its restart, and the way to new pods."""
-    if not workload.is_restarted or workload.object not in groups:
+    """Return a workload with its ready pods, the losses of its restart, and the way to new pods."""
+    if workload.object not in groups:
         return workload
     group = groups[workload.object]
+    workload = msgspec.structs.replace(
+        workload, ready_pods=count_ready_pods(group, workload.waiting)
+    )
+    if not workload.is_restarted:
+        return workload
     restart = read_restart(group)
     return msgspec.structs.replace(
         workload,

@@ -1,0 +1,89 @@
+"""The pods of a workload that run and are ready, and the number that its controller wants. Pure.
+
+Pods that waited, or were not ready, when the plan was made are no reason to stop a wave.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Any, Final
+
+from findings.text import join_names
+from kube.api.workloads import DAEMON_SET, pods_at_a_time
+from kube.manifests.source import SourceObject
+from migration.assessment.evidence import list_at, mapping_at
+from migration.assessment.workloads import Workload
+from migration.plan.model.plan import PlannedWorkload
+
+RUN_OUT: Final = frozenset({"Job", "CronJob"})
+"""Kinds whose pods of before a wave stay until they end."""
+
+
+def is_running(pod: SourceObject) -> bool:
+    """Return True if a pod runs, is ready, and is not on its way out."""
+    return mapping_at(pod.document, "status").get("phase") == "Running" and _is_sound(pod)
+
+
+def count_ready_pods(workload: Workload, left_out: Collection[str] = ()) -> int:
+    """Return the number of a workload's pods that run and are ready.
+
+    Where an object has no phase, a pod with a node runs.
+
+    Args:
+        workload: The workload with its pods.
+        left_out: The nodes whose pods do not count.
+    """
+    return sum(
+        is_running(pod) or ("phase" not in mapping_at(pod.document, "status") and _is_sound(pod))
+        for pod in workload.pods
+        if (node := node_of(pod)) and node not in left_out
+    )
+
+
+def wanted_pods(workload: Workload) -> int:
+    """Return the number of pods that a workload's controller keeps; of one that runs out the number of its live pods."""
+    owner = workload.owner
+    if owner is None or owner.kind in {"Pod", "CronJob", "Job"}:
+        return len(workload.pods)
+    if owner.kind == DAEMON_SET:
+        expected_count = mapping_at(owner.document, "status").get("desiredNumberScheduled")
+        return expected_count if isinstance(expected_count, int) else len(workload.pods)
+    return pods_at_a_time(owner.kind, owner.document)
+
+
+def lacking_notes(
+    workloads: Iterable[PlannedWorkload], groups: Mapping[str, Workload]
+) -> Iterator[str]:
+    """Yield a note on the workloads of a wave with pods that wait or are not ready today; those of Jobs may wait."""
+    lacking = {}
+    for workload in workloads:
+        group = groups.get(workload.object)
+        if group is None or workload.ends or group.key.kind in RUN_OUT:
+            continue
+        expected_count = wanted_pods(group) - len(workload.waiting)
+        if workload.ready_pods is not None and workload.ready_pods < expected_count:
+            lacking[f"{workload.ready_pods} of {expected_count} of {workload.object}"] = workload
+    if lacking:
+        rollout = (
+            "; a rollout may stop at pods that wait, and leave others with device keys: see first why they wait, or scale "
+            "the workload to what runs"
+        )
+        yield (
+            f"not all pods of its workloads are ready today: {join_names([*lacking])}; no script waits for more than that"
+            f"{rollout if any(workload.is_restarted for workload in lacking.values()) else ''}"
+        )
+
+
+def node_of(pod: SourceObject) -> Any:
+    """Return the name of a pod's node; None without one."""
+    return mapping_at(pod.document, "spec").get("nodeName")
+
+
+def _is_sound(pod: SourceObject) -> bool:
+    """Return True if no condition says that a pod is not ready, and it is not being deleted."""
+    conditions = list_at(pod.document, "status", "conditions")
+    ready = [
+        entry.get("status")
+        for entry in conditions
+        if isinstance(entry, Mapping) and entry.get("type") == "Ready"
+    ]
+    is_leaving = "deletionTimestamp" in mapping_at(pod.document, "metadata")
+    return (not ready or ready[0] == "True") and not is_leaving

@@ -1,0 +1,285 @@
+"""`drawbridge plan` and `verify --wave`: pods that waited when the plan was made stop no wave, and no script."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from kube.manifests.dump import dump_yaml
+from testing.command import drawbridge
+from testing.documents import namespace
+from testing.migration import GPU, SHARE, hami_node, resource_slice, workload
+from testing.plan import document, planned, script
+
+HAMI: Final = "hami-core-gpu.project-hami.io"
+SELECTOR: Final = {"matchLabels": {"app": "web"}}
+RUNNING: Final = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
+CRASHING: Final = {"phase": "Running", "conditions": [{"type": "Ready", "status": "False"}]}
+PENDING: Final = {"phase": "Pending"}
+STUCK: Final = {
+    "observedGeneration": 3,
+    "conditions": [
+        {"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded"}
+    ],
+}
+GIVEN_UP: Final = (
+    "1 of 2 pods have device keys still (web-0): its rollout waits for web-2, and only 1 of its pods ran when the plan was "
+    "made; those with keys get claims when their node is drained, or when the rollout ends: scale it to 1 for that"
+)
+ON_ITS_WAY: Final = (
+    "1 of 2 pods have no claims, and were created before the namespace or the workload was opted in: web-0; "
+    "only 1 of its pods ran when the plan was made, and where its rollout waits for web-2, scale it to 1"
+)
+NOTE: Final = (
+    "not all pods of its workloads are ready today: {}; no script waits for more than that"
+)
+
+
+def pods(
+    kind: str, statuses: Sequence[Mapping[str, Any]], claims: str = "", **spec: Any
+) -> list[dict[str, Any]]:
+    """A workload with pods of these statuses; a letter `c` stands for each with a claim."""
+    nodes = ["" if status is PENDING else "hami-0" for status in statuses]
+    owner, *members = workload("web", SHARE, nodes, kind=kind, **spec)
+    owner["spec"]["selector"] = SELECTOR
+    if kind == "Job":
+        owner["apiVersion"] = "batch/v1"
+        del owner["spec"]["replicas"]
+    for pod, status, letter in zip(members, statuses, claims.ljust(len(statuses)), strict=True):
+        pod["status"] = dict(status)
+        pod["metadata"]["ownerReferences"][0]["apiVersion"] = owner["apiVersion"]
+        if letter == "c":
+            pod["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimTemplateName": "t"}]
+    return [owner, *members]
+
+
+def before(*objects: Mapping[str, Any]) -> list[Any]:
+    return [hami_node("hami-0"), hami_node("hami-1"), namespace("team"), *objects]
+
+
+def after(*objects: Mapping[str, Any]) -> list[Any]:
+    """The cluster once hami-1 is switched, and the namespace is opted in."""
+    switched = hami_node("hami-1")
+    switched["status"]["allocatable"] = {GPU: "0"}
+    return [
+        *(hami_node("hami-0"), switched),
+        resource_slice("hami-1", HAMI, ("GPU-hami-1-0", "GPU-hami-1-1")),
+        namespace("team", {"drawbridge.internal/translate": "true"}),
+        *objects,
+    ]
+
+
+def verified(tmp_path: Path, objects: Sequence[Any], name: str) -> tuple[int, str, str]:
+    """The exit status of the check after wave 1, the state of a workload, and the text of its check."""
+    now = tmp_path / "now.yaml"
+    now.write_text(dump_yaml(objects))
+    result = drawbridge(
+        "verify", "--snapshot", now, "--wave", tmp_path / "plan" / "wave-1", "-o", "json"
+    )
+    (check,) = (check for check in json.loads(result.stdout)["checks"] if check["object"] == name)
+    return result.exit_code, check["state"], check["message"]
+
+
+@pytest.mark.parametrize(
+    ("statuses", "now", "claims", "expected"),
+    [
+        pytest.param(
+            *([PENDING], [PENDING], "c"),
+            (
+                "note",
+                "0 of 1 pods run, and none did when the plan was made, so the wave does not wait for web-0",
+            ),
+            id="waited",
+        ),
+        pytest.param(
+            *([RUNNING, CRASHING], [CRASHING, RUNNING], "cc"),
+            (
+                "note",
+                "1 of 2 pods run, and 1 did when the plan was made, so the wave does not wait for web-0",
+            ),
+            id="crashed",
+        ),
+        pytest.param(
+            *([RUNNING, RUNNING, PENDING], [RUNNING, PENDING, PENDING], "ccc"),
+            ("waiting", "1 of 3 pods run"),
+            id="fewer than before",
+        ),
+        pytest.param(
+            *([RUNNING, PENDING], [RUNNING, RUNNING], "cc"),
+            ("ok", "2 of 2 pods run, with claims"),
+            id="all run meanwhile",
+        ),
+        pytest.param(
+            *([RUNNING, RUNNING], [RUNNING, RUNNING, PENDING], "ccc"),
+            (
+                "note",
+                "2 of 3 pods run, and 2 did when the plan was made, so the wave does not wait for web-2",
+            ),
+            id="scaled up",
+        ),
+    ],
+)
+def test_a_wave_waits_for_as_many_pods_as_ran(
+    tmp_path: Path,
+    statuses: Sequence[Any],
+    now: Sequence[Any],
+    claims: str,
+    expected: tuple[str, str],
+) -> None:
+    """A replica that waited before the plan held verify.sh for half an hour, and no later wave could begin."""
+    plan = planned(tmp_path, before(*pods("Deployment", statuses)), "--wave-nodes", 1)
+    (entry,) = plan["waves"][0]["workloads"]
+    assert statuses.count(RUNNING) == entry["readyPods"]
+
+    status, *check = verified(
+        tmp_path, after(*pods("Deployment", now, claims)), "Deployment/team/web"
+    )
+
+    assert expected == tuple(check)
+    assert int(expected[0] == "waiting") == status
+
+
+def test_a_plan_of_an_earlier_version_waits_for_all_pods(tmp_path: Path) -> None:
+    planned(tmp_path, before(*pods("Deployment", [RUNNING, PENDING])), "--wave-nodes", 1)
+    plan = document(tmp_path)
+    for entry in plan["waves"][0]["workloads"]:
+        del entry["readyPods"]
+    (tmp_path / "plan" / "plan.yaml").write_text(dump_yaml([plan]))
+
+    now = after(*pods("Deployment", [RUNNING, PENDING], "cc"))
+
+    assert (1, "waiting", "1 of 2 pods run") == verified(tmp_path, now, "Deployment/team/web")
+
+
+def test_no_wave_waits_for_pods_of_a_job_that_are_in_a_queue(tmp_path: Path) -> None:
+    job = pods("Job", [RUNNING], restartPolicy="Never")
+    planned(tmp_path, before(*job), "--wave-nodes", 1)
+    now = pods("Job", [PENDING, RUNNING], restartPolicy="Never")
+
+    assert (
+        0,
+        "note",
+        "1 of 2 pods run: nothing waits for web-0, since pods that run to their end may begin later",
+    ) == verified(tmp_path, after(*now), "Job/team/web")
+
+
+@pytest.mark.parametrize(
+    ("kind", "status", "expected"),
+    [
+        pytest.param(
+            *("Deployment", STUCK),
+            (
+                0,
+                "note",
+                GIVEN_UP,
+            ),
+            id="given up",
+        ),
+        pytest.param(
+            *("Deployment", {**STUCK, "observedGeneration": 2}),
+            (
+                1,
+                "waiting",
+                ON_ITS_WAY,
+            ),
+            id="of an earlier rollout",
+        ),
+        pytest.param(
+            *("StatefulSet", {}),
+            (
+                1,
+                "waiting",
+                ON_ITS_WAY,
+            ),
+            id="StatefulSet",
+        ),
+    ],
+)
+def test_a_rollout_that_waits_for_such_a_pod_is_named(
+    tmp_path: Path, kind: str, status: Mapping[str, Any], expected: tuple[Any, ...]
+) -> None:
+    """A Deployment of two starts a third pod, and keeps the first one while the second is not ready."""
+    planned(tmp_path, before(*pods(kind, [RUNNING, CRASHING])), "--wave-nodes", 1)
+    owner, *members = pods(kind, [RUNNING, RUNNING, CRASHING], " cc")
+    owner["spec"]["replicas"] = 2
+    owner["metadata"]["generation"], owner["status"] = 3, dict(status)
+
+    assert expected == verified(tmp_path, after(owner, *members), f"{kind}/team/web")
+
+
+@pytest.mark.parametrize(
+    ("is_ready", "expected"),
+    [
+        (
+            False,
+            ("note", "its pod on {} has claims and is not ready, as when the plan was made"),
+        ),
+        (True, ("waiting", "no pod of it runs on {} with claims")),
+    ],
+)
+def test_a_pod_of_a_daemon_set_that_was_not_ready_stops_no_later_wave(
+    tmp_path: Path, *, is_ready: bool, expected: tuple[str, str]
+) -> None:
+    owner, *members = workload("web", SHARE, ["hami-0", "hami-1"], kind="DaemonSet")
+    owner["spec"]["selector"] = SELECTOR
+    owner["status"] = {"desiredNumberScheduled": 2}
+    for pod in members:
+        pod["status"] = dict(RUNNING if is_ready else CRASHING)
+    plan = planned(tmp_path, before(owner, *members), "--wave-nodes", 1, "--keep-free", 0)
+    *_, later = (wave for wave in plan["waves"] if wave["nodes"])
+    assert [] == later["workloads"]
+    (name,) = (node["name"] for node in later["nodes"])
+    for pod in members:
+        pod["status"] = dict(CRASHING)
+        pod["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimTemplateName": "t"}]
+    now = tmp_path / "now.yaml"
+    now.write_text(dump_yaml(before(owner, *members)))
+
+    result = drawbridge(
+        *("verify", "--snapshot", now, "-o", "json"),
+        *("--wave", tmp_path / "plan" / f"wave-{later['wave']}"),
+    )
+
+    checks = {check["object"]: check for check in json.loads(result.stdout)["checks"]}
+    check = checks["DaemonSet/team/web"]
+    state, message = expected
+    assert (state, message.format(name)) == (check["state"], check["message"])
+
+
+# --- what a person is told, and what the scripts do ------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("kind", "statuses", "fields", "text"),
+    [
+        ("Deployment", [RUNNING, PENDING], {}, "1 of 2 of Deployment/team/web"),
+        ("StatefulSet", [CRASHING], {}, "0 of 1 of StatefulSet/team/web"),
+        ("Deployment", [RUNNING], {}, ""),
+        ("Job", [PENDING], {"restartPolicy": "Never"}, ""),
+    ],
+)
+def test_a_note_names_the_workloads_with_pods_that_wait(
+    tmp_path: Path, kind: str, statuses: Sequence[Any], fields: Mapping[str, Any], text: str
+) -> None:
+    plan = planned(tmp_path, before(*pods(kind, statuses, **fields)), "--wave-nodes", 1)
+
+    notes = [note for wave in plan["waves"] for note in wave["notes"] if "ready today" in note]
+
+    rollout = (
+        "; a rollout may stop at pods that wait, and leave others with device keys: see first why they wait, or scale the "
+        "workload to what runs"
+    )
+    assert ([NOTE.format(text) + rollout] if text else []) == notes
+
+
+def test_scripts_wait_for_the_pods_that_ran(tmp_path: Path) -> None:
+    planned(tmp_path, before(*pods("Deployment", [RUNNING, PENDING])), "--wave-nodes", 1)
+    assert "\n    deployment/web team app=web 1\n" in script(tmp_path, "rollback")
+
+    owner, *members = pods("StatefulSet", [RUNNING, PENDING])
+    owner["spec"]["updateStrategy"] = {"type": "OnDelete"}
+    planned(tmp_path, before(owner, *members), "--wave-nodes", 1)
+    line = "recreate_pods statefulset/web team app=web 'StatefulSet/web ' keys 1"
+    assert line in script(tmp_path, "switch")
