@@ -151,12 +151,7 @@ class _Estimator:
                     [self.estimate(element, known_estimates) for element in node.list_expr.elements]
                 )
             case "struct_expr":
-                return self._estimate_literal(
-                    [
-                        self.estimate(entry.value, known_estimates)
-                        for entry in node.struct_expr.entries
-                    ]
-                )
+                return self._estimate_struct(node.struct_expr, known_estimates)
             case "comprehension_expr":
                 return self._estimate_comprehension(node.comprehension_expr, known_estimates)
             case _:
@@ -235,7 +230,9 @@ class _Estimator:
             loop.accu_var: _Estimate(1, 0, 0, 0),
         }
         if loop.iter_var2:
-            inside[loop.iter_var] = _estimate_value(1, _VALUE_SIZE)
+            # A position in a list, or a key.
+            key_size = max(_VALUE_SIZE, inside[loop.iter_var].size)
+            inside[loop.iter_var] = _estimate_value(1, key_size)
             inside[loop.iter_var2] = _estimate_element(over)
         step, condition = (
             self.estimate(loop.loop_step, inside),
@@ -254,6 +251,22 @@ class _Estimator:
             turns += _COPY * over.length * over.length * step.length // 2
         cost = 1 + over.cost + start.cost + turns + result.cost
         return result._replace(cost=min(cost, _CAP))
+
+    def _estimate_struct(self, struct: Node, known_estimates: Mapping[str, _Estimate]) -> _Estimate:
+        """Estimate a map literal, or a message; a key is evaluated as a value is."""
+        keys, values = (
+            [
+                self.estimate(entry.map_key, known_estimates)
+                for entry in struct.entries
+                if entry.HasField("map_key")
+            ],
+            [self.estimate(entry.value, known_estimates) for entry in struct.entries],
+        )
+        literal = self._estimate_literal([*keys, *values])
+        if struct.message_name:
+            # A field of a message may be its list or map, as in google.protobuf.ListValue.
+            return literal._replace(length=literal.size, element_size=literal.size)
+        return literal._replace(length=len(struct.entries))
 
     def _estimate_literal(self, members: list[_Estimate]) -> _Estimate:
         building = 1 + (_MEMBER * len(members) if self._is_charge else 0)

@@ -128,6 +128,11 @@ def pairs(length: int, chance: Random) -> str:
     return f"{numbers}.exists(x, {numbers}.exists(y, x + y == -{chance.randrange(1, 10**9)}))"
 
 
+def keyed(length: int, chance: Random) -> str:
+    """Return a loop in a loop, as the key of a map."""
+    return f"{{{pairs(length, chance)}: 1}}.size() > {chance.randrange(1, 10**9)}"
+
+
 def lists_of_device(length: int, chance: Random) -> str:
     """Return loops over lists of the device."""
     return _joined(
@@ -156,7 +161,7 @@ def members(length: int, chance: Random) -> str:
 
 SHAPES: Final[Sequence[Shape]] = (
     *(patterns, presence, literal, mapped, filtered, mapped_texts),
-    *(pairs, lists_of_device, replaced, split, members),
+    *(pairs, keyed, lists_of_device, replaced, split, members),
 )
 _MOST: Final = SelectorGene(len(SHAPES) - 1, LENGTH, 32, 8, 9, 30, 10**6)
 _LEAST: Final = SelectorGene(requests=1, selectors=1, length=1)

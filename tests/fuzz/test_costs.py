@@ -10,17 +10,23 @@ import pytest
 from kube.cel import cost, scope
 from kube.cel.patterns import MAX_SIZE, program_size
 from process.selectors import engine
+from testing.allocation.builders import DRIVER
 from testing.fuzz import evaluating
 from testing.fuzz.costs import SPECIES, PodGene, pod_of, search
+from testing.fuzz.evaluating import Evaluation
 from testing.fuzz.evaluations import (
     LENGTH,
     SHAPES,
     SelectorGene,
     decision_excess,
+    device_of,
     evaluation_excess,
+    keyed,
     mapped,
+    pairs,
     patterns,
     route_excess,
+    selector_of,
     worker_excess,
 )
 from testing.fuzz.reviews import review
@@ -89,6 +95,19 @@ def test_an_expression_that_is_charged_too_little_exceeds_its_price(
     )
 
     assert evaluation_excess(copying) > 3
+
+
+def test_the_key_of_a_map_has_a_price() -> None:
+    """A key was charged nothing, so this one took more than a hundred times its price, in place."""
+    key = SelectorGene(shape=SHAPES.index(keyed), length=1200)
+    alone = key._replace(shape=SHAPES.index(pairs))
+
+    assert price_s(key) > price_s(alone)
+
+
+def price_s(gene: SelectorGene) -> float:
+    """The CPU time that an evaluation of a gene's selector is charged."""
+    return Evaluation(selector_of(gene), DRIVER, device_of(0, 0)).price_s
 
 
 def test_a_decision_that_waits_for_the_worker_exceeds_what_it_may_take(
