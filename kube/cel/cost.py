@@ -10,13 +10,15 @@ steps of a budget an evaluation takes. The engine copies the result of `map` and
 which upstream does not, it reads every variable before it begins, and functions of Kubernetes are Python.
 """
 
-from collections.abc import Mapping
+import math
+import re
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from kube.cel import patterns
 from kube.cel.library import IMPLEMENTED
 from kube.cel.rewrite import RewrittenExpression
-from kube.cel.syntax import Node, string_value
+from kube.cel.syntax import Node, bytes_value, string_value
 
 LIMIT: Final = 1_000_000
 """CELSelectorExpressionMaxCost of upstream."""
@@ -27,15 +29,24 @@ _VALUE_SIZE: Final = 64
 _MAX_NAMES: Final = 32
 """The largest number of domains of a device, or of names in a domain."""
 
-_PRODUCTS: Final = frozenset(
-    {"contains", "format", "indexOf", "join", "lastIndexOf", "replace", "split"}
-)
+_PRODUCTS: Final = frozenset({"contains", "indexOf", "lastIndexOf", "replace"})
 """Functions whose cost or result grows with the product of their arguments' sizes."""
+
+_OF_TEXTS: Final = frozenset({*_PRODUCTS, "format", "join", "split", "string", "strings.quote"})
+"""Functions that search, make or split texts."""
 
 _PAIRWISE: Final = frozenset(
     {"sets.contains", "sets.equivalent", "sets.intersects", "distinct", "@sortByAssociatedKeys"}
 )
 """Functions that compare elements pairwise."""
+
+_SCALAR_TEXT: Final = 40
+"""The largest number of characters of a number, time or duration as text, and of what separates members."""
+_BINARY_TEXT: Final = 64
+"""The largest number of characters of an integer in binary."""
+_FLOAT_TEXT: Final = 1400
+"""The largest number of characters of a number with 1,000 decimals, the largest precision."""
+_FLOAT_FORMAT: Final = re.compile(r"%[.0-9]*[feFE]|%\.")
 
 _CAP: Final = 10**12
 
@@ -59,12 +70,15 @@ class _Estimate(NamedTuple):
         size: The number of its characters and elements in total.
         length: The number of its elements, as a loop over it sees them.
         element_size: The size of one element.
+        is_device_map: True if it is a map of the device, or a part of one, whose keys and values have
+            the sizes of the API.
     """
 
     cost: int
     size: int
     length: int
     element_size: int
+    is_device_map: bool = False
 
 
 def estimate_cost(tree: RewrittenExpression) -> int:
@@ -105,7 +119,11 @@ def _known_estimates(tree: RewrittenExpression) -> dict[str, _Estimate]:
 
 
 _DEVICE_MAPS: Final = _Estimate(
-    1, 2 * _MAX_NAMES * _VALUE_SIZE, _MAX_NAMES, 2 * _MAX_NAMES * _VALUE_SIZE
+    cost=1,
+    size=2 * _MAX_NAMES * _VALUE_SIZE,
+    length=_MAX_NAMES,
+    element_size=2 * _MAX_NAMES * _VALUE_SIZE,
+    is_device_map=True,
 )
 
 
@@ -139,7 +157,8 @@ class _Estimator:
         """Estimate a node; `known_estimates` holds the variables of the enclosing loops and bindings."""
         match node.WhichOneof("kind"):
             case "const_expr":
-                return _estimate_value(1, len(string_value(node) or "") + 1)
+                text = (string_value(node) or "").encode() + bytes_value(node)
+                return _estimate_value(1, len(text) + 1)
             case "ident_expr":
                 return known_estimates.get(node.ident_expr.name, _DEVICE_MAPS)
             case "select_expr":
@@ -167,8 +186,7 @@ class _Estimator:
             case "_[_]" | "_?._" | "_[?_]":
                 return _estimate_element(args[0])._replace(cost=cost)
             case "_?_:_":
-                largest = max(args[1:], key=lambda arg: arg.size)
-                return largest._replace(cost=cost)
+                return _estimate_either(args[1:])._replace(cost=cost)
             case "_&&_" | "_||_" | "!_" | "@not_strictly_false" | "@in":
                 list_in = args[1] if call.function == "@in" else _estimate_value(0, 0)
                 return _estimate_value(cost + list_in.length + list_in.size // 10, 1)
@@ -184,16 +202,12 @@ class _Estimator:
                 pattern = string_value(call.args[-1])
                 program = patterns.program_size(pattern) if pattern is not None else _CAP
                 return _estimate_value(cost + program * (patterns.COMPILATION + args[0].size), 1)
-            case _ if call.function in _PRODUCTS and len(args) > 1:
-                product = args[0].size * args[1].size * (args[2].size if len(args) > 2 else 1)
-                return _estimate_value(cost + product, product + size)
+            case _ if call.function in _OF_TEXTS:
+                return _estimate_of_texts(call, cost, args)
             case "lists.range":
                 count = call.args[0].const_expr.int64_value
-                return (
-                    _estimate_value(cost + count, count)
-                    if count > 0
-                    else _estimate_value(_CAP, _CAP)
-                )
+                count = count if count > 0 else _CAP
+                return _estimate_value(cost + count, count)
             case _ if call.function in _PAIRWISE:
                 pairs = args[0].length * args[-1].length
                 return _estimate_value(
@@ -224,7 +238,7 @@ class _Estimator:
         inside = {
             **known_estimates,
             loop.iter_var: _estimate_value(
-                1, over.element_size if over != _DEVICE_MAPS else _VALUE_SIZE
+                1, _VALUE_SIZE if over.is_device_map else over.element_size
             ),
             # The accumulator grows by each step; inside the step its current size is not counted.
             loop.accu_var: _Estimate(1, 0, 0, 0),
@@ -238,7 +252,7 @@ class _Estimator:
             self.estimate(loop.loop_step, inside),
             self.estimate(loop.loop_condition, inside),
         )
-        result_estimate = _Estimate(
+        result_estimate = start._replace(
             cost=1,
             size=min(start.size + over.length * step.size, _CAP),
             length=min(start.length + over.length * step.length, _CAP),
@@ -280,6 +294,57 @@ class _Estimator:
 
 def _estimate_element(whole: _Estimate) -> _Estimate:
     """Estimate one element; an element of a device's maps may be a map again."""
-    if whole[1:] == _DEVICE_MAPS[1:]:
+    if whole.is_device_map:
         return _DEVICE_MAPS._replace(cost=min(whole.cost + 1, _CAP))
     return _estimate_value(whole.cost + 1, whole.element_size)
+
+
+def _estimate_either(values: Sequence[_Estimate]) -> _Estimate:
+    """Estimate a value that is one of several; the longest need not be the largest."""
+    # An unknown domain is an empty map, which the sizes of a device's maps hold for, too.
+    device_maps = [value for value in values if value.is_device_map]
+    if device_maps and all(value.is_device_map or not value.length for value in values):
+        return device_maps[0]
+    return _Estimate(
+        cost=max(value.cost for value in values),
+        size=max(value.size for value in values),
+        length=max(value.length for value in values),
+        element_size=max(value.element_size for value in values),
+    )
+
+
+def _estimate_of_texts(call: Node, cost: int, args: Sequence[_Estimate]) -> _Estimate:
+    """Estimate a call of one of `_OF_TEXTS`; `cost` is that of its arguments."""
+    if call.function in _PRODUCTS:
+        product = math.prod(arg.size for arg in args[:3])
+        return _estimate_value(cost + product, product + sum(arg.size for arg in args))
+    if call.function == "split":
+        # All parts of a text are together as long as the text.
+        text = args[0].size
+        cost += text + args[1].size
+        return _Estimate(min(cost, _CAP), min(2 * text, _CAP), text, text)
+    size = _text_size(call, args)
+    return _estimate_value(cost + size, size)
+
+
+def _text_size(call: Node, args: Sequence[_Estimate]) -> int:
+    """Return the size of the text that a function makes of its arguments; it may be longer than they are."""
+    match call.function:
+        case "string":
+            return args[0].size + _SCALAR_TEXT
+        case "strings.quote":
+            return 2 * args[0].size + 2
+        case "join":
+            separator = args[1].size if len(args) > 1 else 0
+            return _content_size(args[0]) + args[0].length * separator
+        case _:
+            text = string_value(call.target)
+            conversions = args[0].size // 2 if text is None else text.count("%")
+            may_be_float = text is None or _FLOAT_FORMAT.search(text) is not None
+            conversion = _FLOAT_TEXT if may_be_float else _BINARY_TEXT
+            return args[0].size + _SCALAR_TEXT * _content_size(args[1]) + conversions * conversion
+
+
+def _content_size(values: _Estimate) -> int:
+    """Return the size of all elements of a list; a list of the device is as long as its elements may be."""
+    return max(values.size, values.length * values.element_size)

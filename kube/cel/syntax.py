@@ -206,6 +206,11 @@ def string_value(node: Node) -> str | None:
     return str(node.const_expr.string_value) if is_text else None
 
 
+def bytes_value(node: Node) -> bytes:
+    """Return the value of a bytes constant; empty for other nodes."""
+    return bytes(node.const_expr.bytes_value)
+
+
 def ident(name: str) -> Node:
     """Return a node that names a variable."""
     node = Expr()

@@ -5,8 +5,11 @@ from typing import Any, Final
 
 import pytest
 
+from kube.api.resource import Device, DeviceAttribute
 from kube.cel import cost
 from kube.cel.compile import compile_in_place
+from kube.cel.derived import compile_derived
+from kube.cel.device import device_view
 from kube.cel.library import Environment
 from kube.cel.rewrite import RewrittenExpression
 from kube.cel.syntax import Expr, Node, call, children, ident, string_constant
@@ -174,3 +177,140 @@ def test_a_loop_over_a_list_in_a_message_has_its_elements() -> None:
     cost_of_list = estimate(f"[{', '.join(['1'] * 20)}].all(x, x != 'y'.size())")[0]
 
     assert estimate(f"{elements}.all(x, x != 'y')")[0] > cost_of_list
+
+
+# --- sizes of results -----------------------------------------------------------------------------
+
+DEVICE: Final = device_view(
+    "gpu.example.com",
+    Device(
+        name="gpu-0",
+        attributes={
+            "longest": DeviceAttribute(string="\u00e9" * 32),
+            "texts": DeviceAttribute(strings=("x" * 64,) * 64),
+            "smallest": DeviceAttribute(int_=-(2**63)),
+        },
+    ),
+)
+"""A device with values as long as the API takes them."""
+A: Final = 'device.attributes["gpu.example.com"]'
+SEARCHED: Final = "x" * 9
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "'\u00e9\U0001f600'",
+        "string(-9223372036854775807)",
+        "string(18446744073709551615u)",
+        "string(-2.2250738585072014e-308)",
+        "string(timestamp('9999-12-31T23:59:59.999999999Z'))",
+        "string(duration('-315576000000.999999999s'))",
+        "string(b'abc')",
+        "string(true)",
+        f"string({A}.smallest)",
+        f"{A}.longest",
+        f"{A}.longest + {A}.longest",
+        f"{A}.texts.join()",
+        f"{A}.texts.join('--------')",
+        f"{A}.longest.split('').join('--------')",
+        "['abc', 'd'].join('-')",
+        f"{A}.longest.replace('', 'abcdef')",
+        "'aaaa'.replace('a', 'abcdef', 3)",
+        "strings.quote('\"\\\\\\n')",
+        "strings.quote(strings.quote(strings.quote('\"\\\\\"')))",
+        "'%s'.format([-9223372036854775807])",
+        "'%b'.format([9223372036854775807])",
+        "'%X'.format(['abcdefghijklmnop'])",
+        "'%f'.format([1.7976931348623157e308])",
+        "'%.1000f'.format([1.7976931348623157e308])",
+        "'%.999e'.format([1.7e308])",
+        "'%d%%%d%s'.format([-9223372036854775807, -9223372036854775807, 'x'])",
+        "cel.bind(f, '%.1000f', f.format([1.0]))",
+        f"'%s %s'.format([{A}.texts, {A}.longest])",
+        "'%s'.format([{'a': [1.5, 2.5], 'b': [-2.2250738585072014e-308]}])",
+        "true ? 'a' : 'abcdefghijk'",
+        "optional.none().orValue('abcdef')",
+        "{'a': 'abcdef'}['a']",
+        "['a', 'abcdef'][1]",
+        "[['a'], ['abcdef', 'abcdef']][1].join()",
+        "'abcdef'.substring(1).upperAscii().trim()",
+        "[1, 2, 3].map(x, 'abc' + string(x)).join()",
+        "{'abc': 'd'}.transformList(k, v, k + v).join()",
+        "['c', 'b'].sortBy(x, x).join('---')",
+        "lists.range(12).map(x, string(x)).join()",
+    ],
+)
+def test_a_text_is_no_longer_than_estimated(text: str) -> None:
+    value = compile_derived(text).evaluate(DEVICE).value()
+
+    assert estimate(f"({text}).contains('{SEARCHED}')")[0] >= len(value.encode()) * len(SEARCHED)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        f"{A}.texts",
+        f"true ? [{', '.join(['1'] * 30)}] : [123456789]",
+        "true ? ['a', 'b', 'c'] : ['" + "d" * 90 + "']",
+        "cel.bind(l, true ? ['a', 'b', 'c'] : ['" + "d" * 90 + "'], l)",
+        f"{A}.longest.split('')",
+        "lists.range(5)",
+        "[[1, 2], [3]].flatten()",
+        "[1, 2] + [3]",
+        "[1, 2, 3].filter(x, x > 1)",
+        "[3, 1, 2].sort()",
+        "['a', 'a'].distinct()",
+        "google.protobuf.ListValue{values: [google.protobuf.Value{bool_value: true}]}",
+    ],
+)
+def test_a_list_is_no_longer_than_estimated(values: str) -> None:
+    elements = compile_derived(f"dyn({values})").evaluate(DEVICE).value()
+    loop = "lists.range(90).all(y, true)"
+
+    assert estimate(f"({values}).all(x, {loop})")[0] >= len(elements) * estimate(loop)[0]
+
+
+@pytest.mark.parametrize("alternatives", ["SHORT : LONG", "LONG : SHORT"])
+def test_a_conditional_has_the_length_of_one_and_the_elements_of_another(alternatives: str) -> None:
+    many, large = f"[{', '.join([repr('')] * 30)}]", f"['{'x' * 60}']"
+    values = alternatives.replace("SHORT", large).replace("LONG", many)
+    loops = "l.all(a, l.all(b, 'xxxxxxxx'.replace('', 'yyyyyyyy').size() > 0))"
+
+    alone = estimate(f"cel.bind(l, {many}, {loops})")[0]
+
+    assert estimate(f"cel.bind(l, device.allowMultipleAllocations ? {values}, {loops})")[0] >= alone
+
+
+def test_the_maps_of_a_device_and_a_literal_are_as_large_as_the_larger() -> None:
+    literal = f"{{'{'x' * 4000}': {{'a': dyn(1)}}}}"
+    loop = "all(k, k.contains('ab'))"
+
+    alone = estimate(f"cel.bind(m, {literal}, m.{loop})")[0]
+
+    assert estimate(f"cel.bind(m, true ? {literal} : device.attributes, m.{loop})")[0] >= alone
+
+
+def test_an_alias_of_the_maps_of_a_device_costs_what_they_cost() -> None:
+    loop = "all(k, k.contains('a'))"
+
+    alone = estimate(f"device.attributes.{loop}")[0]
+
+    assert estimate(f"cel.bind(m, device.attributes, m.{loop})")[0] < 2 * alone
+
+
+@pytest.mark.parametrize(
+    "letters",
+    [
+        "string(9223372036854775807)",
+        'strings.quote(\'"""""\')',
+        "'%b'.format([9223372036854775807])",
+    ],
+)
+def test_a_text_that_grows_from_a_short_expression_is_not_evaluated(letters: str) -> None:
+    growing = "c.replace('', c).size() > 0"
+    for name, text in (("c", "b.replace('', b)"), ("b", "a.replace('', a)"), ("a", letters)):
+        growing = f"cel.bind({name}, {text}, {growing})"
+
+    with pytest.raises(SelectorTooCostly):
+        compile_in_place(growing, Environment.STORED)
