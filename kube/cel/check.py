@@ -20,6 +20,7 @@ from kube.cel.library import (
     checking_environment,
     evaluation_environment,
 )
+from kube.cel.texts import rename_exists_one
 from kube.errors import InvalidSelector, SelectorTooCostly, UnsupportedSelector
 
 # The engine reports its own limits only in error texts.
@@ -69,7 +70,7 @@ def check_expression(
     _require_size(expression)
     try:
         compiled_tree = checking_environment(environment).compile(
-            _replace_has_field(expression, environment)
+            _replace_has_field(rename_exists_one(expression), environment)
         )
     except RuntimeError as error:
         raise _compilation_error(error) from error
